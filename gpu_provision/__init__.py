@@ -33,16 +33,14 @@ _NAMES = {
         "Unreachable UsageError"
     ),
     "model.history": "Ending History Record",
-    "model.inventory": (
-        "ClusterTarget Connect Drain Gpu HelperPod HostPrerequisites Inventory Node NodePool OperatingSystem "
-        "Preflight Reboot Ssh"
-    ),
+    "model.hosts": "ConnectionMethod Drain HelperPod HostPrerequisites Preflight Reboot SshOptions",
+    "model.inventory": "ClusterConfig Gpu Inventory Node NodePool OperatingSystem",
     "model.plan": (
-        "Action Change Departure Difference Drift FieldChange FieldDrift Leaving Origin Outlook Plan RemovalResult "
-        "ResourceChange Schedule Wave Writer"
+        "Action Change Departure Difference Drift FieldChange FieldDrift Eviction Origin NodePreview Plan "
+        "DestroyResult ResourceChange Schedule Wave Writer"
     ),
     "model.progress": (
-        "ComponentStatus Event Evidence Lock NodeState NodeStatus Outside RunResult State Status Transition"
+        "ComponentStatus Event Evidence LockHolder NodeState NodeStatus Outside RunResult State Status Transition"
     ),
     "model.rollout_policy": (
         "Canary Day MaintenanceWindow OnFailure Order PodDeletion RolloutPolicy UpgradeDrain UpgradePolicy "

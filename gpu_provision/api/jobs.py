@@ -15,8 +15,8 @@ from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.codes import HOST_FAILED
 from gpu_provision.model.findings import Finding, Refused, RunFailed, Severity, UsageError
-from gpu_provision.model.inventory import Inventory, Part
-from gpu_provision.model.plan import Plan, RemovalResult
+from gpu_provision.model.inventory import Inventory, RunSelection
+from gpu_provision.model.plan import DestroyResult, Plan
 from gpu_provision.model.progress import Event, RunResult, State
 from gpu_provision.output import destroy as removal_view
 from gpu_provision.output.text import ranges
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Listen = Callable[[Event], None]
 
 
-_ClusterResult = TypeVar("_ClusterResult", RunResult, RemovalResult)
+_ClusterResult = TypeVar("_ClusterResult", RunResult, DestroyResult)
 
 
 _READING = Event(component="", node="", state=State.PROGRESSING, message="reading hosts")
@@ -48,13 +48,13 @@ def as_a_look(listen: Listen) -> Listen:
     return lambda event: listen(event if event.state is State.FAILED else _READING)
 
 
-def plan_offline(inventory: Inventory, part: Part) -> Plan:
+def plan_offline(inventory: Inventory, part: RunSelection) -> Plan:
     """Return what a run would change in an empty cluster; no cluster is asked."""
     context, desired = prepare(inventory, ClusterFacts(), part)
     return planned_offline(context, desired, ObservedState(cluster="offline", facts=ClusterFacts()), findings(context))
 
 
-def plan(inventory: Inventory, *, on_hosts: HostsResult, part: Part, take_over: bool) -> Plan:
+def plan(inventory: Inventory, *, on_hosts: HostsResult, part: RunSelection, take_over: bool) -> Plan:
     """Return what a run would change in the cluster. Raises Unreachable, Refused."""
     from gpu_provision.operator.executor import OperatorExecutor
     from gpu_provision.reconcile.session import Session
@@ -74,7 +74,7 @@ def apply(  # noqa: PLR0913 - all by name
     *,
     on_hosts: HostsResult,
     back_to: int,
-    part: Part,
+    part: RunSelection,
     take_over: bool,
     revalidate: bool,
     planned: Callable[[Plan], None],
@@ -121,7 +121,7 @@ def drift(inventory: Inventory, *, on_hosts: HostsResult) -> Drift:
 
 def destroy(  # noqa: PLR0913 - all by name
     inventory: Inventory, *, crds: bool, evict: bool, timeout: int, dry_run: bool, listen: Listen
-) -> RemovalResult:
+) -> DestroyResult:
     """Take the stack off the cluster, then audit what is left; a cluster without it costs no write.
 
     A resource that a controller looks after the stack by goes first, and the controller lets go of the stack.
@@ -192,7 +192,7 @@ class DestroyJob:
         on_hosts = self._of_hosts(listen, dry_run=True)
         return StackRemoval(inventory=self.inventory.name, dry_run=True, hosts=on_hosts, cluster=in_cluster)
 
-    def carry_out(self, listen: Listen, *, removed: Callable[[RemovalResult | None], None] = ignore) -> StackRemoval:
+    def carry_out(self, listen: Listen, *, removed: Callable[[DestroyResult | None], None] = ignore) -> StackRemoval:
         """Remove it, and return how that ended, also if something is left, which holds the hosts back.
 
         Args:
@@ -221,15 +221,15 @@ class DestroyJob:
     def _has_hosts(self) -> bool:
         return self.hosts and has_host_phase(self.inventory)
 
-    def _gone(self, listen: Listen) -> RemovalResult:
+    def _gone(self, listen: Listen) -> DestroyResult:
         try:
             return self._of_cluster(listen, dry_run=False)
         except RunFailed as failure:
-            if not isinstance(failure.result, RemovalResult):
+            if not isinstance(failure.result, DestroyResult):
                 raise
             return failure.result
 
-    def _of_cluster(self, listen: Listen, *, dry_run: bool) -> RemovalResult:
+    def _of_cluster(self, listen: Listen, *, dry_run: bool) -> DestroyResult:
         return destroy(
             self.inventory, crds=self.crds, evict=self.evict, timeout=self.timeout, dry_run=dry_run, listen=listen
         )
@@ -344,7 +344,7 @@ class ApplyJob:
         """Return what no other cluster has; empty if the cluster takes no part."""
         return cluster_id(self.inventory) if self.cluster else ""
 
-    def _part(self) -> Part:
+    def _part(self) -> RunSelection:
         """Return what the words of the user mean. Raises UsageError, before the first host is asked."""
         if self.targets is None:
             return part_of(self.inventory, (), self.limit)
@@ -370,14 +370,16 @@ class ApplyJob:
         heard = as_a_look(listen) if dry_run else listen
         return prepare(self.inventory, limit=self.limit, dry_run=dry_run, listen=heard, maintenance=guard)
 
-    def _plan(self, on_hosts: HostsResult, part: Part, *, offline: bool) -> Plan:
+    def _plan(self, on_hosts: HostsResult, part: RunSelection, *, offline: bool) -> Plan:
         if not self.cluster:
             return self._nothing()
         if offline:
             return plan_offline(self.inventory, part)
         return plan(self.inventory, on_hosts=on_hosts, part=part, take_over=self.take_over)
 
-    def _apply(self, on_hosts: HostsResult, part: Part, planned: Callable[[Plan], None], listen: Listen) -> RunResult:
+    def _apply(
+        self, on_hosts: HostsResult, part: RunSelection, planned: Callable[[Plan], None], listen: Listen
+    ) -> RunResult:
         return apply(
             self.inventory,
             on_hosts=on_hosts,

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 from gpu_provision.hosts.checks.findings import left_to_cluster
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model.findings import Finding, RunFailed, Severity
-from gpu_provision.model.plan import Change, Plan, RemovalResult
+from gpu_provision.model.plan import Change, DestroyResult, Plan
 from gpu_provision.model.progress import Evidence, RunResult
 from gpu_provision.output import destroy as removal_view
 from gpu_provision.output import plan as plan_view
@@ -161,7 +161,7 @@ class StackRemoval(Shown):
     inventory: str
     dry_run: bool
     hosts: HostsResult = NO_HOSTS
-    cluster: RemovalResult | None = None
+    cluster: DestroyResult | None = None
     notes: tuple[Finding, ...] = ()
 
     @property
@@ -194,7 +194,7 @@ class StackRemoval(Shown):
 
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision destroy --json``."""
-        own = removal_view.document(self.cluster or RemovalResult(cluster="not asked"), self.inventory)
+        own = removal_view.document(self.cluster or DestroyResult(cluster="not asked"), self.inventory)
         told = {"inventory": self.inventory, "dry_run": self.dry_run, "hosts": hosts_view.hosts_document(self.hosts)}
         return document("destroy", self.findings, **told, **own)
 

@@ -16,7 +16,7 @@ from gpu_provision.model.findings import Finding, RunFailed, Severity
 from gpu_provision.model.history import History, Record
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, Plan
-from gpu_provision.model.progress import Event, Lock
+from gpu_provision.model.progress import Event, LockHolder
 from gpu_provision.output import history as history_view
 from gpu_provision.output.findings import document
 from gpu_provision.output.text import PLAIN, Style
@@ -129,9 +129,9 @@ def unlock(
     inventory: Inventory,
     *,
     force: bool = False,
-    agreed: Callable[[Lock], bool] | None = None,
+    agreed: Callable[[LockHolder], bool] | None = None,
     say: Callable[[str], None] | None = None,
-) -> tuple[Lock | None, bool]:
+) -> tuple[LockHolder | None, bool]:
     """Release the lock of a dead run.
 
     Args:
@@ -153,7 +153,7 @@ def unlock(
 
     cluster = Session(inventory).cluster
 
-    def asked(lock: Lock) -> bool:
+    def asked(lock: LockHolder) -> bool:
         release.refuse_controllers_lock(cluster, inventory, lock)
         return agreed is None or agreed(lock)
 

@@ -17,7 +17,7 @@ from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, Severity
 from gpu_provision.model.history import Record
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.progress import Lock
+from gpu_provision.model.progress import LockHolder
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import history as view
 from gpu_provision.output import plan as plan_view
@@ -207,7 +207,7 @@ def unlock(  # noqa: PLR0913 - one argument per option
     """
     inventory = load_inventory(file, kubeconfig=kubeconfig, context=context)
 
-    def agreed(held: Lock) -> bool:
+    def agreed(held: LockHolder) -> bool:
         if not confirm.is_required(inventory, yes=yes):
             return True
         confirm.require_terminal(out, look="status")
@@ -220,7 +220,7 @@ def unlock(  # noqa: PLR0913 - one argument per option
     return ExitCode.FAILED if held and not freed else ExitCode.OK
 
 
-def _told(held: Lock | None, *, freed: bool) -> str:
+def _told(held: LockHolder | None, *, freed: bool) -> str:
     if held is None:
         return "Nobody holds the lock."
     return f"The lock is free. It was held by {held}" if freed else f"Nothing was changed. The lock is held by {held}"

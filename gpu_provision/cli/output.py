@@ -18,7 +18,7 @@ import click
 from gpu_provision import files
 from gpu_provision.model import codes
 from gpu_provision.model.codes import USAGE
-from gpu_provision.model.findings import ExitCode, Finding, ProvisionError, left_with, visible
+from gpu_provision.model.findings import ExitCode, Finding, ProvisionError, attached_findings, visible
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output.findings import document
 from gpu_provision.output.text import (
@@ -123,7 +123,7 @@ def _findings_of(error: BaseException, session: CliContext) -> tuple[ExitCode, t
     if isinstance(error, ProvisionError):
         return error.exit_code, error.findings
     if isinstance(error, KeyboardInterrupt | click.Abort):
-        return ExitCode.INTERRUPTED, (_interrupted(error), *left_with(error))
+        return ExitCode.INTERRUPTED, (_interrupted(error), *attached_findings(error))
     if isinstance(error, click.ClickException):
         return ExitCode.USAGE, (_usage_finding(error),)
     return ExitCode.FAILED, (_internal(error, session),)

@@ -20,9 +20,9 @@ from gpu_provision.history import store
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.codes import USAGE
-from gpu_provision.model.findings import Finding, ProvisionError, RunFailed, UsageError, left_with
+from gpu_provision.model.findings import Finding, ProvisionError, RunFailed, UsageError, attached_findings
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.plan import Plan, RemovalResult
+from gpu_provision.model.plan import DestroyResult, Plan
 from gpu_provision.model.progress import Event, RunResult
 from gpu_provision.output import destroy as removal_view
 from gpu_provision.output.findings import document
@@ -57,7 +57,7 @@ class ReportCollector:
     command: str
     known: tuple[Finding, ...] = ()
     hosts: HostsResult = NO_HOSTS
-    removal: RemovalResult | None = None
+    removal: DestroyResult | None = None
     plan: Plan | None = None
     run: StackRun | StackRemoval | None = None
     _began: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -67,7 +67,7 @@ class ReportCollector:
         """Take down how the host phase ended."""
         self.hosts = hosts
 
-    def removed(self, removal: RemovalResult | None) -> None:
+    def removed(self, removal: DestroyResult | None) -> None:
         """Take down what went from the cluster."""
         self.removal = removal
 
@@ -129,7 +129,7 @@ class ReportCollector:
         result = self._result or self._on_record() or RunResult(states=last_states(timeline))
         return replace(self._blank(), result=replace(result, timeline=timeline))
 
-    def _of_removal(self, removal: RemovalResult) -> RunReport:
+    def _of_removal(self, removal: DestroyResult) -> RunReport:
         shown, more = removal.evicted[:_MOST_EVICTED], len(removal.evicted) - _MOST_EVICTED
         return replace(
             self._blank(),
@@ -167,7 +167,7 @@ def _why(error: BaseException) -> tuple[Finding, ...]:
     if isinstance(error, ProvisionError):
         return error.findings
     if isinstance(error, KeyboardInterrupt):
-        return left_with(error)
+        return attached_findings(error)
     return (Finding(code=codes.INTERNAL, what=f"a mistake in gpu-provision itself: {type(error).__name__}"),)
 
 

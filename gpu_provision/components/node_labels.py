@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from gpu_provision.components import labels
 from gpu_provision.components.targets import node_pools
 from gpu_provision.components.toolkit_runtimes import runtime_of
-from gpu_provision.model.cluster import Basis, Context, Manifest, NodeFacts, Target
+from gpu_provision.model.cluster import Context, DriverBasis, Manifest, NodeFacts, Target
 from gpu_provision.model.inventory import Inventory
 
 NAME = "node_labels"
@@ -34,7 +34,7 @@ OPERANDS = (
 )
 
 _DEPLOY = tuple(map(labels.deploy, OPERANDS))
-_CHOSEN = frozenset({Basis.READ, Basis.LABEL})  # by `driver.enabled: auto`
+_CHOSEN = frozenset({DriverBasis.READ, DriverBasis.LABEL})  # by `driver.enabled: auto`
 _NO_NEEDS: dict[str, str | None] = dict.fromkeys((labels.DRIVER_GROUP, labels.HOST_DRIVER, labels.CONTAINER_RUNTIME))
 
 
@@ -124,7 +124,7 @@ def _with_operands(live: Mapping[str, str]) -> dict[str, str | None]:
 def _driver_operand(target: Target, live: Mapping[str, str]) -> dict[str, str | None]:
     """Say in the reference's word that the host has the driver, and take it back where the host has none."""
     said, choice = live.get(labels.DEPLOY_DRIVER, ""), target.driver
-    if choice.basis is Basis.READ and not choice.on_host and said == labels.PRE_INSTALLED:
+    if choice.basis is DriverBasis.READ and not choice.on_host and said == labels.PRE_INSTALLED:
         return {labels.DEPLOY_DRIVER: "true"}
     if choice.basis in _CHOSEN and choice.on_host and said in ("", "true"):
         return {labels.DEPLOY_DRIVER: labels.PRE_INSTALLED}

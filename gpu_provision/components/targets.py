@@ -17,7 +17,7 @@ from gpu_provision.components.labels import (
 )
 from gpu_provision.components.objects import digest
 from gpu_provision.model import codes
-from gpu_provision.model.cluster import Basis, ClusterFacts, Context, DriverChoice, NodeFacts, Target
+from gpu_provision.model.cluster import ClusterFacts, Context, DriverBasis, DriverChoice, NodeFacts, Target
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory, NodePool, OperatingSystem
 from gpu_provision.model.specs import DriverSpec
@@ -32,21 +32,21 @@ def choose_driver(spec: DriverSpec, *, read: str | None, labels: Mapping[str, st
         labels: The node's labels.
     """
     if not spec.enabled:
-        return DriverChoice(on_host=True, basis=Basis.DECLARED)
+        return DriverChoice(on_host=True, basis=DriverBasis.DECLARED)
     if read == "":
-        return DriverChoice(on_host=False, basis=Basis.READ)
+        return DriverChoice(on_host=False, basis=DriverBasis.READ)
     if not spec.prefer_host:
-        return DriverChoice(on_host=False, basis=Basis.DECLARED)
+        return DriverChoice(on_host=False, basis=DriverBasis.DECLARED)
     if read:
-        return DriverChoice(on_host=True, basis=Basis.READ, version=read)
+        return DriverChoice(on_host=True, basis=DriverBasis.READ, version=read)
     return _choice_of_labels(labels)
 
 
 def _choice_of_labels(labels: Mapping[str, str]) -> DriverChoice:
     """Go by what an earlier run, or the driver manager, has written on the node; else guess."""
     if labels.get(DEPLOY_DRIVER) == PRE_INSTALLED or HOST_DRIVER in labels:
-        return DriverChoice(on_host=True, basis=Basis.LABEL, version=labels.get(HOST_DRIVER, ""))
-    return DriverChoice(on_host=False, basis=Basis.LABEL if DRIVER_GROUP in labels else Basis.GUESS)
+        return DriverChoice(on_host=True, basis=DriverBasis.LABEL, version=labels.get(HOST_DRIVER, ""))
+    return DriverChoice(on_host=False, basis=DriverBasis.LABEL if DRIVER_GROUP in labels else DriverBasis.GUESS)
 
 
 _LABEL_LENGTH = 63
@@ -166,7 +166,7 @@ def _differs(target: Target) -> Finding:
 
 def _guessed(context: Context) -> Iterator[Finding]:
     """Yield a warning about the nodes whose own driver was not read; none offline."""
-    names = [target.name for target in context.targets if target.driver.basis is Basis.GUESS]
+    names = [target.name for target in context.targets if target.driver.basis is DriverBasis.GUESS]
     if names and context.facts.version:
         yield Finding(
             code=codes.DRIVER_GUESSED,

@@ -20,7 +20,7 @@ from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from gpu_provision.connectors import commands
 from gpu_provision.model.findings import ProvisionError, visible
-from gpu_provision.model.inventory import HelperPod
+from gpu_provision.model.hosts import HelperPod
 
 if TYPE_CHECKING:
     from gpu_provision.kube.client import Cluster

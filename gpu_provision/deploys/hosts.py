@@ -11,7 +11,7 @@ from pyinfra import host
 from gpu_provision.hosts import deploy, gate
 from gpu_provision.hosts.deploy import host_teardown
 from gpu_provision.inventory import load
-from gpu_provision.model.inventory import Reboot
+from gpu_provision.model.hosts import Reboot
 from gpu_provision.nodes.maintenance import NodeMaintenance
 
 __all__ = ["host_prerequisites", "host_teardown", "hosts_ready"]

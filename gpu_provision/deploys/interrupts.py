@@ -9,7 +9,7 @@ from types import FrameType
 
 import gevent
 
-from gpu_provision.model.findings import left_with
+from gpu_provision.model.findings import attached_findings
 
 
 class _Handler:
@@ -55,7 +55,7 @@ def telling_what_stays(tell: Callable[[str], None]) -> Iterator[None]:
         with _HANDLER.in_force():
             yield
     except KeyboardInterrupt as interrupt:
-        for each in (*getattr(interrupt, "__notes__", ()), *left_with(interrupt)):
+        for each in (*getattr(interrupt, "__notes__", ()), *attached_findings(interrupt)):
             tell(str(each))
         if not callable(_HANDLER.end):
             raise

@@ -27,7 +27,7 @@ from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Refused, RunFailed
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.plan import Action, Change, RemovalResult
+from gpu_provision.model.plan import Action, Change, DestroyResult
 from gpu_provision.model.progress import Event, State
 from gpu_provision.model.text import join_limited
 from gpu_provision.nodes.drain import Drainer
@@ -66,7 +66,7 @@ class DestroyRunner:
     _kept: tuple[Finding, ...] = ()
     _said: str = ""
 
-    def execute(self) -> RemovalResult:
+    def execute(self) -> DestroyResult:
         """Remove the stack and audit what is left.
 
         Raises:
@@ -83,7 +83,7 @@ class DestroyRunner:
                 self._say(f"{finding.where}: {finding.what}")
             self._remove()
             kept, left = self._audit()
-        return RemovalResult(
+        return DestroyResult(
             cluster=self.found.objects.cluster,
             changes=tuple(self._written),
             evicted=self._evicted,
@@ -92,10 +92,10 @@ class DestroyRunner:
             findings=(*left, *kept),
         )
 
-    def preview(self) -> RemovalResult:
+    def preview(self) -> DestroyResult:
         """Return what would be done, and why it would be refused."""
         evicted = self._users() if self.options.evict else ()
-        return RemovalResult(
+        return DestroyResult(
             cluster=self.found.objects.cluster,
             changes=self.found.plan.changes,
             evicted=tuple(str(pod_of(pod)) for pod in evicted),

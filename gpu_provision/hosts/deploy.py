@@ -23,8 +23,7 @@ from gpu_provision.hosts.operations import (
 )
 from gpu_provision.hosts.operations.runtime import runtime_environment, runtime_imports
 from gpu_provision.hosts.reboot import rebooted
-from gpu_provision.model.hosts import Expectation
-from gpu_provision.model.inventory import HostPrerequisites, Reboot
+from gpu_provision.model.hosts import Expectation, HostPrerequisites, Reboot
 
 
 @deploy("Host prerequisites")

@@ -45,7 +45,7 @@ from gpu_provision.hosts.maintenance import (
 )
 from gpu_provision.model.codes import PODS_WOULD_BE_LOST, REBOOT_NEEDED
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed
-from gpu_provision.model.inventory import Drain
+from gpu_provision.model.hosts import Drain
 
 _SECTIONS = ("system", "kernel", "modules", "kubernetes")
 _PAUSE_SECONDS = 2

@@ -13,7 +13,7 @@ from gpu_provision.hosts.maintenance import DrainPreview, HostMembership, OnProg
 from gpu_provision.hosts.messages import Question, Reply
 from gpu_provision.model.codes import ENDED_EARLY
 from gpu_provision.model.findings import Finding, RunFailed
-from gpu_provision.model.inventory import Drain
+from gpu_provision.model.hosts import Drain
 
 
 class RemoteMaintenance:

@@ -21,7 +21,7 @@ def schema() -> dict[str, Any]:
 
 
 def resolved(part: dict[str, Any]) -> dict[str, Any]:
-    """Return a part of the schema with its definition written out; what stands beside the reference wins."""
+    """Return a part of the schema with its definition written out; keywords beside the reference win."""
     name = part.get("$ref", "").rpartition("/")[2]
     return {**schema()["$defs"][name], **part} if name else part
 
@@ -116,7 +116,7 @@ _ELSEWHERE: frozenset[KeyPath] = frozenset(
         ("cluster", "kubeconfig"),  # the stack is in the cluster that it is about
         ("cluster", "context"),
         ("cluster", "sandbox"),
-        ("proxy", "credentials_file"),  # a file of somebody's machine
+        ("proxy", "credentials_file"),  # a file of the user's machine
         ("host_prerequisites",),  # hosts: a controller in a pod has no way to them, and no right
         ("preflight",),
         ("connect",),
@@ -145,7 +145,7 @@ def cluster_part(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ..
     left: list[str] = []
     kept = _kept(dict(data), (), (), left)
     if _has_secret(kept.get("proxy"), data.get("proxy")):
-        del kept["proxy"]  # the driver container is told of no proxy that needs credentials, see inventory/proxy.py
+        del kept["proxy"]  # the driver container gets no proxy that needs credentials, see `resolve.container_env`
         left = [path for path in left if not path.startswith("proxy")] + ["proxy"]
     return kept, tuple(left)
 

@@ -1,4 +1,4 @@
-"""Read an inventory file to the end, whatever is wrong with it, and report every problem at once."""
+"""Loads and validates an inventory file, and reports every problem at once."""
 
 from __future__ import annotations
 

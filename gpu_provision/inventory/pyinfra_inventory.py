@@ -15,7 +15,8 @@ from gpu_provision import files
 from gpu_provision.inventory.loader import load
 from gpu_provision.inventory.resolve import expected_of
 from gpu_provision.model.findings import Finding, ProvisionError
-from gpu_provision.model.inventory import Connect, Inventory, Node, Ssh
+from gpu_provision.model.hosts import ConnectionMethod, SshOptions
+from gpu_provision.model.inventory import Inventory, Node
 
 Host = tuple[str, dict[str, Any]]
 
@@ -43,13 +44,13 @@ def hosts_of(script: str) -> Groups:
 def groups(inventory: Inventory | str | Path) -> Groups:
     """Return pyinfra's groups: ``nodes``, ``gpu``, ``pool_<name>`` for each pool, and ``cluster``.
 
-    Nodes whose host phase is off are left out: nobody connects to them. Each host's data stands in
+    Nodes whose host phase is off are left out: pyinfra does not connect to them. Each host's data stands in
     ``nodes``; the other groups name it. Raises InvalidInventory if it is given a path of a bad file.
     """
     if not isinstance(inventory, Inventory):
         inventory = load(inventory)
     reachable = [node for node in inventory.nodes if inventory.prerequisites_of(node).enabled]
-    by_ssh = [node for node in reachable if node.connect is Connect.SSH and not inventory.cluster.sandbox]
+    by_ssh = [node for node in reachable if node.connect is ConnectionMethod.SSH and not inventory.cluster.sandbox]
     ssh_config = write_ssh_config(inventory, by_ssh)
     result: Groups = {
         "nodes": ([(_name(inventory, node), _data(inventory, node, ssh_config)) for node in reachable], {}),
@@ -75,7 +76,7 @@ def context_name(inventory: Inventory) -> str:
 def _name(inventory: Inventory, node: Node) -> str:
     if inventory.cluster.sandbox:
         return f"@sandbox/{node.name}"
-    return f"@k8s-node/{node.name}" if node.connect is Connect.KUBERNETES else node.name
+    return f"@k8s-node/{node.name}" if node.connect is ConnectionMethod.KUBERNETES else node.name
 
 
 def _data(inventory: Inventory, node: Node, ssh_config: str) -> dict[str, Any]:
@@ -93,9 +94,9 @@ def _connection(inventory: Inventory, node: Node, ssh_config: str) -> dict[str, 
     if inventory.cluster.sandbox:
         return {"sandbox_fleet": inventory.cluster.sandbox}
     match node.connect:
-        case Connect.SSH:
+        case ConnectionMethod.SSH:
             return _ssh(node, ssh_config)
-        case Connect.KUBERNETES:
+        case ConnectionMethod.KUBERNETES:
             return _kubernetes(inventory)
         case _:
             assert_never(node.connect)
@@ -114,10 +115,10 @@ def _kubernetes(inventory: Inventory) -> dict[str, Any]:
 
 def _ssh(node: Node, ssh_config: str) -> dict[str, Any]:
     """Return the data that pyinfra's SSH connector reads; what is not set stays out of it."""
-    ssh: Ssh = node.ssh
+    ssh: SshOptions = node.ssh
     behind_bastion = bool(ssh.bastion)
     data: dict[str, Any] = {
-        # Behind a bastion, the name leads to the host's entry in the SSH configuration that we wrote.
+        # Behind a bastion, the name leads to the host's entry in the written SSH configuration.
         "ssh_hostname": node.name if behind_bastion else node.address or node.name,
         "ssh_port": ssh.port,
         "ssh_user": ssh.user,
@@ -141,7 +142,7 @@ def _plain(data: dict[str, Any]) -> dict[str, Any]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in data.items()}
 
 
-_SSH_HEAD = "# Written by gpu-provision from {path}; it is written anew whenever that file is read.\n"
+_SSH_HEAD = "# Written by gpu-provision from {path}; it is written again whenever that file is read.\n"
 
 
 def write_ssh_config(inventory: Inventory, nodes: Iterable[Node]) -> str:
@@ -173,12 +174,12 @@ def _unwritable(file: Path, error: OSError) -> Finding:
 def ssh_config(nodes: Iterable[Node]) -> str:
     """Return the text of an SSH configuration with one entry per node and per bastion.
 
-    The first value of an option counts, so the user's own settings stand before our fallback for host keys.
+    The first value of an option counts, so the user's own settings stand before the fallback for host keys.
     """
     nodes = list(nodes)
     bastions = {_host_of(node.ssh.bastion): node for node in nodes}
     entries = [*map(_node_entry, nodes), *map(_bastion_entry, bastions.values())]
-    # As pyinfra does for hosts. For bastions it would ask, and a run has nobody to answer.
+    # As pyinfra does for hosts. For bastions it would ask, and a run has no terminal to ask on.
     fallbacks = [_entry(host, {"StrictHostKeyChecking": "accept-new"}) for host in bastions]
     return "\n".join([*filter(None, entries), "Host *", "  Include ~/.ssh/config", *fallbacks, ""])
 

@@ -15,21 +15,11 @@ from gpu_provision.inventory import hardware
 from gpu_provision.inventory.document import Source, absolute, resolve_fleet
 from gpu_provision.inventory.json_schema import ADDRESSES
 from gpu_provision.inventory.values import read_certificates
-from gpu_provision.model.hosts import Expectation
-from gpu_provision.model.inventory import (
-    ClusterTarget,
-    Connect,
-    Gpu,
-    HelperPod,
-    HostPrerequisites,
-    Inventory,
-    Node,
-    NodePool,
-    Preflight,
-    Ssh,
-)
+from gpu_provision.model.hosts import ConnectionMethod, Expectation, HelperPod, HostPrerequisites, Preflight, SshOptions
+from gpu_provision.model.inventory import ClusterConfig, Gpu, HistorySection, Inventory, Node, NodePool
 from gpu_provision.model.rollout_policy import RolloutPolicy
 from gpu_provision.model.specs import (
+    CdiSection,
     DaemonSetSettings,
     DcgmExporterSpec,
     DcgmSpec,
@@ -37,8 +27,10 @@ from gpu_provision.model.specs import (
     DriverSpec,
     GfdSpec,
     Image,
+    MigSection,
     NfdSpec,
     OperandSpec,
+    OperatorSection,
     SecretKey,
     Specs,
     StartupTaintSpec,
@@ -93,7 +85,7 @@ def resolve(source: Source, data: Data, release: Release) -> Inventory:
         preflight=_build(Preflight, data.get("preflight", {})),
         rollout=_build(RolloutPolicy, data.get("rollout", {})),
         helper_pod=_helper_pod(data),
-        kept_runs=data.get("history", {}).get("keep", 10),
+        kept_runs=_build(HistorySection, data.get("history", {})).keep,
     )
 
 
@@ -108,17 +100,14 @@ def merge(base: Data, over: Data) -> Data:
 
 def _specs(data: Data, release: Release) -> Specs:
     specs: dict[str, Any] = {key: _operand(key, kind, data, release) for key, kind in SPECS.items()}
-    shared: dict[str, Any] = {
-        "cdi_enabled": data.get("cdi", {}).get("enabled"),
-        "mig_strategy": data.get("mig", {}).get("strategy"),
-        "runtime_class": data.get("operator", {}).get("runtime_class"),
-    }
-    declared = {key: value for key, value in shared.items() if value is not None}
     records: dict[str, Any] = {
         "daemonsets": _build(DaemonSetSettings, data.get("daemonsets", {})),
         "startup_taint": _build(StartupTaintSpec, data.get("startup_taint", {})),
+        "cdi_enabled": _build(CdiSection, data.get("cdi", {})).enabled,
+        "mig_strategy": _build(MigSection, data.get("mig", {})).strategy,
+        "runtime_class": _build(OperatorSection, data.get("operator", {})).runtime_class,
     }
-    return Specs(**specs, **declared, **records)
+    return Specs(**specs, **records)
 
 
 def _operand(key: str, kind: type[_Operand], data: Data, release: Release) -> _Operand:
@@ -192,12 +181,12 @@ def _value(makers: tuple[type[Any], ...], value: Any) -> Any:
     return value
 
 
-def _cluster(section: Data, base: Path) -> ClusterTarget:
+def _cluster(section: Data, base: Path) -> ClusterConfig:
     paths = {
         "kubeconfig": absolute(section.get("kubeconfig", ""), base),
         "sandbox": resolve_fleet(section.get("sandbox", ""), base),
     }
-    return _build(ClusterTarget, {**section, **paths})
+    return _build(ClusterConfig, {**section, **paths})
 
 
 def _pool(name: str, pool: Data, data: Data, release: Release, driver: DriverSpec) -> NodePool:
@@ -261,15 +250,15 @@ def _own_prerequisites(node: Data, data: Data, base: Path) -> HostPrerequisites 
     return _prerequisites(pool, data, base, node["host_prerequisites"])
 
 
-def _connect(*levels: Data) -> Connect:
+def _connect(*levels: Data) -> ConnectionMethod:
     """Return how a node's host is reached; the last level that says so counts."""
     said = [level["connect"] for level in levels if "connect" in level]
-    return Connect(said[-1]) if said else Connect.SSH
+    return ConnectionMethod(said[-1]) if said else ConnectionMethod.SSH
 
 
-def _ssh(section: Data, base: Path) -> Ssh:
+def _ssh(section: Data, base: Path) -> SshOptions:
     paths = {key: absolute(section.get(key, ""), base) for key in ("key", "known_hosts_file")}
-    return _build(Ssh, {**section, **paths})
+    return _build(SshOptions, {**section, **paths})
 
 
 _CONFIGS = ("CONTAINERD_CONFIG", "CRIO_CONFIG", "DOCKER_CONFIG", "RUNTIME_CONFIG")
@@ -346,7 +335,7 @@ def needs_credentials(section: Mapping[str, Any]) -> bool:
 def container_env(section: Mapping[str, Any], own: Mapping[str, object]) -> dict[str, str]:
     """Return the variables that tell the driver container of the proxies, in the two forms that programs read.
 
-    None if its own variables name a proxy, nor if the proxies need credentials: whoever may read pods would see them.
+    None if its own variables name a proxy, nor if the proxies need credentials: pods would show them.
     """
     if needs_credentials(section) or any(name.lower() in ADDRESSES for name in own):
         return {}

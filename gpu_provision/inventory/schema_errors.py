@@ -158,7 +158,7 @@ def _pattern(document: Document, error: SchemaError) -> Explanation:
 
 
 def _is_open(document: Document, error: SchemaError) -> bool:
-    """Return whether a finding may show the value: it stands in the file, and nothing of it is secret."""
+    """Return whether a finding may show the value: the file has it, and nothing of it is secret."""
     item = document.item(error.path)
     if error.keyword == "propertyNames":  # a name, whatever its value
         return True

@@ -18,19 +18,12 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
 
-from gpu_provision.model.inventory import (
-    ClusterTarget,
-    Connect,
-    HelperPod,
-    HostPrerequisites,
-    Node,
-    NodePool,
-    Preflight,
-    Ssh,
-)
+from gpu_provision.model.hosts import ConnectionMethod, HelperPod, HostPrerequisites, Preflight, SshOptions
+from gpu_provision.model.inventory import ClusterConfig, HistorySection, Node, NodePool
 from gpu_provision.model.rollout_policy import RolloutPolicy
 from gpu_provision.model.settings import REQUIRED, setting, settings_of
 from gpu_provision.model.specs import (
+    CdiSection,
     DaemonSetSettings,
     DcgmExporterSpec,
     DcgmSpec,
@@ -38,7 +31,9 @@ from gpu_provision.model.specs import (
     DriverSpec,
     GfdSpec,
     Image,
+    MigSection,
     NfdSpec,
+    OperatorSection,
     StartupTaintSpec,
     ToolkitSpec,
     ValidatorSpec,
@@ -50,45 +45,12 @@ _ABBREVIATIONS = frozenset({"ca", "cdi", "dcgm", "gfd", "gpu", "http", "https", 
 _SCALARS = {bool: "boolean", int: "integer", str: "string"}
 
 
-@dataclass(frozen=True)
-class HistorySection:
-    """What is kept of runs, in the cluster: `gpu-provision history`, docs/history.md."""
-
-    keep: int = setting(
-        10,
-        "How many runs stay on record. The last one that succeeded stays in any case.",
-        minimum=1,
-        maximum=100,
-    )
-
-
-@dataclass(frozen=True)
-class CdiSection:
-    """The Container Device Interface."""
-
-    enabled: bool = setting(True, "Whether containers get their GPUs through CDI.")
-
-
-@dataclass(frozen=True)
-class MigSection:
-    """Multi-Instance GPU."""
-
-    strategy: str = setting("single", "How MIG devices are offered to Kubernetes.", enum=["none", "single", "mixed"])
-
-
-@dataclass(frozen=True)
-class OperatorSection:
-    """Settings that the GPU Operator has under this name."""
-
-    runtime_class: str = setting("nvidia", "Name of the RuntimeClass for GPU containers.", "object_name")
-
-
 @dataclass(frozen=True, kw_only=True)
 class PoolSection(NodePool):
     """Nodes that are alike. A pool without `gpu` gets no GPU component."""
 
-    connect: Connect = setting(
-        Connect.SSH, "How hosts of this pool are reached; wins over what the inventory says.", shown=False
+    connect: ConnectionMethod = setting(
+        ConnectionMethod.SSH, "How hosts of this pool are reached; wins over what the inventory says.", shown=False
     )
 
 
@@ -103,7 +65,7 @@ class InventoryFile:
         "name",
         examples=["prod"],
     )
-    cluster: ClusterTarget = setting(REQUIRED)
+    cluster: ClusterConfig = setting(REQUIRED)
     release: str = setting(
         DEFAULT,
         "The set of component versions that all components start from. Any single version can still be set below.",
@@ -121,15 +83,15 @@ class InventoryFile:
     image_pull_secrets: tuple[str, ...] = setting((), kind="image_pull_secrets")
     proxy: Mapping[str, str] = setting(
         {},
-        "Proxies for all: container runtimes of hosts pull images through them, and the driver container is told of "
-        "them unless they need credentials. A component's own `env`, and `host_prerequisites.proxy`, win.",
+        "Proxies for all: container runtimes of hosts pull images through them, and the driver container "
+        "gets them unless they need credentials. A component's own `env`, and `host_prerequisites.proxy`, win.",
         "proxy",
         shown=False,
     )
     host_prerequisites: HostPrerequisites | None = setting(None)
     preflight: Preflight | None = setting(None)
-    connect: Connect = setting(
-        Connect.SSH,
+    connect: ConnectionMethod = setting(
+        ConnectionMethod.SSH,
         "How hosts are reached: over SSH, or through the Kubernetes API, with a helper pod on the node and without "
         "any login.",
     )
@@ -137,7 +99,7 @@ class InventoryFile:
         None,
         "The pod through which hosts with `connect: kubernetes` are reached. It is there while a command runs.",
     )
-    ssh: Ssh | None = setting(
+    ssh: SshOptions | None = setting(
         None,
         "How hosts are reached. What is not set here is as your own SSH configuration says. Settings of a node win "
         "over those of the inventory.",
@@ -172,7 +134,7 @@ _SHARED = {
     Node: "node",
     DriverSpec: "driver",
     HostPrerequisites: "host_prerequisites",
-    Ssh: "ssh",
+    SshOptions: "ssh",
 }
 """Sections that stand at several places, or whose place is an entry -> their definition."""
 
@@ -191,12 +153,14 @@ def _kinds() -> Part:
 
 def inventory_schema() -> Part:
     """Return the JSON Schema (draft 2020-12) of inventories."""
+    definitions = {name: part for name, part in _kinds().items() if "description" in part}
+    definitions |= {name: _section(kind) for kind, name in _SHARED.items()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "urn:gpu-provision:inventory",
         "title": "gpu-provision inventory",
         **_section(InventoryFile),
-        "$defs": dict(sorted({**_kinds(), **{name: _section(kind) for kind, name in _SHARED.items()}}.items())),
+        "$defs": dict(sorted(definitions.items())),
     }
 
 
@@ -245,7 +209,12 @@ def _of_arguments(origin: Any, first: Any, *others: Any) -> Part:
 
 
 def _reference(kind: str) -> Part:
-    return {"$ref": f"#/$defs/{kind}"}
+    """Return a reference to a definition, or the kind itself if it only describes values of one sort of setting.
+
+    jsonschema takes longer for a reference.
+    """
+    own: Part = _kinds().get(kind, {"description": ""})
+    return {"$ref": f"#/$defs/{kind}"} if "description" in own else dict(own)
 
 
 def _default(each: Field[Any]) -> Part:

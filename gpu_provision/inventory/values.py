@@ -1,6 +1,6 @@
 """Values that an inventory takes from elsewhere: files and variables of this machine, and certificates for hosts.
 
-Values are filled in before the schema is asked, so that what holds for a value holds wherever it stands. The text of
+Values are filled in before the schema is asked, so that a value is checked alike wherever it comes from. The text of
 the inventory, and with it every record, keeps the reference. A Secret of the cluster is left to Kubernetes.
 """
 
@@ -217,7 +217,7 @@ def _unusable(what: str, evidence: str, fix: str) -> Finding:
 def _block(label: str, block: str, place: str) -> Iterator[Finding]:
     evidence = f"{place}: -----BEGIN {label}-----"
     if label.endswith("PRIVATE KEY"):
-        what = "A private key stands in a file of certificates, which every host would get."
+        what = "The file of certificates holds a private key, which every host would get."
         fix = "Take it out; if others may have read the file, make a new key."
         yield Finding(code="GP677", what=what, evidence=evidence, fix=fix)
     elif label != _CERTIFICATE or not block:

@@ -29,7 +29,7 @@ from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, Locked
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.progress import Lock
+from gpu_provision.model.progress import LockHolder
 
 TIMING = Timing(lease_seconds=15, renew_seconds=5)
 
@@ -42,7 +42,7 @@ _TAKING = threading.Lock()
 class LockState(NamedTuple):
     """The lock and the version of its object; no lock and an empty version if there is no object yet."""
 
-    lock: Lock | None
+    lock: LockHolder | None
     version: str
 
 
@@ -57,7 +57,7 @@ def read_lock(cluster: Cluster, inventory: Inventory) -> LockState:
     return LockState(lock_holder(cluster, lease), lease_version(lease))
 
 
-def lock_holder(cluster: Cluster, lease: Manifest | None) -> Lock | None:
+def lock_holder(cluster: Cluster, lease: Manifest | None) -> LockHolder | None:
     """Return who holds a lease that was read just now."""
     holder = holder_identity(lease)
     if not lease or not holder:
@@ -65,7 +65,7 @@ def lock_holder(cluster: Cluster, lease: Manifest | None) -> Lock | None:
     silent = _silent_seconds(cluster, lease)
     since, renewed = str(lease["spec"].get("acquireTime") or ""), str(lease["spec"].get("renewTime") or "")
     held = None if silent is None else _between(since, renewed) + silent
-    return Lock(holder=holder, since=since, held_seconds=held, silent_seconds=silent)
+    return LockHolder(holder=holder, since=since, held_seconds=held, silent_seconds=silent)
 
 
 def _silent_seconds(cluster: Cluster, lease: Manifest) -> float | None:
@@ -97,7 +97,7 @@ def unlock(
     inventory: Inventory,
     *,
     force: bool = False,
-    agreed: Callable[[Lock], bool] = lambda _: True,
+    agreed: Callable[[LockHolder], bool] = lambda _: True,
     on_wait: Callable[[str], None],
 ) -> LockState:
     """Take the lock away from a dead holder; return it as it was, with an empty version if it still is.
@@ -130,7 +130,7 @@ def _lease_of(ref: ObjectRef, holder: str, lease: Manifest) -> Manifest:
 
 
 def _taken_over(
-    cluster: Cluster, ref: ObjectRef, lease: Manifest, held: Lock, on_wait: Callable[[str], None]
+    cluster: Cluster, ref: ObjectRef, lease: Manifest, held: LockHolder, on_wait: Callable[[str], None]
 ) -> Manifest:
     """Take the lock from a living run, and keep it until that run cannot write any more: then it may be free."""
     for _ in range(_TRIES):
@@ -149,7 +149,7 @@ def _abandoned(
     lease: Manifest | None,
     on_wait: Callable[[str], None],
     *,
-    error: Callable[[Cluster, Lock], Locked],
+    error: Callable[[Cluster, LockHolder], Locked],
 ) -> Manifest | None:
     """Return a lease, as last looked at, once its holder is dead; None if the lease has gone. Raises ``error``."""
     held = lock_holder(cluster, lease)
@@ -264,7 +264,7 @@ class WriteLock(HeldLease):
         )
 
 
-def locked_error(cluster: Cluster, held: Lock) -> Locked:
+def locked_error(cluster: Cluster, held: LockHolder) -> Locked:
     """Return the error that says who holds the lock and since when."""
     return Locked(
         Finding(
@@ -289,7 +289,7 @@ def outdated_plan_error(cluster: Cluster) -> Locked:
     )
 
 
-def holder_alive_error(cluster: Cluster, held: Lock) -> Locked:
+def holder_alive_error(cluster: Cluster, held: LockHolder) -> Locked:
     """Return the error of a command that wants to take the lock away from a living run."""
     return Locked(
         Finding(

@@ -17,7 +17,7 @@ from gpu_provision.kube.observe import node_facts
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Rejected, RunFailed
-from gpu_provision.model.inventory import HelperPod
+from gpu_provision.model.hosts import HelperPod
 
 POD = Kind("v1", "Pod")
 CLIENT = "gpu-provision.io/client"

@@ -1,14 +1,13 @@
-"""A cluster as it is seen: facts that are read once, and Kubernetes label selectors."""
+"""A cluster as it is seen: facts that are read once, then passed to pure functions."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from gpu_provision.model.inventory import ALL, Inventory, NodePool, OperatingSystem, Part
+from gpu_provision.model.inventory import ALL, Inventory, NodePool, OperatingSystem, RunSelection
 
 Manifest = dict[str, Any]
 """A Kubernetes object as a plain dict."""
@@ -62,7 +61,7 @@ class NodeFacts:
         boot_id: Changes with every boot of the machine.
         cordoned_by: Field manager that wrote ``spec.unschedulable`` last; empty if it is not cordoned, or if unknown.
         cordoned_at: When it did, RFC 3339; empty likewise.
-        gpus_allocatable: ``status.allocatable`` of ``nvidia.com/gpu``; None while nobody registered it.
+        gpus_allocatable: ``status.allocatable`` of ``nvidia.com/gpu``; None until a device plugin registers it.
         taints: As in its ``spec``.
         revision: Version of the Node object while it has the startup taint, which is taken off exactly that one; else
             empty, so that a node of which nothing has changed is an equal one.
@@ -112,13 +111,13 @@ class ClusterFacts:
     unverified: str = ""
 
 
-class Basis(StrEnum):
-    """What tells whose driver a node has."""
+class DriverBasis(StrEnum):
+    """Source of the knowledge whose driver a node has."""
 
     DECLARED = "declared"  # the inventory, whatever the host has
     READ = "read"  # the host itself, read in this run
     LABEL = "label"  # the node's labels: an earlier run, or the driver manager
-    GUESS = "guess"  # nobody
+    GUESS = "guess"  # nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +130,7 @@ class DriverChoice:
     """
 
     on_host: bool
-    basis: Basis
+    basis: DriverBasis
     version: str = ""
 
 
@@ -142,7 +141,7 @@ class Target:
     Attributes:
         name: Name of the node.
         pool: The pool it belongs to.
-        os: ObservedState operating system, else the declared one; None if neither is known.
+        os: Observed operating system, else the declared one; None if neither is known.
         facts: The node as seen; None if the cluster has no such node (yet), or offline.
         driver: Whose driver it has.
         driver_group: Names the driver DaemonSet that serves this node; equal needs share one.
@@ -169,7 +168,7 @@ class Context:
     inventory: Inventory
     facts: ClusterFacts
     targets: tuple[Target, ...]
-    part: Part = ALL
+    part: RunSelection = ALL
     others: tuple[Target, ...] = ()
 
     @property
@@ -194,87 +193,3 @@ class Permission(NamedTuple):
     resource: str
     namespace: str = ""
     name: str = ""
-
-
-Labels = Mapping[str, str]
-
-Selector = Callable[[Labels], bool]
-
-
-_SETS = re.compile(r"^(?P<key>\S+)\s+(?P<how>in|notin)\s*\((?P<values>[^()]*)\)$")
-
-_EQUAL = re.compile(r"^(?P<key>[^\s!=]+)\s*(?P<how>==|=|!=)\s*(?P<value>[^\s!=]*)$")
-
-
-_THERE = re.compile(r"^(?P<not>!?)\s*(?P<key>[^\s!=()]+)$")
-
-_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-
-
-_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-
-_COMMA = re.compile(r",(?![^(]*\))")
-
-
-class BadSelector(ValueError):
-    """A text is no label selector; the message names the part that is not understood."""
-
-
-def parsed(text: str) -> Selector:
-    """Return the selector that a text such as ``app=train,tier in (a,b),!skip`` stands for; empty selects all.
-
-    Raises:
-        BadSelector: If it stands for none.
-    """
-    parts = [_requirement(part.strip()) for part in _COMMA.split(text)] if text.strip() else []
-    return lambda labels: all(part(labels) for part in parts)
-
-
-def _requirement(text: str) -> Selector:
-    if match := _SETS.fullmatch(text):
-        values = {value.strip() for value in match["values"].split(",")}
-        return _one_of(_key(match["key"]), {_value(value) for value in values}, negated=match["how"] == "notin")
-    if match := _EQUAL.fullmatch(text):
-        return _one_of(_key(match["key"]), {_value(match["value"])}, negated=match["how"] == "!=")
-    if match := _THERE.fullmatch(text):
-        return _there(_key(match["key"]), negated=bool(match["not"]))
-    raise BadSelector(f"{text!r} is no requirement on a label" if text else "a requirement between commas is empty")
-
-
-def _key(text: str) -> str:
-    return _whole(_KEY, text, "key")
-
-
-def _value(text: str) -> str:
-    return _whole(_VALUE, text, "value")
-
-
-def _whole(pattern: re.Pattern[str], text: str, what: str) -> str:
-    if pattern.fullmatch(text):
-        return text
-    message = f"{text!r} is no {what} of a label"
-    raise BadSelector(message)
-
-
-def _one_of(key: str, values: set[str], *, negated: bool) -> Selector:
-    return lambda labels: (labels.get(key) in values) is not negated
-
-
-def _there(key: str, *, negated: bool) -> Selector:
-    return lambda labels: (key in labels) is not negated
-
-
-def of_object(selector: Mapping[str, Any] | None) -> Selector:
-    """Return the selector of an object's ``labelSelector`` field; one that is absent selects nothing."""
-    if selector is None:
-        return lambda _: False
-    parts = [_one_of(key, {value}, negated=False) for key, value in (selector.get("matchLabels") or {}).items()]
-    parts += [_expression(item) for item in selector.get("matchExpressions") or ()]
-    return lambda labels: all(part(labels) for part in parts)
-
-
-def _expression(item: Mapping[str, Any]) -> Selector:
-    how, key, values = item["operator"], item["key"], set(item.get("values") or ())
-    if how in {"In", "NotIn"}:
-        return _one_of(key, values, negated=how == "NotIn")
-    return _there(key, negated=how == "DoesNotExist")

@@ -285,6 +285,27 @@ class StartupTaintSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CdiSection:
+    """The Container Device Interface."""
+
+    enabled: bool = setting(True, "Whether containers get their GPUs through CDI.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigSection:
+    """Multi-Instance GPU."""
+
+    strategy: str = setting("single", "How MIG devices are offered to Kubernetes.", enum=["none", "single", "mixed"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSection:
+    """Settings that the GPU Operator has under this name."""
+
+    runtime_class: str = setting("nvidia", "Name of the RuntimeClass for GPU containers.", "object_name")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Specs:
     """Every component's spec; the field names are the component names and the inventory's keys."""
 
@@ -298,6 +319,6 @@ class Specs:
     dcgm_exporter: DcgmExporterSpec
     daemonsets: DaemonSetSettings = field(default_factory=DaemonSetSettings)
     startup_taint: StartupTaintSpec = field(default_factory=StartupTaintSpec)
-    cdi_enabled: bool = True
-    mig_strategy: str = "single"
-    runtime_class: str = "nvidia"
+    cdi_enabled: bool = CdiSection().enabled
+    mig_strategy: str = MigSection().strategy
+    runtime_class: str = OperatorSection().runtime_class

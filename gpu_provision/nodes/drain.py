@@ -19,7 +19,7 @@ from gpu_provision.kube.errors import ConflictError, NotFoundError
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Rejected, RunFailed, Unreachable
-from gpu_provision.model.inventory import Drain
+from gpu_provision.model.hosts import Drain
 from gpu_provision.planning.drain import DrainPlan, data_loss_finding, describe_pod, not_drained_finding, plan_drain
 
 _TRIES = 10  # kubelets and controllers write to nodes, too

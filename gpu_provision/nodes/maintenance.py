@@ -22,7 +22,8 @@ from gpu_provision.kube.observe import NODE, node_facts
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed
-from gpu_provision.model.inventory import Drain, Inventory
+from gpu_provision.model.hosts import Drain
+from gpu_provision.model.inventory import Inventory
 from gpu_provision.nodes import drain as cordon
 from gpu_provision.nodes import drain as evictions
 from gpu_provision.planning.drain import data_loss_finding, describe_pod

@@ -13,8 +13,8 @@ from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Locked, RunFailed
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.plan import Action, Change, RemovalResult
-from gpu_provision.model.progress import Lock
+from gpu_provision.model.plan import Action, Change, DestroyResult
+from gpu_provision.model.progress import LockHolder
 from gpu_provision.operator.client import deletion_finding, get_stack
 from gpu_provision.operator.conflicts import warn_on_destroy, warn_on_release
 from gpu_provision.operator.finalizer import remove_finalizer
@@ -92,7 +92,7 @@ def _not_let_go(stack: Manifest, leader: LeaderMonitor) -> Finding:
     )
 
 
-def preview_destroy(result: RemovalResult, stack: Manifest | None) -> RemovalResult:
+def preview_destroy(result: DestroyResult, stack: Manifest | None) -> DestroyResult:
     """Return what a removal would do, the end of the stack's resource before all else, and whether that lasts."""
     if stack is None:
         return result
@@ -101,7 +101,7 @@ def preview_destroy(result: RemovalResult, stack: Manifest | None) -> RemovalRes
     return with_warnings(replace(result, changes=(change, *result.changes)), stack)
 
 
-def with_warnings(result: RemovalResult, stack: Manifest | None) -> RemovalResult:
+def with_warnings(result: DestroyResult, stack: Manifest | None) -> DestroyResult:
     """Return how a removal ended, and whether the stack's resource may come back."""
     told = warn_on_destroy(stack) if stack else ()
     return replace(result, findings=(*result.findings, *told))
@@ -122,7 +122,7 @@ def _in_the_way(stack: Manifest, fix: str) -> Finding:
     )
 
 
-def refuse_controllers_lock(cluster: Cluster, inventory: Inventory, lock: Lock) -> None:
+def refuse_controllers_lock(cluster: Cluster, inventory: Inventory, lock: LockHolder) -> None:
     """Raise Locked if a lock is the controller's, which would take it again at once."""
     stack = get_stack(cluster, inventory)
     lease = cluster.get(lease_for(stack)) if stack else None  # without an operator there is no role that allows it

@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpu_provision.model.findings import Severity
-from gpu_provision.model.plan import Action, Change, Plan, RemovalResult
+from gpu_provision.model.plan import Action, Change, DestroyResult, Plan
 from gpu_provision.output import plan as plan_view
 from gpu_provision.output.text import PLAIN, Style
 
 _TRACES = "left by components"
 
 
-def succeeded(result: RemovalResult) -> bool:
+def succeeded(result: DestroyResult) -> bool:
     """Return whether nothing is left that should have gone."""
     return not any(finding.severity is Severity.ERROR for finding in result.findings)
 
 
-def text(result: RemovalResult, inventory: str, style: Style = PLAIN, *, dry_run: bool) -> str:
+def text(result: DestroyResult, inventory: str, style: Style = PLAIN, *, dry_run: bool) -> str:
     """Return the changes by component, the evictions and one closing sentence; findings are told apart."""
     shown = plan_view.changes(as_plan(result, inventory), style) if dry_run else ""
     evicted = f"{'would be ' if dry_run else ''}evicted: {', '.join(result.evicted)}" if result.evicted else ""
@@ -27,7 +27,7 @@ def text(result: RemovalResult, inventory: str, style: Style = PLAIN, *, dry_run
     return "\n\n".join(part for part in (*parts, closing(result, style, dry_run=dry_run)) if part)
 
 
-def closing(result: RemovalResult, style: Style = PLAIN, *, dry_run: bool) -> str:
+def closing(result: DestroyResult, style: Style = PLAIN, *, dry_run: bool) -> str:
     """Return the one sentence with the outcome and the counts."""
     counts = Counter("nodes" if each.ref.kind == "Node" else each.action for each in result.changes)
     figures = [
@@ -45,7 +45,7 @@ def closing(result: RemovalResult, style: Style = PLAIN, *, dry_run: bool) -> st
     return style.paint("green", f"Nothing of the stack is left. {', '.join(figures)}.")
 
 
-def document(result: RemovalResult, inventory: str) -> dict[str, Any]:
+def document(result: DestroyResult, inventory: str) -> dict[str, Any]:
     """Return the removal's own parts of its JSON document."""
     plan: Mapping[str, Any] = plan_view.document(as_plan(result, inventory))
     return {
@@ -59,7 +59,7 @@ def document(result: RemovalResult, inventory: str) -> dict[str, Any]:
     }
 
 
-def as_plan(result: RemovalResult, inventory: str) -> Plan:
+def as_plan(result: DestroyResult, inventory: str) -> Plan:
     """Return what went, or would go, as a plan."""
     components = tuple(dict.fromkeys(change.component or _TRACES for change in result.changes))
     changes = tuple(_titled(change) for change in result.changes)

@@ -11,12 +11,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, TypeVar
 
-from gpu_provision.model.plan import (
-    Leaving,
-    Outlook,
-    Schedule,
-    Wave,
-)
+from gpu_provision.model.plan import Eviction, NodePreview, Schedule, Wave
 from gpu_provision.output.text import PLAIN, Style, in_order, ranges
 
 _MOST = 12  # lines of one kind
@@ -26,7 +21,7 @@ _OF_DRIVERS = "rollout of the driver"
 _RESTARTS = "; the stack's other pods on a node restart with its driver"
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key", bound=Hashable)
-_Placed = tuple[str, Leaving]
+_Placed = tuple[str, Eviction]
 """A node, and a pod on it."""
 
 
@@ -72,7 +67,7 @@ def _short(found: Iterable[str]) -> Iterator[str]:
         yield f"and {len(told) - most} more lines of this kind; --json has all of them"
 
 
-def _reasons(nodes: Iterable[Outlook]) -> Iterator[str]:
+def _reasons(nodes: Iterable[NodePreview]) -> Iterator[str]:
     for why, members in _grouped(nodes, lambda outlook: outlook.why).items():
         yield f"{why}: {ranges(outlook.node for outlook in members)}"
 
@@ -108,12 +103,12 @@ def _stops(schedule: Schedule) -> Iterator[str]:
         yield f"each wave follows only if those before it go well: no further node starts once {failures} failed"
 
 
-def _waits(nodes: Iterable[Outlook]) -> Iterator[str]:
+def _waits(nodes: Iterable[NodePreview]) -> Iterator[str]:
     for group in _by_owner((outlook.node, pod) for outlook in nodes for pod in outlook.waits_for):
         yield f"waits for {_pods(group)} to end"
 
 
-def _evictions(nodes: Iterable[Outlook]) -> Iterator[str]:
+def _evictions(nodes: Iterable[NodePreview]) -> Iterator[str]:
     for group in _by_owner((outlook.node, pod) for outlook in nodes for pod in outlook.evicts):
         pod = group[0][1]
         why = f", {_each(group)} {pod.use}" if pod.use else ", if evicting GPU pods is not enough"
@@ -121,18 +116,18 @@ def _evictions(nodes: Iterable[Outlook]) -> Iterator[str]:
         yield f"{'will' if pod.certain else 'may'} evict {_pods(group)}{why}{_blocked(pod)}{back}"
 
 
-def _blocked(pod: Leaving) -> str:
+def _blocked(pod: Eviction) -> str:
     if pod.budgets:
         return f"; blocked: PodDisruptionBudget {', '.join(pod.budgets)} allows no disruption right now"
     return f"; slowed: PodDisruptionBudget {', '.join(pod.slowed_by)} lets fewer go at a time" if pod.slowed_by else ""
 
 
-def _stays(nodes: Iterable[Outlook]) -> Iterator[str]:
+def _stays(nodes: Iterable[NodePreview]) -> Iterator[str]:
     for group in _by_owner((outlook.node, pod) for outlook in nodes for pod in outlook.stays):
         yield f"leaves {_pods(group)}, {_each(group)} {group[0][1].use} and may keep the driver"
 
 
-def _cordons(nodes: Iterable[Outlook]) -> Iterator[str]:
+def _cordons(nodes: Iterable[NodePreview]) -> Iterator[str]:
     cordoned = (outlook for outlook in nodes if outlook.cordoned_by)
     for whose, members in _grouped(cordoned, lambda outlook: outlook.cordoned_by).items():
         yield f"stays cordoned, as {whose} left it: {ranges(outlook.node for outlook in members)}"
@@ -199,7 +194,7 @@ def _wave_document(wave: Wave) -> dict[str, Any]:
     }
 
 
-def _node_document(outlook: Outlook) -> dict[str, Any]:
+def _node_document(outlook: NodePreview) -> dict[str, Any]:
     return {
         "node": outlook.node,
         "why": outlook.why,
@@ -211,7 +206,7 @@ def _node_document(outlook: Outlook) -> dict[str, Any]:
     }
 
 
-def _pod_document(pod: Leaving) -> dict[str, Any]:
+def _pod_document(pod: Eviction) -> dict[str, Any]:
     return {
         "namespace": pod.namespace,
         "name": pod.name,

@@ -14,7 +14,7 @@ from gpu_provision.diagnostics.pods import phase
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Finding
-from gpu_provision.model.inventory import Drain
+from gpu_provision.model.hosts import Drain
 
 _MIRROR = "kubernetes.io/config.mirror"  # annotation of the API server's picture of a static pod
 _TEMPLATE_HASH = "pod-template-hash"

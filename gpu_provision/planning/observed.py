@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef
-from gpu_provision.model.progress import Lock
+from gpu_provision.model.progress import LockHolder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class ObservedState:
     pods: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
     passed: Mapping[tuple[str, str], str] = field(default_factory=dict)
     void: frozenset[str] = frozenset()
-    lock: Lock | None = None
+    lock: LockHolder | None = None
     lock_version: str = ""
 
     def lacks(self, ref: ObjectRef) -> bool:

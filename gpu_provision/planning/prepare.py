@@ -14,18 +14,18 @@ from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.model.cluster import ClusterFacts, Context, Manifest, ObjectRef, ref_of
 from gpu_provision.model.codes import ABSENT, NOT_LOOKED_FOR, PART_ONLY, TOO_MANY_NODES
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.inventory import ALL, Inventory, Part
+from gpu_provision.model.inventory import ALL, Inventory, RunSelection
 from gpu_provision.planning.applyset import member, parent
 from gpu_provision.planning.states import Desired
 
 
-def prepare(inventory: Inventory, facts: ClusterFacts, part: Part = ALL) -> tuple[Context, Desired]:
+def prepare(inventory: Inventory, facts: ClusterFacts, part: RunSelection = ALL) -> tuple[Context, Desired]:
     """Return the context and the manifests of every component of a part, marked as members of the stack."""
     known = context(inventory, facts)
     return limit_to(known, _marked(inventory, components.desired(known)), part)
 
 
-def prepare_of_nodes(known: Context, names: Collection[str], part: Part = ALL) -> Desired:
+def prepare_of_nodes(known: Context, names: Collection[str], part: RunSelection = ALL) -> Desired:
     """Return the manifests of components all of whose manifests are about one node each, marked as members."""
     made = _members(known.inventory, components.desired(known, names))
     return limit_to(known, made, part)[1]
@@ -255,7 +255,7 @@ def unread_finding(unread: Collection[ObjectRef]) -> Iterator[Finding]:
 _BESIDES = {driver.NAME: (driver_validation.NAME,)}
 
 
-def part_of(inventory: Inventory, targets: Iterable[str], nodes: Iterable[str]) -> Part:
+def part_of(inventory: Inventory, targets: Iterable[str], nodes: Iterable[str]) -> RunSelection:
     """Return the part of these components, with all that they require, and of these nodes; none of either is all."""
     requires, wanted = components.requirements(inventory), set[str]()
     left = list(targets)
@@ -264,10 +264,10 @@ def part_of(inventory: Inventory, targets: Iterable[str], nodes: Iterable[str]) 
         if name not in wanted:
             wanted.add(name)
             left += (*requires[name], *(needed for needed in _BESIDES.get(name, ()) if needed in requires))
-    return Part(components=frozenset(wanted), nodes=frozenset(nodes))
+    return RunSelection(components=frozenset(wanted), nodes=frozenset(nodes))
 
 
-def limit_to(known: Context, desired: Desired, part: Part) -> tuple[Context, Desired]:
+def limit_to(known: Context, desired: Desired, part: RunSelection) -> tuple[Context, Desired]:
     """Return what is wanted of a part. Objects that serve all nodes are not narrowed to some of them."""
     if part.is_all:
         return known, desired
@@ -281,7 +281,7 @@ def limit_to(known: Context, desired: Desired, part: Part) -> tuple[Context, Des
     return context, {name: manifests for name, manifests in kept.items() if manifests or part.has_component(name)}
 
 
-def _kept(component: str, manifests: Iterable[Manifest], part: Part) -> Iterator[Manifest]:
+def _kept(component: str, manifests: Iterable[Manifest], part: RunSelection) -> Iterator[Manifest]:
     """Yield what a part has of a component; of the validator all, also where only the proof of its pod is awaited."""
     is_awaited = component == validator.NAME and part.has_component(driver_validation.NAME)
     for manifest in manifests if is_awaited or part.has_component(component) else ():

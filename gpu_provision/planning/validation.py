@@ -16,7 +16,7 @@ from typing import Any
 
 from gpu_provision.components import device_plugin_validation, driver_validation, validator
 from gpu_provision.diagnostics import pods as pod_view
-from gpu_provision.model.cluster import Basis, Manifest, Target
+from gpu_provision.model.cluster import DriverBasis, Manifest, Target
 from gpu_provision.planning.applyset import digest_of
 from gpu_provision.planning.observed import ObservedState
 
@@ -158,7 +158,7 @@ def doubt(  # noqa: PLR0913 - what a verdict is held against
         starts = list(_starts(pods.get((name, target.name), ())))
         if not starts or max(starts) >= verdict.began:
             return f"{NOT_RUN} since {_SINCE[name]}"
-    of_host = target.driver.version if target.driver.on_host and target.driver.basis is Basis.READ else ""
+    of_host = target.driver.version if target.driver.on_host and target.driver.basis is DriverBasis.READ else ""
     if of_host and verdict.driver and of_host != verdict.driver:
         return f"{NOT_RUN} since the host's driver changed from {verdict.driver} to {of_host}"
     return ""

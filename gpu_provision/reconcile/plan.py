@@ -21,7 +21,7 @@ from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model.cluster import Context, Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.codes import ABSENT
 from gpu_provision.model.findings import Finding, Refused, Rejected, Severity
-from gpu_provision.model.inventory import ALL, Inventory, Part
+from gpu_provision.model.inventory import ALL, Inventory, RunSelection
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import NodeState
 from gpu_provision.planning.applyset import PART_OF, SET_ID, component_of
@@ -199,7 +199,7 @@ def read_and_plan(
     *,
     revalidate: bool = False,
     host_drivers: Mapping[str, str] = _NOT_READ,
-    part: Part = ALL,
+    part: RunSelection = ALL,
 ) -> ClusterPlan:
     """Read a cluster and plan.
 
@@ -272,7 +272,7 @@ def _absent(
 _STARTS_PODS = frozenset({Action.CREATE, Action.UPDATE, Action.RUN})
 
 
-def _unvalidated(observed: ObservedState, part: Part) -> ObservedState:
+def _unvalidated(observed: ObservedState, part: RunSelection) -> ObservedState:
     """Return what was observed with no vectorAdd of a part that counts."""
     void = frozenset(
         pod["metadata"]["uid"]

@@ -12,7 +12,7 @@ from gpu_provision.history import store
 from gpu_provision.history.rollback import RollbackTarget
 from gpu_provision.kube.client import Cluster
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, Locked, ProvisionError, leave_with
+from gpu_provision.model.findings import Finding, Locked, ProvisionError, attach_findings
 from gpu_provision.model.history import Ending
 from gpu_provision.model.progress import Event, NodeState, RunResult, State
 from gpu_provision.planning.states import Key
@@ -180,7 +180,7 @@ class RunThread:
                 interrupt.add_note(self._run.going_on)
             self._run.cancel()
             self._thread.join(_STEP_SECONDS)
-            leave_with(interrupt, *self._run.left_behind())
+            attach_findings(interrupt, *self._run.left_behind())
             raise
 
     def _settled(self, component: str) -> bool:

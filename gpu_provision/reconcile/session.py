@@ -15,7 +15,7 @@ from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.config import resolve_context
 from gpu_provision.kube.lease import LeaderElector
 from gpu_provision.model.findings import Finding, Refused, RunFailed
-from gpu_provision.model.inventory import ALL, Inventory, Part
+from gpu_provision.model.inventory import ALL, Inventory, RunSelection
 from gpu_provision.model.progress import Event, NodeState
 from gpu_provision.rbac import review
 from gpu_provision.reconcile.plan import ClusterPlan, blocking_findings, read_and_plan
@@ -46,7 +46,7 @@ class Session:
     revalidate: bool = False
     host_drivers: Mapping[str, str] = field(default_factory=dict)
     back_to: int = 0
-    part: Part = ALL
+    part: RunSelection = ALL
     resident: StackObserver | None = None
     deputy: Executor | None = None
     leadership: LeaderElector | None = None

@@ -10,7 +10,8 @@ from typing import Any
 from gpu_provision.components import labels, validator
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.diagnostics.pods import phase
-from gpu_provision.model.cluster import Manifest, Selector, of_object
+from gpu_provision.model.cluster import Manifest
+from gpu_provision.model.selectors import Selector, selector_of
 from gpu_provision.rollout.snapshot import (
     NOTHING,
     DesiredContent,
@@ -132,7 +133,7 @@ def budgets_of(manifests: Iterable[Manifest]) -> tuple[PodBudget, ...]:
     return tuple(
         (
             each["metadata"].get("namespace", ""),
-            of_object(each["spec"].get("selector")),
+            selector_of(each["spec"].get("selector")),
             DisruptionBudget(each["metadata"]["name"], (each.get("status") or {}).get("disruptionsAllowed", 0)),
         )
         for each in manifests

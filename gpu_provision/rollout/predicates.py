@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from gpu_provision.components import labels
-from gpu_provision.model.cluster import parsed
 from gpu_provision.model.rollout_policy import PodDeletion, UpgradeDrain, UpgradePolicy
+from gpu_provision.model.selectors import parse_selector
 from gpu_provision.rollout import states
 from gpu_provision.rollout.snapshot import FleetNode, GpuUse, Pod, StackPresence
 from gpu_provision.rollout.states import EARLY, LATE, UpgradeState
@@ -130,13 +130,13 @@ def jobs(node: FleetNode, policy: UpgradePolicy) -> tuple[Pod, ...]:
     selector = policy.wait_for_completion.pod_selector
     if not selector:
         return ()
-    selects = parsed(selector)
+    selects = parse_selector(selector)
     return tuple(pod for pod in node.pods if not pod.is_over and selects(pod.labels))
 
 
 def drained(node: FleetNode, drain: UpgradeDrain) -> tuple[Pod, ...]:
     """Return the pods that draining the node evicts."""
-    selects = parsed(drain.pod_selector)
+    selects = parse_selector(drain.pod_selector)
     alive = (pod for pod in node.pods if not pod.is_over and not pod.is_daemon)
     return tuple(pod for pod in alive if selects(pod.labels) and pod.labels.get(states.DRAIN_SKIP) != "true")
 

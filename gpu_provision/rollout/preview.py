@@ -13,8 +13,8 @@ from dataclasses import replace
 from math import inf
 
 from gpu_provision.model.plan import (
-    Leaving,
-    Outlook,
+    Eviction,
+    NodePreview,
     Schedule,
     Wave,
 )
@@ -138,7 +138,7 @@ def _wave(seen: Snapshot, policy: Policy, started: tuple[StateTransition, ...], 
     )
 
 
-def _outlooks(nodes: Iterable[FleetNode], policy: Policy) -> tuple[Outlook, ...]:
+def _outlooks(nodes: Iterable[FleetNode], policy: Policy) -> tuple[NodePreview, ...]:
     members = tuple(nodes)
     narrow = _narrow_budgets(members)
     return tuple(_outlook(node, policy, narrow) for node in members)
@@ -155,11 +155,11 @@ def _narrow_budgets(nodes: Iterable[FleetNode]) -> frozenset[tuple[str, str]]:
     return frozenset(key for key, number in wanted.items() if 0 < allowed[key] < number)
 
 
-def _outlook(node: FleetNode, policy: Policy, narrow: frozenset[tuple[str, str]]) -> Outlook:
+def _outlook(node: FleetNode, policy: Policy, narrow: frozenset[tuple[str, str]]) -> NodePreview:
     rules = policy.domains[node.domain].policy
     jobs = predicates.jobs(node, rules)
     keeps_cordon = node.is_cordoned and not predicates.owns_cordon(node)
-    return Outlook(
+    return NodePreview(
         node=node.name,
         why=predicates.why(node),
         leaves=node.is_leaving,
@@ -172,7 +172,7 @@ def _outlook(node: FleetNode, policy: Policy, narrow: frozenset[tuple[str, str]]
 
 def _evictions(
     node: FleetNode, rules: UpgradePolicy, jobs: tuple[Pod, ...], narrow: frozenset[tuple[str, str]]
-) -> Iterator[Leaving]:
+) -> Iterator[Eviction]:
     """Yield the pods that use GPUs, and those that follow if evicting these is not enough."""
     holding = predicates.gpu_pods(node)
     yield from (_leaving(pod, certain=pod not in jobs, narrow=narrow) for pod in holding)
@@ -180,8 +180,8 @@ def _evictions(
     yield from (_leaving(pod, certain=False) for pod in drained if pod not in holding)
 
 
-def _leaving(pod: Pod, *, certain: bool = True, narrow: Collection[tuple[str, str]] = ()) -> Leaving:
-    return Leaving(
+def _leaving(pod: Pod, *, certain: bool = True, narrow: Collection[tuple[str, str]] = ()) -> Eviction:
+    return Eviction(
         namespace=pod.namespace,
         name=pod.name,
         owner=pod.owner,

@@ -15,7 +15,8 @@ from gpu_provision.kube.observe import node_facts
 from gpu_provision.kube.records import validations_of
 from gpu_provision.kube.retry import FIRST_CONTACT_SECONDS, RETRY_SECONDS, get_with_retries
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ref_of
-from gpu_provision.model.inventory import HostPrerequisites, Inventory, Node, NodePool
+from gpu_provision.model.hosts import HostPrerequisites
+from gpu_provision.model.inventory import Inventory, Node, NodePool
 from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import cluster_state, states_of

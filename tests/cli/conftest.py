@@ -17,7 +17,7 @@ from gpu_provision.history import rollback as records
 from gpu_provision.hosts import runner as hosts_run
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.plan import Plan
-from gpu_provision.model.progress import Lock, RunResult, Status
+from gpu_provision.model.progress import LockHolder, RunResult, Status
 from gpu_provision.reconcile import preflight
 from gpu_provision.reconcile.session import Session
 from tests.cli.harness import CHANGE, Fakes, Ran, Run, plan_of
@@ -61,7 +61,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
         fakes.arguments = arguments
         return answer(fakes.result)
 
-    def unlock(_: object, *, agreed: Callable[[Lock], bool], **__: object) -> tuple[Lock | None, bool]:
+    def unlock(_: object, *, agreed: Callable[[LockHolder], bool], **__: object) -> tuple[LockHolder | None, bool]:
         return fakes.lock, fakes.lock is not None and agreed(fakes.lock)
 
     def teardown(*_: object, dry_run: bool, **__: object) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.hosts.result import HostOutcome, HostsResult
-from gpu_provision.model.findings import ExitCode, Finding, RunFailed, Severity, leave_with
+from gpu_provision.model.findings import ExitCode, Finding, RunFailed, Severity, attach_findings
 from gpu_provision.model.progress import NodeState, RunResult, State
 from tests.cli.harness import REPOSITORY, SANDBOX, Fakes, Run
 
@@ -58,7 +58,7 @@ def test_an_interrupted_run_tells_of_its_hosts_and_of_what_stays(run: Run, fakes
         hosts=(HostOutcome(name="t4-1", changes=("load ipmi_msghandler",)), HostOutcome(name="t4-2"))
     )
     fakes.result = interrupt = KeyboardInterrupt()
-    leave_with(interrupt, Finding(code="GP517", what="t4-1 stays cordoned", severity=Severity.WARNING))
+    attach_findings(interrupt, Finding(code="GP517", what="t4-1 stays cordoned", severity=Severity.WARNING))
     page = tmp_path / "page.html"
     ran = run("apply", "--report", page)
     assert ran.code == ExitCode.INTERRUPTED

@@ -23,20 +23,20 @@ from gpu_provision.model.history import History, Record
 from gpu_provision.model.plan import (
     Action,
     Change,
+    DestroyResult,
     Difference,
     Drift,
     FieldChange,
     FieldDrift,
     Origin,
     Plan,
-    RemovalResult,
     Writer,
 )
 from gpu_provision.model.progress import (
     ComponentStatus,
     Event,
     Evidence,
-    Lock,
+    LockHolder,
     NodeState,
     NodeStatus,
     RunResult,
@@ -52,7 +52,7 @@ Plant = Callable[[Fakes, str], None]
 
 
 def _lock(fakes: Fakes, text: str) -> None:
-    fakes.lock = Lock(holder=text, since=text)
+    fakes.lock = LockHolder(holder=text, since=text)
 
 
 def _status(fakes: Fakes, text: str) -> None:
@@ -70,7 +70,7 @@ def _status(fakes: Fakes, text: str) -> None:
         components=(component,),
         nodes=(node,),
         evidence=(evidence,),
-        lock=Lock(holder=text, since=text),
+        lock=LockHolder(holder=text, since=text),
     )
 
 
@@ -146,7 +146,7 @@ def _drift(fakes: Fakes, text: str) -> None:
 
 def _removal(fakes: Fakes, text: str) -> None:
     warning = _finding(text, Severity.WARNING)
-    fakes.removal = RemovalResult(cluster=text, changes=_changes(text), findings=(warning,), evicted=(text,))
+    fakes.removal = DestroyResult(cluster=text, changes=_changes(text), findings=(warning,), evicted=(text,))
 
 
 SOURCES: dict[str, tuple[Plant, tuple[str, ...]]] = {

@@ -9,7 +9,7 @@ import pytest
 
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import ExitCode, Finding, Refused, RunFailed, Severity
-from gpu_provision.model.plan import Action, Change, FieldChange, RemovalResult
+from gpu_provision.model.plan import Action, Change, DestroyResult, FieldChange
 from tests.cli.harness import PROD, SANDBOX, Fakes, Run
 
 REMOVED = Change(component="driver", action=Action.DELETE, ref=ObjectRef("apps/v1", "DaemonSet", "gpu", "driver"))
@@ -24,8 +24,8 @@ LEFT = Finding(code="GP342", what="is still there", where="DaemonSet gpu/driver"
 KEPT = Finding(code="GP344", what="these stay", severity=Severity.WARNING)
 
 
-def result(*findings: Finding) -> RemovalResult:
-    return RemovalResult(cluster="test", changes=(REMOVED, CLEANED, TRACE), findings=findings, requests=9, seconds=1.5)
+def result(*findings: Finding) -> DestroyResult:
+    return DestroyResult(cluster="test", changes=(REMOVED, CLEANED, TRACE), findings=findings, requests=9, seconds=1.5)
 
 
 def failed(*findings: Finding) -> RunFailed:

@@ -19,7 +19,7 @@ from gpu_provision.model.findings import (
     Unreachable,
 )
 from gpu_provision.model.plan import Difference, Origin
-from gpu_provision.model.progress import Lock
+from gpu_provision.model.progress import LockHolder
 from gpu_provision.output.findings import output_schema
 from tests.cli.harness import CHANGE, PROD, SANDBOX, Fakes, Run, plan_of
 
@@ -160,7 +160,9 @@ def test_prod_needs_yes_where_nobody_can_be_asked(run: Run, fakes: Fakes) -> Non
 def test_a_lock_in_a_real_cluster_is_taken_away_only_if_somebody_says_so(run: Run, fakes: Fakes) -> None:
     """A lock that nobody holds is done, and asks nobody."""
     assert run("unlock", "-i", PROD).out == "Nobody holds the lock.\n"
-    fakes.lock = Lock(holder="root@ci pid 7", since="2026-11-21T08:00:00Z", held_seconds=125.0, silent_seconds=30.0)
+    fakes.lock = LockHolder(
+        holder="root@ci pid 7", since="2026-11-21T08:00:00Z", held_seconds=125.0, silent_seconds=30.0
+    )
     refused = run("unlock", "-i", PROD)
     assert (refused.code, "GP005" in refused.err) == (64, True)
     freed = run("unlock", "-i", PROD, "--yes")

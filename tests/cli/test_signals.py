@@ -17,7 +17,7 @@ PROGRAM = """
 import sys, time
 import gpu_provision
 from gpu_provision.cli import main
-from gpu_provision.model.findings import Finding, Severity, leave_with
+from gpu_provision.model.findings import Finding, Severity, attach_findings
 
 def status(inventory):
     try:
@@ -25,7 +25,7 @@ def status(inventory):
         time.sleep(60)
     except KeyboardInterrupt as interrupt:
         interrupt.add_note("changed so far: nothing")
-        leave_with(interrupt, Finding(code="GP517", what="t4-1 stays cordoned", severity=Severity.WARNING))
+        attach_findings(interrupt, Finding(code="GP517", what="t4-1 stays cordoned", severity=Severity.WARNING))
         raise
     finally:
         print("gave the lock back", file=sys.stderr, flush=True)

@@ -18,7 +18,7 @@ from gpu_provision.components.targets import (
 )
 from gpu_provision.hosts.facts.driver import Driver
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.model.cluster import Basis, ClusterFacts, DriverChoice
+from gpu_provision.model.cluster import ClusterFacts, DriverBasis, DriverChoice
 from gpu_provision.model.findings import Severity
 from gpu_provision.model.inventory import Gpu, Inventory, OperatingSystem
 from tests.components import builders
@@ -47,8 +47,8 @@ HAS_OWN = {"nvidia.com/gpu.deploy.driver": "pre-installed", "gpu-provision.io/ho
 BY_MANAGER = {"nvidia.com/gpu.deploy.driver": "pre-installed"}
 SWITCHED_OFF = {"nvidia.com/gpu.deploy.operands": "false", "gpu-provision.io/host-driver": "535.183.01"}
 IN_GROUP = {"nvidia.com/gpu.deploy.driver": "true", "gpu-provision.io/driver": "ubuntu22.04"}
-HOST_READ = DriverChoice(on_host=True, basis=Basis.READ, version="550.90.07")
-CONTAINER_READ = DriverChoice(on_host=False, basis=Basis.READ)
+HOST_READ = DriverChoice(on_host=True, basis=DriverBasis.READ, version="550.90.07")
+CONTAINER_READ = DriverChoice(on_host=False, basis=DriverBasis.READ)
 
 
 @pytest.mark.parametrize(
@@ -66,17 +66,17 @@ CONTAINER_READ = DriverChoice(on_host=False, basis=Basis.READ)
         ("auto", "bare", HAS_OWN, CONTAINER_READ),
         ("auto", "working", IN_GROUP, HOST_READ),
         # Without a reading the labels decide.
-        ("auto", "unread", HAS_OWN, DriverChoice(on_host=True, basis=Basis.LABEL, version="535.183.01")),
-        ("auto", "unread", SWITCHED_OFF, DriverChoice(on_host=True, basis=Basis.LABEL, version="535.183.01")),
-        ("auto", "unread", BY_MANAGER, DriverChoice(on_host=True, basis=Basis.LABEL)),
-        ("auto", "unread", IN_GROUP, DriverChoice(on_host=False, basis=Basis.LABEL)),
-        ("auto", "unread", NOTHING, DriverChoice(on_host=False, basis=Basis.GUESS)),
+        ("auto", "unread", HAS_OWN, DriverChoice(on_host=True, basis=DriverBasis.LABEL, version="535.183.01")),
+        ("auto", "unread", SWITCHED_OFF, DriverChoice(on_host=True, basis=DriverBasis.LABEL, version="535.183.01")),
+        ("auto", "unread", BY_MANAGER, DriverChoice(on_host=True, basis=DriverBasis.LABEL)),
+        ("auto", "unread", IN_GROUP, DriverChoice(on_host=False, basis=DriverBasis.LABEL)),
+        ("auto", "unread", NOTHING, DriverChoice(on_host=False, basis=DriverBasis.GUESS)),
         # Who is sure is believed; that the host has none is still worth knowing.
-        ("true", "unread", HAS_OWN, DriverChoice(on_host=False, basis=Basis.DECLARED)),
-        ("true", "working", NOTHING, DriverChoice(on_host=False, basis=Basis.DECLARED)),
+        ("true", "unread", HAS_OWN, DriverChoice(on_host=False, basis=DriverBasis.DECLARED)),
+        ("true", "working", NOTHING, DriverChoice(on_host=False, basis=DriverBasis.DECLARED)),
         ("true", "bare", BY_MANAGER, CONTAINER_READ),
-        ("false", "bare", IN_GROUP, DriverChoice(on_host=True, basis=Basis.DECLARED)),
-        ("false", "working", NOTHING, DriverChoice(on_host=True, basis=Basis.DECLARED)),
+        ("false", "bare", IN_GROUP, DriverChoice(on_host=True, basis=DriverBasis.DECLARED)),
+        ("false", "working", NOTHING, DriverChoice(on_host=True, basis=DriverBasis.DECLARED)),
     ],
 )
 def test_inventory_host_and_labels_decide_together(
@@ -93,8 +93,8 @@ def test_a_driver_without_a_version_is_one() -> None:
     assert Driver(module=MODULE).usable == "unknown"
 
 
-CONTAINER = DriverChoice(on_host=False, basis=Basis.DECLARED)
-HOST = DriverChoice(on_host=True, basis=Basis.DECLARED)
+CONTAINER = DriverChoice(on_host=False, basis=DriverBasis.DECLARED)
+HOST = DriverChoice(on_host=True, basis=DriverBasis.DECLARED)
 SELECTING = builders.pool("auto", gpu=Gpu("L40S", 2), node_selector={"fleet": "render"})
 
 

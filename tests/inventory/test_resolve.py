@@ -102,7 +102,7 @@ def test_the_file_is_named_by_path_and_digest(tmp_path: Path, monkeypatch: pytes
         ({"kubeconfig": "../config"}, "{above}/config", ""),
         ({"kubeconfig": "/etc/config"}, "/etc/config", ""),
         ({"kubeconfig": "~/.kube/config"}, "{home}/.kube/config", ""),
-        ({"kubeconfig": "~nobody-of-this-name/config"}, "{file}/~nobody-of-this-name/config", ""),
+        ({"kubeconfig": "~no-such-user/config"}, "{file}/~no-such-user/config", ""),
         ({"sandbox": "default"}, "", "default"),
         ({"sandbox": "fleets/big"}, "", "{file}/fleets/big"),
         ({"sandbox": "big.yaml"}, "", "{file}/big.yaml"),
@@ -217,7 +217,7 @@ def test_everything_that_preflight_compares(tmp_path: Path) -> None:
 
 
 def test_host_drivers_have_no_image(tmp_path: Path) -> None:
-    """Nothing is to be asked of a registry."""
+    """The tool asks no registry."""
     found = expected(tmp_path, "b")
     assert (found.driver_container, found.driver_image) == (False, "")
 

@@ -75,7 +75,7 @@ def test_every_definition_is_used() -> None:
     assert all(f"#/$defs/{name}" in text for name in schema()["$defs"])
 
 
-def test_the_variables_that_are_shown_are_those_of_the_components() -> None:
+def test_shown_variables_are_those_of_the_components() -> None:
     """Every variable that a component sets itself, and that does not come of all others as a digest does."""
     folder = Path(__file__).parents[1] / "golden"
     texts = [file.read_text() for file in folder.rglob("*.yaml")]

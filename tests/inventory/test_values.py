@@ -101,7 +101,7 @@ def test_another_value_makes_another_inventory(inventory: Path) -> None:
     assert load(inventory).digest != before
 
 
-def test_what_is_not_of_this_machine_reads_no_file_and_no_variable(inventory: Path) -> None:
+def test_a_stack_reads_no_file_and_no_variable(inventory: Path) -> None:
     """A stack of the cluster would read those of its controller."""
     source = Source(name="gpustack/x", path=inventory, text=TEXT, digest="", is_local=False)
     found, findings = validate_source(source)

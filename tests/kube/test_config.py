@@ -29,7 +29,7 @@ from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.config import api_client, names, resolve_context
 from gpu_provision.kube.observe import observe_facts
 from gpu_provision.model.findings import ProvisionError, UsageError
-from gpu_provision.model.inventory import ClusterTarget
+from gpu_provision.model.inventory import ClusterConfig
 from gpu_provision.sandbox import lifecycle
 from gpu_provision.sandbox.state import Sandbox
 from tests import fuzzing
@@ -386,7 +386,7 @@ def _is_quoted(text: str) -> bool:
 
 
 def test_a_cluster_is_where_the_inventory_says() -> None:
-    stack = replace(inventory(), cluster=ClusterTarget(kubeconfig="/k", context="prod"))
+    stack = replace(inventory(), cluster=ClusterConfig(kubeconfig="/k", context="prod"))
     assert resolve_context(stack) == ("/k", "prod")
 
 

@@ -20,7 +20,7 @@ from gpu_provision.kube.retry import RETRY_SECONDS
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import Locked, ProvisionError, Unreachable
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.progress import Lock
+from gpu_provision.model.progress import LockHolder
 from tests.components.builders import inventory
 from tests.kube.conftest import Lossy, config_map, fault
 from tests.sandbox.apiserver.conftest import eventually
@@ -48,7 +48,7 @@ def held(cluster: Cluster, stack: Inventory) -> str:
     return found.holder if found else ""
 
 
-def holder(cluster: Cluster, stack: Inventory) -> Lock | None:
+def holder(cluster: Cluster, stack: Inventory) -> LockHolder | None:
     """The lock, as the cluster says."""
     return lock.read_lock(cluster, stack).lock
 

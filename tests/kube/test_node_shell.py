@@ -17,7 +17,7 @@ from gpu_provision.kube.exec import STDERR, STDOUT
 from gpu_provision.kube.lease import process_identity
 from gpu_provision.kube.node_shell import CLIENT, NodeShell, open_shell
 from gpu_provision.model.findings import ProvisionError, Unreachable
-from gpu_provision.model.inventory import HelperPod
+from gpu_provision.model.hosts import HelperPod
 from tests.connectors.node_server import NodeServer, node_server
 from tests.kube.conftest import kubeconfig
 

@@ -16,7 +16,8 @@ from gpu_provision.kube.errors import AlreadyExistsError
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding, Locked, RunFailed, Unreachable
-from gpu_provision.model.inventory import ClusterTarget, Drain
+from gpu_provision.model.hosts import Drain
+from gpu_provision.model.inventory import ClusterConfig
 from gpu_provision.nodes import drain
 from gpu_provision.nodes.maintenance import NodeMaintenance
 from gpu_provision.rollout import states
@@ -30,7 +31,7 @@ MERGE = "application/merge-patch+json"
 @pytest.fixture
 def guard(server: Running) -> Iterator[NodeMaintenance]:
     """A guard of that cluster."""
-    target = ClusterTarget(kubeconfig=str(server.server.kubeconfig))
+    target = ClusterConfig(kubeconfig=str(server.server.kubeconfig))
     with contextlib.closing(NodeMaintenance(replace(inventory(), cluster=target))) as made:
         yield made
 
@@ -60,7 +61,7 @@ def test_nodes_are_members_unless_the_control_plane_runs_on_them(cluster: Cluste
 
 def test_a_cluster_that_does_not_answer_is_not_known(tmp_path: Path) -> None:
     """Whether that matters is for the host to say."""
-    missing = ClusterTarget(kubeconfig=str(tmp_path / "none"))
+    missing = ClusterConfig(kubeconfig=str(tmp_path / "none"))
     standing = NodeMaintenance(replace(inventory(), cluster=missing)).membership("worker")
     assert standing.role is NodeRole.UNKNOWN
     assert "kubeconfig" in standing.why
@@ -88,7 +89,7 @@ def test_from_its_first_cordon_to_its_end_nobody_else_writes(cluster: Cluster, g
 
 def first_run(server: Running, namespace: str) -> NodeMaintenance:
     """Return the guard of a stack that nobody has applied yet."""
-    target = ClusterTarget(kubeconfig=str(server.server.kubeconfig), namespace=namespace)
+    target = ClusterConfig(kubeconfig=str(server.server.kubeconfig), namespace=namespace)
     return NodeMaintenance(replace(inventory(), cluster=target))
 
 

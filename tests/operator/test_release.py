@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpu_provision.inventory import load
 from gpu_provision.kube.client import Cluster
-from gpu_provision.model.plan import RemovalResult
+from gpu_provision.model.plan import DestroyResult
 from gpu_provision.operator import release
 from tests.operator.served import SANDBOX
 
@@ -17,7 +17,7 @@ def test_where_gitops_declares_a_stack_too_its_end_is_told_not_to_last(by_flux: 
     assert (before.code, "Flux's Kustomization gpu" in before.what) == ("GP435", True)
     assert release.release_findings(by_flux, "other") == ()
     stack = release.get_stack(by_flux, NOW)
-    ended = RemovalResult(cluster="test")
+    ended = DestroyResult(cluster="test")
     for told in (release.preview_destroy(ended, stack), release.with_warnings(ended, stack)):
         assert [each.code for each in told.findings] == ["GP435"]
     assert release.with_warnings(ended, None) == ended

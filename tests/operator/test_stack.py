@@ -12,7 +12,8 @@ import pytest
 
 from gpu_provision import render
 from gpu_provision.inventory import load
-from gpu_provision.model.inventory import ClusterTarget, HelperPod, HostPrerequisites, Inventory, Node, Preflight
+from gpu_provision.model.hosts import HelperPod, HostPrerequisites, Preflight
+from gpu_provision.model.inventory import ClusterConfig, Inventory, Node
 from gpu_provision.operator.stack import (
     BACK_TO,
     HOME,
@@ -74,7 +75,7 @@ def in_the_cluster(inventory: Inventory) -> Inventory:
         path="",
         digest="",
         text="",
-        cluster=ClusterTarget(namespace=inventory.cluster.namespace),
+        cluster=ClusterConfig(namespace=inventory.cluster.namespace),
         pools=pools,
         nodes=tuple(Node(name=node.name, pool=node.pool, labels=node.labels) for node in inventory.nodes),
         preflight=Preflight(),
@@ -182,7 +183,7 @@ def test_no_stack_has_a_file_of_the_controller_read(tmp_path: Path) -> None:
     stack["spec"]["cluster"]["kubeconfig"] = str(secret)
     inventory, findings = inventory_of(stack)
     assert inventory is not None
-    assert (inventory.cluster, inventory.path) == (ClusterTarget(namespace="own"), "")
+    assert (inventory.cluster, inventory.path) == (ClusterConfig(namespace="own"), "")
     assert findings == ()
     assert str(tmp_path) not in inventory.text
     assert "token" not in inventory.text

@@ -15,9 +15,9 @@ from gpu_provision.model.plan import (
     Action,
     Change,
     Departure,
+    Eviction,
     FieldChange,
-    Leaving,
-    Outlook,
+    NodePreview,
     Plan,
     ResourceChange,
     Schedule,
@@ -151,8 +151,8 @@ def test_nodes_that_leave_are_one_line(samples: ModuleType, changes: list[Change
 
 
 def test_a_node_that_leaves_has_no_driver_to_replace(samples: ModuleType) -> None:
-    train = Leaving(namespace="default", name="train", use="requests GPUs")
-    outlook = Outlook(node="t4-1", why="no longer in the inventory", leaves=True, evicts=(train,))
+    train = Eviction(namespace="default", name="train", use="requests GPUs")
+    outlook = NodePreview(node="t4-1", why="no longer in the inventory", leaves=True, evicts=(train,))
     rollout = Schedule(waves=(Wave(nodes=(outlook,)),))
     told = plan.text(replace(samples.EMPTY_PLAN, changes=(departure("t4-1"),), rollout=rollout))
     assert "nodes that leave: 1 node in 1 wave, 1 pod to evict" in told

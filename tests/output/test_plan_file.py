@@ -16,9 +16,9 @@ from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.plan import (
     Action,
     Change,
+    Eviction,
     FieldChange,
-    Leaving,
-    Outlook,
+    NodePreview,
     Plan,
     ResourceChange,
     Schedule,
@@ -37,8 +37,8 @@ UPDATE = Change(
     nodes=("t4-1",),
     manifest=MANIFEST,
 )
-TRAIN = Leaving(namespace="default", name="train-1", owner="ReplicaSet train", budgets=("default/train",))
-ROLLOUT = Schedule(waves=(Wave(nodes=(Outlook(node="t4-1", why="x", evicts=(TRAIN,)),), not_before=1.0),))
+TRAIN = Eviction(namespace="default", name="train-1", owner="ReplicaSet train", budgets=("default/train",))
+ROLLOUT = Schedule(waves=(Wave(nodes=(NodePreview(node="t4-1", why="x", evicts=(TRAIN,)),), not_before=1.0),))
 HOSTS = HostsResult(hosts=(HostOutcome(name="t4-1", changes=("load x",), driver=""),))
 
 
@@ -57,7 +57,7 @@ def made(of: Plan, on_hosts: HostsResult | None = None) -> dict[str, Any]:
     return document
 
 
-def one_node(outlook: Outlook) -> Schedule:
+def one_node(outlook: NodePreview) -> Schedule:
     return Schedule(waves=(Wave(nodes=(outlook,)),))
 
 
@@ -70,7 +70,7 @@ SAME: list[Callable[[Plan], Plan]] = [
     ),
     lambda before: replace(
         before,
-        rollout=one_node(Outlook(node="t4-1", why="x", evicts=(replace(TRAIN, name="train-2", budgets=()),))),
+        rollout=one_node(NodePreview(node="t4-1", why="x", evicts=(replace(TRAIN, name="train-2", budgets=()),))),
     ),
 ]
 
@@ -109,7 +109,7 @@ MOVED: list[tuple[Plan, str]] = [
         "node t4-1: is skipped: it is NotReady; planned was: wave 1, evicts default/ReplicaSet train",
     ),
     (
-        plan(UPDATE, rollout=one_node(Outlook(node="t4-1", why="x", evicts=(TRAIN,), cordoned_by="me"))),
+        plan(UPDATE, rollout=one_node(NodePreview(node="t4-1", why="x", evicts=(TRAIN,), cordoned_by="me"))),
         (
             "node t4-1: wave 1, evicts default/ReplicaSet train, cordoned by me;"
             " planned was: wave 1, evicts default/ReplicaSet train"

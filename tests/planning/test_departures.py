@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from gpu_provision.components import labels
-from gpu_provision.model.cluster import Basis, DriverChoice, ref_of
-from gpu_provision.model.inventory import Part
-from gpu_provision.model.plan import Action, Change, Departure, Outlook, Plan, Schedule, Wave
+from gpu_provision.model.cluster import DriverBasis, DriverChoice, ref_of
+from gpu_provision.model.inventory import RunSelection
+from gpu_provision.model.plan import Action, Change, Departure, NodePreview, Plan, Schedule, Wave
 from gpu_provision.model.progress import State
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import limit_to
@@ -87,7 +87,7 @@ def test_a_node_that_keeps_the_stack_has_a_line_with_the_reason() -> None:
 
 
 def test_only_a_node_of_a_later_wave_is_uncertain() -> None:
-    waves = tuple(Wave(nodes=(Outlook(node=name, why="left", leaves=True),)) for name in NODES)
+    waves = tuple(Wave(nodes=(NodePreview(node=name, why="left", leaves=True),)) for name in NODES)
     drawn = planned(without(*NODES), Schedule(waves=waves))
     assert [of_node(drawn, name).certain for name in NODES] == [True, False]
 
@@ -105,7 +105,7 @@ def test_the_daemonset_of_the_last_node_goes_after_it(skipped: tuple[tuple[str, 
 
 def test_a_run_on_other_nodes_does_nothing_to_a_node_that_left() -> None:
     stack = without("t4-1")
-    stack.context, stack.desired = limit_to(stack.context, stack.desired, Part(nodes=frozenset({"h100-1"})))
+    stack.context, stack.desired = limit_to(stack.context, stack.desired, RunSelection(nodes=frozenset({"h100-1"})))
     assert ("node_labels", "t4-1") not in states(stack.situation)
     assert not [change for change in planned(stack).changes if change.ref.kind == "Node"]
 
@@ -124,7 +124,7 @@ def test_a_rollout_that_a_host_driver_ended_is_taken_back(step: str, *, expected
     (target,) = (target for target in stack.context.targets if target.name == "t4-1")
     assert target.facts
     facts = replace(target.facts, labels={**target.facts.labels, upgrade.STATE: step})
-    own = replace(target, facts=facts, driver=DriverChoice(on_host=True, basis=Basis.READ), driver_group="")
+    own = replace(target, facts=facts, driver=DriverChoice(on_host=True, basis=DriverBasis.READ), driver_group="")
     others = (each for each in stack.context.targets if each is not target)
     stack.context = replace(stack.context, targets=(*others, own))
     seen = stack.situation

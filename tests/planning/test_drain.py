@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.model.cluster import Manifest
-from gpu_provision.model.inventory import Drain
+from gpu_provision.model.hosts import Drain
 from gpu_provision.planning.drain import data_loss_finding, describe_pod, name_pods, not_drained_finding, plan_drain
 
 FORCE, EMPTY = Drain(force=True), Drain(delete_empty_dir=True)

@@ -9,7 +9,7 @@ import pytest
 from gpu_provision.components.labels import DRIVER_GROUP, VALIDATED
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
-from gpu_provision.model.plan import Action, Change, FieldChange, Outlook, Plan, Schedule, Wave
+from gpu_provision.model.plan import Action, Change, FieldChange, NodePreview, Plan, Schedule, Wave
 from gpu_provision.planning.plan import label_path, plan
 from gpu_provision.planning.rollout_changes import with_rollout_changes
 from tests.components.builders import inventory
@@ -21,7 +21,7 @@ VALIDATIONS = ("device_plugin_validation", "driver_validation")
 
 def rollout(*waves: tuple[str, ...], skipped: tuple[str, ...] = ()) -> Schedule:
     """Return a rollout of these nodes."""
-    told = tuple(Wave(nodes=tuple(Outlook(node=node, why=WHY) for node in nodes)) for nodes in waves)
+    told = tuple(Wave(nodes=tuple(NodePreview(node=node, why=WHY) for node in nodes)) for nodes in waves)
     return Schedule(waves=told, skipped=tuple((node, "the node is NotReady") for node in skipped))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.model.cluster import Manifest
-from gpu_provision.model.inventory import ALL, Part
+from gpu_provision.model.inventory import ALL, RunSelection
 from gpu_provision.model.plan import Action
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import findings, part_of, prepare
@@ -12,7 +12,7 @@ from tests.components.builders import fleet, inventory, with_spec
 from tests.planning.builders import Stack
 
 
-def about(part: Part) -> dict[str, list[Manifest]]:
+def about(part: RunSelection) -> dict[str, list[Manifest]]:
     return {name: list(items) for name, items in prepare(inventory(), fleet(), part)[1].items()}
 
 
@@ -30,7 +30,7 @@ def test_a_component_comes_with_all_that_it_requires() -> None:
 
 def test_a_limit_narrows_what_is_about_one_node_and_nothing_else() -> None:
     """A DaemonSet serves all nodes, and is the same for every part."""
-    whole, some = about(ALL), about(Part(nodes=frozenset({"t4-1"})))
+    whole, some = about(ALL), about(RunSelection(nodes=frozenset({"t4-1"})))
     assert {item["metadata"]["name"] for item in some["node_labels"] if item["kind"] == "Node"} == {"t4-1"}
     assert [node_of(item) for item in some["device_plugin_validation"] if item["kind"] == "Pod"] == ["t4-1"]
     assert some["driver"] == whole["driver"]
@@ -41,13 +41,13 @@ def test_what_was_not_looked_at_is_not_pruned() -> None:
     stack = Stack()
     off = with_spec("dcgm_exporter", enabled=False)
 
-    def deleted(part: Part) -> set[str]:
+    def deleted(part: RunSelection) -> set[str]:
         context, desired = prepare(off, stack.context.facts, part)
         changes = plan(context, desired, stack.observed).changes
         return {change.component for change in changes if change.action is Action.DELETE}
 
     assert deleted(ALL) == {"dcgm_exporter"}
-    assert deleted(Part(nodes=frozenset({"t4-1"}))) == {"dcgm_exporter"}, "it serves all nodes"
+    assert deleted(RunSelection(nodes=frozenset({"t4-1"}))) == {"dcgm_exporter"}, "it serves all nodes"
     assert deleted(part_of(off, ["driver"], [])) == set()
 
 

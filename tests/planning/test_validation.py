@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.components.validator import VECTOR_ADD
-from gpu_provision.model.cluster import Basis, DriverChoice, Manifest
+from gpu_provision.model.cluster import DriverBasis, DriverChoice, Manifest
 from gpu_provision.model.plan import Action
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.plan import plan
@@ -219,9 +219,9 @@ def test_a_host_whose_driver_changed_is_validated_again() -> None:
     assert verdict
     assert verdict.driver == "580.1"
     for version, basis, why in (
-        ("580.2", Basis.READ, "has not run since the host's driver changed from 580.1 to 580.2"),
-        ("580.1", Basis.READ, ""),
-        ("580.2", Basis.LABEL, ""),
+        ("580.2", DriverBasis.READ, "has not run since the host's driver changed from 580.1 to 580.2"),
+        ("580.1", DriverBasis.READ, ""),
+        ("580.2", DriverBasis.LABEL, ""),
     ):
         choice = DriverChoice(on_host=True, version=version, basis=basis)
         on_host = replace(target, driver=choice)

@@ -8,7 +8,8 @@ import pytest
 
 from gpu_provision import rbac
 from gpu_provision.model.cluster import ClusterFacts, NodeFacts, Permission, ref_of
-from gpu_provision.model.inventory import Connect, Inventory, OperatingSystem, Reboot
+from gpu_provision.model.hosts import ConnectionMethod, Reboot
+from gpu_provision.model.inventory import Inventory, OperatingSystem
 from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.rbac import permissions
@@ -52,7 +53,7 @@ def test_processes_on_nodes_are_for_hosts_without_ssh_alone() -> None:
     """The right to run them is that of an administrator of the node, so it is asked for by name and place."""
     real = replace(STACK, cluster=replace(STACK.cluster, sandbox=""))
     first, *others = real.nodes
-    without = replace(real, nodes=(replace(first, connect=Connect.KUBERNETES), *others))
+    without = replace(real, nodes=(replace(first, connect=ConnectionMethod.KUBERNETES), *others))
     more = permissions.for_own_requests(without) - permissions.for_own_requests(real)
     assert {(one.verb, one.resource, one.namespace, one.name) for one in more} == {
         ("get", "nodes", "", first.name),

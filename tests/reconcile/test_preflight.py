@@ -9,8 +9,8 @@ import pytest
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model.cluster import ClusterFacts, NodeFacts
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.hosts import ImageAnswer, ImageState
-from gpu_provision.model.inventory import ClusterTarget, Inventory, Node, OperatingSystem, Preflight
+from gpu_provision.model.hosts import ImageAnswer, ImageState, Preflight
+from gpu_provision.model.inventory import ClusterConfig, Inventory, Node, OperatingSystem
 from gpu_provision.reconcile import preflight as engine
 from gpu_provision.reconcile.preflight import Judgement, preflight
 from tests.components.builders import inventory
@@ -49,7 +49,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 def stack(*, ignore: tuple[str, ...] = (), registry: bool = True) -> Inventory:
     """Return an inventory of one node with a GPU on a real cluster."""
     return inventory(
-        cluster=ClusterTarget(context="prod"),
+        cluster=ClusterConfig(context="prod"),
         nodes=(Node(name="t4-1", pool="t4"),),
         preflight=Preflight(ignore=ignore, registry=registry),
     )

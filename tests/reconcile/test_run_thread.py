@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.model.findings import Finding, Locked, ProvisionError, RunFailed, left_with
+from gpu_provision.model.findings import Finding, Locked, ProvisionError, RunFailed, attached_findings
 from gpu_provision.reconcile.run_thread import RunThread
 
 STAYS = Finding(code="GP517", what="t4-1 stays cordoned")
@@ -57,7 +57,7 @@ def test_an_interrupt_says_what_goes_on_without_the_run(going_on: str, notes: li
 
 
 def test_an_interrupt_says_what_stays_half_done() -> None:
-    assert left_with(_interrupted(lambda *_, **__: _Run(""))) == (STAYS,)
+    assert attached_findings(_interrupted(lambda *_, **__: _Run(""))) == (STAYS,)
 
 
 class _Broken(_Run):

@@ -15,7 +15,7 @@ import pytest
 
 from gpu_provision.hosts.maintenance import NodeRole
 from gpu_provision.inventory import load
-from gpu_provision.model.inventory import Drain
+from gpu_provision.model.hosts import Drain
 from gpu_provision.nodes.maintenance import NodeMaintenance
 from tests.answers import Answer
 from tests.scenarios.on_sandbox import SandboxWorld

@@ -13,7 +13,7 @@ import yaml
 
 from gpu_provision.inventory import load
 from gpu_provision.kube.client import Cluster, connect
-from gpu_provision.model.findings import Finding, ProvisionError, left_with
+from gpu_provision.model.findings import Finding, ProvisionError, attached_findings
 from gpu_provision.model.progress import Event, RunResult, State
 from gpu_provision.output.progress import Activity, timelines_of
 from gpu_provision.planning.upgrades import KEEPS
@@ -201,7 +201,7 @@ def test_an_interrupted_rollout_names_what_it_leaves_cordoned(stack: World) -> N
 
     with pytest.raises(KeyboardInterrupt) as caught:
         run.wait_for("driver", interrupt)
-    (left,) = left_with(caught.value)
+    (left,) = attached_findings(caught.value)
     assert left.what == "h100-1 stays cordoned (pod-restart-required)"
     rows = {row["node"]: (row["driver"], row["cordoned_by"]) for row in stack.status()["nodes"] if row["gpu"]}
     assert rows["h100-1"] == ("", "gpu-provision: pod-restart-required")

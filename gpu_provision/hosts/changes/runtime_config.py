@@ -22,7 +22,7 @@ from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.runtime import CONTAINERD, ContainerRuntime
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.hosts import KUBEADM, OTHER, Expectation, places_of
+from gpu_provision.model.hosts import KUBEADM, OTHER, Expectation, paths_of
 
 _FIRST_WITH_DROP_IN = (1, 18)
 _FIRST_WITH_IMPORTS = 2
@@ -134,7 +134,7 @@ def _own_containerd(record: HostRecord) -> ContainerRuntime | None:
     runtime, distribution = record.cri, record.kubernetes.distribution
     if runtime is None or runtime.kind != CONTAINERD or not runtime.binary or not runtime.socket:
         return None
-    has_template = distribution not in {KUBEADM, OTHER} and runtime.config == places_of(distribution).containerd_config
+    has_template = distribution not in {KUBEADM, OTHER} and runtime.config == paths_of(distribution).containerd_config
     return None if has_template else runtime
 
 

@@ -11,7 +11,7 @@ from gpu_provision.hosts.checks.subject import Subject
 from gpu_provision.hosts.facts.runtime import CONTAINERD, ContainerRuntime
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
-from gpu_provision.model.hosts import Places
+from gpu_provision.model.hosts import DistributionPaths
 
 _CONTAINERD_2 = 2
 _SCHEMA_OF_2 = 3
@@ -60,7 +60,7 @@ def paths(subject: Subject) -> Iterator[Finding]:
     )
 
 
-def _is_at_home(runtime: ContainerRuntime, places: Places) -> bool:
+def _is_at_home(runtime: ContainerRuntime, places: DistributionPaths) -> bool:
     """Return whether a runtime reads its configuration where its distribution keeps it; snaps count revisions."""
     return re.sub(r"/microk8s/\d+/", "/microk8s/current/", runtime.config) == places.containerd_config
 

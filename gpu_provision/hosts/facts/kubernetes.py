@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from gpu_provision.hosts.facts.section import Said, Section
-from gpu_provision.model.hosts import DISTRIBUTIONS, KUBEADM, OTHER, Places, places_of
+from gpu_provision.model.hosts import DISTRIBUTIONS, KUBEADM, OTHER, DistributionPaths, paths_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +33,9 @@ class Kubernetes:
     refuses_swap: bool | None = None
 
     @property
-    def places(self) -> Places:
+    def places(self) -> DistributionPaths:
         """Where this distribution keeps its files."""
-        return places_of(self.distribution)
+        return paths_of(self.distribution)
 
     @property
     def socket(self) -> str:
@@ -92,7 +92,7 @@ def read(said: Said) -> Kubernetes:
     distribution = _distribution(said, processes)
     flags = _flags(said)
     settings = dict(re.findall(r"^(\w+):\s*\"?([^\"\s]+)", "\n".join(said.all("setting")), re.MULTILINE))
-    root = flags.get("root-dir") or (places_of(distribution).kubelet_root if distribution else "")
+    root = flags.get("root-dir") or (paths_of(distribution).kubelet_root if distribution else "")
     endpoint = flags.get("container-runtime-endpoint") or settings.get("containerRuntimeEndpoint", "")
     return Kubernetes(
         distribution=distribution,

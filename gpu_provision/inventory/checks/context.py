@@ -21,7 +21,7 @@ class CheckContext:
     """An inventory under examination.
 
     Attributes:
-        document: Knows where everything stands.
+        document: Knows the line of every value.
         data: The document's data without what does not fit the schema.
         inventory: The same, resolved.
         complete: Whether the document fits the schema; if not, nothing may be concluded from what is absent.
@@ -59,7 +59,7 @@ class CheckContext:
         return dict(section)
 
     def is_written(self, path: KeyPath) -> bool:
-        """Return whether the value at a path stands in the file, and does not come from elsewhere."""
+        """Return whether the file has the value at a path, and not a reference to it."""
         item = self.document.item(path)
         return item is not None and not isinstance(item.value, dict)
 

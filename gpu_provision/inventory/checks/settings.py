@@ -15,8 +15,8 @@ from gpu_provision.inventory.redaction import has_password, is_shown_variable, l
 from gpu_provision.inventory.resolve import SPECS, needs_credentials
 from gpu_provision.inventory.suggestions import one_of
 from gpu_provision.inventory.values import find_certificate_errors
-from gpu_provision.model.cluster import BadSelector, parsed
 from gpu_provision.model.rollout_policy import zone_of
+from gpu_provision.model.selectors import SelectorError, parse_selector
 
 
 def check_files(context: CheckContext) -> Iterator[Problem]:
@@ -29,7 +29,7 @@ def check_files(context: CheckContext) -> Iterator[Problem]:
         yield from _proxy(context, path, base)
     shared = context.data.get("proxy", {})
     if needs_credentials(shared) and context.inventory.specs.driver.enabled:
-        what = "The driver container is not told of this proxy: who may read pods would see its credentials."
+        what = "The driver container does not get this proxy: everyone who may read pods would see its credentials."
         fix = "Set driver.env with a proxy that needs none, or driver.repo_config; or nothing, if it gets no packages."
         yield context.warning("GP676", ("proxy",), what, fix)
 
@@ -57,7 +57,7 @@ def _proxy(context: CheckContext, path: KeyPath, base: FilePath) -> Iterator[Pro
     section = context.at(path)
     for key in ADDRESSES:
         if has_password(str(section.get(key, ""))) and context.is_written((*path, key)):
-            what = "The proxy's password stands in this file in plain text."
+            what = "This file holds the password of the proxy in plain text."
             fix = "Name a file that holds user:password in credentials_file, and keep that out of version control."
             yield context.warning("GP163", (*path, key), what, fix)
     file = str(section.get("credentials_file", ""))
@@ -90,8 +90,8 @@ def _selectors(context: CheckContext, path: KeyPath, policy: Mapping[str, Any]) 
     for key in ("wait_for_completion", "drain"):
         text = policy.get(key, {}).get("pod_selector", "")
         try:
-            parsed(text)
-        except BadSelector as error:
+            parse_selector(text)
+        except SelectorError as error:
             fix = "Write it as for kubectl get pods --selector, such as app=training or tier in (a,b)."
             yield context.error("GP166", (*path, key, "pod_selector"), f"This is no label selector: {error}.", fix)
 
@@ -103,7 +103,7 @@ def _idle_settings(context: CheckContext, path: KeyPath, policy: Mapping[str, An
     in_a_pool = len(path) > len(("driver", "upgrade_policy"))  # where the rest may come of the inventory's policy
     if "timeout_seconds" in wait and not wait.get("pod_selector") and not in_a_pool:
         what = "timeout_seconds has no effect without a pod_selector: the node waits for no pod."
-        fix = "Set pod_selector to the pods whose end a node is to wait for, or remove the line."
+        fix = "Set pod_selector to the pods whose end the node waits for, or remove the line."
         yield context.warning("GP145", (*path, "wait_for_completion", "timeout_seconds"), what, fix)
     if drain and "enable" not in drain and not in_a_pool:
         what = "These settings have no effect: drain.enable is off."
@@ -212,7 +212,7 @@ def _drop_in(context: CheckContext) -> Iterator[Problem]:
 
 
 def _secrets(context: CheckContext) -> Iterator[Problem]:
-    """Yield variables whose value stands in the file and looks like a secret, and Secrets that would hide a setting."""
+    """Yield variables whose value in the file looks like a secret, and Secrets that would hide a setting."""
     paths: list[KeyPath] = [(key, "env") for key in SPECS]
     paths += [("pools", name, "driver", "env") for name in context.pools]
     for path in paths:

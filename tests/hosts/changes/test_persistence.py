@@ -17,7 +17,8 @@ from gpu_provision.hosts.facts.driver import DAEMON, OWN_UNIT, Driver, Persisten
 from gpu_provision.hosts.facts.host import HostRecord, command, parse
 from gpu_provision.hosts.facts.services import Services, Unit
 from gpu_provision.hosts.runner import prepare, teardown
-from gpu_provision.model.inventory import HostPrerequisites, Inventory, Preflight
+from gpu_provision.model.hosts import HostPrerequisites, Preflight
+from gpu_provision.model.inventory import Inventory
 from gpu_provision.sandbox import hosts
 from gpu_provision.sandbox.hosts.spec import HostSpec
 from tests.hosts.changes.test_settings import only

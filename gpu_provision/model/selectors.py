@@ -1,0 +1,84 @@
+"""Kubernetes label selectors: as text, as users give them to kubectl, and as objects carry them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Labels = Mapping[str, str]
+
+Selector = Callable[[Labels], bool]
+_SETS = re.compile(r"^(?P<key>\S+)\s+(?P<how>in|notin)\s*\((?P<values>[^()]*)\)$")
+
+_EQUAL = re.compile(r"^(?P<key>[^\s!=]+)\s*(?P<how>==|=|!=)\s*(?P<value>[^\s!=]*)$")
+_THERE = re.compile(r"^(?P<not>!?)\s*(?P<key>[^\s!=()]+)$")
+
+_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+
+_COMMA = re.compile(r",(?![^(]*\))")
+
+
+class SelectorError(ValueError):
+    """A text is no label selector; the message names the part that is not understood."""
+
+
+def parse_selector(text: str) -> Selector:
+    """Return the selector that a text such as ``app=train,tier in (a,b),!skip`` means; an empty one selects all.
+
+    Raises:
+        SelectorError: It is no label selector.
+    """
+    parts = [_requirement(part.strip()) for part in _COMMA.split(text)] if text.strip() else []
+    return lambda labels: all(part(labels) for part in parts)
+
+
+def _requirement(text: str) -> Selector:
+    if match := _SETS.fullmatch(text):
+        values = {value.strip() for value in match["values"].split(",")}
+        return _one_of(_key(match["key"]), {_value(value) for value in values}, negated=match["how"] == "notin")
+    if match := _EQUAL.fullmatch(text):
+        return _one_of(_key(match["key"]), {_value(match["value"])}, negated=match["how"] == "!=")
+    if match := _THERE.fullmatch(text):
+        return _there(_key(match["key"]), negated=bool(match["not"]))
+    raise SelectorError(f"{text!r} is no requirement on a label" if text else "a requirement between commas is empty")
+
+
+def _key(text: str) -> str:
+    return _whole(_KEY, text, "key")
+
+
+def _value(text: str) -> str:
+    return _whole(_VALUE, text, "value")
+
+
+def _whole(pattern: re.Pattern[str], text: str, what: str) -> str:
+    if pattern.fullmatch(text):
+        return text
+    message = f"{text!r} is no {what} of a label"
+    raise SelectorError(message)
+
+
+def _one_of(key: str, values: set[str], *, negated: bool) -> Selector:
+    return lambda labels: (labels.get(key) in values) is not negated
+
+
+def _there(key: str, *, negated: bool) -> Selector:
+    return lambda labels: (key in labels) is not negated
+
+
+def selector_of(selector: Mapping[str, Any] | None) -> Selector:
+    """Return the selector of an object's ``labelSelector`` field; one that is absent selects nothing."""
+    if selector is None:
+        return lambda _: False
+    parts = [_one_of(key, {value}, negated=False) for key, value in (selector.get("matchLabels") or {}).items()]
+    parts += [_expression(item) for item in selector.get("matchExpressions") or ()]
+    return lambda labels: all(part(labels) for part in parts)
+
+
+def _expression(item: Mapping[str, Any]) -> Selector:
+    how, key, values = item["operator"], item["key"], set(item.get("values") or ())
+    if how in {"In", "NotIn"}:
+        return _one_of(key, values, negated=how == "NotIn")
+    return _there(key, negated=how == "DoesNotExist")
