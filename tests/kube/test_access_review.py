@@ -64,7 +64,7 @@ def test_what_holds_in_a_namespace_does_not_hold_everywhere() -> None:
     assert asked(Fake({"": granted(), "here": granted(RULE)}), LIST) == (LIST,)
 
 
-def test_an_authorizer_that_cannot_list_its_rules_is_asked_about_the_rest() -> None:
+def test_incomplete_authorizer_is_asked_about_the_rest() -> None:
     """A webhook, such as those of managed clusters."""
     other = Permission("delete", "", "nodes")
     fake = Fake({"": granted(RULE, incomplete=True)}, (GET,))

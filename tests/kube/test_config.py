@@ -173,6 +173,8 @@ def test_a_cluster_that_cannot_be_used_is_one_finding(
 
 
 BAD_TEXTS = {
+    "an empty file": ("", ""),
+    "a list": ("- a\n- b\n", ""),
     "a tag": (f"users: !{SECRET} x", ":1"),
     "an alias": (f"\nusers: *{SECRET}", ":2"),
     "a number": (f"users: !!int {SECRET}", ""),
@@ -190,6 +192,17 @@ def test_a_file_that_is_no_kubeconfig_is_not_quoted(text: str, line: str, tmp_pa
         connect(str(path))
     assert caught.value.findings[0].where == f"{path}{line}"
     assert SECRET not in str(caught.value)
+
+
+def test_missing_file_or_context_is_one_finding(tmp_path: Path) -> None:
+    for path, context in ((tmp_path / "none", ""), (tmp_path, ""), (kubeconfig(tmp_path, URL), "production")):
+        with pytest.raises(UsageError) as caught:
+            connect(str(path), context)
+        (finding,) = caught.value.findings
+        assert finding.code == "GP300"
+        assert str(path) in finding.where
+        assert context in finding.where
+        assert finding.fix
 
 
 def test_a_context_of_an_unknown_user_or_cluster_names_it(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def test_a_group_that_is_named_but_gone_has_nothing(answering: Callable[..., Clu
 
 
 def test_a_list_that_the_server_puts_off_is_asked_for_again(answering: Callable[..., Cluster]) -> None:
-    """As Kubernetes 1.36 does with custom resources that nobody has listed before."""
+    """As Kubernetes 1.36 does with custom resources that were never listed before."""
     kind = ApiResource("nfd.k8s-sigs.io/v1alpha1", "NodeFeatureGroup", "nodefeaturegroups")
     cluster = answering((429, {"Retry-After": "0"}, b"storage is (re)initializing"), (200, {}, b'{"items": []}'))
     assert foreign_objects_in(cluster, "gpu-operator", [kind], ()) == []

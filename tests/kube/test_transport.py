@@ -1,4 +1,4 @@
-"""An API server that does not answer, and one that has just come back and knows nobody's rights yet."""
+"""An API server that does not answer, and one that has just come back and does not know its roles yet."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ def test_a_refusal_right_after_a_silence_is_part_of_it(answering: Answering) -> 
     assert cluster.version() == "v1.34.1"
 
 
-def test_a_refusal_that_lasts_is_told_although_a_silence_was_before_it(
-    answering: Answering, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lasting_refusal_after_a_silence_is_told(answering: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "SETTLING_SECONDS", 0.6)
     cluster = answering(AWAY, FORBIDDEN)
     cluster.retry_seconds = 600.0
@@ -73,7 +71,7 @@ def test_silence_lasts_from_its_first_failure_to_the_next_answer(answering: Answ
     assert cluster.silence.seconds == 0, "a refusal is an answer, too"
 
 
-def test_who_wants_the_end_waits_for_nobody(answering: Answering) -> None:
+def test_cancelled_retries_end_all_waiting(answering: Answering) -> None:
     """Neither for what has been asked already nor for what is asked then."""
     cluster = answering(AWAY)
     cluster.retry_seconds = 600.0

@@ -180,6 +180,6 @@ def test_features_of_a_node_are_not_kept() -> None:
 
 
 def test_objects_of_other_kinds_are_kept_whole() -> None:
-    """Whether an edit of one is to be undone is read off its books."""
+    """Whether an edit of one has to be undone is read off its managedFields."""
     live = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "driver", "managedFields": BOOKS}}
     assert slim(live) == live

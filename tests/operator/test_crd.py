@@ -49,7 +49,7 @@ def test_a_stack_is_never_a_member_of_one() -> None:
 
 @pytest.mark.parametrize("failed", [False, True], ids=["as declared", "failing"])
 def test_all_that_a_status_says_has_a_place(failed: bool) -> None:  # noqa: FBT001 - a case
-    """A key that the definition does not name is dropped by the server, and nobody is told."""
+    """A key that the definition does not name is dropped by the server in silence."""
     seen = Stack().situation
     found = states(seen)
     if failed:

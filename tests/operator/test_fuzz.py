@@ -60,7 +60,7 @@ def read(stack: dict[str, Any]) -> None:
     rollback_run(stack), namespace_of(stack), lease_of(stack)
     wish = ReconcileRequest(stack)
     wish.observation()
-    assert wish.asks_the_same_as(wish)
+    assert wish.is_equivalent(wish)
     OverlapChecker(lambda _: None).look(
         [stack, {**STACKS[0], "metadata": stack["metadata"] | {"name": "other", "uid": "v"}}], []
     )

@@ -61,7 +61,7 @@ def test_no_rule_has_a_wildcard() -> None:
 
 @pytest.mark.parametrize("name", ["prod", "lab"])
 def test_a_stack_of_any_name_can_be_kept_and_removed(name: str) -> None:
-    """Whoever installs the operator does not know the stacks yet."""
+    """The stacks are not known at the installation."""
     inventory, found = a_stack(name), made()
     wanted = permissions.everything(inventory) | destroy_discovery.everything(inventory)
     assert [one for one in sorted(wanted) if not may(found, one)] == []
@@ -119,8 +119,8 @@ def test_the_controller_may_answer_in_stacks_and_lead() -> None:
 
 def test_the_controller_holds_the_lease_that_it_has_the_right_to() -> None:
     """Both are named in one place, or a controller would wait for ever."""
-    nobody = cast("Any", None)
-    lease = controller.Controller(nobody, aim=nobody, take=nobody)._lease
+    unused = cast("Any", None)
+    lease = controller.Controller(unused, aim=unused, take=unused)._lease
     assert (lease.namespace, lease.name) == (NAMESPACE, NAME)
 
 
@@ -150,7 +150,7 @@ def test_the_controller_is_probed_and_runs_as_in_the_cluster() -> None:
     assert container["ports"][0]["containerPort"] == manifests.PORT
 
 
-def test_several_controllers_have_a_budget_and_a_single_one_has_none() -> None:
+def test_only_several_controllers_have_a_budget() -> None:
     """A budget for one would keep its node from being drained."""
     assert len(of_kind(made(), "PodDisruptionBudget")) == 1
     assert of_kind(made(replicas=1), "PodDisruptionBudget") == []
@@ -169,7 +169,7 @@ def test_connections_come_in_at_the_endpoints_port_alone() -> None:
     assert policy["metadata"]["namespace"] == deployment["metadata"]["namespace"]
 
 
-def test_without_an_image_there_is_no_controller_but_all_that_one_elsewhere_needs() -> None:
+def test_without_an_image_there_is_no_controller() -> None:
     """``gpu-provision operator run`` outside the cluster."""
     kinds = {item["kind"] for item in made(image="")}
     assert {"CustomResourceDefinition", "ClusterRole", "ServiceAccount", "Namespace"} <= kinds
@@ -199,7 +199,7 @@ def test_everything_is_applied_before_what_needs_it() -> None:
 
 
 def test_files_hold_every_object_once() -> None:
-    """In the order in which they can be applied, for whoever applies them one by one."""
+    """In the order in which they can be applied, one by one."""
     found = made()
     files = grouped(found)
     assert list(files) == ["definition.yaml", "namespaces.yaml", "rights.yaml", "controller.yaml"]

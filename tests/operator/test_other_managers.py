@@ -32,7 +32,7 @@ TRACKED = {"argocd.argoproj.io/tracking-id": "gpu-stacks:gpu-provision.io/GPUSta
         (a_stack("argocd-controller", annotations=TRACKED), "Argo CD's application gpu-stacks"),
     ],
 )
-def test_whoever_declares_a_stack_elsewhere_is_known_by_name(stack: dict[str, Any], who: str) -> None:
+def test_other_declaring_tool_is_known_by_name(stack: dict[str, Any], who: str) -> None:
     """So that its reader knows where to look."""
     assert managed_by(stack) == who
 

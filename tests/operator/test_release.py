@@ -11,7 +11,7 @@ from tests.operator.served import SANDBOX
 NOW = load(SANDBOX)
 
 
-def test_where_gitops_declares_a_stack_too_its_end_is_told_not_to_last(by_flux: Cluster) -> None:
+def test_end_of_a_stack_that_gitops_declares_is_a_warning(by_flux: Cluster) -> None:
     """Before anything is deleted."""
     (before,) = release.release_findings(by_flux, NOW.name)
     assert (before.code, "Flux's Kustomization gpu" in before.what) == ("GP435", True)

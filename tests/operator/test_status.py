@@ -69,7 +69,7 @@ def test_what_a_run_waits_for_before_it_begins_is_told() -> None:
     [(ROLLED_BACK, Reason.ROLLED_BACK), (LOCKED, Reason.OTHER_RUN), (OUTRUN, Reason.OTHER_RUN), ("GP1", Reason.HALTED)],
 )
 def test_some_findings_are_a_reason_of_their_own(code: str, reason: Reason) -> None:
-    """Alerts tell a run of somebody else from a failure."""
+    """Alerts distinguish another run from a failure."""
     found = problem_of([Finding(code="GP2", what="x"), Finding(code=code, what="y")])
     assert found is not None
     assert found.reason is reason
@@ -92,12 +92,12 @@ def test_why_nothing_is_done_outweighs_what_is_seen() -> None:
 
 def test_a_stack_without_gpu_nodes_is_never_ready() -> None:
     seen = Stack().situation
-    nobody = replace(seen, context=replace(seen.context, targets=()))
-    found = status_of(StackObservation(generation=1, seen=nobody, states={}), {}, NOW)
+    empty = replace(seen, context=replace(seen.context, targets=()))
+    found = status_of(StackObservation(generation=1, seen=empty, states={}), {}, NOW)
     assert condition(found, "Ready") == ("False", Reason.NO_GPU_NODES)
 
 
-def test_a_fleet_that_node_feature_discovery_has_not_labelled_is_never_ready() -> None:
+def test_fleet_without_nfd_labels_is_never_ready() -> None:
     facts = labelled()
     for name in GPU_NODES:
         facts = with_node(facts, name, labels={})
@@ -129,7 +129,7 @@ def test_a_status_never_says_anything_in_an_empty_text() -> None:
     assert all(each["message"] for each in status(Stack())["conditions"])
 
 
-def test_a_rollout_tells_how_far_it_is_and_nothing_when_it_is_over() -> None:
+def test_rollout_counts_while_it_lasts() -> None:
     facts = labelled()
     for name, state in (("t4-1", "pod-restart-required"), ("t4-2", "upgrade-done")):
         known = next(node.labels for node in facts.nodes if node.name == name)
@@ -161,7 +161,7 @@ def test_a_message_is_bounded() -> None:
     assert len(found.message) <= 4096
 
 
-def test_each_finding_is_told_with_what_mends_it_as_long_as_there_is_room() -> None:
+def test_findings_are_listed_with_fixes_while_there_is_room() -> None:
     findings = [Finding(code="GP142", where=f"spec.nodes[{n}].pool", what="No.", fix="Mend it.") for n in range(500)]
     found = problem_of(findings, Reason.INVALID)
     assert found is not None
@@ -171,7 +171,7 @@ def test_each_finding_is_told_with_what_mends_it_as_long_as_there_is_room() -> N
     assert len(found.message) <= 4096
 
 
-def test_what_was_rolled_back_stays_so_until_something_else_is_declared() -> None:
+def test_rollback_lasts_until_another_spec() -> None:
     """Also for a controller that has just begun."""
     problem = StackProblem(Reason.ROLLED_BACK, "GP337 back")
     stack = {"metadata": {"generation": 3}, "status": status(Stack(), problem=problem)}
@@ -181,8 +181,8 @@ def test_what_was_rolled_back_stays_so_until_something_else_is_declared() -> Non
     assert was_rolled_back({"metadata": {"generation": 3}}) is None
 
 
-def test_what_failed_since_a_rollback_is_told_and_does_not_add_up() -> None:
-    """However often a controller begins anew."""
+def test_failure_since_a_rollback_does_not_add_up() -> None:
+    """However often a controller restarts."""
     problem, failed_since = StackProblem(Reason.ROLLED_BACK, "GP337 back"), StackProblem(Reason.HALTED, "GP301 silence")
     told = since(problem, failed_since)
     assert told == StackProblem(Reason.ROLLED_BACK, "GP337 back; since then: GP301 silence")
@@ -233,13 +233,13 @@ def test_a_status_comes_to_a_verdict(stack: dict[str, Any], phase: StackPhase) -
     assert evaluate_status(stack).phase is phase
 
 
-def test_a_failure_has_the_reason_and_the_message_of_its_condition() -> None:
+def test_failure_has_reason_and_message_of_its_condition() -> None:
     """The controller's own words."""
     assert evaluate_status(of(problem=HALT)).told == "InvalidSpec: no such release"
 
 
 def test_nodes_that_failed_are_found_with_component_and_cause() -> None:
-    """So that the end is told as that of any run; what only waits is no failure."""
+    """So that the end is reported as that of any run; what only waits is no failure."""
     waiting = NodeState(component="gfd", node="t4-2", state=State.PROGRESSING, reason="ContainerCreating")
     found = failed_components(of(states={**failed("t4-1"), ("gfd", "t4-2"): waiting}))
     assert found == {("driver", "t4-1"): "it does not build"}

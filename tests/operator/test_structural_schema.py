@@ -103,14 +103,14 @@ def test_a_switch_with_a_third_position_takes_just_these_values() -> None:
     assert at("driver", "enabled")["enum"] == [True, False, "auto"]
 
 
-def test_nodes_are_told_apart_by_name_and_unique_values_are_a_set() -> None:
+def test_nodes_have_keys_and_unique_values_are_a_set() -> None:
     """So that server-side apply merges nodes, and refuses one that is there twice."""
     assert at("nodes")["x-kubernetes-list-map-keys"] == ["name"]
     assert at("image_pull_secrets")["x-kubernetes-list-type"] == "set"
 
 
 def test_entries_of_lists_and_maps_have_no_defaults() -> None:
-    """A pool's own setting wins over the stack's, so there must be none that nobody said."""
+    """A pool's own setting wins over the stack's, so there must be none that was not written."""
     assert [path for path, part in parts(spec_schema()) if "*" in path and "default" in part] == []
 
 
