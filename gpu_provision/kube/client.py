@@ -21,14 +21,8 @@ from gpu_provision.kube.errors import (
     no_api_server,
 )
 from gpu_provision.kube.resources import KINDS, path_of, path_to
-from gpu_provision.kube.transport import (
-    CONNECT_SECONDS,
-    Answer,
-    Connection,
-    Done,
-)
+from gpu_provision.kube.transport import CONNECT_SECONDS, Answer, Connection, Done, WatchStream
 from gpu_provision.kube.trim import whole
-from gpu_provision.kube.watch import WatchStream
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.findings import Rejected
 from gpu_provision.planning.diff import FIELD_MANAGER, shows, shows_applied
@@ -126,7 +120,7 @@ class Cluster(Connection):
         status = answer.get("status") or {}
         return GrantedRules(tuple(status.get("resourceRules") or ()), bool(status.get("incomplete")))
 
-    def may(self, wanted: Permission) -> bool:
+    def can_i(self, wanted: Permission) -> bool:
         """Whether we may do something, by the word of all authorizers."""
         resource, _, part = wanted.resource.partition("/")
         attributes = {"verb": wanted.verb, "group": wanted.group, "resource": resource, "subresource": part}
@@ -315,7 +309,7 @@ class Cluster(Connection):
         """Delete an object with what it owns; an object that is gone already is no error."""
         self._delete(ref, uid, "Background")
 
-    def orphan(self, ref: ObjectRef, *, uid: str) -> None:
+    def delete_orphaning(self, ref: ObjectRef, *, uid: str) -> None:
         """Delete an object alone; what it owns stays, without an owner. It is gone only a while after this."""
         self._delete(ref, uid, "Orphan")
 
@@ -363,7 +357,7 @@ class Cluster(Connection):
         timeout = (3 * CONNECT_SECONDS, WatchStream.READ_SECONDS)
         place = self._place("WATCH", KINDS[kind])
         response = self._once("GET", path_to(kind, namespace), place, query=query, timeout=timeout)
-        return WatchStream(response, lambda: self.silence.noted(place))
+        return WatchStream(response, lambda: self.health.track(place))
 
 
 def _if_another_has_its_name(refusal: Rejected) -> Answer | None:

@@ -128,7 +128,7 @@ class NodeMaintenance:
         """End all waiting; drains that are under way are taken back."""
         self._stopped.set()
         if self._cluster is not None:
-            self._cluster.hurry()
+            self._cluster.cancel_retries()
 
     def close(self) -> None:
         """Give the lock back; a run that follows takes it again."""

@@ -1,8 +1,9 @@
-"""A stack's resource beside an inventory: what an apply makes of it, and whether two specs are equivalent."""
+"""A stack's resource: beside an inventory, what an apply makes of it, and its finalizer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from gpu_provision.inventory.document import Document
 from gpu_provision.inventory.source import Source
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import FieldConflictError
+from gpu_provision.kube.errors import ConflictError, FieldConflictError, NotFoundError
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Refused, RunFailed, Severity
 from gpu_provision.model.inventory import Inventory
@@ -20,6 +21,9 @@ from gpu_provision.operator import codes
 from gpu_provision.operator.conflicts import managed_by, other_managers, warn_on_takeover
 from gpu_provision.operator.crd import Schema, spec_schema
 from gpu_provision.operator.stack import (
+    FINALIZER,
+    HOME,
+    LED_BY,
     STACK,
     inventory_of,
     label_of,
@@ -267,3 +271,40 @@ def removal_patch(live: Any, wanted: Any) -> Any:
     below = ((key, value) for key, value in live.items() if isinstance(value, Mapping | list) and key in wanted)
     changed = {key: removal_patch(value, wanted[key]) for key, value in below if value != wanted[key]}
     return {key: None for key in live if key not in wanted} | {key: value for key, value in changed.items() if value}
+
+
+def add_finalizer(cluster: Cluster, stack: ObjectRef, namespace: str, lease: str = "") -> None:
+    """Have the API server wait for our removal before the stack goes, and write down where that is to look.
+
+    Args:
+        lease: By which controllers agree, for command lines to watch; empty for the usual one.
+    """
+
+    def change(metadata: Mapping[str, Any]) -> dict[str, Any]:
+        found, notes = metadata.get("finalizers") or [], metadata.get("annotations") or {}
+        held = {} if FINALIZER in found else {"finalizers": [*found, FINALIZER]}
+        marks = {} if HOME in notes else {HOME: namespace}
+        led_by = {} if notes.get(LED_BY, "") == lease else {LED_BY: lease or None}
+        return {**held, "annotations": {**marks, **led_by}} if marks or led_by else held
+
+    _change_metadata(cluster, stack, change)
+
+
+def remove_finalizer(cluster: Cluster, stack: ObjectRef) -> None:
+    """Let the stack go."""
+
+    def change(metadata: Mapping[str, Any]) -> dict[str, Any]:
+        found = metadata.get("finalizers") or []
+        return {"finalizers": [each for each in found if each != FINALIZER]} if FINALIZER in found else {}
+
+    _change_metadata(cluster, stack, change)
+
+
+def _change_metadata(cluster: Cluster, stack: ObjectRef, change: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
+    while live := cluster.get(stack):
+        wanted = change(live["metadata"])
+        if not wanted:
+            return
+        with contextlib.suppress(ConflictError, NotFoundError):
+            cluster.merge(stack, {"metadata": {"resourceVersion": live["metadata"]["resourceVersion"], **wanted}})
+            return

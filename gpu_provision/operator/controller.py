@@ -17,9 +17,9 @@ from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event
+from gpu_provision.operator.client import add_finalizer, remove_finalizer
 from gpu_provision.operator.conflicts import OverlapChecker
 from gpu_provision.operator.events import EventSink, StackEvent, StatusWriter, internal_error_event
-from gpu_provision.operator.finalizer import add_finalizer, remove_finalizer
 from gpu_provision.operator.leader_election import DEFAULT_LEASE_NAME
 from gpu_provision.operator.manifests import NAME, NAMESPACE
 from gpu_provision.operator.overview import version_annotation
@@ -258,7 +258,7 @@ class Controller:
 
     def why_unready(self) -> str:
         """Return why this controller cannot lead or take over now, or may see old objects; empty if it can."""
-        if silent := self._cluster.silence.seconds:
+        if silent := self._cluster.health.silent_seconds:
             return f"the API server has not answered for {silent:.0f} s"
         own = mirror.problem if (mirror := self._mirror) else ""
         return next(filter(None, [own, *(worker.watch_problem for worker in list(self._workers.values()))]), "")
@@ -266,7 +266,7 @@ class Controller:
     def stop(self) -> None:
         """End after the current steps, with lease and locks given back; from any thread."""
         self._stopping.set()
-        self._cluster.hurry()
+        self._cluster.cancel_retries()
         if mirror := self._mirror:
             mirror.wake()
 

@@ -15,9 +15,8 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, RemovalResult
 from gpu_provision.model.progress import Lock
 from gpu_provision.operator import codes
-from gpu_provision.operator.client import deletion_finding, get_stack
+from gpu_provision.operator.client import deletion_finding, get_stack, remove_finalizer
 from gpu_provision.operator.conflicts import warn_on_destroy, warn_on_release
-from gpu_provision.operator.finalizer import remove_finalizer
 from gpu_provision.operator.leader_election import LeaderMonitor, lease_for
 from gpu_provision.operator.queue import ReconcileRequest
 from gpu_provision.operator.stack import KEEP, ON_DELETE, STACK, label_of

@@ -83,7 +83,7 @@ class RemoteRun:
     def cancel(self) -> None:
         """See no more of it; the controller goes on."""
         self._cancelled = True
-        self._cluster.hurry()
+        self._cluster.cancel_retries()
         if mirror := self._mirror:
             mirror.wake()
 

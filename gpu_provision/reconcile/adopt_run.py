@@ -94,7 +94,7 @@ class Adopting:
             raise RunFailed(_still_owned(found))
         for policy in adoption.policies:
             self.say(f"{ref_of(policy)} goes, and nothing with it")
-            self.cluster.orphan(ref_of(policy), uid=policy["metadata"]["uid"])
+            self.cluster.delete_orphaning(ref_of(policy), uid=policy["metadata"]["uid"])
             self._await_end(ref_of(policy), policy["metadata"]["uid"])
 
     def _each(self, do: Callable[[_Item], object], items: Iterable[_Item]) -> None:
@@ -159,7 +159,7 @@ class Adopting:
             uid = item.live["metadata"]["uid"]
             if _is_driver(item.live):
                 self.say(f"{item.ref} goes, its pods stay")
-                self.cluster.orphan(item.ref, uid=uid)
+                self.cluster.delete_orphaning(item.ref, uid=uid)
             else:
                 self._delete(item.live)
         for item in doomed:

@@ -15,8 +15,8 @@ from gpu_provision.kube import informer
 from gpu_provision.kube.client import Cluster, ObjectList, connect
 from gpu_provision.kube.errors import ExpiredError
 from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.transport import WatchEvent
 from gpu_provision.kube.trim import whole
-from gpu_provision.kube.watch import WatchEvent
 from gpu_provision.model.cluster import Kind, Manifest, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Refused, Unreachable
 from tests.kube.conftest import added, config_map, fault

@@ -259,7 +259,9 @@ def test_write_is_not_sent_if_the_late_renewal_fails(cluster: Cluster, stack: In
     cluster.retry_seconds = 0.0
     with WriteLock(cluster, stack, on_wait=quiet) as ours:
         fault(cluster, drop={"paths": "leases"})
-        eventually(lambda: cluster.silence.seconds, "a renewal that fails")  # none is on its way that would succeed
+        eventually(
+            lambda: cluster.health.silent_seconds, "a renewal that fails"
+        )  # none is on its way that would succeed
         ours._renewed_at -= 60
         with pytest.raises(Unreachable):
             cluster.apply(_config_map(stack))

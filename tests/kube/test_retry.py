@@ -144,7 +144,7 @@ def test_any_answer_is_first_contact(answering: Answering) -> None:
 
 def test_a_long_wait_is_reported_once(answering: Answering, caplog: pytest.LogCaptureFixture) -> None:
     cluster = answering((503, {"Retry-After": "50"}, b""))
-    cluster.hurry()
+    cluster.cancel_retries()
     with caplog.at_level(logging.DEBUG, "gpu_provision.kube"):
         for _ in range(2):
             with pytest.raises(UnavailableError):

@@ -62,13 +62,13 @@ def test_a_watch_that_is_refused_right_after_a_silence_goes_on(
 def test_silence_lasts_from_its_first_failure_to_the_next_answer(answering: Answering) -> None:
     cluster = answering(AWAY, AWAY, (404, {}, b"{}"))
     cluster.retry_seconds = 0.0
-    assert cluster.silence.seconds == 0
+    assert cluster.health.silent_seconds == 0
     for _ in range(2):
         with pytest.raises(Unreachable):
             cluster.version()
-        assert cluster.silence.seconds > 0
+        assert cluster.health.silent_seconds > 0
     assert cluster.served("none") == frozenset()
-    assert cluster.silence.seconds == 0, "a refusal is an answer, too"
+    assert cluster.health.silent_seconds == 0, "a refusal is an answer, too"
 
 
 def test_cancelled_retries_end_all_waiting(answering: Answering) -> None:
@@ -85,7 +85,7 @@ def test_cancelled_retries_end_all_waiting(answering: Answering) -> None:
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     eventually(lambda: cluster.requests > 0, "the first request")
-    cluster.hurry()
+    cluster.cancel_retries()
     asking.join(60)
     assert ended
     before = cluster.requests

@@ -12,8 +12,8 @@ from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Rejected, RunFailed, Severity
 from gpu_provision.operator import install as installing
+from gpu_provision.operator.client import add_finalizer, remove_finalizer
 from gpu_provision.operator.crd import DEFINITION, NAME, definition
-from gpu_provision.operator.finalizer import add_finalizer, remove_finalizer
 from gpu_provision.operator.install import MANAGER, install, uninstall
 from gpu_provision.operator.manifests import InstallOptions, manifests
 from gpu_provision.operator.stack import HOME, LED_BY, STACK, stack_of

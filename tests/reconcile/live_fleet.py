@@ -11,7 +11,7 @@ from gpu_provision.components import labels
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.observe import NODE, POD, node_facts
-from gpu_provision.kube.watch import WatchEvent
+from gpu_provision.kube.transport import WatchEvent
 from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts, ref_of
 from gpu_provision.model.inventory import Inventory, OperatingSystem
 from gpu_provision.planning.observed import Observed
