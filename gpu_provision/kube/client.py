@@ -110,7 +110,7 @@ class Cluster(Connection):
         return self._json("GET", path, path, accept=accept, retry_seconds=retry_seconds)
 
     def whoami(self) -> str:
-        """Return our user name at the server. Raises NotFound before Kubernetes 1.28."""
+        """Return our user name at the server. Raises NotFoundError before Kubernetes 1.28."""
         answer = self._question("authentication.k8s.io/v1", "SelfSubjectReview", {})
         return str(answer["status"]["userInfo"].get("username", ""))
 
@@ -149,7 +149,7 @@ class Cluster(Connection):
         return True
 
     def read(self, ref: ObjectRef) -> Manifest:
-        """Return one object. Raises NotFound."""
+        """Return one object. Raises NotFoundError."""
         return self._json("GET", path_of(ref), str(ref))
 
     def list(  # noqa: PLR0913 - what a LIST may be about
@@ -203,8 +203,8 @@ class Cluster(Connection):
                 manifest a resourceVersion then.
 
         Raises:
-            FieldConflict: Another field manager owns a field.
-            Outdated: The object is no longer the one that was looked at.
+            FieldConflictError: Another field manager owns a field.
+            ConflictError: The object is no longer the one that was looked at.
             Rejected: The server does not accept the object.
         """
         query = [("fieldManager", manager), ("fieldValidation", "Strict")]
@@ -256,7 +256,7 @@ class Cluster(Connection):
         return self.merge(ref, {"metadata": {"uid": uid, "labels": dict(labels)}})
 
     def merge(self, ref: ObjectRef, change: Mapping[str, Any], *, part: str = "") -> Manifest:
-        """Merge a change into an existing object; None removes. Raises Outdated if it holds another version or uid.
+        """Merge a change into an object; None removes. Raises ConflictError if it has another version or uid.
 
         Args:
             change: With a generation beside a resourceVersion, as with `apply`.
@@ -278,9 +278,9 @@ class Cluster(Connection):
         """Have a pod end as budgets allow.
 
         Raises:
-            Protected: A PodDisruptionBudget does not allow it now.
-            NotFound, Outdated: The pod is gone; another one may have its name. So it is if an earlier try was carried
-                out whose answer was lost.
+            EvictionBlockedError: A PodDisruptionBudget does not allow it now.
+            NotFoundError, ConflictError: The pod is gone; another one may have its name. So it is if an earlier try was
+                carried out whose answer was lost.
         """
         names = {"name": pod.name, "namespace": pod.namespace}
         options = {"preconditions": {"uid": uid}}
@@ -291,7 +291,7 @@ class Cluster(Connection):
     def create(self, manifest: Manifest) -> Manifest:
         """Create an object, which has a name: so a second try after a lost answer makes no second one.
 
-        Raises AlreadyExists.
+        Raises AlreadyExistsError.
         """
         ref = ref_of(manifest)
         query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]
@@ -328,7 +328,7 @@ class Cluster(Connection):
         self._decoded(_List, "DELETE", path, KINDS[kind], query=query, **options)
 
     def log(self, ref: ObjectRef, container: str, *, lines: int = 50, previous: bool = False) -> tuple[str, ...]:
-        """Return the last lines that a container printed, up to 1 MiB. Raises LogUnavailable."""
+        """Return the last lines that a container printed, up to 1 MiB. Raises LogUnavailableError."""
         query = [("container", container), ("tailLines", str(lines)), ("limitBytes", str(_LOG_BYTES))]
         query += [("previous", "true")] if previous else []
         response = self._send("GET", f"{path_of(ref)}/log", f"{LOG}{ref}", query=query, retry_seconds=_LOG_SECONDS)

@@ -128,16 +128,9 @@ def _allocatable(status: dict[str, Any]) -> int | None:
 
 
 NODE, POD, NAMESPACE = Kind("v1", "Node"), Kind("v1", "Pod"), Kind("v1", "Namespace")
-
-
 SERVICE_MONITORS = "servicemonitors.monitoring.coreos.com"
-
-
 _MONITORING = "monitoring.coreos.com/v1"
-
-
 GPU_STACKS = "gpustacks.gpu-provision.io"
-
 
 _NEVER_MEMBERS = frozenset(
     {
@@ -163,11 +156,7 @@ MEMBER_KINDS = frozenset(kind for kind in KINDS if kind.kind not in _NEVER_MEMBE
 
 
 _PARALLEL = 12
-
-
 _FROM_NOW = "0"  # a watch from this version begins with all that there is
-
-
 Listed = dict[Kind, ObjectList]
 """What was listed of kinds that a run follows: it goes on from there."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from gpu_provision.model.history import History
 
 _VALIDATIONS_MANAGER = "gpu-provision-records"
-
-
 Passed = Mapping[tuple[str, str], str]
 """(component, node) -> the verdict, see `gpu_provision.planning.validation`."""
 

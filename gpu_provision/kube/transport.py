@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from gpu_provision.kube.lease import LeaderElector
 
 CONNECT_SECONDS, READ_SECONDS = 5, 30
-
-
 LOG = logging.getLogger("gpu_provision.kube")
 """Says at level WARNING that a server does not answer for a while, at DEBUG each time that a request is repeated."""
 
@@ -296,11 +294,7 @@ class RequestPool(ThreadPoolExecutor):
 
 
 _TORN = "the stream was torn"
-
-
 _SHOWN = 200  # bytes of a line that is no event
-
-
 _PIECE = 2**16  # bytes that are read at a time at most: a server may send thousands of events at once
 
 
@@ -342,7 +336,7 @@ class WatchStream:
         self._response, self._noted = response, noted
 
     def __iter__(self) -> Iterator[WatchEvent]:
-        """Yield events until the server ends the stream. Raises Gone, Unreachable, ValueError for what is no event."""
+        """Yield events until the end of the stream. Raises ExpiredError, Unreachable, and ValueError for odd lines."""
         with self._noted():
             buffer = b""
             for chunk in self._response.stream(amt=_PIECE, decode_content=True):

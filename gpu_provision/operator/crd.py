@@ -62,7 +62,6 @@ def _namespace(whose: str) -> str:
 
 _KNOWN_POOL = "has(self.pools) && node.pool in self.pools"
 
-
 RULES = (
     ValidationRule(
         path=(),
@@ -95,14 +94,8 @@ RULES = (
 
 
 DEFINITION = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition")
-
-
 NAME = f"{PLURAL}.{GROUP}"
-
-
 CONDITIONS = ("Ready", "Progressing", "Degraded")
-
-
 MOST_PROBLEMS = 50
 """So many nodes are named in a status; it has to stay small on 5,000."""
 
@@ -270,8 +263,6 @@ def _state(description: str) -> Schema:
 
 
 Schema = dict[str, Any]
-
-
 RULES_KEY = "x-kubernetes-validations"
 """Under which a schema has rules in CEL; API servers name it, too, where they refuse one."""
 
@@ -292,7 +283,6 @@ _SAME = (
 
 
 _UNTYPED: Schema = {"type": None, "x-kubernetes-preserve-unknown-fields": True}
-
 
 _SAID_OTHERWISE: dict[Path, str] = {
     (): "Which nodes of this cluster have which GPUs, and which software they run: the keys of an inventory.",

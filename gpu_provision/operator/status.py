@@ -99,11 +99,7 @@ def first_of(names: Sequence[str], most: int) -> str:
 
 
 _MESSAGE = 1024  # characters: what the API server takes is 32 KiB, what a reader takes is less
-
-
 _FINDINGS = 4096  # characters: someone has to mend each
-
-
 _SINCE = "; since then: "
 
 

@@ -325,11 +325,11 @@ class Rollout:
         return max(0.05, self.decision.until - time.time())
 
     def move(self, step: MoveNode) -> Manifest:
-        """Write state, memory and cordon of a node, and return it. Raises Outdated if another client wrote to it."""
+        """Write state, memory and cordon of a node, and return it. Raises ConflictError if it was changed."""
         return self._cluster.merge(step.ref, patch_of(step.move))
 
     def evict(self, step: EvictPod) -> None:
-        """Ask for an eviction; a refusal is what the node then waits for. Raises NotFound, Outdated: it is gone."""
+        """Ask for an eviction; the node waits for a refusal to end. Raises NotFoundError, ConflictError: it is gone."""
         self._evictor.ask(step.ref, step.evict.uid)
 
 

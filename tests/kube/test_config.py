@@ -40,11 +40,7 @@ from tests.kube.conftest import kubeconfig
 from tests.sandbox.apiserver.conftest import Running
 
 SECRET = "hunter2hunter2"  # noqa: S105 - a marker that no message may show
-
-
 VERSION = "client.authentication.k8s.io/v1"
-
-
 URL = "https://127.0.0.1:1"
 
 
@@ -53,13 +49,8 @@ def _encoded(content: bytes | str) -> str:
 
 
 _MADE = trustme.CA().issue_cert(common_name="ada")
-
-
 CERTIFICATE, KEY = _MADE.cert_chain_pems[0].bytes(), _MADE.private_key_pem.bytes()
-
-
 OTHER_KEY = trustme.CA().issue_cert(common_name="eve").private_key_pem.bytes()
-
 
 LOCKED_KEY = load_pem_private_key(KEY, None).private_bytes(
     Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(SECRET.encode())
@@ -324,8 +315,6 @@ WHOLE: dict[str, Any] = {
 
 
 ANSWER = {"apiVersion": VERSION, "kind": "ExecCredential", "status": {"token": SECRET, "expirationTimestamp": None}}
-
-
 QUOTED = {"name", "user", "cluster", "current-context", "command", "tokenFile", "client-key", "client-certificate"}
 """Of these keys, messages quote the values."""
 

@@ -120,11 +120,7 @@ def test_node_has_a_version_only_with_the_startup_taint() -> None:
 
 
 KINDS = (Kind("v1", "ConfigMap"), Kind("apps/v1", "DaemonSet"), Kind("v1", "Node"), Kind("v1", "Pod"))
-
-
 WANTED = tuple(ObjectRef(*kind, "default", "wanted") for kind in KINDS)
-
-
 TOP = ObjectRef("v1", "ConfigMap", "default", "sandbox")
 
 
