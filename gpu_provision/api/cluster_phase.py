@@ -113,6 +113,7 @@ def destroy(  # noqa: PLR0913 - all by name
     Raises what `gpu_provision.destroy` raises.
     """
     from gpu_provision.operator import release
+    from gpu_provision.operator.client import get_stack
     from gpu_provision.reconcile import (
         destroy_discovery,
         destroy_run,
@@ -125,7 +126,7 @@ def destroy(  # noqa: PLR0913 - all by name
 
     cluster, terms = Session(inventory).cluster, destroy_discovery.Terms(crds=crds, evict=evict, seconds=timeout)
     work = destroy_run.Removing(cluster, inventory, destroy_discovery.look(cluster, inventory, terms), terms, listen)
-    stack = release.get_stack(cluster, inventory)
+    stack = get_stack(cluster, inventory)
     if dry_run:
         return release.preview_destroy(work.preview(), stack)
     if stack and not work.refusal():

@@ -26,9 +26,9 @@ from gpu_provision.operator.stack import (
     LED_BY,
     STACK,
     inventory_of,
-    label_of,
     local_values,
     rollback_annotation,
+    stack_label,
     stack_of,
 )
 from gpu_provision.operator.status import StackPhase, evaluate_status
@@ -56,7 +56,7 @@ class StackResource:
     @property
     def name(self) -> str:
         """As findings call it."""
-        return label_of(self.live["metadata"]["name"])
+        return stack_label(self.live)
 
     @property
     def change(self) -> ResourceChange:
@@ -106,7 +106,7 @@ def _compared(cluster: Cluster, live: Manifest, wanted: Manifest, *, force: bool
     try:
         after = _apply(cluster, wanted, live, force=force, dry_run=True)
     except FieldConflictError as conflict:
-        told = tuple(replace(each, where=_label(live), fix=_fix_of_conflict(live)) for each in conflict.findings)
+        told = tuple(replace(each, where=stack_label(live), fix=_fix_of_conflict(live)) for each in conflict.findings)
         return StackResource(live=live, wanted=wanted, fields=differences(wanted, live), findings=told)
     except Refused:  # a user who may only read gets a plan all the same
         return StackResource(live=live, wanted=wanted, fields=differences(wanted, live))
@@ -169,16 +169,12 @@ def _version(live: Manifest) -> Manifest:
     return {key: live["metadata"][key] for key in ("resourceVersion", "generation") if key in live["metadata"]}
 
 
-def _label(live: Manifest) -> str:
-    return label_of(live["metadata"]["name"])
-
-
 def _standing(live: Manifest) -> tuple[Finding, ...]:
     """Return what a reader should know of a stack that says what is wanted, and has come to nothing."""
     found = evaluate_status(live)
     if found.phase is not StackPhase.FAILED:
         return ()
-    return (replace(not_reached_finding(_label(live), found.told), severity=Severity.WARNING),)
+    return (replace(not_reached_finding(stack_label(live), found.told), severity=Severity.WARNING),)
 
 
 def not_reached_finding(label: str, told: str) -> Finding:
@@ -197,16 +193,16 @@ def deletion_finding(live: Manifest) -> Finding:
     """Return the finding about a resource that is being deleted."""
     return Finding(
         code=codes.IN_BETWEEN,
-        where=_label(live),
+        where=stack_label(live),
         what="the resource is being deleted, and the controller takes the stack off the cluster",
-        fix=f"wait until it is gone (kubectl wait --for=delete {_label(live)}), then run again",
+        fix=f"wait until it is gone (kubectl wait --for=delete {stack_label(live)}), then run again",
     )
 
 
 def _has_no_text(live: Manifest) -> Finding:
     return Finding(
         code=codes.NOT_FOR_RESOURCE,
-        where=_label(live),
+        where=stack_label(live),
         what="a controller looks after this stack by its resource, and an inventory that was made in Python has no "
         "text to change it to",
         fix="apply an inventory file, or change the resource itself",
@@ -222,7 +218,7 @@ def _left(live: Manifest, left: tuple[FieldChange, ...]) -> Finding:
     managers = ", ".join(other_managers(live)) or "another manager"
     return Finding(
         code=_CONFLICT,
-        where=_label(live),
+        where=stack_label(live),
         what=f"another field manager owns what the inventory does not say: {managers}",
         evidence=", ".join(each.path for each in left),
         fix=f"take it out where {managed_by(live) or managers} has it from; or --take-over takes it out here",

@@ -51,6 +51,11 @@ def label_of(name: str) -> str:
     return f"{STACK.kind.lower()}/{name}"
 
 
+def stack_label(stack: Manifest) -> str:
+    """Return what findings call a stack that was read."""
+    return label_of(stack["metadata"]["name"])
+
+
 def spec_of(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the spec of an inventory's stack, and the paths of what of the inventory it does not have.
 
@@ -165,7 +170,7 @@ def _with_credentials(stack: Manifest) -> Finding | None:
         return None
     return Finding(
         code=codes.PROXY_CREDENTIALS,
-        where=f"{label_of(stack['metadata']['name'])} spec.proxy.{key}",
+        where=f"{stack_label(stack)} spec.proxy.{key}",
         what=PROXY_NEEDS_NONE,
         fix="Declare a proxy that needs none; or none, and name package sources in driver.repo_config.",
     )
