@@ -97,7 +97,7 @@ def foreign_objects_in(
     unknown = [kind.plural for kind, items in zip(kinds, found, strict=True) if items is None]
     there = [(kind.kind, item) for kind, items in zip(kinds, found, strict=True) for item in items or ()]
     uids = {item["metadata"]["uid"] for _, item in there} | set(ours)
-    words = {_words(kind, item) for kind, item in there if _is_a_strangers(kind, item, uids, ours)}
+    words = {_words(kind, item) for kind, item in there if _is_foreign(kind, item, uids, ours)}
     return [*sorted(words), *(f"{plural}, which we may not list" for plural in sorted(unknown))]
 
 
@@ -111,7 +111,7 @@ def _listed(cluster: Cluster, namespace: str, kind: ApiResource) -> list[Manifes
         return None
 
 
-def _is_a_strangers(kind: str, item: Manifest, uids: Collection[str], ours: Collection[str]) -> bool:
+def _is_foreign(kind: str, item: Manifest, uids: Collection[str], ours: Collection[str]) -> bool:
     metadata: Mapping[str, Any] = item["metadata"]
     if kind in _PASSING or (kind, metadata["name"]) in _ALWAYS_THERE or metadata["uid"] in ours:
         return False
@@ -191,7 +191,7 @@ def read_stack_objects(
         nodes=tuple(nodes.result().items),
         stacks=frozenset(_stacks(found) - {f"{home}/{inventory.name}"}),
     )
-    return _with_strangers(cluster, remains, uids(remains) | known, crds=crds)
+    return _with_foreign_objects(cluster, remains, uids(remains) | known, crds=crds)
 
 
 def _abandoned_helpers(pods: Iterable[Manifest], inventory: Inventory) -> Iterator[Manifest]:
@@ -261,7 +261,7 @@ def _made_here(
             yield item
 
 
-def _with_strangers(cluster: Cluster, remains: Remains, ours: frozenset[str], *, crds: bool) -> Remains:
+def _with_foreign_objects(cluster: Cluster, remains: Remains, ours: frozenset[str], *, crds: bool) -> Remains:
     """Look for what others have in those of our objects that hold objects."""
     hollow = [ref for ref, item in remains.members.items() if ref.kind in _HOLLOW and not makers(item)]
     kinds = list_api_resources(cluster) if any(ref.kind == "Namespace" for ref in hollow) else []

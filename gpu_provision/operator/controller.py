@@ -325,7 +325,7 @@ class Controller:
             elector.release()
 
     def _attend(self, mirror: Mirror, elector: LeaderElector) -> None:
-        """Have a keeper for every stack, told what the stack is now."""
+        """Have a worker for every stack, with the present stack as its request."""
         stacks = {str(stack["metadata"]["uid"]): stack for stack in mirror.of(_STACKS).values()}
         self._dismiss([uid for uid in self._workers if uid not in stacks])
         overlaps = self._judged(stacks.values(), mirror)
@@ -345,7 +345,7 @@ class Controller:
         return self._overlaps.look(stacks, mirror.of(_NODES).values())
 
     def _dismiss(self, uids: Iterable[str]) -> None:
-        """Have keepers end; what they write meanwhile needs the leadership."""
+        """End workers; what they write meanwhile needs the leadership."""
         until = time.monotonic() + _STEP_SECONDS
         going = [self._workers.pop(uid) for uid in uids]
         for worker in going:

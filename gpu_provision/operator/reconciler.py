@@ -74,7 +74,7 @@ _OTHER_RUN = "a run waits: another run writes to this stack, such as gpu-provisi
 
 @dataclass(slots=True)
 class StackReconciler:
-    """One stack as one wish has it, over any number of runs.
+    """Reconciles one stack as one request has it, over any number of runs.
 
     Attributes:
         is_over: Whether something else is asked by now.

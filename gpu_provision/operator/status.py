@@ -114,7 +114,7 @@ class Reason(StrEnum):
     WORKING = "Converging"
     WELL = "AsExpected"
     FAILED = "NodesFailed"
-    HALTED = "RunFailed"
+    RUN_FAILED = "RunFailed"
     ROLLED_BACK = "RolledBack"
     REMOVING = "Removing"
     MISTAKE = "InternalError"
@@ -151,7 +151,7 @@ class StackObservation:
         states: Where each component stands.
         is_working: Whether a run is under way, or about to be.
         hold_up: Why one that is about to be does not begin yet.
-        halt: Why nothing is done, or why the last run failed.
+        problem: Why nothing is done, or why the last run failed.
     """
 
     generation: int
@@ -193,7 +193,7 @@ def internal_error(error: Exception) -> StackProblem:
     return StackProblem(Reason.MISTAKE, f"a mistake in gpu-provision itself: {first_line}")
 
 
-def problem_of(findings: Sequence[Finding], reason: Reason = Reason.HALTED) -> StackProblem | None:
+def problem_of(findings: Sequence[Finding], reason: Reason = Reason.RUN_FAILED) -> StackProblem | None:
     """Return what findings come to; None if there is no error among them."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     codes = {finding.code for finding in errors}

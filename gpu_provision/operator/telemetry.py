@@ -21,7 +21,7 @@ from gpu_provision.operator.status import Reason
 
 @dataclass(slots=True)
 class StackMetrics:
-    """Figures of one stack. Each is set by its keeper's thread alone.
+    """Figures of one stack. Each is set by its worker's thread alone.
 
     Attributes:
         status: The last that was reported.

@@ -66,7 +66,12 @@ def test_what_a_run_waits_for_before_it_begins_is_told() -> None:
 
 @pytest.mark.parametrize(
     ("code", "reason"),
-    [(ROLLED_BACK, Reason.ROLLED_BACK), (LOCKED, Reason.OTHER_RUN), (OUTRUN, Reason.OTHER_RUN), ("GP1", Reason.HALTED)],
+    [
+        (ROLLED_BACK, Reason.ROLLED_BACK),
+        (LOCKED, Reason.OTHER_RUN),
+        (OUTRUN, Reason.OTHER_RUN),
+        ("GP1", Reason.RUN_FAILED),
+    ],
 )
 def test_some_findings_are_a_reason_of_their_own(code: str, reason: Reason) -> None:
     """Alerts distinguish another run from a failure."""
@@ -146,7 +151,7 @@ def test_rollout_counts_while_it_lasts() -> None:
         ((Finding(code="GP1", what="beware", severity=Severity.WARNING),), None),
         (
             (Finding(code="GP304", what="a conflict", where="ConfigMap a/b", evidence="kubectl"),),
-            StackProblem(Reason.HALTED, "GP304 ConfigMap a/b: a conflict (kubectl)"),
+            StackProblem(Reason.RUN_FAILED, "GP304 ConfigMap a/b: a conflict (kubectl)"),
         ),
         ((Finding(code=ROLLED_BACK, what="back"),), StackProblem(Reason.ROLLED_BACK, f"{ROLLED_BACK} back")),
     ],
@@ -183,7 +188,10 @@ def test_rollback_lasts_until_another_spec() -> None:
 
 def test_failure_since_a_rollback_does_not_add_up() -> None:
     """However often a controller restarts."""
-    problem, failed_since = StackProblem(Reason.ROLLED_BACK, "GP337 back"), StackProblem(Reason.HALTED, "GP301 silence")
+    problem, failed_since = (
+        StackProblem(Reason.ROLLED_BACK, "GP337 back"),
+        StackProblem(Reason.RUN_FAILED, "GP301 silence"),
+    )
     told = since(problem, failed_since)
     assert told == StackProblem(Reason.ROLLED_BACK, "GP337 back; since then: GP301 silence")
     assert was_rolled_back({"metadata": {"generation": 3}, "status": status(Stack(), problem=told)}) == problem
@@ -212,7 +220,7 @@ def of(generation: int = 3, **observation: Any) -> dict[str, Any]:
     return {"metadata": {"name": "prod", "generation": generation}, "status": status(Stack(), **observation)}
 
 
-HALT = StackProblem(Reason.INVALID, "no such release")
+PROBLEM = StackProblem(Reason.INVALID, "no such release")
 
 
 @pytest.mark.parametrize(
@@ -223,7 +231,7 @@ HALT = StackProblem(Reason.INVALID, "no such release")
         (of(is_working=True), StackPhase.WORKING),
         (of(states=failed(), is_working=True), StackPhase.WORKING),
         (of(states=failed()), StackPhase.FAILED),
-        (of(problem=HALT), StackPhase.FAILED),
+        (of(problem=PROBLEM), StackPhase.FAILED),
         ({"metadata": {"generation": 1}}, StackPhase.UNSEEN),
     ],
     ids=["ready", "older", "working", "trying-again", "failed", "problem", "new"],
@@ -235,7 +243,7 @@ def test_a_status_comes_to_a_verdict(stack: dict[str, Any], phase: StackPhase) -
 
 def test_failure_has_reason_and_message_of_its_condition() -> None:
     """The controller's own words."""
-    assert evaluate_status(of(problem=HALT)).told == "InvalidSpec: no such release"
+    assert evaluate_status(of(problem=PROBLEM)).told == "InvalidSpec: no such release"
 
 
 def test_nodes_that_failed_are_found_with_component_and_cause() -> None:
