@@ -303,15 +303,14 @@ def _awaited(states: Iterable[NodeState]) -> str:
 
 
 def _condition(kind: str, condition: Condition, before: Mapping[str, Any], now: str, generation: int) -> dict[str, Any]:
+    turned_at = before.get("lastTransitionTime", now) if before.get("status") == condition.status else now
     return {
         "type": kind,
         "status": condition.status,
         "reason": condition.reason.value,
         "message": condition.message,
         "observedGeneration": generation,
-        "lastTransitionTime": before.get("lastTransitionTime", now)
-        if before.get("status") == condition.status
-        else now,
+        "lastTransitionTime": turned_at,
     }
 
 
