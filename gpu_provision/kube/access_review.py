@@ -1,4 +1,4 @@
-"""Which permissions we lack: a question per namespace, whatever the number of permissions."""
+"""Which permissions the user lacks: one SelfSubjectRulesReview per namespace, whatever the number of permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster as this project uses it: what can be asked of its objects, plain dicts in and out."""
+"""The verbs on a cluster's objects: get, list, watch, apply, patch, create, evict, delete; plain dicts in and out."""
 
 from __future__ import annotations
 

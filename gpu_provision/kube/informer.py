@@ -1,4 +1,4 @@
-"""Live copies of a few kinds of objects, kept current by one watch per kind."""
+"""The informer: live copies of a few kinds of objects, kept current by list and watch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shell of a node's host, through a helper pod on it."""
+"""Run commands on a node's host, through a privileged helper pod on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left of a stack, by its labels, and what others have in a namespace."""
+"""Read what is left of a stack, by its labels, and the foreign objects in its namespaces."""
 
 from __future__ import annotations
 

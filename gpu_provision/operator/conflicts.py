@@ -1,4 +1,4 @@
-"""Why a stack may not be worked on: others own its nodes, its namespace, or its resource."""
+"""Conflicts over a stack: overlaps with other stacks, and GitOps tools that declare its resource."""
 
 from __future__ import annotations
 

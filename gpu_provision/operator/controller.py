@@ -1,4 +1,4 @@
-"""Work on every GPUStack of a cluster while this controller leads: one worker thread for each stack."""
+"""The controller: while it leads, one worker thread reconciles each GPUStack of the cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Install the operator into a cluster, remove it, and find beforehand what would go wrong."""
+"""Install the operator into a cluster, or uninstall it; check beforehand what would go wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stack's worker is asked for, when it begins, and how long it waits after failures and repeated edits."""
+"""The work queue of one stack: the request, when a run begins, and the backoff after failures and repeated edits."""
 
 from __future__ import annotations
 

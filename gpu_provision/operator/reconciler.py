@@ -1,4 +1,4 @@
-"""Hold a stack to one declaration: look at live copies, and carry out the same runs as ``gpu-provision apply``.
+"""Reconcile one stack: compare live copies with its spec, and start the same runs as ``gpu-provision apply``.
 
 The process stays small although it lives for months.
 """

@@ -1,4 +1,4 @@
-"""Letting a stack's resource go while the stack stays, and commands that would get into a controller's way."""
+"""Release a stack from the operator, and refuse commands that the controller would undo."""
 
 from __future__ import annotations
 

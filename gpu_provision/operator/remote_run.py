@@ -1,4 +1,4 @@
-"""A run that the controller carries out: the resource is changed, and its progress is followed."""
+"""A run that the controller carries out: change the resource, and follow its progress."""
 
 from __future__ import annotations
 

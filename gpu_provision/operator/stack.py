@@ -1,4 +1,4 @@
-"""A stack: an inventory's cluster part as an object of the cluster, and the inventory that it declares. Pure."""
+"""A GPUStack: an inventory's cluster part as a custom resource, and the inventory that it declares."""
 
 from __future__ import annotations
 
