@@ -11,7 +11,6 @@ from gpu_provision.model.cluster import Permission
 from gpu_provision.model.findings import Refused, Rejected
 from gpu_provision.planning.rbac import grants
 
-_PARALLEL = 12
 _UNKNOWN = GrantedRules((), incomplete=True)
 
 
@@ -32,7 +31,7 @@ def find_missing_permissions(
     asked = sorted(set(wanted))
     named = {one.namespace for one in asked}
     places = {each: each if namespaces is None or each in namespaces else "" for each in named}
-    with RequestPool(cluster, _PARALLEL) as pool:
+    with RequestPool(cluster) as pool:
         distinct = sorted(set(places.values()))
         answers = dict(zip(distinct, pool.map(partial(_rules, cluster), distinct), strict=True))
         granted = {each: answers[place] for each, place in places.items()}

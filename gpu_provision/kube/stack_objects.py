@@ -26,8 +26,6 @@ from gpu_provision.planning.applyset import (
     component_of,
 )
 
-_PARALLEL_LISTS = 12
-
 # What is in every namespace without anybody having put it there.
 _ALWAYS_THERE = frozenset(
     {
@@ -61,7 +59,7 @@ def list_api_resources(cluster: Cluster) -> list[ApiResource]:
     """
     groups = cluster.ask("/apis").get("groups", ())
     versions = ["v1", *(group["preferredVersion"]["groupVersion"] for group in groups)]
-    with RequestPool(cluster, _PARALLEL_LISTS) as pool:
+    with RequestPool(cluster) as pool:
         return [each for found in pool.map(lambda version: list(_of(cluster, version)), versions) for each in found]
 
 
@@ -92,7 +90,7 @@ def foreign_objects_in(
     Args:
         ours: Uids of objects that are ours.
     """
-    with RequestPool(cluster, _PARALLEL_LISTS) as pool:
+    with RequestPool(cluster) as pool:
         found = list(pool.map(lambda kind: _listed(cluster, namespace, kind), kinds))
     unknown = [kind.plural for kind, items in zip(kinds, found, strict=True) if items is None]
     there = [(kind.kind, item) for kind, items in zip(kinds, found, strict=True) for item in items or ()]
@@ -137,7 +135,6 @@ def _words(kind: str, item: Manifest) -> str:
     return f"{kind} {place}{metadata['name']}"
 
 
-_PARALLEL = 12
 _CONFIG_MAP, _LEASE = Kind("v1", "ConfigMap"), Kind("coordination.k8s.io/v1", "Lease")
 FEATURE = Kind("nfd.k8s-sigs.io/v1alpha1", "NodeFeature")
 _NFD_LOCK = "nfd-master.nfd.kubernetes.io"
@@ -161,7 +158,7 @@ def read_stack_objects(
         Unreachable, Refused: As the API server answers.
     """
     home, set_id = inventory.cluster.namespace, applyset_id(inventory.name, inventory.cluster.namespace)
-    with RequestPool(cluster, _PARALLEL) as pool:
+    with RequestPool(cluster) as pool:
         version = pool.submit(cluster.version)
         nodes = pool.submit(cluster.list, NODE)
         pods = pool.submit(cluster.list, POD)

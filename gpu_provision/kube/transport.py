@@ -278,7 +278,7 @@ class ApiHealth:
 class RequestPool(ThreadPoolExecutor):
     """A pool whose threads stop repeating requests when the thread that waits for them is interrupted."""
 
-    def __init__(self, connection: Connection, max_workers: int = 16) -> None:
+    def __init__(self, connection: Connection, max_workers: int = 12) -> None:
         """Start no thread yet."""
         super().__init__(max_workers)
         self._connection = connection

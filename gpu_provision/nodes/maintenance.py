@@ -19,7 +19,7 @@ from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.config import resolve_context
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.lock import WriteLock
-from gpu_provision.kube.observe import NODE, node_facts
+from gpu_provision.kube.observe import NODE, node_facts, ready_message
 from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed
 from gpu_provision.model.inventory import Drain, Inventory
@@ -210,13 +210,8 @@ def _awaited(found: Iterable[Manifest], boot_id: str) -> str:
     facts = node_facts(node)
     if facts.boot_id != boot_id:
         return "its kubelet has not reported since the reboot"
-    return "" if facts.ready else f"it is not ready{_reason(node)}"
-
-
-def _reason(node: Manifest) -> str:
-    conditions = node.get("status", {}).get("conditions", ())
-    message = next((each.get("message", "") for each in conditions if each["type"] == "Ready"), "")
-    return f": {message}" if message else ""
+    message = ready_message(node)
+    return "" if facts.ready else f"it is not ready{f': {message}' if message else ''}"
 
 
 def _not_back(node: str, seconds: int, why: str) -> Finding:
