@@ -23,8 +23,7 @@ from gpu_provision.kube.observe import NODE, node_facts, ready_message
 from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed
 from gpu_provision.model.inventory import Drain, Inventory
-from gpu_provision.nodes import drain as cordon
-from gpu_provision.nodes import drain as evictions
+from gpu_provision.nodes import drain as drain_of_nodes
 from gpu_provision.planning.drain import in_words, would_lose
 from gpu_provision.planning.prepare import prepare
 
@@ -64,17 +63,17 @@ class NodeMaintenance:
 
     def standing(self, node: str) -> Standing:
         """Return what a node is. Asks the cluster once for all nodes, and raises nothing."""
-        nodes = self._known()
-        if isinstance(nodes, str):
-            return Standing(place=Place.UNKNOWN, why=nodes)
-        if node not in nodes:
+        known = self._known()
+        if isinstance(known, str):
+            return Standing(place=Place.UNKNOWN, why=known)
+        if node not in known:
             return Standing(place=Place.STRANGER)
-        place = Place.CONTROL_PLANE if any(role in nodes[node].labels for role in _ROLES) else Place.MEMBER
-        return Standing(place=place, left_cordoned=cordon.is_cordoned_for(nodes[node], PURPOSE))
+        place = Place.CONTROL_PLANE if any(role in known[node].labels for role in _ROLES) else Place.MEMBER
+        return Standing(place=place, left_cordoned=drain_of_nodes.is_cordoned_for(known[node], PURPOSE))
 
     def farewell(self, node: str, drain: Drain) -> Farewell:
         """Return what `leave` would do; changes nothing."""
-        left = evictions.preview_drain(self._connected(), node, drain)
+        left = drain_of_nodes.preview_drain(self._connected(), node, drain)
         refusal = would_lose(node, left)
         return Farewell(
             pods=tuple(in_words(pod) for pod in left.evict),
@@ -94,11 +93,11 @@ class NodeMaintenance:
             self._hold(say)
         except ProvisionError as error:
             raise RunFailed(*(replace(each, consequence=_NOT_REBOOTED) for each in error.findings)) from error
-        if cordon.cordon(cluster, node, PURPOSE):
+        if drain_of_nodes.cordon(cluster, node, PURPOSE):
             self._cordoned.add(node)
         say("draining")
         try:
-            pods = evictions.drain(cluster, node, drain, say=_news(say), stopped=self._stopped.is_set)
+            pods = drain_of_nodes.drain(cluster, node, drain, say=_news(say), stopped=self._stopped.is_set)
         except ProvisionError as error:
             with contextlib.suppress(ProvisionError):  # the same that ended the drain, then
                 self._uncordon(node)
@@ -159,7 +158,7 @@ class NodeMaintenance:
             self._lock = WriteLock(cluster, self.inventory, on_wait=say).__enter__()
 
     def _uncordon(self, node: str) -> None:
-        cordon.uncordon(self._connected(), node, PURPOSE)
+        drain_of_nodes.uncordon(self._connected(), node, PURPOSE)
         self._cordoned.discard(node)
 
     def _connected(self) -> Cluster:
