@@ -127,7 +127,7 @@ def destroy(  # noqa: PLR0913 - all by name
     A resource that a controller looks after the stack by goes first, and the controller lets go of the stack.
     Raises what `gpu_provision.destroy` raises.
     """
-    from gpu_provision.operator import release
+    from gpu_provision.operator import client, release
     from gpu_provision.rbac import permissions, review
     from gpu_provision.reconcile.session import Session
 
@@ -136,7 +136,7 @@ def destroy(  # noqa: PLR0913 - all by name
 
     cluster, terms = Session(inventory).cluster, discovery.DestroyOptions(crds=crds, evict=evict, seconds=timeout)
     work = runner.DestroyRunner(cluster, inventory, discovery.discover(cluster, inventory, terms), terms, listen)
-    stack = release.get_stack(cluster, inventory)
+    stack = client.get_stack(cluster, inventory)
     if dry_run:
         return release.preview_destroy(work.preview(), stack)
     if stack and not work.refusal():

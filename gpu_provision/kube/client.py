@@ -1,4 +1,4 @@
-"""A cluster as this project uses it: what can be asked of its objects, plain dicts in and out."""
+"""The verbs on a cluster's objects: get, list, watch, apply, patch, create, evict, delete; plain dicts in and out."""
 
 from __future__ import annotations
 
@@ -21,14 +21,8 @@ from gpu_provision.kube.errors import (
     no_api_server,
 )
 from gpu_provision.kube.resources import KINDS, path_of, path_to
-from gpu_provision.kube.transport import (
-    CONNECT_SECONDS,
-    Answer,
-    Connection,
-    Done,
-)
+from gpu_provision.kube.transport import CONNECT_SECONDS, Answer, Connection, Done, WatchStream
 from gpu_provision.kube.trim import whole
-from gpu_provision.kube.watch import WatchStream
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.findings import Rejected
 from gpu_provision.planning.diff import FIELD_MANAGER, shows, shows_applied
@@ -116,7 +110,7 @@ class Cluster(Connection):
         return self._json("GET", path, path, accept=accept, retry_seconds=retry_seconds)
 
     def whoami(self) -> str:
-        """Return our user name at the server. Raises NotFound before Kubernetes 1.28."""
+        """Return our user name at the server. Raises NotFoundError before Kubernetes 1.28."""
         answer = self._question("authentication.k8s.io/v1", "SelfSubjectReview", {})
         return str(answer["status"]["userInfo"].get("username", ""))
 
@@ -126,7 +120,7 @@ class Cluster(Connection):
         status = answer.get("status") or {}
         return GrantedRules(tuple(status.get("resourceRules") or ()), bool(status.get("incomplete")))
 
-    def may(self, wanted: Permission) -> bool:
+    def can_i(self, wanted: Permission) -> bool:
         """Whether we may do something, by the word of all authorizers."""
         resource, _, part = wanted.resource.partition("/")
         attributes = {"verb": wanted.verb, "group": wanted.group, "resource": resource, "subresource": part}
@@ -155,7 +149,7 @@ class Cluster(Connection):
         return True
 
     def read(self, ref: ObjectRef) -> Manifest:
-        """Return one object. Raises NotFound."""
+        """Return one object. Raises NotFoundError."""
         return self._json("GET", path_of(ref), str(ref))
 
     def list(  # noqa: PLR0913 - what a LIST may be about
@@ -209,8 +203,8 @@ class Cluster(Connection):
                 manifest a resourceVersion then.
 
         Raises:
-            FieldConflict: Another field manager owns a field.
-            Outdated: The object is no longer the one that was looked at.
+            FieldConflictError: Another field manager owns a field.
+            ConflictError: The object is no longer the one that was looked at.
             Rejected: The server does not accept the object.
         """
         query = [("fieldManager", manager), ("fieldValidation", "Strict")]
@@ -262,7 +256,7 @@ class Cluster(Connection):
         return self.merge(ref, {"metadata": {"uid": uid, "labels": dict(labels)}})
 
     def merge(self, ref: ObjectRef, change: Mapping[str, Any], *, part: str = "") -> Manifest:
-        """Merge a change into an existing object; None removes. Raises Outdated if it holds another version or uid.
+        """Merge a change into an object; None removes. Raises ConflictError if it has another version or uid.
 
         Args:
             change: With a generation beside a resourceVersion, as with `apply`.
@@ -284,9 +278,9 @@ class Cluster(Connection):
         """Have a pod end as budgets allow.
 
         Raises:
-            Protected: A PodDisruptionBudget does not allow it now.
-            NotFound, Outdated: The pod is gone; another one may have its name. So it is if an earlier try was carried
-                out whose answer was lost.
+            EvictionBlockedError: A PodDisruptionBudget does not allow it now.
+            NotFoundError, ConflictError: The pod is gone; another one may have its name. So it is if an earlier try was
+                carried out whose answer was lost.
         """
         names = {"name": pod.name, "namespace": pod.namespace}
         options = {"preconditions": {"uid": uid}}
@@ -297,7 +291,7 @@ class Cluster(Connection):
     def create(self, manifest: Manifest) -> Manifest:
         """Create an object, which has a name: so a second try after a lost answer makes no second one.
 
-        Raises AlreadyExists.
+        Raises AlreadyExistsError.
         """
         ref = ref_of(manifest)
         query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]
@@ -315,7 +309,7 @@ class Cluster(Connection):
         """Delete an object with what it owns; an object that is gone already is no error."""
         self._delete(ref, uid, "Background")
 
-    def orphan(self, ref: ObjectRef, *, uid: str) -> None:
+    def delete_orphaning(self, ref: ObjectRef, *, uid: str) -> None:
         """Delete an object alone; what it owns stays, without an owner. It is gone only a while after this."""
         self._delete(ref, uid, "Orphan")
 
@@ -334,7 +328,7 @@ class Cluster(Connection):
         self._decoded(_List, "DELETE", path, KINDS[kind], query=query, **options)
 
     def log(self, ref: ObjectRef, container: str, *, lines: int = 50, previous: bool = False) -> tuple[str, ...]:
-        """Return the last lines that a container printed, up to 1 MiB. Raises LogUnavailable."""
+        """Return the last lines that a container printed, up to 1 MiB. Raises LogUnavailableError."""
         query = [("container", container), ("tailLines", str(lines)), ("limitBytes", str(_LOG_BYTES))]
         query += [("previous", "true")] if previous else []
         response = self._send("GET", f"{path_of(ref)}/log", f"{LOG}{ref}", query=query, retry_seconds=_LOG_SECONDS)
@@ -363,7 +357,7 @@ class Cluster(Connection):
         timeout = (3 * CONNECT_SECONDS, WatchStream.READ_SECONDS)
         place = self._place("WATCH", KINDS[kind])
         response = self._once("GET", path_to(kind, namespace), place, query=query, timeout=timeout)
-        return WatchStream(response, lambda: self.silence.noted(place))
+        return WatchStream(response, lambda: self.health.track(place))
 
 
 def _if_another_has_its_name(refusal: Rejected) -> Answer | None:

@@ -118,8 +118,6 @@ def _secure(settings: Any, chosen: Chosen) -> list[MemoryFile]:
 
 
 _SERVERS, _PROXIES = ("https", "http"), ("http", "https", "socks5", "socks5h")
-
-
 _AUTHORITY, _CERTIFICATE, _KEY = "certificate-authority", "client-certificate", "client-key"
 
 

@@ -1,4 +1,4 @@
-"""What an API server's answers, and its silence, mean to a reader."""
+"""Map an API server's answers, and its silence, to errors with findings."""
 
 from __future__ import annotations
 

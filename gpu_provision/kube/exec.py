@@ -1,4 +1,4 @@
-"""A process in a container, by the exec subresource: its streams share one websocket.
+"""Run a process in a container by the exec subresource; its streams share one websocket.
 
 Source: the API server's channel protocols v4 and v5. A frame's first byte is its channel. Old servers speak v4 alone,
 which cannot end stdin, so the reader has to know how much comes.

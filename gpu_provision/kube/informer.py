@@ -1,4 +1,4 @@
-"""Live copies of a few kinds of objects, kept current by one watch per kind."""
+"""The informer: live copies of a few kinds of objects, kept current by list and watch."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from gpu_provision.kube.client import Cluster, Keep, ObjectList
 from gpu_provision.kube.errors import ExpiredError, UnavailableError
 from gpu_provision.kube.resources import KINDS
 from gpu_provision.kube.retry import QUIET_SECONDS
-from gpu_provision.kube.transport import LOG
+from gpu_provision.kube.transport import LOG, WatchEvent, WatchStream
 from gpu_provision.kube.trim import is_same, whole
-from gpu_provision.kube.watch import WatchEvent, WatchStream
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import ProvisionError, Unreachable
 

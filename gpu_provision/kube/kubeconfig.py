@@ -1,4 +1,4 @@
-"""What kubeconfigs say: their files merged, and of a context its cluster and user, as entries that know their place.
+"""Read kubeconfigs: files merged, and of a context its cluster and user, as entries that know their place.
 
 No message quotes a value: any may be secret, also one that stands in the wrong place.
 """

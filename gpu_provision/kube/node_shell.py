@@ -1,4 +1,4 @@
-"""The shell of a node's host, through a helper pod on it."""
+"""Run commands on a node's host, through a privileged helper pod on it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpu_provision.diagnostics.pods import cause, phase
 from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.exec import STDERR, Listen, exec_in_pod
 from gpu_provision.kube.lease import holder_is_dead, process_identity
-from gpu_provision.kube.observe import node_facts
+from gpu_provision.kube.observe import node_facts, ready_message
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Rejected, RunFailed
@@ -121,15 +121,10 @@ def _see_that_node_is_ready(cluster: Cluster, node: str) -> None:
                 code=codes.NODE_AWAY,
                 what="the node is not ready, so no pod can be started on it",
                 where=node,
-                evidence=_why_not_ready(found),
+                evidence=ready_message(found),
                 fix="see to its kubelet, or reach this host over SSH (connect: ssh)",
             )
         )
-
-
-def _why_not_ready(node: Manifest) -> str:
-    conditions = node.get("status", {}).get("conditions", ())
-    return next((str(each.get("message", "")) for each in conditions if each["type"] == "Ready"), "")
 
 
 def _wait(cluster: Cluster, ref: ObjectRef, node: str, settings: HelperPod) -> None:

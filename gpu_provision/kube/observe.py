@@ -117,6 +117,12 @@ def _distribution(version: str, labels: dict[str, str]) -> str:
     return found[1] if found else ""
 
 
+def ready_message(node: Manifest) -> str:
+    """Return what a kubelet says about the readiness of its node."""
+    conditions = node.get("status", {}).get("conditions", ())
+    return next((str(each.get("message", "")) for each in conditions if each["type"] == "Ready"), "")
+
+
 def _is_ready(status: dict[str, Any]) -> bool:
     conditions = status.get("conditions", ())
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
@@ -128,16 +134,9 @@ def _allocatable(status: dict[str, Any]) -> int | None:
 
 
 NODE, POD, NAMESPACE = Kind("v1", "Node"), Kind("v1", "Pod"), Kind("v1", "Namespace")
-
-
 SERVICE_MONITORS = "servicemonitors.monitoring.coreos.com"
-
-
 _MONITORING = "monitoring.coreos.com/v1"
-
-
 GPU_STACKS = "gpustacks.gpu-provision.io"
-
 
 _NEVER_MEMBERS = frozenset(
     {
@@ -162,12 +161,7 @@ MEMBER_KINDS = frozenset(kind for kind in KINDS if kind.kind not in _NEVER_MEMBE
 """Kinds of which a stack can have objects."""
 
 
-_PARALLEL = 12
-
-
 _FROM_NOW = "0"  # a watch from this version begins with all that there is
-
-
 Listed = dict[Kind, ObjectList]
 """What was listed of kinds that a run follows: it goes on from there."""
 
@@ -179,7 +173,7 @@ def observe_facts(cluster: Cluster, inventory: Inventory, listed: Listed | None 
         listed: Where the nodes go.
     """
     settings = cluster._client.client.configuration  # noqa: SLF001 - of the same package
-    with RequestPool(cluster, _PARALLEL) as pool:
+    with RequestPool(cluster) as pool:
         version = pool.submit(cluster.version)
         listing = pool.submit(cluster.list, NODE, keep=trim)
         served = pool.submit(_resources, cluster)
@@ -231,7 +225,7 @@ def find_absent(cluster: Cluster, inventory: Inventory, facts: ClusterFacts, wan
         **{_secret(inventory, name): name in facts.secrets for name in named_secrets(inventory)},
     }
     if asked := sorted(refs - found.keys()):
-        with RequestPool(cluster, _PARALLEL) as pool:
+        with RequestPool(cluster) as pool:
             found |= zip(asked, pool.map(partial(_exists, cluster), asked), strict=True)
     missing = frozenset(ref for ref in refs if found[ref] is False)
     return Absent(missing, unread=frozenset(ref for ref in refs if found[ref] is None))
@@ -305,7 +299,7 @@ def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
         listed: Where the objects go that a run follows.
     """
     listed, refs = {} if listed is None else listed, frozenset(wanted)
-    with RequestPool(cluster, _PARALLEL) as pool:
+    with RequestPool(cluster) as pool:
         namespaces = cluster.list(NAMESPACE).items
         existing = frozenset(item["metadata"]["name"] for item in namespaces)
         home = _home(cluster, inventory, parent, pool) if parent.namespace in existing else _NO_HOME

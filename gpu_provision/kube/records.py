@@ -13,8 +13,6 @@ from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.inventory import Inventory
 
 _VALIDATIONS_MANAGER = "gpu-provision-records"
-
-
 Passed = Mapping[tuple[str, str], str]
 """(component, node) -> the verdict, see `gpu_provision.planning.validation`."""
 

@@ -46,14 +46,8 @@ QUIET_SECONDS = 4.0
 
 
 _DIGITS = 9
-
-
 _FIRST_DELAY, _MAX_DELAY = 0.25, 8.0
-
-
 _WEBHOOK_SECONDS = 5.0  # one that starts is waited for; one that always fails is named soon
-
-
 _LOG_TRIES = 2  # of a kubelet's port: certificates, firewalls and tunnels stay as they are
 
 

@@ -1,4 +1,4 @@
-"""What is kept of nodes and pods: the fields that planning, rollouts and diagnosis read. Pure.
+"""The transform of the informer: of nodes and pods only the fields that planning, rollouts and diagnosis read are kept.
 
 A node is 10 KB on the wire and 100 KB as a dict, a driver pod 14 KB, most of it images, field managers, heartbeats and
 volumes. The types here name the fields that are read; msgspec decodes these alone and skips the rest, which costs a

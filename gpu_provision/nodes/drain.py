@@ -63,7 +63,7 @@ def _marked(annotations: Mapping[str, str] | None, purpose: str) -> bool:
 
 
 def _change(cluster: Cluster, name: str, change: Callable[[Manifest], Change | None]) -> Manifest:
-    """Write what a node needs, on exactly the version that was looked at. Raises NotFound, Outdated."""
+    """Write what a node needs, on exactly the version that was looked at. Raises NotFoundError, ConflictError."""
     ref = ObjectRef("v1", "Node", "", name)
     for _ in range(_TRIES):
         with contextlib.suppress(ConflictError):
@@ -81,8 +81,6 @@ def _try(cluster: Cluster, ref: ObjectRef, change: Callable[[Manifest], Change |
 
 
 POD = Kind("v1", "Pod")
-
-
 _RETRY_SECONDS = 2.0  # what frees a budget happens on other nodes, which are not watched
 Say = Callable[[str], None]
 
@@ -140,7 +138,7 @@ class Evictor:
         """Ask once; return whether the API server lets the pod go.
 
         Raises:
-            NotFound, Outdated: It is gone.
+            NotFoundError, ConflictError: It is gone.
         """
         self.version = self.version or self.cluster.eviction_version()
         try:

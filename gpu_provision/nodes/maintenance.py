@@ -18,14 +18,13 @@ from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.config import resolve_context
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.lock import WriteLock
-from gpu_provision.kube.observe import NODE, node_facts
+from gpu_provision.kube.observe import NODE, node_facts, ready_message
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed
 from gpu_provision.model.hosts import Drain
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.nodes import drain as cordon
-from gpu_provision.nodes import drain as evictions
+from gpu_provision.nodes import drain as drain_of_nodes
 from gpu_provision.planning.drain import data_loss_finding, describe_pod
 from gpu_provision.planning.prepare import prepare
 
@@ -65,17 +64,17 @@ class NodeMaintenance:
 
     def membership(self, node: str) -> HostMembership:
         """Return what a node is. Asks the cluster once for all nodes, and raises nothing."""
-        nodes = self._known()
-        if isinstance(nodes, str):
-            return HostMembership(role=NodeRole.UNKNOWN, why=nodes)
-        if node not in nodes:
+        known = self._known()
+        if isinstance(known, str):
+            return HostMembership(role=NodeRole.UNKNOWN, why=known)
+        if node not in known:
             return HostMembership(role=NodeRole.NOT_A_NODE)
-        place = NodeRole.CONTROL_PLANE if any(role in nodes[node].labels for role in _ROLES) else NodeRole.MEMBER
-        return HostMembership(role=place, left_cordoned=cordon.is_cordoned_for(nodes[node], PURPOSE))
+        place = NodeRole.CONTROL_PLANE if any(role in known[node].labels for role in _ROLES) else NodeRole.MEMBER
+        return HostMembership(role=place, left_cordoned=drain_of_nodes.is_cordoned_for(known[node], PURPOSE))
 
     def preview_drain(self, node: str, drain: Drain) -> DrainPreview:
         """Return what `cordon_and_drain` would do; changes nothing."""
-        left = evictions.preview_drain(self._connected(), node, drain)
+        left = drain_of_nodes.preview_drain(self._connected(), node, drain)
         refusal = data_loss_finding(node, left)
         return DrainPreview(
             pods=tuple(describe_pod(pod) for pod in left.evict),
@@ -95,11 +94,11 @@ class NodeMaintenance:
             self._hold(say)
         except ProvisionError as error:
             raise RunFailed(*(replace(each, consequence=_NOT_REBOOTED) for each in error.findings)) from error
-        if cordon.cordon(cluster, node, PURPOSE):
+        if drain_of_nodes.cordon(cluster, node, PURPOSE):
             self._cordoned.add(node)
         say("draining")
         try:
-            pods = evictions.drain(cluster, node, drain, say=_news(say), stopped=self._stopped.is_set)
+            pods = drain_of_nodes.drain(cluster, node, drain, say=_news(say), stopped=self._stopped.is_set)
         except ProvisionError as error:
             with contextlib.suppress(ProvisionError):  # the same that ended the drain, then
                 self._uncordon(node)
@@ -129,7 +128,7 @@ class NodeMaintenance:
         """End all waiting; drains that are under way are taken back."""
         self._stopped.set()
         if self._cluster is not None:
-            self._cluster.hurry()
+            self._cluster.cancel_retries()
 
     def close(self) -> None:
         """Give the lock back; a run that follows takes it again."""
@@ -160,7 +159,7 @@ class NodeMaintenance:
             self._lock = WriteLock(cluster, self.inventory, on_wait=say).__enter__()
 
     def _uncordon(self, node: str) -> None:
-        cordon.uncordon(self._connected(), node, PURPOSE)
+        drain_of_nodes.uncordon(self._connected(), node, PURPOSE)
         self._cordoned.discard(node)
 
     def _connected(self) -> Cluster:
@@ -211,13 +210,8 @@ def _awaited(found: Iterable[Manifest], boot_id: str) -> str:
     facts = node_facts(node)
     if facts.boot_id != boot_id:
         return "its kubelet has not reported since the reboot"
-    return "" if facts.ready else f"it is not ready{_reason(node)}"
-
-
-def _reason(node: Manifest) -> str:
-    conditions = node.get("status", {}).get("conditions", ())
-    message = next((each.get("message", "") for each in conditions if each["type"] == "Ready"), "")
-    return f": {message}" if message else ""
+    message = ready_message(node)
+    return "" if facts.ready else f"it is not ready{f': {message}' if message else ''}"
 
 
 def _not_back(node: str, seconds: int, why: str) -> Finding:

@@ -1,8 +1,9 @@
-"""A stack's resource beside an inventory: what an apply makes of it, and whether two specs are equivalent."""
+"""A stack's resource: beside an inventory, what an apply makes of it, and its finalizer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from gpu_provision.inventory.document import Document, Source
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import FieldConflictError
+from gpu_provision.kube.errors import ConflictError, FieldConflictError, NotFoundError
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Refused, RunFailed, Severity
@@ -19,11 +20,14 @@ from gpu_provision.model.plan import FieldChange, ResourceChange
 from gpu_provision.operator.conflicts import managed_by, other_managers, warn_on_takeover
 from gpu_provision.operator.crd import Schema, spec_schema
 from gpu_provision.operator.stack import (
+    FINALIZER,
+    HOME,
+    LED_BY,
     STACK,
     inventory_of,
-    label_of,
     local_values,
     rollback_annotation,
+    stack_label,
     stack_of,
 )
 from gpu_provision.operator.status import StackPhase, evaluate_status
@@ -51,7 +55,7 @@ class StackResource:
     @property
     def name(self) -> str:
         """As findings call it."""
-        return label_of(self.live["metadata"]["name"])
+        return stack_label(self.live)
 
     @property
     def change(self) -> ResourceChange:
@@ -101,7 +105,7 @@ def _compared(cluster: Cluster, live: Manifest, wanted: Manifest, *, force: bool
     try:
         after = _apply(cluster, wanted, live, force=force, dry_run=True)
     except FieldConflictError as conflict:
-        told = tuple(replace(each, where=_label(live), fix=_fix_of_conflict(live)) for each in conflict.findings)
+        told = tuple(replace(each, where=stack_label(live), fix=_fix_of_conflict(live)) for each in conflict.findings)
         return StackResource(live=live, wanted=wanted, fields=differences(wanted, live), findings=told)
     except Refused:  # a user who may only read gets a plan all the same
         return StackResource(live=live, wanted=wanted, fields=differences(wanted, live))
@@ -164,16 +168,12 @@ def _version(live: Manifest) -> Manifest:
     return {key: live["metadata"][key] for key in ("resourceVersion", "generation") if key in live["metadata"]}
 
 
-def _label(live: Manifest) -> str:
-    return label_of(live["metadata"]["name"])
-
-
 def _standing(live: Manifest) -> tuple[Finding, ...]:
     """Return what a reader should know of a stack that says what is wanted, and has come to nothing."""
     found = evaluate_status(live)
     if found.phase is not StackPhase.FAILED:
         return ()
-    return (replace(not_reached_finding(_label(live), found.told), severity=Severity.WARNING),)
+    return (replace(not_reached_finding(stack_label(live), found.told), severity=Severity.WARNING),)
 
 
 def not_reached_finding(label: str, told: str) -> Finding:
@@ -192,16 +192,16 @@ def deletion_finding(live: Manifest) -> Finding:
     """Return the finding about a resource that is being deleted."""
     return Finding(
         code=codes.IN_BETWEEN,
-        where=_label(live),
+        where=stack_label(live),
         what="the resource is being deleted, and the controller takes the stack off the cluster",
-        fix=f"wait until it is gone (kubectl wait --for=delete {_label(live)}), then run again",
+        fix=f"wait until it is gone (kubectl wait --for=delete {stack_label(live)}), then run again",
     )
 
 
 def _has_no_text(live: Manifest) -> Finding:
     return Finding(
         code=codes.NOT_FOR_RESOURCE,
-        where=_label(live),
+        where=stack_label(live),
         what="a controller looks after this stack by its resource, and an inventory that was made in Python has no "
         "text to change it to",
         fix="apply an inventory file, or change the resource itself",
@@ -217,7 +217,7 @@ def _left(live: Manifest, left: tuple[FieldChange, ...]) -> Finding:
     managers = ", ".join(other_managers(live)) or "another manager"
     return Finding(
         code=_CONFLICT,
-        where=_label(live),
+        where=stack_label(live),
         what=f"another field manager owns what the inventory does not say: {managers}",
         evidence=", ".join(each.path for each in left),
         fix=f"take it out where {managed_by(live) or managers} has it from; or --take-over takes it out here",
@@ -266,3 +266,40 @@ def removal_patch(live: Any, wanted: Any) -> Any:
     below = ((key, value) for key, value in live.items() if isinstance(value, Mapping | list) and key in wanted)
     changed = {key: removal_patch(value, wanted[key]) for key, value in below if value != wanted[key]}
     return {key: None for key in live if key not in wanted} | {key: value for key, value in changed.items() if value}
+
+
+def add_finalizer(cluster: Cluster, stack: ObjectRef, namespace: str, lease: str = "") -> None:
+    """Have the API server wait for our removal before the stack goes, and write down where that is to look.
+
+    Args:
+        lease: By which controllers agree, for command lines to watch; empty for the usual one.
+    """
+
+    def change(metadata: Mapping[str, Any]) -> dict[str, Any]:
+        found, notes = metadata.get("finalizers") or [], metadata.get("annotations") or {}
+        held = {} if FINALIZER in found else {"finalizers": [*found, FINALIZER]}
+        marks = {} if HOME in notes else {HOME: namespace}
+        led_by = {} if notes.get(LED_BY, "") == lease else {LED_BY: lease or None}
+        return {**held, "annotations": {**marks, **led_by}} if marks or led_by else held
+
+    _change_metadata(cluster, stack, change)
+
+
+def remove_finalizer(cluster: Cluster, stack: ObjectRef) -> None:
+    """Let the stack go."""
+
+    def change(metadata: Mapping[str, Any]) -> dict[str, Any]:
+        found = metadata.get("finalizers") or []
+        return {"finalizers": [each for each in found if each != FINALIZER]} if FINALIZER in found else {}
+
+    _change_metadata(cluster, stack, change)
+
+
+def _change_metadata(cluster: Cluster, stack: ObjectRef, change: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
+    while live := cluster.get(stack):
+        wanted = change(live["metadata"])
+        if not wanted:
+            return
+        with contextlib.suppress(ConflictError, NotFoundError):
+            cluster.merge(stack, {"metadata": {"resourceVersion": live["metadata"]["resourceVersion"], **wanted}})
+            return

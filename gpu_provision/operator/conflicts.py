@@ -1,4 +1,4 @@
-"""Why a stack may not be worked on: others own its nodes, its namespace, or its resource."""
+"""Conflicts over a stack: overlaps with other stacks, and GitOps tools that declare its resource."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator.events import EventSink, internal_error_event
-from gpu_provision.operator.stack import FINALIZER, KEEP, ON_DELETE, inventory_of, label_of, namespace_of
+from gpu_provision.operator.stack import FINALIZER, KEEP, ON_DELETE, inventory_of, namespace_of, stack_label
 from gpu_provision.operator.status import Reason, StackProblem, first_of, internal_error
 from gpu_provision.planning.diff import FIELD_MANAGER
 
@@ -200,6 +200,6 @@ def _warned(stack: Manifest, what: str, consequence: str, fix: str) -> tuple[Fin
     who = managed_by(stack)
     if not who:
         return ()
-    label = label_of(stack["metadata"]["name"])
+    label = stack_label(stack)
     told = {"code": codes.DECLARED_ELSEWHERE, "where": label, "what": f"{who} {what}", "fix": fix}
     return (Finding(**told, consequence=consequence, severity=Severity.WARNING),)

@@ -1,4 +1,4 @@
-"""Work on every GPUStack of a cluster while this controller leads: one worker thread for each stack."""
+"""The controller: while it leads, one worker thread reconciles each GPUStack of the cluster."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event
+from gpu_provision.operator.client import add_finalizer, remove_finalizer
 from gpu_provision.operator.conflicts import OverlapChecker
 from gpu_provision.operator.events import EventSink, StackEvent, StatusWriter, internal_error_event
-from gpu_provision.operator.finalizer import add_finalizer, remove_finalizer
 from gpu_provision.operator.leader_election import DEFAULT_LEASE_NAME
 from gpu_provision.operator.manifests import NAME, NAMESPACE
 from gpu_provision.operator.overview import version_annotation
@@ -258,7 +258,7 @@ class Controller:
 
     def why_unready(self) -> str:
         """Return why this controller cannot lead or take over now, or may see old objects; empty if it can."""
-        if silent := self._cluster.silence.seconds:
+        if silent := self._cluster.health.silent_seconds:
             return f"the API server has not answered for {silent:.0f} s"
         own = mirror.problem if (mirror := self._mirror) else ""
         return next(filter(None, [own, *(worker.watch_problem for worker in list(self._workers.values()))]), "")
@@ -266,7 +266,7 @@ class Controller:
     def stop(self) -> None:
         """End after the current steps, with lease and locks given back; from any thread."""
         self._stopping.set()
-        self._cluster.hurry()
+        self._cluster.cancel_retries()
         if mirror := self._mirror:
             mirror.wake()
 
@@ -325,7 +325,7 @@ class Controller:
             elector.release()
 
     def _attend(self, mirror: Mirror, elector: LeaderElector) -> None:
-        """Have a keeper for every stack, told what the stack is now."""
+        """Have a worker for every stack, with the present stack as its request."""
         stacks = {str(stack["metadata"]["uid"]): stack for stack in mirror.of(_STACKS).values()}
         self._dismiss([uid for uid in self._workers if uid not in stacks])
         overlaps = self._judged(stacks.values(), mirror)
@@ -345,7 +345,7 @@ class Controller:
         return self._overlaps.look(stacks, mirror.of(_NODES).values())
 
     def _dismiss(self, uids: Iterable[str]) -> None:
-        """Have keepers end; what they write meanwhile needs the leadership."""
+        """End workers; what they write meanwhile needs the leadership."""
         until = time.monotonic() + _STEP_SECONDS
         going = [self._workers.pop(uid) for uid in uids]
         for worker in going:

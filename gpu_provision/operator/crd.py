@@ -60,7 +60,6 @@ def _namespace(whose: str) -> str:
 
 _KNOWN_POOL = "has(self.pools) && node.pool in self.pools"
 
-
 RULES = (
     ValidationRule(
         path=(),
@@ -93,14 +92,8 @@ RULES = (
 
 
 DEFINITION = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition")
-
-
 NAME = f"{PLURAL}.{GROUP}"
-
-
 CONDITIONS = ("Ready", "Progressing", "Degraded")
-
-
 MOST_PROBLEMS = 50
 """So many nodes are named in a status; it has to stay small on 5,000."""
 
@@ -268,8 +261,6 @@ def _state(description: str) -> Schema:
 
 
 Schema = dict[str, Any]
-
-
 RULES_KEY = "x-kubernetes-validations"
 """Under which a schema has rules in CEL; API servers name it, too, where they refuse one."""
 

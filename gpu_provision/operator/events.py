@@ -1,4 +1,4 @@
-"""What a controller reports: a line of its log each, and an Event of the stack for what users follow."""
+"""What a controller reports: log lines, Events of the stack, and its status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The controller as executor of runs: where a stack has a resource, an apply changes that."""
+"""Execute runs through the operator: if a GPUStack exists, apply changes it and waits for the controller."""
 
 from __future__ import annotations
 

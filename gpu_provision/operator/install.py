@@ -1,4 +1,4 @@
-"""Install the operator into a cluster, remove it, and find beforehand what would go wrong."""
+"""Install the operator into a cluster, or uninstall it; check beforehand what would go wrong."""
 
 from __future__ import annotations
 
@@ -163,10 +163,11 @@ def install(  # noqa: PLR0913 - what, and on which terms
         check_conflicts(cluster, [item for item in wanted if not _is_bare(item)], MANAGER)
     write = partial(_applied, cluster, take_over=take_over)
     written = [*write(wanted[:1])]
-    _await(cluster, ref_of(wanted[0]), _is_established, until, say)
+    _await_object(cluster, ref_of(wanted[0]), _is_established, until, say)
     written += write(wanted[1:])
     if shape.image:
-        _await(cluster, ObjectRef("apps/v1", "Deployment", manifests.NAMESPACE, NAME), _is_available, until, say)
+        deployment = ObjectRef("apps/v1", "Deployment", manifests.NAMESPACE, NAME)
+        _await_object(cluster, deployment, _is_available, until, say)
     return tuple(written), told
 
 
@@ -199,35 +200,42 @@ def _is_available(deployment: Manifest) -> bool:
     )
 
 
-def _await(cluster: Cluster, ref: ObjectRef, is_so: Callable[[Manifest], bool], until: float, say: Say) -> None:
-    def is_reached(found: Sequence[Manifest]) -> bool:
-        return any(map(is_so, found))
+def _await_object(cluster: Cluster, ref: ObjectRef, is_so: Callable[[Manifest], bool], until: float, say: Say) -> None:
+    where = f" -n {ref.namespace}" if ref.namespace else ""
+    late = _late(str(ref), "is not ready in time", f"kubectl{where} describe {ref.kind.lower()}/{ref.name}")
+    _await(
+        cluster,
+        scope_of_object(ref),
+        lambda found: any(map(is_so, found)),
+        until,
+        lambda: say(f"waiting for {ref}"),
+        late,
+    )
 
-    if not _reached(cluster, scope_of_object(ref), is_reached, until, lambda: say(f"waiting for {ref}")):
-        where = f" -n {ref.namespace}" if ref.namespace else ""
-        kind = f"{ref.kind.lower()}/{ref.name}"
-        raise RunFailed(_late(str(ref), "is not ready in time", f"kubectl{where} describe {kind}"))
 
-
-def _reached(
+def _await(  # noqa: PLR0913, PLR0917 - what, and what if not
     cluster: Cluster,
     scope: Scope,
     is_so: Callable[[Sequence[Manifest]], bool],
     until: float,
     on_wait: Callable[[], None],
-) -> bool:
-    """Wait until something is so of the objects of a scope; say whether it was in time."""
+    late: Finding,
+) -> None:
+    """Wait until something is so of the objects of a scope. Raises RunFailed if that is not in time."""
     with Mirror(cluster, (scope,)) as mirror:
-        told = False
+        is_told = False
         while not is_so([*mirror.of(scope).values()]):
             left = until - time.monotonic()
             if left <= 0:
-                return False
-            if not told:
+                raise RunFailed(late)
+            if not is_told:
                 on_wait()
-                told = True
+                is_told = True
             mirror.wait(left)
-        return True
+
+
+def _are_gone(found: Sequence[Manifest]) -> bool:
+    return not found
 
 
 def uninstall(
@@ -247,16 +255,9 @@ def uninstall(
     stacks = cluster.list(STACK).items
     gone = _without_stacks(cluster, stacks, with_stacks=with_stacks, seconds=seconds, say=say)
     gone += _deleted(cluster, _found(cluster, _CONTROLLER))
-    pods = Scope(POD, _LABELLED)
-    if not _reached(
-        cluster,
-        pods,
-        lambda found: not found,
-        time.monotonic() + seconds,
-        lambda: say("waiting for the controller to end"),
-    ):
-        advice = f"kubectl -n {manifests.NAMESPACE} get pods"
-        raise RunFailed(_late("the controller's pods", "are still there", advice))
+    late = _late("the controller's pods", "are still there", f"kubectl -n {manifests.NAMESPACE} get pods")
+    until = time.monotonic() + seconds
+    _await(cluster, Scope(POD, _LABELLED), _are_gone, until, lambda: say("waiting for the controller to end"), late)
     rights = _found(cluster, _RIGHTS)
     homes = {ref.namespace for ref, _ in rights if ref.type == _ROLE} | {manifests.NAMESPACE}
     gone += _deleted(cluster, [*rights, *_existing(cluster, _rest())])
@@ -273,11 +274,9 @@ def _without_stacks(
         raise RunFailed(_refusal([stack["metadata"]["name"] for stack in stacks]))
     refs = _deleted(cluster, [(ref_of(stack), stack) for stack in stacks])
     names = ", ".join(label_of(ref.name) for ref in refs)
-    if not _reached(
-        cluster, Scope(STACK), lambda found: not found, time.monotonic() + seconds, lambda: say(f"waiting for {names}")
-    ):
-        advice = "kubectl get gpus tells why; a controller has to run: gpu-provision operator run, if none does"
-        raise RunFailed(_late(names, "is still there", advice))
+    advice = "kubectl get gpus tells why; a controller has to run: gpu-provision operator run, if none does"
+    late = _late(names, "is still there", advice)
+    _await(cluster, Scope(STACK), _are_gone, time.monotonic() + seconds, lambda: say(f"waiting for {names}"), late)
     return refs
 
 

@@ -1,4 +1,4 @@
-"""All that makes up the operator in a cluster: definition, namespace, rights, controller. Pure."""
+"""All that makes up the operator in a cluster: definition, namespace, RBAC, controller Deployment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stack's worker is asked for, when it begins, and how long it waits after failures and repeated edits."""
+"""The work queue of one stack: the request, when a run begins, and the backoff after failures and repeated edits."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ from gpu_provision.model.cluster import Manifest
 from gpu_provision.operator.stack import KEEP, ON_DELETE
 from gpu_provision.operator.status import StackObservation, StackProblem
 
-_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 5.0, 600.0
-
 
 @dataclass(slots=True)
 class Backoff:
     """Each failure doubles the time until the next try; a success forgets them."""
 
-    _failures: int = field(default=0)
-    _due: float = field(default=0.0)
+    _failures: int = 0
+    _due: float = 0.0
 
     def failed(self, now: float) -> None:
-        """Note a failure, at a time of a monotonic clock."""
-        self._due = now + min(_FIRST_RETRY_SECONDS * 2**self._failures, _LONGEST_RETRY_SECONDS)
+        """Record a failure, at a time of a monotonic clock."""
+        self._due = now + _doubled(self._failures, _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
         self._failures += 1
 
     def succeeded(self) -> None:
@@ -34,46 +32,42 @@ class Backoff:
         return max(0.0, self._due - now)
 
 
+def _doubled(times: int, first: float, longest: float) -> float:
+    return min(first * 2.0 ** min(times, 10), longest)
+
+
+_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 5.0, 600.0
 _FREE_REPAIRS = 3
-_FIRST_SECONDS, _LONGEST_SECONDS = 1.0, 60.0
-_FORGET_SECONDS = 120.0
-"""After so long without an edit the repairs of an object are forgotten."""
-
-
-@dataclass(slots=True)
-class _Quarrel:
-    repairs: int
-    repaired_at: float
+_FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS = 1.0, 60.0
+_FORGET_SECONDS = 120.0  # without an edit, after which the repairs of an object are forgotten
 
 
 @dataclass(slots=True)
 class EditConflictBackoff:
     """Counts repairs of each object. Two programs that want an object otherwise do not keep the cluster busy."""
 
-    _known: dict[str, _Quarrel] = field(default_factory=dict)
+    _repairs: dict[str, tuple[int, float]] = field(default_factory=dict)  # how many, and when the last one was
 
     def look(self, lasting: Collection[str], edited: Collection[str], now: float) -> None:
-        """Note what is other than declared.
+        """Record what is other than declared.
 
         Args:
-            lasting: Edits that lasted until now.
+            lasting: Edits present since the last check.
             edited: Those that are there now.
             now: Of a monotonic clock.
         """
-        for name in lasting:
-            if name not in edited:
-                repairs = self._known[name].repairs if name in self._known else 0
-                self._known[name] = _Quarrel(repairs + 1, now)
-        self._known = {
-            name: each
-            for name, each in self._known.items()
-            if name in edited or now - each.repaired_at < _FORGET_SECONDS
+        for name in set(lasting) - set(edited):
+            self._repairs[name] = self._repairs.get(name, (0, now))[0] + 1, now
+        self._repairs = {
+            name: (repairs, at)
+            for name, (repairs, at) in self._repairs.items()
+            if name in edited or now - at < _FORGET_SECONDS
         }
 
     def delay(self, name: str) -> float:
         """Return for how many seconds to leave an edit of an object alone."""
-        repairs = self._known[name].repairs - _FREE_REPAIRS if name in self._known else -1
-        return min(_FIRST_SECONDS * 2**repairs, _LONGEST_SECONDS) if repairs >= 0 else 0.0
+        repairs = self._repairs.get(name, (0, 0.0))[0] - _FREE_REPAIRS
+        return _doubled(repairs, _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS) if repairs >= 0 else 0.0
 
 
 SETTLE_SECONDS = 0.3
@@ -182,7 +176,7 @@ class ReconcileRequest:
     """The desired state of one stack as handed to its worker.
 
     Attributes:
-        hindrance: Why it may not be worked on, if so.
+        blocked: Why it may not be worked on, if so.
     """
 
     stack: Manifest

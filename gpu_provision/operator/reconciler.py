@@ -1,4 +1,4 @@
-"""Hold a stack to one declaration: look at live copies, and carry out the same runs as ``gpu-provision apply``.
+"""Reconcile one stack: compare live copies with its spec, and start the same runs as ``gpu-provision apply``.
 
 The process stays small although it lives for months.
 """
@@ -74,7 +74,7 @@ _OTHER_RUN = "a run waits: another run writes to this stack, such as gpu-provisi
 
 @dataclass(slots=True)
 class StackReconciler:
-    """One stack as one wish has it, over any number of runs.
+    """Reconciles one stack as one request has it, over any number of runs.
 
     Attributes:
         is_over: Whether something else is asked by now.
@@ -142,18 +142,16 @@ class StackReconciler:
         try:
             found = active_inventory(Session(self.inventory).cluster, self.inventory)
         except (RunFailed, InvalidInventory) as error:
-            self.take(
-                StackEvent(reason="Halted", message=str(error.findings[0]), stack=self.request.name, is_warning=True)
-            )
+            self._emit("Halted", str(error.findings[0]), is_warning=True)
             return None
         if found is None:
             return None
         self._back_to = found.run
-        self.take(StackEvent(reason="Holding", message=f"to the versions of run {found.run}", stack=self.request.name))
+        self._emit("Holding", f"to the versions of run {found.run}")
         return found.inventory
 
     def _reconcile_until(self, inventory: Inventory | None) -> None:
-        """Look after the stack until `go_on` is over, or until it was rolled back."""
+        """Look after the stack until `run` is over, or until it was rolled back."""
         self._held, self._held_under = inventory, self.rolled_back
         self._problem, self._scheduler = None, ReconcileScheduler()
         mirror, resident = _watching(Session(inventory or self.inventory))
@@ -204,8 +202,11 @@ class StackReconciler:
     def _note_hold_up(self, message: str) -> str:
         """Return why a run has to wait; it is logged once. The finding about another run was logged already."""
         if message == _UNSEEN and message != self._hold_up:
-            self.take(StackEvent(reason="Waiting", message=message, stack=self.request.name, is_warning=True))
+            self._emit("Waiting", message, is_warning=True)
         return message
+
+    def _emit(self, reason: str, message: str, *, is_warning: bool = False) -> None:
+        self.take(StackEvent(reason=reason, message=message, stack=self.request.name, is_warning=is_warning))
 
     def _observation(self, found: Observation) -> StackObservation:
         is_well = not found.needs and all(state.state is not State.FAILED for state in found.states.values())
@@ -228,7 +229,7 @@ class StackReconciler:
             if not session.reading().plan.is_empty:
                 session.start()
                 self._session = session
-                self.take(StackEvent(reason="RunStarted", message=_first(found.needs), stack=self.request.name))
+                self._emit("RunStarted", _first(found.needs))
                 return
             self._problem = None
         except ProvisionError as error:
@@ -239,9 +240,9 @@ class StackReconciler:
         """Take the result of a run that has ended."""
         if self._session is None or self._session.is_running:
             return
-        problem, on_preempt = _result(self._session), self._is_preempted
+        problem, was_preempted = _result(self._session), self._is_preempted
         self._session, self._is_preempted = None, False
-        if on_preempt and problem is None:
+        if was_preempted and problem is None:
             self._scheduler.on_preempt()
             return
         if problem and problem.reason is Reason.OTHER_RUN:
@@ -255,7 +256,7 @@ class StackReconciler:
 
     def _yield_to_other_run(self, problem: StackProblem, now: float) -> None:
         """Leave the stack to another run, such as a validation: that is no failure."""
-        self.take(StackEvent(reason=problem.reason, message=problem.message, stack=self.request.name))
+        self._emit(problem.reason, problem.message)
         self._yields_until = now + OTHER_RUN_SECONDS
         self._scheduler.on_preempt()
 
@@ -269,9 +270,7 @@ class StackReconciler:
     def _repair_at_once(self, now: float) -> None:
         """End a run that waits for nodes if objects are edited: the next one begins with those."""
         if self._session and self._session.is_following and (edits := self._scheduler.new_edits(now)):
-            self.take(
-                StackEvent(reason="Edited", message=f"a run begins again; {_first(edits)}", stack=self.request.name)
-            )
+            self._emit("Edited", f"a run begins again; {_first(edits)}")
             self._is_preempted = True
             self._session.cancel()
 
@@ -279,17 +278,13 @@ class StackReconciler:
         declared = f", with the versions of run {self._back_to}" if self.rolled_back else ""
         message = problem.message if problem else f"the stack is as declared{declared}"
         reason = problem.reason if problem else "RunSucceeded"
-        self.take(StackEvent(reason=reason, message=message, stack=self.request.name, is_warning=problem is not None))
+        self._emit(reason, message, is_warning=problem is not None)
 
     def _tell(self, event: Event) -> None:
         place = " on ".join(filter(None, (event.component, event.node)))
         told = " ".join(filter(None, (place, event.state.value if place else "", event.step, event.message)))
         failed = event.state is State.FAILED
-        self.take(
-            StackEvent(
-                reason="RunFailing" if failed else "Run", message=told, stack=self.request.name, is_warning=failed
-            )
-        )
+        self._emit("RunFailing" if failed else "Run", told, is_warning=failed)
 
     def _cancel_run(self) -> None:
         self._mirror = None

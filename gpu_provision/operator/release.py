@@ -1,4 +1,4 @@
-"""Letting a stack's resource go while the stack stays, and commands that would get into a controller's way."""
+"""Release a stack from the operator, and refuse commands that the controller would undo."""
 
 from __future__ import annotations
 
@@ -9,29 +9,19 @@ from dataclasses import replace
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.informer import Mirror
+from gpu_provision.kube.lease import holder_identity
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Locked, RunFailed
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, DestroyResult
 from gpu_provision.model.progress import LockHolder
-from gpu_provision.operator.client import deletion_finding, get_stack
+from gpu_provision.operator.client import deletion_finding, get_stack, remove_finalizer
 from gpu_provision.operator.conflicts import warn_on_destroy, warn_on_release
-from gpu_provision.operator.finalizer import remove_finalizer
 from gpu_provision.operator.leader_election import LeaderMonitor, lease_for
 from gpu_provision.operator.queue import ReconcileRequest
-from gpu_provision.operator.stack import KEEP, ON_DELETE, STACK, label_of
+from gpu_provision.operator.stack import KEEP, ON_DELETE, STACK, stack_label
 from gpu_provision.reconcile.observer import scope_of_object
-
-__all__ = [
-    "adoption_findings",
-    "get_stack",
-    "preview_destroy",
-    "refuse_controllers_lock",
-    "release",
-    "release_findings",
-    "with_warnings",
-]
 
 _LOOK_SECONDS = 2.0
 
@@ -77,18 +67,18 @@ def _await_end(cluster: Cluster, stack: Manifest, until: float, say: Callable[[s
                 raise RunFailed(_not_let_go(stack, leader))
             elif not is_told:
                 is_told = True
-                say(f"waiting for the controller to let go of {_mark(stack)}")
+                say(f"waiting for the controller to let go of {stack_label(stack)}")
             mirror.wait(_LOOK_SECONDS)
 
 
 def _not_let_go(stack: Manifest, leader: LeaderMonitor) -> Finding:
     return Finding(
         code=codes.NOT_IN_TIME,
-        where=_mark(stack),
+        where=stack_label(stack),
         what="the controller has not let go of the stack in time",
         evidence=f"{leader.holder} works" if leader.holder else "",
         consequence="the resource goes as soon as the controller's run has ended; the stack stays",
-        fix=f"kubectl describe {_mark(stack)} tells what it does; then run again",
+        fix=f"kubectl describe {stack_label(stack)} tells what it does; then run again",
     )
 
 
@@ -116,7 +106,7 @@ def adoption_findings(cluster: Cluster, inventory: Inventory) -> tuple[Finding, 
 def _in_the_way(stack: Manifest, fix: str) -> Finding:
     return Finding(
         code=codes.LOOKED_AFTER,
-        where=_mark(stack),
+        where=stack_label(stack),
         what="a controller looks after this stack, and would get in the way; nothing was written",
         fix=fix,
     )
@@ -126,11 +116,6 @@ def refuse_controllers_lock(cluster: Cluster, inventory: Inventory, lock: LockHo
     """Raise Locked if a lock is the controller's, which would take it again at once."""
     stack = get_stack(cluster, inventory)
     lease = cluster.get(lease_for(stack)) if stack else None  # without an operator there is no role that allows it
-    holder = ((lease or {}).get("spec") or {}).get("holderIdentity")
-    if stack is not None and holder == lock.holder:
+    if stack is not None and holder_identity(lease) == lock.holder:
         fix = f"change the resource, which ends its run; or gpu-provision operator release {inventory.name}"
         raise Locked(_in_the_way(stack, fix))
-
-
-def _mark(stack: Manifest) -> str:
-    return label_of(stack["metadata"]["name"])

@@ -1,4 +1,4 @@
-"""A run that the controller carries out: the resource is changed, and its progress is watched_scopes."""
+"""A run that the controller carries out: change the resource, and follow its progress."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class RemoteRun:
     def cancel(self) -> None:
         """See no more of it; the controller goes on."""
         self._cancelled = True
-        self._cluster.hurry()
+        self._cluster.cancel_retries()
         if mirror := self._mirror:
             mirror.wake()
 

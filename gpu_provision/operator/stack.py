@@ -1,4 +1,4 @@
-"""A stack: an inventory's cluster part as an object of the cluster, and the inventory that it declares. Pure."""
+"""A GPUStack: an inventory's cluster part as a custom resource, and the inventory that it declares."""
 
 from __future__ import annotations
 
@@ -46,6 +46,11 @@ _OTHER_LINE = re.compile(r", first in line \d+")
 def label_of(name: str) -> str:
     """Return what findings call a stack: ``gpustack/prod``."""
     return f"{STACK.kind.lower()}/{name}"
+
+
+def stack_label(stack: Manifest) -> str:
+    """Return what findings call a stack that was read."""
+    return label_of(stack["metadata"]["name"])
 
 
 def spec_of(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -162,7 +167,7 @@ def _with_credentials(stack: Manifest) -> Finding | None:
         return None
     return Finding(
         code=codes.PROXY_CREDENTIALS,
-        where=f"{label_of(stack['metadata']['name'])} spec.proxy.{key}",
+        where=f"{stack_label(stack)} spec.proxy.{key}",
         what=PROXY_NEEDS_NONE,
         fix="Declare a proxy that needs none; or none, and name package sources in driver.repo_config.",
     )

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpu_provision.components import labels
 from gpu_provision.model.cluster import Manifest, NodeFacts
@@ -99,12 +99,9 @@ def first_of(names: Sequence[str], most: int) -> str:
 
 
 _MESSAGE = 1024  # characters: what the API server takes is 32 KiB, what a reader takes is less
-
-
 _FINDINGS = 4096  # characters: someone has to mend each
-
-
 _SINCE = "; since then: "
+_ABOUT_TO = "a run is about to begin"
 
 
 class Reason(StrEnum):
@@ -118,7 +115,7 @@ class Reason(StrEnum):
     WORKING = "Converging"
     WELL = "AsExpected"
     FAILED = "NodesFailed"
-    HALTED = "RunFailed"
+    RUN_FAILED = "RunFailed"
     ROLLED_BACK = "RolledBack"
     REMOVING = "Removing"
     MISTAKE = "InternalError"
@@ -134,12 +131,10 @@ class StackProblem:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """A condition before it has a time."""
+class Condition(NamedTuple):
+    """A condition before it has a type and a time."""
 
-    type: str
-    status: bool
+    status: str
     reason: Reason
     message: str
 
@@ -155,7 +150,7 @@ class StackObservation:
         states: Where each component stands.
         is_working: Whether a run is under way, or about to be.
         hold_up: Why one that is about to be does not begin yet.
-        halt: Why nothing is done, or why the last run failed.
+        problem: Why nothing is done, or why the last run failed.
     """
 
     generation: int
@@ -174,11 +169,21 @@ def status_of(observation: StackObservation, before: Mapping[str, Any], now: str
         before: The status as it is: a condition that is as it was keeps its time.
         now: RFC 3339.
     """
-    conditions = _conditions(observation)
+    problem = observation.problem or _problem_in(observation)
+    awaited = observation.hold_up or _awaited((observation.states or {}).values())
+    conditions = {
+        "Ready": _ready(observation, problem, awaited),
+        "Progressing": _progressing(observation, awaited),
+        "Degraded": _degraded(problem),
+    }
+    known = {each["type"]: each for each in before.get("conditions") or ()}
     status: dict[str, Any] = {
         "observedGeneration": observation.generation,
         "release": observation.release,
-        "conditions": _timed(conditions, before.get("conditions") or (), now, observation.generation),
+        "conditions": [
+            _condition(kind, each, known.get(kind, {}), now, observation.generation)
+            for kind, each in conditions.items()
+        ],
     }
     found: dict[str, Any] = _without_empty_texts(status | _rows(observation))
     return found
@@ -197,7 +202,7 @@ def internal_error(error: Exception) -> StackProblem:
     return StackProblem(Reason.MISTAKE, f"a mistake in gpu-provision itself: {first_line}")
 
 
-def problem_of(findings: Sequence[Finding], reason: Reason = Reason.HALTED) -> StackProblem | None:
+def problem_of(findings: Sequence[Finding], reason: Reason = Reason.RUN_FAILED) -> StackProblem | None:
     """Return what findings come to; None if there is no error among them."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     codes = {finding.code for finding in errors}
@@ -240,35 +245,27 @@ def _told(sentences: Iterable[str]) -> str:
     return truncate("; ".join(sentences), _MESSAGE)
 
 
-def _conditions(observation: StackObservation) -> tuple[Condition, ...]:
-    trouble = observation.problem or _trouble(observation)
-    awaited = observation.hold_up or _awaited((observation.states or {}).values())
-    return _ready(observation, trouble, awaited), _progressing(observation, awaited), _degraded(trouble)
-
-
-def _ready(observation: StackObservation, trouble: StackProblem | None, awaited: str) -> Condition:
-    if trouble:
-        return Condition("Ready", status=False, reason=trouble.reason, message=trouble.message)
+def _ready(observation: StackObservation, problem: StackProblem | None, awaited: str) -> Condition:
+    if problem:
+        return Condition("False", problem.reason, problem.message)
     if observation.is_working or awaited or observation.seen is None:
-        return Condition("Ready", status=False, reason=Reason.WORKING, message=awaited or "a run is about to begin")
-    message = "every component is as declared on every GPU node, and proven"
-    return Condition("Ready", status=True, reason=Reason.READY, message=message)
+        return Condition("False", Reason.WORKING, awaited or _ABOUT_TO)
+    return Condition("True", Reason.READY, "every component is as declared on every GPU node, and proven")
 
 
 def _progressing(observation: StackObservation, awaited: str) -> Condition:
     if observation.is_working:
-        message = awaited or "a run is about to begin"
-        return Condition("Progressing", status=True, reason=Reason.WORKING, message=message)
-    return Condition("Progressing", status=False, reason=Reason.IDLE, message=awaited or "there is nothing to do")
+        return Condition("True", Reason.WORKING, awaited or _ABOUT_TO)
+    return Condition("False", Reason.IDLE, awaited or "there is nothing to do")
 
 
-def _degraded(trouble: StackProblem | None) -> Condition:
-    if trouble:
-        return Condition("Degraded", status=True, reason=trouble.reason, message=trouble.message)
-    return Condition("Degraded", status=False, reason=Reason.WELL, message="nothing has failed")
+def _degraded(problem: StackProblem | None) -> Condition:
+    if problem:
+        return Condition("True", problem.reason, problem.message)
+    return Condition("False", Reason.WELL, "nothing has failed")
 
 
-def _trouble(observation: StackObservation) -> StackProblem | None:
+def _problem_in(observation: StackObservation) -> StackProblem | None:
     if observation.seen is None:
         return None
     failed = [state for state in (observation.states or {}).values() if state.state is State.FAILED]
@@ -305,22 +302,15 @@ def _awaited(states: Iterable[NodeState]) -> str:
     return _told([f"{_state(first)}{more}"])
 
 
-def _timed(
-    conditions: Iterable[Condition], before: Iterable[Mapping[str, Any]], now: str, generation: int
-) -> list[dict[str, Any]]:
-    known = {each["type"]: each for each in before}
-    return [_condition(condition, known.get(condition.type, {}), now, generation) for condition in conditions]
-
-
-def _condition(condition: Condition, before: Mapping[str, Any], now: str, generation: int) -> dict[str, Any]:
-    status = str(condition.status)
+def _condition(kind: str, condition: Condition, before: Mapping[str, Any], now: str, generation: int) -> dict[str, Any]:
+    turned_at = before.get("lastTransitionTime", now) if before.get("status") == condition.status else now
     return {
-        "type": condition.type,
-        "status": status,
+        "type": kind,
+        "status": condition.status,
         "reason": condition.reason.value,
         "message": condition.message,
         "observedGeneration": generation,
-        "lastTransitionTime": before.get("lastTransitionTime", now) if before.get("status") == status else now,
+        "lastTransitionTime": turned_at,
     }
 
 

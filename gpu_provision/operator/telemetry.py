@@ -21,7 +21,7 @@ from gpu_provision.operator.status import Reason
 
 @dataclass(slots=True)
 class StackMetrics:
-    """Figures of one stack. Each is set by its keeper's thread alone.
+    """Figures of one stack. Each is set by its worker's thread alone.
 
     Attributes:
         status: The last that was reported.
@@ -185,8 +185,6 @@ EVERYWHERE = "::"
 """Stands for every address, of IPv4 as well: clusters have pods of the one, of the other, or of both."""
 
 _EVERYWHERE_WITHOUT_IPV6 = "0.0.0.0"  # noqa: S104 - as its user asks for
-
-
 _MOST_CONNECTIONS = 32  # a thread each, and a head of 6 MiB at most, as http.client reads it
 _CONNECTION_SECONDS = 10.0  # from accept to close, whatever the client sends meanwhile; kubelet gives up after 5 s
 

@@ -62,7 +62,7 @@ def _rules(cluster: Cluster, namespace: str) -> GrantedRules:
 
 def _may(cluster: Cluster, wanted: Permission) -> bool:
     try:
-        return cluster.may(wanted)
+        return cluster.can_i(wanted)
     except (Refused, Rejected):
         return True
 

@@ -139,7 +139,7 @@ class Run:
     def cancel(self) -> None:
         """End the run after the current step, with the lock given back; may be called from any thread."""
         self._cancelled = True
-        self._cluster.hurry()
+        self._cluster.cancel_retries()
         self._wake()
 
     def _note(self, written: Manifest) -> None:

@@ -38,11 +38,7 @@ from tests.kube.conftest import kubeconfig
 from tests.sandbox.apiserver.conftest import Running
 
 SECRET = "hunter2hunter2"  # noqa: S105 - a marker that no message may show
-
-
 VERSION = "client.authentication.k8s.io/v1"
-
-
 URL = "https://127.0.0.1:1"
 
 
@@ -51,13 +47,8 @@ def _encoded(content: bytes | str) -> str:
 
 
 _MADE = trustme.CA().issue_cert(common_name="ada")
-
-
 CERTIFICATE, KEY = _MADE.cert_chain_pems[0].bytes(), _MADE.private_key_pem.bytes()
-
-
 OTHER_KEY = trustme.CA().issue_cert(common_name="eve").private_key_pem.bytes()
-
 
 LOCKED_KEY = load_pem_private_key(KEY, None).private_bytes(
     Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(SECRET.encode())
@@ -171,6 +162,8 @@ def test_a_cluster_that_cannot_be_used_is_one_finding(
 
 
 BAD_TEXTS = {
+    "an empty file": ("", ""),
+    "a list": ("- a\n- b\n", ""),
     "a tag": (f"users: !{SECRET} x", ":1"),
     "an alias": (f"\nusers: *{SECRET}", ":2"),
     "a number": (f"users: !!int {SECRET}", ""),
@@ -188,6 +181,17 @@ def test_a_file_that_is_no_kubeconfig_is_not_quoted(text: str, line: str, tmp_pa
         connect(str(path))
     assert caught.value.findings[0].where == f"{path}{line}"
     assert SECRET not in str(caught.value)
+
+
+def test_missing_file_or_context_is_one_finding(tmp_path: Path) -> None:
+    for path, context in ((tmp_path / "none", ""), (tmp_path, ""), (kubeconfig(tmp_path, URL), "production")):
+        with pytest.raises(UsageError) as caught:
+            connect(str(path), context)
+        (finding,) = caught.value.findings
+        assert finding.code == "GP300"
+        assert str(path) in finding.where
+        assert context in finding.where
+        assert finding.fix
 
 
 def test_a_context_of_an_unknown_user_or_cluster_names_it(tmp_path: Path) -> None:
@@ -309,8 +313,6 @@ WHOLE: dict[str, Any] = {
 
 
 ANSWER = {"apiVersion": VERSION, "kind": "ExecCredential", "status": {"token": SECRET, "expirationTimestamp": None}}
-
-
 QUOTED = {"name", "user", "cluster", "current-context", "command", "tokenFile", "client-key", "client-certificate"}
 """Of these keys, messages quote the values."""
 

@@ -124,7 +124,7 @@ def test_second_run_learns_holder_and_since_when(cluster: Cluster, stack: Invent
 
 
 def test_dead_holder_of_this_machine_is_followed_at_once(cluster: Cluster, stack: Inventory) -> None:
-    """Also if its process id belongs to somebody else by now."""
+    """Also if its process id belongs to another process by now."""
     here, _, rest = process_identity().partition(" pid ")
     pid = rest.partition(" ")[0]
     cluster.create(lease(stack, f"{here} pid {pid} start 1 on {lease_module._place()}"))
@@ -259,7 +259,9 @@ def test_write_is_not_sent_if_the_late_renewal_fails(cluster: Cluster, stack: In
     cluster.retry_seconds = 0.0
     with WriteLock(cluster, stack, on_wait=quiet) as ours:
         fault(cluster, drop={"paths": "leases"})
-        eventually(lambda: cluster.silence.seconds, "a renewal that fails")  # none is on its way that would succeed
+        eventually(
+            lambda: cluster.health.silent_seconds, "a renewal that fails"
+        )  # none is on its way that would succeed
         ours._renewed_at -= 60
         with pytest.raises(Unreachable):
             cluster.apply(_config_map(stack))
@@ -281,7 +283,7 @@ def test_new_lock_is_created_with_one_request(cluster: Cluster, stack: Inventory
 
 
 def test_plan_from_before_another_run_is_not_carried_out(cluster: Cluster, stack: Inventory) -> None:
-    """Whoever gets the lock right after it was given back knows nothing of what was written under it."""
+    """A run that gets the lock right after it was given back knows nothing of what was written under it."""
     planned_at = lock.read_lock(cluster, stack).version
     with WriteLock(cluster, stack, on_wait=quiet, planned_at=planned_at):
         pass
@@ -322,7 +324,7 @@ def test_unlock_takes_the_lock_of_a_dead_run(cluster: Cluster, stack: Inventory)
     cluster.create(lease(stack, ELSEWHERE))
     lost, version = unlock(cluster, stack, agreed=lambda held: held.holder != ELSEWHERE, on_wait=quiet)
     assert (lost and lost.holder, version) == (ELSEWHERE, "")
-    assert held(cluster, stack) == ELSEWHERE, "nobody agreed"
+    assert held(cluster, stack) == ELSEWHERE, "no consent"
     lost, version = unlock(cluster, stack, on_wait=quiet)
     assert lost
     assert version
@@ -342,7 +344,7 @@ def test_unlock_takes_a_living_runs_lock_only_by_force(
     during: list[str] = []
     lost, _ = unlock(cluster, stack, force=True, on_wait=lambda _: during.append(held(cluster, stack)))
     assert lost
-    assert during == [process_identity()], "nobody else gets it before that run has noticed"
+    assert during == [process_identity()], "no other run gets it before that run has noticed"
     assert held(cluster, stack) == ""
 
 

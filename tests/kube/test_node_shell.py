@@ -74,9 +74,7 @@ def test_command_that_does_not_read_its_stdin_is_no_problem(shell: NodeShell) ->
     assert outcome(shell, "exit 3", stdin=b"x" * 300_000) == (3, "", "")
 
 
-def test_commands_see_the_environment_of_a_login_and_not_the_pods(
-    shell: NodeShell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_see_a_login_environment_not_the_pods(shell: NodeShell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     _, out, _ = outcome(shell, "env")
     names = {line.partition("=")[0] for line in out.splitlines()}
@@ -91,7 +89,7 @@ def test_commands_are_not_part_of_the_url(shell: NodeShell, server: NodeServer) 
     assert max(map(len, server.urls)) < 2000
 
 
-def test_command_that_outlives_its_time_is_ended_with_its_children(shell: NodeShell, tmp_path: Path) -> None:
+def test_command_past_its_time_ends_with_its_children(shell: NodeShell, tmp_path: Path) -> None:
     """Nothing of it goes on in secret."""
     pids = tmp_path / "pids"
     pids.touch()
@@ -108,7 +106,7 @@ def test_command_that_outlives_its_time_is_ended_with_its_children(shell: NodeSh
 
 
 def is_alive(number: str) -> bool:
-    """Whether a process goes on; one that nobody has waited for yet does not."""
+    """Whether a process goes on; a zombie does not."""
     stat = Path(f"/proc/{number}/stat")
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
@@ -130,7 +128,7 @@ def test_empty_files_go_too(shell: NodeShell, tmp_path: Path) -> None:
     assert (tmp_path / "empty").read_bytes() == back.getvalue() == b""
 
 
-def test_file_that_cannot_be_written_or_read_fails_with_what_the_shell_said(shell: NodeShell, tmp_path: Path) -> None:
+def test_file_error_is_what_the_shell_said(shell: NodeShell, tmp_path: Path) -> None:
     away = str(tmp_path / "away" / "file")
     with pytest.raises(OSError, match=r"[Nn]o such file|nonexistent"):
         shell.put(away, 1_000_000, [b"x" * 1_000_000], within=plain)
@@ -212,7 +210,7 @@ def test_node_that_is_not_ready_is_a_finding_at_once(server: NodeServer, tmp_pat
     assert server.made == []
 
 
-def test_helper_pod_that_does_not_start_is_a_finding_and_is_removed(server: NodeServer, tmp_path: Path) -> None:
+def test_helper_pod_that_does_not_start_is_removed(server: NodeServer, tmp_path: Path) -> None:
     waiting = {"reason": "ImagePullBackOff", "message": "no such host"}
     server.status = {
         "phase": "Pending",

@@ -45,7 +45,7 @@ def node(labels: dict[str, str] | None = None, **status: Any) -> dict[str, Any]:
     return {"metadata": {"name": "n", "uid": "u", "labels": labels}, "status": status}
 
 
-def test_the_labels_of_node_feature_discovery_speak_before_the_node() -> None:
+def test_labels_of_nfd_come_before_the_node_itself() -> None:
     prefix = "feature.node.kubernetes.io/system-os_release"
     live = node({f"{prefix}.ID": "rhel", f"{prefix}.VERSION_ID": "9.4"}, nodeInfo={"osImage": "Ubuntu 22.04 LTS"})
     assert node_facts(live).os == OperatingSystem("rhel", "9.4")
@@ -111,7 +111,7 @@ def test_the_distribution_is_read_off_the_kubelets_version(
     assert node_facts(node).distribution == distribution
 
 
-def test_a_node_has_a_version_only_while_it_has_the_startup_taint() -> None:
+def test_node_has_a_version_only_with_the_startup_taint() -> None:
     """Else a node that was written and is as it was would count as another one."""
     taint, other = {"key": "gpu-provision.io/not-validated", "effect": "NoSchedule"}, {"key": "team"}
     live = {"metadata": {"name": "n", "resourceVersion": "7"}, "spec": {"taints": [other, taint]}}
@@ -120,11 +120,7 @@ def test_a_node_has_a_version_only_while_it_has_the_startup_taint() -> None:
 
 
 KINDS = (Kind("v1", "ConfigMap"), Kind("apps/v1", "DaemonSet"), Kind("v1", "Node"), Kind("v1", "Pod"))
-
-
 WANTED = tuple(ObjectRef(*kind, "default", "wanted") for kind in KINDS)
-
-
 TOP = ObjectRef("v1", "ConfigMap", "default", "sandbox")
 
 
@@ -186,11 +182,11 @@ def _refusing(cluster: Cluster) -> Cluster:
 
 def test_members_are_what_carries_the_stacks_mark(cluster: Cluster) -> None:
     cluster.create(config_map("ours", labels=member()))
-    cluster.create(config_map("somebody-elses"))
+    cluster.create(config_map("of-others"))
     seen = observe(cluster, in_default(inventory()), ClusterFacts(), WANTED, TOP)
     names = {ref.name for ref in seen.members}
     assert "ours" in names
-    assert "somebody-elses" not in names
+    assert "of-others" not in names
     assert "default" in seen.namespaces
 
 
@@ -219,7 +215,7 @@ def test_where_there_is_no_namespace_nothing_is_read_in_it(cluster: Cluster) -> 
 
 
 def test_kinds_of_an_earlier_version_are_looked_at_as_well(cluster: Cluster) -> None:
-    """So that what nobody wants any more can be pruned."""
+    """So that what is not desired any more can be pruned."""
     stack = replace(in_default(inventory()), name="earlier")
     account = {
         "apiVersion": "v1",
@@ -244,7 +240,7 @@ def test_config_maps_that_the_inventory_names_are_read(cluster: Cluster, *, exis
     assert facts.version.startswith("v1.")
 
 
-def test_of_a_secret_only_a_digest_is_kept_that_nobody_can_try_values_on(cluster: Cluster) -> None:
+def test_only_a_keyed_digest_of_a_secret_is_kept(cluster: Cluster) -> None:
     """It changes with the content alone; equal content of another Secret has another one."""
     ref = ObjectRef("v1", "Secret", "default", "licence")
     stack = in_default(with_spec("driver", licensing_config="licence"))

@@ -46,5 +46,5 @@ def test_a_record_is_replaced_as_a_whole(cluster: Cluster, stack: Inventory) -> 
 def test_a_damaged_entry_is_no_entry(cluster: Cluster, stack: Inventory, damage: str) -> None:
     records.write_validations(cluster, stack, PASSED)
     manifest = records.validations_manifest(stack, {})
-    cluster.apply({**manifest, "data": {"t4-1": damage}}, manager="somebody", take_back=True)
+    cluster.apply({**manifest, "data": {"t4-1": damage}}, manager="other", take_back=True)
     assert records.read_validations(cluster, stack) == {("driver_validation", "h100-1"): "c3"}

@@ -1,4 +1,4 @@
-"""Cordons of ours, and those of others."""
+"""Our own cordons, and those of other tools."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def test_our_cordon_says_so_and_is_taken_back(cluster: Cluster) -> None:
     assert found.unschedulable
     assert drain.is_cordoned_for(found, WHY)
     assert found.annotations[CORDONED].startswith("reboot since 20")
-    assert drain.cordon(cluster, "plain", WHY), "whoever finds it again goes on with it"
+    assert drain.cordon(cluster, "plain", WHY), "a later run goes on from it"
     drain.uncordon(cluster, "plain", WHY)
     found = facts(cluster, "plain")
     assert not found.unschedulable
     assert CORDONED not in found.annotations
 
 
-def test_the_cordon_of_somebody_else_is_left_alone(cluster: Cluster) -> None:
+def test_cordon_of_another_tool_is_left_alone(cluster: Cluster) -> None:
     made(cluster, "foreign", unschedulable=True)
     assert not drain.cordon(cluster, "foreign", WHY)
     drain.uncordon(cluster, "foreign", WHY)
@@ -62,7 +62,7 @@ def test_our_cordon_for_another_purpose_is_left_alone_too(cluster: Cluster) -> N
     assert drain.is_cordoned_for(facts(cluster, "upgraded"), "upgrade")
 
 
-def test_a_node_that_somebody_has_uncordoned_meanwhile_is_cordoned_again(cluster: Cluster) -> None:
+def test_node_uncordoned_meanwhile_is_cordoned_again(cluster: Cluster) -> None:
     made(cluster, "undone")
     drain.cordon(cluster, "undone", WHY)
     cluster.merge(ref("undone"), {"spec": {"unschedulable": None}})
@@ -71,7 +71,7 @@ def test_a_node_that_somebody_has_uncordoned_meanwhile_is_cordoned_again(cluster
 
 
 def test_a_cordon_in_between_is_seen(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody cordons between our look and our write, which then does not count."""
+    """Another tool cordons between our look and our write, which then does not count."""
     made(cluster, "contended")
     merge = cluster.merge
 
@@ -88,20 +88,20 @@ def test_a_cordon_in_between_is_seen(cluster: Cluster, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("do", [drain.cordon, drain.uncordon])
 def test_a_node_that_is_gone_is_not_found(cluster: Cluster, do: Callable[[Cluster, str, str], object]) -> None:
     with pytest.raises(NotFoundError):
-        do(cluster, "nobody", WHY)
+        do(cluster, "absent", WHY)
 
 
 POLICY = "policy/v1"
 
 
 def running(cluster: Cluster, name: str) -> Manifest:
-    """Return a pod that is ready, on a node that nobody plays."""
+    """Return a pod that is ready, on a node without a kubelet."""
     made = cluster.create(
         {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": name, "namespace": "default", "labels": {"app": name}},
-            "spec": {"nodeName": "nobody", "containers": [{"name": "c", "image": "i"}]},
+            "spec": {"nodeName": "absent", "containers": [{"name": "c", "image": "i"}]},
         }
     )
     ready = [{"type": "Ready", "status": "True"}]
@@ -151,4 +151,4 @@ def test_another_pod_of_the_same_name_is_not_evicted(cluster: Cluster) -> None:
 
 def test_a_pod_that_is_gone_is_not_found(cluster: Cluster) -> None:
     with pytest.raises(NotFoundError):
-        cluster.evict(ObjectRef("v1", "Pod", "default", "nobody"), "uid", api_version=POLICY)
+        cluster.evict(ObjectRef("v1", "Pod", "default", "absent"), "uid", api_version=POLICY)

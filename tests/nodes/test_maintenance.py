@@ -75,7 +75,7 @@ def home(cluster: Cluster, guard: NodeMaintenance) -> None:
         cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
 
-def test_from_its_first_cordon_to_its_end_nobody_else_writes(cluster: Cluster, guard: NodeMaintenance) -> None:
+def test_no_other_run_writes_from_its_first_cordon_on(cluster: Cluster, guard: NodeMaintenance) -> None:
     """Also between two machines: another run would take more nodes away than may be."""
     node(cluster, "away")
     guard.cordon_and_drain("away", Drain(), lambda _: None)
@@ -88,12 +88,12 @@ def test_from_its_first_cordon_to_its_end_nobody_else_writes(cluster: Cluster, g
 
 
 def first_run(server: Running, namespace: str) -> NodeMaintenance:
-    """Return the guard of a stack that nobody has applied yet."""
+    """Return the guard of a stack that was never applied."""
     target = ClusterConfig(kubeconfig=str(server.server.kubeconfig), namespace=namespace)
     return NodeMaintenance(replace(inventory(), cluster=target))
 
 
-def test_two_very_first_runs_do_not_take_nodes_away_at_the_same_time(cluster: Cluster, server: Running) -> None:
+def test_two_first_runs_do_not_drain_at_the_same_time(cluster: Cluster, server: Running) -> None:
     """The namespace of the lock is made before the first cordon, as an apply makes it, and stays for that."""
     node(cluster, "one")
     ref = node(cluster, "two")
@@ -110,7 +110,7 @@ def test_two_very_first_runs_do_not_take_nodes_away_at_the_same_time(cluster: Cl
     assert "deletionTimestamp" not in made
 
 
-def test_a_very_first_run_that_takes_no_node_away_leaves_no_namespace(
+def test_first_run_without_a_drain_leaves_no_namespace(
     cluster: Cluster, server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is as if it had not been."""
@@ -155,7 +155,7 @@ def test_a_drain_that_fails_gives_the_node_back(
     assert guard.cordoned == frozenset()
 
 
-def test_where_the_cluster_is_gone_it_says_that_the_node_stays_cordoned(
+def test_silent_cluster_leaves_the_node_cordoned(
     cluster: Cluster, guard: NodeMaintenance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ref = node(cluster, "lost")
@@ -182,7 +182,7 @@ def test_a_node_that_is_not_ready_in_the_new_boot_stays_cordoned(cluster: Cluste
     assert guard.cordoned == {"late"}
 
 
-def test_whoever_stops_it_has_no_more_drains(cluster: Cluster, guard: NodeMaintenance) -> None:
+def test_stop_ends_all_drains(cluster: Cluster, guard: NodeMaintenance) -> None:
     """A node is given back that has pods left; they could be evicted, and are not."""
     ref = node(cluster, "stopped")
     pod = {
@@ -200,7 +200,7 @@ def test_whoever_stops_it_has_no_more_drains(cluster: Cluster, guard: NodeMainte
 
 
 def test_a_cordon_of_a_rollout_outlives_a_reboot(cluster: Cluster, guard: NodeMaintenance) -> None:
-    """Its node failed to get another driver, say; whoever set it lifts it."""
+    """Its node failed to get another driver, say; its owner lifts it."""
     ref = node(cluster, "upgraded")
     marks = {"annotations": {states.CORDONED: states.MANAGER}, "labels": {states.STATE: "upgrade-failed"}}
     status = {"nodeInfo": {"bootID": BOOT}, "conditions": [{"type": "Ready", "status": "True"}]}

@@ -43,7 +43,7 @@ def test_no_rule_refuses_what_the_loader_takes(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", BAD, ids=lambda file: str(file.stem))
-def test_a_rule_refuses_only_what_the_loader_refuses_and_says_the_same(file: Path) -> None:
+def test_rule_refuses_only_what_the_loader_refuses(file: Path) -> None:
     """Whatever else is wrong with it."""
     try:
         stack = as_stored(stack_of({**parse(read_source(file))[0].data, "name": "prod"}))
@@ -54,10 +54,10 @@ def test_a_rule_refuses_only_what_the_loader_refuses_and_says_the_same(file: Pat
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_a_rule_is_for_is_refused_in_the_words_of_the_finding(case: Case) -> None:
+def test_rule_refuses_in_the_words_of_the_finding(case: Case) -> None:
     """An API server is asked the same in tests/contract/api/test_stack_rules.py.
 
-    A proxy that a server without rules stores, or another namespace, is told in the status.
+    A proxy that a server without rules stores, or another namespace, is reported in the status.
     """
     new = as_stored(stack(case.spec))
     before = None if case.before is None else as_stored(stack(case.before))
@@ -66,7 +66,7 @@ def test_what_a_rule_is_for_is_refused_in_the_words_of_the_finding(case: Case) -
     assert SECRET not in str(inventory_of(new)[1])
 
 
-def test_a_stack_that_has_not_been_installed_is_in_no_namespace_yet() -> None:
+def test_stack_before_its_installation_has_no_namespace() -> None:
     inventory, _ = inventory_of(as_stored(stack({})))
     assert inventory
     assert namespace_changed({"metadata": {}}, inventory) is None
@@ -78,7 +78,7 @@ def _parts(schema: Schema, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
         yield from _parts(part, (*path, key))
 
 
-def test_every_rule_is_in_the_definition_and_names_only_what_the_schema_types() -> None:
+def test_every_rule_is_in_the_definition() -> None:
     """A server refuses a definition whose rules name a key that it does not know, or cannot give a type."""
     schemas = dict(_parts(spec_schema(rules=True)))
     assert {path for path, part in schemas.items() if cel.RULES in part} == {rule.path for rule in RULES}

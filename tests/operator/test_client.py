@@ -34,7 +34,7 @@ def _stopping_after(failures: int) -> Inventory:
 
 
 def test_a_plan_names_who_declares_what_it_would_change(by_flux: Cluster) -> None:
-    """Refused without a word more; whoever takes over is told that it may not last."""
+    """Refused without a word more; a takeover comes with a warning that it may not last."""
     for force, code in ((False, "GP304"), (True, "GP435")):
         found = compare_stack(by_flux, _stopping_after(7), force=force)
         assert found is not None
@@ -45,8 +45,8 @@ def test_a_plan_names_who_declares_what_it_would_change(by_flux: Cluster) -> Non
     assert same.findings == ()
 
 
-def test_what_brings_an_earlier_run_back_says_so_until_something_else_is_declared(by_flux: Cluster) -> None:
-    """Whoever declares it, and whether or not the taking over has left something to change."""
+def test_rollback_is_annotated_until_another_spec(by_flux: Cluster) -> None:
+    """Whether or not the takeover has left something to change."""
 
     def declared(failures: int, back_to: int = 0) -> int:
         resource = compare_stack(by_flux, _stopping_after(failures), force=True)
@@ -65,7 +65,7 @@ def test_what_brings_an_earlier_run_back_says_so_until_something_else_is_declare
     assert rollback_run(apply_stack(by_flux, without, force=True, back_to=6)) == 6
 
 
-def test_a_controller_may_tell_its_status_between_the_look_and_the_write(by_flux: Cluster) -> None:
+def test_status_may_change_between_look_and_write(by_flux: Cluster) -> None:
     """Also where something is taken out that the inventory does not say. Who changes the spec is not written over."""
 
     def looked() -> StackResource:
@@ -118,13 +118,13 @@ def test_another_declaration_is_another_meaning(other: dict[str, Any]) -> None:
     assert not specs_equivalent(a_stack(**other), a_stack())
 
 
-def test_a_stack_that_nobody_can_read_is_like_no_other() -> None:
+def test_invalid_stack_equals_no_other() -> None:
     """So that an apply mends it."""
     broken = a_stack(release="9.9.9")
     assert not specs_equivalent(broken, broken)
 
 
-def test_what_only_the_live_stack_says_is_named_and_can_be_taken_out() -> None:
+def test_omitted_fields_are_named_and_can_be_removed() -> None:
     """A server-side apply leaves what others have set."""
     live, wanted = (
         as_stored(a_stack(dcgm={"enabled": True}, driver={"timeout": 77, "version": "580.126.20"})),
@@ -144,7 +144,7 @@ def test_a_list_that_holds_more_is_replaced() -> None:
     assert removal_patch({"nodes": nodes}, {"nodes": nodes}) == {}
 
 
-def test_whoever_has_set_fields_of_the_spec_is_known_by_name() -> None:
+def test_other_managers_of_the_spec_are_known() -> None:
     """Neither we ourselves, nor who writes the status, nor who set a label."""
     fields = [
         {"manager": "argocd-controller", "operation": "Apply", "fieldsV1": {"f:spec": {}}},

@@ -58,9 +58,9 @@ def read(stack: dict[str, Any]) -> None:
     if inventory:
         namespace_changed(stack, inventory)
     rollback_run(stack), namespace_of(stack), lease_of(stack)
-    wish = ReconcileRequest(stack)
-    wish.observation()
-    assert wish.asks_the_same_as(wish)
+    request = ReconcileRequest(stack)
+    request.observation()
+    assert request.is_equivalent(request)
     OverlapChecker(lambda _: None).look(
         [stack, {**STACKS[0], "metadata": stack["metadata"] | {"name": "other", "uid": "v"}}], []
     )

@@ -1,4 +1,4 @@
-"""The operator comes into a cluster in which somebody else has been before."""
+"""The operator comes into a cluster in which another tool has been before."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Rejected, RunFailed, Severity
 from gpu_provision.operator import install as installing
+from gpu_provision.operator.client import add_finalizer, remove_finalizer
 from gpu_provision.operator.crd import DEFINITION, NAME, definition
-from gpu_provision.operator.finalizer import add_finalizer, remove_finalizer
 from gpu_provision.operator.install import MANAGER, install, uninstall
 from gpu_provision.operator.manifests import InstallOptions, manifests
 from gpu_provision.operator.stack import HOME, LED_BY, STACK, stack_of
@@ -48,21 +48,21 @@ def versions(cluster: Cluster) -> dict[ObjectRef, str]:
 
 
 def other_rights() -> dict[str, Any]:
-    """Return the role as somebody else applies it: with less in it."""
+    """Return the role as another tool applies it: with less in it."""
     role = copy.deepcopy(next(item for item in manifests(InstallOptions()) if ref_of(item) == ROLE))
     role["rules"] = role["rules"][1:]
     return role
 
 
-def test_what_somebody_has_applied_alike_is_shared(cluster: Cluster) -> None:
-    """Nobody undoes anything, and a second installation finds nothing to do."""
+def test_equal_objects_of_another_tool_are_shared(cluster: Cluster) -> None:
+    """Nothing is undone, and a second installation finds nothing to do."""
     for item in manifests(InstallOptions()):
         cluster.apply(item, manager=KUBECTL)
     installed(cluster)
     assert installed(cluster) == ()
 
 
-def test_what_somebody_has_applied_otherwise_is_told_before_anything_is_written(cluster: Cluster) -> None:
+def test_conflict_is_told_before_anything_is_written(cluster: Cluster) -> None:
     """With who it was, and both ways out."""
     installed(cluster)
     cluster.apply(other_rights(), manager=KUBECTL, take_back=True)
@@ -93,8 +93,8 @@ def older(cluster: Cluster) -> None:
     cluster.create({**stack_of({"name": "old"}), "spec": {"legacy": "x", "release": "26.7.0"}})
 
 
-def test_a_key_that_a_stack_would_lose_stops_the_installation_of_another_version(cluster: Cluster) -> None:
-    """The API server would drop it, and nobody would be told."""
+def test_key_that_a_stack_would_lose_stops_the_installation(cluster: Cluster) -> None:
+    """The API server would drop it in silence."""
     older(cluster)
     with pytest.raises(RunFailed) as refused:
         installed(cluster)
@@ -107,7 +107,7 @@ def test_a_key_that_a_stack_would_lose_stops_the_installation_of_another_version
     assert f"{DEFINITION.kind} {NAME}" in installed(cluster)
 
 
-def test_the_definition_keeps_its_rules_on_a_server_that_knows_them(cluster: Cluster) -> None:
+def test_definition_keeps_rules_where_the_server_knows_them(cluster: Cluster) -> None:
     installed(cluster)
     assert "x-kubernetes-validations" in str(cluster.read(ObjectRef(*DEFINITION, "", NAME)))
 
@@ -130,7 +130,7 @@ def _refuses_rules(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_refuses_rules")
-def test_on_a_server_that_refuses_the_rules_the_operator_is_installed_without_and_that_is_told(
+def test_install_without_rules_where_the_server_refuses_them(
     cluster: Cluster,
 ) -> None:
     """In the server's words; and a second time nothing is written."""
@@ -142,9 +142,7 @@ def test_on_a_server_that_refuses_the_rules_the_operator_is_installed_without_an
     assert install(cluster, InstallOptions(), [], seconds=30) == ((), (finding,))
 
 
-def test_where_an_older_definition_has_rules_that_the_server_refuses_by_now_they_go(
-    cluster: Cluster, request: pytest.FixtureRequest
-) -> None:
+def test_rules_that_the_server_refuses_by_now_are_removed(cluster: Cluster, request: pytest.FixtureRequest) -> None:
     """As after an upgrade of the cluster, or of gpu-provision; before anything else is looked at."""
     installed(cluster)
     request.getfixturevalue("_refuses_rules")

@@ -29,7 +29,7 @@ class Watched:
         return {LEASE: self.lease} if self.lease else {}
 
     def look(self, holder: str | None, version: str = "1", *, after: float = 0.0) -> LeaderMonitor:
-        """Have the lease held by somebody, None for no lease, and look."""
+        """Have the lease held, None for no lease, and observe it."""
         self.now += after
         metadata = {"resourceVersion": version}
         self.lease = {} if holder is None else {"metadata": metadata, "spec": {"holderIdentity": holder}}

@@ -70,7 +70,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
 
 
 def test_no_run_begins_from_copies_that_may_be_old(kept: Kept) -> None:
-    """One watch has ended, and no new one is answered: that is told once, looked at every second, and waited for."""
+    """One watch has ended, and no new one is answered: that is logged once, checked every second, and waited for."""
     kept.silence = 3.0
     kept.turn(4)
     assert kept.runs == 0
@@ -103,9 +103,7 @@ def test_a_status_is_written_after_the_first_write_of_a_run(kept: Kept, monkeypa
     assert kept.waits[1] == SETTLE_SECONDS
 
 
-def test_a_record_that_gives_an_unknown_version_holds_a_stack_to_nothing(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unknown_version_on_record_holds_to_nothing(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     """An event says why, as nothing is done."""
 
     def unknown(*_: object) -> None:

@@ -70,7 +70,7 @@ def test_every_stack_has_every_metric_in_prometheus_own_words() -> None:
         assert line in text.splitlines(), line
 
 
-def test_a_stack_that_has_never_been_as_declared_has_no_time_of_success() -> None:
+def test_stack_that_was_never_ready_has_no_success_time() -> None:
     assert figures(Ready=("False", "Converging")).succeeded_at == 0.0
     assert figures(Ready=("True", "AllReady")).succeeded_at > 0.0
 

@@ -45,7 +45,7 @@ def cluster(kubeconfig: str) -> Cluster:
 
 
 class Kept:
-    """A stack with somebody who looks after it."""
+    """A stack with a worker."""
 
     def __init__(self, cluster: Cluster, stack: Manifest, kubeconfig: str) -> None:
         """Make it, and start."""
@@ -74,7 +74,7 @@ class Kept:
         return found["message"]
 
     def until_told(self, reason: str) -> None:
-        """Wait until something is told for a reason."""
+        """Wait until an event has a reason."""
         give_up = time.monotonic() + DEADLINE
         while not any(note.reason == reason for note in self.notes):
             assert time.monotonic() < give_up, self.notes
@@ -83,7 +83,7 @@ class Kept:
 
 @pytest.fixture
 def kept(cluster: Cluster, kubeconfig: str) -> Iterator[Callable[..., Kept]]:
-    """Makes stacks that somebody looks after until the test ends."""
+    """Makes stacks with workers until the test ends."""
     made: list[Kept] = []
 
     def make(name: str, annotations: dict[str, str] | None = None, **spec: Any) -> Kept:
@@ -111,17 +111,17 @@ def test_each_finding_of_a_declaration_is_in_its_condition(kept: Callable[..., K
     assert message.count("Fix: ") == 3
 
 
-def test_a_stack_that_declares_another_namespace_than_it_is_in_is_left_as_it_is(kept: Callable[..., Kept]) -> None:
+def test_stack_with_a_changed_namespace_is_left_alone(kept: Callable[..., Kept]) -> None:
     """By a server that has no rules it is stored."""
     message = kept("moved", {HOME: "old"}, cluster={"namespace": "new"}).until("InvalidSpec")
     assert "GP393 gpustack/moved spec.cluster.namespace" in message
     assert "it is in old, and declares new" in message
 
 
-def test_a_run_of_somebody_else_is_waited_for_and_is_no_failure(
+def test_another_run_is_waited_for_and_is_no_failure(
     kept: Callable[..., Kept], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such as a validation that somebody has asked for."""
+    """Such as a validation that a user has asked for."""
     monkeypatch.setattr(reconciler, "OTHER_RUN_SECONDS", 0.1)
     namespace = cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shared"}})
     lease = ObjectRef("coordination.k8s.io/v1", "Lease", namespace["metadata"]["name"], "busy")
@@ -136,7 +136,7 @@ def test_a_run_of_somebody_else_is_waited_for_and_is_no_failure(
     found.until_told("Run")
 
 
-def test_a_mistake_of_ours_about_one_stack_is_told_and_ends_nothing(
+def test_bug_about_one_stack_is_logged_and_ends_nothing(
     kept: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others are looked after by the same process; the log has where it was."""

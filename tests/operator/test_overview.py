@@ -1,4 +1,4 @@
-"""Parts of the operator that are of another version than whoever asks."""
+"""Parts of the operator that are of another version than the client."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_who_may_not_see_the_definition_is_told_the_rest() -> None:
     assert len(findings(definition(), controller="0.0.9", refuses=True)) == 1
 
 
-def test_the_version_is_that_of_whoever_leads_now() -> None:
+def test_version_is_that_of_the_present_leader() -> None:
     """Who led last may have left its mark."""
     lease: Any = {"metadata": {"annotations": version_annotation()}, "spec": {"holderIdentity": "a"}}
     assert version_of(lease) == OURS
