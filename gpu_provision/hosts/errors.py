@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpu_provision.hosts import codes
-from gpu_provision.hosts.changes import modules
 from gpu_provision.model.findings import Finding
 
 FILE_SYSTEM_FULL = "a file system of this host is full"
@@ -241,9 +240,14 @@ def step_failed(title: str, evidence: str, reached: SshTarget) -> Finding:
     )
 
 
-def unreadable(reached: SshTarget) -> Finding:
-    """Return the error about a host whose state could not be read, for a reason that nobody knows."""
-    return modules.unreadable(reached.name)
+def unreadable(name: str) -> Finding:
+    """Return the error about a host whose state could not be read, for an unknown reason."""
+    return Finding(
+        code=codes.UNREADABLE,
+        what="the state of this host could not be read",
+        where=name,
+        fix="see what its shell printed above; it needs a POSIX shell with uname, sed, grep and find",
+    )
 
 
 def outcome_unknown(reached: SshTarget) -> Finding:

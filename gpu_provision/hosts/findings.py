@@ -6,7 +6,8 @@ import logging
 import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from difflib import unified_diff
-from typing import NoReturn
+from functools import wraps
+from typing import NoReturn, ParamSpec
 
 import pyinfra
 from gevent import GreenletExit
@@ -14,15 +15,36 @@ from pyinfra import logger
 from pyinfra.api.command import FunctionCommand, StringCommand
 from pyinfra.api.exceptions import OperationError
 from pyinfra.api.host import Host
+from pyinfra.api.operation import PyinfraOperation, operation
 from pyinfra.api.state import State
 from pyinfra.context import ctx_host, ctx_state, host, state
 
 from gpu_provision.hosts import codes
 from gpu_provision.hosts.gpu_host import forget_sections
-from gpu_provision.model.findings import Finding, Severity, one_line, visible
+from gpu_provision.model.findings import Finding, ProvisionError, Severity, one_line, visible
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
 """What the body of an operation is."""
+
+PATH = "PATH=$PATH:/usr/sbin:/sbin"
+"""Before a command of root's: an ordinary user's may lack them, and sudo may keep it."""
+
+Arguments = ParamSpec("Arguments")
+
+
+def host_operation(body: Callable[Arguments, Commands]) -> PyinfraOperation[Arguments]:
+    """Make an operation of its body; a ProvisionError in it fails the host with its findings, and no other host."""
+
+    @operation()
+    @wraps(body)
+    def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Commands:
+        try:
+            yield from body(*args, **kwargs)
+        except ProvisionError as error:
+            yield from fail(*error.findings)
+
+    return run
+
 
 FINDINGS = "gpu_provision_findings"
 """Key of ``host.connector_data`` for the findings about a host, kept for whoever drives the run."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pyinfra.api.facts import FactBase
 from pyinfra.context import host
 
+from gpu_provision.hosts.errors import unreadable
 from gpu_provision.hosts.facts import toolkit
 from gpu_provision.hosts.facts.host import (
     ALL,
@@ -18,6 +19,7 @@ from gpu_provision.hosts.facts.host import (
 )
 from gpu_provision.hosts.facts.kernel import canonical
 from gpu_provision.hosts.facts.toolkit import ToolkitRemains
+from gpu_provision.model.findings import RunFailed
 
 
 class GpuHost(FactBase[HostRecord | None]):
@@ -68,6 +70,14 @@ def read_host(sections: Sequence[str], modules: Sequence[str] = ()) -> HostRecor
     if known and known.read >= set(sections) and known.asked >= set(map(canonical, modules)):
         return known
     record: HostRecord | None = host.get_fact(GpuHost, modules=tuple(modules), sections=tuple(sections))
+    return record
+
+
+def require_host(sections: Sequence[str], modules: Sequence[str] = ()) -> HostRecord:
+    """Read some sections of this host, as `read_host` does. Raises RunFailed if it cannot be read."""
+    record = read_host(sections, modules)
+    if record is None:
+        raise RunFailed(unreadable(host.name))
     return record
 
 

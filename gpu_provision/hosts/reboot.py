@@ -18,32 +18,32 @@ from pyinfra.api.command import FunctionCommand
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.facts import FactBase
 from pyinfra.api.host import Host
-from pyinfra.api.operation import operation
 from pyinfra.api.state import State
 from pyinfra.connectors.util import clear_askpass_cache
 from pyinfra.context import host, state
 
 from gpu_provision.hosts import reboot_rules
-from gpu_provision.hosts.changes import modules
 from gpu_provision.hosts.codes import REBOOT_NEEDED
+from gpu_provision.hosts.errors import unreadable
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.findings import (
     FINDINGS,
     REBOOT_REASONS,
     Commands,
-    fail,
+    host_operation,
     record_changes,
     remove_finding,
     report,
     report_progress,
 )
-from gpu_provision.hosts.gpu_host import read_host
+from gpu_provision.hosts.gpu_host import read_host, require_host
 from gpu_provision.hosts.maintenance import (
     MAINTENANCE,
     HostMembership,
     Maintenance,
     NodeRole,
 )
+from gpu_provision.hosts.reboot_rules import reboot_reasons
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed
 from gpu_provision.model.inventory import Drain
 from gpu_provision.planning.codes import PODS_WOULD_BE_LOST
@@ -97,7 +97,7 @@ class _RebootAttempt:
     nouveau_unwanted: bool
 
 
-@operation()
+@host_operation
 def rebooted(
     nouveau_unwanted: bool = True,  # noqa: FBT001, FBT002 - pyinfra operations take their state so
     max_parallel: int = 1,
@@ -117,10 +117,7 @@ def rebooted(
         patience: Seconds that the machine, and then its node, may take to come back.
         drain: The fields of gpu_provision.model.inventory.Drain.
     """
-    record = read_host(_SECTIONS)
-    if record is None:
-        yield from fail(modules.unreadable(host.name))
-        return
+    record = require_host(_SECTIONS)
     maintenance: Maintenance | None = host.connector_data.get(MAINTENANCE)
     reasons = _reasons(host, record, nouveau_unwanted=nouveau_unwanted)
     membership = maintenance.membership(_node()) if maintenance and (reasons or record.kubernetes.running) else None
@@ -130,8 +127,7 @@ def rebooted(
     remove_finding(REBOOT_NEEDED)
     refusal = _refusal(record, reasons, membership) if reasons else None
     if refusal:
-        yield from fail(refusal)
-        return
+        raise RunFailed(refusal)
     attempt = _RebootAttempt(
         node=_node(),
         reasons=reasons,
@@ -148,21 +144,17 @@ def _commands(attempt: _RebootAttempt) -> Commands:
     if state.is_executing:
         RebootSlots.of(state).request(host, wants=True)
     else:
-        yield from _preview(attempt)
+        _preview(attempt)
     yield FunctionCommand(_reboot_in_slot, (attempt,), {})
 
 
-def _preview(attempt: _RebootAttempt) -> Commands:
+def _preview(attempt: _RebootAttempt) -> None:
     """OnProgress what would happen; refuse where the node could not be drained."""
     pods: tuple[str, ...] = ()
     if attempt.maintenance and attempt.reasons:
-        try:
-            preview = attempt.maintenance.preview_drain(attempt.node, attempt.drain)
-        except ProvisionError as error:
-            yield from fail(*error.findings)
-            return
+        preview = attempt.maintenance.preview_drain(attempt.node, attempt.drain)
         if preview.refusal:
-            yield from fail(preview.refusal)
+            raise RunFailed(preview.refusal)
         pods = preview.pods
     words = reboot_rules.describe(attempt.reasons, pods)
     record_changes(words)
@@ -204,7 +196,7 @@ def _reboot(host: Host, attempt: _RebootAttempt) -> str:
     """Return the new boot id. Raises RunFailed if none comes in time."""
     before = host.get_fact(BootId)
     if not before:
-        raise RunFailed(modules.unreadable(attempt.node))
+        raise RunFailed(unreadable(attempt.node))
     told = tuple(host.connector_data.get(FINDINGS, ()))
     said = _start_reboot(host)
     give_up = time.monotonic() + attempt.seconds
@@ -257,7 +249,7 @@ def _verify_reboot(host: Host, attempt: _RebootAttempt) -> None:
 
 def _reasons(host: Host, record: HostRecord, *, nouveau_unwanted: bool) -> tuple[str, ...]:
     told = host.connector_data.get(REBOOT_REASONS, ())
-    return (*modules.reboot_reasons(record, nouveau_unwanted=nouveau_unwanted), *told)
+    return (*reboot_reasons(record, nouveau_unwanted=nouveau_unwanted), *told)
 
 
 def _refusal(record: HostRecord, reasons: tuple[str, ...], membership: HostMembership | None) -> Finding | None:

@@ -5,12 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpu_provision.hosts import codes
+from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.maintenance import HostMembership, NodeRole
 from gpu_provision.hosts.result import REBOOTED
-from gpu_provision.model.findings import Finding
+from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.planning.drain import named
 
+
+def reboot_reasons(record: HostRecord, *, nouveau_unwanted: bool = True) -> tuple[str, ...]:
+    """Return why this host needs a reboot, each in a few words; empty if it does not."""
+    held = nouveau_unwanted and record.modules.loaded.get("nouveau", 0) != 0
+    reasons = (
+        (held, "nouveau is loaded and in use; it stays away from the next boot on"),
+        (record.system.reboot_required, "the system itself asks for one (/run/reboot-required)"),
+    )
+    return tuple(reason for applies, reason in reasons if applies)
+
+
+def reboot_needed(host: str, reasons: Sequence[str]) -> Finding:
+    """Return the warning about a host that needs a reboot."""
+    return Finding(
+        code=codes.REBOOT_NEEDED,
+        what=f"reboot needed: {'; '.join(reasons)}",
+        where=host,
+        fix="drain the node, reboot it, run again",
+        severity=Severity.WARNING,
+    )
+
+
 _HERE = "it is the machine that this runs on"
+
+
 _BY_HAND = "reboot it yourself, then run again; or leave the host as it is with host_prerequisites.reboot: never"
 
 

@@ -20,9 +20,8 @@ from pyinfra.api.state import BaseStateCallback, State, StateOperationHostData, 
 from pyinfra.context import ctx_host, ctx_state, state
 
 from gpu_provision.hosts import codes, connection, errors
-from gpu_provision.hosts.changes.modules import reboot_reasons
 from gpu_provision.hosts.connection import ssh_target
-from gpu_provision.hosts.deploy import host_prerequisites, host_teardown
+from gpu_provision.hosts.deploy import GROUP, host_prerequisites, host_teardown
 from gpu_provision.hosts.errors import not_finished, outcome_unknown, step_failed, unreadable
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.findings import (
@@ -35,10 +34,10 @@ from gpu_provision.hosts.findings import (
     save_findings,
     with_cause,
 )
-from gpu_provision.hosts.gate import GROUP
 from gpu_provision.hosts.gpu_host import RECORD, GpuHost, read_host
 from gpu_provision.hosts.maintenance import MAINTENANCE, Maintenance
 from gpu_provision.hosts.messages import HostEvent, HostPhase
+from gpu_provision.hosts.reboot_rules import reboot_reasons
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model.findings import Finding, Severity
 
@@ -199,7 +198,7 @@ def _explained(host: Host, error: Exception) -> tuple[Finding, ...]:
     """Return an exception of one host as a finding; what its connection met with comes before what pyinfra says."""
     reached = connection.ssh_target(host)
     unread = isinstance(error, PyinfraError)  # "No hosts remaining!", when a fact of the last one fails
-    return with_cause(host, [errors.unreadable(reached) if unread else errors.unexpected_error(error, reached)])
+    return with_cause(host, [errors.unreadable(reached.name) if unread else errors.unexpected_error(error, reached)])
 
 
 def _records(state: State) -> dict[str, HostRecord]:
@@ -261,7 +260,7 @@ def failures(state: State, host: Host) -> tuple[Finding, ...]:
     failed = _failed_step(state, host)
     if failed or host in state.failed_hosts:
         met: Finding | None = host.connector_data.get(LAST_ERROR)
-        return (met or failed or unreadable(ssh_target(host)),)
+        return (met or failed or unreadable(ssh_target(host).name),)
     return () if _is_finished(state, host) else (not_finished(ssh_target(host)),)
 
 

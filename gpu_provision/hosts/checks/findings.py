@@ -11,7 +11,7 @@ from gpu_provision.hosts.checks import codes
 from gpu_provision.model.findings import Finding, Severity
 
 
-def overridden(findings: Iterable[Finding], ignored: frozenset[str]) -> Iterable[Finding]:
+def apply_ignored(findings: Iterable[Finding], ignored: frozenset[str]) -> Iterable[Finding]:
     """Yield the findings; an ignored error becomes a warning, an ignored warning is dropped."""
     for finding in findings:
         if finding.code not in ignored:
@@ -24,7 +24,7 @@ _SAID_BY_NODES = {codes.RUNTIME_OLD: RUNTIME_WITHOUT_CDI, codes.OTHER_SYSTEM: OS
 """Code of a finding about a host -> the one by which the cluster says the same of its node."""
 
 
-def left_to_cluster(of_hosts: Iterable[Finding], of_cluster: Iterable[Finding]) -> tuple[Finding, ...]:
+def drop_reported_by_cluster(of_hosts: Iterable[Finding], of_cluster: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return the findings about hosts without those that the cluster says of the nodes, too."""
     said = {(finding.code, name) for finding in of_cluster for name in re.split(r"[ ,]+", finding.where)}
     return tuple(each for each in of_hosts if (_SAID_BY_NODES.get(each.code), each.where) not in said)

@@ -16,7 +16,7 @@ from gpu_provision.hosts.checks.driver import (
     removed,
     waits,
 )
-from gpu_provision.hosts.checks.findings import overridden
+from gpu_provision.hosts.checks.findings import apply_ignored
 from gpu_provision.hosts.checks.gpus import absent, count, infiniband, manager, model, taken, undeclared
 from gpu_provision.hosts.checks.images import driver_image, unknown_system
 from gpu_provision.hosts.checks.kernel import (
@@ -30,7 +30,7 @@ from gpu_provision.hosts.checks.kernel import (
 )
 from gpu_provision.hosts.checks.machine import clock, disk, node_name, other_system, proxy, swap
 from gpu_provision.hosts.checks.runtime import cgroup_drivers, old, paths, schema, without_cri
-from gpu_provision.hosts.checks.subject import Rule, Subject
+from gpu_provision.hosts.checks.subject import CheckedHost, Rule
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.model.expectation import Expectation
 from gpu_provision.model.findings import Finding
@@ -77,13 +77,13 @@ RULES: tuple[Rule, ...] = (
 """In the order in which their findings are told."""
 
 
-def judge(subject: Subject) -> tuple[Finding, ...]:
+def check_host(subject: CheckedHost) -> tuple[Finding, ...]:
     """Return all that is to be said about a machine; codes that its inventory ignores stop nothing."""
     ignored = frozenset(subject.expected.ignore)
-    return tuple(overridden((finding for rule in RULES for finding in rule(subject)), ignored))
+    return tuple(apply_ignored((finding for rule in RULES for finding in rule(subject)), ignored))
 
 
-def decided(expected: Expectation, host: HostRecord) -> Expectation:
+def resolve_driver(expected: Expectation, host: HostRecord) -> Expectation:
     """Return what is expected of this very host: with ``driver.enabled: auto`` its own driver, if that is usable."""
     if not (expected.driver_auto and host.driver.usable):
         return expected

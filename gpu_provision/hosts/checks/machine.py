@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpu_provision.hosts.checks import codes
-from gpu_provision.hosts.checks.subject import Subject
+from gpu_provision.hosts.checks.subject import CheckedHost
 from gpu_provision.inventory import hardware
 from gpu_provision.model.findings import Finding
 
@@ -18,7 +18,7 @@ SKEWED, WRONG = 30, 300
 """Seconds of skew: below the first nothing is said; from the second on certificates and tokens fail."""
 
 
-def node_name(subject: Subject) -> Iterator[Finding]:
+def node_name(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a machine whose kubelet has registered under another name."""
     host, expected = subject.host, subject.expected
     name = host.kubernetes.node_name or host.system.hostname.lower()
@@ -35,7 +35,7 @@ def node_name(subject: Subject) -> Iterator[Finding]:
     )
 
 
-def other_system(subject: Subject) -> Iterator[Finding]:
+def other_system(subject: CheckedHost) -> Iterator[Finding]:
     """Yield another operating system than declared."""
     declared, seen = hardware.parse(subject.expected.os), subject.host.system.name
     if declared and seen and declared.tag != seen.tag:
@@ -48,7 +48,7 @@ def other_system(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def disk(subject: Subject) -> Iterator[Finding]:
+def disk(subject: CheckedHost) -> Iterator[Finding]:
     """Yield too little room where images are unpacked."""
     host = subject.host
     place = host.storage.place(host.kubernetes.places.images)
@@ -64,7 +64,7 @@ def disk(subject: Subject) -> Iterator[Finding]:
     )
 
 
-def swap(subject: Subject) -> Iterator[Finding]:
+def swap(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a host that swaps, where the kubelet does not put up with it. One that runs already looks no more."""
     swapped, kubernetes = subject.host.storage.swap, subject.host.kubernetes
     if subject.expected.gpu_count and swapped and kubernetes.refuses_swap:
@@ -77,7 +77,7 @@ def swap(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def clock(subject: Subject) -> Iterator[Finding]:
+def clock(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a clock that is wrong by more than a round trip explains."""
     seen = subject.host.clock
     if not seen.compared or abs(seen.skew) < SKEWED:
@@ -93,7 +93,7 @@ def clock(subject: Subject) -> Iterator[Finding]:
     )
 
 
-def proxy(subject: Subject) -> Iterator[Finding]:
+def proxy(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a host behind a proxy whose driver container is told of none."""
     expected, proxies = subject.expected, subject.host.proxies
     addresses = proxies.of("https_proxy", "http_proxy")

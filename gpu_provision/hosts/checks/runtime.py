@@ -8,7 +8,7 @@ from posixpath import dirname
 
 from gpu_provision.components.toolkit_runtimes import RUNTIMES
 from gpu_provision.hosts.checks import codes
-from gpu_provision.hosts.checks.subject import Subject
+from gpu_provision.hosts.checks.subject import CheckedHost
 from gpu_provision.hosts.facts.runtime import CONTAINERD, ContainerRuntime
 from gpu_provision.model.distributions import Places
 from gpu_provision.model.findings import Finding
@@ -18,7 +18,7 @@ _SCHEMA_OF_2 = 3
 _CRI_PLUGINS = frozenset({"cri", "io.containerd.grpc.v1.cri"})
 
 
-def old(subject: Subject) -> Iterator[Finding]:
+def old(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a runtime that does not know CDI where GPUs come through it."""
     runtime = _used(subject)
     if runtime is None or not subject.expected.cdi:
@@ -34,7 +34,7 @@ def old(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def paths(subject: Subject) -> Iterator[Finding]:
+def paths(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a runtime that is elsewhere than the toolkit looks.
 
     A distribution's own places are known; what the inventory says about all nodes at once counts more than that.
@@ -70,7 +70,7 @@ def _plain(socket: str) -> str:
     return socket.removeprefix("/var")
 
 
-def schema(subject: Subject) -> Iterator[Finding]:
+def schema(subject: CheckedHost) -> Iterator[Finding]:
     """Yield containerd 2 that still reads a configuration of containerd 1."""
     runtime = _used(subject)
     if runtime is None or runtime.kind != CONTAINERD or runtime.branch[0] < _CONTAINERD_2 or not runtime.has_config:
@@ -85,7 +85,7 @@ def schema(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def without_cri(subject: Subject) -> Iterator[Finding]:
+def without_cri(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a containerd that is told to leave off what the kubelet speaks to."""
     runtime = _used(subject)
     if runtime and runtime.kind == CONTAINERD and _CRI_PLUGINS & set(runtime.disabled_plugins):
@@ -98,7 +98,7 @@ def without_cri(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def cgroup_drivers(subject: Subject) -> Iterator[Finding]:
+def cgroup_drivers(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a kubelet and a runtime that put containers into different trees."""
     runtime, kubelet = _used(subject), subject.host.kubernetes.cgroup_driver
     if runtime and runtime.cgroup_driver and kubelet and runtime.cgroup_driver != kubelet:
@@ -113,6 +113,6 @@ def cgroup_drivers(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _used(subject: Subject) -> ContainerRuntime | None:
+def _used(subject: CheckedHost) -> ContainerRuntime | None:
     """Return the runtime of the kubelet; None on machines that get no GPU software."""
     return subject.host.cri if subject.expected.gpu_count else None

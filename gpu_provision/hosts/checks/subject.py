@@ -11,7 +11,7 @@ from gpu_provision.model.findings import Finding, Severity
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class CheckedHost:
     """One machine: what is expected of it, what it is, and what the registry says about its driver image.
 
     Attributes:
@@ -46,5 +46,5 @@ class Subject:
         )
 
 
-Rule = Callable[[Subject], Iterator[Finding]]
+Rule = Callable[[CheckedHost], Iterator[Finding]]
 """Yields what it finds about a machine; nothing if all is well or if the facts do not say."""

@@ -6,16 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpu_provision.hosts.facts.section import Said, Section
-
-_SERVICES = "containerd crio docker kubelet k3s k3s-agent rke2-server rke2-agent"
-_FILES = (
-    "/etc/environment /etc/sysconfig/proxy /etc/default/docker /etc/sysconfig/docker /etc/default/k3s "
-    "/etc/default/rke2-server /etc/default/rke2-agent /etc/sysconfig/rke2-server /etc/sysconfig/rke2-agent "
-    "/etc/systemd/system/k3s.service.env /etc/systemd/system/k3s-agent.service.env "
-    "/etc/gpu-provision/runtime-proxy.env "
-    "/var/snap/microk8s/current/args/containerd-env /etc/dnf/dnf.conf /etc/yum.conf /etc/apt/apt.conf"
-)
+from gpu_provision.hosts.facts.parser import SectionOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +22,10 @@ class Proxies:
         return tuple(dict.fromkeys(value for value in found if value))
 
 
-# What stands before an @ is a user's name and password: it is taken out here, so that it never leaves the host.
-SCRIPT = rf"""
-for service in {_SERVICES}; do
-  for file in "/etc/systemd/system/$service.service.d"/*.conf; do [ -r "$file" ] && set -- "$@" "$file"; done
-done
-for file in {_FILES} /etc/apt/apt.conf.d/* /etc/systemd/system.conf.d/*.conf; do
-  [ -r "$file" ] && set -- "$@" "$file"
-done
-words='(https?|ftp|no|all)_proxy|^[[:space:]]*proxy[[:space:]]*=|Acquire::https?::Proxy'
-[ $# -gt 0 ] && grep -iE "$words" "$@" /dev/null | sed -E -e 's#://[^"[:space:]]*@#://#g' \
-  -e 's#([=" ])[^"=@[:space:]/]*:[^"@[:space:]]*@#\1#g' -e 's/^/setting /'
-"""
-
-
-def read(said: Said) -> Proxies:
-    """Read the section."""
+def read_proxies(output: SectionOutput) -> Proxies:
+    """Read the section's lines."""
     found: dict[str, dict[str, str]] = {}
-    for line in said.all("setting"):
+    for line in output.all("setting"):
         path, _, text = line.partition(":")
         if text.strip().startswith(("#", "//")):
             continue
@@ -71,6 +48,3 @@ def _assignments(text: str) -> list[tuple[str, str]]:
     if dnf:
         return [("http_proxy", dnf[1])]
     return re.findall(r"(?:\b|CONTAINERD_)((?:https?|ftp|no|all)_proxy)=[\"']?([^\"'\s]*)", text, re.IGNORECASE)
-
-
-PROXIES_SECTION = Section("proxies", SCRIPT, read)

@@ -57,7 +57,7 @@ def read(lines: Iterable[str]) -> None:
     record.kernels.without_headers(record.kernel.running)
 
 
-@pytest.mark.parametrize("section", [section.name for section in SECTIONS])
+@pytest.mark.parametrize("section", list(SECTIONS))
 def test_section_of_any_content_is_read(section: str) -> None:
     """What cannot be read is left out; the rest stands."""
     corpus = parts(section)

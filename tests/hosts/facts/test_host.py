@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from gpu_provision.hosts.facts.host import ALL, HostRecord, command, parse
-from gpu_provision.hosts.facts.kernel import MODULES_FILE, NOUVEAU_FILE, UNKNOWN_USERS, canonical
+from gpu_provision.hosts.facts.kernel import UNKNOWN_USERS, canonical
+from gpu_provision.hosts.paths import MODULES_FILE, NOUVEAU_FILE
 from gpu_provision.sandbox import hosts
 from gpu_provision.sandbox.host_root import HostSpec
 from tests import data_file
