@@ -121,6 +121,3 @@ from gpu_provision.model.specs import WaitForCompletion as WaitForCompletion
 from gpu_provision.output.text import Style as Style
 from gpu_provision.planning.rbac import Subject as Subject
 from gpu_provision.reconcile.preflight import Judgement as Judgement
-from gpu_provision.verify.result import Check as Check
-from gpu_provision.verify.result import Outcome as Outcome
-from gpu_provision.verify.result import Verification as Verification

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from gpu_provision.api import codes
-from gpu_provision.hosts.checks.codes import CODES
 from gpu_provision.hosts.checks.findings import unknown_codes
+from gpu_provision.hosts.codes import PREFLIGHT_CODES
 from gpu_provision.model.cluster import ClusterFacts, Manifest
 from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.history import Record
@@ -53,12 +53,14 @@ def with_ignored(inventory: Inventory, words: Words) -> Inventory:
 
 
 def _no_finding(where: str, code: str) -> Finding:
-    near = difflib.get_close_matches(code, CODES, n=1)
+    near = difflib.get_close_matches(code, PREFLIGHT_CODES, n=1)
     return Finding(
         code=codes.NOTHING_MATCHES,
         where=where,
         what=f"preflight has no finding {code}",
-        fix=f"{near[0]}: {CODES[near[0]]}?  docs/findings.md lists all of them" if near else "see docs/findings.md",
+        fix=f"{near[0]}: {PREFLIGHT_CODES[near[0]]}?  docs/findings.md lists all of them"
+        if near
+        else "see docs/findings.md",
     )
 
 

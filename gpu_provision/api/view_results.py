@@ -18,7 +18,7 @@ from gpu_provision.output import verify as verify_view
 from gpu_provision.output.documents import document
 from gpu_provision.output.text import PLAIN, Style
 from gpu_provision.reconcile.preflight import Judgement
-from gpu_provision.verify.result import Verification
+from gpu_provision.verify.run import Verification
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

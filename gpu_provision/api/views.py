@@ -125,7 +125,7 @@ def verify(  # noqa: PLR0913 - the options of the command
     if not inventory.path:
         what = "acceptance tests read the file of an inventory, and this one was made in Python"
         raise UsageError(Finding(code=codes.USAGE, what=what, fix="write it to a file and load that"))
-    wanted = run.Wanted(
+    wanted = run.VerifyOptions(
         inventory=inventory.path,
         kubeconfig=inventory.cluster.kubeconfig or None,
         context=inventory.cluster.context or None,

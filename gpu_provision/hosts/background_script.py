@@ -102,11 +102,6 @@ class ChangeResult(FactBase[ScriptResult | None]):
         """Return the shell command, which waits for some seconds."""
         return poll_command()
 
-    @staticmethod
-    def default() -> ScriptResult | None:
-        """Return None: nothing is known."""
-        return None
-
     def process(self, output: list[str]) -> ScriptResult | None:
         """Read the command's output."""
         return parse(output)

@@ -25,10 +25,10 @@ from gpu_provision.hosts.operations import (
 from gpu_provision.hosts.operations.hugepages import hugepages
 from gpu_provision.hosts.operations.packages import is_compiled_here, kernel_headers, packages_held
 from gpu_provision.hosts.operations.persistence import persistence_mode
+from gpu_provision.hosts.operations.reboot import rebooted
 from gpu_provision.hosts.operations.runtime_environment import Proxy, runtime_environment
 from gpu_provision.hosts.operations.runtime_imports import RuntimeImports, runtime_imports, wanted_pattern
 from gpu_provision.hosts.operations.settings import limits, system_settings
-from gpu_provision.hosts.reboot import rebooted
 from gpu_provision.model.expectation import Expectation
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.inventory import HostPrerequisites, Reboot
@@ -39,16 +39,16 @@ def host_prerequisites(maintenance: Maintenance | None = None) -> None:
     """Make true on a GPU host what must be true before any container runs.
 
     Reads ``host.data.host_prerequisites``, a dict with the keys of the inventory's ``host_prerequisites``;
-    without it the defaults apply. With ``host.data.gpu_expected``, which inventories of ours have, the host is
+    without it the defaults apply. With ``host.data.gpu_expected``, which gpu-provision's inventories have, the host is
     judged first, and one with errors is left as it is.
-    What is neither declared nor of ours to take back is no operation.
+    What is neither declared nor to be undone is no operation.
     Does nothing on clusters and, where pyinfra's inventory has a group ``gpu``, on hosts outside of it; with
     ``host.data.gpu_judge_only`` these are judged, too.
 
     Args:
         maintenance: Cordons and drains nodes around reboots; without one, no host that a kubelet runs on is rebooted.
     """
-    _keep_trouble_to_the_host()
+    _isolate_host()
     host.connector_data.setdefault(MAINTENANCE, maintenance)
     settings = HostPrerequisites(**{**asdict(HostPrerequisites()), **declared()})
     judge_only = bool(host.data.get("gpu_judge_only"))
@@ -80,7 +80,7 @@ def host_prerequisites(maintenance: Maintenance | None = None) -> None:
             certificates=tuple(settings.ca_certificates),
         )
     wish = RuntimeImports.of(settings.runtime_imports)
-    if pattern := wanted_pattern(wish, expected()):
+    if pattern := wanted_pattern(wish, expectation()):
         runtime_imports(
             name="Container runtime imports the toolkit's drop-in",
             pattern=pattern,
@@ -119,32 +119,33 @@ def _persistence_mode(settings: HostPrerequisites, known: HostRecord | None) -> 
 def host_teardown() -> None:
     """Make every file that host operations changed as it was before the first of them; nothing is unloaded.
 
-    With ``host.data.gpu_expected``, which inventories of ours have, what the container toolkit has left goes as well.
+    With ``host.data.gpu_expected``, which gpu-provision's inventories have, it also removes what is left of the
+    container toolkit.
     Does nothing on clusters, and on hosts that nothing was ever changed on.
     """
-    _keep_trouble_to_the_host()
+    _isolate_host()
     if GROUP in host.groups:
         return
     teardown.originals_restored(name="Files as they were")
-    wanted = expected()
+    wanted = expectation()
     if wanted and wanted.toolkit_dir and is_gpu_host():
         teardown.toolkit_removed(name="Container toolkit's programs", install_dir=wanted.toolkit_dir)
 
 
-def _keep_trouble_to_the_host() -> None:
+def _isolate_host() -> None:
     connection.disable_questions_without_terminal()
     connection.isolate_failures(host, host.log)
 
 
-def expected() -> Expectation | None:
-    """Return what the host's inventory expects of it; None without an inventory of ours."""
+def expectation() -> Expectation | None:
+    """Return what the host's inventory expects of it; None without an inventory file."""
     data = host.data.get("gpu_expected")
     return Expectation.of(data) if data else None
 
 
 def _may_reload(settings: HostPrerequisites) -> bool:
-    """Return whether systemd may read its units anew without taking GPUs from containers; see dev_char_symlinks."""
-    wanted = expected()
+    """Return whether systemd may reload its units without taking GPUs from containers; see dev_char_symlinks."""
+    wanted = expectation()
     return settings.dev_char_symlinks or wanted is None or wanted.cdi
 
 

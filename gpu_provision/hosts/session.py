@@ -37,7 +37,7 @@ from gpu_provision.hosts.findings import (
 from gpu_provision.hosts.gpu_host import RECORD, GpuHost, read_host
 from gpu_provision.hosts.maintenance import MAINTENANCE, Maintenance
 from gpu_provision.hosts.messages import HostEvent, HostPhase
-from gpu_provision.hosts.reboot_rules import reboot_reasons
+from gpu_provision.hosts.operations.reboot_rules import reboot_reasons
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model.findings import Finding, Severity
 
@@ -172,7 +172,7 @@ def _prepare(host: Host, phase: Callable[[], Any]) -> None:
     """Find out what there is to do; whatever goes wrong is kept with the host."""
     try:
         phase()
-    except Exception as error:  # noqa: BLE001 - what nobody foresaw on one host must not end the run for all
+    except Exception as error:  # noqa: BLE001 - an unexpected exception of one host must not end the run for all
         if not host.connector_data.get(FINDINGS):
             save_findings(host, _explained(host, error))
 
@@ -202,7 +202,7 @@ def _explained(host: Host, error: Exception) -> tuple[Finding, ...]:
 
 
 def _records(state: State) -> dict[str, HostRecord]:
-    """Return every connected host as it is now, not as it was meant to be; read anew if something was executed."""
+    """Return every connected host as it is now, read again if something was executed."""
     records: dict[str, HostRecord] = {}
 
     def read(host: Host) -> None:
@@ -249,7 +249,7 @@ def _record(other: Host) -> HostRecord | None:
     with ctx_host.use(other):
         try:
             return read_host(("kernel", "driver"))
-        except Exception:  # noqa: BLE001 - whatever broke, that host says so itself; here it is one that nobody read
+        except Exception:  # noqa: BLE001 - that host fails by itself; here its driver is unknown
             return None
 
 
@@ -271,7 +271,7 @@ def outcome(state: State, host: Host, errors: tuple[Finding, ...], record: HostR
         state: pyinfra's, after the run.
         host: One of its hosts.
         errors: What `failures` returned.
-        record: The host as it is now; None if nobody could read it, and then it has failed.
+        record: The host as it is now; None if it could not be read, and then it has failed.
     """
     errors = errors or (() if record else (outcome_unknown(ssh_target(host)),))
     return HostOutcome(

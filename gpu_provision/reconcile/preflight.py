@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 from gpu_provision.components.driver import image_of
 from gpu_provision.components.targets import context
-from gpu_provision.hosts.checks import codes
-from gpu_provision.hosts.checks.findings import apply_ignored, drop_reported_by_cluster
+from gpu_provision.hosts import codes
+from gpu_provision.hosts.checks.findings import CheckedHost, apply_ignored, drop_reported_by_cluster
 from gpu_provision.hosts.checks.images import driver_image
-from gpu_provision.hosts.checks.subject import CheckedHost
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import Kernel
 from gpu_provision.hosts.result import HostOutcome, HostsResult

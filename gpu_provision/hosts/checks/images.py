@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import cache
 from threading import Lock
 
-from gpu_provision.hosts.checks import codes
-from gpu_provision.hosts.checks.subject import CheckedHost
+from gpu_provision.hosts import codes
+from gpu_provision.hosts.checks.findings import CheckedHost
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.images.registry import ask
 from gpu_provision.inventory import hardware
@@ -20,7 +20,7 @@ _NVIDIAS = "/nvidia/driver"
 
 
 def driver_image(subject: CheckedHost) -> Iterator[Finding]:
-    """Yield a driver image that is not there, or that nobody could ask about."""
+    """Yield a driver image that is absent or unknown."""
     answer = subject.image
     if answer is None:
         return
@@ -35,7 +35,7 @@ def driver_image(subject: CheckedHost) -> Iterator[Finding]:
             yield _unknown(subject, answer)
 
 
-def unknown_system(subject: CheckedHost) -> Iterator[Finding]:
+def no_images_for_system(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a host whose own system NVIDIA makes no driver images for, where no registry was asked."""
     expected, system = subject.expected, subject.host.system.name
     of_nvidia = expected.driver_image.endswith(_NVIDIAS)

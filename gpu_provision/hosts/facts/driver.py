@@ -15,11 +15,11 @@ class Driver:
     Attributes:
         loaded: Version of the loaded kernel module.
         loaded_open: Whether the loaded module is the open one; None if none is loaded or it does not say.
-        in_container: Whether a driver container of ours, or of the GPU Operator, has put it there.
+        in_container: Whether a driver container, also one of the GPU Operator, has loaded it.
         module: Path of the module that ``modprobe nvidia`` would load.
         module_version: Its version.
         module_license: ``NVIDIA``, or ``Dual MIT/GPL`` for the open one.
-        module_signer: Who has signed it; empty for nobody.
+        module_signer: Who has signed it; empty if unsigned.
         libraries: Paths of the host's libnvidia-ml, with versions.
         programs: Paths of NVIDIA's programs on the host.
         dkms: (version, kernel) of modules that DKMS has built.
@@ -104,7 +104,7 @@ class Persistence:
     """Persistence mode, as far as units tell; the driver itself is not asked: it may hang.
 
     Attributes:
-        daemon_off: Whether NVIDIA's daemon is told to start with persistence mode off, as Ubuntu's unit does.
+        daemon_off: Whether NVIDIA's daemon starts with persistence mode off, as Ubuntu's unit does.
         own_file: Lines of our own unit; None if there is none.
         enabled: Units that we enabled, without ``.service``.
         no_systemd: Whether systemd does not run this host.

@@ -139,7 +139,7 @@ def _generation(device: str, ranges: list[dict[str, str]]) -> str:
 
 @cache
 def _table() -> dict[str, Any]:
-    import yaml  # noqa: PLC0415 - nobody pays for it before a GPU is seen
+    import yaml  # noqa: PLC0415 - only a host with a GPU pays for it
 
     text = resources.files(__package__).joinpath("gpus.yaml").read_text(encoding="utf-8")
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # C is ten times faster; not every wheel has it

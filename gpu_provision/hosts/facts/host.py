@@ -10,7 +10,6 @@ from enum import Enum
 from typing import Any
 
 from gpu_provision.hosts import scripts
-from gpu_provision.hosts.facts.backups import Originals, read_originals
 from gpu_provision.hosts.facts.driver import Driver, Persistence, read_driver, read_persistence
 from gpu_provision.hosts.facts.gpus import Pci, read_pci
 from gpu_provision.hosts.facts.kernel import (
@@ -28,7 +27,7 @@ from gpu_provision.hosts.facts.kernel import (
 from gpu_provision.hosts.facts.kubernetes import Kubernetes, read_kubernetes
 from gpu_provision.hosts.facts.packages import Holds, Packages, read_holds, read_packages
 from gpu_provision.hosts.facts.parser import SectionOutput
-from gpu_provision.hosts.facts.proxies import Proxies, read_proxies
+from gpu_provision.hosts.facts.remains import Originals, read_originals
 from gpu_provision.hosts.facts.runtime import (
     DOCKER,
     ContainerRuntime,
@@ -44,6 +43,7 @@ from gpu_provision.hosts.facts.system import (
     Clock,
     Firmware,
     Ipmi,
+    Proxies,
     SecurityModules,
     Settings,
     System,
@@ -51,6 +51,7 @@ from gpu_provision.hosts.facts.system import (
     read_confinement,
     read_firmware,
     read_ipmi,
+    read_proxies,
     read_settings,
     read_system,
 )
@@ -180,8 +181,8 @@ def parse(lines: Iterable[str], *, asked_at: float = 0.0, answered_at: float = 0
 
     Args:
         lines: Its output.
-        asked_at: Our own time in seconds when it was sent; 0 if nobody looked.
-        answered_at: Our own time when the answer was there.
+        asked_at: This machine's time in seconds when it was sent; 0 if unknown.
+        answered_at: This machine's time when the answer was there.
 
     Returns:
         The record; None if the output does not go to its end, or names no kernel though it should.

@@ -210,7 +210,7 @@ class Nouveau:
         initramfs: Path of the running kernel's image; empty for none.
         initramfs_stale: Whether our blacklist is newer than that image.
         initramfs_tool: ``update-initramfs`` or ``dracut``; empty for neither.
-        in_initramfs: Whether the image holds the module; None where nobody looked. Listing an image takes
+        in_initramfs: Whether the image holds the module; None if unknown. Listing an image takes
             seconds, so that is done only while nouveau is loaded.
     """
 

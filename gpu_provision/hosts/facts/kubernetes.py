@@ -24,9 +24,9 @@ class Kubernetes:
             origin; empty for no Kubernetes.
         running: Whether its kubelet, or the process that holds it, runs.
         kubelet_root: Root directory of the kubelet.
-        runtime_endpoint: Path of the socket that the kubelet is told to use; empty if it is told nothing.
-        cgroup_driver: ``systemd`` or ``cgroupfs``, as the kubelet is told; empty if it is told nothing.
-        node_name: Name that the kubelet is told to register under; empty for the host's own.
+        runtime_endpoint: Path of the socket in the kubelet's settings; empty if they name none.
+        cgroup_driver: ``systemd`` or ``cgroupfs`` in the kubelet's settings; empty if they name none.
+        node_name: Name of the node in the kubelet's settings; empty for the host's own.
         refuses_swap: Whether the kubelet does not start on a host that swaps; None if unknown.
     """
 
@@ -81,7 +81,7 @@ def read_kubernetes(output: SectionOutput) -> Kubernetes:
 
 
 def _refuses_swap(distribution: str, output: SectionOutput, told: str) -> bool | None:
-    """Read what the kubelet is told of swap; it refuses unless told otherwise, as all but kubeadm do."""
+    """Read the kubelet's setting; without one it refuses to swap, but distributions other than kubeadm set one."""
     if told:
         return told != "false"
     return True if distribution in {KUBEADM, OTHER} and output.has("configured") else None

@@ -123,8 +123,8 @@ class Holds:
 
     Attributes:
         tools: Those of ``apt-mark``, ``zypper`` and ``dnf`` that are installed, and ``versionlock``, dnf's plugin.
-        ours: Packages that we hold, or held until somebody released them.
-        installed: Packages that we installed.
+        ours: Packages that gpu-provision holds, or held until others released them.
+        installed: Packages that gpu-provision installed.
     """
 
     tools: tuple[str, ...] = ()

@@ -32,7 +32,7 @@ class ContainerRuntime:
         unit: Unit of systemd that it runs in, such as ``containerd.service``; empty if it does not run in one.
         cgroup_driver: ``systemd`` or ``cgroupfs``, as far as the configuration says; else empty.
         default_runtime: Name of the default runtime handler; empty if the configuration names none.
-        disabled_plugins: Plugins that containerd is told to leave off.
+        disabled_plugins: Plugins that containerd's configuration disables.
     """
 
     kind: str
@@ -178,7 +178,7 @@ class Environment:
     """What a container runtime is started with.
 
     Attributes:
-        files: SHA-256 of each such file of ours that is there, by its path.
+        files: SHA-256 of each file of gpu-provision's that is there, by its path.
         trust: The system's store of trusted certificates; None if there is none that is known.
     """
 

@@ -1,4 +1,4 @@
-"""Which operating system this is, who reads it, and what time it is there."""
+"""Proxies that some part of the system is configured to use. Credentials stay on the host."""
 
 from __future__ import annotations
 
@@ -8,6 +8,47 @@ from dataclasses import dataclass, field
 
 from gpu_provision.hosts.facts.parser import SectionOutput, number
 from gpu_provision.model.inventory import OperatingSystem
+
+
+@dataclass(frozen=True, slots=True)
+class Proxies:
+    """Proxy settings by the file that has them; no value holds a user's name or password."""
+
+    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def of(self, *names: str) -> tuple[str, ...]:
+        """Return the values of settings by name, upper or lower case, each once."""
+        wanted = {name.lower() for name in names}
+        found = (value for file in self.settings.values() for name, value in file.items() if name.lower() in wanted)
+        return tuple(dict.fromkeys(value for value in found if value))
+
+
+def read_proxies(output: SectionOutput) -> Proxies:
+    """Read the section's lines."""
+    found: dict[str, dict[str, str]] = {}
+    for line in output.all("setting"):
+        path, _, text = line.partition(":")
+        if text.strip().startswith(("#", "//")):
+            continue
+        for name, value in _proxy_assignments(text):
+            found.setdefault(path, {})[name] = without_credentials(value)
+    return Proxies(found)
+
+
+def without_credentials(value: str) -> str:
+    """Return a proxy's address without user name and password, however it is written."""
+    return re.sub(r"^([a-z0-9+.-]+://)?\S*@", lambda found: found[1] or "", value)
+
+
+def _proxy_assignments(text: str) -> list[tuple[str, str]]:
+    """Read shell assignments, systemd's ``Environment=``, dnf's ``proxy=`` and apt's ``Acquire::http::Proxy``."""
+    apt = re.search(r'Acquire::(https?)::Proxy[^"]*"([^"]*)"', text, re.IGNORECASE)
+    if apt:
+        return [(f"{apt[1].lower()}_proxy", apt[2])]
+    dnf = re.fullmatch(r"\s*proxy\s*=\s*(\S*)\s*", text)
+    if dnf:
+        return [("http_proxy", dnf[1])]
+    return re.findall(r"(?:\b|CONTAINERD_)((?:https?|ftp|no|all)_proxy)=[\"']?([^\"'\s]*)", text, re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +103,7 @@ class Clock:
     """A comparison of clocks, in seconds.
 
     Attributes:
-        skew: By how much the host's clock is ahead of ours at least; negative if it is behind; 0 if both may agree.
+        skew: By how much the host's clock is ahead at least; negative if it is behind; 0 if both clocks may agree.
         round_trip: Between question and answer: the skew may be larger by that.
         compared: Whether anybody compared.
     """
@@ -119,7 +160,7 @@ class Firmware:
 
     Attributes:
         efi: Whether the host was booted by UEFI.
-        secure_boot: Whether Secure Boot is on; None if nobody could say.
+        secure_boot: Whether Secure Boot is on; None if unknown.
         source: What output so, as it was read.
         lockdown: ``none``, ``integrity`` or ``confidentiality``; empty if the kernel does not say.
         signatures_enforced: Whether the kernel refuses modules without a valid signature by its own setting.
@@ -178,7 +219,7 @@ def read_ipmi(output: SectionOutput) -> Ipmi:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What is set by files of ours.
+    """What gpu-provision's files set.
 
     Attributes:
         files: Lines of each such file that is there.

@@ -2,19 +2,62 @@
 
 Before the first change of a path, what is there is kept under /var/lib/gpu-provision/originals with its mode, owner
 and time, or it is written down that nothing was there. Later changes leave what is kept alone. All commands are POSIX
-shell, and need root as the files do. One command at a time changes a host, whoever runs it.
+shell, and need root as the files do. One command at a time changes a host, of all runs.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from pyinfra.api.command import StringCommand
 
 from gpu_provision.hosts import scripts
 from gpu_provision.hosts.facts.parser import FileLines
+from gpu_provision.hosts.findings import Commands, record_changes, show_diff
 from gpu_provision.hosts.paths import HOME
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of a host.
+
+    Attributes:
+        description: The change in words; empty for bookkeeping, which is reported as no change.
+        commands: Shell commands that make it, in order.
+        files: Path -> lines, before and after, of the files that it changes.
+    """
+
+    description: str
+    commands: tuple[str | StringCommand, ...]
+    files: Mapping[str, tuple[FileLines, FileLines]]
+
+
+def change(description: str, *commands: str) -> Change:
+    """Return a change that commands make."""
+    return Change(description, commands, {})
+
+
+def change_files(description: str, files: Mapping[str, tuple[FileLines, FileLines]], *commands: str) -> Change:
+    """Return a change of files, with commands for afterwards."""
+    writes = (write_with_backup(path, lines) for path, (_, lines) in files.items())
+    return Change(description, (*writes, *commands), files)
+
+
+def make_changes(changes: Iterable[Change], *sections: str) -> Commands:
+    """Record changes, show differences of files if the user asked for that, and yield the commands.
+
+    Args:
+        sections: What has to be read again afterwards; all if none is named.
+    """
+    changes = tuple(changes)
+    record_changes([each.description for each in changes if each.description], *sections)
+    for each in changes:
+        for path, (old, new) in each.files.items():
+            show_diff(path, old, new)
+    for each in changes:
+        yield from (StringCommand(command) if isinstance(command, str) else command for command in each.commands)
 
 
 def _with_functions(command: str) -> str:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
-from pyinfra.api.command import StringCommand
 from pyinfra.context import host, state
 
 from gpu_provision.hosts import codes, scripts
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.facts.parser import FileLines
 from gpu_provision.hosts.facts.storage import kilobytes
 from gpu_provision.hosts.findings import (
     PATH,
@@ -19,15 +16,18 @@ from gpu_provision.hosts.findings import (
     add_finding,
     host_operation,
     needs_reboot,
-    record_changes,
-    show_diff,
 )
 from gpu_provision.hosts.gpu_host import read_host, require_host
-from gpu_provision.hosts.operations.backups import write_with_backup
+from gpu_provision.hosts.operations.backups import (
+    Change,
+    change,
+    change_files,
+    make_changes,
+)
+from gpu_provision.hosts.operations.reboot_rules import reboot_needed
 from gpu_provision.hosts.paths import (
     HUGEPAGES_FILE,
 )
-from gpu_provision.hosts.reboot_rules import reboot_needed
 from gpu_provision.model.findings import Finding, RunFailed, Severity
 
 HEADER = "# Written by gpu-provision: huge pages, reserved before anything has taken the memory to pieces."
@@ -45,50 +45,21 @@ _GIB = 1 << 30
 _POOLS = "/sys/kernel/mm/hugepages"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HugepageChanges:
-    """What is missing.
-
-    Attributes:
-        reserve: Size -> number of pages, of the sizes of which there are more or fewer.
-        file: What our file for the boot shall hold; None for no file.
-        file_differs: Whether it holds something else.
-        restart: Whether the kubelet is to be restarted, so that it counts the pages anew.
-        before: Size -> number of pages that there are.
-    """
-
-    reserve: Mapping[str, int]
-    file: FileLines
-    file_differs: bool
-    restart: bool
-    before: Mapping[str, int]
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """Every change in words; empty for none."""
-        asked = (f"{count} x {size} ({self.before[size]} before)" for size, count in self.reserve.items())
-        changes = (
-            (bool(self.reserve), f"huge pages reserved: {', '.join(asked)}"),
-            (self.file_differs, f"huge pages {'kept' if self.file else 'no longer kept'} for the boot"),
-            (self.restart, "kubelet restarted, to count huge pages"),
-        )
-        return tuple(words for applies, words in changes if applies)
-
-
-def hugepage_changes(record: HostRecord, wanted: Mapping[str, int]) -> HugepageChanges:
-    """Return what is missing. What the kernel found no room for is not asked for again before the next boot."""
+def hugepage_changes(record: HostRecord, wanted: Mapping[str, int]) -> Iterator[Change]:
+    """Yield what is missing. What the kernel found no room for is not asked for again before the next boot."""
     known = record.hugepages
     largest_first = sorted(wanted, key=kilobytes, reverse=True)  # they find room the hardest
     lacking = [size for size in largest_first if size in known.pages and known.pages[size] != wanted[size]]
     reserve = {size: wanted[size] for size in lacking if not _found_no_room(record, size, wanted[size])}
-    file = (HEADER, *(_line(size, wanted[size]) for size in largest_first)) if wanted else None
-    return HugepageChanges(
-        reserve=reserve,
-        file=file,
-        file_differs=file != known.own_file,
-        restart=bool(reserve or known.unaware) and record.services.is_active(KUBELET),
-        before=known.pages,
-    )
+    if reserve:
+        pages = ", ".join(f"{count} x {size} ({known.pages[size]} before)" for size, count in reserve.items())
+        yield change(f"huge pages reserved: {pages}", reserve_now(reserve))
+    lines = (HEADER, *(_line(size, wanted[size]) for size in largest_first)) if wanted else None
+    if lines != known.own_file:
+        description = f"huge pages {'kept' if lines else 'no longer kept'} for the boot"
+        yield change_files(description, {HUGEPAGES_FILE: (known.own_file, lines)})
+    if (reserve or known.unaware) and record.services.is_active(KUBELET):
+        yield change("kubelet restarted, to count huge pages", f"{PATH} systemctl restart {KUBELET}")
 
 
 def shortages(record: HostRecord, wanted: Mapping[str, int]) -> tuple[str, ...]:
@@ -178,16 +149,9 @@ def hugepages(counts: Mapping[str, int]) -> Commands:
     refused = impossible_hugepages(record, host.name, counts)
     if refused:
         raise RunFailed(refused)
-    changes = hugepage_changes(record, counts)
-    record_changes(changes.words, "hugepages", "services", "kubernetes", "originals")
-    show_diff(HUGEPAGES_FILE, record.hugepages.own_file, changes.file)
-    if changes.reserve:
-        yield StringCommand(reserve_now(changes.reserve))
-    if changes.file_differs:
-        yield write_with_backup(HUGEPAGES_FILE, changes.file)
-    if changes.restart:
-        yield StringCommand(f"{PATH} systemctl restart {KUBELET}")
-    after = read_host(_HUGEPAGES) if changes.reserve and state.is_executing else record
+    changes = list(hugepage_changes(record, counts))
+    yield from make_changes(changes, "hugepages", "services", "kubernetes", "originals")
+    after = read_host(_HUGEPAGES) if changes and state.is_executing else record
     _report_shortages(after or record, counts)
 
 

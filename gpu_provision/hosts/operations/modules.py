@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pyinfra.api.command import StringCommand
 from pyinfra.context import host, state
 
 from gpu_provision.hosts import codes
 from gpu_provision.hosts.checks import images
+from gpu_provision.hosts.checks.findings import CheckedHost
 from gpu_provision.hosts.checks.judge import check_host, resolve_driver
-from gpu_provision.hosts.checks.subject import CheckedHost
 from gpu_provision.hosts.facts.host import ALL, HostRecord
 from gpu_provision.hosts.facts.kernel import canonical
-from gpu_provision.hosts.facts.parser import FileLines
 from gpu_provision.hosts.findings import (
     PATH,
     Commands,
     add_finding,
     host_operation,
-    record_changes,
-    show_diff,
 )
 from gpu_provision.hosts.gpu_host import RECORD, forget_sections, require_host
-from gpu_provision.hosts.operations.backups import exclusively, write_with_backup
+from gpu_provision.hosts.operations.backups import (
+    Change,
+    change,
+    change_files,
+    exclusively,
+    make_changes,
+)
+from gpu_provision.hosts.operations.reboot_rules import reboot_needed, reboot_reasons
 from gpu_provision.hosts.paths import (
     MODULES_FILE,
     NOUVEAU_FILE,
 )
-from gpu_provision.hosts.reboot_rules import reboot_needed, reboot_reasons
 from gpu_provision.model.expectation import Expectation
 from gpu_provision.model.findings import Finding, RunFailed, Severity
 
@@ -60,89 +61,47 @@ MODULE_PACKAGES = {
 UNKNOWN_PACKAGE = "install the package that holds the modules of kernel {kernel}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleChanges:
-    """What is missing for kernel modules to be there now and after a boot.
-
-    Attributes:
-        load: Modules to load now.
-        file: What our file for the boot shall hold; None for no file.
-        file_differs: Whether it holds something else.
-        missing: Modules that this kernel neither has nor could load.
-    """
-
-    load: tuple[str, ...]
-    file: FileLines
-    file_differs: bool
-    missing: tuple[str, ...]
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """Every change in words; empty for none."""
-        listed = ", ".join((self.file or ())[1:]) or "none"
-        changes = (
-            (bool(self.load), f"kernel modules loaded: {', '.join(self.load)}"),
-            (self.file_differs, f"kernel modules listed for the boot: {listed}"),
-        )
-        return tuple(words for applies, words in changes if applies)
+def unavailable_modules(record: HostRecord, modules: Iterable[str]) -> tuple[str, ...]:
+    """Return the modules that are not loaded, and that this kernel neither has nor could load."""
+    present = {*record.modules.loaded, *record.modules.available}
+    return tuple(name for name in _loadable(record, modules) if name not in present)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NouveauChanges:
-    """What is missing for nouveau to be away, or for our blacklist to be gone.
-
-    Attributes:
-        file: What our blacklist shall hold; None for no file.
-        file_differs: Whether it holds something else.
-        rebuild_initramfs: Whether the image that boots does not know the blacklist as it shall be.
-        unload: Whether nouveau is loaded and nobody uses it.
-    """
-
-    file: FileLines
-    file_differs: bool
-    rebuild_initramfs: bool
-    unload: bool
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """Every change in words; empty for none."""
-        changes = (
-            (self.file_differs, "nouveau blacklisted" if self.file else "nouveau no longer blacklisted"),
-            (self.rebuild_initramfs, "initramfs rebuilt"),
-            (self.unload, "nouveau unloaded"),
-        )
-        return tuple(words for applies, words in changes if applies)
+def _loadable(record: HostRecord, modules: Iterable[str]) -> list[str]:
+    """Return modules by their names in the kernel; one that is built in needs no loading, now and at boot."""
+    return [name for name in dict.fromkeys(map(canonical, modules)) if name not in record.modules.built_in]
 
 
-def module_changes(record: HostRecord, modules: Iterable[str]) -> ModuleChanges:
-    """Return what is missing. A module built into the kernel is present, and needs no loading at boot."""
-    names = list(dict.fromkeys(map(canonical, modules)))
-    loadable = [name for name in names if name not in record.modules.built_in]
-    file = (MODULES_HEADER, *loadable) if loadable else None
+def module_changes(record: HostRecord, modules: Iterable[str]) -> Iterator[Change]:
+    """Yield what is missing."""
+    loadable = _loadable(record, modules)
     absent = [name for name in loadable if name not in record.modules.loaded]
-    return ModuleChanges(
-        load=tuple(name for name in absent if name in record.modules.available),
-        file=file,
-        file_differs=file != record.modules.own_file,
-        missing=tuple(name for name in absent if name not in record.modules.available),
-    )
+    if absent:
+        yield change(f"kernel modules loaded: {', '.join(absent)}", f"{PATH} modprobe -a -- {shlex.join(absent)}")
+    lines, known = (MODULES_HEADER, *loadable) if loadable else None, record.modules.own_file
+    if lines != known:
+        listed = ", ".join(loadable) or "none"
+        yield change_files(f"kernel modules listed for the boot: {listed}", {MODULES_FILE: (known, lines)})
 
 
-def nouveau_changes(record: HostRecord, *, blacklisted: bool) -> NouveauChanges:
-    """Return what is missing. A blacklist by somebody else is as good as ours, and is left alone.
+def nouveau_changes(record: HostRecord, *, blacklisted: bool) -> Iterator[Change]:
+    """Yield what is missing. A blacklist of another origin will do, and is left alone.
 
-    An image older than our blacklist is rebuilt also when the file is as it shall be: an earlier run may have
-    been interrupted between the two.
+    An image older than the blacklist is rebuilt also when the file is right: an earlier run may have been interrupted
+    between the two.
     """
-    file = NOUVEAU_LINES if blacklisted and _needs_own_file(record) else None
-    differs = file != record.nouveau.own_file
-    stale = differs or (file is not None and record.nouveau.initramfs_stale)
-    return NouveauChanges(
-        file=file,
-        file_differs=differs,
-        rebuild_initramfs=bool(stale and record.nouveau.initramfs and record.nouveau.initramfs_tool),
-        unload=blacklisted and record.modules.loaded.get("nouveau") == 0,
-    )
+    nouveau = record.nouveau
+    lines = NOUVEAU_LINES if blacklisted and _needs_own_file(record) else None
+    differs = lines != nouveau.own_file
+    if differs:
+        description = "nouveau blacklisted" if lines else "nouveau no longer blacklisted"
+        yield change_files(description, {NOUVEAU_FILE: (nouveau.own_file, lines)})
+    stale = differs or (lines is not None and nouveau.initramfs_stale)
+    if stale and nouveau.initramfs and nouveau.initramfs_tool:
+        rebuild = rebuild_initramfs(nouveau.initramfs_tool, record.kernel.running)
+        yield change("initramfs rebuilt", exclusively(rebuild))
+    if blacklisted and record.modules.loaded.get("nouveau") == 0:
+        yield change("nouveau unloaded", f"{PATH} modprobe -r nouveau")
 
 
 def _needs_own_file(record: HostRecord) -> bool:
@@ -176,7 +135,7 @@ def preflight(expected: Mapping[str, Any]) -> Commands:
             gpu_provision.model.expectation.Expectation, as ``host.data.gpu_expected`` has them.
     """
     wanted = Expectation.of(expected)
-    if state.is_executing:  # somebody may have thought about the plan for a while
+    if state.is_executing:  # minutes may have passed since the plan
         forget_sections()
     record = require_host(ALL, wanted.kernel_modules)
     host.connector_data[RECORD] = record
@@ -207,16 +166,11 @@ def kernel_modules(modules: Sequence[str]) -> Commands:
         kernel_modules(name="IPMI for DCGM", modules=["ipmi_devintf", "ipmi_si"], _sudo=True)
     """
     record = require_host(("system", "kernel", "modules"), modules)
-    changes = module_changes(record, modules)
-    if changes.missing:
-        raise RunFailed(missing_modules(record, host.name, changes.missing))
-    record_changes(changes.words, "modules", "originals")
-    show_diff(MODULES_FILE, record.modules.own_file, changes.file)
-    if changes.load:
-        yield StringCommand(f"{PATH} modprobe -a -- {shlex.join(changes.load)}")
-    if changes.file_differs:
-        yield write_with_backup(MODULES_FILE, changes.file)
-    if not changes.load and not changes.file_differs:
+    if missing := unavailable_modules(record, modules):
+        raise RunFailed(missing_modules(record, host.name, missing))
+    changes = list(module_changes(record, modules))
+    yield from make_changes(changes, "modules", "originals")
+    if not changes:
         host.noop(f"kernel modules are present: {', '.join(modules)}")
 
 
@@ -235,22 +189,14 @@ def nouveau(blacklisted: bool = True) -> Commands:  # noqa: FBT001, FBT002 - pyi
         nouveau(name="No nouveau on GPU machines", blacklisted=True, _sudo=True)
     """
     record = require_host(("system", "kernel", "modules", "nouveau"))
-    changes = nouveau_changes(record, blacklisted=blacklisted)
-    record_changes(changes.words, "modules", "nouveau", "originals")
-    show_diff(NOUVEAU_FILE, record.nouveau.own_file, changes.file)
-    if changes.file_differs:
-        yield write_with_backup(NOUVEAU_FILE, changes.file)
-    if changes.rebuild_initramfs:
-        yield StringCommand(exclusively(rebuild_initramfs(record.nouveau.initramfs_tool, record.kernel.running)))
-    if changes.unload:
-        yield StringCommand(f"{PATH} modprobe -r nouveau")
+    yield from make_changes(nouveau_changes(record, blacklisted=blacklisted), "modules", "nouveau", "originals")
     reasons = reboot_reasons(record, nouveau_unwanted=blacklisted)
     if reasons:
         add_finding(reboot_needed(host.name, reasons))
 
 
 def rebuild_initramfs(tool: str, kernel: str) -> str:
-    """Return the shell command that makes the initramfs of a kernel anew."""
+    """Return the shell command that rebuilds the initramfs of a kernel."""
     commands = {
         "update-initramfs": f"update-initramfs -u -k {shlex.quote(kernel)}",
         "dracut": f"dracut --force --kver {shlex.quote(kernel)}",

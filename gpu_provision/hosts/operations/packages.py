@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,12 @@ from gpu_provision.hosts.findings import (
     record_changes,
 )
 from gpu_provision.hosts.gpu_host import read_host, require_host
-from gpu_provision.hosts.operations.backups import exclusively
+from gpu_provision.hosts.operations.backups import (
+    Change,
+    change,
+    exclusively,
+    make_changes,
+)
 from gpu_provision.hosts.operations.persistence import has_own_driver
 from gpu_provision.hosts.paths import HEADERS_LOG, HELD_FILE, HOME, INSTALLED_FILE
 from gpu_provision.model.findings import Finding, RunFailed
@@ -158,7 +163,7 @@ def headers_missing(changes: HeaderChanges, host: str, kernels: Sequence[str], l
 
 
 def unknown_headers_package(record: HostRecord, host: str, kernels: Sequence[str]) -> Finding:
-    """Return the error about a host on which nobody knows how headers are installed."""
+    """Return the error about a host on which it is not known how headers are installed."""
     return Finding(
         code=codes.NO_HEADERS,
         what=f"headers for kernel {', '.join(kernels)} cannot be installed: the name of their package is not known",
@@ -183,7 +188,7 @@ _HOLD_TOOLS: Mapping[str, tuple[str, ...]] = {"dpkg": ("apt-mark",), "rpm": ("zy
 """Package manager -> what may hold its packages; the first that is installed does."""
 
 
-# dnf without repositories: it locks what is installed, and asks nobody.
+# dnf without repositories: it locks what is installed, offline.
 _HOLD = {
     "apt-mark": "apt-mark -q hold {names}",
     "zypper": "zypper --non-interactive --quiet addlock {names}",
@@ -198,50 +203,29 @@ _RELEASE = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HoldChanges:
-    """What is missing for packages to be held, or to be held no longer.
+def hold_changes(record: HostRecord, host: str, *, held: bool) -> Iterator[Change]:
+    """Yield what is missing. Raises RunFailed if nothing on this host can hold packages.
 
-    Attributes:
-        tool: What holds packages here; empty for nothing.
-        hold: Names of packages that are to be held.
-        release: Names of packages that we hold and should not.
-        ours: Names of all that we hold then.
-        listed: Whether the list of these is another one.
-    """
-
-    tool: str
-    hold: tuple[str, ...] = ()
-    release: tuple[str, ...] = ()
-    ours: tuple[str, ...] = ()
-    listed: bool = False
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """Every change in words; empty for none."""
-        changes = (("packages held", self.hold), ("packages released", self.release))
-        return tuple(f"{what}: {', '.join(names)}" for what, names in changes if names)
-
-    @property
-    def commands(self) -> tuple[str, ...]:
-        """Shell commands that make the changes. What we are to hold is listed before it is held."""
-        release = [_RELEASE[self.tool].format(names=shlex.join(self.release))] if self.release else []
-        hold = [_HOLD[self.tool].format(names=shlex.join(self.hold))] if self.hold else []
-        return (*release, *([_write_held(self.ours)] if self.listed else []), *hold)
-
-
-def hold_changes(record: HostRecord, *, held: bool) -> HoldChanges:
-    """Return what is missing.
-
-    Packages that are kept by anything, such as the user's own hold, stay as they are and are none of ours.
+    Packages that are kept by anything, such as the user's own hold, stay as they are and are not listed.
     """
     watched = {package.name: package for package in _packages_to_hold(record)} if held else {}
-    hold = tuple(sorted(name for name, package in watched.items() if not record.packages.is_kept(package)))
-    gone = [name for name in record.holds.ours if name not in watched]
-    tool = hold_tool(record)
-    release = tuple(name for name in gone if tool and _is_locked(record, name))
-    ours = tuple(sorted({*(name for name in record.holds.ours if name in watched), *hold}))
-    return HoldChanges(tool=tool, hold=hold, release=release, ours=ours, listed=set(ours) != set(record.holds.ours))
+    hold = sorted(name for name, package in watched.items() if not record.packages.is_kept(package))
+    ours, tool = record.holds.ours, hold_tool(record)
+    if hold and not tool:
+        raise RunFailed(cannot_hold(record, host))
+    release = [name for name in ours if name not in watched and tool and _is_locked(record, name)]
+    listed = sorted({*(name for name in ours if name in watched), *hold})
+    commands = [exclusively(f"{PATH}; {_write_held(listed)}")] if set(listed) != set(ours) else []
+    if hold:  # listed before they are held, in case of an interruption
+        names, command = ", ".join(hold), _HOLD[tool].format(names=shlex.join(hold))
+        yield change(f"packages held: {names}", *commands, exclusively(f"{PATH}; {command}"))
+        commands = []
+    if release:
+        names, command = ", ".join(release), _RELEASE[tool].format(names=shlex.join(release))
+        yield change(f"packages released: {names}", exclusively(f"{PATH}; {command}"), *commands)
+        commands = []
+    if commands:
+        yield change("", *commands)
 
 
 def hold_tool(record: HostRecord) -> str:
@@ -263,7 +247,7 @@ def _is_locked(record: HostRecord, name: str) -> bool:
     return any(packages.is_kept(package) for package in installed)
 
 
-def _write_held(names: tuple[str, ...]) -> str:
+def _write_held(names: Sequence[str]) -> str:
     if not names:
         return f"rm -f {HELD_FILE}"
     fresh = f"{HELD_FILE}.new"
@@ -274,7 +258,7 @@ def cannot_hold(record: HostRecord, name: str) -> Finding:
     """Return the error about a host on which nothing can hold packages."""
     with_dnf = "dnf" in record.holds.tools
     return Finding(
-        code=codes.CANNOT_HOLD,
+        code=codes.HOLDS_UNSUPPORTED,
         what="packages cannot be held on this host",
         where=name,
         evidence="dnf has no versionlock plugin: no /etc/dnf/plugins/versionlock.conf"
@@ -345,9 +329,4 @@ def packages_held(held: bool = True) -> Commands:  # noqa: FBT001, FBT002 - as a
         packages_held(name="Kernel and driver stay", held=True, _sudo=True)
     """
     record = require_host(("system", "kernel", "packages", "holds"))
-    changes = hold_changes(record, held=held)
-    if changes.hold and not changes.tool:
-        raise RunFailed(cannot_hold(record, host.name))
-    record_changes(changes.words, "packages", "holds")
-    for command in changes.commands:
-        yield StringCommand(exclusively(f"{PATH}; {command}"))
+    yield from make_changes(hold_changes(record, host.name, held=held), "packages", "holds")

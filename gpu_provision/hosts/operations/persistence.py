@@ -7,11 +7,9 @@ starts NVIDIA's daemon by itself.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pyinfra.api.command import StringCommand
 from pyinfra.context import host
 
 from gpu_provision.hosts import codes
@@ -24,11 +22,15 @@ from gpu_provision.hosts.findings import (
     Commands,
     add_finding,
     host_operation,
-    record_changes,
-    show_diff,
 )
 from gpu_provision.hosts.gpu_host import require_host
-from gpu_provision.hosts.operations.backups import exclusively, write_with_backup
+from gpu_provision.hosts.operations.backups import (
+    Change,
+    change,
+    change_files,
+    exclusively,
+    make_changes,
+)
 from gpu_provision.hosts.paths import (
     ENABLED_FILE,
     HOME,
@@ -42,7 +44,7 @@ PROGRAM = "/usr/bin/nvidia-smi"
 
 
 UNIT_LINES = (
-    "# Written by gpu-provision: the driver stays initialized while nobody uses the GPUs.",
+    "# Written by gpu-provision: keeps the driver initialized while the GPUs are idle.",
     "[Unit]",
     "Description=Persistence mode of NVIDIA GPUs",
     f"After={DAEMON}.service",
@@ -56,52 +58,29 @@ UNIT_LINES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PersistenceChanges:
-    """What is missing.
-
-    Attributes:
-        file: What our own unit shall hold; None for no file.
-        file_differs: Whether it holds something else.
-        disable: Units that we enabled and that are not to be any more.
-        enable: The unit to enable; empty for none.
-        start: The unit to start; empty for none.
-    """
-
-    file: FileLines = None
-    file_differs: bool = False
-    disable: tuple[str, ...] = ()
-    enable: str = ""
-    start: str = ""
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """Every change in words; empty for none."""
-        changes = (
-            (bool(self.disable), f"units disabled: {', '.join(self.disable)}"),
-            (self.file_differs, f"unit {PERSISTENCE_UNIT} {'made' if self.file else 'removed'}"),
-            (bool(self.enable), f"persistence mode at every boot, by {self.enable}"),
-            (bool(self.start), f"persistence mode on, by {self.start}"),
-        )
-        return tuple(words for applies, words in changes if applies)
-
-
-def persistence_changes(record: HostRecord, *, on: bool) -> PersistenceChanges:
-    """Return what is missing; what others have enabled stays as it is."""
-    unit = persistence_unit(record) if on else ""
-    file = UNIT_LINES if unit == PERSISTENCE_UNIT else None
+def persistence_changes(record: HostRecord, *, on: bool) -> Iterator[Change]:
+    """Yield what is missing; what others have enabled stays as it is."""
+    unit, known = persistence_unit(record) if on else "", record.persistence
+    if unwanted := [name for name in known.enabled if name != unit]:
+        yield change(f"units disabled: {', '.join(unwanted)}", exclusively(f"{PATH}; {disable(unwanted)}"))
+    lines = UNIT_LINES if unit == PERSISTENCE_UNIT else None
+    if _settings(lines) != _settings(known.own_file):
+        description = f"unit {PERSISTENCE_UNIT} {'made' if lines else 'removed'}"
+        yield change_files(description, {PERSISTENCE_FILE: (known.own_file, lines)})
     state = record.services.unit(unit) if unit else None
-    return PersistenceChanges(
-        file=file,
-        file_differs=file != record.persistence.own_file,
-        disable=tuple(name for name in record.persistence.enabled if name != unit),
-        enable=unit if unit and (state is None or state.enabled in {"", "disabled"}) else "",
-        start=unit if unit and record.driver.loaded and (state is None or state.active != "active") else "",
-    )
+    if unit and (state is None or state.enabled in {"", "disabled"}):
+        yield change(f"persistence mode at every boot, by {unit}", exclusively(f"{PATH}; {enable(unit)}"))
+    if unit and record.driver.loaded and (state is None or state.active != "active"):
+        yield change(f"persistence mode on, by {unit}", f"{PATH} systemctl start {unit}")
+
+
+def _settings(lines: FileLines) -> FileLines:
+    """Return a unit's lines without comments."""
+    return lines and tuple(line for line in lines if not line.startswith("#"))
 
 
 def persistence_unit(record: HostRecord) -> str:
-    """Return what has persistence mode on: NVIDIA's daemon unless it is told not to, else a unit of ours.
+    """Return the unit for persistence mode: NVIDIA's daemon unless that turns it off, else gpu-provision's own.
 
     Empty if there is neither the daemon nor nvidia-smi, or no systemd to run a unit.
     """
@@ -114,12 +93,12 @@ def persistence_unit(record: HostRecord) -> str:
 
 
 def enable(unit: str) -> str:
-    """Return the shell command that enables a unit and writes down that we did. systemd reads no other unit anew."""
+    """Return the shell command that enables a unit and records that. systemd reloads no other unit."""
     listed = f"touch {ENABLED_FILE} && {{ grep -qx {unit} {ENABLED_FILE} || echo {unit} >>{ENABLED_FILE}; }}"
     return f"mkdir -p {HOME} && {listed} && systemctl --quiet --no-reload enable {unit}"
 
 
-def disable(units: tuple[str, ...]) -> str:
+def disable(units: Sequence[str]) -> str:
     """Return the shell command that disables units that we enabled; one that is gone needs none."""
     fresh = f"{ENABLED_FILE}.new"
     return (
@@ -139,7 +118,7 @@ def no_persistence(record: HostRecord, host: str) -> Finding:
         what="the host's driver cannot be kept initialized",
         where=host,
         evidence=f"driver {record.driver.version or 'of unknown version'}; {why}",
-        consequence="whoever asks for a GPU first waits for seconds, each time that nobody has used it",
+        consequence="the first process that uses an idle GPU waits for seconds",
         fix=f"{fix}, or host_prerequisites: {{persistence_mode: false}}",
         severity=Severity.WARNING,
     )
@@ -159,20 +138,10 @@ def persistence_mode(on: bool = True, expected: Mapping[str, Any] | None = None)
     wanted = on and has_own_driver(record, expected)
     if wanted and not persistence_unit(record):
         add_finding(no_persistence(record, host.name))
-    changes = persistence_changes(record, on=wanted)
-    record_changes(changes.words, "services", "persistence", "originals")
-    show_diff(PERSISTENCE_FILE, record.persistence.own_file, changes.file)
-    if changes.disable:
-        yield StringCommand(exclusively(f"{PATH}; {disable(changes.disable)}"))
-    if changes.file_differs:
-        yield write_with_backup(PERSISTENCE_FILE, changes.file)
-    if changes.enable:
-        yield StringCommand(exclusively(f"{PATH}; {enable(changes.enable)}"))
-    if changes.start:
-        yield StringCommand(f"{PATH} systemctl start {changes.start}")
+    yield from make_changes(persistence_changes(record, on=wanted), "services", "persistence", "originals")
 
 
 def has_own_driver(record: HostRecord, expected: Mapping[str, Any] | None) -> bool:
-    """Return whether a host has a driver of its own, and its GPUs are to be used through it."""
+    """Return whether a host has a driver of its own, and its GPUs are used through it."""
     by_container = expected is not None and resolve_driver(Expectation.of(expected), record).driver_container
     return record.driver.on_host and not record.driver.in_container and not by_container

@@ -22,12 +22,12 @@ from gpu_provision.hosts.background_script import (
     wait_for_result,
 )
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.facts.proxies import without_credentials
 from gpu_provision.hosts.facts.runtime import (
     CONTAINERD,
     ContainerRuntime,
     TrustStore,
 )
+from gpu_provision.hosts.facts.system import without_credentials
 from gpu_provision.hosts.findings import (
     Commands,
     add_finding,
@@ -83,7 +83,7 @@ class Proxy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFile:
-    """A file as it shall be.
+    """A file as desired.
 
     Attributes:
         text: What it holds; ends with a newline.
@@ -104,9 +104,9 @@ class EnvironmentChange:
     """What has to change; nothing if there are no files.
 
     Attributes:
-        files: Path -> the file as it shall be, of those that are not so; None for no file.
+        files: Path -> the desired file, of those that differ; None for no file.
         runtime: What has to be restarted; None for nothing.
-        trust: The store that has to be made anew; None for none.
+        trust: The store that has to be rebuilt; None for none.
         words: Every change in words.
     """
 
@@ -117,12 +117,12 @@ class EnvironmentChange:
 
     @property
     def units(self) -> bool:
-        """Whether systemd has to read its units anew."""
+        """Whether systemd has to reload its units."""
         return any(path.endswith(f"/{ENVIRONMENT_DROP_IN}") for path in self.files)
 
 
 def environment_change(record: HostRecord, proxy: Proxy, certificates: Sequence[str]) -> EnvironmentChange:
-    """Return what has to change. Files of ours that nothing declares any more go.
+    """Return what has to change. gpu-provision's files that are no longer declared are removed.
 
     Args:
         record: The host.
@@ -223,7 +223,7 @@ def proxy_unsupported(record: HostRecord, host: str, proxy: Proxy) -> Finding | 
     if runtime:
         fix = f"sudo editor {_MICROK8S}; microk8s stop; microk8s start"
     return Finding(
-        code=codes.NO_PROXY_HERE,
+        code=codes.PROXY_UNSUPPORTED,
         what="the container runtime is not told of the proxy",
         where=host,
         evidence=f"it runs in {runtime.unit}" if runtime else "no container runtime that a kubelet uses was found",

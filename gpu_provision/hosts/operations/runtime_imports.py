@@ -69,11 +69,11 @@ class RuntimeImports(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportChange:
-    """A containerd that shall import a directory.
+    """A containerd that has to import files.
 
     Attributes:
         runtime: The containerd.
-        pattern: Pattern of files that it shall import.
+        pattern: Pattern of the files.
     """
 
     runtime: ContainerRuntime
@@ -87,7 +87,7 @@ class ImportChange:
 
 
 def wanted_pattern(wish: RuntimeImports, expected: Expectation | None) -> str:
-    """Return the pattern of files that containerd shall import; empty if nobody wants any.
+    """Return the pattern of files for containerd to import; empty for none.
 
     ``auto`` wants it where our toolkit writes a drop-in, so that a bad configuration is found and taken back.
     """

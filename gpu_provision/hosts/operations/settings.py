@@ -7,8 +7,7 @@ Kubernetes sets no limits: a container has those of its runtime's process, which
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
 from pyinfra.api.command import StringCommand
 from pyinfra.context import host
@@ -25,11 +24,14 @@ from gpu_provision.hosts.findings import (
     PATH,
     Commands,
     host_operation,
-    record_changes,
-    show_diff,
 )
 from gpu_provision.hosts.gpu_host import require_host
-from gpu_provision.hosts.operations.backups import write_with_backup
+from gpu_provision.hosts.operations.backups import (
+    Change,
+    change,
+    change_files,
+    make_changes,
+)
 from gpu_provision.hosts.paths import (
     LIMITS_DROP_IN,
     LINKS_RULE,
@@ -45,51 +47,25 @@ LIMITS_HEADER = "# Written by gpu-provision: limits that containers begin with."
 _FACTORS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitChanges:
-    """What is missing.
-
-    Attributes:
-        files: Path -> what it shall hold, of the drop-ins that hold something else; None for no file.
-        running: Processes whose limits are others, each with those to set.
-        words: Every change in words; empty for none.
-    """
-
-    files: Mapping[str, FileLines]
-    running: tuple[tuple[ProcessLimits, Mapping[str, str]], ...]
-    words: tuple[str, ...]
-
-
-def limit_changes(known: RuntimeLimits, limits: Mapping[str, str]) -> LimitChanges:
-    """Return what is missing."""
+def limit_changes(known: RuntimeLimits, limits: Mapping[str, str]) -> Iterator[Change]:
+    """Yield what is missing; nothing is restarted."""
     wanted = {name: value_of(text) for name, text in limits.items()}
-    units = {runtime.unit for runtime in known.runtimes if runtime.unit} if wanted else set()
+    runtimes = [runtime for runtime in known.runtimes if runtime.unit]
+    for runtime in runtimes:
+        others = {name: value for name, value in wanted.items() if runtime.limits.get(name) != (value, value)}
+        if others:
+            values = ", ".join(f"{name}={value}" for name, value in others.items())
+            yield change(f"limits of {runtime.name} set: {values}", f"{PATH} {limit_command(runtime, others)}")
+    units = {runtime.unit for runtime in runtimes} if wanted else set()
     lines = _limit_lines(wanted)
-    paths = sorted({*known.files, *map(_drop_in, units)})
-    goal = {path: lines if _unit(path) in units else None for path in paths}
-    files = {path: content for path, content in goal.items() if known.files.get(path) != content}
-    running = tuple(
-        (runtime, others) for runtime in known.runtimes if runtime.unit and (others := _differing(runtime, wanted))
-    )
-    return LimitChanges(files=files, running=running, words=tuple(_describe_limits(files, running)))
-
-
-def _differing(runtime: ProcessLimits, wanted: Mapping[str, str]) -> dict[str, str]:
-    """Return the limits of a process that are not as wanted."""
-    return {name: value for name, value in wanted.items() if runtime.limits.get(name) != (value, value)}
-
-
-def _describe_limits(
-    files: Mapping[str, FileLines], running: tuple[tuple[ProcessLimits, Mapping[str, str]], ...]
-) -> list[str]:
-    told = [
-        f"limits of {runtime.name} set: {', '.join(f'{name}={value}' for name, value in others.items())}"
-        for runtime, others in running
-    ]
-    kept = [_unit(path) for path, lines in files.items() if lines]
-    gone = [_unit(path) for path, lines in files.items() if not lines]
-    told += [f"limits kept for the boot: {', '.join(kept)}"] if kept else []
-    return told + ([f"limits no longer kept for the boot: {', '.join(gone)}"] if gone else [])
+    goal = {path: lines if _unit(path) in units else None for path in sorted({*known.files, *map(_drop_in, units)})}
+    for description, paths in (
+        ("limits kept for the boot", [path for path in goal if goal[path] and known.files.get(path) != goal[path]]),
+        ("limits no longer kept for the boot", [path for path in goal if not goal[path]]),
+    ):
+        if paths:
+            files = {path: (known.files.get(path), goal[path]) for path in paths}
+            yield change_files(f"{description}: {', '.join(map(_unit, paths))}", files)
 
 
 def value_of(text: str) -> str:
@@ -144,60 +120,32 @@ _RULE_LINES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettingsChanges:
-    """What is missing for the settings to be in force, now and after a boot.
-
-    Attributes:
-        files: Path -> what it shall hold, of the files that hold something else; None for no file.
-        sysctls: Kernel parameters whose running value is another one.
-        links: Whether links to devices are to be made now.
-        words: Every change in words; empty for none.
-    """
-
-    files: Mapping[str, FileLines]
-    sysctls: Mapping[str, str]
-    links: bool
-    words: tuple[str, ...]
-
-    @property
-    def rules(self) -> bool:
-        """Whether udev has to read its rules anew."""
-        return LINKS_RULE in self.files
-
-
-def settings_changes(known: Settings, *, sysctls: Mapping[str, str], links: bool) -> SettingsChanges:
-    """Return what is missing.
+def settings_changes(known: Settings, *, sysctls: Mapping[str, str], links: bool) -> Iterator[Change]:
+    """Yield what is missing.
 
     Args:
         known: What there is.
         sysctls: Kernel parameters by name.
         links: Whether links in /dev/char are made whenever a driver loads.
     """
-    wanted = {
-        SYSCTL_FILE: sysctl_lines(sysctls),
-        LINKS_SCRIPT: _LINKS_LINES if links else None,
-        LINKS_RULE: _RULE_LINES if links else None,
-    }
-    files = {path: lines for path, lines in wanted.items() if known.files.get(path) != lines}
     running = {key: value for key, value in sysctls.items() if known.running.get(key) != _normal(value)}
-    return SettingsChanges(
-        files=files,
-        sysctls=running,
-        links=links and LINKS_SCRIPT in files and known.driver_loaded,
-        words=tuple(_describe_settings(files, running, links=links)),
-    )
-
-
-def _describe_settings(files: Mapping[str, FileLines], running: Mapping[str, str], *, links: bool) -> list[str]:
-    told = []
     if running:
-        told.append(f"kernel parameters set: {', '.join(f'{key}={value}' for key, value in running.items())}")
-    if SYSCTL_FILE in files:
-        told.append(f"kernel parameters {'kept for the boot' if files[SYSCTL_FILE] else 'no longer kept for the boot'}")
-    if LINKS_RULE in files or LINKS_SCRIPT in files:
-        told.append("GPUs linked in /dev/char" if links else "GPUs no longer linked in /dev/char")
-    return told
+        values = ", ".join(f"{key}={value}" for key, value in running.items())
+        yield change(f"kernel parameters set: {values}", sysctl_command(running))
+    lines = sysctl_lines(sysctls)
+    if files := _differing(known, {SYSCTL_FILE: lines}):
+        yield change_files(f"kernel parameters {'kept' if lines else 'no longer kept'} for the boot", files)
+    script, rule = (_LINKS_LINES, _RULE_LINES) if links else (None, None)
+    if files := _differing(known, {LINKS_SCRIPT: script, LINKS_RULE: rule}):
+        reload = [f"{PATH}; ! command -v udevadm >/dev/null || udevadm control --reload || :"]
+        link = [f"sh {LINKS_SCRIPT}"] if links and LINKS_SCRIPT in files and known.driver_loaded else []
+        description = "GPUs linked in /dev/char" if links else "GPUs no longer linked in /dev/char"
+        yield change_files(description, files, *(reload if LINKS_RULE in files else []), *link)
+
+
+def _differing(known: Settings, wanted: Mapping[str, FileLines]) -> dict[str, tuple[FileLines, FileLines]]:
+    found = ((path, known.files.get(path), lines) for path, lines in wanted.items())
+    return {path: (old, lines) for path, old, lines in found if old != lines}
 
 
 def sysctl_lines(sysctls: Mapping[str, str]) -> FileLines:
@@ -232,17 +180,7 @@ def system_settings(sysctls: Mapping[str, str], dev_char_symlinks: bool = False)
     """
     record = require_host(("system", "kernel", "settings"))
     changes = settings_changes(record.settings, sysctls=sysctls, links=dev_char_symlinks)
-    record_changes(changes.words, "settings", "originals")
-    for path, lines in changes.files.items():
-        show_diff(path, record.settings.files.get(path), lines)
-    if changes.sysctls:
-        yield StringCommand(sysctl_command(changes.sysctls))
-    for path, lines in changes.files.items():
-        yield write_with_backup(path, lines)
-    if changes.rules:
-        yield StringCommand(f"{PATH}; ! command -v udevadm >/dev/null || udevadm control --reload || :")
-    if changes.links:
-        yield StringCommand(f"sh {LINKS_SCRIPT}")
+    yield from make_changes(changes, "settings", "originals")
 
 
 @host_operation
@@ -250,7 +188,7 @@ def limits(values: Mapping[str, str], reload: bool = True) -> Commands:  # noqa:
     """Have containers begin with limits, by those of their runtime: of its process now, of its unit from then on.
 
     Nothing is restarted: containers that are there keep theirs. Limits that are no longer declared stay in force until
-    the runtime starts anew.
+    the runtime restarts.
 
     Args:
         values: Limits by name: ``{"memlock": "unlimited", "stack": "64Mi"}``.
@@ -260,13 +198,7 @@ def limits(values: Mapping[str, str], reload: bool = True) -> Commands:  # noqa:
     runtimes = record.limits.runtimes
     if values and not any(runtime.unit for runtime in runtimes):
         raise RunFailed(no_runtime_unit(host.name, runtimes))
-    changes = limit_changes(record.limits, values)
-    record_changes(changes.words, "limits", "originals")
-    for path, lines in changes.files.items():
-        show_diff(path, record.limits.files.get(path), lines)
-    for path, lines in changes.files.items():
-        yield write_with_backup(path, lines)
-    if changes.files and reload:
+    changes = list(limit_changes(record.limits, values))
+    yield from make_changes(changes, "limits", "originals")
+    if reload and any(each.files for each in changes):
         yield StringCommand(f"{PATH} systemctl daemon-reload")
-    for runtime, others in changes.running:
-        yield StringCommand(f"{PATH} {limit_command(runtime, others)}")

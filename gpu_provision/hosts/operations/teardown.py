@@ -16,13 +16,12 @@ from gpu_provision.hosts.background_script import (
     restart_runtime,
     wait_for_result,
 )
-from gpu_provision.hosts.facts.backups import Original
 from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.facts.remains import Original, ToolkitRemains
 from gpu_provision.hosts.facts.runtime import (
     STORES,
     ContainerRuntime,
 )
-from gpu_provision.hosts.facts.toolkit import ToolkitRemains
 from gpu_provision.hosts.findings import (
     PATH,
     Commands,
@@ -49,7 +48,7 @@ PATIENCE = 60
 
 _VERBS = {"file": "restored", "absent": "removed"}
 
-# What has to be told that files are others now; where a program is not there, nobody needs it.
+# What has to reload changed files; where the program is not there, nothing has to.
 _RELOADS = (
     ("/etc/systemd/system/", "! command -v systemctl >/dev/null || systemctl daemon-reload"),
     ("/etc/udev/rules.d/", "! command -v udevadm >/dev/null || udevadm control --reload || :"),
@@ -62,7 +61,7 @@ def originals_restored() -> Commands:
     """Make every file that operations changed as it was before the first change, to the byte; then forget them.
 
     Files that were not there are removed, and directories that were made for them, unless others use them. An
-    initramfs that was made of restored files is made anew. Packages that we hold are released, those that we
+    initramfs that was made of restored files is rebuilt. Packages that gpu-provision holds are released, those that it
     installed are removed, units that we enabled are disabled. The container runtime is restarted if its files are
     restored, and has to answer. Kernel modules stay loaded.
     """
@@ -70,13 +69,13 @@ def originals_restored() -> Commands:
     if not record.originals.readable:
         raise RunFailed(not_root(host.name))
     if not record.originals.present:
-        host.noop("nothing of ours is on this host")
+        host.noop("nothing of gpu-provision is on this host")
         return
     record_changes(describe_restore(record))
     for line in () if state.is_executing else describe_restore(record):
         host.log(f"Will be {line}")
-    for command in hold_changes(record, held=False).commands:
-        yield StringCommand(exclusively(f"{PATH}; {command}"))
+    for each in hold_changes(record, host.name, held=False):
+        yield from each.commands
     if record.holds.installed:
         yield StringCommand(exclusively(f"{PATH}; {remove_packages(record.packages.manager, record.holds.installed)}"))
     if record.persistence.enabled:
@@ -97,7 +96,13 @@ def describe_restore(record: HostRecord) -> tuple[str, ...]:
     units = (f"units disabled: {', '.join(disabled)}",) if disabled else ()
     runtime = runtime_to_restart(record)
     restart = (f"{runtime.kind} restarted",) if runtime else ()
-    return (*hold_changes(record, held=False).words, *packages, *units, *changed, *restart) or (f"removed {HOME}",)
+    return (
+        *(each.description for each in hold_changes(record, "", held=False) if each.description),
+        *packages,
+        *units,
+        *changed,
+        *restart,
+    ) or (f"removed {HOME}",)
 
 
 def runtime_to_restart(record: HostRecord) -> ContainerRuntime | None:
@@ -195,7 +200,7 @@ def describe_toolkit_removal(found: ToolkitRemains, install_dir: str) -> tuple[s
 
 
 def remove_toolkit_command(found: ToolkitRemains) -> str:
-    """Return the shell command that removes it; a directory that somebody uses by now stays."""
+    """Return the shell command that removes it; a directory that is used by now stays."""
     folders = "".join(f"; rmdir {shlex.quote(path)} 2>/dev/null" for path in found.hollow)
     return f"rm -f {shlex.join(found.files)} && {{ :{folders}; : ; }}"
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gpu_provision.hosts.checks.findings import CheckedHost
 from gpu_provision.hosts.checks.judge import resolve_driver
-from gpu_provision.hosts.checks.subject import CheckedHost
 from gpu_provision.hosts.facts.host import HostRecord, parse
 from gpu_provision.model.expectation import Expectation, ImageAnswer, ImageState
 from tests import data_file

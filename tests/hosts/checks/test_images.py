@@ -87,7 +87,7 @@ def test_digest_takes_no_suffix() -> None:
 
 
 def test_host_that_keeps_its_own_driver_needs_no_image(asked: list[tuple[str, str]]) -> None:
-    """With ``driver.enabled: auto`` the host decides, so nobody is asked before it was read."""
+    """With ``driver.enabled: auto`` the host decides, so no registry is asked before it was read."""
     auto = replace(EXPECTED, driver_auto=True)
     own = replace(HOST, driver=Driver(loaded="550.90.07", programs=("/usr/bin/nvidia-smi",)))
     assert images.look_up_driver_image(resolve_driver(auto, own), own) is None

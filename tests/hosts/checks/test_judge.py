@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from gpu_provision.components.codes import OS_DIFFERS
-from gpu_provision.hosts.checks.codes import CODES, HOST_UNREAD, OTHER_SYSTEM
 from gpu_provision.hosts.checks.findings import drop_reported_by_cluster, unknown_codes
 from gpu_provision.hosts.checks.judge import check_host
+from gpu_provision.hosts.codes import HOST_UNREAD, OTHER_SYSTEM, PREFLIGHT_CODES
 from gpu_provision.model.findings import Finding, Severity
 from tests.hosts.checks.cases import Case, cases
 
@@ -39,9 +39,9 @@ def test_every_finding_says_where_why_and_what_to_do(case: Case) -> None:
 
 
 def test_every_code_is_provoked_by_a_case() -> None:
-    """None is documented that nobody has seen; an unread host is the run's to tell."""
+    """None is documented without a case; an unread host is the run's own finding."""
     provoked = {each.split()[0] for case in CASES for each in case.finds}
-    assert provoked == CODES.keys() - {HOST_UNREAD}
+    assert provoked == PREFLIGHT_CODES.keys() - {HOST_UNREAD}
 
 
 def test_cases_have_names_of_their_own() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.hosts import scripts
-from gpu_provision.hosts.facts.backups import Original, Originals, read_originals
 from gpu_provision.hosts.facts.parser import SectionOutput
+from gpu_provision.hosts.facts.remains import Original, Originals, read_originals
 from gpu_provision.hosts.operations.backups import FileLines, restore, write_with_backup
 from gpu_provision.hosts.paths import HOME, ORIGINALS
 
@@ -119,12 +119,12 @@ def test_originals_are_for_root_alone(scratch: Scratch) -> None:
 
 
 def test_restoring_twice_is_restoring_once(scratch: Scratch) -> None:
-    """The second time nothing of ours is there."""
+    """The second time nothing is left."""
     scratch.put("etc/a", ("x",))
     scratch.restore()
-    (scratch.root / "etc/a").write_text("somebody else's")
+    (scratch.root / "etc/a").write_text("other's")
     scratch.restore()
-    assert (scratch.root / "etc/a").read_text() == "somebody else's"
+    assert (scratch.root / "etc/a").read_text() == "other's"
     assert scratch.known() == Originals()
 
 
@@ -145,7 +145,7 @@ def test_original_that_cannot_be_kept_stops_the_change(scratch: Scratch) -> None
     assert (scratch.root / "etc/a").read_text() == "first\n"
 
 
-def test_original_that_cannot_be_restored_stops_only_the_forgetting(scratch: Scratch) -> None:
+def test_failed_restore_keeps_the_originals(scratch: Scratch) -> None:
     """The others are restored, the originals stay for another try, and the command fails."""
     for name in ("etc/a", "etc/dir/b"):
         scratch.put(name, ("x",))

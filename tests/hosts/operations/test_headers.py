@@ -61,7 +61,7 @@ def record(kernel: str = "6.8.0-85-generic", manager: str = "dpkg", *tools: str,
     )
 
 
-def test_headers_are_installed_once_on_every_family_and_removed_again(tmp_path: Path, sandbox: Path) -> None:
+def test_headers_are_installed_once_and_removed_on_every_family(tmp_path: Path, sandbox: Path) -> None:
     """First run, second run, switched off, teardown: what was there before is there, and nothing else."""
     off = inventory(tmp_path, *KERNELS, headers=False)
     prepare(off, dry_run=True)
@@ -79,7 +79,7 @@ def test_headers_are_installed_once_on_every_family_and_removed_again(tmp_path: 
     assert {name: files(root) for name, root in roots.items()} == before
 
 
-def test_headers_that_were_just_installed_are_held_in_the_same_run(tmp_path: Path, sandbox: Path) -> None:
+def test_headers_are_held_in_the_run_that_installs_them(tmp_path: Path, sandbox: Path) -> None:
     """Otherwise the second run would not be without changes; teardown releases and removes them."""
     declared = inventory(tmp_path, "ubuntu-1", hold=True)
     first, second = prepare(declared), prepare(declared)
@@ -129,7 +129,7 @@ def test_driver_of_dkms_or_of_the_installer_is_compiled_here(
     assert is_compiled_here(known) is compiled
 
 
-def test_driver_of_the_host_is_not_used_where_a_container_brings_one() -> None:
+def test_driver_of_the_host_is_not_used_beside_a_container() -> None:
     """Whatever lies around."""
     known = record(driver=Driver(loaded="550.54.15", module="/lib/modules/k/nvidia.ko"))
     expected = {"node": "n", "pool": "p"}
@@ -163,7 +163,7 @@ def test_build_of_a_kernel_of_suse_is_that_of_its_package(kernel: str, installed
     assert header_changes(known).packages == ((f"kernel-default-devel {package}",) if package else ())
 
 
-def test_kernel_of_red_hat_is_asked_for_by_what_its_headers_provide() -> None:
+def test_headers_of_red_hat_are_named_by_what_they_provide() -> None:
     """Variants with pages of 64 KiB have packages of other names."""
     kernel = "5.14.0-570.19.1.el9_6.aarch64+64k"
     assert header_changes(record(kernel, "rpm", "dnf")).packages == (f"kernel-devel-uname-r = {kernel}",)

@@ -7,28 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.facts.packages import Holds, Package, Packages
-from gpu_provision.hosts.operations.packages import hold_changes, hold_tool
 from gpu_provision.hosts.runner import prepare, teardown
 from gpu_provision.inventory import load
 from gpu_provision.model.inventory import HostPrerequisites, Inventory
 from tests.hosts.operations.test_teardown import files
 from tests.hosts.test_runner import FIRST
 
-KERNEL, DRIVER = Package("linux-image-6.1.0-25-amd64", "6.1"), Package("nvidia-driver-550", "550.90.07")
-LOOSE = HostRecord(
-    packages=Packages(
-        manager="dpkg",
-        installed=(KERNEL, DRIVER, Package("dkms", "3"), Package("nvidia-container-toolkit", "1.18")),
-    ),
-    holds=Holds(tools=("apt-mark",)),
-)
-HELD = replace(
-    LOOSE,
-    packages=replace(LOOSE.packages, installed=(replace(KERNEL, held=True), replace(DRIVER, held=True))),
-    holds=Holds(tools=("apt-mark",), ours=(KERNEL.name, DRIVER.name)),
-)
 FLEET = """
 nodes:
 - {name: ubuntu-1, gpu: {model: T4, count: 1}}
@@ -49,61 +33,9 @@ LISTS = {
 }
 
 
-def test_kernels_and_drivers_are_held_and_nothing_else() -> None:
-    """Neither DKMS nor the container toolkit, though its name looks like a driver's."""
-    changes = hold_changes(LOOSE, held=True)
-    assert changes.hold == (KERNEL.name, DRIVER.name)
-    *_, command = changes.commands
-    assert command == f"apt-mark -q hold {KERNEL.name} {DRIVER.name}"
-    assert KERNEL.name in changes.commands[0]
-    assert changes.words == (f"packages held: {KERNEL.name}, {DRIVER.name}",)
-
-
-def test_held_packages_need_nothing() -> None:
-    """The second run."""
-    assert hold_changes(HELD, held=True).commands == ()
-
-
-def test_holds_of_others_stay_theirs() -> None:
-    """They are not listed as ours, and not released."""
-    theirs = replace(HELD, holds=Holds(tools=("apt-mark",)))
-    assert hold_changes(theirs, held=True).commands == ()
-    assert hold_changes(theirs, held=False).commands == ()
-
-
-def test_what_is_ours_is_released_when_it_is_not_wanted_any_more() -> None:
-    """And taken off our list."""
-    release, listed = hold_changes(HELD, held=False).commands
-    assert release == f"apt-mark -q unhold {KERNEL.name} {DRIVER.name}"
-    assert listed == "rm -f /var/lib/gpu-provision/held-packages"
-
-
-def test_package_that_is_gone_leaves_the_list() -> None:
-    """An old kernel was removed: apt-mark could not release it, and a rule for unattended upgrades is no hold."""
-    packages = replace(HELD.packages, installed=(replace(DRIVER, held=True),), unattended_exceptions=("linux-",))
-    (command,) = hold_changes(replace(HELD, packages=packages), held=True).commands
-    assert KERNEL.name not in command
-    assert DRIVER.name in command
-
-
-@pytest.mark.parametrize(
-    ("manager", "tools", "found"),
-    [
-        ("dpkg", ("apt-mark",), "apt-mark"),
-        ("rpm", ("apt-mark", "dnf", "versionlock"), "dnf"),
-        ("rpm", ("zypper", "dnf"), "zypper"),
-        ("rpm", ("dnf",), ""),
-        ("", ("apt-mark",), ""),
-    ],
-)
-def test_tool_goes_with_the_package_manager(manager: str, tools: tuple[str, ...], found: str) -> None:
-    """Not with what else is installed; dnf needs its plugin."""
-    assert hold_tool(HostRecord(packages=Packages(manager=manager), holds=Holds(tools=tools))) == found
-
-
 @pytest.fixture
 def declared(tmp_path: Path) -> Inventory:
-    """One host of each family, whose packages are to be held."""
+    """One host of each family, with packages held."""
     (tmp_path / "families.yaml").write_text(FLEET)
     (tmp_path / "inventory.yaml").write_text(INVENTORY.replace("FLEET", str(tmp_path / "families.yaml")))
     return with_hold(load(tmp_path / "inventory.yaml"), hold=True)

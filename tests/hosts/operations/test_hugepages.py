@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.facts.services import Services, Unit
-from gpu_provision.hosts.facts.storage import Hugepages, kilobytes, size_of
-from gpu_provision.hosts.operations.hugepages import hugepage_changes, impossible_hugepages, reserve_now, shortages
+from gpu_provision.hosts.facts.storage import kilobytes, size_of
+from gpu_provision.hosts.operations.hugepages import reserve_now
 from gpu_provision.hosts.paths import HUGEPAGES_FILE, STATE, UNAWARE_KUBELETS
 from gpu_provision.hosts.runner import prepare, teardown
 from gpu_provision.model.inventory import Inventory
@@ -25,21 +22,9 @@ __all__ = ["fresh"]
 
 WANTED = {"2Mi": 512, "1Gi": 4}
 SMALL, LARGE = "sys/kernel/mm/hugepages/hugepages-2048kB", "sys/kernel/mm/hugepages/hugepages-1048576kB"
-EMPTY = Hugepages(pages={"2Mi": 0, "1Gi": 0}, memory=64 << 30)
-KUBELET = Services(units=(Unit("kubelet", "active", "enabled"),))
 
 
-def record(known: Hugepages = EMPTY, services: Services = KUBELET) -> HostRecord:
-    """Return a host with these pages."""
-    return HostRecord(hugepages=known, services=services)
-
-
-def kept(wanted: dict[str, int]) -> tuple[str, ...]:
-    """Return our file for the boot."""
-    return hugepage_changes(record(), wanted).file or ()
-
-
-def test_pages_are_reserved_once_kept_for_the_boot_and_taken_back(fresh: tuple[Inventory, Path]) -> None:
+def test_pages_are_reserved_once_kept_and_released(fresh: tuple[Inventory, Path]) -> None:
     """First run, second run, fewer behind our back, a reboot, nothing declared any more, teardown."""
     plain, root = fresh
     before = files(root)
@@ -75,7 +60,7 @@ def test_dry_run_shows_and_reserves_nothing(fresh: tuple[Inventory, Path]) -> No
     assert (root / SMALL / "nr_hugepages").read_text() == "0\n"
 
 
-def test_run_that_was_cut_off_before_the_kubelet_restarted_is_made_good(fresh: tuple[Inventory, Path]) -> None:
+def test_next_run_restarts_the_kubelet_after_an_interruption(fresh: tuple[Inventory, Path]) -> None:
     """The pages are there and the kubelet does not know: the next run restarts it."""
     declared, root = fresh
     wanted = with_settings(declared, hugepages={"2Mi": 8})
@@ -88,7 +73,7 @@ def test_run_that_was_cut_off_before_the_kubelet_restarted_is_made_good(fresh: t
 
 
 def test_kubelet_of_a_distribution_is_not_restarted_but_told_of(tmp_path: Path, sandbox: Path) -> None:
-    """It is more than a kubelet; the warning is gone once somebody has started it anew."""
+    """It is more than a kubelet; the warning is gone once it was restarted."""
     declared = with_settings(inventory(tmp_path, "good-1"), hugepages={"2Mi": 8})
     fleet = tmp_path / "mine.yaml"
     fleet.write_text(fleet.read_text().replace("nodes:", "nodes:\n- {name: unused}").replace(
@@ -111,40 +96,6 @@ def test_host_that_cannot_have_them_fails_and_is_left_alone(fresh: tuple[Invento
         assert [finding.code for finding in outcome.errors] == ["GP666"]
         assert words in outcome.reason
     assert not (root / HUGEPAGES_FILE.lstrip("/")).exists()
-
-
-def test_nothing_declared_is_no_change() -> None:
-    """Whatever somebody else has reserved."""
-    changes = hugepage_changes(record(replace(EMPTY, pages={"2Mi": 9})), {})
-    assert (changes.words, dict(changes.reserve), changes.restart) == ((), {}, False)
-
-
-def test_what_found_no_room_is_a_reason_to_reboot_and_is_not_asked_for_again() -> None:
-    """Unless the number changed since: then somebody else had a hand in it."""
-    wanted = {"1Gi": 16}
-    tried = replace(EMPTY, pages={"1Gi": 3}, attempts={"1Gi": (16, 3)}, own_file=kept(wanted))
-    assert hugepage_changes(record(tried), wanted).words == ()
-    assert "room for 3 of 16 huge pages of 1Gi" in shortages(record(tried), wanted)[0]
-    lowered = replace(tried, pages={"1Gi": 2})
-    assert hugepage_changes(record(lowered), wanted).reserve == wanted
-    assert shortages(record(lowered), wanted) == ()
-    assert hugepage_changes(record(tried), {"1Gi": 8}).reserve == {"1Gi": 8}
-
-
-def test_kubelet_restarts_only_where_it_is_a_unit_and_something_changed() -> None:
-    """Not on a host without Kubernetes."""
-    there = replace(EMPTY, pages={"2Mi": 512, "1Gi": 4}, own_file=kept(WANTED))
-    assert hugepage_changes(record(), WANTED).restart
-    assert not hugepage_changes(record(services=Services()), WANTED).restart
-    assert not hugepage_changes(record(there), WANTED).restart
-    assert hugepage_changes(record(replace(there, unaware=("kubelet[9]",))), WANTED).restart
-
-
-def test_memory_that_nobody_knows_refuses_nothing() -> None:
-    """It is the kernel's to say then."""
-    assert impossible_hugepages(record(replace(EMPTY, memory=0)), "n", {"1Gi": 1000}) is None
-    assert impossible_hugepages(record(), "n", {"1Gi": 57}) is None
-    assert impossible_hugepages(record(), "n", {"1Gi": 58})
 
 
 @pytest.mark.parametrize(("size", "kib"), [("2Mi", 2048), ("1Gi", 1048576), ("64Ki", 64), ("512Mi", 524288)])

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.hosts.facts.driver import DAEMON, Driver, Persistence
-from gpu_provision.hosts.facts.host import HostRecord, command, parse
-from gpu_provision.hosts.facts.services import Services, Unit
-from gpu_provision.hosts.operations.persistence import PROGRAM, UNIT_LINES, persistence_changes, persistence_unit
-from gpu_provision.hosts.paths import PERSISTENCE_UNIT
+from gpu_provision.hosts.facts.driver import DAEMON
+from gpu_provision.hosts.facts.host import command, parse
+from gpu_provision.hosts.facts.services import Unit
 from gpu_provision.hosts.runner import prepare, teardown
 from gpu_provision.model.inventory import HostPrerequisites, Inventory, Preflight
 from gpu_provision.sandbox import hosts
@@ -19,13 +17,6 @@ from gpu_provision.sandbox.host_root import HostSpec
 from tests.hosts.operations.test_settings import only
 from tests.hosts.operations.test_teardown import files
 from tests.hosts.test_runner import FIRST, inventory
-
-HOST = Driver(loaded="550.54.15", module="/lib/modules/k/nvidia.ko", programs=(PROGRAM,))
-
-
-def record(*units: Unit, driver: Driver = HOST, known: Persistence | None = None) -> HostRecord:
-    """Return a host with a driver of its own and these units."""
-    return HostRecord(driver=driver, services=Services(units=units), persistence=known or Persistence())
 
 
 @pytest.fixture
@@ -39,7 +30,7 @@ def own_driver(tmp_path: Path, sandbox: Path) -> tuple[Inventory, Path]:
     return declared, sandbox / "mine/hosts/driver-1"
 
 
-def test_daemon_of_the_host_is_enabled_and_started_once_and_disabled_again(own_driver: tuple[Inventory, Path]) -> None:
+def test_daemon_is_enabled_and_started_once_and_disabled_again(own_driver: tuple[Inventory, Path]) -> None:
     """First run, second run, stopped behind our back, switched off, on again, teardown."""
     declared, root = own_driver
     unit = root / f".sandbox/units/{DAEMON}.service"
@@ -62,7 +53,7 @@ def test_daemon_of_the_host_is_enabled_and_started_once_and_disabled_again(own_d
 
 
 def test_daemon_that_runs_already_is_no_change(own_driver: tuple[Inventory, Path]) -> None:
-    """Whoever has enabled it; teardown leaves it alone."""
+    """Of any origin; teardown leaves it alone."""
     declared, root = own_driver
     assert only(declared).changes == FIRST
     teardown(declared)
@@ -78,7 +69,7 @@ def test_driver_that_nothing_can_keep_initialized_is_a_warning(own_driver: tuple
     assert "GP668" in [finding.code for finding in result.findings]
 
 
-def test_host_without_systemd_is_told_so_and_prepared_all_the_same(own_driver: tuple[Inventory, Path]) -> None:
+def test_host_without_systemd_is_prepared_with_a_warning(own_driver: tuple[Inventory, Path]) -> None:
     """Systemctl may be installed and yet fail; nothing is asked of it."""
     declared, root = own_driver
     tool = root / ".sandbox/bin/systemctl"
@@ -90,53 +81,6 @@ def test_host_without_systemd_is_told_so_and_prepared_all_the_same(own_driver: t
     (told,) = [finding for finding in result.findings if finding.code == "GP668"]
     assert "systemd does not run here" in told.evidence
     assert (root / f".sandbox/units/{DAEMON}.service").read_text().split()[:2] == ["active", "enabled"]
-
-
-def test_unit_of_ours_stands_in_for_a_daemon_that_is_told_not_to() -> None:
-    """As Ubuntu's unit is; or masked; or not there."""
-    there, masked = Unit(DAEMON, "active", "static"), Unit(DAEMON, "inactive", "masked")
-    off = Persistence(daemon_off=True)
-    assert [
-        persistence_unit(record(there)),
-        persistence_unit(record(there, known=off)),
-        persistence_unit(record(masked)),
-        persistence_unit(record()),
-    ] == [
-        DAEMON,
-        PERSISTENCE_UNIT,
-        PERSISTENCE_UNIT,
-        PERSISTENCE_UNIT,
-    ]
-    changes = persistence_changes(record(there, known=off), on=True)
-    assert (changes.file, changes.file_differs, changes.enable, changes.start) == (
-        UNIT_LINES,
-        True,
-        PERSISTENCE_UNIT,
-        PERSISTENCE_UNIT,
-    )
-    assert persistence_unit(record(driver=replace(HOST, programs=()))) == ""
-
-
-def test_unit_of_ours_that_runs_is_no_change_and_goes_when_the_daemon_comes() -> None:
-    """A driver's package may bring it later."""
-    ours = Unit(PERSISTENCE_UNIT, "active", "enabled")
-    known = Persistence(own_file=UNIT_LINES, enabled=(PERSISTENCE_UNIT,))
-    assert persistence_changes(record(ours, known=known), on=True).words == ()
-    changes = persistence_changes(record(ours, Unit(DAEMON, "active", "enabled"), known=known), on=True)
-    assert changes.words == (f"units disabled: {PERSISTENCE_UNIT}", f"unit {PERSISTENCE_UNIT} removed")
-
-
-def test_unit_that_cannot_be_enabled_is_started_alone() -> None:
-    """A static one is started by a rule of udev."""
-    changes = persistence_changes(record(Unit(DAEMON, "inactive", "static")), on=True)
-    assert (changes.enable, changes.start) == ("", DAEMON)
-
-
-def test_driver_that_is_not_loaded_is_not_started_for() -> None:
-    """The daemon would fail; it comes with the next boot."""
-    idle = replace(HOST, loaded="")
-    changes = persistence_changes(record(Unit(DAEMON, "inactive", "disabled"), driver=idle), on=True)
-    assert (changes.enable, changes.start) == (DAEMON, "")
 
 
 def test_driver_of_a_container_is_left_to_it(tmp_path: Path, sandbox: Path) -> None:

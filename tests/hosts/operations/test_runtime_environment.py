@@ -49,7 +49,7 @@ def after(record: HostRecord, proxy: Proxy, *certificates: str) -> HostRecord:
 
 
 def test_the_proxy_is_in_a_file_for_root_alone() -> None:
-    """Whoever may ask systemd reads a unit's Environment=, but not the file that it names."""
+    """Every user who may ask systemd reads a unit's Environment=, but not the file that it names."""
     change = environment_change(NODE, PROXY, ())
     env, drop_in = change.files[ENV], change.files[DROP_IN]
     assert env
@@ -73,7 +73,7 @@ def test_nothing_for_people_shows_credentials() -> None:
     )
 
 
-def test_a_second_run_changes_nothing_and_one_without_takes_it_back() -> None:
+def test_second_run_changes_nothing_and_undeclared_is_undone() -> None:
     """By what the files hold; certificates have a name that says what they hold."""
     prepared = after(NODE, PROXY, CERTIFICATE)
     assert not environment_change(prepared, PROXY, (CERTIFICATE,)).files
@@ -119,7 +119,7 @@ def test_certificates_go_where_the_system_looks(store: object, suffix: str) -> N
         ("kubeadm", "", "HTTPS_PROXY="),
     ],
 )
-def test_units_that_run_a_kubelet_too_hand_it_to_containerd_alone(distribution: str, unit: str, line: str) -> None:
+def test_units_with_a_kubelet_hand_the_proxy_to_containerd_alone(distribution: str, unit: str, line: str) -> None:
     """A kubelet that is sent through a proxy does not find its API server."""
     kubernetes = Kubernetes(distribution=distribution, running=True, runtime_endpoint=CONTAINERD.socket)
     record = replace(NODE, runtimes=(replace(CONTAINERD, unit=unit),), kubernetes=kubernetes)
@@ -146,7 +146,7 @@ def test_a_runtime_that_cannot_be_told_is_a_warning(record: HostRecord) -> None:
 
 
 def test_a_runtime_that_is_down_keeps_the_proxy_that_it_has() -> None:
-    """What cannot be found just now is not what nobody wants."""
+    """What cannot be found just now stays declared."""
     prepared = after(NODE, PROXY, CERTIFICATE)
     down = replace(prepared, runtimes=(replace(CONTAINERD, running=False),))
     assert not environment_change(down, PROXY, (CERTIFICATE,)).files

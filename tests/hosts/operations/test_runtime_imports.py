@@ -66,7 +66,7 @@ K3S = replace(
         (RuntimeImports.NEVER, EXPECTED, ""),
     ],
 )
-def test_auto_wants_the_import_where_our_toolkit_writes_a_drop_in(
+def test_auto_imports_where_the_toolkit_writes_a_drop_in(
     wish: RuntimeImports, expected: Expectation | None, pattern: str
 ) -> None:
     """Older toolkits write into the root configuration itself."""

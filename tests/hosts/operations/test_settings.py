@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.hosts.facts.system import Settings
-from gpu_provision.hosts.operations.settings import settings_changes, sysctl_command, sysctl_lines
+from gpu_provision.hosts.operations.settings import settings_changes, sysctl_command
 from gpu_provision.hosts.paths import LINKS_RULE, LINKS_SCRIPT, SYSCTL_FILE
 from gpu_provision.hosts.result import HostOutcome
 from gpu_provision.hosts.runner import prepare, teardown
@@ -71,35 +71,13 @@ def test_settings_are_made_once_kept_for_the_boot_and_taken_back(fresh: tuple[In
     assert files(root) == before
 
 
-def test_parameter_that_the_kernel_lacks_fails_the_host_and_is_not_kept(fresh: tuple[Inventory, Path]) -> None:
+def test_unknown_kernel_parameter_fails_the_host(fresh: tuple[Inventory, Path]) -> None:
     """With its name; nothing is written for the boot."""
     declared, root = fresh
     outcome = only(with_settings(declared, sysctls={"vm.no_such": "1"}))
     assert outcome.failed
     assert "this kernel has no parameter vm.no_such" in outcome.reason
     assert not (root / SYSCTL_FILE.lstrip("/")).exists()
-
-
-def test_nothing_declared_on_a_host_without_settings_is_no_change() -> None:
-    """Neither files nor words."""
-    changes = settings_changes(Settings(), sysctls={}, links=False)
-    assert (dict(changes.files), dict(changes.sysctls), changes.words) == ({}, {}, ())
-
-
-def test_blanks_in_values_do_not_matter() -> None:
-    """The kernel prints tabs where people write blanks."""
-    known = Settings(
-        files={SYSCTL_FILE: sysctl_lines(WANTED) or ()},
-        running={"vm.max_map_count": "262144", "net.ipv4.tcp_rmem": "4096 131072 16777216"},
-    )
-    assert settings_changes(known, sysctls=WANTED, links=False).words == ()
-
-
-def test_links_are_made_at_once_only_if_a_driver_is_loaded() -> None:
-    """Otherwise udev makes them when one is."""
-    loaded = settings_changes(Settings(driver_loaded=True), sysctls={}, links=True)
-    waiting = settings_changes(Settings(), sysctls={}, links=True)
-    assert (loaded.links, waiting.links) == (True, False)
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda words: words[0])
@@ -115,8 +93,9 @@ def test_script_links_every_node_of_the_driver(tmp_path: Path, shell: list[str])
     )
     char.mkdir()
     (char / "195:0").symlink_to("/elsewhere")
-    lines = settings_changes(Settings(), sysctls={}, links=True).files[LINKS_SCRIPT] or ()
-    (tmp_path / "script").write_text("\n".join([*lines, ""]))
+    (change,) = settings_changes(Settings(), sysctls={}, links=True)
+    _, lines = change.files[LINKS_SCRIPT]
+    (tmp_path / "script").write_text("\n".join([*(lines or ()), ""]))
     command = [*shell, str(tmp_path / "script"), str(proc), str(tmp_path / "sys"), str(char)]
     for _ in range(2):
         done = subprocess.run(command, capture_output=True, text=True, check=False)

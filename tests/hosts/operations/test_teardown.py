@@ -9,11 +9,11 @@ import pytest
 
 from gpu_provision.hosts import codes
 from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult
-from gpu_provision.hosts.facts.backups import Original, Originals, read_originals
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import Kernel, Nouveau
 from gpu_provision.hosts.facts.kubernetes import Kubernetes
 from gpu_provision.hosts.facts.parser import SectionOutput
+from gpu_provision.hosts.facts.remains import Original, Originals, read_originals
 from gpu_provision.hosts.facts.runtime import ContainerRuntime
 from gpu_provision.hosts.operations.teardown import (
     describe_restore,
@@ -84,7 +84,7 @@ def test_prepared_anew_after_teardown(tmp_path: Path, root: Path) -> None:
 
 
 def test_file_that_was_there_comes_back(tmp_path: Path, root: Path) -> None:
-    """Also under the name of one of ours."""
+    """Also under a name that gpu-provision uses."""
     path = root / "etc/modprobe.d/gpu-provision-nouveau.conf"
     path.write_text("# by hand\n")
     declared = inventory(tmp_path, "good-2")
@@ -126,7 +126,7 @@ def test_programs_that_a_container_runtime_is_told_to_use_stay(tmp_path: Path, r
     assert program.exists()
 
 
-def test_originals_that_cannot_be_read_fail_the_host_that_has_them() -> None:
+def test_unreadable_originals_fail_their_host() -> None:
     """With what to do about it."""
     known = read_originals(
         SectionOutput(["present /var/lib/gpu-provision", "unreadable /var/lib/gpu-provision/originals"])
@@ -201,10 +201,10 @@ def test_the_runtime_is_restarted_if_its_own_files_are_restored(path: str, *, ag
         (ScriptOutcome.NO_TOOL, "GP670", Severity.WARNING),
     ],
 )
-def test_a_runtime_that_does_not_answer_after_teardown_is_a_finding(
+def test_silent_runtime_after_teardown_is_a_finding(
     outcome: ScriptOutcome | None, code: str, severity: Severity
 ) -> None:
-    """Where there is no systemd, somebody has to restart it by hand."""
+    """Without systemd it is restarted by hand."""
     found = runtime_down(CONTAINERD, "gpu-1", ScriptResult(outcome=outcome, evidence="why") if outcome else None)
     assert found
     assert (found.code, found.severity) == (code, severity)

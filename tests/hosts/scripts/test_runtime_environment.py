@@ -132,7 +132,7 @@ DROP_IN = "etc/systemd/system/containerd.service.d/90-gpu-provision-proxy.conf"
 
 
 def test_files_are_made_and_the_runtime_is_restarted_once(machine: Machine) -> None:
-    """The credentials for root alone; systemd and the store are told before."""
+    """The credentials for root alone; systemd and the store reload before."""
     assert machine.change(PROXY, CERTIFICATE) == ScriptResult(outcome=ScriptOutcome.CHANGED)
     files = machine.files()
     assert files[ENV] == (0o600, 'HTTPS_PROXY="http://me:s3cret@proxy:3128"\nNO_PROXY=".example.com"\n')
@@ -155,7 +155,7 @@ def test_what_is_no_longer_declared_goes(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(("broken_as", "outcome"), [("broken", ScriptOutcome.RESTORED), ("down", ScriptOutcome.DEAD)])
-def test_a_runtime_that_does_not_come_back_has_its_files_as_they_were(
+def test_files_are_restored_if_the_runtime_does_not_come_back(
     machine: Machine, broken_as: str, outcome: ScriptOutcome
 ) -> None:
     """All of them, with mode and content; what was there before, and what was not."""
@@ -175,7 +175,7 @@ def test_a_runtime_that_does_not_come_back_has_its_files_as_they_were(
     assert machine.left() == set()
 
 
-def test_certificates_that_the_system_does_not_take_are_taken_back_without_a_restart(machine: Machine) -> None:
+def test_rejected_certificates_are_removed_without_a_restart(machine: Machine) -> None:
     """With what its program said."""
     before = machine.files()
     result = machine.change(PROXY, CERTIFICATE.replace("MIIB", "REJECTED"))
@@ -185,7 +185,7 @@ def test_certificates_that_the_system_does_not_take_are_taken_back_without_a_res
 
 
 def test_a_runtime_that_is_down_already_is_not_touched(machine: Machine) -> None:
-    """Whoever comes first is not to blame."""
+    """A fault from before is not blamed on the change."""
     (machine.folder / "down").touch()
     before = machine.files()
     result = machine.change(PROXY)

@@ -141,7 +141,7 @@ def test_nothing_but_the_imports_changes(machine: Machine, file: Path) -> None:
     assert machine.happened() == ["restart containerd.service"]
 
 
-def test_a_missing_configuration_is_made_with_the_schema_of_the_nodes_own_containerd(machine: Machine) -> None:
+def test_missing_configuration_gets_the_schema_of_containerd(machine: Machine) -> None:
     """A drop-in of a newer schema than its root's keeps containerd from starting."""
     assert machine.change() == ScriptResult(outcome=ScriptOutcome.CHANGED)
     assert tomllib.loads(machine.config.read_text()) == {"version": 4, "imports": [PATTERN]}
@@ -149,7 +149,7 @@ def test_a_missing_configuration_is_made_with_the_schema_of_the_nodes_own_contai
 
 
 @pytest.mark.parametrize("broken_as", ["broken", "down"])
-def test_a_runtime_that_does_not_come_back_gets_its_old_configuration(machine: Machine, broken_as: str) -> None:
+def test_old_configuration_returns_if_the_runtime_does_not(machine: Machine, broken_as: str) -> None:
     """Also where containerd itself answers, and its CRI does not."""
     machine.config.write_text("version = 2\n")
     result = machine.change(breaks="conf.d", broken_as=broken_as)
@@ -194,10 +194,10 @@ def test_a_runtime_that_stays_away_is_told_of(machine: Machine) -> None:
         ("rejected = 2\n", "unused", ScriptOutcome.REJECTED_OLD),
     ],
 )
-def test_a_runtime_that_would_not_survive_a_restart_is_not_restarted(
+def test_runtime_that_would_not_survive_is_not_restarted(
     machine: Machine, config: str, file: str, outcome: ScriptOutcome
 ) -> None:
-    """Whoever comes first is not to blame for it."""
+    """A fault from before is not blamed on the change."""
     machine.config.write_text(config)
     (machine.folder / file).touch()
     result = machine.change()
@@ -271,7 +271,7 @@ def test_a_restart_that_does_not_bring_the_runtime_back_says_why(machine: Machin
 
 
 def test_a_script_that_was_killed_is_told_of(machine: Machine) -> None:
-    """Nobody waits for a result that does not come."""
+    """A result that does not come ends the wait."""
     ended = subprocess.Popen(["true"])
     ended.wait()
     work = machine.folder / "work"
@@ -284,5 +284,5 @@ def test_a_script_that_was_killed_is_told_of(machine: Machine) -> None:
 
 @pytest.mark.parametrize("lines", [[], [""], ["Connection closed"]])
 def test_no_answer_is_none(lines: list[str]) -> None:
-    """The connection is made anew then."""
+    """The next question uses a new connection."""
     assert parse(lines) is None

@@ -1,4 +1,4 @@
-"""What containers of the stack have left on a host: the toolkit's programs, its file of CDI, empty directories."""
+"""What is kept on a host of the files that were changed there: how they were, or that they were not."""
 
 from __future__ import annotations
 
@@ -9,6 +9,49 @@ from dataclasses import dataclass
 
 from gpu_provision.hosts import scripts
 from gpu_provision.hosts.facts.parser import SectionOutput
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """One path that was changed, and how it was before.
+
+    Attributes:
+        kind: ``file``, ``absent`` or ``directory``.
+        differs: Whether it is not so any more.
+    """
+
+    kind: str
+    path: str
+    differs: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Originals:
+    """All that is kept.
+
+    Attributes:
+        kept: In the order in which paths were changed first.
+        present: Whether gpu-provision's directory exists.
+        readable: False if another user than root cannot look.
+    """
+
+    kept: tuple[Original, ...] = ()
+    present: bool = False
+    readable: bool = True
+
+
+def read_originals(output: SectionOutput) -> Originals:
+    """Read the section's lines."""
+    return Originals(
+        kept=tuple(_original(word, rest) for word, rest in output.lines if word in {"differs", "restored"}),
+        present=output.has("present"),
+        readable=not output.has("unreadable"),
+    )
+
+
+def _original(word: str, rest: str) -> Original:
+    kind, _, path = rest.partition(" ")
+    return Original(kind, path, differs=word == "differs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +72,7 @@ class ToolkitRemains:
 
     @property
     def hollow(self) -> tuple[str, ...]:
-        """Directories that hold nothing but files and directories of ours."""
+        """Directories that hold nothing but files and directories of the stack."""
         gone = set(self.files)
         for path, names in self.entries:
             if {posixpath.join(path, name) for name in names} <= gone:
@@ -37,7 +80,7 @@ class ToolkitRemains:
         return tuple(path for path, _ in self.entries if path in gone)
 
 
-def command(install_dir: str, configs: Iterable[str] = ()) -> str:
+def toolkit_command(install_dir: str, configs: Iterable[str] = ()) -> str:
     """Return the shell command that looks for it; it writes nothing.
 
     Args:
@@ -48,7 +91,7 @@ def command(install_dir: str, configs: Iterable[str] = ()) -> str:
     return f"{variables}{scripts.load('toolkit.sh')}"
 
 
-def parse(lines: Iterable[str]) -> ToolkitRemains | None:
+def parse_toolkit(lines: Iterable[str]) -> ToolkitRemains | None:
     """Read what the command printed; None if it does not go to its end."""
     output = SectionOutput(lines)
     if not output.has("end"):

@@ -22,7 +22,6 @@ from pyinfra.api.state import State
 from pyinfra.connectors.util import clear_askpass_cache
 from pyinfra.context import host, state
 
-from gpu_provision.hosts import reboot_rules
 from gpu_provision.hosts.codes import REBOOT_NEEDED
 from gpu_provision.hosts.errors import unreadable
 from gpu_provision.hosts.facts.host import HostRecord
@@ -43,7 +42,8 @@ from gpu_provision.hosts.maintenance import (
     Maintenance,
     NodeRole,
 )
-from gpu_provision.hosts.reboot_rules import reboot_reasons
+from gpu_provision.hosts.operations import reboot_rules
+from gpu_provision.hosts.operations.reboot_rules import reboot_reasons
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed
 from gpu_provision.model.inventory import Drain
 from gpu_provision.planning.codes import PODS_WOULD_BE_LOST
@@ -71,8 +71,8 @@ class BootId(FactBase[str]):
         return output[0].strip() if output else ""
 
 
-class Reboot(BootId):
-    """What a machine says when it is told to reboot; most say nothing, or are gone before."""
+class RebootCommand(BootId):
+    """What a machine answers to its reboot command; most answer nothing, or are gone before."""
 
     def command(self) -> str:
         """Return the shell command."""
@@ -107,7 +107,7 @@ def rebooted(
     """Reboot a host that needs it, and wait until it is back.
 
     A node of the inventory's cluster is cordoned and drained before, and uncordoned when it is ready again, unless
-    somebody else had cordoned it. Where a run was killed in between, the next one goes on. If one host does not come
+    it was cordoned before. The next run resumes one that was killed in between. If one host does not come
     back, or cannot be drained, the others are not rebooted. The machine that this runs on and those of the control
     plane never are.
 
@@ -162,7 +162,7 @@ def _preview(attempt: _RebootAttempt) -> None:
 
 
 def _reboot_in_slot(state: State, host: Host, attempt: _RebootAttempt) -> bool:
-    """Wait for our turn, and go; if that goes wrong, nobody goes after us."""
+    """Wait for a slot and reboot; if that fails, no further host is rebooted."""
     slots = RebootSlots.of(state)
     with slots.acquire(state, host, most=attempt.most) as goes:
         if not goes:
@@ -215,14 +215,14 @@ def _start_reboot(host: Host) -> str:
     """Return what the machine answers; one that is gone at once, or never hangs up, answers nothing."""
     said = ""
     with gevent.Timeout(_GOODBYE_SECONDS, exception=False), contextlib.suppress(PyinfraError, OSError):
-        said = host.get_fact(Reboot, _ignore_errors=True)
+        said = host.get_fact(RebootCommand, _ignore_errors=True)
     clear_askpass_cache(host)  # what is kept there goes with the machine
     _disconnect(host)
     return said
 
 
 def _boot_id(host: Host) -> str:
-    """Return the boot id; empty while nobody answers, and the connection is then a new one."""
+    """Return the boot id; empty while the host does not answer, and the connection is then a new one."""
     found = ""
     with contextlib.suppress(PyinfraError, OSError):
         if not host.connected:
@@ -267,7 +267,7 @@ def _node() -> str:
     return str(host.data.get("gpu_node") or host.name)
 
 
-_LOOK_SECONDS = 0.5  # a host that is done with something else tells nobody
+_LOOK_SECONDS = 0.5  # a host that finishes another operation does not notify
 
 _SLOTS: WeakKeyDictionary[State, RebootSlots] = WeakKeyDictionary()
 

@@ -15,6 +15,7 @@ from gpu_provision.hosts.maintenance import (
     NodeRole,
     OnProgress,
 )
+from gpu_provision.hosts.operations.reboot_rules import describe, refusal
 from gpu_provision.hosts.runner import judge, prepare
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import Finding, RunFailed
@@ -22,10 +23,19 @@ from gpu_provision.model.inventory import Drain, HostPrerequisites, Inventory, R
 from gpu_provision.model.progress import Event
 
 NAMES = ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
+
+
 NEEDS = NAMES[:3]
+
+
 REASON = "rebooted: nouveau is loaded and in use; it stays away from the next boot on"
+
+
 BUDGET = Finding(code="GP696", what="pods did not leave", where="gpu-2", evidence="budget web")
+
+
 BOOT_ID = "proc/sys/kernel/random/boot_id"
+
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 
@@ -131,7 +141,7 @@ def boot_of(sandbox: Path, name: str) -> str:
     return (sandbox / "mine/hosts" / name / BOOT_ID).read_text().strip()
 
 
-def test_hosts_that_need_it_are_rebooted_one_after_the_other_in_order(inventory: Inventory, sandbox: Path) -> None:
+def test_hosts_are_rebooted_one_after_the_other_in_order(inventory: Inventory, sandbox: Path) -> None:
     """Each leaves before and is awaited after, in its new boot; the one that needs nothing is left alone."""
     guard, events = Diary(), list[Event]()
     result = prepare(inventory, maintenance=guard, listen=events.append)
@@ -167,7 +177,7 @@ def test_as_many_at_a_time_as_the_inventory_says(inventory: Inventory) -> None:
 
 
 def test_a_dry_run_says_who_would_go_and_what_would_move(inventory: Inventory, sandbox: Path) -> None:
-    """And reboots nobody; a node that cannot be drained is an error of the plan."""
+    """And reboots no host; a node that cannot be drained is an error of the plan."""
     prepare(with_settings(inventory, reboot=Reboot.NEVER))
     before = {name: boot_of(sandbox, name) for name in NAMES}
     guard = Diary(refusing=("gpu-3",))
@@ -282,7 +292,7 @@ def test_without_a_word_about_it_nobody_is_rebooted(inventory: Inventory) -> Non
 
 
 def test_preflight_only_says_that_it_is_needed(inventory: Inventory) -> None:
-    """It asks no cluster to be drained, and fails nobody for that."""
+    """It drains no node, and fails no host for that."""
     prepare(with_settings(inventory, reboot=Reboot.NEVER), limit=["gpu-1"])
     result = judge(inventory, limit=["gpu-1"])
     assert not result.failed, result.errors
@@ -290,9 +300,56 @@ def test_preflight_only_says_that_it_is_needed(inventory: Inventory) -> None:
 
 
 def test_the_guard_may_break_down(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mistake of ours is one finding, not a run that waits for ever."""
+    """An unexpected exception is one finding, not a run that waits for ever."""
     guard = Diary()
     monkeypatch.setattr(Diary, "cordon_and_drain", lambda *_: 1 / 0)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     result = prepare(inventory, maintenance=guard, limit=["gpu-1"])
     assert [error.code for error in result.errors] == ["GP607"]
+
+
+MEMBER = HostMembership(role=NodeRole.MEMBER)
+
+
+CONTROL = HostMembership(role=NodeRole.CONTROL_PLANE)
+
+
+STRANGER = HostMembership(role=NodeRole.NOT_A_NODE)
+
+
+SILENT = HostMembership(role=NodeRole.UNKNOWN, why="the API server does not answer")
+
+
+@pytest.mark.parametrize(
+    ("membership", "kubelet", "here", "why"),
+    [
+        (MEMBER, True, False, ""),
+        (MEMBER, False, False, ""),
+        (MEMBER, True, True, "the machine that this runs on"),
+        (None, False, True, "the machine that this runs on"),
+        (CONTROL, True, False, "the control plane"),
+        (CONTROL, False, False, "the control plane"),
+        (STRANGER, True, False, "has no node of its name"),
+        (STRANGER, False, False, ""),
+        (SILENT, True, False, "could not be asked to drain its node: the API server does not answer"),
+        (SILENT, False, False, ""),
+        (None, True, False, "no inventory says of which cluster"),
+        (None, False, False, ""),
+    ],
+)
+def test_only_drainable_members_and_non_nodes_are_rebooted(
+    membership: HostMembership | None, *, kubelet: bool, here: bool, why: str
+) -> None:
+    finding = refusal("gpu-1", membership, reasons=("nouveau is loaded",), kubelet=kubelet, here=here)
+    if not why:
+        assert finding is None
+        return
+    assert finding is not None
+    assert why in finding.what
+    assert (finding.code, finding.where, finding.evidence) == ("GP699", "gpu-1", "nouveau is loaded")
+
+
+def test_a_reboot_is_told_with_what_moves() -> None:
+    assert describe(("a", "b"), ("w/p (Deployment d)",)) == ("rebooted: a; b", "evicted: w/p (Deployment d)")
+    assert describe(("a",), ()) == ("rebooted: a",)
+    assert describe((), ()) == ("uncordoned: an earlier run had cordoned the node for a reboot",)

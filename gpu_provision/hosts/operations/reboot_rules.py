@@ -45,7 +45,7 @@ def refusal(
     """Return why this run does not reboot a host that needs it; None if it does.
 
     Args:
-        membership: What it is to the inventory's cluster; None without an inventory of ours.
+        membership: What it is to the inventory's cluster; None without an inventory file.
         kubelet: Whether a kubelet runs on it.
         here: Whether it is the machine that runs us.
     """
@@ -62,7 +62,7 @@ def refusal(
 
 
 def _obstacle(membership: HostMembership | None, *, kubelet: bool) -> str:
-    """Return what forbids to reboot a host, which nobody drains unless it is a member; empty for nothing."""
+    """Return what forbids a reboot; empty for nothing. Only a member of the cluster can be drained."""
     role = membership.role if membership else None
     if role is NodeRole.CONTROL_PLANE:
         return "its node belongs to the control plane"
@@ -107,7 +107,7 @@ def not_back(node: str, seconds: int, *, said: str, is_node: bool) -> Finding:
 def no_effect(node: str, reasons: Sequence[str]) -> Finding:
     """Return the error about a reboot that did not help, and would not help the next time."""
     return Finding(
-        code=codes.REBOOT_IN_VAIN,
+        code=codes.REBOOT_NO_EFFECT,
         what="the machine was rebooted, and still needs a reboot",
         where=node,
         evidence="; ".join(reasons),
