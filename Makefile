@@ -74,6 +74,7 @@ lint: $(STAMP) ## Check style, types and layers
 	@ruff format --check .
 	@mypy
 	@lint-imports --no-logo
+	@shellcheck gpu_provision/hosts/scripts/*.sh
 
 bench: $(STAMP) ## Measure, with goals and against what one would run instead: REAL=1 TABLE=docs/performance.md PARTS=install
 	@python -m benchmarks $(if $(REAL),--real) $(if $(TABLE),--markdown $(TABLE)) $(PARTS)

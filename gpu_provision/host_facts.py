@@ -63,11 +63,6 @@ class GpuFacts(FactBase[GpuHostFacts | None]):
         """Return the shell command."""
         return command(sections=_SECTIONS)
 
-    @staticmethod
-    def default() -> None:
-        """Return None: nothing is known."""
-        return
-
     def process(self, output: list[str]) -> GpuHostFacts | None:
         """Read what the command printed."""
         record = parse(output)

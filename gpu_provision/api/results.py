@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, Self, TypeVar
 
-from gpu_provision.hosts.checks.findings import left_to_cluster
+from gpu_provision.hosts.checks.findings import drop_reported_by_cluster
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model.findings import Finding, RunFailed, Severity
 from gpu_provision.model.plan import Change, DestroyResult, Plan
@@ -70,7 +70,7 @@ class StackPlan(Shown):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Conflicts and warnings, of hosts and of the cluster."""
-        of_hosts = left_to_cluster(self.hosts.all_findings, self.cluster.findings)
+        of_hosts = drop_reported_by_cluster(self.hosts.all_findings, self.cluster.findings)
         return (*self.cluster.findings, *self.notes, *of_hosts)
 
     @property
@@ -125,7 +125,7 @@ class StackRun(Shown):
     def findings(self) -> tuple[Finding, ...]:
         """What went wrong on hosts and in the cluster, and what a reader should know although nothing did."""
         in_cluster = self.cluster.findings if self.cluster else ()
-        return (*left_to_cluster(self.hosts.all_findings, in_cluster), *self.notes, *in_cluster)
+        return (*drop_reported_by_cluster(self.hosts.all_findings, in_cluster), *self.notes, *in_cluster)
 
     @property
     def succeeded(self) -> bool:

@@ -25,7 +25,7 @@ from gpu_provision.output import verify as verify_view
 from gpu_provision.output.findings import document
 from gpu_provision.output.text import PLAIN, Style
 from gpu_provision.reconcile.preflight import Judgement
-from gpu_provision.verify.result import Verification
+from gpu_provision.verify.run import Verification
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,7 +293,7 @@ def verify(  # noqa: PLR0913 - the options of the command
     if not inventory.path:
         what = "acceptance tests read the file of an inventory, and this one was made in Python"
         raise UsageError(Finding(code=codes.USAGE, what=what, fix="write it to a file and load that"))
-    wanted = run.Wanted(
+    wanted = run.VerifyOptions(
         inventory=inventory.path,
         kubeconfig=inventory.cluster.kubeconfig or None,
         context=inventory.cluster.context or None,

@@ -17,11 +17,11 @@ from gpu_provision.model.findings import visible
 _OF_TRANSFERS = ("remote_temp_filename", "print_output", "print_input")
 
 
-def prepared(
+def prepare_command(
     connector: BaseConnector, command: StringCommand, arguments: dict[str, Any], *, is_shown: bool
 ) -> tuple[str, Mapping[str, Any]]:
     """Return a command's text, and the arguments that control its process; tells the log, and if wanted the user."""
-    control = _taken_out(arguments)
+    control = _pop_control_arguments(arguments)
     made = make_unix_command_for_host(connector.state, connector.host, command, **arguments)
     logger.debug("--> Running command on %s: %s", connector.host.name, made)
     if is_shown:
@@ -29,11 +29,11 @@ def prepared(
     return str(made.get_raw_value()), control
 
 
-def of_transfer(connector: BaseConnector, arguments: dict[str, Any]) -> Callable[[StringCommand], str]:
+def transfer_command(connector: BaseConnector, arguments: dict[str, Any]) -> Callable[[StringCommand], str]:
     """Return what makes the text of a command that transfers a file."""
     for name in _OF_TRANSFERS:
         arguments.pop(name, None)
-    _taken_out(arguments)
+    _pop_control_arguments(arguments)
 
     def text_of(command: StringCommand) -> str:
         made = make_unix_command_for_host(connector.state, connector.host, command, **arguments)
@@ -47,6 +47,6 @@ def succeeded(status: int, control: Mapping[str, Any]) -> bool:
     return status in (control.get("_success_exit_codes") or [0])
 
 
-def _taken_out(arguments: dict[str, Any]) -> Mapping[str, Any]:
+def _pop_control_arguments(arguments: dict[str, Any]) -> Mapping[str, Any]:
     """Take out of the arguments what controls a process and is no part of its command."""
     return dict(extract_control_arguments(cast("ConnectorArguments", arguments)))

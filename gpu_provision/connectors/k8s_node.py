@@ -93,8 +93,8 @@ class K8sNodeConnector(BaseConnector):
         **arguments: Any,
     ) -> tuple[bool, CommandOutput]:
         """Run a command on the host, with pyinfra's global arguments as on any host."""
-        text, control = commands.prepared(self, command, arguments, is_shown=print_input)
-        lines = _Lines(self.host.print_prefix if print_output else None)
+        text, control = commands.prepare_command(self, command, arguments, is_shown=print_input)
+        lines = _OutputLines(self.host.print_prefix if print_output else None)
         try:
             status = self.shell.run(
                 text,
@@ -122,7 +122,7 @@ class K8sNodeConnector(BaseConnector):
 
     def _within(self, arguments: dict[str, Any]) -> Callable[[str], str]:
         """Return what puts a command into those that pyinfra's arguments ask for, such as sudo."""
-        text_of = commands.of_transfer(self, arguments)
+        text_of = commands.transfer_command(self, arguments)
         return lambda command: text_of(StringCommand(command))
 
     def _settings(self) -> HelperPod:
@@ -130,14 +130,14 @@ class K8sNodeConnector(BaseConnector):
         return HelperPod(image=self.data["k8s_image"], namespace=self.data["k8s_namespace"], image_pull_secrets=secrets)
 
     def _refuse(self, error: ProvisionError) -> NoReturn:
-        """Fail the host with findings, and keep them for whoever drives the run."""
+        """Fail the host with findings, and keep them."""
         from gpu_provision.hosts.findings import FINDINGS  # noqa: PLC0415 - only hosts that fail need it
 
         self.host.connector_data.setdefault(FINDINGS, []).extend(error.findings)
         raise ConnectError(str(error)) from error
 
 
-class _Lines:
+class _OutputLines:
     """Output as pyinfra wants it: lines, in the order in which they ended, shown as they come if there is a prefix."""
 
     def __init__(self, prefix: str | None) -> None:

@@ -73,7 +73,7 @@ class SandboxConnector(BaseConnector):
         **arguments: Any,
     ) -> tuple[bool, CommandOutput]:
         """Run a command on the simulated host, with pyinfra's global arguments as on any host."""
-        text, control = commands.prepared(self, command, arguments, is_shown=print_input)
+        text, control = commands.prepare_command(self, command, arguments, is_shown=print_input)
         status, output = run_local_process(
             f"exec {shlex.join(hosts.argv(self.simulated, text))}",
             stdin=control.get("_stdin"),
@@ -100,7 +100,7 @@ class SandboxConnector(BaseConnector):
 
     def _run(self, command: StringCommand, arguments: dict[str, Any], stdin: bytes = b"") -> bytes:
         """Return the output of a command as bytes, which pyinfra's own output handling would decode."""
-        done = hosts.run(self.simulated, commands.of_transfer(self, arguments)(command), stdin)
+        done = hosts.run(self.simulated, commands.transfer_command(self, arguments)(command), stdin)
         if done.returncode:
             raise OSError(done.stderr.decode(errors="replace").strip())
         return done.stdout

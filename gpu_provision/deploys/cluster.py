@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
+import gevent
 from pyinfra import host, logger, state
 from pyinfra.api import FunctionCommand, operation
 from pyinfra.api.deploy import deploy
@@ -18,13 +22,12 @@ from gpu_provision import components
 from gpu_provision.components import driver
 from gpu_provision.connectors.cluster import GROUP
 from gpu_provision.deploys.hosts import guard_of
-from gpu_provision.deploys.interrupts import telling_what_stays
 from gpu_provision.diagnostics.remedies import is_trouble
 from gpu_provision.hosts.findings import Commands, fail, report
 from gpu_provision.hosts.session import count_changed_hosts, host_drivers
 from gpu_provision.inventory import load
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, ProvisionError, Severity, UsageError, one_line
+from gpu_provision.model.findings import Finding, ProvisionError, Severity, UsageError, attached_findings, one_line
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.operator.executor import OperatorExecutor
@@ -41,7 +44,7 @@ def gpu_stack() -> None:
     """Bring every component of the inventory up on the cluster host; other hosts have no part in it.
 
     The cluster host's data must hold ``gpu_inventory``, the path of the inventory file, as
-    `gpu_provision.inventory.pyinfra_inventory` sets it. Raises DeployError if pyinfra's inventory has no cluster host.
+    `gpu_provision.inventory.groups` sets it. Raises DeployError if pyinfra's inventory has no cluster host.
     """
     if not is_cluster_host("gpu_stack"):
         return
@@ -57,7 +60,7 @@ def session_of(path: Path, *, take_over: bool) -> Session:
 
 
 class _Phase:
-    """Whether the plan that was shown has been made anew for executing: minutes may lie between the two."""
+    """Whether the plan that was shown was computed again for executing: minutes may lie between the two."""
 
     executing: set[Path] = set()  # noqa: RUF012 (one process, one run: pyinfra's own state is global too)
 
@@ -137,7 +140,7 @@ def _show_resource(plan: Plan) -> None:
 
 
 def _show_rollout(plan: Plan) -> None:
-    """Whom it evicts is what nobody wants to learn afterwards, so it needs no --diff."""
+    """Shown without --diff, too: evictions should be known before."""
     if plan.rollout:
         for line in rollout.text(plan.rollout).splitlines():
             host.log(line)
@@ -164,7 +167,7 @@ def _put_on_record(session: Session) -> None:
 
 def _bring_up(state: State, host: Host, session: Session, component: str) -> bool:
     try:
-        with telling_what_stays(partial(host.log, log_func=logger.warning)):
+        with report_what_stays(partial(host.log, log_func=logger.warning)):
             session.start()
             broken = session.wait(component, tick=_Ticker(host, component).tell)
         problems = session.explain() if broken else ()
@@ -189,6 +192,7 @@ class _Ticker:
 
 
 _QUIET_TICKS = 30
+
 
 _DECLARATION = 'cluster = [("@cluster/CONTEXT", {"gpu_inventory": "inventories/gpu.yaml"})]'
 
@@ -240,9 +244,60 @@ def _no_cluster_host(deploy: str) -> Finding:
 
 _ALONE = {"gpu_stack": "host_prerequisites()", "gpu_stack_removed": "host_teardown()"}
 
+
 _ON = frozenset({"1", "true", "yes"})
 
 
 def is_set(key: str) -> bool:
     """Whether a key of the host's data is switched on."""
     return str(host.data.get(key, "")).lower() in _ON
+
+
+class _SigintHandler:
+    """Of SIGINT while runs are awaited: pyinfra's own handler drops a run in the middle of a step."""
+
+    def __init__(self) -> None:
+        self.waiting: set[gevent.Greenlet] = set()
+        self.end = signal.getsignal(signal.SIGINT)
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        """Interrupt those who wait; the next Ctrl-C ends the process at once."""
+        signal.signal(number, self.end)
+        for each in self.waiting:
+            gevent.kill(each, KeyboardInterrupt)
+
+    @contextlib.contextmanager
+    def in_force(self) -> Iterator[None]:
+        here = gevent.getcurrent()
+        if not self.waiting:
+            self.end = signal.signal(signal.SIGINT, self)
+        self.waiting.add(here)
+        try:
+            yield
+        finally:
+            self.waiting.discard(here)
+            if not self.waiting:
+                signal.signal(signal.SIGINT, self.end)
+
+
+_HANDLER = _SigintHandler()
+
+
+@contextlib.contextmanager
+def report_what_stays(tell: Callable[[str], None]) -> Iterator[None]:
+    """Have Ctrl-C interrupt a wait for a run; tell what the run leaves half done, and end the process as pyinfra does.
+
+    For pyinfra's command, which runs operations in the main thread; elsewhere Python's own handling stays.
+    """
+    if signal.getsignal(signal.SIGINT) in {signal.default_int_handler, signal.SIG_DFL, signal.SIG_IGN, None}:
+        yield
+        return
+    try:
+        with _HANDLER.in_force():
+            yield
+    except KeyboardInterrupt as interrupt:
+        for each in (*getattr(interrupt, "__notes__", ()), *attached_findings(interrupt)):
+            tell(str(each))
+        if not callable(_HANDLER.end):
+            raise
+        _HANDLER.end(signal.SIGINT, None)

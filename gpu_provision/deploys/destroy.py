@@ -1,4 +1,4 @@
-"""The removal of a stack as pyinfra operations: the cluster first, and hosts only when the cluster is clear."""
+"""The removal of a stack as pyinfra operations: the cluster first, and hosts only when nothing there needs them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pyinfra.api.state import State
 import gpu_provision
 from gpu_provision.connectors.cluster import GROUP
 from gpu_provision.deploys.cluster import inventory_path, is_cluster_host, is_set
-from gpu_provision.destroy.findings import hosts_held_back
+from gpu_provision.destroy import findings as telling
+from gpu_provision.hosts.deploy import block_cluster_phase, has_failed
 from gpu_provision.hosts.findings import Commands, fail, report
-from gpu_provision.hosts.gate import block_cluster_phase, has_failed
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import ProvisionError, one_line
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event
 
 CRDS, EVICT = "gpu_remove_crds", "gpu_evict"
-"""Keys of host data, for ``--crds`` and ``--evict`` of gpu-provision destroy; pyinfra's --data sets them."""
+"""Keys of host data: what is ``--crds`` and ``--evict`` of gpu-provision destroy; pyinfra's --data sets them."""
 
 
 def gpu_stack_removed() -> None:
@@ -76,4 +76,4 @@ def cluster_is_clear() -> Commands:
     if GROUP in host.groups or not state.is_executing:
         return
     if any(GROUP in other.groups and has_failed(state, other) for other in state.inventory):
-        yield FunctionCommand(block_cluster_phase, (hosts_held_back(),), {})
+        yield FunctionCommand(block_cluster_phase, (telling.hosts_held_back(),), {})

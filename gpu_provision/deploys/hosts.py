@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyinfra import host
 
-from gpu_provision.hosts import deploy, gate
+from gpu_provision.hosts import deploy
 from gpu_provision.hosts.deploy import host_teardown
 from gpu_provision.inventory import load
 from gpu_provision.model.hosts import Reboot
@@ -37,4 +37,4 @@ def guard_of(path: Path) -> NodeMaintenance:
 
 def hosts_ready() -> None:
     """Hold the cluster phase back until every host is ready, for good if one failed. Every host calls it."""
-    gate.hosts_ready(name="Hosts are ready")
+    deploy.hosts_ready(name="Hosts are ready")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,14 +18,14 @@ from pyinfra.api.facts import FactBase
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
+from gpu_provision.hosts import scripts
+from gpu_provision.hosts.facts.runtime import ContainerRuntime
 from gpu_provision.hosts.findings import add_finding, report
+from gpu_provision.hosts.paths import WORK
 from gpu_provision.model.findings import Finding, Severity
 
-WORK = "/run/gpu-provision/runtime"
-"""Directory of the script, its process number and its result; a reboot empties it."""
 
-
-class Outcome(StrEnum):
+class ScriptOutcome(StrEnum):
     """Where the script is, or how it ended."""
 
     RUNNING = "running"
@@ -42,7 +41,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class ScriptResult:
     """The script's last words.
 
     Attributes:
@@ -50,77 +49,28 @@ class Result:
         evidence: A line of a program's output; empty if there is none.
     """
 
-    outcome: Outcome
+    outcome: ScriptOutcome
     evidence: str = ""
 
 
-BEGIN = r"""
-umask 077
-PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin
-LC_ALL=C
-export PATH LC_ALL
-echo $$ >"$work/pid.new" && mv "$work/pid.new" "$work/pid"
-said=$work/said
-command -v timeout >/dev/null || timeout() { shift; "$@"; }
-clean_up() { :; }
-end() {
-  clean_up
-  printf '%s\n' "$@" | cut -c 1-300 >"$work/result.new"
-  mv "$work/result.new" "$work/result"
-  exit 0
-}
-last() { grep -v '^[[:space:]]*$' "$said" | tail -n 1; }
-"""
-"""The beginning of every script: ``end OUTCOME EVIDENCE``; ``last`` prints the last line of the file ``$said``."""
-
-
-def start(script: str, variables: Mapping[str, str], *, takes_stdin: bool = False) -> str:
+def start_script(*names: str, takes_stdin: str = "", **variables: str) -> str:
     """Return the command that starts a script and returns at once.
 
-    The same script with the same variables that runs already, started by a run that is gone, is left to run; the end
-    of any other one is waited for.
+    The same script with the same variables that runs already, started by an earlier run, is left to run; the end of
+    any other one is waited for.
 
     Args:
-        script: What follows ``BEGIN``; ends by calling ``end``.
-        variables: Shell variables for it; ``work`` is there in any case.
-        takes_stdin: Whether standard input is kept for it, in the file ``$work/input``, which only root can read.
+        names: Its files, which follow background.sh; the last one ends by calling ``end``.
+        takes_stdin: Not empty to keep standard input for it, in the file ``$work/input``, which only root can read.
+        variables: Shell variables for it.
     """
-    assigned = "".join(f"{name}={shlex.quote(value)}\n" for name, value in {"work": WORK, **variables}.items())
-    text = assigned + BEGIN + script
-    return _START.format(
-        work=WORK,
-        job=hashlib.sha256(text.encode()).hexdigest(),
-        script=shlex.quote(text),
-        patience=_PATIENCE_SECONDS,
-        input=f"cat >{WORK}/input" if takes_stdin else ":",
-    )
+    text = scripts.assign(**variables) + "".join(map(scripts.load, ("background.sh", *names)))
+    job = hashlib.sha256(text.encode()).hexdigest()
+    start = scripts.assign(job=job, script=text, takes_stdin=takes_stdin)
+    return f"{start}{scripts.load('start.sh')}"
 
 
-_PATIENCE_SECONDS = 600
-"""For the end of another script."""
-
-# What runs has no result yet; it may still be there for a moment after it has one. Without systemd it leaves the
-# control groups of whoever started it: with a helper pod, all that is in the pod's would end.
-_START = r"""mkdir -p -m 700 {work} && (
-umask 077
-cd {work} || exit
-runs() {{ [ ! -e result ] && kill -0 "$(cat pid 2>/dev/null || echo none)" 2>/dev/null; }}
-left={patience}
-while runs && [ "$(cat job)" != {job} ] && [ "$left" -gt 0 ]; do sleep 1; left=$((left - 1)); done
-runs && exit
-rm -f result pid && {input} && echo {job} >job && printf %s {script} >change.sh || exit
-if [ -d /run/systemd/system ] && command -v systemd-run >/dev/null; then
-  systemd-run --quiet --collect --unit="gpu-provision-runtime-$$" sh {work}/change.sh
-else
-  setsid sh -c '
-    groups=/sys/fs/cgroup/cgroup.procs
-    [ -e "$groups" ] || groups=/sys/fs/cgroup/*/cgroup.procs
-    for group in $groups; do echo $$ >"$group"; done
-    exec sh {work}/change.sh' </dev/null >/dev/null 2>&1 &
-fi)"""
-
-
-def question(*, seconds: int = 10) -> str:
+def poll_command(*, seconds: int = 10) -> str:
     """Return the command that waits for the result for some seconds, and prints it or where the script is."""
     return (
         f"ends() {{ [ -e {WORK}/result ] || {{ [ -e {WORK}/pid ] && ! kill -0 $(cat {WORK}/pid) 2>/dev/null; }}; }}; "
@@ -129,47 +79,43 @@ def question(*, seconds: int = 10) -> str:
     )
 
 
-def parse(lines: Sequence[str]) -> Result | None:
+def parse(lines: Sequence[str]) -> ScriptResult | None:
     """Read the answer; None if there is none that is known."""
     words = [line.strip() for line in lines if line.strip()]
-    if not words or words[0] not in tuple(Outcome):
+    if not words or words[0] not in tuple(ScriptOutcome):
         return None
-    return Result(outcome=Outcome(words[0]), evidence=" ".join(words[1:]))
+    return ScriptResult(outcome=ScriptOutcome(words[0]), evidence=" ".join(words[1:]))
 
 
-Judge = Callable[[str, Result | None], Finding | None]
+FindProblem = Callable[[str, ScriptResult | None], Finding | None]
 """From a host's name and its answer, None for none, to what is wrong."""
+
 
 _PAUSE_SECONDS = 2
 """Between a failure to ask and the next connection."""
 
 
-class ChangeResult(FactBase[Result | None]):
+class ChangeResult(FactBase[ScriptResult | None]):
     """How a change of the runtime's configuration goes on; None without an answer."""
 
     def command(self) -> str:
         """Return the shell command, which waits for some seconds."""
-        return question()
+        return poll_command()
 
-    @staticmethod
-    def default() -> Result | None:
-        """Return None: nothing is known."""
-        return None
-
-    def process(self, output: list[str]) -> Result | None:
+    def process(self, output: list[str]) -> ScriptResult | None:
         """Read the command's output."""
         return parse(output)
 
 
-def followed(judge: Judge, seconds: int) -> FunctionCommand:
+def wait_for_result(judge: FindProblem, seconds: int) -> FunctionCommand:
     """Return the command that waits for a result, so many seconds at most; a finding that is an error fails it."""
-    return FunctionCommand(_follow, (judge, seconds), {})
+    return FunctionCommand(_wait, (judge, seconds), {})
 
 
-def _follow(state: State, host: Host, judge: Judge, seconds: int) -> bool:
+def _wait(state: State, host: Host, judge: FindProblem, seconds: int) -> bool:
     give_up = time.monotonic() + seconds
     result = None
-    while (result is None or result.outcome is Outcome.RUNNING) and time.monotonic() < give_up:
+    while (result is None or result.outcome is ScriptOutcome.RUNNING) and time.monotonic() < give_up:
         result = _ask(host)
     finding = judge(host.name, result)
     if finding is None:
@@ -180,9 +126,9 @@ def _follow(state: State, host: Host, judge: Judge, seconds: int) -> bool:
     return report(state, host, finding)
 
 
-def _ask(host: Host) -> Result | None:
+def _ask(host: Host) -> ScriptResult | None:
     """Return the host's answer; None if it gives none, and the connection is then a new one."""
-    result: Result | None = None
+    result: ScriptResult | None = None
     if not host.connected:
         host.connect(show_errors=False)
     if host.connected:
@@ -192,3 +138,52 @@ def _ask(host: Host) -> Result | None:
         host.disconnect()
         time.sleep(_PAUSE_SECONDS)
     return result
+
+
+def runtime_variables(runtime: ContainerRuntime | None, patience: int) -> Mapping[str, str]:
+    """Return the variables of runtime.sh.
+
+    Args:
+        runtime: None for none.
+        patience: Seconds that it may take to answer after a restart.
+    """
+    found = runtime or ContainerRuntime(kind="")
+    return {
+        "kind": found.kind,
+        "config": found.config,
+        "binary": found.binary,
+        "socket": found.socket,
+        "patience": str(patience),
+    }
+
+
+def longest_seconds(patience: int) -> int:
+    """Return how long a script may take: two restarts of 90 seconds, two waits, and what comes between."""
+    return 2 * 90 + 2 * patience + 180
+
+
+def restart_runtime(runtime: ContainerRuntime, *, patience: int) -> str:
+    """Return the command that starts a restart of the runtime, with what is on disk, and returns at once."""
+    return start_script("runtime.sh", "restart.sh", **runtime_variables(runtime, patience))
+
+
+Problem = tuple[str, str, str, str]
+"""What is wrong, code, consequence, remedy; each may name values in braces."""
+
+
+def find_script_problem(
+    problems: Mapping[ScriptOutcome, Problem], host: str, result: ScriptResult | None, **values: str
+) -> Finding | None:
+    """Return what went wrong, the problem of RUNNING if nothing is known; None for CHANGED."""
+    outcome = result.outcome if result else ScriptOutcome.RUNNING
+    if outcome is ScriptOutcome.CHANGED:
+        return None
+    what, code, consequence, fix = problems.get(outcome, problems[ScriptOutcome.RUNNING])
+    return Finding(
+        code=code,
+        what=what.format_map(values),
+        where=host,
+        evidence=result.evidence if result else "",
+        consequence=consequence.format_map(values),
+        fix=fix.format_map(values),
+    )

@@ -105,12 +105,12 @@ def isolate_failures(host: Host, say: Say) -> None:
 
 
 def disable_questions() -> None:
-    """Have pyinfra never ask for a password of sudo's: nobody is there to answer, once per host, in the middle."""
+    """Have pyinfra never ask for a password of sudo's in the middle of a run."""
     cast("_Questions", util).getpass = _refuse
 
 
 def disable_questions_without_terminal() -> None:
-    """Have pyinfra ask nobody where there is no terminal; it would end the run for all."""
+    """Have pyinfra ask no questions where there is no terminal: it would end the run for all hosts."""
     try:
         Path("/dev/tty").open().close()
     except OSError:

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import asdict
 from typing import Any
 
+from pyinfra.api.command import FunctionCommand
 from pyinfra.api.deploy import deploy
+from pyinfra.api.host import Host
+from pyinfra.api.operation import operation
+from pyinfra.api.state import State
 from pyinfra.context import host, state
 
-from gpu_provision.hosts import connection, gate
-from gpu_provision.hosts.changes.headers import is_compiled_here
-from gpu_provision.hosts.changes.runtime_config import Wish, wanted_pattern
-from gpu_provision.hosts.changes.runtime_environment import Proxy
+from gpu_provision.hosts import connection
 from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.findings import report
 from gpu_provision.hosts.gpu_host import RECORD
 from gpu_provision.hosts.maintenance import MAINTENANCE, Maintenance
 from gpu_provision.hosts.operations import (
-    driver,
     modules,
-    resources,
     teardown,
 )
-from gpu_provision.hosts.operations.runtime import runtime_environment, runtime_imports
-from gpu_provision.hosts.reboot import rebooted
+from gpu_provision.hosts.operations.hugepages import hugepages
+from gpu_provision.hosts.operations.packages import is_compiled_here, kernel_headers, packages_held
+from gpu_provision.hosts.operations.persistence import persistence_mode
+from gpu_provision.hosts.operations.reboot import rebooted
+from gpu_provision.hosts.operations.runtime_environment import Proxy, runtime_environment
+from gpu_provision.hosts.operations.runtime_imports import RuntimeImports, runtime_imports, wanted_pattern
+from gpu_provision.hosts.operations.settings import limits, system_settings
+from gpu_provision.model import codes
+from gpu_provision.model.findings import Finding
 from gpu_provision.model.hosts import Expectation, HostPrerequisites, Reboot
 
 
@@ -31,16 +39,16 @@ def host_prerequisites(maintenance: Maintenance | None = None) -> None:
     """Make true on a GPU host what must be true before any container runs.
 
     Reads ``host.data.host_prerequisites``, a dict with the keys of the inventory's ``host_prerequisites``;
-    without it the defaults apply. With ``host.data.gpu_expected``, which inventories of ours have, the host is
+    without it the defaults apply. With ``host.data.gpu_expected``, which gpu-provision's inventories have, the host is
     judged first, and one with errors is left as it is.
-    What is neither declared nor of ours to take back is no operation.
+    What is neither declared nor to be undone is no operation.
     Does nothing on clusters and, where pyinfra's inventory has a group ``gpu``, on hosts outside of it; with
     ``host.data.gpu_judge_only`` these are judged, too.
 
     Args:
         maintenance: Cordons and drains nodes around reboots; without one, no host that a kubelet runs on is rebooted.
     """
-    _keep_trouble_to_the_host()
+    _isolate_host()
     host.connector_data.setdefault(MAINTENANCE, maintenance)
     settings = HostPrerequisites(**{**asdict(HostPrerequisites()), **declared()})
     judge_only = bool(host.data.get("gpu_judge_only"))
@@ -57,8 +65,8 @@ def host_prerequisites(maintenance: Maintenance | None = None) -> None:
     modules.nouveau(name="nouveau kept away", blacklisted=settings.blacklist_nouveau)
     known: HostRecord | None = host.connector_data.get(RECORD)
     _kernel_headers(settings, known)
-    modules.packages_held(name="Kernel and driver packages held", held=settings.hold_packages)
-    modules.settings(
+    packages_held(name="Kernel and driver packages held", held=settings.hold_packages)
+    system_settings(
         name="System settings",
         sysctls=settings.sysctls,
         dev_char_symlinks=settings.dev_char_symlinks,
@@ -71,10 +79,12 @@ def host_prerequisites(maintenance: Maintenance | None = None) -> None:
             proxy=Proxy(**settings.proxy),
             certificates=tuple(settings.ca_certificates),
         )
-    wish = Wish.of(settings.runtime_imports)
-    if pattern := wanted_pattern(wish, expected()):
+    wish = RuntimeImports.of(settings.runtime_imports)
+    if pattern := wanted_pattern(wish, expectation()):
         runtime_imports(
-            name="Container runtime imports the toolkit's drop-in", pattern=pattern, insist=wish is Wish.ALWAYS
+            name="Container runtime imports the toolkit's drop-in",
+            pattern=pattern,
+            insist=wish is RuntimeImports.ALWAYS,
         )
     if settings.reboot == Reboot.IF_REQUIRED and not judge_only:
         rebooted(  # last: it takes the host away, and whatever came before may want it
@@ -88,21 +98,19 @@ def host_prerequisites(maintenance: Maintenance | None = None) -> None:
 
 def _kernel_headers(settings: HostPrerequisites, known: HostRecord | None) -> None:
     if settings.kernel_headers is True or known is None or is_compiled_here(known):
-        driver.kernel_headers(
-            name="Kernel headers", mode=settings.kernel_headers, expected=host.data.get("gpu_expected")
-        )
+        kernel_headers(name="Kernel headers", mode=settings.kernel_headers, expected=host.data.get("gpu_expected"))
 
 
 def _resources(settings: HostPrerequisites, known: HostRecord | None) -> None:
     if settings.hugepages or known is None or known.hugepages.own_file is not None:
-        resources.hugepages(name="Huge pages reserved", counts=settings.hugepages)
+        hugepages(name="Huge pages reserved", counts=settings.hugepages)
     if settings.limits or known is None or known.limits.files:
-        resources.limits(name="Limits of containers", values=settings.limits, reload=_may_reload(settings))
+        limits(name="Limits of containers", values=settings.limits, reload=_may_reload(settings))
 
 
 def _persistence_mode(settings: HostPrerequisites, known: HostRecord | None) -> None:
     if known is None or known.driver.on_host or known.persistence.enabled:
-        driver.persistence_mode(
+        persistence_mode(
             name="Driver stays initialized", on=settings.persistence_mode, expected=host.data.get("gpu_expected")
         )
 
@@ -111,32 +119,33 @@ def _persistence_mode(settings: HostPrerequisites, known: HostRecord | None) -> 
 def host_teardown() -> None:
     """Make every file that host operations changed as it was before the first of them; nothing is unloaded.
 
-    With ``host.data.gpu_expected``, which inventories of ours have, what the container toolkit has left goes as well.
+    With ``host.data.gpu_expected``, which gpu-provision's inventories have, it also removes what is left of the
+    container toolkit.
     Does nothing on clusters, and on hosts that nothing was ever changed on.
     """
-    _keep_trouble_to_the_host()
-    if gate.GROUP in host.groups:
+    _isolate_host()
+    if GROUP in host.groups:
         return
     teardown.originals_restored(name="Files as they were")
-    wanted = expected()
+    wanted = expectation()
     if wanted and wanted.toolkit_dir and is_gpu_host():
         teardown.toolkit_removed(name="Container toolkit's programs", install_dir=wanted.toolkit_dir)
 
 
-def _keep_trouble_to_the_host() -> None:
+def _isolate_host() -> None:
     connection.disable_questions_without_terminal()
     connection.isolate_failures(host, host.log)
 
 
-def expected() -> Expectation | None:
-    """Return what the host's inventory expects of it; None without an inventory of ours."""
+def expectation() -> Expectation | None:
+    """Return what the host's inventory expects of it; None without an inventory file."""
     data = host.data.get("gpu_expected")
     return Expectation.of(data) if data else None
 
 
 def _may_reload(settings: HostPrerequisites) -> bool:
-    """Return whether systemd may read its units anew without taking GPUs from containers; see dev_char_symlinks."""
-    wanted = expected()
+    """Return whether systemd may reload its units without taking GPUs from containers; see dev_char_symlinks."""
+    wanted = expectation()
     return settings.dev_char_symlinks or wanted is None or wanted.cdi
 
 
@@ -147,6 +156,68 @@ def declared() -> dict[str, Any]:
 
 def is_gpu_host() -> bool:
     """Return whether this host is a machine with GPUs: the group ``gpu`` says so, where pyinfra's inventory has one."""
-    if gate.GROUP in host.groups:
+    if GROUP in host.groups:
         return False
     return "gpu" in host.groups or not (host.data.get("gpu_inventory") or "gpu" in state.inventory.groups)
+
+
+GROUP = "cluster"
+
+
+FIX_FAILED = "see above what these hosts said, repair them and run again, or leave them out with --exclude"
+
+
+FIX_ORDER = "run without --serial and --no-wait"
+
+
+@operation()
+def hosts_ready() -> Generator[FunctionCommand, None, None]:
+    """Have every host ready before anything is done in the cluster; only hosts of group ``cluster`` check it.
+
+    pyinfra would otherwise go on with the hosts that are left, and not wait under ``--serial``, ``--no-wait``.
+    Every host has to call this, or pyinfra would not know that it comes after their operations.
+    """
+    if GROUP not in host.groups or not state.is_executing:
+        return
+    finding = find_obstacle(state, host)
+    if finding:
+        yield FunctionCommand(block_cluster_phase, (finding,), {})
+
+
+def block_cluster_phase(state: State, host: Host, finding: Finding) -> bool:
+    """Fail the cluster host, also for pyinfra's exit code, which ``--no-wait`` would leave at 0."""
+    state.failed_hosts.add(host)
+    return report(state, host, finding)
+
+
+def find_obstacle(state: State, cluster: Host) -> Finding | None:
+    """Return why the cluster cannot be worked on yet; None if it can."""
+    failed = sorted(other.name for other in state.inventory if has_failed(state, other))
+    if failed:
+        return _held_back(codes.HOST_FAILED, cluster, f"the host phase failed on {', '.join(failed)}", FIX_FAILED)
+    others = (other for other in state.active_hosts if other.name != cluster.name)
+    unfinished = sorted(other.name for other in others if _unfinished(state, other, cluster))
+    if unfinished:
+        return _held_back(
+            codes.HOST_UNFINISHED, cluster, f"the host phase is not finished on {', '.join(unfinished)}", FIX_ORDER
+        )
+    return None
+
+
+def _held_back(code: str, cluster: Host, reason: str, fix: str) -> Finding:
+    return Finding(code=code, what=f"the cluster phase is held back: {reason}", where=cluster.name, fix=fix)
+
+
+def has_failed(state: State, other: Host) -> bool:
+    """Return whether a host has failed; under ``--no-wait`` only its results tell."""
+    return other in state.failed_hosts or state.get_results_for_host(other).error_ops > 0
+
+
+def _unfinished(state: State, other: Host, cluster: Host) -> bool:
+    """Return whether a host has something to do that comes before what the cluster is at."""
+    for operation_hash in other.op_hash_order:
+        if operation_hash == cluster.executing_op_hash:
+            return False
+        if not state.ops[other][operation_hash].operation_meta.is_complete():
+            return True
+    return False

@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpu_provision.hosts.changes import modules
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
 
@@ -65,13 +64,13 @@ CONNECTING = (
     ErrorPattern(
         r"Host key for .* does not match",
         codes.HOST_KEY,
-        "this host shows another SSH key than before: it was installed anew, or it is another machine",
+        "this host shows another SSH key than before: it was reinstalled, or it is another machine",
         "compare `{reached.show_keys}` with the key on the host's own console; if it is right: {reached.forget}",
     ),
     ErrorPattern(
         r"No host key for .* found",
         codes.HOST_KEY,
-        "nobody has vouched for this host's SSH key, and strict checking refuses unknown ones",
+        "this host's SSH key is unknown, and strict checking refuses unknown keys",
         "compare `{reached.show_keys}` with the key on the host's own console, then log in once: ssh {reached.login}",
     ),
     ErrorPattern(
@@ -89,7 +88,7 @@ CONNECTING = (
     ErrorPattern(
         r"^Could not resolve hostname",
         codes.NAME_UNKNOWN,
-        "nobody knows the address of {reached.target}",
+        "the address of {reached.target} is unknown",
         "write the host's address into the inventory (nodes[].address), or its name into DNS",
     ),
     ErrorPattern(
@@ -100,14 +99,14 @@ CONNECTING = (
     ),
     ErrorPattern(
         r"^SSH error .*(No existing session|Timeout|timeout)",
-        codes.SILENT,
+        codes.HOST_SILENT,
         "this host takes the connection and then says nothing: it hangs, or is starved of memory or disk",
         LOG_IN + "; if that hangs, too, look at the host's console",
     ),
     ErrorPattern(
         r"^Could not connect",
         codes.NO_SSH,
-        "nobody answers SSH at {reached.target}",
+        "no SSH server answers at {reached.target}",
         "is the host up, is sshd running, are address and port right? " + LOG_IN,
     ),
 )
@@ -169,7 +168,7 @@ RUNNING = (
 
 
 def connect_error(error: BaseException, reached: SshTarget) -> Finding:
-    """Return why nobody could connect."""
+    """Return why the connection failed."""
     evidence = _evidence(error)
     for symptom in CONNECTING:
         if re.search(symptom.pattern, evidence):
@@ -211,7 +210,7 @@ def connection_lost(reached: SshTarget) -> Finding:
 def host_silent(reached: SshTarget, seconds: int) -> Finding:
     """Return the error about a host that was given up."""
     return Finding(
-        code=codes.SILENT,
+        code=codes.HOST_SILENT,
         what=f"this host has not answered for {seconds} s in the middle of a command, and was given up",
         where=reached.name,
         evidence="its SSH server did not answer any question about whether it is there",
@@ -221,9 +220,9 @@ def host_silent(reached: SshTarget, seconds: int) -> Finding:
 
 
 def unexpected_error(error: Exception, reached: SshTarget) -> Finding:
-    """Return the error about what nobody foresaw on one host."""
+    """Return the error about an unexpected exception on one host."""
     return Finding(
-        code=codes.BROKE_DOWN,
+        code=codes.UNEXPECTED_ERROR,
         what=f"this host cannot be worked on: {type(error).__name__}: {_first(str(error))}",
         where=reached.name,
         fix="if what it says is no help, please report it: it is a mistake in gpu-provision, or an unusual answer",
@@ -233,7 +232,7 @@ def unexpected_error(error: Exception, reached: SshTarget) -> Finding:
 def step_failed(title: str, evidence: str, reached: SshTarget) -> Finding:
     """Return the error about a step whose command failed for a reason of its own."""
     return Finding(
-        code=codes.NOT_MADE,
+        code=codes.COMMAND_FAILED,
         what=f"a command failed: {title}",
         where=reached.name,
         evidence=evidence,
@@ -241,16 +240,21 @@ def step_failed(title: str, evidence: str, reached: SshTarget) -> Finding:
     )
 
 
-def unreadable(reached: SshTarget) -> Finding:
-    """Return the error about a host whose state could not be read, for a reason that nobody knows."""
-    return modules.unreadable(reached.name)
+def unreadable(name: str) -> Finding:
+    """Return the error about a host whose state could not be read, for an unknown reason."""
+    return Finding(
+        code=codes.UNREADABLE,
+        what="the state of this host could not be read",
+        where=name,
+        fix="see what its shell printed above; it needs a POSIX shell with uname, sed, grep and find",
+    )
 
 
 def outcome_unknown(reached: SshTarget) -> Finding:
-    """Return the error about a host that nobody could read after the run: it may be as declared, or not."""
+    """Return the error about a host that could not be read after the run: it may be as declared, or not."""
     return Finding(
         code=codes.UNREADABLE,
-        what="this host could not be read after the run, so nobody knows whether it is as declared",
+        what="this host could not be read after the run, so it is not known whether it is as declared",
         where=reached.name,
         fix=LOG_IN.format(reached=reached) + ", then run again",
     )
@@ -259,7 +263,7 @@ def outcome_unknown(reached: SshTarget) -> Finding:
 def not_finished(reached: SshTarget) -> Finding:
     """Return the error about a host on which not all was done."""
     return Finding(
-        code=codes.BROKE_DOWN,
+        code=codes.UNEXPECTED_ERROR,
         what="the host phase ended before this host was finished",
         where=reached.name,
         fix="run again: it goes on from where things stand",

@@ -6,7 +6,8 @@ import logging
 import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from difflib import unified_diff
-from typing import NoReturn
+from functools import wraps
+from typing import NoReturn, ParamSpec
 
 import pyinfra
 from gevent import GreenletExit
@@ -14,31 +15,52 @@ from pyinfra import logger
 from pyinfra.api.command import FunctionCommand, StringCommand
 from pyinfra.api.exceptions import OperationError
 from pyinfra.api.host import Host
+from pyinfra.api.operation import PyinfraOperation, operation
 from pyinfra.api.state import State
 from pyinfra.context import ctx_host, ctx_state, host, state
 
 from gpu_provision.hosts.gpu_host import forget_sections
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, Severity, one_line, visible
+from gpu_provision.model.findings import Finding, ProvisionError, Severity, one_line, visible
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
 """What the body of an operation is."""
 
+PATH = "PATH=$PATH:/usr/sbin:/sbin"
+"""Before a command of root's: an ordinary user's may lack them, and sudo may keep it."""
+
+Arguments = ParamSpec("Arguments")
+
+
+def host_operation(body: Callable[Arguments, Commands]) -> PyinfraOperation[Arguments]:
+    """Make an operation of its body; a ProvisionError in it fails the host with its findings, and no other host."""
+
+    @operation()
+    @wraps(body)
+    def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Commands:
+        try:
+            yield from body(*args, **kwargs)
+        except ProvisionError as error:
+            yield from fail(*error.findings)
+
+    return run
+
+
 FINDINGS = "gpu_provision_findings"
-"""Key of ``host.connector_data`` for the findings about a host, kept for whoever drives the run."""
+"""Key of ``host.connector_data`` for the findings about a host."""
 
 CHANGES = "gpu_provision_changes"
 """Likewise, for what operations change in words: operation's hash -> words."""
 
 LAST_ERROR = "gpu_provision_trouble"
 """Likewise, for a finding about what the last command or connection met with; None if all was well. It counts only if
-the host fails: a connection may break off and be made anew."""
+the host fails: a lost connection may come back."""
 
 REBOOT_REASONS = "gpu_provision_reboot_reasons"
 """Likewise, for what operations know to take effect only after a reboot."""
 
 ON_PROGRESS = "gpu_provision_say"
-"""Likewise, for a function that is told what a host waits for; without one it is logged."""
+"""Likewise, for a function that takes what a host waits for; without one it is logged."""
 
 
 _COLOR = re.compile(r"(\x1b\[(?:0|1|3[1-6])m)")  # of pyinfra's own: what it logs is painted already
@@ -72,11 +94,11 @@ def show_diff(path: str, old: Sequence[str] | None, new: Sequence[str] | None) -
 
 
 def record_changes(words: Sequence[str], *sections: str) -> None:
-    """Keep in words what the operation changes, for whoever drives the run.
+    """Record what the operation changes, in words.
 
     Args:
         words: Every change; empty for none.
-        sections: What is to be read anew after the changes; all if none is named.
+        sections: What has to be read again after the changes; all if none is named.
     """
     host.connector_data.setdefault(CHANGES, {})[host.current_op_hash] = tuple(words)
     if words and state.is_executing:
@@ -84,7 +106,7 @@ def record_changes(words: Sequence[str], *sections: str) -> None:
 
 
 def add_finding(finding: Finding) -> None:
-    """Keep a finding for whoever drives the run, and log it on one line."""
+    """Add a finding about this host, and log it on one line."""
     kept = host.connector_data.setdefault(FINDINGS, [])
     if finding not in kept:
         kept.append(finding)
@@ -149,7 +171,7 @@ def report(state: State, host: Host, *findings: Finding) -> bool:  # noqa: ARG00
 
 
 def save_findings(host: Host, findings: Iterable[Finding]) -> None:
-    """Keep findings for whoever drives the run, each once: pyinfra runs what is here twice."""
+    """Save findings about a host, each once: pyinfra runs the body of an operation twice."""
     kept = host.connector_data.setdefault(FINDINGS, [])
     kept += [finding for finding in findings if finding not in kept]
 

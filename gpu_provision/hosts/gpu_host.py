@@ -9,7 +9,8 @@ from dataclasses import replace
 from pyinfra.api.facts import FactBase
 from pyinfra.context import host
 
-from gpu_provision.hosts.facts import toolkit
+from gpu_provision.hosts.errors import unreadable
+from gpu_provision.hosts.facts import remains
 from gpu_provision.hosts.facts.host import (
     ALL,
     HostRecord,
@@ -17,7 +18,8 @@ from gpu_provision.hosts.facts.host import (
     parse,
 )
 from gpu_provision.hosts.facts.kernel import canonical
-from gpu_provision.hosts.facts.toolkit import ToolkitRemains
+from gpu_provision.hosts.facts.remains import ToolkitRemains
+from gpu_provision.model.findings import RunFailed
 
 
 class GpuHost(FactBase[HostRecord | None]):
@@ -30,11 +32,6 @@ class GpuHost(FactBase[HostRecord | None]):
         self.asked_at = time.time()
         return command(modules, sections)
 
-    @staticmethod
-    def default() -> HostRecord | None:
-        """Return None: nothing is known."""
-        return None
-
     def process(self, output: list[str]) -> HostRecord | None:
         """Read the command's output."""
         return parse(output, asked_at=self.asked_at, answered_at=time.time())
@@ -44,17 +41,12 @@ class GpuToolkitRemains(FactBase[ToolkitRemains | None]):
     """What the container toolkit has left on a host; None if it did not answer to the end."""
 
     def command(self, install_dir: str, configs: Sequence[str] = ()) -> str:
-        """Return the shell command; see gpu_provision.hosts.facts.toolkit."""
-        return toolkit.command(install_dir, configs)
-
-    @staticmethod
-    def default() -> ToolkitRemains | None:
-        """Return None: nothing is known."""
-        return None
+        """Return the shell command; see gpu_provision.hosts.facts.remains."""
+        return remains.toolkit_command(install_dir, configs)
 
     def process(self, output: list[str]) -> ToolkitRemains | None:
         """Read the command's output."""
-        return toolkit.parse(output)
+        return remains.parse_toolkit(output)
 
 
 RECORD = "gpu_provision_record"
@@ -71,8 +63,16 @@ def read_host(sections: Sequence[str], modules: Sequence[str] = ()) -> HostRecor
     return record
 
 
+def require_host(sections: Sequence[str], modules: Sequence[str] = ()) -> HostRecord:
+    """Read some sections of this host, as `read_host` does. Raises RunFailed if it cannot be read."""
+    record = read_host(sections, modules)
+    if record is None:
+        raise RunFailed(unreadable(host.name))
+    return record
+
+
 def forget_sections(*sections: str) -> None:
-    """Read sections of this host anew when somebody asks for them; all of them if none is named."""
+    """Have sections of this host read again when they are needed; all of them if none is named."""
     known: HostRecord | None = host.connector_data.get(RECORD)
     if known:
         left = known.read - set(sections) if sections else frozenset()

@@ -195,6 +195,7 @@ class _Worker:
         self._connection, self._maintenance = connection, maintenance
         self._received: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._sending = threading.Lock()
+        self._receiver = threading.Thread(target=self._receive, name="host phase", daemon=True)
         self._answering: list[threading.Thread] = []
 
     def run(self, request: HostPhase, on_event: Callable[[HostEvent], None]) -> HostsResult | None:
@@ -203,8 +204,8 @@ class _Worker:
         Args:
             on_event: Called from this thread.
         """
+        self._receiver.start()
         self._send(request)
-        threading.Thread(target=self._receive, name="host phase", daemon=True).start()
         while True:
             match self._received.get():
                 case HostEvent() as event:
@@ -218,7 +219,8 @@ class _Worker:
                     return result  # type: ignore[no-any-return]
 
     def stop(self, error: BaseException) -> None:
-        """End maintenance that is in progress, and note on the error which nodes stay cordoned."""
+        """End all threads of a worker that was killed, and note on the error which nodes stay cordoned."""
+        self._receiver.join(_STOP_SECONDS)  # it could read from the next file of this number otherwise
         if self._maintenance is None:
             return
         self._maintenance.stop()
@@ -228,10 +230,12 @@ class _Worker:
             error.add_note(f"still cordoned: {', '.join(sorted(self._maintenance.cordoned))}")
 
     def _receive(self) -> None:
+        message = None
         try:
-            while True:
-                self._received.put(self._connection.recv())
-        except (EOFError, OSError):  # the worker has ended, or the connection was closed here
+            while not isinstance(message, HostsResult):
+                message = self._connection.recv()
+                self._received.put(message)
+        except (EOFError, OSError):  # the worker has ended
             self._received.put(None)
 
     def _send(self, message: HostPhase | Reply) -> None:

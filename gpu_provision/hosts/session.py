@@ -20,9 +20,8 @@ from pyinfra.api.state import BaseStateCallback, State, StateOperationHostData, 
 from pyinfra.context import ctx_host, ctx_state, state
 
 from gpu_provision.hosts import connection, errors
-from gpu_provision.hosts.changes.modules import reboot_reasons
 from gpu_provision.hosts.connection import ssh_target
-from gpu_provision.hosts.deploy import host_prerequisites, host_teardown
+from gpu_provision.hosts.deploy import GROUP, host_prerequisites, host_teardown
 from gpu_provision.hosts.errors import not_finished, outcome_unknown, step_failed, unreadable
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.findings import (
@@ -35,10 +34,10 @@ from gpu_provision.hosts.findings import (
     save_findings,
     with_cause,
 )
-from gpu_provision.hosts.gate import GROUP
 from gpu_provision.hosts.gpu_host import RECORD, GpuHost, read_host
 from gpu_provision.hosts.maintenance import MAINTENANCE, Maintenance
 from gpu_provision.hosts.messages import HostEvent, HostPhase
+from gpu_provision.hosts.operations.reboot_rules import reboot_reasons
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, Severity
@@ -174,7 +173,7 @@ def _prepare(host: Host, phase: Callable[[], Any]) -> None:
     """Find out what there is to do; whatever goes wrong is kept with the host."""
     try:
         phase()
-    except Exception as error:  # noqa: BLE001 - what nobody foresaw on one host must not end the run for all
+    except Exception as error:  # noqa: BLE001 - an unexpected exception of one host must not end the run for all
         if not host.connector_data.get(FINDINGS):
             save_findings(host, _explained(host, error))
 
@@ -200,11 +199,11 @@ def _explained(host: Host, error: Exception) -> tuple[Finding, ...]:
     """Return an exception of one host as a finding; what its connection met with comes before what pyinfra says."""
     reached = connection.ssh_target(host)
     unread = isinstance(error, PyinfraError)  # "No hosts remaining!", when a fact of the last one fails
-    return with_cause(host, [errors.unreadable(reached) if unread else errors.unexpected_error(error, reached)])
+    return with_cause(host, [errors.unreadable(reached.name) if unread else errors.unexpected_error(error, reached)])
 
 
 def _records(state: State) -> dict[str, HostRecord]:
-    """Return every connected host as it is now, not as it was meant to be; read anew if something was executed."""
+    """Return every connected host as it is now, read again if something was executed."""
     records: dict[str, HostRecord] = {}
 
     def read(host: Host) -> None:
@@ -251,7 +250,7 @@ def _record(other: Host) -> HostRecord | None:
     with ctx_host.use(other):
         try:
             return read_host(("kernel", "driver"))
-        except Exception:  # noqa: BLE001 - whatever broke, that host says so itself; here it is one that nobody read
+        except Exception:  # noqa: BLE001 - that host fails by itself; here its driver is unknown
             return None
 
 
@@ -262,7 +261,7 @@ def failures(state: State, host: Host) -> tuple[Finding, ...]:
     failed = _failed_step(state, host)
     if failed or host in state.failed_hosts:
         met: Finding | None = host.connector_data.get(LAST_ERROR)
-        return (met or failed or unreadable(ssh_target(host)),)
+        return (met or failed or unreadable(ssh_target(host).name),)
     return () if _is_finished(state, host) else (not_finished(ssh_target(host)),)
 
 
@@ -273,7 +272,7 @@ def outcome(state: State, host: Host, errors: tuple[Finding, ...], record: HostR
         state: pyinfra's, after the run.
         host: One of its hosts.
         errors: What `failures` returned.
-        record: The host as it is now; None if nobody could read it, and then it has failed.
+        record: The host as it is now; None if it could not be read, and then it has failed.
     """
     errors = errors or (() if record else (outcome_unknown(ssh_target(host)),))
     return HostOutcome(

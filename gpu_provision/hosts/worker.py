@@ -7,6 +7,7 @@ would start it, too, but import the caller's program here.
 
 from __future__ import annotations
 
+import os
 import sys
 
 
@@ -22,6 +23,7 @@ def main(descriptor: int) -> None:
     from gpu_provision.hosts import session  # noqa: PLC0415
     from gpu_provision.hosts.remote_maintenance import RemoteMaintenance  # noqa: PLC0415
 
+    os.set_inheritable(descriptor, False)  # noqa: FBT003 - this process alone holds it, so that its end is seen
     connection = Connection(descriptor)
     phase = connection.recv()
     maintenance = RemoteMaintenance(connection)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 from gpu_provision.components.driver import image_of
 from gpu_provision.components.targets import context
-from gpu_provision.hosts.checks.findings import left_to_cluster, overridden
+from gpu_provision.hosts.checks.findings import CheckedHost, apply_ignored, drop_reported_by_cluster
 from gpu_provision.hosts.checks.images import driver_image
-from gpu_provision.hosts.checks.subject import Subject
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import Kernel
 from gpu_provision.hosts.result import HostOutcome, HostsResult
@@ -55,9 +54,9 @@ def preflight(inventory: Inventory, *, limit: tuple[str, ...], listen: Callable[
     of_cluster = findings(known)
     of_hosts = (*hosts.errors, *hosts.findings)  # each host has been judged with what is ignored
     found = (
-        *left_to_cluster(of_hosts, of_cluster),
+        *drop_reported_by_cluster(of_hosts, of_cluster),
         *of_cluster,
-        *overridden(ours, frozenset(inventory.preflight.ignore)),
+        *apply_ignored(ours, frozenset(inventory.preflight.ignore)),
     )
     return Judgement(hosts=hosts, findings=tuple(sorted(found, key=_importance)))
 
@@ -95,7 +94,7 @@ def _images(inventory: Inventory, known: Context, read: set[str]) -> Iterator[Fi
             continue
         machine = target.facts.architecture if target.facts else ""
         host = HostRecord(kernel=Kernel(architecture=machine))
-        yield from driver_image(Subject(expected, host, look_up_image(image, machine)))
+        yield from driver_image(CheckedHost(expected, host, look_up_image(image, machine)))
 
 
 def _expected(inventory: Inventory, target: Target, node: Node | None) -> Expectation:

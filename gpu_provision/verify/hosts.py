@@ -122,7 +122,7 @@ class NodePod(BaseBackend):
         self.shell.close()
 
     def run(self, command: str, *args: str, **_: Any) -> CommandResult:
-        """Run a command there. Raises Unreachable if nobody knows how it ended."""
+        """Run a command there. Raises Unreachable if it is not known how it ended."""
         line = self.quote(command, *args)
         said = {STDOUT: b"", STDERR: b""}
 
@@ -136,7 +136,7 @@ class NodePod(BaseBackend):
         return self.result(status, self.encode(line), said[STDOUT], said[STDERR])
 
 
-def opened(inventory: Inventory, node: str) -> NodePod:
+def open_node_pod(inventory: Inventory, node: str) -> NodePod:
     """Return a node's host, with a pod on it.
 
     Raises:
@@ -153,15 +153,15 @@ def opened(inventory: Inventory, node: str) -> NodePod:
 
 
 _ALWAYS = {
-    "BatchMode": "yes",  # nobody is there to answer
+    "BatchMode": "yes",  # ask no questions
     "StrictHostKeyChecking": "accept-new",  # as pyinfra does
     "ServerAliveInterval": "5",
     "ServerAliveCountMax": "3",
 }
 
 
-class LeftOut(Exception):
-    """A host that nobody logs in to; the text says why."""
+class SkippedHost(Exception):
+    """A host that is not logged in to; the text says why."""
 
 
 class SandboxBackend(BaseBackend):
@@ -182,7 +182,7 @@ class SandboxBackend(BaseBackend):
 
 
 class InventorySsh(SshBackend):
-    """testinfra over OpenSSH; a connection that fails is told as such."""
+    """testinfra over OpenSSH; a connection that fails raises Unreachable."""
 
     def run_ssh(self, command: str) -> CommandResult:
         """Run a command. Raises Unreachable if SSH itself fails."""
@@ -197,13 +197,13 @@ def host_of(inventory: Inventory, node: str) -> Host:
     """Return the host of a node, which answers.
 
     Raises:
-        LeftOut: Nobody logs in to this host.
+        LeftOut: This host is not logged in to.
         Unreachable: It does not answer, or does not let us in.
     """
     data = {own["gpu_node"]: own for _, own in groups(inventory)["nodes"][0]}.get(node)
     if data is None:
         message = "its host phase is off, or no SSH settings stand under nodes"
-        raise LeftOut(message)
+        raise SkippedHost(message)
     host = Host(_backend(inventory, node, data))
     answer = host.run("true")
     if answer.failed:
@@ -220,16 +220,16 @@ def _backend(inventory: Inventory, node: str, data: Mapping[str, Any]) -> BaseBa
 def _in_pod(inventory: Inventory, node: str) -> BaseBackend:
 
     try:
-        return opened(inventory, node)
+        return open_node_pod(inventory, node)
     except Refused as error:
         message = f"it takes a privileged pod to look at it, which this account may not make: {error.findings[0].what}"
-        raise LeftOut(message) from error
+        raise SkippedHost(message) from error
 
 
 def _simulated(node: str, fleet: str) -> SandboxBackend:
     if problem := simulated.isolation_problem():
         message = f"simulated hosts are left out: {problem}"
-        raise LeftOut(message)
+        raise SkippedHost(message)
     try:
         return SandboxBackend(simulated.find(node, fleet))
     except simulated.HostUnavailableError as error:

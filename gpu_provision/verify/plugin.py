@@ -7,16 +7,18 @@ installed, so nothing is imported before a test asks for it.
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from gpu_provision.model.inventory import Inventory
     from gpu_provision.verify.cluster import DeclaredNode, GpuCluster
+    from gpu_provision.verify.run import CheckOutcome
 
 _VARIABLE = "GPU_PROVISION_INVENTORY"
 _BY_NODE = {"gpu_node", "inventory_node"}
@@ -29,6 +31,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--gpu-limit", metavar="NODE[,NODE...]", help="only these nodes")
     group.addoption("--gpu-kubeconfig", metavar="FILE", help="another kubeconfig than the inventory names")
     group.addoption("--gpu-context", metavar="NAME", help="another context than the inventory names")
+    group.addoption(
+        "--gpu-results", type=int, metavar="DESCRIPTOR", help="file descriptor for results, a JSON object a line"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -68,7 +73,7 @@ def gpu_cluster(gpu_inventory: Inventory) -> GpuCluster:
     try:
         return open_cluster(gpu_inventory)
     except Unreachable as error:
-        raise error.with_traceback(None) from None  # told once per test: the client library's frames help nobody
+        raise error.with_traceback(None) from None  # once per test, without the client library's frames
 
 
 @pytest.fixture
@@ -127,11 +132,11 @@ class _Hosts:
 
     def _open(self, name: str) -> Any:
         from gpu_provision.model.findings import Unreachable
-        from gpu_provision.verify.hosts import LeftOut, host_of
+        from gpu_provision.verify.hosts import SkippedHost, host_of
 
         try:
             return host_of(self._inventory, name)
-        except LeftOut as why:
+        except SkippedHost as why:
             return str(why)
         except Unreachable as error:
             return error
@@ -191,3 +196,64 @@ def _noted(request: pytest.FixtureRequest) -> DeclaredNode:
     node: DeclaredNode = request.param
     request.node.user_properties.append(("node", node.name))
     return node
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Write the outcome for `gpu-provision verify`: after the call, or when the setup gave the test up."""
+    report = yield
+    if item.config.getoption("--gpu-results") is None:
+        return report
+    decided = report.when == "call" or (report.when == "setup" and not report.passed)
+    if decided or (report.when == "teardown" and report.failed):
+        error = call.excinfo.value if call.excinfo else None
+        _tell(item.config.getoption("--gpu-results"), _result(item, report, error))
+    return report
+
+
+def _tell(descriptor: int, result: dict[str, Any]) -> None:
+    os.write(descriptor, f"{json.dumps(result)}\n".encode())
+
+
+def _result(item: pytest.Item, report: pytest.TestReport, error: BaseException | None) -> dict[str, Any]:
+    return {
+        "sentence": sentence(item),
+        "node": str(dict(report.user_properties).get("node", "")),
+        "outcome": _outcome(report, error).value,
+        "reason": reason(error) if error else "",
+        "seconds": round(report.duration, 3),
+        "test": item.nodeid,
+    }
+
+
+def sentence(item: pytest.Item) -> str:
+    """Return a test's name as the sentence that it is."""
+    name = getattr(item, "originalname", None) or item.name
+    return name.removeprefix("test_").replace("_", " ")
+
+
+def _outcome(report: pytest.TestReport, error: BaseException | None) -> CheckOutcome:
+    from gpu_provision.model.findings import Unreachable
+    from gpu_provision.verify.run import CheckOutcome
+
+    if isinstance(error, Unreachable):
+        return CheckOutcome.UNREACHABLE
+    return CheckOutcome(report.outcome)
+
+
+def reason(error: BaseException) -> str:
+    """Return why a test did not pass, in the words of its author, on one line."""
+    from gpu_provision.model.findings import ProvisionError
+
+    if isinstance(error, ProvisionError):
+        return "; ".join(_short(finding.what, finding.evidence) for finding in error.findings)
+    said = str(getattr(error, "msg", None) or error)
+    words = said.partition("\nassert ")[0].strip()
+    known = isinstance(error, AssertionError | pytest.fail.Exception | pytest.skip.Exception)
+    return " ".join((words if known else f"{type(error).__name__}: {words}").split())
+
+
+def _short(what: str, evidence: str) -> str:
+    return f"{what} ({evidence})" if evidence else what

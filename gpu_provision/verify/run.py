@@ -10,29 +10,84 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
 from gpu_provision import files
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, RunFailed, UsageError, visible
+from gpu_provision.model.findings import ExitCode, Finding, RunFailed, UsageError, visible
 from gpu_provision.model.progress import Event, State
-from gpu_provision.verify.result import Check, Outcome, Verification
+
+
+class CheckOutcome(StrEnum):
+    """How one check ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"  # it says nothing, for a reason
+    UNREACHABLE = "unreachable"  # whom it would have asked does not answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One check of one node.
+
+    Attributes:
+        sentence: What holds if it passed: ``nouveau is not loaded``.
+        node: The node's name; empty for the cluster as a whole.
+        reason: Why it did not pass.
+        test: pytest's name of the test.
+    """
+
+    sentence: str
+    node: str
+    outcome: CheckOutcome
+    reason: str = ""
+    seconds: float = 0.0
+    test: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """All checks, in the order in which they ran."""
+
+    checks: tuple[Check, ...]
+
+    def of(self, *outcomes: CheckOutcome) -> tuple[Check, ...]:
+        """Return the checks that ended so."""
+        return tuple(check for check in self.checks if check.outcome in outcomes)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """0 if nothing failed, 1 if something did, 69 if a host or the cluster did not answer and nothing failed."""
+        if self.of(CheckOutcome.FAILED):
+            return ExitCode.FAILED
+        return ExitCode.UNREACHABLE if self.of(CheckOutcome.UNREACHABLE) else ExitCode.OK
+
 
 Listen = Callable[[Event], None]
+
 
 COMPONENT = "verification"
 """Component of the events."""
 
+
 _CHECKS = Path(__file__).parent / "checks"
+
+
 _NEEDED = {"pytest": "pytest", "testinfra": "pytest-testinfra"}
+
+
 _RAN = frozenset({0, 1})  # pytest's exit codes for tests that ran
+
+
 _NONE_FOUND = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class VerifyOptions:
     """Which tests to run, against what.
 
     Attributes:
@@ -54,7 +109,7 @@ class Wanted:
     junit: str = ""
 
 
-def verify(wanted: Wanted, listen: Listen = lambda _: None) -> Verification:
+def verify(wanted: VerifyOptions, listen: Listen = lambda _: None) -> Verification:
     """Run acceptance tests and return how each ended.
 
     Raises:
@@ -94,7 +149,7 @@ def _require_packages() -> None:
         )
 
 
-def arguments(wanted: Wanted) -> list[str]:
+def arguments(wanted: VerifyOptions) -> list[str]:
     """Return pytest's command line, but for where the results go."""
     ours = [_CHECKS / name for name, on in (("hosts.py", wanted.hosts), ("cluster.py", wanted.cluster)) if on]
     options = {
@@ -106,7 +161,7 @@ def arguments(wanted: Wanted) -> list[str]:
     }
     return [
         *("-c", os.devnull, "--rootdir", str(_CHECKS), "--import-mode=importlib"),
-        *("-p", "gpu_provision.verify.plugin", "-p", "gpu_provision.verify.reporter", "-p", "no:cacheprovider"),
+        *("-p", "gpu_provision.verify.plugin", "-p", "no:cacheprovider"),
         *("-o", "junit_suite_name=gpu-provision verify", "--tb=short", "-q"),
         *(f"{option}={value}" for option, value in options.items() if value),
         *map(str, ours),
@@ -115,7 +170,7 @@ def arguments(wanted: Wanted) -> list[str]:
 
 
 @contextlib.contextmanager
-def _pytest(wanted: Wanted, output: IO[bytes]) -> Iterator[tuple[subprocess.Popen[bytes], IO[str]]]:
+def _pytest(wanted: VerifyOptions, output: IO[bytes]) -> Iterator[tuple[subprocess.Popen[bytes], IO[str]]]:
     """Start pytest; it ends with this block, however that ends."""
     reading, writing = os.pipe()
     with os.fdopen(reading, encoding="utf-8") as results:
@@ -147,11 +202,11 @@ def _environment() -> dict[str, str]:
 
 
 def _check(told: dict[str, Any]) -> Check:
-    return Check(**{**told, "outcome": Outcome(told["outcome"])})
+    return Check(**{**told, "outcome": CheckOutcome(told["outcome"])})
 
 
 def _event(check: Check) -> Event:
-    bad = check.outcome in {Outcome.FAILED, Outcome.UNREACHABLE}
+    bad = check.outcome in {CheckOutcome.FAILED, CheckOutcome.UNREACHABLE}
     state = State.FAILED if bad else State.PROGRESSING
     return Event(component=COMPONENT, node=check.node, state=state, message=f"{check.sentence}: {check.reason}")
 

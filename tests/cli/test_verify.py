@@ -8,16 +8,15 @@ import pytest
 
 from gpu_provision.model.findings import ExitCode, Finding, UsageError
 from gpu_provision.verify import run as verifying
-from gpu_provision.verify.result import Check, Outcome, Verification
-from gpu_provision.verify.run import Wanted
+from gpu_provision.verify.run import Check, CheckOutcome, Verification, VerifyOptions
 from tests.cli.harness import SANDBOX, Run
 
 
-def answer(monkeypatch: pytest.MonkeyPatch, *outcomes: Outcome) -> list[Wanted]:
+def answer(monkeypatch: pytest.MonkeyPatch, *outcomes: CheckOutcome) -> list[VerifyOptions]:
     """Let the acceptance tests end so; return what was asked for."""
-    asked: list[Wanted] = []
+    asked: list[VerifyOptions] = []
 
-    def verify(wanted: Wanted, _listen: object) -> Verification:
+    def verify(wanted: VerifyOptions, _listen: object) -> Verification:
         asked.append(wanted)
         return Verification(checks=tuple(Check(sentence="x", node="t4-1", outcome=each) for each in outcomes))
 
@@ -28,13 +27,13 @@ def answer(monkeypatch: pytest.MonkeyPatch, *outcomes: Outcome) -> list[Wanted]:
 @pytest.mark.parametrize(
     ("outcomes", "code"),
     [
-        ([Outcome.PASSED, Outcome.SKIPPED], ExitCode.OK),
-        ([Outcome.PASSED, Outcome.FAILED, Outcome.UNREACHABLE], ExitCode.FAILED),
-        ([Outcome.PASSED, Outcome.UNREACHABLE], ExitCode.UNREACHABLE),
+        ([CheckOutcome.PASSED, CheckOutcome.SKIPPED], ExitCode.OK),
+        ([CheckOutcome.PASSED, CheckOutcome.FAILED, CheckOutcome.UNREACHABLE], ExitCode.FAILED),
+        ([CheckOutcome.PASSED, CheckOutcome.UNREACHABLE], ExitCode.UNREACHABLE),
     ],
 )
 def test_exit_code_is_the_verdict(
-    run: Run, monkeypatch: pytest.MonkeyPatch, outcomes: list[Outcome], code: ExitCode
+    run: Run, monkeypatch: pytest.MonkeyPatch, outcomes: list[CheckOutcome], code: ExitCode
 ) -> None:
     """A failure weighs more than silence."""
     answer(monkeypatch, *outcomes)
@@ -50,7 +49,7 @@ def test_options_reach_the_tests(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_
         "verify", own, "-i", SANDBOX, "--limit", "t4-*", "--hosts-only", "--junit", junit, "--context", "x", "--json"
     )
     assert asked == [
-        Wanted(
+        VerifyOptions(
             inventory=str(SANDBOX),
             context="x",
             nodes=("t4-1", "t4-2"),

@@ -65,7 +65,7 @@ def cluster_phase():
 
 @pytest.fixture
 def sandbox(sandbox: Path, tmp_path: Path) -> Path:
-    """Directory that holds the hosts of the fleet above; empty until somebody connects."""
+    """Directory that holds the hosts of the fleet above; empty until the first connection."""
     (tmp_path / "mine.yaml").write_text(FLEET)
     (tmp_path / "deploy.py").write_text(DEPLOY)
     (tmp_path / "cluster_phase.py").write_text(CLUSTER_PHASE)

@@ -41,9 +41,7 @@ def modules(root: Path) -> set[str]:
     return {line.split()[0] for line in (root / "proc/modules").read_text().splitlines()}
 
 
-def test_first_run_prepares_hosts_and_lets_the_cluster_phase_go_on(
-    pyinfra: Pyinfra, sandbox: Path, tmp_path: Path
-) -> None:
+def test_first_run_prepares_hosts_and_then_the_cluster(pyinfra: Pyinfra, sandbox: Path, tmp_path: Path) -> None:
     """Modules loaded and listed, nouveau blacklisted and gone, the initramfs knows it; on Ubuntu and on RHEL."""
     done = pyinfra("good-1 good-2", "-y")
     assert done.returncode == 0, done.stdout
@@ -99,7 +97,7 @@ def test_drift_is_repaired(pyinfra: Pyinfra, sandbox: Path) -> None:
     assert "ipmi_msghandler" in modules(root)
 
 
-def test_nouveau_in_use_needs_a_reboot_and_is_no_change_the_second_time(pyinfra: Pyinfra) -> None:
+def test_nouveau_in_use_needs_a_reboot_and_is_no_change_again(pyinfra: Pyinfra) -> None:
     """It is said plainly on every run, and does not hold the cluster back."""
     first, second = pyinfra("held-1", "-y"), pyinfra("held-1", "-y")
     for done in (first, second):
@@ -115,9 +113,7 @@ def test_host_without_a_gpu_is_left_alone(pyinfra: Pyinfra, sandbox: Path) -> No
     assert not (sandbox / "cpu-1" / MODULES_FILE).exists()
 
 
-def test_missing_kernel_module_fails_its_host_and_holds_the_cluster_back(
-    pyinfra: Pyinfra, sandbox: Path, tmp_path: Path
-) -> None:
+def test_missing_kernel_module_blocks_the_cluster_phase(pyinfra: Pyinfra, sandbox: Path, tmp_path: Path) -> None:
     """The message names host, module, kernel and package; the other host is finished all the same."""
     done = pyinfra("good-1 bad-1", "-y")
     assert done.returncode == 1
@@ -148,7 +144,7 @@ def test_host_that_fails_while_planning_leaves_the_run_alone(pyinfra: Pyinfra, s
 
 
 def test_unreachable_host_holds_the_cluster_back(pyinfra: Pyinfra, tmp_path: Path) -> None:
-    """Nobody knows what it is like."""
+    """Its state is not known."""
     done = pyinfra("good-1 away-1", "-y")
     assert done.returncode == 1
     assert "the host phase failed on @sandbox/away-1" in done.stdout
@@ -180,7 +176,7 @@ def test_serial_goes_on_only_if_the_cluster_happens_to_be_last(pyinfra: Pyinfra,
 
 
 def test_limit_to_the_cluster_runs_its_phase_alone(pyinfra: Pyinfra, sandbox: Path, tmp_path: Path) -> None:
-    """Hosts outside of the limit are nobody's business."""
+    """Hosts outside of the limit do not count."""
     done = pyinfra("good-1 away-1", "-y", "--limit", "cluster")
     assert done.returncode == 0, done.stdout
     assert (tmp_path / "cluster-ran").exists()

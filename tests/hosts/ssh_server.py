@@ -1,4 +1,4 @@
-"""SSH servers on loopback, each in front of a simulated host, that behave or misbehave as they are told."""
+"""SSH servers on loopback, each in front of a simulated host, that behave or misbehave on request."""
 
 from __future__ import annotations
 

@@ -90,11 +90,11 @@ def test_each_failure_is_one_finding_with_its_remedy(
 
 
 def test_host_that_nobody_saw_after_the_run_is_not_called_ready(result: HostsResult) -> None:
-    """Everything was done on it, and nobody knows whether it holds."""
+    """Everything was done on it, and it is not known whether it holds."""
     vanished = of(result, "vanishes")
     assert vanished.changes == of(result, "good").changes
     assert vanished.failed
-    assert "nobody knows" in finding(result, "vanishes").what
+    assert "not known" in finding(result, "vanishes").what
 
 
 def test_it_says_meanwhile_whom_it_waits_for(result: HostsResult, events: list[Event]) -> None:

@@ -65,7 +65,7 @@ def test_failed_command_tells_about_its_host(text: str, code: str, fix: str) -> 
 
 
 @pytest.mark.parametrize("text", ["sudo: unable to resolve host gpu-1: Name or service not known", "E: no package"])
-def test_output_that_tells_nothing_about_the_host_is_left_to_the_operation(text: str) -> None:
+def test_unknown_output_is_left_to_the_operation(text: str) -> None:
     """Sudo's warning about a name is none of a refusal."""
     assert errors.output_error([text], HOST) is None
 

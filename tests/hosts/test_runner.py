@@ -195,10 +195,8 @@ def test_other_number_of_gpus_than_declared_is_a_warning(tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("sandbox")
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_error_of_preflight_stops_that_host_before_the_first_write(
-    tmp_path: Path, sandbox: Path, *, dry_run: bool
-) -> None:
-    """Every error is told with its evidence; the other hosts go on."""
+def test_preflight_error_stops_its_host_before_any_write(tmp_path: Path, sandbox: Path, *, dry_run: bool) -> None:
+    """Every error has its evidence; the other hosts go on."""
     result = prepare(inventory(tmp_path, "good-1", "driver-1"), dry_run=dry_run)
     good, driver = result.hosts
     assert (good.failed, good.changes) == (False, FIRST)
@@ -221,7 +219,7 @@ def test_ignored_errors_are_warnings(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("sandbox")
 def test_judging_reads_machines_without_gpu_too(tmp_path: Path, sandbox: Path) -> None:
-    """A GPU that nobody declared is found; nothing is changed anywhere."""
+    """An undeclared GPU is found; nothing is changed anywhere."""
     declared = inventory(tmp_path, "good-1", "cpu-1")
     pools = {**declared.pools, "t4": replace(declared.pools["t4"], gpu=None)}
     result = judge(replace(declared, pools=pools))
@@ -279,7 +277,7 @@ def test_nothing_to_do_starts_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.usefixtures("sandbox", "cold_worker", "without_isolation")
-def test_machine_without_isolation_leaves_the_hosts_out_with_a_warning(tmp_path: Path) -> None:
+def test_hosts_are_skipped_on_a_machine_without_isolation(tmp_path: Path) -> None:
     """The caller goes on with the cluster."""
     result = prepare(inventory(tmp_path, "good-1"))
     assert result.hosts == ()
@@ -301,7 +299,7 @@ def test_breakdown_of_the_worker_is_one_finding(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.usefixtures("sandbox", "cold_worker")
 def test_interruption_ends_the_worker_and_says_what_was_done(tmp_path: Path) -> None:
-    """As Ctrl-C does: nothing goes on in the background, and nobody has to guess what the hosts are like now."""
+    """As Ctrl-C does: nothing goes on in the background, and the state of the hosts is known."""
 
     def interrupt(event: Event) -> None:
         if event.message == "Kernel and driver packages held":
@@ -351,7 +349,7 @@ def test_prepared_host_is_what_testinfra_sees(tmp_path: Path, sandbox: Path) -> 
         hosts.reboot(simulated)
 
 
-def test_partial_progress_names_changes_and_steps_with_their_hosts() -> None:
+def test_partial_progress_names_changes_and_steps_by_host() -> None:
     """Each once, however many hosts there are."""
     progress = PartialProgress()
     assert str(progress) == "no host was reached yet"

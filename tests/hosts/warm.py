@@ -1,6 +1,6 @@
 """Workers of the host phase that begin at once: forks of a process that has imported pyinfra already.
 
-A hundred runs would each import it anew, at more cost than what they are about. Environment, working directory and
+A hundred runs would each import it again, at more cost than what they are about. Environment, working directory and
 pipes are a run's own, as ever. What is about the start itself takes the fixture ``cold_worker``.
 """
 
@@ -77,7 +77,7 @@ class Forge(Foundry):
 
 
 def _serve(line: socket.socket) -> None:
-    """Fork for each request, until there is nobody to send one."""
+    """Fork for each request, until the socket closes."""
     from gevent import monkey  # noqa: PLC0415 - only this process may be patched
 
     monkey.patch_all()
@@ -97,7 +97,7 @@ def _serve(line: socket.socket) -> None:
 
 
 def _bury() -> None:
-    """Take note of all workers that have ended, so that the time that they took is on somebody's account."""
+    """Take note of all workers that have ended, so that the time that they took is accounted for."""
     with contextlib.suppress(ChildProcessError):
         while _waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -121,7 +121,7 @@ def _work(request: dict[str, Any], files: list[int]) -> None:
         gevent.reinit()
         worker.main(connection)
         status = 0
-    except BaseException:  # noqa: BLE001 - as the interpreter does for a process that nobody forked
+    except BaseException:  # noqa: BLE001 - as the interpreter does
         traceback.print_exc()
     finally:
         os._exit(status)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 from gpu_provision.components.labels import COMPONENT
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.inventory import load
-from gpu_provision.kube.errors import NotFoundError, UnavailableError
+from gpu_provision.kube.errors import NotFound, Unavailable
 from gpu_provision.kube.observe import node_facts
 from gpu_provision.model.cluster import ClusterFacts, Manifest
 from gpu_provision.model.findings import Finding, ProvisionError, Refused
@@ -41,7 +43,7 @@ class Answering(GpuCluster):
         """Answer; pods of the driver and the toolkit there are none."""
         if COMPONENT in labelSelector:
             return {"items": []}
-        answer = self.answers.get(path, NotFoundError(Finding(code="GP305", what="not found")))
+        answer = self.answers.get(path, NotFound(Finding(code="GP305", what="not found")))
         if isinstance(answer, ProvisionError):
             raise answer
         return answer
@@ -70,67 +72,9 @@ def live(*, ready: str = "True", gpus: str = "1", **labels: str) -> dict[str, An
     }
 
 
-def test_ready_node_passes(node: DeclaredNode) -> None:
-    """By the condition of its kubelet."""
-    checks.test_the_node_is_ready(node, Answering({NODE: live()}))
-
-
-def test_node_that_is_not_ready_fails_with_its_kubelets_words(node: DeclaredNode) -> None:
-    """They say more than the condition's name."""
-    with pytest.raises(AssertionError, match="not Ready: kubelet stopped"):
-        checks.test_the_node_is_ready(node, Answering({NODE: live(ready="False")}))
-
-
-def test_node_that_is_not_there_fails(node: DeclaredNode) -> None:
-    """It may go by another name."""
-    with pytest.raises(pytest.fail.Exception, match="no node of this name"):
-        checks.test_the_node_is_ready(node, Answering({}))
-
-
-def test_labels_are_compared_one_by_one(node: DeclaredNode, inventory: Inventory) -> None:
-    """All that differ are told."""
-    found = live(**{"nvidia.com/gpu.present": "false"})
-    with pytest.raises(AssertionError, match=r"gpu.present is false, not true; .*inventory is missing, not test"):
-        checks.test_the_node_carries_the_labels_of_its_pool(node, inventory, Answering({NODE: found}))
-
-
-@pytest.mark.parametrize("gpus", ["0", "2"])
-def test_other_number_of_allocatable_gpus_fails(node: DeclaredNode, inventory: Inventory, gpus: str) -> None:
-    """More are as wrong as fewer, unless GPUs are shared."""
-    with pytest.raises(AssertionError, match=f"allocatable nvidia.com/gpu is {gpus}, declared are 1"):
-        checks.test_kubernetes_offers_the_declared_gpus(node, inventory, Answering({NODE: live(gpus=gpus)}))
-
-
-@pytest.mark.parametrize(
-    ("found", "passes"), [("595.91.07", True), ("535.183.01", False), ("595.91", False), ("missing", False)]
-)
-def test_driver_version_is_that_of_the_label(
-    node: DeclaredNode,
-    inventory: Inventory,
-    found: str,
-    passes: bool,  # noqa: FBT001 - a column of the table
-) -> None:
-    """GPU Feature Discovery writes it."""
-    labels = {} if found == "missing" else {"nvidia.com/cuda.driver-version.full": found}
-    cluster = Answering({NODE: live(**labels)})
-    if passes:
-        checks.test_the_driver_is_of_the_declared_version(node, inventory, cluster)
-        return
-    with pytest.raises(AssertionError, match=rf"full is {found}, not 595\.91\.07"):
-        checks.test_the_driver_is_of_the_declared_version(node, inventory, cluster)
-
-
-def test_driver_version_is_nobodys_to_declare_where_the_host_has_its_own(
-    node: DeclaredNode, inventory: Inventory
-) -> None:
-    """``driver.enabled: auto`` has left it there, which the node's labels tell."""
-    auto = replace(node, pool=replace(node.pool, driver=replace(node.pool.driver, prefer_host=True)))
-    own = {"nvidia.com/gpu.deploy.driver": "pre-installed", "nvidia.com/cuda.driver-version.full": "550.90.07"}
-    with pytest.raises(pytest.skip.Exception, match="the driver belongs to the host"):
-        checks.test_the_driver_is_of_the_declared_version(auto, inventory, Answering({NODE: live(**own)}))
-    own.pop("nvidia.com/gpu.deploy.driver")
-    with pytest.raises(AssertionError, match=r"is 550\.90\.07, not 595"):
-        checks.test_the_driver_is_of_the_declared_version(auto, inventory, Answering({NODE: live(**own)}))
+def auto(declared: DeclaredNode) -> DeclaredNode:
+    """Return a node whose driver may be the host's own."""
+    return replace(declared, pool=replace(declared.pool, driver=replace(declared.pool.driver, prefer_host=True)))
 
 
 def exporter(gpus: int) -> str:
@@ -148,88 +92,91 @@ def with_exporter(answer: Any) -> Answering:
     return Answering({PODS: {"items": [{"metadata": {"name": "dcgm-x"}}]}, METRICS: answer})
 
 
-def test_exporter_has_metrics_of_every_gpu(node: DeclaredNode, inventory: Inventory) -> None:
-    """Counted by the GPUs' numbers, whatever the metrics."""
-    checks.test_dcgm_exporter_answers_for_every_gpu(node, inventory, with_exporter(exporter(1)))
-    with pytest.raises(AssertionError, match="its metrics are of 2 GPUs, declared are 1"):
-        checks.test_dcgm_exporter_answers_for_every_gpu(node, inventory, with_exporter(exporter(2)))
-
-
 def error(kind: type[ProvisionError], evidence: str) -> ProvisionError:
     """Return what the client makes of an answer."""
     return kind(Finding(code="GP305", what="x", evidence=evidence))
 
 
-def test_exporter_that_does_not_answer_fails(node: DeclaredNode, inventory: Inventory) -> None:
-    """That the API server answers 503 in its place does not make the API server silent."""
-    cluster = with_exporter(error(UnavailableError, "error trying to reach service: connection refused"))
-    with pytest.raises(pytest.fail.Exception, match="connection refused"):
-        checks.test_dcgm_exporter_answers_for_every_gpu(node, inventory, cluster)
-
-
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        (error(Refused, ""), "no right to get pods/proxy"),
-        (error(NotFoundError, "the server could not find the requested resource"), "no proxy to pods"),
-    ],
-)
-def test_exporter_that_cannot_be_asked_is_skipped(
-    node: DeclaredNode, inventory: Inventory, answer: ProvisionError, reason: str
-) -> None:
-    """For want of a right, or of a way."""
-    with pytest.raises(pytest.skip.Exception, match=reason):
-        checks.test_dcgm_exporter_answers_for_every_gpu(node, inventory, with_exporter(answer))
-
-
-def test_exporter_without_metrics_is_no_missing_proxy(node: DeclaredNode, inventory: Inventory) -> None:
-    """Its own 404 is a failure."""
-    with pytest.raises(NotFoundError):
-        checks.test_dcgm_exporter_answers_for_every_gpu(
-            node, inventory, with_exporter(error(NotFoundError, "404 page not found"))
-        )
-
-
-@pytest.mark.parametrize(
-    ("strategy", "updated", "available", "said"),
-    [
-        ("RollingUpdate", 3, 3, ""),
-        ("RollingUpdate", 2, 3, "gfd has 2 of 3 pods of its present content"),
-        ("RollingUpdate", 3, 1, "gfd has 1 of 3 pods available"),
-        ("OnDelete", 0, 3, ""),
-        ("OnDelete", 0, 1, "gfd has 1 of 3 pods available"),
-    ],
-)
-def test_daemonsets_have_all_their_pods(
-    inventory: Inventory, strategy: str, updated: int, available: int, said: str
-) -> None:
-    """Of the present content, and available. Driver pods that run are patched, and keep their revision."""
+def daemonset(strategy: str, updated: int, available: int, generation: int = 1) -> Answering:
+    """Return a cluster with one DaemonSet of three pods."""
     status = {
         "desiredNumberScheduled": 3,
         "updatedNumberScheduled": updated,
         "numberAvailable": available,
         "observedGeneration": 1,
     }
-    item = {"metadata": {"name": "gfd", "generation": 1}, "spec": {"updateStrategy": {"type": strategy}}}
-    cluster = Answering({"/apis/apps/v1/daemonsets": {"items": [{**item, "status": status}]}})
-    if not said:
-        checks.test_every_daemonset_is_complete(inventory, cluster)
-        return
-    with pytest.raises(AssertionError, match=said):
-        checks.test_every_daemonset_is_complete(inventory, cluster)
+    item = {"metadata": {"name": "gfd", "generation": generation}, "spec": {"updateStrategy": {"type": strategy}}}
+    return Answering({DAEMONSETS: {"items": [{**item, "status": status}]}})
 
 
-def test_daemonset_that_its_controller_has_not_seen_yet_is_incomplete(inventory: Inventory) -> None:
-    """Its figures are of what was before."""
-    item = {"metadata": {"name": "driver", "generation": 2}, "status": {"observedGeneration": 1}}
-    with pytest.raises(AssertionError, match="driver was changed a moment ago"):
-        checks.test_every_daemonset_is_complete(inventory, Answering({"/apis/apps/v1/daemonsets": {"items": [item]}}))
+DAEMONSETS = "/apis/apps/v1/daemonsets"
+LABEL = "nvidia.com/cuda.driver-version.full"
+PREINSTALLED = {"nvidia.com/gpu.deploy.driver": "pre-installed", LABEL: "550.90.07"}
+FAILED, SKIPPED = (AssertionError, pytest.fail.Exception), pytest.skip.Exception
+READY, LABELS = checks.test_the_node_is_ready, checks.test_the_node_carries_the_labels_of_its_pool
+GPUS, VERSION = checks.test_kubernetes_offers_the_declared_gpus, checks.test_the_driver_is_of_the_declared_version
+EXPORTER, DAEMONS = checks.test_dcgm_exporter_answers_for_every_gpu, checks.test_every_daemonset_is_complete
+CASES: dict[str, tuple[Callable[..., None], Answering, Any, str]] = {
+    "a ready node": (READY, Answering({NODE: live()}), None, ""),
+    "the words of its kubelet": (READY, Answering({NODE: live(ready="False")}), FAILED, "not Ready: kubelet stopped"),
+    "a node that is not there": (READY, Answering({}), FAILED, "no node of this name"),
+    "all labels that differ": (
+        LABELS,
+        Answering({NODE: live(**{"nvidia.com/gpu.present": "false"})}),
+        FAILED,
+        "gpu.present is false, not true; .*inventory is missing, not test",
+    ),
+    "fewer GPUs": (GPUS, Answering({NODE: live(gpus="0")}), FAILED, "nvidia.com/gpu is 0, declared are 1"),
+    "more GPUs": (GPUS, Answering({NODE: live(gpus="2")}), FAILED, "nvidia.com/gpu is 2, declared are 1"),
+    "the declared driver": (VERSION, Answering({NODE: live(**{LABEL: "595.91.07"})}), None, ""),
+    "another driver": (VERSION, Answering({NODE: live(**{LABEL: "535.183.01"})}), FAILED, "535.183.01, not 595.91.07"),
+    "half a version": (VERSION, Answering({NODE: live(**{LABEL: "595.91"})}), FAILED, "is 595.91, not 595.91.07"),
+    "no version": (VERSION, Answering({NODE: live()}), FAILED, "is missing, not 595.91.07"),
+    "metrics of every GPU": (EXPORTER, with_exporter(exporter(1)), None, ""),
+    "metrics of another GPU": (EXPORTER, with_exporter(exporter(2)), FAILED, "are of 2 GPUs, declared are 1"),
+    "an exporter that is down": (EXPORTER, with_exporter(error(Unavailable, "refused")), FAILED, "refused"),
+    "no right to ask it": (EXPORTER, with_exporter(error(Refused, "")), SKIPPED, "no right to get pods/proxy"),
+    "no way to it": (
+        EXPORTER,
+        with_exporter(error(NotFound, "the server could not find the requested resource")),
+        SKIPPED,
+        "no proxy to pods",
+    ),
+    "its own 404": (EXPORTER, with_exporter(error(NotFound, "404 page not found")), NotFound, "404"),
+    "complete DaemonSets": (DAEMONS, daemonset("RollingUpdate", 3, 3), None, ""),
+    "pods of another content": (
+        DAEMONS,
+        daemonset("RollingUpdate", 2, 3),
+        FAILED,
+        "gfd has 2 of 3 pods",
+    ),
+    "pods that are not available": (DAEMONS, daemonset("RollingUpdate", 3, 1), FAILED, "1 of 3 pods available"),
+    "driver pods keep their revision": (DAEMONS, daemonset("OnDelete", 0, 3), None, ""),
+    "and have to be available": (DAEMONS, daemonset("OnDelete", 0, 1), FAILED, "1 of 3 pods available"),
+    "figures of what was before": (DAEMONS, daemonset("OnDelete", 3, 3, 2), FAILED, "was changed a moment ago"),
+    "nothing of the stack": (DAEMONS, Answering({DAEMONSETS: {"items": []}}), FAILED, "nothing was applied"),
+}
 
 
-def test_cluster_without_the_stack_is_told_so(inventory: Inventory) -> None:
-    """No DaemonSet at all would be complete otherwise."""
-    with pytest.raises(AssertionError, match="nothing was applied"):
-        checks.test_every_daemonset_is_complete(inventory, Answering({"/apis/apps/v1/daemonsets": {"items": []}}))
+def run(check: Callable[..., None], node: DeclaredNode, inventory: Inventory, cluster: GpuCluster) -> None:
+    """Call a check with the fixtures that it names."""
+    fixtures = {"inventory_node": node, "gpu_node": node, "gpu_inventory": inventory, "gpu_cluster": cluster}
+    check(**{name: fixtures[name] for name in signature(check).parameters})
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_check_of_the_cluster(node: DeclaredNode, inventory: Inventory, case: str) -> None:
+    check, cluster, outcome, words = CASES[case]
+    with pytest.raises(outcome, match=words) if outcome else nullcontext():
+        run(check, node, inventory, cluster)
+
+
+def test_no_version_is_declared_where_the_host_has_a_driver(node: DeclaredNode, inventory: Inventory) -> None:
+    """``driver.enabled: auto`` has left it there, which the node's labels tell."""
+    with pytest.raises(pytest.skip.Exception, match="the driver belongs to the host"):
+        run(VERSION, auto(node), inventory, Answering({NODE: live(**PREINSTALLED)}))
+    with pytest.raises(AssertionError, match=r"is 550\.90\.07, not 595"):
+        run(VERSION, auto(node), inventory, Answering({NODE: live(**{LABEL: "550.90.07"})}))
 
 
 NODES = [
@@ -275,7 +222,7 @@ def check_vector_add(node: DeclaredNode, inventory: Inventory, cluster: GpuClust
 
 
 def test_vector_add_is_skipped_where_a_label_keeps_it_away(node: DeclaredNode, inventory: Inventory) -> None:
-    """Somebody said so on purpose."""
+    """The label is deliberate."""
     cluster = Answering({"/api/v1/nodes": {"items": [live(**{"nvidia.com/gpu.deploy.operands": "false"})]}})
     with pytest.raises(pytest.skip.Exception, match="keeps validations away"):
         check_vector_add(node, inventory, cluster)

@@ -14,7 +14,7 @@ from gpu_provision.verify.hosts import host_of
 
 @pytest.fixture
 def host(sandbox: Path, inventory_file: Path) -> Any:
-    """A fresh machine that nobody has prepared."""
+    """A fresh machine."""
     assert not sandbox.exists()
     return host_of(load(inventory_file), "good-1")
 
@@ -34,7 +34,7 @@ _OF_SYSTEMD = pytest.param("/usr/lib/modules-load.d/x.conf", marks=pytest.mark.r
     "file", ["/etc/modules", "/etc/modules-load.d/x.conf", "/run/modules-load.d/x.conf", _OF_SYSTEMD]
 )
 def test_modules_are_listed_for_the_boot_in_any_folder(host: Any, file: str) -> None:
-    """Whoever wrote the file; a comment is no module."""
+    """Of any origin; a comment is no module."""
     host.run_test(f"mkdir -p {file.rpartition('/')[0]}; printf '# ib-umad\\nipmi-devintf\\n' >>{file}")
     found = hosts.listed_for_boot(host)
     assert "ipmi_devintf" in found

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from gpu_provision.model.findings import Finding, Unreachable
+from gpu_provision.verify.plugin import reason
+
 CHECKOUT = Path(__file__).parents[2]
 TESTS = """
 def test_gpu_nodes(gpu_node): pass
@@ -79,3 +82,19 @@ def test_plugin_costs_nothing_where_nobody_asks_for_it(module: str) -> None:
     """Pytest imports it in every project of an environment."""
     program = f"import sys, gpu_provision.verify.plugin; sys.exit({module!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (AssertionError("it is called otherwise\nassert 'a' == 'b'"), "it is called otherwise"),
+        (AssertionError("assert 1 == 2"), "assert 1 == 2"),
+        (pytest.skip.Exception("gfd is off"), "gfd is off"),
+        (pytest.fail.Exception("no node"), "no node"),
+        (KeyError("status"), "KeyError: 'status'"),
+        (Unreachable(Finding(code="GP301", what="silent", evidence="Errno 111")), "silent (Errno 111)"),
+    ],
+)
+def test_reason_is_that_of_the_tests_author(error: BaseException, words: str) -> None:
+    """Pytest's own view of an assertion is left out, and an unexpected exception is named by its class."""
+    assert reason(error) == words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpu_provision.hosts.checks.subject import Subject
+from gpu_provision.hosts.checks.findings import CheckedHost
 from gpu_provision.hosts.facts.driver import Driver
 from gpu_provision.hosts.facts.gpus import PciDevice
 from gpu_provision.hosts.facts.host import HostRecord
@@ -20,7 +20,7 @@ _PURGE = {
 }
 
 
-def beside_container(subject: Subject) -> Iterator[Finding]:
+def host_driver_conflict(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a driver of the host's own where a container is to bring one."""
     host = subject.host
     expected = subject.expected
@@ -36,7 +36,7 @@ def beside_container(subject: Subject) -> Iterator[Finding]:
     )
 
 
-def missing(subject: Subject) -> Iterator[Finding]:
+def no_host_driver(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a host without the driver that the inventory relies on."""
     driver = subject.host.driver
     if not subject.expected.gpu_count or subject.expected.driver_container or driver.on_host:
@@ -52,7 +52,7 @@ def missing(subject: Subject) -> Iterator[Finding]:
     )
 
 
-def removed(subject: Subject) -> Iterator[Finding]:
+def host_driver_removed(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a driver of the host's that is gone but for its loaded modules, where a container is to follow."""
     driver = subject.host.driver
     if not _is_left_to_host(subject) or not driver.loaded or driver.in_container or driver.has_files:
@@ -67,7 +67,7 @@ def removed(subject: Subject) -> Iterator[Finding]:
     )
 
 
-def waits(subject: Subject) -> Iterator[Finding]:
+def host_driver_waits(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a driver that was installed on the host while a container's is loaded."""
     driver = subject.host.driver
     if not _is_left_to_host(subject) or not (driver.loaded and driver.in_container and driver.on_host):
@@ -81,7 +81,7 @@ def waits(subject: Subject) -> Iterator[Finding]:
     )
 
 
-def mixed(subject: Subject) -> Iterator[Finding]:
+def mixed_versions(subject: CheckedHost) -> Iterator[Finding]:
     """Yield libraries that do not go with the loaded module."""
     driver = subject.host.driver
     versions = driver.library_versions
@@ -102,7 +102,7 @@ def mixed(subject: Subject) -> Iterator[Finding]:
     )
 
 
-def not_loaded(subject: Subject) -> Iterator[Finding]:
+def driver_not_loaded(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a driver of the host's that is installed and not loaded."""
     driver = subject.host.driver
     hosts = not subject.expected.driver_container or subject.expected.driver_auto
@@ -119,7 +119,7 @@ def not_loaded(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _awakening(subject: Subject) -> str:
+def _awakening(subject: CheckedHost) -> str:
     """Say how a driver gets loaded; where a container may bring one, its removal helps as well."""
     host = subject.host
     if host.driver.module:
@@ -132,7 +132,7 @@ def _awakening(subject: Subject) -> str:
     )
 
 
-def held(subject: Subject) -> Iterator[Finding]:
+def device_held(subject: CheckedHost) -> Iterator[Finding]:
     """Yield services of the host that hold a GPU: a driver container cannot unload what they use."""
     services = [holder for holder in subject.host.services.holders if holder.unit]
     if not (subject.expected.gpu_count and subject.expected.driver_container and services):
@@ -147,7 +147,7 @@ def held(subject: Subject) -> Iterator[Finding]:
     )
 
 
-def _is_left_to_host(subject: Subject) -> bool:
+def _is_left_to_host(subject: CheckedHost) -> bool:
     """Return whether the host may have a driver of its own, and has none that is in charge."""
     expected = subject.expected
     return bool(expected.gpu_count and expected.driver_auto and expected.driver_container)
@@ -199,7 +199,7 @@ _PROPRIETARY = "proprietary"
 _OPEN = "open"
 
 
-def branch(subject: Subject) -> Iterator[Finding]:
+def driver_branch(subject: CheckedHost) -> Iterator[Finding]:
     """Yield GPUs that the driver's branch does not support yet, or no longer."""
     version = _version(subject)
     number = _branch(version)
@@ -220,7 +220,7 @@ def branch(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def flavor(subject: Subject) -> Iterator[Finding]:
+def module_flavor(subject: CheckedHost) -> Iterator[Finding]:
     """Yield GPUs that run with the other kind of kernel modules only."""
     chosen, source = _flavor(subject)
     for gpu in _kinds(subject):
@@ -239,7 +239,7 @@ def flavor(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def cuda(subject: Subject) -> Iterator[Finding]:
+def cuda_minimum(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a driver that is too old for what today's images are built with."""
     version = _version(subject)
     oldest, name = CUDA_12
@@ -253,7 +253,7 @@ def cuda(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _version(subject: Subject) -> str:
+def _version(subject: CheckedHost) -> str:
     """Return the version of the driver that will run: the declared one, or the host's own."""
     return subject.expected.driver_version if subject.expected.driver_container else subject.host.driver.version
 
@@ -263,13 +263,13 @@ def _branch(version: str) -> int:
     return int(head) if head.isdecimal() else 0
 
 
-def _kinds(subject: Subject) -> list[PciDevice]:
+def _kinds(subject: CheckedHost) -> list[PciDevice]:
     """Return one GPU of each kind; none on a machine that gets no driver."""
     gpus = subject.host.pci.gpus if subject.expected.gpu_count else ()
     return list({gpu.device: gpu for gpu in reversed(gpus)}.values())
 
 
-def _flavor(subject: Subject) -> tuple[str, str]:
+def _flavor(subject: CheckedHost) -> tuple[str, str]:
     """Return which kind of kernel modules will run, and what says so; empty if nothing does."""
     if subject.expected.driver_container:
         chosen = subject.expected.kernel_module_type
@@ -283,7 +283,7 @@ def _flavor(subject: Subject) -> tuple[str, str]:
     return "", ""
 
 
-def _set_version(subject: Subject, right: str) -> str:
+def _set_version(subject: CheckedHost, right: str) -> str:
     if subject.expected.driver_container:
         return f"set {subject.driver_key}.version to a driver of branch {right}"
     return f"install a driver of branch {right} on the host"

@@ -1,17 +1,22 @@
-"""Which findings about hosts a user sees: without ignored ones, and without those that the cluster reports as well."""
+"""What rules look at, how they report, and which findings about hosts a user sees."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from gpu_provision.model import codes
 from gpu_provision.model.codes import OS_DIFFERS, RUNTIME_WITHOUT_CDI
 from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.hosts import Expectation, ImageAnswer
+
+if TYPE_CHECKING:  # the facts take a while, and most users of this module judge no host
+    from gpu_provision.hosts.facts.host import HostRecord
 
 
-def overridden(findings: Iterable[Finding], ignored: frozenset[str]) -> Iterable[Finding]:
+def apply_ignored(findings: Iterable[Finding], ignored: frozenset[str]) -> Iterable[Finding]:
     """Yield the findings; an ignored error becomes a warning, an ignored warning is dropped."""
     for finding in findings:
         if finding.code not in ignored:
@@ -24,7 +29,7 @@ _SAID_BY_NODES = {codes.RUNTIME_OLD: RUNTIME_WITHOUT_CDI, codes.OTHER_SYSTEM: OS
 """Code of a finding about a host -> the one by which the cluster says the same of its node."""
 
 
-def left_to_cluster(of_hosts: Iterable[Finding], of_cluster: Iterable[Finding]) -> tuple[Finding, ...]:
+def drop_reported_by_cluster(of_hosts: Iterable[Finding], of_cluster: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return the findings about hosts without those that the cluster says of the nodes, too."""
     said = {(finding.code, name) for finding in of_cluster for name in re.split(r"[ ,]+", finding.where)}
     return tuple(each for each in of_hosts if (_SAID_BY_NODES.get(each.code), each.where) not in said)
@@ -33,3 +38,36 @@ def left_to_cluster(of_hosts: Iterable[Finding], of_cluster: Iterable[Finding]) 
 def unknown_codes(ignored: Iterable[str]) -> tuple[str, ...]:
     """Return those of the codes that no rule tells."""
     return tuple(code for code in ignored if code not in codes.PREFLIGHT)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedHost:
+    """One machine: what is expected of it, what it is, and what the registry says about its driver image.
+
+    Attributes:
+        image: None if the registry was not asked.
+    """
+
+    expected: Expectation
+    host: HostRecord
+    image: ImageAnswer | None = None
+
+    @property
+    def driver_key(self) -> str:
+        """The inventory's section that decides on this machine's driver."""
+        return f"pools.{self.expected.pool}.driver"
+
+    def error(self, code: str, what: str, *, evidence: str, consequence: str, fix: str) -> Finding:
+        """Return a finding that stops a run on this machine; its evidence is what was read there."""
+        return Finding(
+            code=code, where=self.expected.node, what=what, evidence=evidence, consequence=consequence, fix=fix
+        )
+
+    def warning(self, code: str, what: str, *, evidence: str, consequence: str, fix: str) -> Finding:
+        """Return a finding that a run survives."""
+        error = self.error(code, what, evidence=evidence, consequence=consequence, fix=fix)
+        return replace(error, severity=Severity.WARNING)
+
+
+Rule = Callable[[CheckedHost], Iterator[Finding]]
+"""Yields what it finds about a machine; nothing if all is well or if the facts do not say."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from gpu_provision.hosts.checks.subject import Subject
+from gpu_provision.hosts.checks.findings import CheckedHost
 from gpu_provision.hosts.facts.gpus import PciDevice
 from gpu_provision.inventory import hardware as catalogue
 from gpu_provision.inventory.hardware import Model
@@ -15,7 +15,7 @@ from gpu_provision.model.findings import Finding
 _OF_VIRTUAL_MACHINES = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
 
 
-def absent(subject: Subject) -> Iterator[Finding]:
+def gpu_absent(subject: CheckedHost) -> Iterator[Finding]:
     """Yield GPUs that are declared and not there."""
     expected, seen = subject.expected, subject.host.pci
     if expected.gpu_count and not seen.gpus:
@@ -30,7 +30,7 @@ def absent(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def count(subject: Subject) -> Iterator[Finding]:
+def gpu_count(subject: CheckedHost) -> Iterator[Finding]:
     """Yield another number of GPUs than declared."""
     expected, seen = subject.expected, subject.host.pci.gpus
     if expected.gpu_count and seen and len(seen) != expected.gpu_count:
@@ -45,7 +45,7 @@ def count(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def undeclared(subject: Subject) -> Iterator[Finding]:
+def gpu_undeclared(subject: CheckedHost) -> Iterator[Finding]:
     """Yield GPUs on a machine whose pool declares none."""
     seen = subject.host.pci.gpus
     if seen and not subject.expected.gpu_count:
@@ -59,12 +59,12 @@ def undeclared(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def model(subject: Subject) -> Iterator[Finding]:
+def gpu_model(subject: CheckedHost) -> Iterator[Finding]:
     """Yield models that are certainly others than the declared one."""
     declared = catalogue.find_model(subject.expected.gpu_model) if subject.expected.gpu_count else None
     if declared is None:
         return
-    others = [gpu for gpu in subject.host.pci.gpus if gpu.model.models and not _may_be(gpu, declared)]
+    others = [gpu for gpu in subject.host.pci.gpus if gpu.model.models and not _matches_model(gpu, declared)]
     if others:
         yield subject.warning(
             codes.GPU_MODEL,
@@ -75,7 +75,7 @@ def model(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def taken(subject: Subject) -> Iterator[Finding]:
+def gpu_taken(subject: CheckedHost) -> Iterator[Finding]:
     """Yield GPUs that are set aside for virtual machines."""
     held = [gpu for gpu in subject.host.pci.gpus if gpu.driver in _OF_VIRTUAL_MACHINES]
     if held and subject.expected.gpu_count:
@@ -99,7 +99,7 @@ def _listed(gpus: Iterable[PciDevice]) -> str:
     return ", ".join(f"{' '.join(addresses)} {kind}" for kind, addresses in alike.items())
 
 
-def _may_be(gpu: PciDevice, declared: Model) -> bool:
+def _matches_model(gpu: PciDevice, declared: Model) -> bool:
     """Return whether a device may be meant: inventories often leave out board and memory."""
     return any(
         each.family == declared.family and _designation(each.name) == _designation(declared.name)
@@ -118,7 +118,7 @@ _NVLINK_5 = frozenset({"B200", "B300", "GB200", "GB300"})
 _INFINIBAND = ("ib_umad", "mlx5_ib")
 
 
-def manager(subject: Subject) -> Iterator[Finding]:
+def fabric_manager(subject: CheckedHost) -> Iterator[Finding]:
     """Yield NVSwitches without a fabric manager of the driver's version. A driver container brings its own."""
     host = subject.host
     if not host.pci.nvswitches or subject.expected.driver_container or not subject.expected.gpu_count:
@@ -143,7 +143,7 @@ def manager(subject: Subject) -> Iterator[Finding]:
     )
 
 
-def infiniband(subject: Subject) -> Iterator[Finding]:
+def fabric_modules(subject: CheckedHost) -> Iterator[Finding]:
     """Yield NVLink 5 systems without the modules that their fabric is managed through."""
     host = subject.host
     models = {model.name for gpu in host.pci.gpus for model in gpu.model.models}

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
+from threading import Lock
 
-from gpu_provision.hosts.checks.subject import Subject
+from gpu_provision.hosts.checks.findings import CheckedHost
+from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.images.registry import look_up_image
 from gpu_provision.inventory import hardware
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
-from gpu_provision.model.hosts import ImageAnswer, ImageState
+from gpu_provision.model.hosts import Expectation, ImageAnswer, ImageState
 from gpu_provision.model.inventory import OperatingSystem
 
 _NVIDIAS = "/nvidia/driver"
 """End of the names of NVIDIA's images, also where a mirror has them."""
 
 
-def driver_image(subject: Subject) -> Iterator[Finding]:
-    """Yield a driver image that is not there, or that nobody could ask about."""
+def driver_image(subject: CheckedHost) -> Iterator[Finding]:
+    """Yield a driver image that is absent or unknown."""
     answer = subject.image
     if answer is None:
         return
@@ -31,7 +35,7 @@ def driver_image(subject: Subject) -> Iterator[Finding]:
             yield _unknown(subject, answer)
 
 
-def unknown_system(subject: Subject) -> Iterator[Finding]:
+def no_images_for_system(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a host whose own system NVIDIA makes no driver images for, where no registry was asked."""
     expected, system = subject.expected, subject.host.system.name
     of_nvidia = expected.driver_image.endswith(_NVIDIAS)
@@ -53,7 +57,7 @@ def _known(system: OperatingSystem) -> str:
     return f"known: {', '.join(system.id + version for version in versions)}" if versions else "own images are as good"
 
 
-def _absent(subject: Subject, answer: ImageAnswer) -> Finding:
+def _absent(subject: CheckedHost, answer: ImageAnswer) -> Finding:
     return subject.error(
         codes.IMAGE_ABSENT,
         f"there is no driver image {answer.reference}",
@@ -63,7 +67,7 @@ def _absent(subject: Subject, answer: ImageAnswer) -> Finding:
     )
 
 
-def _other_architecture(subject: Subject, answer: ImageAnswer) -> Finding:
+def _other_architecture(subject: CheckedHost, answer: ImageAnswer) -> Finding:
     return subject.error(
         codes.IMAGE_ARCHITECTURE,
         f"the driver image {answer.reference} does not exist for {subject.host.kernel.architecture}",
@@ -73,7 +77,7 @@ def _other_architecture(subject: Subject, answer: ImageAnswer) -> Finding:
     )
 
 
-def _unknown(subject: Subject, answer: ImageAnswer) -> Finding:
+def _unknown(subject: CheckedHost, answer: ImageAnswer) -> Finding:
     return subject.warning(
         codes.IMAGE_UNKNOWN,
         f"it is not known whether the driver image {answer.reference} exists",
@@ -82,3 +86,37 @@ def _unknown(subject: Subject, answer: ImageAnswer) -> Finding:
         fix="docker login for this registry, if it wants credentials; where this machine cannot reach it, --offline or"
         " preflight: {registry: false}",
     )
+
+
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def look_up_driver_image(expected: Expectation, record: HostRecord) -> ImageAnswer | None:
+    """Return what the registry says; None if it is not to be asked, or if there is nothing to ask for."""
+    reference = driver_image_reference(expected, record)
+    if not (expected.ask_registry and expected.gpu_count and reference):
+        return None
+    machine = record.kernel.architecture
+    with _lock(reference):
+        return _look_up(reference, _ARCHITECTURES.get(machine, machine))
+
+
+def driver_image_reference(expected: Expectation, record: HostRecord) -> str:
+    """Return the driver image of a host; empty if it gets none. A digest takes no suffix."""
+    system = record.system.name
+    if not expected.driver_image or system is None:
+        return ""
+    if expected.driver_version.startswith("sha256:"):
+        return f"{expected.driver_image}@{expected.driver_version}"
+    return f"{expected.driver_image}:{expected.driver_version}-{system.tag}"
+
+
+@cache
+def _lock(_reference: str) -> Lock:
+    """Return the lock of an image: a hundred hosts that want it wait for the one that asks."""
+    return Lock()
+
+
+@cache
+def _look_up(reference: str, architecture: str) -> ImageAnswer:
+    return look_up_image(reference, architecture)

@@ -4,86 +4,61 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpu_provision.hosts.checks.driver import (
-    beside_container,
-    branch,
-    cuda,
-    flavor,
-    held,
-    missing,
-    mixed,
-    not_loaded,
-    removed,
-    waits,
-)
-from gpu_provision.hosts.checks.findings import overridden
-from gpu_provision.hosts.checks.gpus import absent, count, infiniband, manager, model, taken, undeclared
-from gpu_provision.hosts.checks.images import driver_image, unknown_system
-from gpu_provision.hosts.checks.kernel import (
-    container_driver,
-    headers,
-    host_driver,
-    large_pages,
-    pending,
-    unattended,
-    wanted,
-)
-from gpu_provision.hosts.checks.machine import clock, disk, node_name, other_system, proxy, swap
-from gpu_provision.hosts.checks.runtime import cgroup_drivers, old, paths, schema, without_cri
-from gpu_provision.hosts.checks.subject import Rule, Subject
+from gpu_provision.hosts.checks import driver, gpus, images, kernel, machine
+from gpu_provision.hosts.checks.findings import CheckedHost, Rule, apply_ignored
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.hosts import Expectation
 
 RULES: tuple[Rule, ...] = (
-    node_name,
-    other_system,
-    absent,
-    count,
-    undeclared,
-    model,
-    taken,
-    wanted,
-    container_driver,
-    host_driver,
-    beside_container,
-    missing,
-    removed,
-    waits,
-    mixed,
-    not_loaded,
-    held,
-    branch,
-    flavor,
-    cuda,
-    manager,
-    infiniband,
-    pending,
-    headers,
-    large_pages,
-    unattended,
-    old,
-    paths,
-    schema,
-    without_cri,
-    cgroup_drivers,
-    driver_image,
-    unknown_system,
-    disk,
-    swap,
-    clock,
-    proxy,
+    machine.node_name,
+    machine.other_system,
+    gpus.gpu_absent,
+    gpus.gpu_count,
+    gpus.gpu_undeclared,
+    gpus.gpu_model,
+    gpus.gpu_taken,
+    kernel.nouveau_allowed,
+    kernel.secure_boot,
+    kernel.unsigned_module,
+    driver.host_driver_conflict,
+    driver.no_host_driver,
+    driver.host_driver_removed,
+    driver.host_driver_waits,
+    driver.mixed_versions,
+    driver.driver_not_loaded,
+    driver.device_held,
+    driver.driver_branch,
+    driver.module_flavor,
+    driver.cuda_minimum,
+    gpus.fabric_manager,
+    gpus.fabric_modules,
+    kernel.kernel_pending,
+    kernel.headers_unavailable,
+    kernel.large_pages,
+    kernel.unattended_upgrades,
+    machine.runtime_old,
+    machine.runtime_paths,
+    machine.runtime_schema,
+    machine.cri_disabled,
+    machine.cgroup_drivers,
+    images.driver_image,
+    images.no_images_for_system,
+    machine.disk,
+    machine.swap,
+    machine.clock,
+    machine.proxy,
 )
-"""In the order in which their findings are told."""
+"""In the order of their findings."""
 
 
-def judge(subject: Subject) -> tuple[Finding, ...]:
-    """Return all that is to be said about a machine; codes that its inventory ignores stop nothing."""
+def check_host(subject: CheckedHost) -> tuple[Finding, ...]:
+    """Return all findings about a machine; codes that its inventory ignores stop nothing."""
     ignored = frozenset(subject.expected.ignore)
-    return tuple(overridden((finding for rule in RULES for finding in rule(subject)), ignored))
+    return tuple(apply_ignored((finding for rule in RULES for finding in rule(subject)), ignored))
 
 
-def decided(expected: Expectation, host: HostRecord) -> Expectation:
+def resolve_driver(expected: Expectation, host: HostRecord) -> Expectation:
     """Return what is expected of this very host: with ``driver.enabled: auto`` its own driver, if that is usable."""
     if not (expected.driver_auto and host.driver.usable):
         return expected

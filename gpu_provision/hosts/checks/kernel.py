@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpu_provision.hosts.checks.subject import Subject
+from gpu_provision.hosts.checks.findings import CheckedHost
 from gpu_provision.hosts.facts.kernel import Certainty
 from gpu_provision.hosts.facts.packages import Package
 from gpu_provision.hosts.facts.system import Firmware
@@ -24,7 +24,7 @@ _REFRESH = {"apt": "apt-get update", "dnf": "dnf makecache", "zypp": "zypper ref
 _MANY = 4
 
 
-def pending(subject: Subject) -> Iterator[Finding]:
+def kernel_pending(subject: CheckedHost) -> Iterator[Finding]:
     """Yield another kernel for the next boot."""
     running, following = subject.host.kernel.running, subject.host.kernels.next
     if not subject.expected.gpu_count or following is None or following.release == running:
@@ -35,12 +35,12 @@ def pending(subject: Subject) -> Iterator[Finding]:
         codes.KERNEL_PENDING,
         f"kernel {running} runs, and {following.release} {probably}boots next",
         evidence=f"{following.source}: {following.release} ({following.certainty.value}); the host {headers}",
-        consequence="after the next boot the driver is built anew, for a kernel that nobody tried it on",
+        consequence="after the next boot the driver is rebuilt, for a kernel that was not tested",
         fix="reboot now (drained), before the GPUs are in use; or hold the kernel",
     )
 
 
-def headers(subject: Subject) -> Iterator[Finding]:
+def headers_unavailable(subject: CheckedHost) -> Iterator[Finding]:
     """Yield kernels that the distribution no longer has headers for, where a driver is compiled with them."""
     running, kernels = subject.host.kernel.running, subject.host.kernels
     following = kernels.next.release if kernels.next else running
@@ -48,7 +48,7 @@ def headers(subject: Subject) -> Iterator[Finding]:
     for release in kernels.without_headers(running, following) if compiled else ():
         package, lists = _HEADERS[kernels.lists]
         yield subject.warning(
-            codes.NO_HEADERS,
+            codes.HEADERS_UNAVAILABLE,
             f"the package lists have no headers for kernel {release}, which {_role(release, running)}",
             evidence=f"{lists}: no {package.format(release=release)}; no /lib/modules/{release}/build",
             consequence="the driver container asks the same archives for them, and cannot build the driver"
@@ -59,7 +59,7 @@ def headers(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def large_pages(subject: Subject) -> Iterator[Finding]:
+def large_pages(subject: CheckedHost) -> Iterator[Finding]:
     """Yield Red Hat's kernels with large pages: a driver container asks for packages that they do not come from.
 
     Source: the images' own script (NVIDIA/gpu-driver-container, rhel9/nvidia-driver) asks for kernel-devel-$(uname -r);
@@ -81,14 +81,14 @@ def _role(release: str, running: str) -> str:
     return "runs" if release == running else "boots next"
 
 
-def _other_way(subject: Subject) -> str:
+def _other_way(subject: CheckedHost) -> str:
     if not subject.expected.driver_container:
         return ""
     return f", or set {subject.driver_key}.repo_config to a repository with them"
 
 
-def unattended(subject: Subject) -> Iterator[Finding]:
-    """Yield kernels, and drivers of the host's, that may be replaced under running GPUs and that nobody will hold."""
+def unattended_upgrades(subject: CheckedHost) -> Iterator[Finding]:
+    """Yield kernels, and drivers of the host's, that may be replaced under running GPUs and that are not held."""
     packages = subject.host.packages
     if not subject.expected.gpu_count or not packages.unattended or subject.expected.hold_packages:
         return
@@ -115,7 +115,7 @@ def _shortened(packages: list[Package]) -> str:
     return ", ".join(names[:_MANY]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def container_driver(subject: Subject) -> Iterator[Finding]:
+def secure_boot(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a kernel that refuses what a driver container builds: it has no key to sign with."""
     firmware = subject.host.firmware
     if subject.expected.gpu_count and subject.expected.driver_container and firmware.refuses_unsigned:
@@ -131,7 +131,7 @@ def container_driver(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def host_driver(subject: Subject) -> Iterator[Finding]:
+def unsigned_module(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a host's own driver without a signature where one is needed."""
     firmware, driver = subject.host.firmware, subject.host.driver
     needed = subject.expected.gpu_count and not subject.expected.driver_container and firmware.refuses_unsigned
@@ -159,8 +159,8 @@ def _evidence(firmware: Firmware) -> str:
     return ", ".join(filter(None, [firmware.source, lockdown, enforced]))
 
 
-def wanted(subject: Subject) -> Iterator[Finding]:
-    """Yield a nouveau that the host phase is told to leave alone; it removes any other."""
+def nouveau_allowed(subject: CheckedHost) -> Iterator[Finding]:
+    """Yield a nouveau that the inventory keeps; the host phase removes any other."""
     host, expected = subject.host, subject.expected
     if not (expected.gpu_count and host.nouveau_loaded) or expected.blacklist_nouveau:
         return

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from gpu_provision.hosts.facts.backups import HOME
-from gpu_provision.hosts.facts.kernel import own_file
-from gpu_provision.hosts.facts.section import Said, Section
+from gpu_provision.hosts.facts.parser import SectionOutput
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,11 +15,11 @@ class Driver:
     Attributes:
         loaded: Version of the loaded kernel module.
         loaded_open: Whether the loaded module is the open one; None if none is loaded or it does not say.
-        in_container: Whether a driver container of ours, or of the GPU Operator, has put it there.
+        in_container: Whether a driver container, also one of the GPU Operator, has loaded it.
         module: Path of the module that ``modprobe nvidia`` would load.
         module_version: Its version.
         module_license: ``NVIDIA``, or ``Dual MIT/GPL`` for the open one.
-        module_signer: Who has signed it; empty for nobody.
+        module_signer: Who has signed it; empty if unsigned.
         libraries: Paths of the host's libnvidia-ml, with versions.
         programs: Paths of NVIDIA's programs on the host.
         dkms: (version, kernel) of modules that DKMS has built.
@@ -73,45 +71,22 @@ class Driver:
 
 
 _OF_TOOLKIT = frozenset({"/usr/bin/nvidia-ctk", "/usr/bin/nvidia-container-runtime"})
-_LIBRARIES = (
-    "/usr/lib/*/libnvidia-ml.so.*.* /usr/lib64/libnvidia-ml.so.*.* /usr/lib/libnvidia-ml.so.*.* "
-    "/usr/lib/*/nvidia/current/libnvidia-ml.so.*.*"
-)
-_PROGRAMS = (
-    "/usr/bin/nvidia-smi /usr/bin/nvidia-uninstall /usr/bin/nvidia-installer /usr/bin/nv-fabricmanager "
-    "/usr/bin/nvidia-persistenced /usr/bin/nvidia-ctk /usr/bin/nvidia-container-runtime"
-)
-
-# nvidia-smi is not run: it hangs on a GPU that has fallen off the bus.
-_DRIVER_SCRIPT = rf"""
-[ -r /sys/module/nvidia/version ] && sed 's/^/loaded /' /sys/module/nvidia/version
-[ -r /proc/driver/nvidia/version ] && sed 's/^/proc /' /proc/driver/nvidia/version
-grep -q ' /run/nvidia/driver' /proc/mounts && echo container
-[ -e /run/nvidia/driver/usr/bin/nvidia-smi ] && echo container
-if grep -qE '/nvidia(-current)?\.ko' "$stock/modules.dep"; then
-  $bounded modinfo nvidia | sed -nE 's/^(filename|version|license|signer):[[:space:]]*/\1 /p'
-fi
-for file in {_LIBRARIES}; do [ -s "$file" ] && echo "library $file"; done
-for file in {_PROGRAMS}; do [ -s "$file" ] && echo "program $file"; done
-for built in /var/lib/dkms/nvidia*/*/*/*; do [ -d "$built" ] && echo "dkms ${{built#/var/lib/dkms/}}"; done
-true
-"""
 
 
-def read_driver(said: Said) -> Driver:
-    """Read the section."""
-    proc = " ".join(said.all("proc"))
+def read_driver(output: SectionOutput) -> Driver:
+    """Read the section's lines."""
+    proc = " ".join(output.all("proc"))
     return Driver(
-        loaded=said.first("loaded"),
+        loaded=output.first("loaded"),
         loaded_open="Open Kernel Module" in proc if "NVRM version" in proc else None,
-        in_container=said.has("container"),
-        module=said.first("filename"),
-        module_version=said.first("version"),
-        module_license=said.first("license"),
-        module_signer=said.first("signer"),
-        libraries=tuple(said.all("library")),
-        programs=tuple(said.all("program")),
-        dkms=tuple(built for line in said.all("dkms") for built in _dkms(line)),
+        in_container=output.has("container"),
+        module=output.first("filename"),
+        module_version=output.first("version"),
+        module_license=output.first("license"),
+        module_signer=output.first("signer"),
+        libraries=tuple(output.all("library")),
+        programs=tuple(output.all("program")),
+        dkms=tuple(built for line in output.all("dkms") for built in _dkms(line)),
     )
 
 
@@ -121,13 +96,7 @@ def _dkms(path: str) -> list[tuple[str, str]]:
     return [(found[1], found[2])] if found else []
 
 
-DRIVER_SECTION = Section("driver", _DRIVER_SCRIPT, read_driver)
-
 DAEMON = "nvidia-persistenced"
-OWN_UNIT = "gpu-provision-persistence"
-OWN_FILE = f"/etc/systemd/system/{OWN_UNIT}.service"
-ENABLED_FILE = f"{HOME}/enabled-units"
-"""Names of units that we enabled, one a line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +104,7 @@ class Persistence:
     """Persistence mode, as far as units tell; the driver itself is not asked: it may hang.
 
     Attributes:
-        daemon_off: Whether NVIDIA's daemon is told to start with persistence mode off, as Ubuntu's unit does.
+        daemon_off: Whether NVIDIA's daemon starts with persistence mode off, as Ubuntu's unit does.
         own_file: Lines of our own unit; None if there is none.
         enabled: Units that we enabled, without ``.service``.
         no_systemd: Whether systemd does not run this host.
@@ -147,23 +116,11 @@ class Persistence:
     no_systemd: bool = False
 
 
-_PERSISTENCE_SCRIPT = rf"""
-command -v systemctl >/dev/null && $bounded systemctl show -p ExecStart {DAEMON}.service |
-  grep -q -e --no-persistence-mode && echo off
-[ -e {OWN_FILE} ] && {{ echo "own "; show own {OWN_FILE}; }}
-show enabled {ENABLED_FILE}
-case $($bounded systemctl is-system-running) in '' | offline | unknown) echo no-systemd ;; esac
-"""
-
-
-def read_persistence(said: Said) -> Persistence:
-    """Read the section."""
+def read_persistence(output: SectionOutput) -> Persistence:
+    """Read the section's lines."""
     return Persistence(
-        daemon_off=said.has("off"),
-        own_file=own_file(said.all("own")),
-        enabled=tuple(name.strip() for name in said.all("enabled") if name.strip()),
-        no_systemd=said.has("no-systemd"),
+        daemon_off=output.has("off"),
+        own_file=output.own_file(),
+        enabled=output.names("enabled"),
+        no_systemd=output.has("no-systemd"),
     )
-
-
-PERSISTENCE_SECTION = Section("persistence", _PERSISTENCE_SCRIPT, read_persistence)

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from gpu_provision.hosts.facts.section import Said, Section
+from gpu_provision.hosts.facts.parser import SectionOutput
 from gpu_provision.inventory import hardware
 from gpu_provision.inventory.hardware import Model
 
@@ -45,7 +45,7 @@ class PciDevice:
     vendor: str = NVIDIA
 
     @property
-    def model(self) -> PciModel:
+    def model(self) -> GpuModel:
         """What is known about this device id as a GPU."""
         return model_of(self.device)
 
@@ -80,20 +80,10 @@ _DEVICE = re.compile(
     r"(?: (?P<driver>\S*))?\s*"
 )
 
-_PCI_SCRIPT = r"""
-for device in /sys/bus/pci/devices/*; do
-  read -r vendor <"$device/vendor" || continue
-  case $vendor in 0x10de | 0x15b3) ;; *) continue ;; esac
-  driver=$(readlink "$device/driver")
-  read -r id <"$device/device" && read -r class <"$device/class" || continue
-  echo "device ${device##*/} $vendor $id $class ${driver##*/}"
-done
-"""
 
-
-def read_pci(said: Said) -> Pci:
-    """Read the section."""
-    return Pci(tuple(_devices(said.all("device"))))
+def read_pci(output: SectionOutput) -> Pci:
+    """Read the section's lines."""
+    return Pci(tuple(_devices(output.all("device"))))
 
 
 def _devices(lines: Iterable[str]) -> Iterator[PciDevice]:
@@ -104,11 +94,8 @@ def _devices(lines: Iterable[str]) -> Iterator[PciDevice]:
             yield PciDevice(found["address"], found["device"], found["class"], found["driver"] or "", found["vendor"])
 
 
-PCI_SECTION = Section("pci", _PCI_SCRIPT, read_pci)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PciModel:
+class GpuModel:
     """A GPU as its device id describes it.
 
     Attributes:
@@ -129,14 +116,14 @@ class PciModel:
 
 
 @cache
-def model_of(device: str) -> PciModel:
+def model_of(device: str) -> GpuModel:
     """Return what is known about a device id, at worst by the range of ids that it is in."""
     table = _table()
     generation = _generation(device, table["ranges"])
     facts = table["generations"].get(generation, {})
     entry = table["devices"].get(device, {})
     facts = {**facts, **entry}
-    return PciModel(
+    return GpuModel(
         name=entry.get("name", f"NVIDIA device {device}"),
         generation=facts.get("generation", generation),
         first_branch=facts.get("first_branch", 0),
@@ -152,7 +139,7 @@ def _generation(device: str, ranges: list[dict[str, str]]) -> str:
 
 @cache
 def _table() -> dict[str, Any]:
-    import yaml  # noqa: PLC0415 - nobody pays for it before a GPU is seen
+    import yaml  # noqa: PLC0415 - only a host with a GPU pays for it
 
     text = resources.files(__package__).joinpath("gpus.yaml").read_text(encoding="utf-8")
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # C is ten times faster; not every wheel has it

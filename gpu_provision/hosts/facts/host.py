@@ -4,84 +4,88 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
-from gpu_provision.hosts.facts.backups import ORIGINALS_SECTION, Originals
-from gpu_provision.hosts.facts.driver import DRIVER_SECTION, PERSISTENCE_SECTION, Driver, Persistence
-from gpu_provision.hosts.facts.gpus import PCI_SECTION, Pci
+from gpu_provision.hosts import scripts
+from gpu_provision.hosts.facts.driver import Driver, Persistence, read_driver, read_persistence
+from gpu_provision.hosts.facts.gpus import Pci, read_pci
 from gpu_provision.hosts.facts.kernel import (
     ALWAYS,
-    KERNEL_SECTION,
-    KERNELS_SECTION,
-    MODULES_SECTION,
-    NOUVEAU_SECTION,
     Kernel,
+    KernelModules,
     Kernels,
-    Modules,
     Nouveau,
     canonical,
+    read_kernel,
+    read_kernels,
+    read_modules,
+    read_nouveau,
 )
-from gpu_provision.hosts.facts.kubernetes import KUBERNETES_SECTION, Kubernetes
-from gpu_provision.hosts.facts.packages import HOLDS_SECTION, PACKAGES_SECTION, Holds, Packages
-from gpu_provision.hosts.facts.proxies import PROXIES_SECTION, Proxies
+from gpu_provision.hosts.facts.kubernetes import Kubernetes, read_kubernetes
+from gpu_provision.hosts.facts.packages import Holds, Packages, read_holds, read_packages
+from gpu_provision.hosts.facts.parser import SectionOutput
+from gpu_provision.hosts.facts.remains import Originals, read_originals
 from gpu_provision.hosts.facts.runtime import (
     DOCKER,
-    ENVIRONMENT_SECTION,
-    LIMITS_SECTION,
-    RUNTIMES_SECTION,
     ContainerRuntime,
     Environment,
-    Limits,
+    RuntimeLimits,
+    read_environment,
+    read_limits,
+    read_runtimes,
 )
-from gpu_provision.hosts.facts.section import BY_ROOT, Said, Section
-from gpu_provision.hosts.facts.services import SERVICES_SECTION, Services
-from gpu_provision.hosts.facts.storage import HUGEPAGES_SECTION, STORAGE_SECTION, Hugepages, Storage
+from gpu_provision.hosts.facts.services import UNITS, Services, read_services
+from gpu_provision.hosts.facts.storage import Hugepages, Storage, read_hugepages, read_storage
 from gpu_provision.hosts.facts.system import (
-    CONFINEMENT_SECTION,
-    FIRMWARE_SECTION,
-    IPMI_SECTION,
-    SETTINGS_SECTION,
-    SYSTEM_SECTION,
     Clock,
-    Confinement,
     Firmware,
     Ipmi,
+    Proxies,
+    SecurityModules,
     Settings,
     System,
     clock_of,
+    read_confinement,
+    read_firmware,
+    read_ipmi,
+    read_proxies,
+    read_settings,
+    read_system,
 )
+from gpu_provision.model.hosts import DISTRIBUTIONS
 
-SECTIONS: tuple[Section[Any], ...] = (
-    SYSTEM_SECTION,
-    KERNEL_SECTION,
-    KERNELS_SECTION,
-    MODULES_SECTION,
-    NOUVEAU_SECTION,
-    PCI_SECTION,
-    FIRMWARE_SECTION,
-    PACKAGES_SECTION,
-    DRIVER_SECTION,
-    SERVICES_SECTION,
-    RUNTIMES_SECTION,
-    KUBERNETES_SECTION,
-    PROXIES_SECTION,
-    STORAGE_SECTION,
-    CONFINEMENT_SECTION,
-    IPMI_SECTION,
-    SETTINGS_SECTION,
-    ENVIRONMENT_SECTION,
-    HOLDS_SECTION,
-    HUGEPAGES_SECTION,
-    LIMITS_SECTION,
-    PERSISTENCE_SECTION,
-    ORIGINALS_SECTION,
-)
-"""All that can be read; the names are those of HostRecord's fields."""
+SECTIONS: Mapping[str, Callable[[SectionOutput], Any]] = {
+    "system": read_system,
+    "kernel": read_kernel,
+    "kernels": read_kernels,
+    "modules": read_modules,
+    "nouveau": read_nouveau,
+    "pci": read_pci,
+    "firmware": read_firmware,
+    "packages": read_packages,
+    "driver": read_driver,
+    "services": read_services,
+    "runtimes": read_runtimes,
+    "kubernetes": read_kubernetes,
+    "proxies": read_proxies,
+    "storage": read_storage,
+    "confinement": read_confinement,
+    "ipmi": read_ipmi,
+    "settings": read_settings,
+    "environment": read_environment,
+    "holds": read_holds,
+    "hugepages": read_hugepages,
+    "limits": read_limits,
+    "persistence": read_persistence,
+    "originals": read_originals,
+}
+"""Field of HostRecord -> what reads the lines of its section, of none, too. None of them raises: a line that cannot be
+read is left out, or what it says is unknown."""
 
-ALL = tuple(section.name for section in SECTIONS)
+ALL = tuple(SECTIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +100,7 @@ class HostRecord:
     system: System = field(default_factory=System)
     kernel: Kernel = field(default_factory=Kernel)
     kernels: Kernels = field(default_factory=Kernels)
-    modules: Modules = field(default_factory=Modules)
+    modules: KernelModules = field(default_factory=KernelModules)
     nouveau: Nouveau = field(default_factory=Nouveau)
     pci: Pci = field(default_factory=Pci)
     firmware: Firmware = field(default_factory=Firmware)
@@ -107,13 +111,13 @@ class HostRecord:
     kubernetes: Kubernetes = field(default_factory=Kubernetes)
     proxies: Proxies = field(default_factory=Proxies)
     storage: Storage = field(default_factory=Storage)
-    confinement: Confinement = field(default_factory=Confinement)
+    confinement: SecurityModules = field(default_factory=SecurityModules)
     ipmi: Ipmi = field(default_factory=Ipmi)
     settings: Settings = field(default_factory=Settings)
     environment: Environment = field(default_factory=Environment)
     holds: Holds = field(default_factory=Holds)
     hugepages: Hugepages = field(default_factory=Hugepages)
-    limits: Limits = field(default_factory=Limits)
+    limits: RuntimeLimits = field(default_factory=RuntimeLimits)
     persistence: Persistence = field(default_factory=Persistence)
     originals: Originals = field(default_factory=Originals)
     clock: Clock = field(default_factory=Clock)
@@ -147,31 +151,6 @@ def _same(socket: str, other: str) -> bool:
     return socket.removeprefix("/var") == other.removeprefix("/var") != ""
 
 
-# `bounded` is for programs that answer at once or hang, `patient` for those that may take their time.
-_PRELUDE = rf"""
-{BY_ROOT}
-PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin
-LC_ALL=C
-export PATH LC_ALL
-exec </dev/null
-bounded=
-patient=
-timeout 5 true 2>/dev/null && {{ bounded='timeout 5'; patient='timeout 20'; }}
-kernel=$(uname -r)
-stock=/lib/modules/$kernel
-show() {{
-  word=$1; shift
-  for file in "$@"; do [ -f "$file" ] && [ -r "$file" ] && {{ sed "s/^/$word /" "$file"; echo; }}; done
-}}
-"""
-
-# A comment in Latin-1 in somebody's file would make whole lines unreadable, or the host: what is no UTF-8 goes.
-_CLEAN = """
-clean=cat
-command -v iconv >/dev/null && clean='iconv -c -f UTF-8 -t UTF-8'
-"""
-
-
 def command(modules_asked: Iterable[str] = (), sections: Sequence[str] = ALL) -> str:
     """Return the shell command that reads a host, or some sections of it.
 
@@ -180,48 +159,57 @@ def command(modules_asked: Iterable[str] = (), sections: Sequence[str] = ALL) ->
         sections: Names of sections; the record's kernel is named in any case.
     """
     names = sorted({*map(canonical, modules_asked), *ALWAYS})
-    pattern = "|".join(re.escape(name).replace("_", "[-_]") for name in names)
-    wanted = [section for section in SECTIONS if section.name in sections]
-    parts = [f"echo '[{section.name}]'\n({section.script}) 2>/dev/null" for section in wanted]
-    asked = f"echo '[asked]'\necho {shlex.quote(' '.join(['modules', *names]))}"
-    script = "\n".join([_CLEAN, "{", _PRELUDE, *parts, asked, "echo '[end]'", "} | $clean || :"])
-    return script.replace("@PATTERN@", shlex.quote(pattern)).replace("@MODULES@", shlex.join(names)).strip()
+    variables = scripts.assign(
+        module_names=" ".join(names),
+        module_pattern="|".join(re.escape(name).replace("_", "[-_]") for name in names),
+        units=" ".join(f"{unit}.service" for unit in UNITS),
+        distribution_marks=" ".join(
+            f"{name}:{mark}" for name, places in DISTRIBUTIONS.items() for mark in places.marks
+        ),
+        distribution_runtimes=" ".join(
+            f"containerd,{places.binary},{places.containerd_config},{places.socket}"
+            for places in DISTRIBUTIONS.values()
+            if places.binary
+        ),
+    )
+    wanted = shlex.join(name for name in ALL if name in sections)
+    return f"{variables}{scripts.load('facts.sh')}read_sections {wanted} | clean"
 
 
-def parse(output: Iterable[str], *, asked_at: float = 0.0, answered_at: float = 0.0) -> HostRecord | None:
+def parse(lines: Iterable[str], *, asked_at: float = 0.0, answered_at: float = 0.0) -> HostRecord | None:
     """Read what the command printed.
 
     Args:
-        output: Its lines.
-        asked_at: Our own time in seconds when it was sent; 0 if nobody looked.
-        answered_at: Our own time when the answer was there.
+        lines: Its output.
+        asked_at: This machine's time in seconds when it was sent; 0 if unknown.
+        answered_at: This machine's time when the answer was there.
 
     Returns:
         The record; None if the output does not go to its end, or names no kernel though it should.
     """
-    said = _sections(output)
-    if "end" not in said or ("kernel" in said and not Said(said["kernel"]).first("running")):
+    output = _sections(lines)
+    if "end" not in output or ("kernel" in output and not output["kernel"].first("running")):
         return None
-    parts = {section.name: section.read(Said(said[section.name])) for section in SECTIONS if section.name in said}
+    parts = {name: read(output[name]) for name, read in SECTIONS.items() if name in output}
     return HostRecord(
         **parts,
         clock=clock_of(parts.get("system"), asked_at, answered_at),
-        asked=frozenset(Said(said.get("asked", ())).first("modules").split()),
+        asked=frozenset(output["asked"].first("modules").split() if "asked" in output else ()),
         read=frozenset(parts),
     )
 
 
-def _sections(output: Iterable[str]) -> Mapping[str, list[str]]:
-    """Split the output at its headings. No host can make one: its own lines all begin with a word of ours."""
+def _sections(lines: Iterable[str]) -> Mapping[str, SectionOutput]:
+    """Split the output at its headings. No host can make one: its own lines all begin with a word of the script."""
     found: dict[str, list[str]] = {}
-    lines: list[str] = []
-    for line in output:
+    current: list[str] = []
+    for line in lines:
         heading = re.fullmatch(r"\[([a-z0-9]+)\]\s*", line)
         if heading:
-            lines = found.setdefault(heading[1], [])
+            current = found.setdefault(heading[1], [])
         else:
-            lines.append(line)
-    return found
+            current.append(line)
+    return {name: SectionOutput(section) for name, section in found.items()}
 
 
 def plain(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_provision.hosts.facts.section import Said, Section, number
+from gpu_provision.hosts.facts.parser import SectionOutput, number
 
 UNITS = (
     *("nvidia-fabricmanager", "nvidia-persistenced", "nvidia-imex", "nvidia-dcgm", "dcgm", "dcgm-exporter"),
@@ -31,7 +31,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class DeviceUser:
     """A process that has an NVIDIA device open.
 
     Attributes:
@@ -53,7 +53,7 @@ class Services:
     """Units and holders. Readers that are not root see only their own processes."""
 
     units: tuple[Unit, ...] = ()
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[DeviceUser, ...] = ()
 
     def unit(self, name: str) -> Unit | None:
         """Return a unit; None if it does not exist."""
@@ -65,29 +65,9 @@ class Services:
         return unit is not None and unit.active == "active"
 
 
-# A process that has ended holds nothing. Names of processes are the processes' own: echo would take backslashes in them
-# for newlines, and paths of other files may hold an arrow.
-SCRIPT = rf"""
-command -v systemctl >/dev/null && $bounded systemctl show -p Id,LoadState,ActiveState,UnitFileState \
-  {" ".join(f"{unit}.service" for unit in UNITS)} | sed 's/^/unit /'
-for device in /dev/nvidia[0-9]* /dev/nvidiactl; do
-  [ -e "$device" ] || continue
-  $bounded ls -l /proc/[0-9]*/fd |
-    sed -nE '/^\/proc/h; /^[^>]*-> \/dev\/nvidia/{{G; s/^[^>]*-> ([^[:space:]]*)\n\/proc\/([0-9]+)\/fd:$/\2 \1/p; }}' |
-    sort -u |
-    while read -r pid held; do
-      read -r command <"/proc/$pid/comm" || continue
-      unit=$(sed -nE 's/^.*\/([^/]*\.service)(\/.*)?$/\1/p' "/proc/$pid/cgroup" | head -n 1)
-      printf '%s\n' "holder $pid ${{unit:--}} $held $command"
-    done
-  break
-done
-"""
-
-
-def read(said: Said) -> Services:
-    """Read the section."""
-    return Services(units=tuple(_units(said.all("unit"))), holders=tuple(_holders(said.all("holder"))))
+def read_services(output: SectionOutput) -> Services:
+    """Read the section's lines."""
+    return Services(units=tuple(_units(output.all("unit"))), holders=tuple(_holders(output.all("holder"))))
 
 
 def _units(lines: list[str]) -> list[Unit]:
@@ -106,15 +86,12 @@ def _units(lines: list[str]) -> list[Unit]:
     ]
 
 
-def _holders(lines: list[str]) -> list[Holder]:
-    found: dict[int, Holder] = {}
+def _holders(lines: list[str]) -> list[DeviceUser]:
+    found: dict[int, DeviceUser] = {}
     for line in lines:
         word, unit, device, command = [*line.split(" ", 3), "", "", ""][:4]
         pid = number(word)
         if pid and device.startswith("/dev/nvidia"):
-            known = found.get(pid, Holder(pid, command, unit.removesuffix(".service").strip("-"), ()))
-            found[pid] = Holder(known.pid, known.command, known.unit, (*known.devices, device))
+            known = found.get(pid, DeviceUser(pid, command, unit.removesuffix(".service").strip("-"), ()))
+            found[pid] = DeviceUser(known.pid, known.command, known.unit, (*known.devices, device))
     return list(found.values())
-
-
-SERVICES_SECTION = Section("services", SCRIPT, read)

@@ -6,17 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gpu_provision.hosts.facts.kernel import own_file
-from gpu_provision.hosts.facts.section import Said, Section, number
-
-_PLACES = (
-    "/ /boot /tmp /usr/local /var /var/lib/containerd /var/lib/containers /var/lib/docker /var/lib/kubelet "
-    "/var/lib/rancher /var/snap/microk8s/common /var/lib/k0s"
-)
+from gpu_provision.hosts.facts.parser import SectionOutput, number
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DiskSpace:
     """A directory and the file system that it is on; sizes in bytes."""
 
     path: str
@@ -34,54 +28,32 @@ class Storage:
         swap: Devices and files that are swapped to.
     """
 
-    places: tuple[Place, ...] = ()
+    places: tuple[DiskSpace, ...] = ()
     swap: tuple[str, ...] = ()
 
-    def place(self, path: str) -> Place | None:
+    def place(self, path: str) -> DiskSpace | None:
         """Return the place of a directory, or of the nearest one above it; None if nothing is known."""
         above = [each for each in self.places if path == each.path or path.startswith(f"{each.path.rstrip('/')}/")]
         return max(above, key=lambda each: len(each.path), default=None)
 
 
-_STORAGE_SCRIPT = rf"""
-for place in {_PLACES}; do
-  [ -d "$place" ] && $bounded df -Pk "$place" | sed -n "2s#^#place $place #p"
-done
-[ -r /proc/swaps ] && sed -n '2,$s/^/swap /p' /proc/swaps
-"""
-
-
-def read_storage(said: Said) -> Storage:
-    """Read the section."""
+def read_storage(output: SectionOutput) -> Storage:
+    """Read the section's lines."""
     return Storage(
-        places=tuple(_places(said.all("place"))),
-        swap=tuple(line.split()[0] for line in said.all("swap") if line.strip()),
+        places=tuple(_places(output.all("place"))),
+        swap=tuple(line.split()[0] for line in output.all("swap") if line.strip()),
     )
 
 
-def _places(lines: list[str]) -> Iterable[Place]:
+def _places(lines: list[str]) -> Iterable[DiskSpace]:
     """Read ``/var /dev/sda1 102400 51200 51200 50% /``; names of devices may hold blanks, so from the right."""
     for line in lines:
         match line.split():
             case [path, _, *_, size, _, free, _, mount]:
                 blocks, left = number(size), number(free.removeprefix("-"))
                 if blocks is not None and left is not None:
-                    yield Place(path, mount, blocks * 1024, 0 if free.startswith("-") else left * 1024)
+                    yield DiskSpace(path, mount, blocks * 1024, 0 if free.startswith("-") else left * 1024)
 
-
-STORAGE_SECTION = Section("storage", _STORAGE_SCRIPT, read_storage)
-
-OWN_FILE = "/etc/tmpfiles.d/90-gpu-provision-hugepages.conf"
-POOLS = "/sys/kernel/mm/hugepages"
-
-STATE = "/run/gpu-provision"
-"""Directory of what is remembered until the next boot."""
-
-ATTEMPTS = f"{STATE}/hugepages"
-"""For each size: how many pages were asked for since the boot, and how many the kernel found room for."""
-
-UNAWARE = f"{STATE}/kubelets-before-hugepages"
-"""Process id and start of each kubelet that ran while the number of pages changed."""
 
 _UNITS = {"Gi": 1 << 20, "Mi": 1 << 10, "Ki": 1}
 """KiB of each unit."""
@@ -109,21 +81,6 @@ class Hugepages:
     unaware: tuple[str, ...] = ()
 
 
-# A kubelet is the same one if it has the same process id and was started at the same moment.
-_HUGEPAGES_SCRIPT = rf"""
-for pool in {POOLS}/hugepages-*kB; do
-  read -r count <"$pool/nr_hugepages" && echo "pages ${{pool##*hugepages-}} $count"
-done
-[ -e {OWN_FILE} ] && {{ echo "own "; show own {OWN_FILE}; }}
-show attempt {ATTEMPTS}
-sed -nE 's/^MemTotal: +([0-9]+) kB/memory \1/p' /proc/meminfo
-[ -r {UNAWARE} ] && while read -r pid start name; do
-  [ "$(cut -d' ' -f22 "/proc/$pid/stat")" = "$start" ] && echo "unaware $name[$pid]"
-done <{UNAWARE}
-true
-"""
-
-
 def kilobytes(size: str) -> int:
     """Return the KiB of a size such as ``2Mi``."""
     return int(size[:-2]) * _UNITS[size[-2:]]
@@ -135,14 +92,14 @@ def size_of(kilobytes_of_page: int) -> str:
     return f"{kilobytes_of_page // factor}{unit}"
 
 
-def read_hugepages(said: Said) -> Hugepages:
-    """Read the section."""
+def read_hugepages(output: SectionOutput) -> Hugepages:
+    """Read the section's lines."""
     return Hugepages(
-        pages=dict(_pools(said.all("pages"))),
-        own_file=own_file(said.all("own")),
-        attempts=dict(_attempts(said.all("attempt"))),
-        memory=(number(said.first("memory")) or 0) * 1024,
-        unaware=tuple(said.all("unaware")),
+        pages=dict(_pools(output.all("pages"))),
+        own_file=output.own_file(),
+        attempts=dict(_attempts(output.all("attempt"))),
+        memory=(number(output.first("memory")) or 0) * 1024,
+        unaware=tuple(output.all("unaware")),
     )
 
 
@@ -163,6 +120,3 @@ def _attempts(lines: Iterable[str]) -> Iterator[tuple[str, tuple[int, int]]]:
                 counts = number(wanted), number(got)
                 if counts[0] is not None and counts[1] is not None:
                     yield size, (counts[0], counts[1])
-
-
-HUGEPAGES_SECTION = Section("hugepages", _HUGEPAGES_SCRIPT, read_hugepages)

@@ -1,4 +1,4 @@
-"""Which operating system this is, who reads it, and what time it is there."""
+"""Proxies that some part of the system is configured to use. Credentials stay on the host."""
 
 from __future__ import annotations
 
@@ -6,8 +6,49 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpu_provision.hosts.facts.section import Said, Section, number
+from gpu_provision.hosts.facts.parser import SectionOutput, number
 from gpu_provision.model.inventory import OperatingSystem
+
+
+@dataclass(frozen=True, slots=True)
+class Proxies:
+    """Proxy settings by the file that has them; no value holds a user's name or password."""
+
+    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def of(self, *names: str) -> tuple[str, ...]:
+        """Return the values of settings by name, upper or lower case, each once."""
+        wanted = {name.lower() for name in names}
+        found = (value for file in self.settings.values() for name, value in file.items() if name.lower() in wanted)
+        return tuple(dict.fromkeys(value for value in found if value))
+
+
+def read_proxies(output: SectionOutput) -> Proxies:
+    """Read the section's lines."""
+    found: dict[str, dict[str, str]] = {}
+    for line in output.all("setting"):
+        path, _, text = line.partition(":")
+        if text.strip().startswith(("#", "//")):
+            continue
+        for name, value in _proxy_assignments(text):
+            found.setdefault(path, {})[name] = without_credentials(value)
+    return Proxies(found)
+
+
+def without_credentials(value: str) -> str:
+    """Return a proxy's address without user name and password, however it is written."""
+    return re.sub(r"^([a-z0-9+.-]+://)?\S*@", lambda found: found[1] or "", value)
+
+
+def _proxy_assignments(text: str) -> list[tuple[str, str]]:
+    """Read shell assignments, systemd's ``Environment=``, dnf's ``proxy=`` and apt's ``Acquire::http::Proxy``."""
+    apt = re.search(r'Acquire::(https?)::Proxy[^"]*"([^"]*)"', text, re.IGNORECASE)
+    if apt:
+        return [(f"{apt[1].lower()}_proxy", apt[2])]
+    dnf = re.fullmatch(r"\s*proxy\s*=\s*(\S*)\s*", text)
+    if dnf:
+        return [("http_proxy", dnf[1])]
+    return re.findall(r"(?:\b|CONTAINERD_)((?:https?|ftp|no|all)_proxy)=[\"']?([^\"'\s]*)", text, re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,28 +79,17 @@ class System:
         return OperatingSystem(self.id, self.version) if self.id else None
 
 
-_SYSTEM_SCRIPT = r"""
-echo "time $(date +%s)"
-echo "user $(id -u)"
-echo "hostname $(uname -n)"
-show os /etc/os-release
-[ -e /run/reboot-required ] || [ -e /var/run/reboot-required ] && echo reboot-required
-# SUSE and the RHEL family: their own files and tool; needs-restarting takes seconds, so it is not asked.
-[ -e /run/reboot-needed ] || [ -e /boot/do_purge_kernels ] && echo reboot-required
-"""
-
-
-def read_system(said: Said) -> System:
-    """Read the section."""
-    release = _assignments(said.all("os"))
+def read_system(output: SectionOutput) -> System:
+    """Read the section's lines."""
+    release = _assignments(output.all("os"))
     return System(
         id=release.get("ID", ""),
         version=release.get("VERSION_ID", ""),
         title=release.get("PRETTY_NAME", ""),
-        hostname=said.first("hostname"),
-        as_root=said.first("user") == "0",
-        time=number(said.first("time")),
-        reboot_required=said.has("reboot-required"),
+        hostname=output.first("hostname"),
+        as_root=output.first("user") == "0",
+        time=number(output.first("time")),
+        reboot_required=output.has("reboot-required"),
     )
 
 
@@ -68,15 +98,12 @@ def _assignments(lines: list[str]) -> Mapping[str, str]:
     return {name.strip(): value.strip("\"' ") for name, value in parts}
 
 
-SYSTEM_SECTION = Section("system", _SYSTEM_SCRIPT, read_system)
-
-
 @dataclass(frozen=True, slots=True)
 class Clock:
     """A comparison of clocks, in seconds.
 
     Attributes:
-        skew: By how much the host's clock is ahead of ours at least; negative if it is behind; 0 if both may agree.
+        skew: By how much the host's clock is ahead at least; negative if it is behind; 0 if both clocks may agree.
         round_trip: Between question and answer: the skew may be larger by that.
         compared: Whether anybody compared.
     """
@@ -97,7 +124,7 @@ def clock_of(system: System | None, asked_at: float, answered_at: float) -> Cloc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Confinement:
+class SecurityModules:
     """What confines containers.
 
     Attributes:
@@ -113,30 +140,18 @@ class Confinement:
     apparmor: bool = False
 
 
-_CONFINEMENT_SCRIPT = r"""
-if [ -e /sys/fs/cgroup/cgroup.controllers ]; then echo "cgroup 2"; elif [ -e /proc/cgroups ]; then echo "cgroup 1"; fi
-[ -r /sys/fs/selinux/enforce ] && sed 's/^/selinux /' /sys/fs/selinux/enforce
-[ -r /etc/selinux/config ] && sed -n 's/^SELINUX=/configured /p' /etc/selinux/config
-[ -r /sys/module/apparmor/parameters/enabled ] && sed 's/^/apparmor /' /sys/module/apparmor/parameters/enabled
-"""
-
 _SELINUX = {"1": "enforcing", "0": "permissive"}
 
 
-def read_confinement(said: Said) -> Confinement:
-    """Read the section."""
-    configured = said.first("configured")
-    return Confinement(
-        cgroup=number(said.first("cgroup")) or 0,
-        selinux=_SELINUX.get(said.first("selinux"), "disabled" if configured else ""),
+def read_confinement(output: SectionOutput) -> SecurityModules:
+    """Read the section's lines."""
+    configured = output.first("configured")
+    return SecurityModules(
+        cgroup=number(output.first("cgroup")) or 0,
+        selinux=_SELINUX.get(output.first("selinux"), "disabled" if configured else ""),
         selinux_configured=configured,
-        apparmor=said.first("apparmor") == "Y",
+        apparmor=output.first("apparmor") == "Y",
     )
-
-
-CONFINEMENT_SECTION = Section("confinement", _CONFINEMENT_SCRIPT, read_confinement)
-
-_SECURE_BOOT = "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,8 +160,8 @@ class Firmware:
 
     Attributes:
         efi: Whether the host was booted by UEFI.
-        secure_boot: Whether Secure Boot is on; None if nobody could say.
-        source: What said so, as it was read.
+        secure_boot: Whether Secure Boot is on; None if unknown.
+        source: What output so, as it was read.
         lockdown: ``none``, ``integrity`` or ``confidentiality``; empty if the kernel does not say.
         signatures_enforced: Whether the kernel refuses modules without a valid signature by its own setting.
         keys: Subjects of the enrolled machine owner keys.
@@ -165,45 +180,28 @@ class Firmware:
         return bool(self.secure_boot) or self.signatures_enforced or self.lockdown in {"integrity", "confidentiality"}
 
 
-# The variable holds four bytes of attributes, then the value.
-_FIRMWARE_SCRIPT = rf"""
-[ -d /sys/firmware/efi ] && echo efi
-variable=/sys/firmware/efi/efivars/{_SECURE_BOOT}
-[ -r "$variable" ] && echo "efivar $(od -An -v -t u1 "$variable" | tr -s ' \n' ' ')"
-if command -v mokutil >/dev/null; then
-  $bounded mokutil --sb-state 2>&1 | sed 's/^/mokutil /'
-  $bounded mokutil --list-enrolled | sed -nE 's/^[[:space:]]*Subject:[[:space:]]*/key /p'
-fi
-[ -r /sys/kernel/security/lockdown ] && sed 's/^/lockdown /' /sys/kernel/security/lockdown
-[ -r /sys/module/module/parameters/sig_enforce ] && sed 's/^/enforce /' /sys/module/module/parameters/sig_enforce
-"""
-
-
-def read_firmware(said: Said) -> Firmware:
-    """Read the section; the firmware's own variable counts more than mokutil."""
-    on, source = _secure_boot(said)
-    lockdown = re.search(r"\[(\w+)\]", said.first("lockdown"))
+def read_firmware(output: SectionOutput) -> Firmware:
+    """Read the section's lines; the firmware's own variable counts more than mokutil."""
+    on, source = _secure_boot(output)
+    lockdown = re.search(r"\[(\w+)\]", output.first("lockdown"))
     return Firmware(
-        efi=said.has("efi"),
+        efi=output.has("efi"),
         secure_boot=on,
         source=source,
         lockdown=lockdown[1] if lockdown else "",
-        signatures_enforced=said.first("enforce") in {"Y", "1"},
-        keys=tuple(said.all("key")),
+        signatures_enforced=output.first("enforce") in {"Y", "1"},
+        keys=tuple(output.all("key")),
     )
 
 
-def _secure_boot(said: Said) -> tuple[bool | None, str]:
-    variable = said.first("efivar").split()
+def _secure_boot(output: SectionOutput) -> tuple[bool | None, str]:
+    variable = output.first("efivar").split()
     if variable:
         return variable[-1] == "1", f"efivar SecureBoot: {' '.join(variable)}"
-    state = next((line for line in said.all("mokutil") if line.startswith("SecureBoot ")), "")
+    state = next((line for line in output.all("mokutil") if line.startswith("SecureBoot ")), "")
     if state:
         return state.endswith("enabled"), f"mokutil --sb-state: {state}"
-    return (None, "") if said.has("efi") else (False, "not booted by UEFI")
-
-
-FIRMWARE_SECTION = Section("firmware", _FIRMWARE_SCRIPT, read_firmware)
+    return (None, "") if output.has("efi") else (False, "not booted by UEFI")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,29 +212,14 @@ class Ipmi:
     interface: bool = False
 
 
-_IPMI_SCRIPT = r"""
-for device in /dev/ipmi[0-9]* /dev/ipmi/[0-9]*; do [ -e "$device" ] && echo "device $device"; done
-for interface in /sys/class/ipmi/ipmi* /sys/bus/platform/drivers/ipmi_si/*[0-9]; do
-  [ -e "$interface" ] && { echo interface; break; }
-done
-"""
-
-
-def read_ipmi(said: Said) -> Ipmi:
-    """Read the section."""
-    return Ipmi(tuple(said.all("device")), said.has("interface"))
-
-
-IPMI_SECTION = Section("ipmi", _IPMI_SCRIPT, read_ipmi)
-
-SYSCTL_FILE = "/etc/sysctl.d/90-gpu-provision.conf"
-LINKS_RULE = "/etc/udev/rules.d/71-gpu-provision-dev-char.rules"
-LINKS_SCRIPT = "/etc/gpu-provision/dev-char-symlinks.sh"
+def read_ipmi(output: SectionOutput) -> Ipmi:
+    """Read the section's lines."""
+    return Ipmi(tuple(output.all("device")), output.has("interface"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What is set by files of ours.
+    """What gpu-provision's files set.
 
     Attributes:
         files: Lines of each such file that is there.
@@ -249,30 +232,11 @@ class Settings:
     driver_loaded: bool = False
 
 
-_SETTINGS_SCRIPT = rf"""
-for file in {SYSCTL_FILE} {LINKS_RULE} {LINKS_SCRIPT}; do
-  [ -f "$file" ] && {{ echo "file $file"; sed "s#^#line $file #" "$file"; }}
-done
-sed -nE 's/^([^#; ]+) = .*/\1/p' {SYSCTL_FILE} | while read -r key; do
-  value=/proc/sys/$(echo "$key" | tr . /)
-  [ -r "$value" ] && echo "running $key $(tr '\t\n' '  ' <"$value")"
-done
-grep -q ' nvidia' /proc/devices && echo driver
-"""
-
-
-def read_settings(said: Said) -> Settings:
-    """Read the section."""
-    files: dict[str, list[str]] = {path: [] for path in said.all("file")}
-    for rest in said.all("line"):
-        path, _, line = rest.partition(" ")
-        files.setdefault(path, []).append(line)
-    running = (rest.partition(" ") for rest in said.all("running"))
+def read_settings(output: SectionOutput) -> Settings:
+    """Read the section's lines."""
+    running = (rest.partition(" ") for rest in output.all("running"))
     return Settings(
-        files={path: tuple(lines) for path, lines in files.items()},
+        files=output.files(),
         running={key: " ".join(value.split()) for key, _, value in running},
-        driver_loaded=said.has("driver"),
+        driver_loaded=output.has("driver"),
     )
-
-
-SETTINGS_SECTION = Section("settings", _SETTINGS_SCRIPT, read_settings)

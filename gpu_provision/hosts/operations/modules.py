@@ -1,68 +1,156 @@
-"""pyinfra operations for GPU hosts. Each reads the host once and changes only what differs."""
+"""What has to change on a host, decided from its record alone."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pyinfra.api.command import StringCommand
-from pyinfra.api.operation import operation
 from pyinfra.context import host, state
 
-from gpu_provision.hosts import driver_image
-from gpu_provision.hosts.changes.holds import cannot_hold, hold_changes
-from gpu_provision.hosts.changes.modules import (
-    missing_modules,
-    module_changes,
-    nouveau_changes,
-    reboot_needed,
-    reboot_reasons,
-    unreadable,
+from gpu_provision.hosts.checks import images
+from gpu_provision.hosts.checks.findings import CheckedHost
+from gpu_provision.hosts.checks.judge import check_host, resolve_driver
+from gpu_provision.hosts.facts.host import ALL, HostRecord
+from gpu_provision.hosts.facts.kernel import canonical
+from gpu_provision.hosts.findings import (
+    PATH,
+    Commands,
+    add_finding,
+    host_operation,
 )
-from gpu_provision.hosts.changes.settings import set_now, settings_changes
-from gpu_provision.hosts.checks.judge import decided, judge
-from gpu_provision.hosts.checks.subject import Subject
-from gpu_provision.hosts.facts.host import ALL
-from gpu_provision.hosts.facts.kernel import MODULES_FILE, NOUVEAU_FILE
-from gpu_provision.hosts.facts.system import LINKS_SCRIPT
-from gpu_provision.hosts.findings import Commands, add_finding, fail, record_changes, show_diff
-from gpu_provision.hosts.gpu_host import RECORD, forget_sections, read_host
-from gpu_provision.hosts.operations.backups import alone, put
-from gpu_provision.model.findings import Severity
+from gpu_provision.hosts.gpu_host import RECORD, forget_sections, require_host
+from gpu_provision.hosts.operations.backups import (
+    Change,
+    change,
+    change_files,
+    exclusively,
+    make_changes,
+)
+from gpu_provision.hosts.operations.reboot_rules import reboot_needed, reboot_reasons
+from gpu_provision.hosts.paths import (
+    MODULES_FILE,
+    NOUVEAU_FILE,
+)
+from gpu_provision.model import codes
+from gpu_provision.model.findings import Finding, RunFailed, Severity
 from gpu_provision.model.hosts import Expectation
 
-PATH = "PATH=$PATH:/usr/sbin:/sbin"
-"""Before a command of root's: an ordinary user's may lack them, and sudo may keep it."""
+MODULES_HEADER = "# Written by gpu-provision: kernel modules that GPU nodes need at boot."
 
 
-@operation()
+NOUVEAU_LINES = (
+    "# Written by gpu-provision: nouveau and the NVIDIA driver cannot share a GPU.",
+    "blacklist nouveau",
+    "options nouveau modeset=0",
+)
+
+
+# Where the modules that minimal and cloud kernels leave out come from.
+MODULE_PACKAGES = {
+    "ubuntu": "apt-get install linux-modules-extra-{kernel}",
+    "debian": "apt-get install linux-image-amd64 (the cloud kernel leaves modules out), then reboot into it",
+    "rhel": "dnf install kernel-modules-{kernel} kernel-modules-extra-{kernel}",
+    "rocky": "dnf install kernel-modules-{kernel} kernel-modules-extra-{kernel}",
+    "centos": "dnf install kernel-modules-{kernel} kernel-modules-extra-{kernel}",
+    "ol": "dnf install kernel-modules-{kernel} kernel-modules-extra-{kernel}",
+    "sles": "zypper install kernel-default",
+}
+
+
+UNKNOWN_PACKAGE = "install the package that holds the modules of kernel {kernel}"
+
+
+def unavailable_modules(record: HostRecord, modules: Iterable[str]) -> tuple[str, ...]:
+    """Return the modules that are not loaded, and that this kernel neither has nor could load."""
+    present = {*record.modules.loaded, *record.modules.available}
+    return tuple(name for name in _loadable(record, modules) if name not in present)
+
+
+def _loadable(record: HostRecord, modules: Iterable[str]) -> list[str]:
+    """Return modules by their names in the kernel; one that is built in needs no loading, now and at boot."""
+    return [name for name in dict.fromkeys(map(canonical, modules)) if name not in record.modules.built_in]
+
+
+def module_changes(record: HostRecord, modules: Iterable[str]) -> Iterator[Change]:
+    """Yield what is missing."""
+    loadable = _loadable(record, modules)
+    absent = [name for name in loadable if name not in record.modules.loaded]
+    if absent:
+        yield change(f"kernel modules loaded: {', '.join(absent)}", f"{PATH} modprobe -a -- {shlex.join(absent)}")
+    lines, known = (MODULES_HEADER, *loadable) if loadable else None, record.modules.own_file
+    if lines != known:
+        listed = ", ".join(loadable) or "none"
+        yield change_files(f"kernel modules listed for the boot: {listed}", {MODULES_FILE: (known, lines)})
+
+
+def nouveau_changes(record: HostRecord, *, blacklisted: bool) -> Iterator[Change]:
+    """Yield what is missing. A blacklist of another origin will do, and is left alone.
+
+    An image older than the blacklist is rebuilt also when the file is right: an earlier run may have been interrupted
+    between the two.
+    """
+    nouveau = record.nouveau
+    lines = NOUVEAU_LINES if blacklisted and _needs_own_file(record) else None
+    differs = lines != nouveau.own_file
+    if differs:
+        description = "nouveau blacklisted" if lines else "nouveau no longer blacklisted"
+        yield change_files(description, {NOUVEAU_FILE: (nouveau.own_file, lines)})
+    stale = differs or (lines is not None and nouveau.initramfs_stale)
+    if stale and nouveau.initramfs and nouveau.initramfs_tool:
+        rebuild = rebuild_initramfs(nouveau.initramfs_tool, record.kernel.running)
+        yield change("initramfs rebuilt", exclusively(rebuild))
+    if blacklisted and record.modules.loaded.get("nouveau") == 0:
+        yield change("nouveau unloaded", f"{PATH} modprobe -r nouveau")
+
+
+def _needs_own_file(record: HostRecord) -> bool:
+    return record.nouveau.own_file is not None or not record.nouveau.blacklisted_elsewhere
+
+
+def missing_modules(record: HostRecord, host: str, modules: Sequence[str]) -> Finding:
+    """Return the error about kernel modules that a host cannot have with the kernel it runs."""
+    kernel, names = record.kernel.running, ", ".join(modules)
+    verb, them = ("is", "it") if len(modules) == 1 else ("are", "them")
+    directory = f"/lib/modules/{kernel}"
+    source = MODULE_PACKAGES.get(record.system.id, UNKNOWN_PACKAGE).format(kernel=kernel)
+    return Finding(
+        code=codes.MODULE_MISSING,
+        what=f"kernel {kernel} has no module {names}",
+        where=host,
+        evidence=f"{names} {verb} neither loaded, nor built in, nor in {directory}"
+        if record.modules.directory
+        else f"{names} {verb} not loaded, and there is no {directory}: a container, or a kernel without modules",
+        fix=f"{source if record.modules.directory else 'load modules on the machine whose kernel this is'},"
+        f" or take {them} off host_prerequisites.kernel_modules",
+    )
+
+
+@host_operation
 def preflight(expected: Mapping[str, Any]) -> Commands:
     """Judge a host before anything is changed on it: an error fails the host; never a change.
 
     Args:
         expected: What the inventory expects of this machine: the fields of
-            gpu_provision.model.hosts.Expectation, as ``host.data.gpu_expected`` has them.
+            gpu_provision.model.expectation.Expectation, as ``host.data.gpu_expected`` has them.
     """
     wanted = Expectation.of(expected)
-    if state.is_executing:  # somebody may have thought about the plan for a while
+    if state.is_executing:  # minutes may have passed since the plan
         forget_sections()
-    record = read_host(ALL, wanted.kernel_modules)
-    if record is None:
-        yield from fail(unreadable(host.name))
-        return
+    record = require_host(ALL, wanted.kernel_modules)
     host.connector_data[RECORD] = record
-    wanted = decided(wanted, record)
-    findings = judge(Subject(wanted, record, driver_image.answer(wanted, record)))
+    wanted = resolve_driver(wanted, record)
+    findings = check_host(CheckedHost(wanted, record, images.look_up_driver_image(wanted, record)))
     for finding in findings:
         if finding.severity is Severity.WARNING:
             add_finding(finding)
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if errors:
-        yield from fail(*errors)
+        raise RunFailed(*errors)
+    yield from ()
 
 
-@operation()
+@host_operation
 def kernel_modules(modules: Sequence[str]) -> Commands:
     """Load kernel modules now and at every boot.
 
@@ -77,25 +165,16 @@ def kernel_modules(modules: Sequence[str]) -> Commands:
 
         kernel_modules(name="IPMI for DCGM", modules=["ipmi_devintf", "ipmi_si"], _sudo=True)
     """
-    record = read_host(("system", "kernel", "modules"), modules)
-    if record is None:
-        yield from fail(unreadable(host.name))
-        return
-    changes = module_changes(record, modules)
-    if changes.missing:
-        yield from fail(missing_modules(record, host.name, changes.missing))
-        return
-    record_changes(changes.words, "modules", "originals")
-    show_diff(MODULES_FILE, record.modules.own_file, changes.file)
-    if changes.load:
-        yield StringCommand(f"{PATH} modprobe -a -- {shlex.join(changes.load)}")
-    if changes.file_differs:
-        yield put(MODULES_FILE, changes.file)
-    if not changes.load and not changes.file_differs:
+    record = require_host(("system", "kernel", "modules"), modules)
+    if missing := unavailable_modules(record, modules):
+        raise RunFailed(missing_modules(record, host.name, missing))
+    changes = list(module_changes(record, modules))
+    yield from make_changes(changes, "modules", "originals")
+    if not changes:
         host.noop(f"kernel modules are present: {', '.join(modules)}")
 
 
-@operation()
+@host_operation
 def nouveau(blacklisted: bool = True) -> Commands:  # noqa: FBT001, FBT002 - pyinfra operations take their state so: service(running=True)
     """Keep the nouveau driver away from the GPUs, now and at every boot; or remove gpu-provision's blacklist.
 
@@ -109,81 +188,15 @@ def nouveau(blacklisted: bool = True) -> Commands:  # noqa: FBT001, FBT002 - pyi
 
         nouveau(name="No nouveau on GPU machines", blacklisted=True, _sudo=True)
     """
-    record = read_host(("system", "kernel", "modules", "nouveau"))
-    if record is None:
-        yield from fail(unreadable(host.name))
-        return
-    changes = nouveau_changes(record, blacklisted=blacklisted)
-    record_changes(changes.words, "modules", "nouveau", "originals")
-    show_diff(NOUVEAU_FILE, record.nouveau.own_file, changes.file)
-    if changes.file_differs:
-        yield put(NOUVEAU_FILE, changes.file)
-    if changes.rebuild_initramfs:
-        yield StringCommand(alone(rebuild_initramfs(record.nouveau.initramfs_tool, record.kernel.running)))
-    if changes.unload:
-        yield StringCommand(f"{PATH} modprobe -r nouveau")
+    record = require_host(("system", "kernel", "modules", "nouveau"))
+    yield from make_changes(nouveau_changes(record, blacklisted=blacklisted), "modules", "nouveau", "originals")
     reasons = reboot_reasons(record, nouveau_unwanted=blacklisted)
     if reasons:
         add_finding(reboot_needed(host.name, reasons))
 
 
-@operation()
-def packages_held(held: bool = True) -> Commands:  # noqa: FBT001, FBT002 - as above
-    """Hold the installed kernel and driver packages against upgrades; or release those that gpu-provision holds.
-
-    Uses apt-mark, zypper or dnf's versionlock plugin; a host with none of them fails (GP681). Packages that are held
-    already, such as by an administrator, stay as they are.
-
-    Args:
-        held: False releases what gpu-provision holds, and leaves all other holds alone.
-
-    Example::
-
-        packages_held(name="Kernel and driver stay", held=True, _sudo=True)
-    """
-    record = read_host(("system", "kernel", "packages", "holds"))
-    if record is None:
-        yield from fail(unreadable(host.name))
-        return
-    changes = hold_changes(record, held=held)
-    if changes.hold and not changes.tool:
-        yield from fail(cannot_hold(record, host.name))
-        return
-    record_changes(changes.words, "packages", "holds")
-    for command in changes.commands:
-        yield StringCommand(alone(f"{PATH}; {command}"))
-
-
-@operation()
-def settings(sysctls: Mapping[str, str], dev_char_symlinks: bool = False) -> Commands:  # noqa: FBT001, FBT002 - as above
-    """Have kernel parameters set, and GPUs linked by their numbers, now and at every boot.
-
-    What is no longer declared is no longer kept for the boot; what it has set stays until then.
-
-    Args:
-        sysctls: Kernel parameters by name: ``{"vm.max_map_count": "262144"}``.
-        dev_char_symlinks: Whether a udev rule links GPUs in /dev/char whenever a driver loads.
-    """
-    record = read_host(("system", "kernel", "settings"))
-    if record is None:
-        yield from fail(unreadable(host.name))
-        return
-    changes = settings_changes(record.settings, sysctls=sysctls, links=dev_char_symlinks)
-    record_changes(changes.words, "settings", "originals")
-    for path, lines in changes.files.items():
-        show_diff(path, record.settings.files.get(path), lines)
-    if changes.sysctls:
-        yield StringCommand(set_now(changes.sysctls))
-    for path, lines in changes.files.items():
-        yield put(path, lines)
-    if changes.rules:
-        yield StringCommand(f"{PATH}; ! command -v udevadm >/dev/null || udevadm control --reload || :")
-    if changes.links:
-        yield StringCommand(f"sh {LINKS_SCRIPT}")
-
-
 def rebuild_initramfs(tool: str, kernel: str) -> str:
-    """Return the shell command that makes the initramfs of a kernel anew."""
+    """Return the shell command that rebuilds the initramfs of a kernel."""
     commands = {
         "update-initramfs": f"update-initramfs -u -k {shlex.quote(kernel)}",
         "dracut": f"dracut --force --kver {shlex.quote(kernel)}",

@@ -6,39 +6,49 @@ import shlex
 from collections.abc import Iterable
 
 from pyinfra.api.command import StringCommand
-from pyinfra.api.operation import operation
 from pyinfra.context import host, state
 
-from gpu_provision.hosts.background_script import Outcome, Result, followed
-from gpu_provision.hosts.changes import modules
-from gpu_provision.hosts.changes.headers import remove
-from gpu_provision.hosts.changes.holds import hold_changes
-from gpu_provision.hosts.changes.persistence import disable
-from gpu_provision.hosts.facts.backups import (
-    ABSENT,
-    FILE,
-    HOME,
-    STORE,
-    Original,
+from gpu_provision.hosts.background_script import (
+    ScriptOutcome,
+    ScriptResult,
+    longest_seconds,
+    restart_runtime,
+    wait_for_result,
 )
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.facts.runtime import ENVIRONMENT_DROP_IN, PROXY_FILE, STORES, ContainerRuntime
-from gpu_provision.hosts.facts.toolkit import ToolkitRemains
-from gpu_provision.hosts.findings import Commands, add_finding, fail, record_changes
-from gpu_provision.hosts.gpu_host import GpuToolkitRemains, read_host
-from gpu_provision.hosts.operations import backups
-from gpu_provision.hosts.operations.modules import PATH, rebuild_initramfs
-from gpu_provision.hosts.scripts.runtime import longest_seconds, restart_runtime
+from gpu_provision.hosts.facts.remains import Original, ToolkitRemains
+from gpu_provision.hosts.facts.runtime import (
+    STORES,
+    ContainerRuntime,
+)
+from gpu_provision.hosts.findings import (
+    PATH,
+    Commands,
+    add_finding,
+    host_operation,
+    record_changes,
+)
+from gpu_provision.hosts.gpu_host import GpuToolkitRemains, read_host, require_host
+from gpu_provision.hosts.operations.backups import exclusively, restore
+from gpu_provision.hosts.operations.modules import rebuild_initramfs
+from gpu_provision.hosts.operations.packages import hold_changes, remove_packages
+from gpu_provision.hosts.operations.persistence import disable
+from gpu_provision.hosts.paths import (
+    ENVIRONMENT_DROP_IN,
+    HOME,
+    ORIGINALS,
+    PROXY_FILE,
+)
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.findings import Finding, RunFailed, Severity
 
 SECTIONS = ("system", "kernel", "nouveau", "packages", "holds", "persistence", "runtimes", "kubernetes", "originals")
 PATIENCE = 60
 """Seconds that a restarted runtime may take to answer."""
 
-_VERBS = {FILE: "restored", ABSENT: "removed"}
+_VERBS = {"file": "restored", "absent": "removed"}
 
-# What has to be told that files are others now; where a program is not there, nobody needs it.
+# What has to reload changed files; where the program is not there, nothing has to.
 _RELOADS = (
     ("/etc/systemd/system/", "! command -v systemctl >/dev/null || systemctl daemon-reload"),
     ("/etc/udev/rules.d/", "! command -v udevadm >/dev/null || udevadm control --reload || :"),
@@ -46,54 +56,56 @@ _RELOADS = (
 )
 
 
-@operation()
+@host_operation
 def originals_restored() -> Commands:
     """Make every file that operations changed as it was before the first change, to the byte; then forget them.
 
     Files that were not there are removed, and directories that were made for them, unless others use them. An
-    initramfs that was made of restored files is made anew. Packages that we hold are released, those that we
+    initramfs that was made of restored files is rebuilt. Packages that gpu-provision holds are released, those that it
     installed are removed, units that we enabled are disabled. The container runtime is restarted if its files are
     restored, and has to answer. Kernel modules stay loaded.
     """
-    record = read_host(SECTIONS)
-    if record is None:
-        yield from fail(modules.unreadable(host.name))
-        return
+    record = require_host(SECTIONS)
     if not record.originals.readable:
-        yield from fail(not_root(host.name))
-        return
+        raise RunFailed(not_root(host.name))
     if not record.originals.present:
-        host.noop("nothing of ours is on this host")
+        host.noop("nothing of gpu-provision is on this host")
         return
-    record_changes(restored_text(record))
-    for line in () if state.is_executing else restored_text(record):
+    record_changes(describe_restore(record))
+    for line in () if state.is_executing else describe_restore(record):
         host.log(f"Will be {line}")
-    for command in hold_changes(record, held=False).commands:
-        yield StringCommand(backups.alone(f"{PATH}; {command}"))
+    for each in hold_changes(record, host.name, held=False):
+        yield from each.commands
     if record.holds.installed:
-        yield StringCommand(backups.alone(f"{PATH}; {remove(record.packages.manager, record.holds.installed)}"))
+        yield StringCommand(exclusively(f"{PATH}; {remove_packages(record.packages.manager, record.holds.installed)}"))
     if record.persistence.enabled:
-        yield StringCommand(backups.alone(f"{PATH}; {disable(record.persistence.enabled)}"))
-    runtime = restarted(record)
+        yield StringCommand(exclusively(f"{PATH}; {disable(record.persistence.enabled)}"))
+    runtime = runtime_to_restart(record)
     restart = (f"{{ {restart_runtime(runtime, patience=PATIENCE)}\n}}",) if runtime else ()
-    yield backups.restore((*followups(record), *restart))
+    yield restore((*reload_commands(record), *restart))
     if runtime:
-        yield followed(lambda name, result: runtime_down(runtime, name, result), longest_seconds(PATIENCE))
+        yield wait_for_result(lambda name, result: runtime_down(runtime, name, result), longest_seconds(PATIENCE))
 
 
-def restored_text(record: HostRecord) -> tuple[str, ...]:
+def describe_restore(record: HostRecord) -> tuple[str, ...]:
     """Return in words what is restored; where every file is as it was, what is kept of it is removed."""
     changed = tuple(f"{_VERBS[each.kind]} {each.path}" for each in _differing(record) if each.kind in _VERBS)
     disabled = record.persistence.enabled
     removed = record.holds.installed
     packages = (f"packages removed: {', '.join(removed)}",) if removed else ()
     units = (f"units disabled: {', '.join(disabled)}",) if disabled else ()
-    runtime = restarted(record)
+    runtime = runtime_to_restart(record)
     restart = (f"{runtime.kind} restarted",) if runtime else ()
-    return (*hold_changes(record, held=False).words, *packages, *units, *changed, *restart) or (f"removed {HOME}",)
+    return (
+        *(each.description for each in hold_changes(record, "", held=False) if each.description),
+        *packages,
+        *units,
+        *changed,
+        *restart,
+    ) or (f"removed {HOME}",)
 
 
-def restarted(record: HostRecord) -> ContainerRuntime | None:
+def runtime_to_restart(record: HostRecord) -> ContainerRuntime | None:
     """Return the container runtime if it has to be restarted to run with what is restored; None if not."""
     runtime = record.cri
     if runtime is None:
@@ -107,7 +119,7 @@ def _is_read_at_start(path: str) -> bool:
     return path.endswith(f"/{ENVIRONMENT_DROP_IN}") or any(path.startswith(f"{store.anchors}/") for store in STORES)
 
 
-def followups(record: HostRecord) -> tuple[str, ...]:
+def reload_commands(record: HostRecord) -> tuple[str, ...]:
     """Return the shell commands that let the system know what was restored."""
     paths = [each.path for each in _differing(record)]
     reloads = [f"{{ {command}; }}" for prefix, command in _RELOADS if any(path.startswith(prefix) for path in paths)]
@@ -121,12 +133,12 @@ def _differing(record: HostRecord) -> Iterable[Original]:
     return (each for each in record.originals.kept if each.differs)
 
 
-def runtime_down(runtime: ContainerRuntime, name: str, result: Result | None) -> Finding | None:
+def runtime_down(runtime: ContainerRuntime, name: str, result: ScriptResult | None) -> Finding | None:
     """Return what went wrong with a runtime that was restarted with its files as they were; None if it answers."""
-    match result.outcome if result else Outcome.RUNNING:
-        case Outcome.CHANGED:
+    match result.outcome if result else ScriptOutcome.RUNNING:
+        case ScriptOutcome.CHANGED:
             return None
-        case Outcome.NO_TOOL:
+        case ScriptOutcome.NO_TOOL:
             what, code, severity = "cannot be restarted here", codes.RUNTIME_LEFT, Severity.WARNING
             consequence, fix = "it runs with what was there before until its next start", "restart it"
         case _:
@@ -149,7 +161,7 @@ def not_root(name: str) -> Finding:
         code=codes.NOT_ROOT,
         what="what was kept of this host's files can be read by root alone",
         where=name,
-        evidence=STORE,
+        evidence=ORIGINALS,
         fix="connect as root, or set sudo: true in the inventory's ssh section",
     )
 
@@ -157,7 +169,7 @@ def not_root(name: str) -> Finding:
 _NAMED = 3
 
 
-@operation()
+@host_operation
 def toolkit_removed(install_dir: str) -> Commands:
     """Remove the toolkit's programs, and the directories of the stack that are empty then.
 
@@ -177,18 +189,18 @@ def toolkit_removed(install_dir: str) -> Commands:
     if found.uses or not found.is_sure:
         add_finding(toolkit_left(install_dir, found, host.name))
         return
-    record_changes(toolkit_removal_text(found, install_dir))
-    yield StringCommand(backups.alone(toolkit_removal(found)))
+    record_changes(describe_toolkit_removal(found, install_dir))
+    yield StringCommand(exclusively(remove_toolkit_command(found)))
 
 
-def toolkit_removal_text(found: ToolkitRemains, install_dir: str) -> tuple[str, ...]:
+def describe_toolkit_removal(found: ToolkitRemains, install_dir: str) -> tuple[str, ...]:
     """Return in words what is removed."""
     folders = f", {len(found.hollow)} directories" if found.hollow else ""
     return (f"container toolkit removed from {install_dir}/toolkit: {len(found.files)} files{folders}",)
 
 
-def toolkit_removal(found: ToolkitRemains) -> str:
-    """Return the shell command that removes it; a directory that somebody uses by now stays."""
+def remove_toolkit_command(found: ToolkitRemains) -> str:
+    """Return the shell command that removes it; a directory that is used by now stays."""
     folders = "".join(f"; rmdir {shlex.quote(path)} 2>/dev/null" for path in found.hollow)
     return f"rm -f {shlex.join(found.files)} && {{ :{folders}; : ; }}"
 

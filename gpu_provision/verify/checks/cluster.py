@@ -50,7 +50,7 @@ def test_the_driver_is_of_the_declared_version(
     if choose_driver(driver, read=None, labels=live).on_host:
         pytest.skip("the driver belongs to the host, and the inventory says no version")
     if not gpu_inventory.specs.gfd.enabled:
-        pytest.skip("gfd is off: nobody reads the version")
+        pytest.skip("gfd is off: the version is not read")
     if driver.image.version.startswith("sha256:"):
         pytest.skip("the driver is declared by digest, which says no version")
     found = live.get(DRIVER_VERSION, "missing")
@@ -101,7 +101,7 @@ def test_dcgm_exporter_answers_for_every_gpu(
 
 
 def test_every_daemonset_is_complete(gpu_inventory: Inventory, gpu_cluster: GpuCluster) -> None:
-    """A pod of the present content is available on every node that shall have one."""
+    """A pod of the present content is available on every node that needs one."""
     wanted = {PART_OF: applyset_id(gpu_inventory.name, gpu_inventory.cluster.namespace)}
     found = gpu_cluster.daemonsets(labels=wanted)
     assert found, "no DaemonSet of this inventory is there: nothing was applied"

@@ -64,7 +64,7 @@ def test_containers_begin_with_the_declared_limits(gpu_node: DeclaredNode, gpu_h
     for name, text in gpu_node.prerequisites.limits.items():
         wanted, found = _bytes(text), hosts.limits_of_runtimes(gpu_host, _TITLES[name])
         if found != {wanted}:
-            differing.append(f"{name} is {' or '.join(sorted(found)) or 'nobody knows what'}, not {wanted}")
+            differing.append(f"{name} is {' or '.join(sorted(found)) or 'unknown'}, not {wanted}")
     assert not differing, "; ".join(differing)
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpu_provision.hosts.checks.judge import decided
-from gpu_provision.hosts.checks.subject import Subject
+from gpu_provision.hosts.checks.findings import CheckedHost
+from gpu_provision.hosts.checks.judge import resolve_driver
 from gpu_provision.hosts.facts.host import HostRecord, parse
 from gpu_provision.model.hosts import Expectation, ImageAnswer, ImageState
 from tests import data_file
@@ -42,12 +42,12 @@ class Case:
     fix: str = ""
 
     @property
-    def subject(self) -> Subject:
+    def subject(self) -> CheckedHost:
         """The machine of the case."""
         expected = Expectation.of({**_plain(EXPECTED), **self.expects})
         image = ImageAnswer("nvcr.io/nvidia/driver:580.95.05-ubuntu22.04", ImageState(self.image["state"]),
                             self.image.get("evidence", "")) if self.image else None  # fmt: skip
-        return Subject(decided(expected, self.record), self.record, image)
+        return CheckedHost(resolve_driver(expected, self.record), self.record, image)
 
     @property
     def record(self) -> HostRecord:

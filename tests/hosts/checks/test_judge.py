@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_provision.hosts.checks.findings import left_to_cluster, unknown_codes
-from gpu_provision.hosts.checks.judge import judge
-from gpu_provision.model.codes import HOST_UNREAD, OS_DIFFERS, OTHER_SYSTEM, PREFLIGHT
+from gpu_provision.hosts.checks.findings import drop_reported_by_cluster, unknown_codes
+from gpu_provision.hosts.checks.judge import check_host
+from gpu_provision.model.codes import HOST_UNREAD, OS_DIFFERS, OTHER_SYSTEM, PREFLIGHT_CODES
 from gpu_provision.model.findings import Finding, Severity
 from tests.hosts.checks.cases import Case, cases
 
@@ -18,7 +18,7 @@ CASES = cases()
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.case)
 def test_case_finds_what_it_says_and_nothing_else(case: Case) -> None:
     """Code, severity, the line that was read, and what mends it."""
-    found = judge(case.subject)
+    found = check_host(case.subject)
     assert sorted(f"{finding.code} {finding.severity.value}" for finding in found) == sorted(case.finds)
     if found:
         named = next(finding for finding in found if finding.code == case.finds[0].split()[0])
@@ -29,7 +29,7 @@ def test_case_finds_what_it_says_and_nothing_else(case: Case) -> None:
 @pytest.mark.parametrize("case", [case for case in CASES if case.finds], ids=lambda case: case.case)
 def test_every_finding_says_where_why_and_what_to_do(case: Case) -> None:
     """Evidence, consequence and fix are never empty, and nothing holds a password."""
-    for finding in judge(case.subject):
+    for finding in check_host(case.subject):
         assert finding.where == "t4-1"
         assert finding.evidence
         assert finding.consequence
@@ -38,9 +38,9 @@ def test_every_finding_says_where_why_and_what_to_do(case: Case) -> None:
 
 
 def test_every_code_is_provoked_by_a_case() -> None:
-    """None is documented that nobody has seen; an unread host is the run's to tell."""
+    """None is documented without a case; an unread host is the run's own finding."""
     provoked = {each.split()[0] for case in CASES for each in case.finds}
-    assert provoked == PREFLIGHT - {HOST_UNREAD}
+    assert provoked == PREFLIGHT_CODES.keys() - {HOST_UNREAD}
 
 
 def test_cases_have_names_of_their_own() -> None:
@@ -56,12 +56,12 @@ def test_codes_of_no_rule_are_told() -> None:
 def test_severities_are_errors_and_warnings() -> None:
     """An ignored error stays visible."""
     (ignored,) = [case for case in CASES if case.case == "an ignored error becomes a warning"]
-    assert [finding.severity for finding in judge(ignored.subject)] == [Severity.WARNING]
+    assert [finding.severity for finding in check_host(ignored.subject)] == [Severity.WARNING]
 
 
 def test_what_the_cluster_says_of_a_node_is_not_said_of_its_host() -> None:
     of_host = Finding(code=OTHER_SYSTEM, where="t4-1", what="the host runs ubuntu22.04")
     others = (replace(of_host, where="t4-10"), replace(of_host, code=HOST_UNREAD))
     said = Finding(code=OS_DIFFERS, where="Nodes t4-1, t4-2", what="the node runs ubuntu22.04")
-    assert left_to_cluster((of_host, *others), (said,)) == others
-    assert left_to_cluster((of_host,), ()) == (of_host,)
+    assert drop_reported_by_cluster((of_host, *others), (said,)) == others
+    assert drop_reported_by_cluster((of_host,), ()) == (of_host,)

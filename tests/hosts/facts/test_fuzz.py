@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.hosts.facts import toolkit
+from gpu_provision.hosts.facts import remains
 from gpu_provision.hosts.facts.host import SECTIONS, parse
 from tests import fuzzing
 
@@ -57,7 +57,7 @@ def read(lines: Iterable[str]) -> None:
     record.kernels.without_headers(record.kernel.running)
 
 
-@pytest.mark.parametrize("section", [section.name for section in SECTIONS])
+@pytest.mark.parametrize("section", list(SECTIONS))
 def test_section_of_any_content_is_read(section: str) -> None:
     """What cannot be read is left out; the rest stands."""
     corpus = parts(section)
@@ -77,7 +77,7 @@ def test_remains_of_any_content_are_read() -> None:
     """The toolkit's are asked for by a command of their own."""
 
     def hollow(lines: list[str]) -> None:
-        remains = toolkit.parse(lines)
-        assert remains is None or "" not in remains.hollow
+        found = remains.parse_toolkit(lines)
+        assert found is None or "" not in found.hollow
 
     fuzzing.hold(lambda dice: fuzzing.mutated_lines(dice, REMAINS), hollow)

@@ -48,7 +48,7 @@ def test_simulated_gpus_are_known(name: str) -> None:
     [("1e04", "turing", False), ("2bb3", "blackwell", True), ("2343", "grace-hopper", True), ("1b06", "pascal", False)],
 )
 def test_unknown_device_is_known_by_its_range(device: str, generation: str, *, only_open: bool) -> None:
-    """Its generation decides which modules drive it; its model nobody guesses."""
+    """Its generation decides which modules drive it; its model is not guessed."""
     model = model_of(device)
     assert (model.generation, model.open_modules == "only", model.models) == (generation, only_open, ())
     assert device in model.name

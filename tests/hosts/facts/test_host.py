@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from gpu_provision.hosts.facts.host import ALL, HostRecord, command, parse
-from gpu_provision.hosts.facts.kernel import MODULES_FILE, NOUVEAU_FILE, UNKNOWN_USERS, canonical
+from gpu_provision.hosts.facts.kernel import UNKNOWN_USERS, canonical
+from gpu_provision.hosts.paths import MODULES_FILE, NOUVEAU_FILE
 from gpu_provision.sandbox import hosts
 from gpu_provision.sandbox.hosts.spec import HostSpec
 from tests import data_file
@@ -99,7 +100,7 @@ def test_output_that_breaks_off_is_no_record() -> None:
 
 
 def test_record_knows_what_was_read() -> None:
-    """A section that nobody asked for is not taken for an empty one."""
+    """A section that was not read is not taken for an empty one."""
     record = read("[pci]", "device 0000:01:00.0 0x10de 0x1eb8 0x030200 ", "[asked]", "modules a b")
     assert record.read == {"pci"}
     assert record.asked == {"a", "b"}
@@ -107,7 +108,7 @@ def test_record_knows_what_was_read() -> None:
 
 
 def test_no_line_of_a_host_passes_for_a_heading() -> None:
-    """Content of files stands behind a word of ours."""
+    """Content of files stands behind a word."""
     record = read("[kernel]", "running 6.1", "[modules]", "own [pci]", "own a")
     assert record.modules.own_file == ("[pci]", "a")
 
@@ -118,7 +119,7 @@ def test_kernel_that_cannot_unload_hides_the_users_of_a_module() -> None:
 
 
 def test_empty_file_of_ours_differs_from_no_file() -> None:
-    """Somebody may have emptied it; that is drift."""
+    """It may have been emptied; that is drift."""
     assert read("[modules]", "own ").modules.own_file == ()
     assert read("[modules]").modules.own_file is None
 
@@ -135,7 +136,7 @@ def test_dashes_and_underscores_name_the_same_module(name: str) -> None:
     assert canonical(name) == "ipmi_msghandler"
 
 
-def test_program_of_a_runtime_that_only_root_may_know_is_the_installed_one() -> None:
+def test_runtime_of_an_unreadable_process_is_the_installed_one() -> None:
     """Its version then comes from there."""
     config = "config /etc/containerd/config.toml"
     installed = ("binary /usr/bin/containerd", "version containerd containerd.io 1.7.27 abc")
@@ -162,7 +163,7 @@ def test_runtime_of_the_kubelet_is_the_one_that_it_speaks_to(endpoint: str, kind
 
 
 def test_huge_pages_and_what_was_tried_of_them() -> None:
-    """Sizes as Kubernetes writes them; a number of pages that is none of ours is no file of ours."""
+    """Sizes as Kubernetes writes them; a number of pages of another origin is no file of gpu-provision's."""
     lines = ("pages 1048576kB 3", "pages 2048kB 0", "attempt 1Gi 16 3", "attempt ", "memory 24684096", "unaware k3s[7]")
     found = read("[hugepages]", *lines).hugepages
     assert found.pages == {"1Gi": 3, "2Mi": 0}
@@ -234,134 +235,111 @@ def seen(spec: HostSpec, sandbox: Path, before: str = ":") -> HostRecord:
     return record
 
 
-def test_fresh_ubuntu_host(sandbox: Path) -> None:
-    """What it is, has and lacks."""
-    record = seen(T4, sandbox)
-    assert (record.kernel.running, record.kernel.architecture) == ("5.15.0-122-generic", "x86_64")
-    assert (record.system.id, record.system.version) == ("ubuntu", "22.04")
-    assert record.modules.built_in == {"i2c_core"}
-    assert "ipmi_msghandler" in record.modules.available
-    assert "ipmi_msghandler" not in record.modules.loaded
-    assert [gpu.device for gpu in record.pci.gpus] == ["1eb8"]
-    assert record.nouveau.initramfs_tool == "update-initramfs"
-    assert not record.nouveau.blacklisted
-    assert (record.modules.own_file, record.nouveau.own_file) == (None, None)
+def runtime(kind: str, version: str) -> dict[str, object]:
+    """Return what is expected of a host with one container runtime."""
+    return {"cri.kind": kind, "cri.version": version, "cri.cgroup_driver": "systemd", "runtimes.running": [True]}
 
 
-def test_bytes_that_are_no_utf8_are_left_out(sandbox: Path) -> None:
-    """Comments in the alphabets of old; what is UTF-8 stays."""
-    written = r"printf '# caf\351 caf\303\251\nloop\n'"
-    record = seen(T4, sandbox, f"{written} >{MODULES_FILE}")
-    assert record.modules.own_file == ("# caf café", "loop")
+def distribution(name: str, socket: str) -> dict[str, object]:
+    """Return what is expected of a host with a distribution that has its own containerd."""
+    return {"kubernetes.distribution": name, "kubernetes.socket": socket, "cri.socket": socket}
 
 
-def test_node_of_a_cluster(sandbox: Path) -> None:
-    """Its distribution, kubelet and container runtime; its disk and its confinement."""
-    record = seen(T4, sandbox)
-    assert (record.kubernetes.distribution, record.kubernetes.cgroup_driver) == ("kubeadm", "systemd")
-    assert record.cri
-    assert (record.cri.kind, record.cri.version, record.cri.schema) == ("containerd", "1.7.27", 2)
-    assert record.cri.imports == ("/etc/containerd/conf.d/*.toml",)
-    assert [runtime.running for runtime in record.runtimes] == [True]
-    assert record.packages.matching("linux-image-*")
-    place = record.storage.place("/var/lib/containerd")
-    assert place
-    assert place.free == 256 << 30
-    assert record.confinement.cgroup == 2
-    assert not record.driver.on_host
-    assert record.firmware.secure_boot is False
+K3S = "/run/k3s/containerd/containerd.sock"
+RED_HAT = HostSpec(name="r", os_id="rhel", os_version="9.4", kernel="5.14.0-427.el9.x86_64")
+OTHER_FILE = "/etc/modprobe.d/other.conf"
+SIMULATED: dict[str, tuple[HostSpec, str, dict[str, object]]] = {
+    "a fresh node of Ubuntu": (
+        T4,
+        ":",
+        {
+            **runtime("containerd", "1.7.27"),
+            "kernel.running": "5.15.0-122-generic",
+            "kernel.architecture": "x86_64",
+            "system.id": "ubuntu",
+            "system.version": "22.04",
+            "modules.built_in": ["i2c_core"],
+            "modules.own_file": None,
+            "pci.gpus.device": ["1eb8"],
+            "nouveau.initramfs_tool": "update-initramfs",
+            "nouveau.blacklisted": False,
+            "nouveau.own_file": None,
+            "kubernetes.distribution": "kubeadm",
+            "kubernetes.cgroup_driver": "systemd",
+            "cri.schema": 2,
+            "cri.imports": ["/etc/containerd/conf.d/*.toml"],
+            "storage.places.free": [256 << 30] * 6,
+            "confinement.cgroup": 2,
+            "driver.on_host": False,
+            "firmware.secure_boot": False,
+        },
+    ),
+    "CRI-O": (HostSpec(name="r", runtime="cri-o://1.30.3"), ":", runtime("cri-o", "1.30.3")),
+    "Docker": (HostSpec(name="r", runtime="docker://27.3.1"), ":", runtime("docker", "27.3.1")),
+    "containerd 2": (HostSpec(name="r", runtime="containerd://2.1.0"), ":", runtime("containerd", "2.1.0")),
+    "k3s": (HostSpec(name="k3s", kubelet="v1.31.4+k3s1"), ":", distribution("k3s", K3S)),
+    "RKE2": (HostSpec(name="rke2", kubelet="v1.31.5+rke2r1"), ":", distribution("rke2", K3S)),
+    "k0s": (HostSpec(name="k0s", kubelet="v1.31.3+k0s"), ":", distribution("k0s", "/run/k0s/containerd.sock")),
+    "a driver on Ubuntu": (HostSpec(name="u", driver="535.183.01"), ":", {"driver.loaded": "535.183.01"}),
+    "a driver on Rocky": (HostSpec(name="r", os_id="rocky", driver="535.183.01"), ":", {"driver.on_host": True}),
+    "Secure Boot by the fifth byte of the firmware's variable": (
+        HostSpec(name="s", secure_boot=True),
+        ":",
+        {"firmware.refuses_unsigned": True, "firmware.source": "efivar SecureBoot: 6 0 0 0 1"},
+    ),
+    "Red Hat's initramfs": (
+        RED_HAT,
+        ":",
+        {
+            "nouveau.initramfs": "/boot/initramfs-5.14.0-427.el9.x86_64.img",
+            "nouveau.initramfs_tool": "dracut",
+            "pci.gpus": [],
+        },
+    ),
+    "own files without a last newline, and empty": (
+        T4,
+        f"printf 'a\\nb' > {MODULES_FILE}; : > {NOUVEAU_FILE}",
+        {"modules.own_file": ["a", "b"], "nouveau.own_file": [], "modules.at_boot": ["a", "b"]},
+    ),
+    "bytes that are no UTF-8": (
+        T4,
+        rf"printf '# caf\351 caf\303\251\nloop\n' >{MODULES_FILE}",
+        {"modules.own_file": ["# caf café", "loop"]},
+    ),
+    "modules for the boot from every file": (
+        T4,
+        "printf ipmi-si >> /etc/modules; echo overlay > /etc/modules-load.d/k8s.conf",
+        {"modules.at_boot": ["ipmi_si", "overlay"]},
+    ),
+    "a blacklist of others": (
+        T4,
+        f"printf '  blacklist\\tnouveau  # no\\n' > {OTHER_FILE}",
+        {"nouveau.blacklisted_elsewhere": True},
+    ),
+    "an install command instead": (
+        T4,
+        f"echo 'install nouveau /bin/false' > {OTHER_FILE}",
+        {"nouveau.blacklisted_elsewhere": True},
+    ),
+    "a comment": (T4, f"echo '# blacklist nouveau' > {OTHER_FILE}", {"nouveau.blacklisted": False}),
+    "the own blacklist is not that of others": (
+        T4,
+        f"echo blacklist nouveau > {NOUVEAU_FILE}",
+        {"nouveau.blacklisted": True, "nouveau.blacklisted_elsewhere": False},
+    ),
+    "a requested reboot": (T4, "touch /run/reboot-required", {"system.reboot_required": True}),
+    "modules of a kernel without an index": (
+        HostSpec(name="mono"),
+        "rm -r /lib/modules/*; mkdir -p /sys/module/ipmi_msghandler",
+        {"modules.built_in": ["i2c_core", "ipmi_msghandler"]},
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("runtime", "kind", "version"),
-    [
-        ("cri-o://1.30.3", "cri-o", "1.30.3"),
-        ("docker://27.3.1", "docker", "27.3.1"),
-        ("containerd://2.1.0", "containerd", "2.1.0"),
-    ],
-)
-def test_container_runtimes(sandbox: Path, runtime: str, kind: str, version: str) -> None:
-    """Each is found by its process, and only it is there."""
-    record = seen(HostSpec(name="r", runtime=runtime), sandbox)
-    assert record.cri
-    assert (record.cri.kind, record.cri.version, record.cri.cgroup_driver) == (kind, version, "systemd")
-    assert len(record.runtimes) == 1
-
-
-@pytest.mark.parametrize(
-    ("kubelet", "distribution", "socket"),
-    [
-        ("v1.31.4+k3s1", "k3s", "/run/k3s/containerd/containerd.sock"),
-        ("v1.31.5+rke2r1", "rke2", "/run/k3s/containerd/containerd.sock"),
-        ("v1.31.3+k0s", "k0s", "/run/k0s/containerd.sock"),
-    ],
-)
-def test_distributions_with_their_own_containerd(sandbox: Path, kubelet: str, distribution: str, socket: str) -> None:
-    """Found by its process; its configuration is where that process reads it."""
-    record = seen(HostSpec(name=distribution, kubelet=kubelet), sandbox)
-    assert (record.kubernetes.distribution, record.kubernetes.socket) == (distribution, socket)
-    assert record.cri
-    assert record.cri.config == record.kubernetes.places.containerd_config
-    assert record.cri.socket == socket
-
-
-def test_driver_on_the_host(sandbox: Path) -> None:
-    """Its loaded version and its package, on either family."""
-    for os_id in ("ubuntu", "rocky"):
-        record = seen(HostSpec(name=os_id, os_id=os_id, driver="535.183.01"), sandbox)
-        assert (record.driver.loaded, record.driver.on_host) == ("535.183.01", True)
-        assert record.packages.matching("nvidia-driver*")
-
-
-def test_secure_boot_is_read_from_the_firmware(sandbox: Path) -> None:
-    """The fifth byte of its variable."""
-    record = seen(HostSpec(name="s", secure_boot=True), sandbox)
-    assert record.firmware.secure_boot
-    assert record.firmware.refuses_unsigned
-    assert record.firmware.source == "efivar SecureBoot: 6 0 0 0 1"
-
-
-def test_red_hat_host(sandbox: Path) -> None:
-    """Another name for the image, another tool."""
-    record = seen(HostSpec(name="r", os_id="rhel", os_version="9.4", kernel="5.14.0-427.el9.x86_64"), sandbox)
-    assert record.nouveau.initramfs == "/boot/initramfs-5.14.0-427.el9.x86_64.img"
-    assert record.nouveau.initramfs_tool == "dracut"
-    assert record.pci.gpus == ()
-
-
-def test_files_of_ours_are_read_line_by_line(sandbox: Path) -> None:
-    """Also without a newline at the end, also empty."""
-    record = seen(T4, sandbox, f"printf 'a\\nb' > {MODULES_FILE}; : > {NOUVEAU_FILE}")
-    assert record.modules.own_file == ("a", "b")
-    assert record.nouveau.own_file == ()
-    assert record.modules.at_boot == {"a", "b"}
-
-
-def test_modules_for_the_boot_are_gathered_from_everywhere(sandbox: Path) -> None:
-    """The last line of a file without a newline does not swallow the next file."""
-    record = seen(T4, sandbox, "printf ipmi-si >> /etc/modules; echo overlay > /etc/modules-load.d/k8s.conf")
-    assert {"ipmi_si", "overlay"} <= record.modules.at_boot
-
-
-@pytest.mark.parametrize(
-    "line",
-    ["blacklist nouveau", "  blacklist\tnouveau  # no", "install nouveau /bin/false"],
-)
-def test_blacklists_of_others_are_seen(sandbox: Path, line: str) -> None:
-    """However they are written."""
-    assert seen(T4, sandbox, f"printf '{line}\\n' > /etc/modprobe.d/other.conf").nouveau.blacklisted_elsewhere
-
-
-def test_own_blacklist_is_not_that_of_somebody_else(sandbox: Path) -> None:
-    """Otherwise we would take our own file for superfluous."""
-    record = seen(T4, sandbox, f"echo blacklist nouveau > {NOUVEAU_FILE}")
-    assert record.nouveau.blacklisted
-    assert not record.nouveau.blacklisted_elsewhere
-
-
-def test_commented_blacklist_is_none(sandbox: Path) -> None:
-    """A line that begins with a hash says nothing."""
-    assert not seen(T4, sandbox, "echo '# blacklist nouveau' > /etc/modprobe.d/other.conf").nouveau.blacklisted
+@pytest.mark.parametrize(("spec", "before", "expected"), SIMULATED.values(), ids=SIMULATED)
+def test_simulated_host_is_read(sandbox: Path, spec: HostSpec, before: str, expected: dict[str, object]) -> None:
+    record = seen(spec, sandbox, before)
+    assert {path: _plain(_value(record, path)) for path in expected} == expected
 
 
 def test_initramfs_older_than_our_blacklist_is_stale(sandbox: Path) -> None:
@@ -379,7 +357,7 @@ def test_initramfs_older_than_our_blacklist_is_stale(sandbox: Path) -> None:
     ],
 )
 def test_initramfs_is_listed_while_nouveau_is_loaded(sandbox: Path, listing: str, *, contains: bool | None) -> None:
-    """A listing that fails or breaks off says nothing; without nouveau nobody waits for it."""
+    """A listing that fails or breaks off says nothing; without nouveau it is not made."""
     tool = f"printf '#!/bin/sh\n{listing}\n' > /.sandbox/bin/lsinitramfs; chmod +x /.sandbox/bin/lsinitramfs"
     loaded = HostSpec(name="n", gpus=(("1eb8", "0302"),), modules=("overlay", "nouveau"))
     assert seen(loaded, sandbox, f"{tool}; modprobe nouveau").nouveau.in_initramfs is contains
@@ -387,7 +365,7 @@ def test_initramfs_is_listed_while_nouveau_is_loaded(sandbox: Path, listing: str
 
 
 def test_kernel_command_line_counts_and_is_otherwise_not_read(sandbox: Path) -> None:
-    """It may hold secrets that are nobody's business."""
+    """It may hold secrets."""
     host = hosts.ensure(T4, sandbox)
     (host.directory / "proc/cmdline").write_text("password=secret modprobe.blacklist=nouveau quiet\n")
     output = hosts.run(host, command(WANTED)).stdout.decode()
@@ -395,17 +373,6 @@ def test_kernel_command_line_counts_and_is_otherwise_not_read(sandbox: Path) -> 
     record = parse(output.splitlines())
     assert record
     assert record.nouveau.blacklisted_elsewhere
-
-
-def test_requested_reboot_is_seen(sandbox: Path) -> None:
-    """By the file that Debian's and Ubuntu's packages leave."""
-    assert seen(T4, sandbox, "touch /run/reboot-required").system.reboot_required
-
-
-def test_module_of_the_kernel_is_known_from_sys_alone(sandbox: Path) -> None:
-    """Kernels without loadable modules have no index."""
-    record = seen(HostSpec(name="mono"), sandbox, "rm -r /lib/modules/*; mkdir -p /sys/module/ipmi_msghandler")
-    assert {"i2c_core", "ipmi_msghandler"} <= record.modules.built_in
 
 
 RHEL = HostSpec(name="r", os_id="rhel", os_version="9.4", kernel="5.14.0-427.13.1.el9_4.x86_64")
@@ -474,7 +441,7 @@ cp /proc/812/limits /proc/5/limits; echo '0::/x.service' >/proc/5/cgroup
 
 
 @pytest.mark.parametrize("name", ["containerd", "crio", "dockerd", "kubelet", "k3s"])
-def test_processes_of_others_than_root_are_neither_believed_nor_run(sandbox: Path, name: str) -> None:
+def test_processes_of_other_users_are_neither_believed_nor_run(sandbox: Path, name: str) -> None:
     """Any user can give a process such a name, also one that runs a program of root's."""
     plain = seen(HostSpec(name="plain"), sandbox)
     record = seen(HostSpec(name="forged"), sandbox, forged(name, 1000, HERE))

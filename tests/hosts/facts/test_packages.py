@@ -28,7 +28,7 @@ def test_locks_name_packages_with_or_without_versions(lock: str, name: str, *, k
     ("rule", "kept"),
     [("linux-", True), ("nvidia", False), ("linux-image-.*generic$", True), ("linux(", False)],
 )
-def test_unattended_upgrades_leave_out_what_matches_from_the_start(rule: str, *, kept: bool) -> None:
+def test_exceptions_of_unattended_upgrades_match_from_the_start(rule: str, *, kept: bool) -> None:
     """Their blacklist holds regular expressions; a broken one is taken for a part of the name."""
     packages = Packages(unattended_exceptions=(rule,))
     assert packages.is_kept(Package("linux-image-5.15.0-122-generic", "1")) is kept

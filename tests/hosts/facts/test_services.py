@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.hosts.facts.host import command, parse
-from gpu_provision.hosts.facts.services import Holder, Services
+from gpu_provision.hosts.facts.services import DeviceUser, Services
 from gpu_provision.sandbox import hosts
 from gpu_provision.sandbox.hosts.spec import HostSpec
 
@@ -34,8 +34,8 @@ def seen(sandbox: Path, more: str = ":") -> Services:
 def test_holders_are_processes_with_units_and_devices(sandbox: Path) -> None:
     """A service by its unit, a container by its process."""
     assert seen(sandbox).holders == (
-        Holder(41, "nvidia-persiste", "nvidia-persistenced", ("/dev/nvidia0", "/dev/nvidiactl")),
-        Holder(42, "python3", "", ("/dev/nvidia0",)),
+        DeviceUser(41, "nvidia-persiste", "nvidia-persistenced", ("/dev/nvidia0", "/dev/nvidiactl")),
+        DeviceUser(42, "python3", "", ("/dev/nvidia0",)),
     )
 
 

@@ -1,10 +1,61 @@
-"""Comparing clocks: only what a round trip cannot explain is skew."""
+"""Proxies are known, their users and passwords never."""
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
-from gpu_provision.hosts.facts.system import Clock, System, clock_of
+from gpu_provision.hosts.facts.host import command, parse
+from gpu_provision.hosts.facts.system import Clock, System, clock_of, without_credentials
+from gpu_provision.sandbox import hosts
+from gpu_provision.sandbox.hosts.spec import HostSpec
+
+FILES = {
+    "/etc/environment": 'http_proxy="http://jane:s3cret@proxy.example.com:3128"\nhttps_proxy=jane:s3cr/et@proxy:3128\n'
+    "HTTPS_PROXY=http://DOM%5Cjane:s3c@ret@proxy.example.com:3128/\nno_proxy=10.0.0.0/8\n",
+    "/etc/systemd/system/containerd.service.d/p.conf": '[Service]\nEnvironment="HTTP_PROXY=http://jane:s3cret@proxy:1"\n',
+    "/etc/apt/apt.conf.d/90proxy": 'Acquire::http::Proxy "http://jane:s3cret@proxy:3128/";\n',
+    "/etc/dnf/dnf.conf": "proxy=http://proxy:8080\nproxy_username=jane\nproxy_password=s3cret\n",
+}
+
+
+def test_credentials_stay_on_the_host(sandbox: Path) -> None:
+    """However the address is written, whichever program it is for."""
+    host = hosts.ensure(HostSpec(name="p"), sandbox)
+    for path, content in FILES.items():
+        (host.directory / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+        (host.directory / path.lstrip("/")).write_text(content)
+    done: subprocess.CompletedProcess[bytes] = hosts.run(host, command())
+    output = done.stdout.decode()
+    assert not [line for line in output.splitlines() if "jane" in line or "s3c" in line or "ret@" in line]
+    record = parse(output.splitlines())
+    assert record
+    assert set(record.proxies.of("http_proxy")) == {
+        "http://proxy.example.com:3128",
+        "http://proxy:1",
+        "http://proxy:3128/",
+        "http://proxy:8080",
+    }
+    assert record.proxies.of("https_proxy") == ("proxy:3128", "http://proxy.example.com:3128/")
+    assert record.proxies.of("no_proxy") == ("10.0.0.0/8",)
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ("http://u:p@proxy:1", "http://proxy:1"),
+        ("u:p@proxy:1", "proxy:1"),
+        ("u@proxy:1", "proxy:1"),
+        ("http://u:p/q@proxy:1/", "http://proxy:1/"),
+        ("http://proxy:1", "http://proxy:1"),
+        ("10.0.0.0/8,.svc", "10.0.0.0/8,.svc"),
+    ],
+)
+def test_credentials_that_got_through_are_dropped_here(value: str, kept: str) -> None:
+    """The host's own sed may be one that we do not know."""
+    assert without_credentials(value) == kept
 
 
 @pytest.mark.parametrize(

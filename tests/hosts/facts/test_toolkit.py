@@ -5,14 +5,14 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from gpu_provision.hosts.facts.toolkit import ToolkitRemains, command, parse
+from gpu_provision.hosts.facts.remains import ToolkitRemains, parse_toolkit, toolkit_command
 
 
 def found(home: Path, *configs: Path) -> ToolkitRemains:
     """Return what the command sees; what is below /run is this machine's own."""
-    script = command(str(home), map(str, configs))
+    script = toolkit_command(str(home), map(str, configs))
     lines = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.splitlines()
-    remains = parse(lines)
+    remains = parse_toolkit(lines)
     assert remains
     return remains
 
@@ -27,8 +27,8 @@ def installed(home: Path, *names: str) -> list[str]:
 OURS = ("nvidia-container-runtime", "nvidia-cdi-hook.real", ".config/nvidia-container-runtime/config.toml")
 
 
-def test_programs_are_known_by_their_names_and_directories_by_what_is_left_in_them(tmp_path: Path) -> None:
-    """A file of somebody else keeps the directories that it is in."""
+def test_programs_are_known_by_name_and_directories_by_content(tmp_path: Path) -> None:
+    """A file of another origin keeps the directories that it is in."""
     home = tmp_path / "nvidia with a blank"
     paths = installed(home, *OURS)
     seen = found(home)
@@ -66,4 +66,4 @@ def test_a_process_that_was_started_with_the_programs_uses_them(tmp_path: Path) 
 def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
     """And an answer that breaks off is none."""
     assert found(tmp_path / "nowhere").files == ()
-    assert parse(["file /usr/local/nvidia/toolkit/nvidia-ctk"]) is None
+    assert parse_toolkit(["file /usr/local/nvidia/toolkit/nvidia-ctk"]) is None

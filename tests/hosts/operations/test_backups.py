@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.hosts.facts import backups as fact
-from gpu_provision.hosts.facts.backups import Original, Originals
-from gpu_provision.hosts.facts.section import Said
-from gpu_provision.hosts.operations.backups import FileLines, put, restore
+from gpu_provision.hosts import scripts
+from gpu_provision.hosts.facts.parser import SectionOutput
+from gpu_provision.hosts.facts.remains import Original, Originals, read_originals
+from gpu_provision.hosts.operations.backups import FileLines, restore, write_with_backup
+from gpu_provision.hosts.paths import HOME, ORIGINALS
 
 SHELLS = [["dash"], pytest.param(["busybox", "sh"], marks=pytest.mark.real), ["bash", "--posix"]]
 
@@ -27,12 +28,12 @@ class Scratch:
 
     def run(self, script: str) -> subprocess.CompletedProcess[str]:
         """Run a script whose own paths are below the root."""
-        moved = script.replace(fact.HOME, str(self.root / fact.HOME.lstrip("/")))
+        moved = script.replace(HOME, str(self.root / HOME.lstrip("/")))
         return subprocess.run([*self.shell, "-c", moved], capture_output=True, text=True, check=False)
 
     def put(self, name: str, content: FileLines, *, mode: str = "") -> None:
         """Put a file below the root."""
-        done = self.run(put(str(self.root / name), content, mode=mode).get_raw_value())
+        done = self.run(write_with_backup(str(self.root / name), content, mode=mode).get_raw_value())
         assert (done.returncode, done.stderr) == (0, "")
 
     def restore(self) -> None:
@@ -42,8 +43,12 @@ class Scratch:
 
     def known(self) -> Originals:
         """Return what the fact says, with paths below the root."""
-        lines = self.run(f"({fact.SCRIPT}) 2>/dev/null").stdout.replace(f"{self.root}/", "").splitlines()
-        return fact.read(Said(lines))
+        lines = (
+            self.run(f"{scripts.assign()}{scripts.load('facts.sh')}read_originals")
+            .stdout.replace(f"{self.root}/", "")
+            .splitlines()
+        )
+        return read_originals(SectionOutput(lines))
 
     def tree(self) -> dict[str, object]:
         """Return everything that can be told of the files, but for the times of directories and parts of seconds."""
@@ -109,17 +114,17 @@ def test_mode_stays_unless_one_is_wanted(scratch: Scratch) -> None:
 def test_originals_are_for_root_alone(scratch: Scratch) -> None:
     """They may hold secrets."""
     scratch.put("etc/a", ("x",))
-    store = scratch.root / fact.STORE.lstrip("/")
+    store = scratch.root / ORIGINALS.lstrip("/")
     assert store.stat().st_mode & 0o077 == 0
 
 
 def test_restoring_twice_is_restoring_once(scratch: Scratch) -> None:
-    """The second time nothing of ours is there."""
+    """The second time nothing is left."""
     scratch.put("etc/a", ("x",))
     scratch.restore()
-    (scratch.root / "etc/a").write_text("somebody else's")
+    (scratch.root / "etc/a").write_text("other's")
     scratch.restore()
-    assert (scratch.root / "etc/a").read_text() == "somebody else's"
+    assert (scratch.root / "etc/a").read_text() == "other's"
     assert scratch.known() == Originals()
 
 
@@ -134,13 +139,13 @@ def test_directory_that_others_use_stays(scratch: Scratch) -> None:
 def test_original_that_cannot_be_kept_stops_the_change(scratch: Scratch) -> None:
     """Without a place for originals nothing is changed."""
     (scratch.root / "etc/a").write_text("first\n")
-    (scratch.root / fact.HOME.lstrip("/")).write_text("a file where the directory should be")
-    done = scratch.run(put(str(scratch.root / "etc/a"), ("second",)).get_raw_value())
+    (scratch.root / HOME.lstrip("/")).write_text("a file where the directory should be")
+    done = scratch.run(write_with_backup(str(scratch.root / "etc/a"), ("second",)).get_raw_value())
     assert done.returncode != 0
     assert (scratch.root / "etc/a").read_text() == "first\n"
 
 
-def test_original_that_cannot_be_restored_stops_only_the_forgetting(scratch: Scratch) -> None:
+def test_failed_restore_keeps_the_originals(scratch: Scratch) -> None:
     """The others are restored, the originals stay for another try, and the command fails."""
     for name in ("etc/a", "etc/dir/b"):
         scratch.put(name, ("x",))
@@ -155,7 +160,7 @@ def test_original_that_cannot_be_restored_stops_only_the_forgetting(scratch: Scr
 def test_interrupted_keeping_begins_anew(scratch: Scratch) -> None:
     """Half an original that is not listed is no original."""
     (scratch.root / "etc/a").write_text("first\n")
-    half = scratch.root / fact.STORE.lstrip("/") / "files" / str(scratch.root / "etc/a").lstrip("/")
+    half = scratch.root / ORIGINALS.lstrip("/") / "files" / str(scratch.root / "etc/a").lstrip("/")
     half.parent.mkdir(parents=True)
     half.write_text("fir")
     scratch.put("etc/a", ("second",))
@@ -180,7 +185,7 @@ def test_fact_sees_what_differs(scratch: Scratch) -> None:
 def test_runs_at_the_same_time_lose_no_original(scratch: Scratch) -> None:
     """Two people, or a person and a scheduled run: every file ends whole, and every original is listed once."""
     names = [f"etc/{number}" for number in range(12)]
-    twice = [put(str(scratch.root / name), ("new", name)).get_raw_value() for name in names * 2]
+    twice = [write_with_backup(str(scratch.root / name), ("new", name)).get_raw_value() for name in names * 2]
     with ThreadPoolExecutor(len(twice)) as pool:
         ended = list(pool.map(scratch.run, twice))
     assert [(done.returncode, done.stderr) for done in ended] == [(0, "")] * len(twice)

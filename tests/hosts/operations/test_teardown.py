@@ -7,20 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.hosts.background_script import Outcome, Result
-from gpu_provision.hosts.facts import backups as fact
-from gpu_provision.hosts.facts.backups import Original
+from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import Kernel, Nouveau
 from gpu_provision.hosts.facts.kubernetes import Kubernetes
+from gpu_provision.hosts.facts.parser import SectionOutput
+from gpu_provision.hosts.facts.remains import Original, Originals, read_originals
 from gpu_provision.hosts.facts.runtime import ContainerRuntime
-from gpu_provision.hosts.facts.section import Said
 from gpu_provision.hosts.operations.teardown import (
-    followups,
+    describe_restore,
     not_root,
-    restarted,
-    restored_text,
+    reload_commands,
     runtime_down,
+    runtime_to_restart,
 )
 from gpu_provision.hosts.runner import prepare, teardown
 from gpu_provision.model import codes
@@ -85,7 +84,7 @@ def test_prepared_anew_after_teardown(tmp_path: Path, root: Path) -> None:
 
 
 def test_file_that_was_there_comes_back(tmp_path: Path, root: Path) -> None:
-    """Also under the name of one of ours."""
+    """Also under a name that gpu-provision uses."""
     path = root / "etc/modprobe.d/gpu-provision-nouveau.conf"
     path.write_text("# by hand\n")
     declared = inventory(tmp_path, "good-2")
@@ -127,30 +126,32 @@ def test_programs_that_a_container_runtime_is_told_to_use_stay(tmp_path: Path, r
     assert program.exists()
 
 
-def test_originals_that_cannot_be_read_fail_the_host_that_has_them() -> None:
+def test_unreadable_originals_fail_their_host() -> None:
     """With what to do about it."""
-    known = fact.read(Said(["present /var/lib/gpu-provision", "unreadable /var/lib/gpu-provision/originals"]))
+    known = read_originals(
+        SectionOutput(["present /var/lib/gpu-provision", "unreadable /var/lib/gpu-provision/originals"])
+    )
     assert (known.present, known.readable) == (True, False)
     assert "sudo: true" in not_root("node-1").fix
 
 
 def test_system_is_told_of_what_was_restored() -> None:
     """Units, udev's rules and the initramfs, each only if a file of theirs differs."""
-    unit = Original(fact.FILE, "/etc/systemd/system/containerd.service.d/proxy.conf", differs=True)
-    rule = Original(fact.ABSENT, "/etc/udev/rules.d/71-x.rules", differs=True)
-    unchanged = Original(fact.ABSENT, "/etc/modprobe.d/x.conf", differs=False)
+    unit = Original("file", "/etc/systemd/system/containerd.service.d/proxy.conf", differs=True)
+    rule = Original("absent", "/etc/udev/rules.d/71-x.rules", differs=True)
+    unchanged = Original("absent", "/etc/modprobe.d/x.conf", differs=False)
     record = HostRecord(
         kernel=Kernel(running="6.1"),
         nouveau=Nouveau(initramfs="/boot/initrd.img-6.1", initramfs_tool="update-initramfs"),
-        originals=fact.Originals(kept=(unit, rule, unchanged), present=True),
+        originals=Originals(kept=(unit, rule, unchanged), present=True),
     )
-    reload, rules = followups(record)
+    reload, rules = reload_commands(record)
     assert ("systemctl daemon-reload" in reload, "udevadm control --reload" in rules) == (True, True)
-    anchors = Original(fact.ABSENT, "/etc/pki/ca-trust/source/anchors/gpu-provision-0.pem", differs=True)
-    (trust,) = followups(replace(record, originals=fact.Originals(kept=(anchors,), present=True)))
+    anchors = Original("absent", "/etc/pki/ca-trust/source/anchors/gpu-provision-0.pem", differs=True)
+    (trust,) = reload_commands(replace(record, originals=Originals(kept=(anchors,), present=True)))
     assert "update-ca-trust extract" in trust
-    differing = replace(record, originals=fact.Originals(kept=(replace(unchanged, differs=True),), present=True))
-    (initramfs,) = followups(differing)
+    differing = replace(record, originals=Originals(kept=(replace(unchanged, differs=True),), present=True))
+    (initramfs,) = reload_commands(differing)
     assert "update-initramfs -u -k 6.1" in initramfs
 
 
@@ -182,29 +183,29 @@ def test_the_runtime_is_restarted_if_its_own_files_are_restored(path: str, *, ag
     record = HostRecord(
         runtimes=(CONTAINERD,),
         kubernetes=Kubernetes(distribution="kubeadm", running=True),
-        originals=fact.Originals(kept=(Original(fact.FILE, path, differs=True),), present=True),
+        originals=Originals(kept=(Original("file", path, differs=True),), present=True),
     )
-    assert restarted(record) == (CONTAINERD if again else None)
-    assert restored_text(record) == (f"restored {path}", *(["containerd restarted"] if again else []))
-    same = fact.Originals(kept=(Original(fact.FILE, path, differs=False),), present=True)
-    assert restarted(replace(record, originals=same)) is None
-    assert restarted(replace(record, kubernetes=Kubernetes())) is None
+    assert runtime_to_restart(record) == (CONTAINERD if again else None)
+    assert describe_restore(record) == (f"restored {path}", *(["containerd restarted"] if again else []))
+    same = Originals(kept=(Original("file", path, differs=False),), present=True)
+    assert runtime_to_restart(replace(record, originals=same)) is None
+    assert runtime_to_restart(replace(record, kubernetes=Kubernetes())) is None
 
 
 @pytest.mark.parametrize(
     ("outcome", "code", "severity"),
     [
-        (Outcome.DEAD, "GP673", Severity.ERROR),
-        (Outcome.GONE, "GP673", Severity.ERROR),
+        (ScriptOutcome.DEAD, "GP673", Severity.ERROR),
+        (ScriptOutcome.GONE, "GP673", Severity.ERROR),
         (None, "GP673", Severity.ERROR),
-        (Outcome.NO_TOOL, "GP670", Severity.WARNING),
+        (ScriptOutcome.NO_TOOL, "GP670", Severity.WARNING),
     ],
 )
-def test_a_runtime_that_does_not_answer_after_teardown_is_a_finding(
-    outcome: Outcome | None, code: str, severity: Severity
+def test_silent_runtime_after_teardown_is_a_finding(
+    outcome: ScriptOutcome | None, code: str, severity: Severity
 ) -> None:
-    """Where there is no systemd, somebody has to restart it by hand."""
-    found = runtime_down(CONTAINERD, "gpu-1", Result(outcome=outcome, evidence="why") if outcome else None)
+    """Without systemd it is restarted by hand."""
+    found = runtime_down(CONTAINERD, "gpu-1", ScriptResult(outcome=outcome, evidence="why") if outcome else None)
     assert found
     assert (found.code, found.severity) == (code, severity)
-    assert runtime_down(CONTAINERD, "gpu-1", Result(outcome=Outcome.CHANGED)) is None
+    assert runtime_down(CONTAINERD, "gpu-1", ScriptResult(outcome=ScriptOutcome.CHANGED)) is None

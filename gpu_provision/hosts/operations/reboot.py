@@ -1,0 +1,333 @@
+"""Reboots hosts that need it and waits until each is another boot, and its node is ready again."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import gevent
+from pyinfra.api.command import FunctionCommand
+from pyinfra.api.exceptions import PyinfraError
+from pyinfra.api.facts import FactBase
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
+from pyinfra.connectors.util import clear_askpass_cache
+from pyinfra.context import host, state
+
+from gpu_provision.hosts.errors import unreadable
+from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.findings import (
+    FINDINGS,
+    REBOOT_REASONS,
+    Commands,
+    host_operation,
+    record_changes,
+    remove_finding,
+    report,
+    report_progress,
+)
+from gpu_provision.hosts.gpu_host import read_host, require_host
+from gpu_provision.hosts.maintenance import (
+    MAINTENANCE,
+    HostMembership,
+    Maintenance,
+    NodeRole,
+)
+from gpu_provision.hosts.operations import reboot_rules
+from gpu_provision.hosts.operations.reboot_rules import reboot_reasons
+from gpu_provision.model.codes import PODS_WOULD_BE_LOST, REBOOT_NEEDED
+from gpu_provision.model.findings import Finding, ProvisionError, RunFailed
+from gpu_provision.model.hosts import Drain
+
+_SECTIONS = ("system", "kernel", "modules", "kubernetes")
+_PAUSE_SECONDS = 2
+_GOODBYE_SECONDS = 30
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+class BootId(FactBase[str]):
+    """What changes with every boot of a machine; empty without an answer."""
+
+    def command(self) -> str:
+        """Return the shell command."""
+        return f"cat {_BOOT_ID}"
+
+    @staticmethod
+    def default() -> str:
+        """Return an empty string: nothing is known."""
+        return ""
+
+    def process(self, output: list[str]) -> str:
+        """Read the command's output."""
+        return output[0].strip() if output else ""
+
+
+class RebootCommand(BootId):
+    """What a machine answers to its reboot command; most answer nothing, or are gone before."""
+
+    def command(self) -> str:
+        """Return the shell command."""
+        return "PATH=$PATH:/usr/sbin:/sbin; reboot 2>&1 || :"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RebootAttempt:
+    """One machine's way through its reboot.
+
+    Attributes:
+        maintenance: None if the machine is no node of a cluster.
+        reasons: Why; empty if all that is left is to finish what an earlier run began.
+    """
+
+    node: str
+    reasons: tuple[str, ...]
+    maintenance: Maintenance | None
+    drain: Drain
+    most: int
+    seconds: int
+    nouveau_unwanted: bool
+
+
+@host_operation
+def rebooted(
+    nouveau_unwanted: bool = True,  # noqa: FBT001, FBT002 - pyinfra operations take their state so
+    max_parallel: int = 1,
+    patience: int = 900,
+    drain: Mapping[str, Any] | None = None,
+) -> Commands:
+    """Reboot a host that needs it, and wait until it is back.
+
+    A node of the inventory's cluster is cordoned and drained before, and uncordoned when it is ready again, unless
+    it was cordoned before. The next run resumes one that was killed in between. If one host does not come
+    back, or cannot be drained, the others are not rebooted. The machine that this runs on and those of the control
+    plane never are.
+
+    Args:
+        nouveau_unwanted: Whether a nouveau in use is a reason.
+        max_parallel: How many hosts may be away at a time, this one among them.
+        patience: Seconds that the machine, and then its node, may take to come back.
+        drain: The fields of gpu_provision.model.inventory.Drain.
+    """
+    record = require_host(_SECTIONS)
+    maintenance: Maintenance | None = host.connector_data.get(MAINTENANCE)
+    reasons = _reasons(host, record, nouveau_unwanted=nouveau_unwanted)
+    membership = maintenance.membership(_node()) if maintenance and (reasons or record.kubernetes.running) else None
+    if not reasons and not (membership and membership.left_cordoned):
+        host.noop("no reboot is needed")
+        return
+    remove_finding(REBOOT_NEEDED)
+    refusal = _refusal(record, reasons, membership) if reasons else None
+    if refusal:
+        raise RunFailed(refusal)
+    attempt = _RebootAttempt(
+        node=_node(),
+        reasons=reasons,
+        maintenance=maintenance if membership and membership.role is NodeRole.MEMBER else None,
+        drain=Drain(**(drain or {})),
+        most=max_parallel,
+        seconds=patience,
+        nouveau_unwanted=nouveau_unwanted,
+    )
+    yield from _commands(attempt)
+
+
+def _commands(attempt: _RebootAttempt) -> Commands:
+    if state.is_executing:
+        RebootSlots.of(state).request(host, wants=True)
+    else:
+        _preview(attempt)
+    yield FunctionCommand(_reboot_in_slot, (attempt,), {})
+
+
+def _preview(attempt: _RebootAttempt) -> None:
+    """OnProgress what would happen; refuse where the node could not be drained."""
+    pods: tuple[str, ...] = ()
+    if attempt.maintenance and attempt.reasons:
+        preview = attempt.maintenance.preview_drain(attempt.node, attempt.drain)
+        if preview.refusal:
+            raise RunFailed(preview.refusal)
+        pods = preview.pods
+    words = reboot_rules.describe(attempt.reasons, pods)
+    record_changes(words)
+    host.log(f"Will be {'; '.join(words)}")
+
+
+def _reboot_in_slot(state: State, host: Host, attempt: _RebootAttempt) -> bool:
+    """Wait for a slot and reboot; if that fails, no further host is rebooted."""
+    slots = RebootSlots.of(state)
+    with slots.acquire(state, host, most=attempt.most) as goes:
+        if not goes:
+            return report(state, host, reboot_rules.stopped(attempt.node, slots.failed_host, attempt.reasons))
+        try:
+            _reboot_node(host, attempt)
+        except ProvisionError as error:
+            if any(finding.code != PODS_WOULD_BE_LOST for finding in error.findings):  # those are of one node alone
+                slots.stop(attempt.node)
+            return report(state, host, *error.findings)
+    return True
+
+
+def _reboot_node(host: Host, attempt: _RebootAttempt) -> None:
+    """Reboot if there is a reason, and see that everything is back. Raises ProvisionError."""
+    tell = partial(report_progress, host)
+    boot = ""
+    pods: tuple[str, ...] = ()
+    if attempt.reasons:
+        pods = attempt.maintenance.cordon_and_drain(attempt.node, attempt.drain, tell) if attempt.maintenance else ()
+        tell("rebooting")
+        boot = _reboot(host, attempt)
+    if attempt.maintenance:
+        attempt.maintenance.wait_and_uncordon(attempt.node, boot or host.get_fact(BootId), attempt.seconds, tell)
+    record_changes(reboot_rules.describe(attempt.reasons, pods))
+    if attempt.reasons:
+        _verify_reboot(host, attempt)
+
+
+def _reboot(host: Host, attempt: _RebootAttempt) -> str:
+    """Return the new boot id. Raises RunFailed if none comes in time."""
+    before = host.get_fact(BootId)
+    if not before:
+        raise RunFailed(unreadable(attempt.node))
+    told = tuple(host.connector_data.get(FINDINGS, ()))
+    said = _start_reboot(host)
+    give_up = time.monotonic() + attempt.seconds
+    while time.monotonic() < give_up:
+        now = _boot_id(host)
+        host.connector_data[FINDINGS] = list(told)  # that it does not answer meanwhile is nothing to tell
+        if now not in {"", before}:
+            return now
+        time.sleep(_PAUSE_SECONDS)
+    raise RunFailed(
+        reboot_rules.not_back(attempt.node, attempt.seconds, said=said, is_node=attempt.maintenance is not None)
+    )
+
+
+def _start_reboot(host: Host) -> str:
+    """Return what the machine answers; one that is gone at once, or never hangs up, answers nothing."""
+    said = ""
+    with gevent.Timeout(_GOODBYE_SECONDS, exception=False), contextlib.suppress(PyinfraError, OSError):
+        said = host.get_fact(RebootCommand, _ignore_errors=True)
+    clear_askpass_cache(host)  # what is kept there goes with the machine
+    _disconnect(host)
+    return said
+
+
+def _boot_id(host: Host) -> str:
+    """Return the boot id; empty while the host does not answer, and the connection is then a new one."""
+    found = ""
+    with contextlib.suppress(PyinfraError, OSError):
+        if not host.connected:
+            host.connect(show_errors=False)
+        found = host.get_fact(BootId, _ignore_errors=True) if host.connected else ""
+    if not found:
+        _disconnect(host)
+    return found
+
+
+def _disconnect(host: Host) -> None:
+    with contextlib.suppress(PyinfraError, ProvisionError, OSError):
+        host.disconnect()
+    host.connected = False
+
+
+def _verify_reboot(host: Host, attempt: _RebootAttempt) -> None:
+    host.connector_data.pop(REBOOT_REASONS, None)
+    record = read_host(_SECTIONS)
+    reasons = _reasons(host, record, nouveau_unwanted=attempt.nouveau_unwanted) if record else ()
+    if reasons:
+        raise RunFailed(reboot_rules.no_effect(attempt.node, reasons))
+
+
+def _reasons(host: Host, record: HostRecord, *, nouveau_unwanted: bool) -> tuple[str, ...]:
+    told = host.connector_data.get(REBOOT_REASONS, ())
+    return (*reboot_reasons(record, nouveau_unwanted=nouveau_unwanted), *told)
+
+
+def _refusal(record: HostRecord, reasons: tuple[str, ...], membership: HostMembership | None) -> Finding | None:
+    here = host.name.startswith("@local") or host.get_fact(BootId) == _own_boot_id()
+    return reboot_rules.refusal(_node(), membership, reasons=reasons, kubelet=record.kubernetes.running, here=here)
+
+
+def _own_boot_id() -> str:
+    with contextlib.suppress(OSError):
+        return Path(_BOOT_ID).read_text(encoding="ascii").strip()
+    return "unknown"
+
+
+def _node() -> str:
+    return str(host.data.get("gpu_node") or host.name)
+
+
+_LOOK_SECONDS = 0.5  # a host that finishes another operation does not notify
+
+_SLOTS: WeakKeyDictionary[State, RebootSlots] = WeakKeyDictionary()
+
+
+@dataclass(slots=True)
+class RebootSlots:
+    """The slots of one run of pyinfra's.
+
+    Attributes:
+        failed_host: The host whose absence did not end well; empty for none.
+    """
+
+    failed_host: str = ""
+    _wants: dict[str, bool] = field(default_factory=dict)
+    _away: set[str] = field(default_factory=set)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+
+    @staticmethod
+    def of(state: State) -> RebootSlots:
+        """Return the slots that all hosts of a run share."""
+        return _SLOTS.setdefault(state, RebootSlots())
+
+    def request(self, host: Host, *, wants: bool) -> None:
+        """OnProgress whether a host wants a turn; those that come after it in the inventory wait for that."""
+        with self._changed:
+            self._wants[host.name] = wants
+            self._changed.notify_all()
+
+    @contextmanager
+    def acquire(self, state: State, host: Host, *, most: int) -> Iterator[bool]:
+        """Wait for a turn; False where there will be none, since something went wrong.
+
+        Args:
+            most: How many hosts may be away then, this one among them.
+        """
+        with self._changed:
+            while not self.failed_host and (len(self._away) >= most or self._must_wait(state, host)):
+                self._changed.wait(_LOOK_SECONDS)
+            goes = not self.failed_host
+            self._wants[host.name] = False
+            self._away |= {host.name} if goes else set()
+            self._changed.notify_all()
+        try:
+            yield goes
+        finally:
+            with self._changed:
+                self._away.discard(host.name)
+                self._changed.notify_all()
+
+    def stop(self, name: str) -> None:
+        """Let no host have its turn after the one that is named."""
+        with self._changed:
+            self.failed_host = self.failed_host or name
+            self._changed.notify_all()
+
+    def _must_wait(self, state: State, host: Host) -> bool:
+        """Whether a host that comes before in the inventory wants its turn, or is just finding out."""
+        for other in state.inventory:
+            if other.name == host.name:
+                return False
+            same = other.executing_op_hash == host.executing_op_hash
+            if same and self._wants.get(other.name, True):
+                return True
+        return False

@@ -1,0 +1,356 @@
+"""What a container runtime is started with, proxies and trusted certificates, decided from a host's record alone."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from pyinfra.api.command import StringCommand
+from pyinfra.context import host
+
+from gpu_provision.hosts.background_script import (
+    Problem,
+    ScriptOutcome,
+    ScriptResult,
+    find_script_problem,
+    longest_seconds,
+    runtime_variables,
+    start_script,
+    wait_for_result,
+)
+from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.facts.runtime import (
+    CONTAINERD,
+    ContainerRuntime,
+    TrustStore,
+)
+from gpu_provision.hosts.facts.system import without_credentials
+from gpu_provision.hosts.findings import (
+    Commands,
+    add_finding,
+    host_operation,
+    record_changes,
+    show_diff,
+)
+from gpu_provision.hosts.gpu_host import require_host
+from gpu_provision.hosts.paths import (
+    CERTIFICATE_PREFIX,
+    ENVIRONMENT_DROP_IN,
+    PROXY_FILE,
+)
+from gpu_provision.model import codes
+from gpu_provision.model.findings import Finding, RunFailed, Severity
+
+_DEFAULT_UNITS = {CONTAINERD: "containerd.service", "cri-o": "crio.service", "docker": "docker.service"}
+
+
+_OWN_PREFIX = ("k3s", "rke2", "k0s")
+"""Beginnings of the units that hand variables with the prefix on to their containerd, and no others: their kubelet is
+not to be sent through a proxy (https://github.com/k3s-io/k3s/pull/4009, k0s' documentation, environment variables)."""
+
+
+_DROP_IN_TEXT = f"""# Written by gpu-provision: the proxies that images are pulled through.
+[Service]
+EnvironmentFile={PROXY_FILE}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proxy:
+    """Proxies that images are pulled through; their text shows no credentials.
+
+    Attributes:
+        http_proxy: Address for plain HTTP; empty for none.
+        https_proxy: Likewise, for HTTPS, which registries speak.
+        no_proxy: What is reached without, separated by commas.
+    """
+
+    http_proxy: str = ""
+    https_proxy: str = ""
+    no_proxy: str = ""
+
+    @property
+    def is_declared(self) -> bool:
+        """Whether there is a proxy at all."""
+        return bool(self.http_proxy or self.https_proxy)
+
+    def __repr__(self) -> str:
+        """Return the addresses without credentials."""
+        return ", ".join(f"{name}={without_credentials(value)}" for name, value in asdict(self).items() if value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFile:
+    """A file as desired.
+
+    Attributes:
+        text: What it holds; ends with a newline.
+        mode: Its permissions, such as ``600``.
+    """
+
+    text: str
+    mode: str = "644"
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of its bytes."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentChange:
+    """What has to change; nothing if there are no files.
+
+    Attributes:
+        files: Path -> the desired file, of those that differ; None for no file.
+        runtime: What has to be restarted; None for nothing.
+        trust: The store that has to be rebuilt; None for none.
+        words: Every change in words.
+    """
+
+    files: Mapping[str, HostFile | None]
+    runtime: ContainerRuntime | None
+    trust: TrustStore | None
+    words: tuple[str, ...]
+
+    @property
+    def units(self) -> bool:
+        """Whether systemd has to reload its units."""
+        return any(path.endswith(f"/{ENVIRONMENT_DROP_IN}") for path in self.files)
+
+
+def environment_change(record: HostRecord, proxy: Proxy, certificates: Sequence[str]) -> EnvironmentChange:
+    """Return what has to change. gpu-provision's files that are no longer declared are removed.
+
+    Args:
+        record: The host.
+        proxy: Proxies for the kubelet's container runtime; none takes ours away.
+        certificates: Certificates in PEM, one a text; needs the host to have a store of them.
+    """
+    wanted = {**_proxy_files(record, proxy), **_certificate_files(record, certificates)}
+    known = record.environment.files
+    files: dict[str, HostFile | None] = {path: None for path in known if path not in wanted}
+    if proxy.is_declared and not _unit(used_runtime(record)):  # such as one that is down just now
+        files = {path: file for path, file in files.items() if _is_anchor(path)}
+    files |= {path: file for path, file in wanted.items() if known.get(path) != file.digest}
+    anchors = [path for path in files if _is_anchor(path)]
+    runtime = used_runtime(record) if files else None
+    return EnvironmentChange(
+        files=files,
+        runtime=runtime,
+        trust=record.environment.trust if anchors else None,
+        words=tuple(_describe(files, proxy, len(certificates), runtime)),
+    )
+
+
+def used_runtime(record: HostRecord) -> ContainerRuntime | None:
+    """Return the runtime that the kubelet uses, or without a kubelet the only one that runs; None for none."""
+    running = [runtime for runtime in record.runtimes if runtime.running]
+    alone = running[0] if len(running) == 1 and not record.kubernetes.distribution else None
+    return record.cri or alone
+
+
+def _unit(runtime: ContainerRuntime | None) -> str:
+    """Return the unit that can be told of a proxy; empty for none. A snap's reads a file of its own."""
+    unit = (runtime.unit or _DEFAULT_UNITS[runtime.kind]) if runtime else ""
+    return "" if unit.startswith("snap.") else unit
+
+
+def _proxy_files(record: HostRecord, proxy: Proxy) -> dict[str, HostFile]:
+    unit = _unit(used_runtime(record))
+    if not unit or not proxy.is_declared:
+        return {}
+    prefix = "CONTAINERD_" if unit.startswith(_OWN_PREFIX) else ""
+    lines = [f'{prefix}{name.upper()}="{_quoted(value)}"\n' for name, value in asdict(proxy).items() if value]
+    return {
+        PROXY_FILE: HostFile(text="".join(lines), mode="600"),
+        f"/etc/systemd/system/{unit}.d/{ENVIRONMENT_DROP_IN}": HostFile(text=_DROP_IN_TEXT),
+    }
+
+
+def _quoted(value: str) -> str:
+    return re.sub(r'(["\\$`])', r"\\\1", value)
+
+
+def _certificate_files(record: HostRecord, certificates: Sequence[str]) -> dict[str, HostFile]:
+    """Return a file for each certificate, named by what it holds."""
+    store = record.environment.trust
+    files = [HostFile(text=f"{text.strip()}\n") for text in certificates]
+    return (
+        {f"{store.anchors}/{CERTIFICATE_PREFIX}{file.digest[:16]}{store.suffix}": file for file in files}
+        if store
+        else {}
+    )
+
+
+def _is_anchor(path: str) -> bool:
+    return path.rpartition("/")[2].startswith(CERTIFICATE_PREFIX)
+
+
+def _describe(
+    files: Mapping[str, HostFile | None], proxy: Proxy, certificates: int, runtime: ContainerRuntime | None
+) -> Iterator[str]:
+    if PROXY_FILE in files or any(path.endswith(ENVIRONMENT_DROP_IN) for path in files):
+        removed = files.get(PROXY_FILE, True) is None
+        yield "images no longer pulled through our proxy" if removed else f"images pulled through a proxy: {proxy!r}"
+    if any(map(_is_anchor, files)):
+        yield f"certificates trusted besides the system's own: {certificates}"
+    if runtime:
+        yield f"{runtime.kind} restarted"
+
+
+def redact(path: str, file: HostFile | None) -> tuple[str, ...]:
+    """Return a file's lines for people, without credentials and without the body of a certificate."""
+    if file is None:
+        return ()
+    if _is_anchor(path):
+        return (f"certificate with SHA-256 {file.digest} (of the file)",)
+    return tuple(re.sub(r'="(.*)"$', _without_credentials, line) for line in file.text.splitlines())
+
+
+def _without_credentials(found: re.Match[str]) -> str:
+    return f'="{without_credentials(found[1])}"'
+
+
+def proxy_unsupported(record: HostRecord, host: str, proxy: Proxy) -> Finding | None:
+    """Return the warning about a host whose runtime cannot be told of a proxy; None if it can, or has to know none."""
+    runtime = used_runtime(record)
+    if _unit(runtime) or not proxy.is_declared:
+        return None
+    fix = "set host_prerequisites.proxy to {} for this node or its pool, or install the runtime first"
+    if runtime:
+        fix = f"sudo editor {_MICROK8S}; microk8s stop; microk8s start"
+    return Finding(
+        code=codes.PROXY_UNSUPPORTED,
+        what="the container runtime is not told of the proxy",
+        where=host,
+        evidence=f"it runs in {runtime.unit}" if runtime else "no container runtime that a kubelet uses was found",
+        consequence="images are pulled without a proxy, or with the one that the runtime knows already",
+        fix=fix,
+        severity=Severity.WARNING,
+    )
+
+
+_MICROK8S = "/var/snap/microk8s/current/args/containerd-env"
+
+
+def no_trust_store(host: str) -> Finding:
+    """Return the error about a host on which no certificate can be made to be trusted."""
+    return Finding(
+        code=codes.NO_TRUST_STORE,
+        what="certificates cannot be made to be trusted on this host",
+        where=host,
+        evidence="neither update-ca-certificates nor update-ca-trust is installed",
+        fix="install the package ca-certificates, or take host_prerequisites.ca_certificates off this node or its pool",
+    )
+
+
+def environment_problem(change: EnvironmentChange, host: str, result: ScriptResult | None) -> Finding | None:
+    """Return what went wrong; None if the runtime answers with what it was to be started with."""
+    return find_script_problem(_PROBLEMS, host, result, kind=change.runtime.kind if change.runtime else "the system")
+
+
+_UNTOUCHED = "nothing was changed"
+
+
+_REPAIR = "journalctl -u {kind}, repair it, run again"
+
+
+_PROBLEMS: Mapping[ScriptOutcome, Problem] = {
+    ScriptOutcome.DOWN: (
+        "{kind} does not answer, before anything was changed",
+        codes.RUNTIME_DOWN,
+        _UNTOUCHED,
+        _REPAIR,
+    ),
+    ScriptOutcome.NO_TOOL: (
+        "{kind} cannot be restarted here with its proxy and certificates",
+        codes.RUNTIME_REJECTS,
+        _UNTOUCHED,
+        "see the evidence, or take proxy and ca_certificates off this node's host_prerequisites",
+    ),
+    ScriptOutcome.REJECTED_NEW: (
+        "the system did not take the files in",
+        codes.RUNTIME_REJECTS,
+        "all files are as they were",
+        "see the evidence",
+    ),
+    ScriptOutcome.NOT_KEPT: (
+        "a file could not be put aside or in place",
+        codes.RUNTIME_REJECTS,
+        "all files are as they were",
+        "make room, run again",
+    ),
+    ScriptOutcome.RESTORED: (
+        "{kind} did not work with its proxy and certificates; all files are as they were, and it answers",
+        codes.RUNTIME_RESTORED,
+        "images are pulled as before",
+        "see the evidence, correct host_prerequisites.proxy or ca_certificates",
+    ),
+    ScriptOutcome.DEAD: (
+        "{kind} did not work with its proxy and certificates; all files are as they were, and it does not answer",
+        codes.RUNTIME_DOWN,
+        "the kubelet starts no pods",
+        _REPAIR,
+    ),
+    ScriptOutcome.RUNNING: (
+        "it is not known how {kind} took its proxy and certificates: the host did not answer",
+        codes.RUNTIME_DOWN,
+        "the host puts the files back by itself if {kind} does not answer, unless it was itself ended meanwhile",
+        "look whether {kind} answers, run again",
+    ),
+}
+"""How it ended -> what is wrong, code, consequence, remedy."""
+
+SECTIONS = ("system", "kernel", "runtimes", "kubernetes", "environment")
+
+
+@host_operation
+def runtime_environment(proxy: Proxy, certificates: Sequence[str] = (), patience: int = 60) -> Commands:
+    """Have the kubelet's container runtime pull images through proxies, and the system trust certificates.
+
+    The runtime is restarted if either is new. If it does not answer then, the host takes all of it back by itself,
+    whatever becomes of the connection, and the operation fails. What is no longer declared goes.
+
+    Args:
+        proxy: For the runtime alone: neither the kubelet nor containers are sent through it.
+        certificates: Certificates in PEM, one a text.
+        patience: Seconds that a restarted runtime may take to answer.
+    """
+    record = require_host(SECTIONS)
+    if certificates and not record.environment.trust:
+        raise RunFailed(no_trust_store(host.name))
+    if left := proxy_unsupported(record, host.name, proxy):
+        add_finding(left)
+    change = environment_change(record, proxy, certificates)
+    if not change.files:
+        host.noop("proxies and certificates are as declared")
+        return
+    record_changes(change.words)
+    for path, file in change.files.items():
+        show_diff(path, ["(not shown)"] if path in record.environment.files else None, redact(path, file) or None)
+    yield start(change, patience)
+    yield wait_for_result(lambda name, result: environment_problem(change, name, result), longest_seconds(patience))
+
+
+def start(change: EnvironmentChange, patience: int) -> StringCommand:
+    """Return the command that starts the script, which reads files and their content from standard input."""
+    variables = {
+        **runtime_variables(change.runtime, patience),
+        "units": "yes" if change.units else "",
+        "trust": change.trust.command if change.trust else "",
+    }
+    script = start_script("backups.sh", "runtime.sh", "environment.sh", takes_stdin="yes", **variables)
+    return StringCommand(script, _stdin="".join(_packed(change.files)))
+
+
+def _packed(files: Mapping[str, HostFile | None]) -> Iterator[str]:
+    """Yield files as the script reads them: a line that says where to, then what it holds behind a bar."""
+    for path, file in files.items():
+        if file is None:
+            yield f"- {path}\n"
+        else:
+            yield f"+ {file.mode} {path}\n"
+            yield "".join(f"|{line}\n" for line in file.text.splitlines())

@@ -1,0 +1,282 @@
+"""Whether a host's container runtime has to be told of the drop-in that the toolkit writes, from its record alone.
+
+Since 1.18 the toolkit writes a file of its own and has containerd's root configuration import it. It edits the root
+unasked, restarts containerd, and leaves a node whose containerd then fails as it is; a root that has the import
+already is left alone by it (https://github.com/NVIDIA/nvidia-container-toolkit/releases/tag/v1.18.0). CRI-O reads
+its drop-in directory by default, and Docker is set up in one file.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import PurePosixPath
+from typing import assert_never
+
+from pyinfra.api.command import StringCommand
+from pyinfra.context import host
+
+from gpu_provision.components.toolkit_runtimes import RUNTIMES
+from gpu_provision.hosts import scripts
+from gpu_provision.hosts.background_script import (
+    Problem,
+    ScriptOutcome,
+    ScriptResult,
+    find_script_problem,
+    longest_seconds,
+    runtime_variables,
+    start_script,
+    wait_for_result,
+)
+from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.facts.runtime import (
+    CONTAINERD,
+    ContainerRuntime,
+)
+from gpu_provision.hosts.findings import (
+    Commands,
+    add_finding,
+    host_operation,
+    record_changes,
+)
+from gpu_provision.hosts.gpu_host import require_host
+from gpu_provision.model import codes
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.hosts import KUBEADM, OTHER, Expectation, paths_of
+
+_FIRST_WITH_DROP_IN = (1, 18)
+
+
+_FIRST_WITH_IMPORTS = 2
+"""Schema of containerd's configuration in which plugins have the names that the toolkit writes."""
+
+
+class RuntimeImports(StrEnum):
+    """What the inventory's ``host_prerequisites.runtime_imports`` says."""
+
+    AUTO = "auto"
+    ALWAYS = "true"
+    NEVER = "false"
+
+    @classmethod
+    def of(cls, value: bool | str) -> RuntimeImports:  # noqa: FBT001 - as YAML has it
+        """Return the wish that a value of the inventory stands for."""
+        return cls(str(value).lower())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportChange:
+    """A containerd that has to import files.
+
+    Attributes:
+        runtime: The containerd.
+        pattern: Pattern of the files.
+    """
+
+    runtime: ContainerRuntime
+    pattern: str
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The change in words."""
+        what = f"{self.pattern} imported in {self.runtime.config}"
+        return (what if self.runtime.has_config else f"{what}, which is new", "containerd restarted")
+
+
+def wanted_pattern(wish: RuntimeImports, expected: Expectation | None) -> str:
+    """Return the pattern of files for containerd to import; empty for none.
+
+    ``auto`` wants it where our toolkit writes a drop-in, so that a bad configuration is found and taken back.
+    """
+    pattern = f"{posixpath.dirname(_drop_in(expected))}/*.toml"
+    match wish:
+        case RuntimeImports.NEVER:
+            return ""
+        case RuntimeImports.ALWAYS:
+            return pattern
+        case RuntimeImports.AUTO:
+            return pattern if expected and _writes_drop_in(expected) else ""
+        case _:
+            assert_never(wish)
+
+
+def _drop_in(expected: Expectation | None) -> str:
+    return (expected.toolkit_drop_in if expected else "") or RUNTIMES[CONTAINERD].drop_in
+
+
+def _writes_drop_in(expected: Expectation) -> bool:
+    """Return whether our toolkit does; a version that says nothing, such as a digest, counts as new."""
+    said = re.match(r"v?(\d+)\.(\d+)", expected.toolkit_version)
+    is_new = said is None or (int(said[1]), int(said[2])) >= _FIRST_WITH_DROP_IN
+    return bool(expected.toolkit and expected.gpu_count and is_new)
+
+
+def import_change(record: HostRecord, pattern: str) -> ImportChange | None:
+    """Return what is missing for the kubelet's containerd to import files; None if nothing is, or nothing can be."""
+    runtime = _own_containerd(record)
+    if runtime is None or _imports(runtime, pattern) or _is_old(runtime):
+        return None
+    return ImportChange(runtime=runtime, pattern=pattern)
+
+
+def unsupported_reason(record: HostRecord, host: str, pattern: str) -> Finding | None:
+    """Return the warning about a containerd that cannot be told to import files; None if there is none."""
+    runtime, kubernetes = record.cri, record.kubernetes
+    if runtime is None or runtime.kind != CONTAINERD or _imports(runtime, pattern):
+        return None
+    if runtime is not _own_containerd(record):
+        return _unsupported(
+            host,
+            f"{runtime.config} is written by {kubernetes.distribution} at each start",
+            f"nothing while the toolkit is ours: it changes {kubernetes.places.toolkit_config}, which lasts; else"
+            f" import {pattern} there",
+        )
+    if _is_old(runtime):
+        return _unsupported(
+            host,
+            f"{runtime.config} is of schema {runtime.schema}",
+            f"containerd config migrate > {runtime.config}.new, look at it, put it in place, restart containerd",
+        )
+    return None
+
+
+def _unsupported(host: str, evidence: str, fix: str) -> Finding:
+    return Finding(
+        code=codes.RUNTIME_LEFT,
+        what="containerd's imports are left as they are",
+        where=host,
+        evidence=evidence,
+        fix=fix,
+        severity=Severity.WARNING,
+    )
+
+
+def _own_containerd(record: HostRecord) -> ContainerRuntime | None:
+    """Return the kubelet's containerd if it is the system's; one of a distribution has a template."""
+    runtime, distribution = record.cri, record.kubernetes.distribution
+    if runtime is None or runtime.kind != CONTAINERD or not runtime.binary or not runtime.socket:
+        return None
+    has_template = distribution not in {KUBEADM, OTHER} and runtime.config == paths_of(distribution).containerd_config
+    return None if has_template else runtime
+
+
+def _is_old(runtime: ContainerRuntime) -> bool:
+    return runtime.has_config and runtime.schema < _FIRST_WITH_IMPORTS
+
+
+def _imports(runtime: ContainerRuntime, pattern: str) -> bool:
+    """Return whether a configuration imports what lies beside a file that the pattern stands for."""
+    file = PurePosixPath(pattern.replace("*", "99-nvidia"))
+    base = posixpath.dirname(runtime.config)
+    return any(file.match(posixpath.normpath(posixpath.join(base, known))) for known in runtime.imports)
+
+
+def import_problem(change: ImportChange, host: str, result: ScriptResult | None) -> Finding | None:
+    """Return what went wrong; None if containerd imports the files and answers."""
+    runtime = change.runtime
+    values = {"config": runtime.config, "pattern": change.pattern, "binary": runtime.binary}
+    return find_script_problem(_PROBLEMS, host, result, **values)
+
+
+_UNTOUCHED = "nothing was changed"
+
+
+_CHECK = "{binary} --config {config} config dump, which says what is wrong"
+
+
+_LEAVE = "or set host_prerequisites.runtime_imports: false"
+
+
+_PROBLEMS: Mapping[ScriptOutcome, Problem] = {
+    ScriptOutcome.DOWN: (
+        "containerd's CRI does not answer, before anything was changed",
+        codes.RUNTIME_DOWN,
+        _UNTOUCHED,
+        "journalctl -u containerd, repair it, run again",
+    ),
+    ScriptOutcome.NO_TOOL: (
+        "containerd cannot be restarted and asked here",
+        codes.RUNTIME_REJECTS,
+        _UNTOUCHED,
+        f'add imports = ["{{pattern}}"] to {{config}} by hand, {_LEAVE}',
+    ),
+    ScriptOutcome.REJECTED_OLD: (
+        "containerd rejects {config} as it is: it would not come back from a restart",
+        codes.RUNTIME_REJECTS,
+        _UNTOUCHED,
+        _CHECK,
+    ),
+    ScriptOutcome.REJECTED_NEW: (
+        "containerd rejects {config} with {pattern} imported",
+        codes.RUNTIME_REJECTS,
+        _UNTOUCHED,
+        f"look at the files that {{pattern}} takes in, {_LEAVE}",
+    ),
+    ScriptOutcome.NOT_KEPT: (
+        "{config} as it was could not be put aside",
+        codes.RUNTIME_REJECTS,
+        _UNTOUCHED,
+        "make room in /var/lib, run again",
+    ),
+    ScriptOutcome.RESTORED: (
+        "containerd did not work with {pattern} imported; {config} is as it was, and containerd answers",
+        codes.RUNTIME_RESTORED,
+        "the toolkit would have done the same, and have left it so",
+        f"look at the files that {{pattern}} takes in, {_LEAVE}",
+    ),
+    ScriptOutcome.DEAD: (
+        "containerd did not work with {pattern} imported; {config} is as it was, and it still does not answer",
+        codes.RUNTIME_DOWN,
+        "the kubelet starts no pods",
+        "journalctl -u containerd, repair it, run again",
+    ),
+    ScriptOutcome.RUNNING: (
+        "it is not known how containerd took {pattern} imported: the host did not answer",
+        codes.RUNTIME_DOWN,
+        "the host puts {config} back by itself if containerd does not answer, unless it was itself ended meanwhile",
+        "look whether containerd answers, run again",
+    ),
+}
+"""How it ended -> what is wrong, code, consequence, remedy."""
+
+
+@host_operation
+def runtime_imports(pattern: str, insist: bool = True, patience: int = 60) -> Commands:  # noqa: FBT001, FBT002 - pyinfra operations take their state so
+    """Have the kubelet's containerd import files, such as the toolkit's drop-in; it is restarted if that is new.
+
+    Its root configuration is changed in that alone, after the node's own containerd has accepted the result. If
+    containerd does not answer after its restart, the host puts the old configuration back by itself, even if the
+    connection is lost, and the operation fails (GP672). What was there before the first change is kept for teardown.
+    Left alone: hosts without a kubelet, other runtimes, and the containerd of a distribution that writes its
+    configuration at each start.
+
+    Args:
+        pattern: Absolute pattern of files.
+        insist: Whether to warn where this cannot be done (GP670).
+        patience: Seconds that a restarted containerd may take to answer.
+
+    Example::
+
+        runtime_imports(name="Drop-ins of the toolkit", pattern="/etc/containerd/conf.d/*.toml", _sudo=True)
+    """
+    record = require_host(("system", "kernel", "runtimes", "kubernetes"))
+    left = unsupported_reason(record, host.name, pattern) if insist else None
+    if left:
+        add_finding(left)
+    change = import_change(record, pattern)
+    if change is None:
+        host.noop("the container runtime needs no import")
+        return
+    record_changes(change.words)
+    yield StringCommand(start(change, patience))
+    yield wait_for_result(lambda name, result: import_problem(change, name, result), longest_seconds(patience))
+
+
+def start(change: ImportChange, patience: int) -> str:
+    """Return the command that starts the script."""
+    variables = {"pattern": change.pattern, "edit": scripts.load("imports.awk")}
+    common = runtime_variables(change.runtime, patience)
+    return start_script("backups.sh", "runtime.sh", "imports.sh", **common, **variables)

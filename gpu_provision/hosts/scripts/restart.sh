@@ -1,0 +1,2 @@
+restart && recovers && end changed
+end dead "$(complaint)"

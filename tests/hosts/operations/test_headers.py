@@ -1,0 +1,184 @@
+"""Kernel headers where a driver is compiled on the host: decided from records, done on hosts of three families."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpu_provision.hosts.facts.driver import Driver
+from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.facts.kernel import Certainty, Kernel, Kernels, NextKernel
+from gpu_provision.hosts.facts.packages import Holds, Package, Packages
+from gpu_provision.hosts.operations.packages import HeaderChanges, header_changes, headers_missing, is_compiled_here
+from gpu_provision.hosts.operations.persistence import has_own_driver
+from gpu_provision.hosts.runner import prepare, teardown
+from gpu_provision.inventory import load
+from gpu_provision.model.hosts import HostPrerequisites
+from gpu_provision.model.inventory import Inventory
+from tests.hosts.operations.test_teardown import files
+from tests.hosts.test_runner import FIRST
+
+KERNELS = {
+    "ubuntu-1": "6.8.0-85-generic",
+    "rhel-1": "5.14.0-427.13.1.el9_4.x86_64",
+    "sles-1": "6.4.0-150600.23.47-default",
+}
+FLEET = """
+nodes:
+- {name: ubuntu-1, kernel: 6.8.0-85-generic, gpu: {model: T4, count: 1}}
+- {name: rhel-1, os: rhel9.4, kernel: 5.14.0-427.13.1.el9_4.x86_64, gpu: {model: T4, count: 1}}
+- {name: sles-1, os: sles15.6, kernel: 6.4.0-150600.23.47-default, gpu: {model: T4, count: 1}}
+- {name: old-1, gpu: {model: T4, count: 1}, host: {headers: false}}
+- {name: old-2, os: rhel9.4, gpu: {model: T4, count: 1}, host: {headers: false}}
+"""
+INVENTORY = """
+name: test
+cluster: {sandbox: FLEET}
+release: "26.7.0"
+pools: {t4: {gpu: {model: T4, count: 1}}}
+nodes:
+"""
+
+
+def inventory(directory: Path, *names: str, headers: bool | str = True, hold: bool = False) -> Inventory:
+    """Return an inventory of some hosts of the fleet above."""
+    (directory / "families.yaml").write_text(FLEET)
+    nodes = "\n".join(f"- {{name: {name}, pool: t4}}" for name in names)
+    (directory / "inventory.yaml").write_text(INVENTORY.replace("FLEET", str(directory / "families.yaml")) + nodes)
+    declared = load(directory / "inventory.yaml")
+    wanted = HostPrerequisites(kernel_headers=headers, hold_packages=hold)
+    return replace(declared, pools={"t4": replace(declared.pools["t4"], host_prerequisites=wanted)})
+
+
+def record(kernel: str = "6.8.0-85-generic", manager: str = "dpkg", *tools: str, **parts: object) -> HostRecord:
+    """Return a host without headers."""
+    return HostRecord(
+        kernel=Kernel(running=kernel),
+        packages=Packages(manager=manager),
+        holds=Holds(tools=tools or ("apt-mark",)),
+        **parts,  # type: ignore[arg-type]
+    )
+
+
+def test_headers_are_installed_once_and_removed_on_every_family(tmp_path: Path, sandbox: Path) -> None:
+    """First run, second run, switched off, teardown: what was there before is there, and nothing else."""
+    off = inventory(tmp_path, *KERNELS, headers=False)
+    prepare(off, dry_run=True)
+    roots = {name: sandbox / "families/hosts" / name for name in KERNELS}
+    before = {name: files(root) for name, root in roots.items()}
+    declared = inventory(tmp_path, *KERNELS)
+    changed = {host.name: host.changes for host in prepare(declared).hosts}
+    assert changed == {name: (*FIRST, f"kernel headers installed: {kernel}") for name, kernel in KERNELS.items()}
+    for name, kernel in KERNELS.items():
+        assert (roots[name] / f"lib/modules/{kernel}/build/Makefile").exists()
+    assert [host.changes for host in prepare(declared).hosts] == [(), (), ()]
+    assert [host.changes for host in prepare(off).hosts] == [(), (), ()]
+    said = {host.name: host.changes[0] for host in teardown(declared).hosts}
+    assert said["ubuntu-1"] == "packages removed: linux-headers-6.8.0-85-generic"
+    assert {name: files(root) for name, root in roots.items()} == before
+
+
+def test_headers_are_held_in_the_run_that_installs_them(tmp_path: Path, sandbox: Path) -> None:
+    """Otherwise the second run would not be without changes; teardown releases and removes them."""
+    declared = inventory(tmp_path, "ubuntu-1", hold=True)
+    first, second = prepare(declared), prepare(declared)
+    headers = "linux-headers-6.8.0-85-generic"
+    assert first.hosts[0].changes[-1] == f"packages held: {headers}, linux-image-6.8.0-85-generic"
+    assert second.hosts[0].changes == ()
+    teardown(declared)
+    packages = (sandbox / "families/hosts/ubuntu-1/.sandbox/packages").read_text()
+    assert packages == "ii  linux-image-6.8.0-85-generic 1\n"
+
+
+@pytest.mark.usefixtures("sandbox")
+@pytest.mark.parametrize(
+    ("name", "said"), [("old-1", "E: Unable to locate package"), ("old-2", "Error: Unable to find a match")]
+)
+def test_archive_without_them_fails_the_host_with_its_own_words(tmp_path: Path, name: str, said: str) -> None:
+    """And says which way out there is; nothing is left to remove."""
+    (host,) = prepare(inventory(tmp_path, name)).hosts
+    (finding,) = host.errors
+    assert finding.code == "GP665"
+    assert finding.evidence.startswith(said)
+    assert "then reboot into it" in finding.fix
+    assert not [words for words in teardown(inventory(tmp_path, name)).hosts[0].changes if "packages" in words]
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_driver_container_needs_no_headers_of_the_host(tmp_path: Path) -> None:
+    """It installs its own."""
+    assert [host.changes for host in prepare(inventory(tmp_path, "ubuntu-1", headers="auto")).hosts] == [FIRST]
+
+
+@pytest.mark.parametrize(
+    ("driver", "packages", "compiled"),
+    [
+        (Driver(), (), False),
+        (Driver(dkms=(("550.54.15", "6.8.0-85-generic"),)), (), True),
+        (Driver(programs=("/usr/bin/nvidia-uninstall",)), (), True),
+        (Driver(), (Package("nvidia-dkms-550-server", "550"),), True),
+        (Driver(module="/lib/modules/k/nvidia.ko"), (Package("linux-modules-nvidia-550-server-open-k", "1"),), False),
+    ],
+)
+def test_driver_of_dkms_or_of_the_installer_is_compiled_here(
+    driver: Driver, packages: tuple[Package, ...], *, compiled: bool
+) -> None:
+    """Precompiled modules are not."""
+    known = replace(record(driver=driver), packages=Packages(manager="dpkg", installed=packages))
+    assert is_compiled_here(known) is compiled
+
+
+def test_driver_of_the_host_is_not_used_beside_a_container() -> None:
+    """Whatever lies around."""
+    known = record(driver=Driver(loaded="550.54.15", module="/lib/modules/k/nvidia.ko"))
+    expected = {"node": "n", "pool": "p"}
+    assert has_own_driver(known, None)
+    assert not has_own_driver(known, expected)
+    assert has_own_driver(known, {**expected, "driver_container": False})
+    assert not has_own_driver(record(driver=Driver(loaded="550.54.15", in_container=True)), None)
+
+
+def test_kernel_that_boots_next_needs_headers_too() -> None:
+    """DKMS builds for it before it boots."""
+    following = NextKernel("6.8.0-90-generic", Certainty.LIKELY, "the link /vmlinuz")
+    known = record(kernels=Kernels(next=following, with_headers=("6.8.0-85-generic",)))
+    changes = header_changes(known)
+    assert changes.kernels == ("6.8.0-90-generic",)
+    assert changes.packages == ("linux-headers-6.8.0-90-generic",)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "installed", "package"),
+    [
+        ("6.4.0-150600.23.47-default", Package("kernel-default", "6.4.0-150600.23.47.2"), "= 6.4.0-150600.23.47.2"),
+        ("6.4.0-150600.21-default", Package("kernel-default", "6.4.0-150600.21.1"), "= 6.4.0-150600.21.1"),
+        ("6.4.0-150600.23.47-default", Package("kernel-default", "6.4.0-150600.23.470.1"), ""),
+        ("6.4.0-150600.8.5-azure", Package("kernel-default", "6.4.0-150600.8.5.1"), ""),
+    ],
+)
+def test_build_of_a_kernel_of_suse_is_that_of_its_package(kernel: str, installed: Package, package: str) -> None:
+    """``uname -r`` leaves the last number out; a kernel of unknown origin has no name to guess."""
+    known = replace(record(kernel, "rpm", "zypper"), packages=Packages(manager="rpm", installed=(installed,)))
+    assert header_changes(known).packages == ((f"kernel-default-devel {package}",) if package else ())
+
+
+def test_headers_of_red_hat_are_named_by_what_they_provide() -> None:
+    """Variants with pages of 64 KiB have packages of other names."""
+    kernel = "5.14.0-570.19.1.el9_6.aarch64+64k"
+    assert header_changes(record(kernel, "rpm", "dnf")).packages == (f"kernel-devel-uname-r = {kernel}",)
+
+
+def test_host_without_a_package_manager_has_no_package() -> None:
+    """The operation refuses such a host."""
+    changes = header_changes(replace(record(), packages=Packages()))
+    assert (changes.tool, changes.packages, len(changes.kernels)) == ("", (), 1)
+
+
+def test_credentials_of_an_archive_are_not_told() -> None:
+    """Some stand in its address."""
+    log = ["Error: Failed to download https://me:secret@mirror.example.com/repodata/repomd.xml"]
+    finding = headers_missing(HeaderChanges(tool="dnf"), "n", ["k"], log)
+    assert "secret" not in str(finding)
+    assert "https://mirror.example.com/repodata" in finding.evidence

@@ -1,0 +1,162 @@
+"""Whether a host's containerd has to import the toolkit's drop-in, from records alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult
+from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.facts.kubernetes import Kubernetes
+from gpu_provision.hosts.facts.runtime import CRIO, ContainerRuntime
+from gpu_provision.hosts.operations.runtime_imports import (
+    ImportChange,
+    RuntimeImports,
+    import_change,
+    import_problem,
+    unsupported_reason,
+    wanted_pattern,
+)
+from gpu_provision.model.findings import Severity
+from gpu_provision.model.hosts import Expectation
+
+PATTERN = "/etc/containerd/conf.d/*.toml"
+CONTAINERD = ContainerRuntime(
+    kind="containerd",
+    running=True,
+    binary="/usr/bin/containerd",
+    version="1.7.27",
+    config="/etc/containerd/config.toml",
+    has_config=True,
+    schema=2,
+    socket="/run/containerd/containerd.sock",
+)
+NODE = HostRecord(runtimes=(CONTAINERD,), kubernetes=Kubernetes(distribution="kubeadm", running=True))
+EXPECTED = Expectation(node="gpu-1", pool="t4", gpu_model="T4", gpu_count=1, toolkit_version="v1.20.0")
+
+
+def node(**fields: object) -> HostRecord:
+    """Return the node with another containerd."""
+    return replace(NODE, runtimes=(replace(CONTAINERD, **fields),))  # type: ignore[arg-type]  # any of its fields
+
+
+K3S = replace(
+    node(
+        config="/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+        socket="/run/k3s/containerd/containerd.sock",
+    ),
+    kubernetes=Kubernetes(distribution="k3s", running=True),
+)
+
+
+@pytest.mark.parametrize(
+    ("wish", "expected", "pattern"),
+    [
+        (RuntimeImports.AUTO, EXPECTED, PATTERN),
+        (RuntimeImports.AUTO, replace(EXPECTED, toolkit_version="v1.18.0"), PATTERN),
+        (RuntimeImports.AUTO, replace(EXPECTED, toolkit_version="sha256:0a"), PATTERN),
+        (RuntimeImports.AUTO, replace(EXPECTED, toolkit_version="v1.17.8-ubuntu20.04"), ""),
+        (RuntimeImports.AUTO, replace(EXPECTED, toolkit=False), ""),
+        (RuntimeImports.AUTO, replace(EXPECTED, gpu_count=0), ""),
+        (RuntimeImports.AUTO, replace(EXPECTED, toolkit_drop_in="/etc/site.d/nvidia.toml"), "/etc/site.d/*.toml"),
+        (RuntimeImports.AUTO, None, ""),
+        (RuntimeImports.ALWAYS, None, PATTERN),
+        (RuntimeImports.ALWAYS, replace(EXPECTED, toolkit=False), PATTERN),
+        (RuntimeImports.NEVER, EXPECTED, ""),
+    ],
+)
+def test_auto_imports_where_the_toolkit_writes_a_drop_in(
+    wish: RuntimeImports, expected: Expectation | None, pattern: str
+) -> None:
+    """Older toolkits write into the root configuration itself."""
+    assert wanted_pattern(wish, expected) == pattern
+
+
+@pytest.mark.parametrize(
+    ("value", "wish"), [(True, RuntimeImports.ALWAYS), (False, RuntimeImports.NEVER), ("auto", RuntimeImports.AUTO)]
+)
+def test_wishes_are_written_as_in_yaml(*, value: bool | str, wish: RuntimeImports) -> None:
+    """A boolean or a word."""
+    assert RuntimeImports.of(value) is wish
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        node(),
+        node(imports=("/etc/containerd/config.d/*.toml",)),
+        node(imports=("conf.d/99-site.toml",)),
+        node(has_config=False, schema=0),
+        node(version="2.1.4", schema=3),
+        replace(node(), kubernetes=Kubernetes(distribution="other", running=True)),
+    ],
+)
+def test_the_import_is_missing(record: HostRecord) -> None:
+    """Of a directory beside it, of one file in it, or of everything."""
+    assert import_change(record, PATTERN) == ImportChange(runtime=record.runtimes[0], pattern=PATTERN)
+
+
+@pytest.mark.parametrize(
+    "imports", [(PATTERN,), ("conf.d/*.toml",), ("/etc/containerd/conf.d/*",), ("x", "./conf.d/*")]
+)
+def test_an_import_that_is_there_is_no_change(imports: tuple[str, ...]) -> None:
+    """Relative patterns begin at the configuration's directory."""
+    record = node(imports=imports)
+    assert (import_change(record, PATTERN), unsupported_reason(record, "gpu-1", PATTERN)) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [HostRecord(), replace(NODE, kubernetes=Kubernetes()), node(kind=CRIO), node(running=False), K3S],
+    ids=["nothing there", "no kubelet", "CRI-O", "not running", "k3s"],
+)
+def test_other_runtimes_are_left_alone(record: HostRecord) -> None:
+    """CRI-O reads its drop-ins by itself, and a distribution writes its configuration at each start."""
+    assert import_change(record, PATTERN) is None
+
+
+@pytest.mark.parametrize(
+    ("record", "evidence", "fix"),
+    [
+        (K3S, "written by k3s at each start", "/var/lib/rancher/k3s/agent/etc/containerd/config.toml.tmpl"),
+        (node(schema=1), "is of schema 1", "containerd config migrate"),
+    ],
+)
+def test_what_cannot_be_changed_is_a_warning_with_what_to_do(record: HostRecord, evidence: str, fix: str) -> None:
+    """For who insists on it."""
+    finding = unsupported_reason(record, "gpu-1", PATTERN)
+    assert finding
+    assert (finding.code, finding.where, finding.severity) == ("GP670", "gpu-1", Severity.WARNING)
+    assert evidence in finding.evidence
+    assert fix in finding.fix
+    assert import_change(record, PATTERN) is None
+
+
+@pytest.mark.parametrize("record", [HostRecord(), NODE, node(kind=CRIO)])
+def test_nothing_is_said_of_runtimes_that_need_nothing_or_get_it(record: HostRecord) -> None:
+    """No warning without a reason."""
+    assert unsupported_reason(record, "gpu-1", PATTERN) is None
+
+
+def test_the_change_in_words() -> None:
+    """A restart is named, for containers' owners to know."""
+    change = ImportChange(runtime=CONTAINERD, pattern=PATTERN)
+    assert change.words == (f"{PATTERN} imported in /etc/containerd/config.toml", "containerd restarted")
+    new = ImportChange(runtime=replace(CONTAINERD, has_config=False), pattern=PATTERN)
+    assert new.words[0].endswith("which is new")
+
+
+@pytest.mark.parametrize("outcome", [*ScriptOutcome, None])
+def test_every_end_but_success_is_an_error_with_a_remedy(outcome: ScriptOutcome | None) -> None:
+    """With the last line that a program printed."""
+    change = ImportChange(runtime=CONTAINERD, pattern=PATTERN)
+    finding = import_problem(change, "gpu-1", ScriptResult(outcome=outcome, evidence="a line") if outcome else None)
+    if outcome is ScriptOutcome.CHANGED:
+        assert finding is None
+        return
+    assert finding
+    assert finding.severity is Severity.ERROR
+    assert finding.evidence == ("a line" if outcome else "")
+    assert finding.fix
+    assert not set("{}") & set(f"{finding.what}{finding.fix}{finding.consequence}")
