@@ -1,4 +1,4 @@
-"""The cluster's half of each verb; `gpu_provision.api.jobs` puts it together with that of the hosts."""
+"""A plan, a run or a removal of hosts and cluster: one half first, then the other with what that has found."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpu_provision.model.findings import Finding, Refused, RunFailed, Severity, 
 from gpu_provision.model.inventory import Inventory, Part
 from gpu_provision.model.plan import Plan, RemovalResult
 from gpu_provision.model.progress import Event, RunResult, State
-from gpu_provision.output import destroy as removal_view
+from gpu_provision.output import plan as plan_view
 from gpu_provision.output.text import ranges
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.plan import plan as planned_offline
@@ -205,7 +205,7 @@ class DestroyJob:
         """
         in_cluster = self._gone(listen) if self._has_cluster else None
         removed(in_cluster)
-        is_clear = in_cluster is None or removal_view.succeeded(in_cluster)
+        is_clear = in_cluster is None or plan_view.removal_succeeded(in_cluster)
         on_hosts = self._of_hosts(listen, dry_run=False) if is_clear else NO_HOSTS
         return StackRemoval(
             inventory=self.inventory.name,

@@ -15,7 +15,6 @@ from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model.findings import Finding, RunFailed, Severity
 from gpu_provision.model.plan import Change, Plan, RemovalResult
 from gpu_provision.model.progress import Evidence, RunResult
-from gpu_provision.output import destroy as removal_view
 from gpu_provision.output import plan as plan_view
 from gpu_provision.output import status as hosts_view
 from gpu_provision.output import status as run_view
@@ -189,12 +188,12 @@ class StackRemoval(Shown):
         on_hosts = hosts_view.hosts_text(self.hosts, style, done=not self.dry_run)
         in_cluster = ""
         if self.cluster:
-            in_cluster = removal_view.text(self.cluster, self.inventory, style, dry_run=self.dry_run)
+            in_cluster = plan_view.removal_text(self.cluster, self.inventory, style, dry_run=self.dry_run)
         return "\n\n".join(filter(None, (on_hosts, in_cluster)))
 
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision destroy --json``."""
-        own = removal_view.document(self.cluster or RemovalResult(cluster="not asked"), self.inventory)
+        own = plan_view.removal_document(self.cluster or RemovalResult(cluster="not asked"), self.inventory)
         told = {"inventory": self.inventory, "dry_run": self.dry_run, "hosts": hosts_view.hosts_document(self.hosts)}
         return document("destroy", self.findings, **told, **own)
 

@@ -1,4 +1,4 @@
-"""Taking a cluster over from the GPU Operator."""
+"""How a stack and its hosts stand, and the adoption of a cluster: verbs and the values that they return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``gpu-provision operator``: the same tool, resident in a cluster that holds itself to stacks."""
+"""``gpu-provision operator``: the controller that keeps the stacks of a cluster, and how it stands."""
 
 from __future__ import annotations
 
@@ -82,8 +82,6 @@ _timeout = click.option(
 _take_over = click.option(
     "--take-over", is_flag=True, help="Also where somebody else has applied the operator otherwise, such as kubectl."
 )
-
-
 _COMMANDS = {
     "run": LazyCommand("operator_run", "Look after every stack of a cluster, until Ctrl-C or SIGTERM."),
 }
@@ -285,8 +283,6 @@ def _agreed(cluster: Cluster, what: str, *, look: str, yes: bool, out: Output) -
 
 
 _HEADERS = ("STACK", "RELEASE", "READY", "NODES", "GPUS", "ROLLOUT", "MESSAGE")
-
-
 _NOTHING = "-"
 
 

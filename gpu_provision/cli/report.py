@@ -1,4 +1,4 @@
-"""What happens during a command, kept for the page that --report asks for; written however the command ends."""
+"""report and --report: the page of a run, of one that goes on or from its local record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gpu_provision.model.findings import Finding, ProvisionError, RunFailed, Usa
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan, RemovalResult
 from gpu_provision.model.progress import Event, RunResult
-from gpu_provision.output import destroy as removal_view
+from gpu_provision.output import plan as plan_view
 from gpu_provision.output.findings import document
 from gpu_provision.output.history import RunOutcome, RunReport, last_states
 from gpu_provision.output.text import ranges
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from gpu_provision.api.results import StackRemoval, StackRun
 
 Listen = Callable[[Event], None]
-
-
 _MOST_EVICTED = 50  # pods that the page names
 
 
@@ -133,8 +131,8 @@ class ReportCollector:
         return replace(
             self._blank(),
             cluster=removal.cluster,
-            plan=removal_view.as_plan(removal, self.inventory.name),
-            closing=removal_view.closing(removal, dry_run=False),
+            plan=plan_view.as_plan(removal, self.inventory.name),
+            closing=plan_view.removal_closing(removal, dry_run=False),
             note=f"Evicted: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}." if shown else "",
             result=RunResult(changed=len(removal.changes), timeline=tuple(self._timeline.transitions)),
         )

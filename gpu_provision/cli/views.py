@@ -1,4 +1,4 @@
-"""``gpu-provision drift``: what is not as declared, for a timer to ask."""
+"""drift, preflight, verify: commands that look at hosts and cluster and change nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timeline of the page: nodes x time as bars in percent of the run; pure, and bounded."""
+"""A run as one HTML file: no scripts, nothing from elsewhere, everything escaped, bounded in size."""
 
 from __future__ import annotations
 
@@ -28,29 +28,13 @@ from gpu_provision.output.status import evidence_groups, evidence_title
 from gpu_provision.output.text import natural
 
 MOST_ROWS = 1000
-
-
 _MOST_BARS = 40_000  # in the whole chart
-
-
 _LEAST_LETTER = 3.0  # percent that a bar needs to hold its letter
-
-
 _THINNEST = 0.3  # percent: what is there can be seen
-
-
 _MOST_TOLD = 8  # spans that share a bar and are told
-
-
 _MOST_TICKS = 5
-
-
 _LAST_TICK = 0.92  # of the run; the label of a later one would not fit
-
-
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
-
-
 _BROKEN = (Activity.FAILED, Activity.BLOCKED)
 
 
@@ -148,14 +132,8 @@ def _ticks(seconds: float) -> Iterator[tuple[float, str]]:
 
 
 _MOST_LINES = 3000  # of a diff, of a plan
-
-
 _MOST_WIDE = 500  # characters of a line
-
-
 _MOST_GROUPS = 200  # of validations that printed the same; of findings
-
-
 _MOST_PRINTED = 300  # lines of one validation
 
 

@@ -1,4 +1,4 @@
-"""A plan as text: signs, equal nodes grouped, fields as old -> new, effects in words, one last sentence."""
+"""A plan or a removal as text and as JSON: equal nodes together, fields as old -> new, one last sentence."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.plan import Action, Change, Departure, Plan, ResourceChange
+from gpu_provision.model.plan import Action, Change, Departure, Plan, RemovalResult, ResourceChange
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import rollout as rollout_view
 from gpu_provision.output import status as hosts_view
+from gpu_provision.output.findings import plain
 from gpu_provision.output.object_text import field_document, field_line, visible_fields
-from gpu_provision.output.text import PLAIN, Style, indented, ranges
+from gpu_provision.output.text import PLAIN, Style, counted, grouped, indented, ranges
 
 SIGNS = {
     Action.CREATE: ("+", "green"),
@@ -23,6 +24,7 @@ SIGNS = {
     Action.WAIT: (".", "dim"),
 }
 _FEW = 3  # pods that are named
+_TRACES = "left by components"
 _MAY = "  (may)"
 _MAY_MEANS = "(may): only if what comes before it goes well"
 _COUNTED = {
@@ -68,14 +70,14 @@ def closing(plan: Plan, *, hosts: int = 0, reboots: int = 0) -> str:
     declared = bool(plan.resource and plan.resource.fields)
     if not (counts or problems or hosts or declared):
         return "Plan: everything is as declared. Nothing was changed."
-    parts = [f"{hosts} host{'' if hosts == 1 else 's'} to change"] if hosts else []
+    parts = [f"{counted(hosts, 'host')} to change"] if hosts else []
     parts += [f"{reboots} of them to reboot"] if reboots else []
     parts += [
         f"{counts[action]} {word}" for action, word in _COUNTED.items() if counts[action] or action in _ALWAYS_COUNTED
     ]
     drivers = sum(not outlook.leaves for outlook in plan.rollout.nodes) if plan.rollout else 0
-    parts += [f"{drivers} driver{'' if drivers == 1 else 's'} to replace"] if drivers else []
-    parts += [f"{problems} conflict{'' if problems == 1 else 's'}"] if problems else []
+    parts += [f"{counted(drivers, 'driver')} to replace"] if drivers else []
+    parts += [counted(problems, "conflict")] if problems else []
     return f"Plan: {', '.join(parts)}. Nothing was changed."
 
 
@@ -164,16 +166,8 @@ def _components(plan: Plan) -> list[str]:
 
 
 def _component(name: str, changes_of_one: Iterable[Change], style: Style) -> str:
-    lines = [line for group in _alike(changes_of_one) for line in _group(group, style)]
+    lines = [line for group in grouped(changes_of_one, _likeness).values() for line in _group(group, style)]
     return "\n".join([style.bold(name), *(f"  {line}" for line in lines)])
-
-
-def _alike(changes_of_one: Iterable[Change]) -> Iterator[list[Change]]:
-    """Yield changes in their order; those that differ in nothing but the node come together."""
-    groups: dict[tuple[object, ...], list[Change]] = {}
-    for change in changes_of_one:
-        groups.setdefault(_likeness(change), []).append(change)
-    yield from groups.values()
 
 
 def _likeness(change: Change) -> tuple[object, ...]:
@@ -229,14 +223,10 @@ def _departure(group: list[Departure], nodes: str) -> str:
     pods, users = sum(each.pods for each in group), [user for each in group for user in each.users or ()]
     which, whose = ("node", "it") if len(group) == 1 else ("nodes", "them")
     named = f" ({', '.join(users[:_FEW])}{f' and {len(users) - _FEW} more' if users[_FEW:] else ''})" if users else ""
-    using = f"{_count(len(users), 'GPU pod')} {'uses' if len(users) == 1 else 'use'} {whose}{named}"
-    told = [f"{_count(pods, 'pod')} {'goes' if pods == 1 else 'go'}"]
+    using = f"{counted(len(users), 'GPU pod')} {'uses' if len(users) == 1 else 'use'} {whose}{named}"
+    told = [f"{counted(pods, 'pod')} {'goes' if pods == 1 else 'go'}"]
     told += [using if users else f"no GPU pod uses {whose}"] if group[0].users is not None else []
     return f"takes the GPU stack off {which} {nodes}: {', '.join(told)}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _node(change: Change) -> str:
@@ -267,11 +257,62 @@ def change_document(change: Change) -> dict[str, Any]:
         "nodes": list(change.nodes),
         "effects": list(effects(change)),
         "certain": change.certain,
-        "departure": _departure_document(change.departure),
+        "departure": plain(change.departure),
     }
 
 
-def _departure_document(departure: Departure | None) -> dict[str, Any] | None:
-    if departure is None:
-        return None
-    return {"pods": departure.pods, "users": None if departure.users is None else list(departure.users)}
+def removal_succeeded(result: RemovalResult) -> bool:
+    """Return whether nothing is left that should have gone."""
+    return not any(finding.severity is Severity.ERROR for finding in result.findings)
+
+
+def removal_text(result: RemovalResult, inventory: str, style: Style = PLAIN, *, dry_run: bool) -> str:
+    """Return the changes by component, the evictions and one closing sentence; findings are told apart."""
+    shown = changes(as_plan(result, inventory), style) if dry_run else ""
+    evicted = f"{'would be ' if dry_run else ''}evicted: {', '.join(result.evicted)}" if result.evicted else ""
+    parts = [style.bold(f"Inventory {inventory}, cluster {result.cluster}"), shown, evicted]
+    return "\n\n".join(part for part in (*parts, removal_closing(result, style, dry_run=dry_run)) if part)
+
+
+def removal_closing(result: RemovalResult, style: Style = PLAIN, *, dry_run: bool) -> str:
+    """Return the one sentence with the outcome and the counts."""
+    counts = Counter("nodes" if each.ref.kind == "Node" else each.action for each in result.changes)
+    figures = [
+        f"{counts[Action.DELETE]} objects {'to remove' if dry_run else 'removed'}",
+        f"{counts['nodes']} nodes {'to clean' if dry_run else 'cleaned'}",
+        *([f"{counts[Action.UPDATE]} left to others"] if counts[Action.UPDATE] else []),
+    ]
+    if not result.changes and removal_succeeded(result):
+        return style.paint("green", "There is nothing to remove from the cluster. Nothing was changed.")
+    if dry_run:
+        return style.bold(f"Plan: {', '.join(figures)}. Nothing was changed.")
+    figures += [f"{result.requests} API requests", f"{result.seconds:.1f} s"]
+    if not removal_succeeded(result):
+        return style.paint("red", f"Something is left, see below. {', '.join(figures)}.")
+    return style.paint("green", f"Nothing of the stack is left. {', '.join(figures)}.")
+
+
+def removal_document(result: RemovalResult, inventory: str) -> dict[str, Any]:
+    """Return the removal's own parts of its JSON document."""
+    return {
+        "cluster": result.cluster,
+        "changes": [change_document(change) for change in as_plan(result, inventory).changes],
+        "evicted": list(result.evicted),
+        "changed": len(result.changes),
+        "requests": result.requests,
+        "seconds": round(result.seconds, 3),
+        "succeeded": removal_succeeded(result),
+    }
+
+
+def as_plan(result: RemovalResult, inventory: str) -> Plan:
+    """Return what went, or would go, as a plan."""
+    components = tuple(dict.fromkeys(change.component or _TRACES for change in result.changes))
+    changes = tuple(_titled(change) for change in result.changes)
+    return Plan(inventory=inventory, release="", cluster=result.cluster, components=components, changes=changes)
+
+
+def _titled(change: Change) -> Change:
+    if change.component:
+        return change
+    return Change(component=_TRACES, action=change.action, ref=change.ref, fields=change.fields, effects=change.effects)
