@@ -12,7 +12,7 @@ import gpu_provision
 from gpu_provision import files
 from gpu_provision.cli import confirm, options
 from gpu_provision.cli.display import show_progress
-from gpu_provision.cli.options import load_inventory
+from gpu_provision.cli.options import StackOptions
 from gpu_provision.cli.output import Output, write
 from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, RunFailed, Severity, UsageError
@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@options.inventory
-@options.kubeconfig
-@options.context
+@options.on_stack
 @click.option(
     "--inventory-out",
     "written",
@@ -50,11 +48,9 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Show what would happen, and do not ask.")
 @options.yes
 @options.output_options
-def adopt(  # noqa: PLR0913 - one argument per option
+def adopt(
     *,
-    file: str | None,
-    kubeconfig: str | None,
-    context: str | None,
+    stack: StackOptions,
     written: str | None,
     dry_run: bool,
     yes: bool,
@@ -70,8 +66,8 @@ def adopt(  # noqa: PLR0913 - one argument per option
     Nothing is changed before you agree.
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     if written:
-        return _write_inventory(Path(written), kubeconfig=kubeconfig, context=context, out=out)
-    inventory = load_inventory(file, kubeconfig=kubeconfig, context=context)
+        return _write_inventory(Path(written), kubeconfig=stack.kubeconfig, context=stack.context, out=out)
+    inventory = stack.load()
     found = gpu_provision.adoption(inventory)
     if found.is_over or dry_run or _stands_against(found) or not (yes or _can_be_asked(out)):
         return _show(found, out, None)
@@ -113,8 +109,7 @@ def _show(found: StackAdoption, out: Output, run: StackRun | None) -> ExitCode:
     parts: dict[str, Any] = run_view.run_document(run.cluster) if run and run.cluster else {}
     told = {**found.document(), **findings_view.split(findings), **parts}
     out.result(told, run.text(out.style) if run else found.text(out.style))
-    if not out.json:
-        write(sys.stderr, findings_view.text(findings, out.error_style))
+    out.findings(findings)
     if run is None and not (found.is_over or _stands_against(found)):
         out.hint("Nothing was changed. Next: the same with --yes")
     failed = _stands_against(found) or (run is not None and not run.succeeded)
@@ -145,8 +140,7 @@ def _write_inventory(path: Path, *, kubeconfig: str | None, context: str | None,
     findings = (*of_policy(found), *check(path).all)
     parts = {"cluster": found.cluster, "inventory_file": str(path)}
     out.result(document("adopt", findings, **parts), f"{path} declares what the GPU Operator has provisioned")
-    if not out.json:
-        write(sys.stderr, findings_view.text(findings, out.error_style))
+    out.findings(findings)
     out.hint(f"Next: read it, then gpu-provision adopt -i {path}")
     return ExitCode.FAILED if any(item.severity is Severity.ERROR for item in findings) else ExitCode.OK
 

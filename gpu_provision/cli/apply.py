@@ -13,7 +13,7 @@ import click
 import gpu_provision
 from gpu_provision.cli import confirm, options
 from gpu_provision.cli.display import show_progress
-from gpu_provision.cli.options import load_inventory
+from gpu_provision.cli.options import StackOptions
 from gpu_provision.cli.output import Output, write
 from gpu_provision.model.findings import ExitCode
 from gpu_provision.model.plan import Plan
@@ -31,9 +31,7 @@ from gpu_provision.model.inventory import Inventory
 
 
 @click.command()
-@options.inventory
-@options.kubeconfig
-@options.context
+@options.on_stack
 @options.limit
 @options.target
 @options.phase_options
@@ -52,9 +50,7 @@ from gpu_provision.model.inventory import Inventory
 @options.output_options
 def plan(  # noqa: PLR0913 - one argument per option
     *,
-    file: str | None,
-    kubeconfig: str | None,
-    context: str | None,
+    stack: StackOptions,
     limit: str | None,
     targets: tuple[str, ...],
     hosts: bool,
@@ -84,7 +80,7 @@ def plan(  # noqa: PLR0913 - one argument per option
         from gpu_provision.cli import plan_file
 
         place = plan_file.check_path(saved)
-    inventory = with_ignored(load_inventory(file, kubeconfig=kubeconfig, context=context), ignored)
+    inventory = with_ignored(stack.load(), ignored)
     work = ApplyJob(
         inventory=inventory,
         limit=nodes_of(inventory, limit),
@@ -133,9 +129,7 @@ def print_plan(work: ApplyJob, out: Output) -> ExitCode:
 
 @click.command()
 @click.argument("saved", metavar="[PLAN]", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@options.inventory
-@options.kubeconfig
-@options.context
+@options.on_stack
 @options.limit
 @options.target
 @options.phase_options
@@ -149,9 +143,7 @@ def print_plan(work: ApplyJob, out: Output) -> ExitCode:
 def apply(  # noqa: PLR0913 - one argument per option
     *,
     saved: Path | None,
-    file: str | None,
-    kubeconfig: str | None,
-    context: str | None,
+    stack: StackOptions,
     limit: str | None,
     targets: tuple[str, ...],
     hosts: bool,
@@ -181,8 +173,8 @@ def apply(  # noqa: PLR0913 - one argument per option
         decided = {"--limit": limit, "--target": targets, "--hosts-only": not cluster, "--cluster-only": not hosts}
         decided |= {"--ignore": ignored}
         plan_file.refuse_options(decided)
-        file, ignored, yes = file or promise.inventory, promise.ignored, True
-    inventory = with_ignored(load_inventory(file, kubeconfig=kubeconfig, context=context), ignored)
+        ignored, yes = promise.ignored, True
+    inventory = with_ignored(stack.load(promise.inventory if promise else None), ignored)
     work = ApplyJob(
         inventory=inventory,
         limit=nodes_of(inventory, limit),
@@ -221,9 +213,7 @@ def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved
 
             run = work.carry_out(account.heard_by(display), prepared=account.prepared, planned=planned)
         account.run = run
-        out.result(run.document(), run.text(out.style))
-        if not out.json:
-            write(sys.stderr, findings_view.text(run.findings, out.error_style))
+        out.show(run)
     return ExitCode.OK if run.succeeded else ExitCode.FAILED
 
 
@@ -253,16 +243,12 @@ def _confirmed(work: ApplyJob, out: Output) -> bool:
 
 
 @click.command()
-@options.inventory
-@options.kubeconfig
-@options.context
+@options.on_stack
 @options.detailed_exitcode
 @options.output_options
-def status(
-    *, file: str | None, kubeconfig: str | None, context: str | None, detailed_exitcode: bool, out: Output
-) -> ExitCode:
+def status(*, stack: StackOptions, detailed_exitcode: bool, out: Output) -> ExitCode:
     """Show every component and node as it stands, and what the validations printed."""
-    found = gpu_provision.status(load_inventory(file, kubeconfig=kubeconfig, context=context))
+    found = gpu_provision.status(stack.load())
     out.result(found.document(), found.text(out.style, verbose=bool(out.verbose)))
     return ExitCode.DIFFERENCES if detailed_exitcode and not found.is_ready else ExitCode.OK
 

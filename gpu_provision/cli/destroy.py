@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from gpu_provision.cli import confirm, options
 from gpu_provision.cli.display import show_progress
-from gpu_provision.cli.options import load_inventory
-from gpu_provision.cli.output import Output, write
+from gpu_provision.cli.options import StackOptions
+from gpu_provision.cli.output import Output
 from gpu_provision.cli.report import ReportCollector, report_path
 from gpu_provision.model.findings import ExitCode
-from gpu_provision.output import findings as findings_view
 
 if TYPE_CHECKING:
     from gpu_provision.api.jobs import DestroyJob
@@ -21,9 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@options.inventory
-@options.kubeconfig
-@options.context
+@options.on_stack
 @options.hosts_limit
 @options.phase_options
 @click.option("--dry-run", is_flag=True, help="Show what would go and what would stay, and change nothing.")
@@ -45,9 +41,7 @@ if TYPE_CHECKING:
 @options.output_options
 def destroy(  # noqa: PLR0913 - one argument per option
     *,
-    file: str | None,
-    kubeconfig: str | None,
-    context: str | None,
+    stack: StackOptions,
     limit: str | None,
     hosts: bool,
     cluster: bool,
@@ -67,7 +61,7 @@ def destroy(  # noqa: PLR0913 - one argument per option
     from gpu_provision.api.jobs import DestroyJob
     from gpu_provision.api.options import nodes_of
 
-    inventory = load_inventory(file, kubeconfig=kubeconfig, context=context)
+    inventory = stack.load()
     removal = DestroyJob(
         inventory=inventory,
         limit=nodes_of(inventory, limit),
@@ -109,7 +103,5 @@ def _agreed(removal: DestroyJob, out: Output) -> bool:
 
 
 def _shown(found: StackRemoval, out: Output) -> ExitCode:
-    out.result(found.document(), found.text(out.style))
-    if not out.json:
-        write(sys.stderr, findings_view.text(found.findings, out.error_style))
+    out.show(found)
     return ExitCode.OK if found.succeeded else ExitCode.FAILED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,11 +10,10 @@ import click
 
 from gpu_provision.cli import confirm, options
 from gpu_provision.cli.options import find_inventory, load_inventory
-from gpu_provision.cli.output import Output, write
+from gpu_provision.cli.output import Output
 from gpu_provision.cli.root import LazyCommand, SuggestingGroup
 from gpu_provision.cli.validate import write_texts
 from gpu_provision.model.findings import ExitCode, Finding, InvalidInventory
-from gpu_provision.output import findings as findings_view
 from gpu_provision.output import object_text
 from gpu_provision.output.findings import document
 from gpu_provision.output.text import Style
@@ -265,8 +263,7 @@ def uninstall(  # noqa: PLR0913 - one argument per option
 
 
 def _warn(told: tuple[Finding, ...], out: Output) -> None:
-    if not out.json:
-        write(sys.stderr, findings_view.text(told, out.error_style))
+    out.findings(told)
 
 
 def _cluster(kubeconfig: str | None, context: str | None) -> Cluster:
@@ -302,8 +299,7 @@ def status(*, kubeconfig: str | None, context: str | None, detailed_exitcode: bo
     warnings = version_skew.told(cluster, found.version, found.lease)
     told = {**asdict(found), "ready": found.is_well}
     out.result(document("operator status", warnings, operator=told), _status_text(found, out.style))
-    if not out.json:
-        write(sys.stderr, findings_view.text(warnings, out.error_style))
+    out.findings(warnings)
     return ExitCode.DIFFERENCES if detailed_exitcode and not found.is_well else ExitCode.OK
 
 

@@ -7,6 +7,7 @@ import functools
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,46 @@ _api_timeout = click.option(
 def context(command: Command) -> Command:
     """Add --context, and --api-timeout, which belongs to every connection to a cluster."""
     return _context(_api_timeout(command))
+
+
+@dataclass(frozen=True, slots=True)
+class StackOptions:
+    """Which inventory a command is about, and on which cluster, as the options say it.
+
+    Attributes:
+        file: The inventory; None for the default.
+        kubeconfig: Instead of the inventory's.
+        context: Instead of the inventory's.
+    """
+
+    file: str | None
+    kubeconfig: str | None
+    context: str | None
+
+    def load(self, default: str | None = None) -> Inventory:
+        """Return the inventory on the cluster. Raises InvalidInventory, UsageError."""
+        return load_inventory(self.file or default, kubeconfig=self.kubeconfig, context=self.context)
+
+
+def on_stack(command: Command) -> Command:
+    """Add --inventory and what names its cluster, and pass them on as one ``stack``.
+
+    They may also stand before the name of a subcommand.
+    """
+
+    @inventory
+    @kubeconfig
+    @context
+    @functools.wraps(command)
+    def wrapped(*, file: str | None, kubeconfig: str | None, context: str | None, **rest: Any) -> Any:
+        parent = click.get_current_context().parent
+        above = parent.params if parent else {}
+        found = StackOptions(
+            file or above.get("file"), kubeconfig or above.get("kubeconfig"), context or above.get("context")
+        )
+        return command(stack=found, **rest)
+
+    return wrapped
 
 
 limit = click.option(

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,6 +54,16 @@ class Output:
     def result(self, document: Mapping[str, Any], text: str) -> None:
         """Print what the command was asked for, in the form that was asked for."""
         write(sys.stdout, as_json(document) if self.json else text)
+
+    def show(self, found: Any) -> None:
+        """Print a value of the API as `result` does, and on stderr what it found, which a document has itself."""
+        self.result(found.document(), found.text(self.style))
+        self.findings(found.findings)
+
+    def findings(self, found: Iterable[Finding]) -> None:
+        """Say on stderr what was found; a JSON document has it."""
+        if not self.json:
+            write(sys.stderr, findings_view.text(found, self.error_style))
 
     def note(self, text: str) -> None:
         """Say something on the way, for people; silent with ``--quiet``."""

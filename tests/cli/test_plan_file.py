@@ -18,7 +18,7 @@ from tests.cli.harness import CHANGE, PROD, SANDBOX, Fakes, Ran, Run, plan_of
 
 @pytest.fixture(autouse=True)
 def _cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "cluster_id", lambda _: "uid")
+    monkeypatch.setattr(jobs.ApplyJob, "cluster_id", lambda _: "uid")
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_another_cluster_another_inventory_and_other_hosts_are_told(
     ran = run("apply", saved)
     assert_refused(ran, fakes, "GP356")
     assert "host t4-1: load y, planned was: load x" in ran.err
-    monkeypatch.setattr(jobs, "cluster_id", lambda _: "other")
+    monkeypatch.setattr(jobs.ApplyJob, "cluster_id", lambda _: "other")
     assert_refused(run("apply", saved), fakes, "GP354")
 
 

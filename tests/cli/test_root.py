@@ -149,7 +149,7 @@ def test_the_next_command_takes_the_same_part(
 ) -> None:
     """Whoever copies it does what was looked at; a plan file knows what takes part, but not which kubeconfig it was."""
     fakes.hosts = None
-    monkeypatch.setattr(jobs, "cluster_id", lambda _: "uid")
+    monkeypatch.setattr(jobs.ApplyJob, "cluster_id", lambda _: "uid")
     words = ("-i", str(SANDBOX), "--limit", "t4-*", "--target", "driver", "--cluster-only")
     assert (
         f"Next: gpu-provision apply -i {SANDBOX} --limit 't4-*' --target driver --cluster-only\n"
