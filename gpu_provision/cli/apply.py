@@ -37,13 +37,13 @@ from gpu_provision.model.inventory import Inventory
 @options.phase_options
 @options.ignore
 @options.ask_sudo_password
-@click.option("--diff", is_flag=True, help="Everything as a unified diff of YAML.")
-@click.option("--offline", is_flag=True, help="As if the cluster were empty, without asking it.")
+@click.option("--diff", is_flag=True, help="Show every object as a unified diff of YAML.")
+@click.option("--offline", is_flag=True, help="Plan against an empty cluster; makes no API calls.")
 @click.option(
     "--out",
     "saved",
     metavar="FILE",
-    help="Also write the plan to a file, for: gpu-provision apply FILE.",
+    help="Save the plan to a file, for: gpu-provision apply FILE.",
 )
 @options.take_over
 @options.detailed_exitcode

@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 @options.phase_options
 @click.option("--dry-run", is_flag=True, help="Show what would go and what would stay, and change nothing.")
 @click.option(
-    "--evict", is_flag=True, help="Evict pods that use GPUs, as their budgets allow. Without it they forbid it."
+    "--evict",
+    is_flag=True,
+    help="Evict GPU pods (respecting PodDisruptionBudgets). Without it, running GPU pods block the removal.",
 )
-@click.option("--crds", is_flag=True, help="CustomResourceDefinitions go, too, unless others have objects of them.")
+@click.option("--crds", is_flag=True, help="Also delete CustomResourceDefinitions, unless others have objects of them.")
 @options.ask_sudo_password
 @click.option(
     "--timeout",
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     default=300,
     show_default=True,
-    help="How long each stage may take.",
+    help="Timeout of each stage.",
 )
 @options.yes
 @options.report
@@ -56,7 +58,7 @@ def destroy(  # noqa: PLR0913 - one argument per option
     """Take everything of an inventory off the cluster and its hosts, and look for what is left.
 
     The cluster comes first: access to GPUs, components in reverse order, labels and cordons of nodes, the rest. Then
-    hosts: files as they were before. What others made, or have taken over, stays and is told.
+    hosts: files as they were before. What others made or took over stays, with a finding.
     """
     from gpu_provision.api.jobs import DestroyJob
     from gpu_provision.api.options import nodes_of

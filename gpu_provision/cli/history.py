@@ -36,7 +36,7 @@ def history(*, stack: StackOptions, out: Output) -> None:
 @history.command()
 @click.argument("number", type=click.IntRange(min=1))
 @options.on_stack
-@click.option("--text", "text_only", is_flag=True, help="Its inventory alone, such as for > inventory.yaml.")
+@click.option("--text", "text_only", is_flag=True, help="Print only the run's inventory as YAML.")
 @options.output_options
 def show(*, number: int, stack: StackOptions, text_only: bool, out: Output) -> None:
     """Show one run with its inventory, without secrets, and what its validations printed if it ran on this machine."""
@@ -162,14 +162,14 @@ def rollback(  # noqa: PLR0913 - one argument per option
 
 @click.command()
 @options.on_stack
-@click.option("--force", is_flag=True, help="Also from a run that lives; it ends, and leaves what it has written.")
+@click.option("--force", is_flag=True, help="Break the lock even if the run is alive; that run aborts.")
 @options.yes
 @options.output_options
 def unlock(*, stack: StackOptions, force: bool, yes: bool, out: Output) -> ExitCode:
     """Take the lock away from a run that is gone, so that the next one need not wait.
 
     Says who holds the lock and when it was last renewed, and waits a moment to see whether it still is. A run that
-    lives keeps its lock: the exit code is 75 then, unless --force is given. A lock that nobody holds is no error.
+    lives keeps its lock: the exit code is 75 then, unless --force is given. A free lock is no error.
     """
     inventory = stack.load()
 
@@ -188,5 +188,5 @@ def unlock(*, stack: StackOptions, force: bool, yes: bool, out: Output) -> ExitC
 
 def _told(held: Lock | None, *, freed: bool) -> str:
     if held is None:
-        return "Nobody holds the lock."
+        return "The lock is free."
     return f"The lock is free. It was held by {held}" if freed else f"Nothing was changed. The lock is held by {held}"

@@ -35,7 +35,7 @@ _stacks = click.option(
     "files",
     metavar="FILE",
     multiple=True,
-    help="The controller gets the rights for this inventory's stack; may be repeated."
+    help="The controller gets the rights for this inventory's stack; can be repeated."
     " Default: stacks of any name in the usual namespaces.",
 )
 
@@ -54,7 +54,7 @@ _replicas = click.option(
     type=click.IntRange(min=1, max=9),
     default=2,
     show_default=True,
-    help="Controllers: one works, the others take over.",
+    help="Number of controller replicas (leader election).",
 )
 
 
@@ -63,7 +63,7 @@ _pull_secrets = click.option(
     "pull_secrets",
     metavar="NAME",
     multiple=True,
-    help="Secret of its namespace; may be repeated.",
+    help="Secret of its namespace; can be repeated.",
 )
 
 
@@ -78,7 +78,7 @@ _timeout = click.option(
 
 
 _take_over = click.option(
-    "--take-over", is_flag=True, help="Also where somebody else has applied the operator otherwise, such as kubectl."
+    "--take-over", is_flag=True, help="Take over fields that another field manager has applied, such as kubectl."
 )
 _COMMANDS = {
     "run": LazyCommand("operator_run", "Look after every stack of a cluster, until Ctrl-C or SIGTERM."),
@@ -102,7 +102,7 @@ def stack(*, file: str | None, out: Output) -> None:
     from gpu_provision.inventory.yaml_parser import parse
     from gpu_provision.operator.stack import local_values, spec_of, stack_of
 
-    load_inventory(file)  # what is wrong with it is told as for every other command
+    load_inventory(file)  # an invalid inventory is reported as by every other command
     document_of_file = parse(read(find_inventory(file)))[0]
     if refused := local_values(document_of_file):
         raise InvalidInventory(*refused)
@@ -237,7 +237,7 @@ def install(  # noqa: PLR0913 - one argument per option
 @operator.command()
 @options.kubeconfig
 @options.context
-@click.option("--with-stacks", is_flag=True, help="Stacks go first, with everything that they have installed.")
+@click.option("--with-stacks", is_flag=True, help="Also delete all GPUStacks and everything they installed.")
 @_timeout
 @options.yes
 @options.output_options
@@ -308,7 +308,7 @@ def _status_text(found: Overview, style: Style) -> str:
 
     controllers = f"Controllers in the cluster: {found.controllers}" if found.controllers else ""
     told = f"Leader: {found.leader}, gpu-provision {found.version}" if found.version else f"Leader: {found.leader}"
-    leader = told if found.leader else "Nobody leads: no controller runs, or none can lead."
+    leader = told if found.leader else "There is no leader: no controller runs, or none can lead."
     rows = [_status_row(row, style) for row in found.stacks]
     stacks = table(_HEADERS, rows, style) if rows else "There is no stack."
     return "\n".join(filter(None, (controllers, leader, "", stacks)))

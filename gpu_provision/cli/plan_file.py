@@ -77,7 +77,7 @@ def _not_writable(path: Path, error: OSError) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """A plan that was looked at and agreed to: exactly this is to be done, or nothing."""
+    """A reviewed plan: a run carries out exactly this, or nothing."""
 
     path: Path
     document: Mapping[str, Any]
@@ -89,7 +89,7 @@ class SavedPlan:
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """Findings of preflight that shall not stop the run."""
+        """Findings of preflight that do not stop the run."""
         return tuple(self.document["scope"]["ignored"])
 
     def work(self, inventory: Inventory) -> ApplyJob:

@@ -24,15 +24,15 @@ from gpu_provision.planning.rbac import Subject
 
 @click.command()
 @options.inventory
-@click.option("--user", "users", metavar="NAME", multiple=True, help="Give the rights to this user; may be repeated.")
-@click.option("--group", "groups", metavar="NAME", multiple=True, help="Give them to this group; may be repeated.")
+@click.option("--user", "users", metavar="NAME", multiple=True, help="Give the rights to this user; can be repeated.")
+@click.option("--group", "groups", metavar="NAME", multiple=True, help="Give them to this group; can be repeated.")
 @click.option(
     "--service-account",
     "--serviceaccount",
     "accounts",
     metavar="NAMESPACE:NAME",
     multiple=True,
-    help="Give them to this service account; may be repeated.",
+    help="Give them to this service account; can be repeated.",
 )
 @click.option("--read-only", is_flag=True, help="Only what looks need: status, plan, drift, history.")
 @click.option("--destroy", is_flag=True, help="What destroy needs, instead of what apply needs.")

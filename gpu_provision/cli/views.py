@@ -32,8 +32,8 @@ def drift(  # noqa: PLR0913 - one argument per option
 ) -> ExitCode:
     """Show what is not as it was applied, and who changed it; change nothing. For timers: one line if there is nothing.
 
-    Tells what somebody changed from what the inventory declares by now and nobody has applied yet: that is pending,
-    and no drift. With --detailed-exitcode the exit code is 2 if anything but pending changes was found.
+    Distinguishes manual changes from changes of the inventory that are not applied yet: those are pending, no drift.
+    With --detailed-exitcode the exit code is 2 if anything but pending changes was found.
     """
     inventory = stack.load()
     with show_progress(replace(out, quiet=True)) as listen:

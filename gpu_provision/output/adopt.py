@@ -16,7 +16,7 @@ _HEADS = {
     Fate.TAKEN: "taken over: the same objects, from now on ours",
     Fate.REPLACED: "replaced: ours have another name or selector",
     Fate.REMOVED: "removed: they do nothing any more",
-    Fate.LEFT: "left as they are: they belong to nobody any more, and nobody updates them",
+    Fate.LEFT: "left as they are: no program manages or updates them any more",
 }
 
 

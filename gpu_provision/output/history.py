@@ -119,10 +119,10 @@ class RunReport:
 
     Attributes:
         command: The command as it was called: ``apply``.
-        cluster: The cluster as people name it; empty if nobody got as far as asking it.
+        cluster: The cluster as people name it; empty if it was not asked.
         began: When it began, in UTC.
         seconds: How long it took, hosts included.
-        plan: What was to change; None if nobody got as far.
+        plan: What was to change; None if the run ended before.
         hosts: The hosts as they were left; None if they took no part.
         result: How the cluster phase ended, with the findings of the whole run and the timeline of all of it.
         closing: How it ended, in a sentence; empty for that of the result.

@@ -31,7 +31,7 @@ MOST_ROWS = 1000
 _MOST_BARS = 40_000  # in the whole chart
 _LEAST_LETTER = 3.0  # percent that a bar needs to hold its letter
 _THINNEST = 0.3  # percent: what is there can be seen
-_MOST_TOLD = 8  # spans that share a bar and are told
+_MOST_TOLD = 8  # spans of a bar that are named
 _MOST_TICKS = 5
 _LAST_TICK = 0.92  # of the run; the label of a later one would not fit
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
@@ -235,7 +235,7 @@ def _diff_kind(line: str) -> str:
 
 
 def _cut(lines: Iterable[str]) -> list[str]:
-    """Return as many lines, and as much of them, as a page bears; what is missing is told."""
+    """Return as many lines, and as much of them, as fits a page, and how many are missing."""
     found = list(lines)
     kept = [line if len(line) <= _MOST_WIDE else f"{line[:_MOST_WIDE]}..." for line in found[:_MOST_LINES]]
     return kept + ([f"... and {len(found) - _MOST_LINES} more lines"] if len(found) > _MOST_LINES else [])

@@ -267,7 +267,7 @@ def removal_succeeded(result: RemovalResult) -> bool:
 
 
 def removal_text(result: RemovalResult, inventory: str, style: Style = PLAIN, *, dry_run: bool) -> str:
-    """Return the changes by component, the evictions and one closing sentence; findings are told apart."""
+    """Return the changes by component, the evictions and one closing sentence; findings follow on stderr."""
     shown = changes(as_plan(result, inventory), style) if dry_run else ""
     evicted = f"{'would be ' if dry_run else ''}evicted: {', '.join(result.evicted)}" if result.evicted else ""
     parts = [style.bold(f"Inventory {inventory}, cluster {result.cluster}"), shown, evicted]

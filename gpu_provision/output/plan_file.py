@@ -41,7 +41,7 @@ class PlanOrigin:
         tool: Version of gpu-provision.
         made_at: When, RFC 3339.
         cluster_id: What no other cluster has; empty if no cluster takes part.
-        salt: 16 random bytes in hex: an inventory may hold passwords, which nobody shall find by trying.
+        salt: 16 random bytes in hex: an inventory may hold passwords, which cannot be found by trying.
         scope: What of the inventory takes part: ``hosts``, ``cluster``, ``limit``, ``targets``, ``ignored``.
     """
 
@@ -81,7 +81,7 @@ def _promised(plan: Plan, on_hosts: HostsResult | None) -> dict[str, Any]:
 
 
 def _content(change: Change) -> str:
-    """Return a digest of what is to be applied; empty for nothing."""
+    """Return a digest of the object to apply; empty for none."""
     if change.manifest is None:
         return ""
     return digest(redacted(_without_version(change.manifest)), _DIGITS)
@@ -176,7 +176,7 @@ def _todo(each: Document | None) -> str:
 def _by_object(plan: Document) -> dict[str, Document]:
     """Index changes by what they do and to which object; that something is not ready yet is not a promise."""
     changes = (each for each in plan["changes"] if each["action"] != Action.WAIT.value)
-    return {f"{_name(each['object'])} is to be {_ENDS[each['action']]}": each for each in changes}
+    return {f"{_name(each['object'])} would be {_ENDS[each['action']]}": each for each in changes}
 
 
 def _name(ref: Document) -> str:
@@ -188,7 +188,7 @@ def _moved_objects(then: Mapping[str, Document], now: Mapping[str, Document]) ->
     yield from (f"no longer: {name}" for name in then if name not in now and not _is_room(then[name]))
     for name in then:
         if name in now:
-            yield from _moved_fields(name.partition(" is to be ")[0], then[name], now[name])
+            yield from _moved_fields(name.partition(" would be ")[0], then[name], now[name])
 
 
 def _is_room(change: Document) -> bool:
@@ -201,7 +201,7 @@ def _moved_fields(name: str, then: Document, now: Document) -> Iterator[str]:
     paths = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
     yield from (f"{name}: {path} {_told(after.get(path))}, planned was: {_told(before.get(path))}" for path in paths)
     if not paths and then["content"] != now["content"]:
-        yield f"{name}: what is to be applied is another content"
+        yield f"{name}: the content to apply differs"
 
 
 def _fields(change: Document) -> dict[str, tuple[Any, Any]]:

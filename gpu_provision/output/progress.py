@@ -155,7 +155,7 @@ class Activity(Enum):
     RESTART = ("r", "driver restarts")
     VALIDATION = ("v", "validation")
     UNCORDON = ("u", "uncordon")
-    ELSEWHERE = ("m", "somebody else's maintenance")
+    ELSEWHERE = ("m", "external maintenance")
     READY = ("+", "ready")
     BLOCKED = ("-", "blocked")
     FAILED = ("!", "failed")

@@ -1,6 +1,6 @@
 """How drivers are going to be replaced, as text and as JSON.
 
-Text is for any number of nodes: waves that are alike are told together, and so are pods of one owner; what is longer
+Text is for any number of nodes: equal waves share a line, and so are pods of one owner; what is longer
 than that is counted. JSON has all of it.
 """
 
@@ -21,7 +21,7 @@ from gpu_provision.output.findings import plain
 from gpu_provision.output.text import PLAIN, Style, counted, grouped, in_order, ranges
 
 _MOST = 12  # lines of one kind
-_FEW = 6  # waves that are told one by one
+_FEW = 6  # waves with a line each
 _COMES_BACK = "; it tolerates cordons, so it may come back and keep the new driver from starting"
 _OF_DRIVERS = "rollout of the driver"
 _RESTARTS = "; the stack's other pods on a node restart with its driver"

@@ -67,7 +67,7 @@ def test_an_interrupted_run_tells_of_its_hosts_and_of_what_stays(run: Run, fakes
     assert "t4-1 stays cordoned" in page.read_text()
 
 
-def test_a_place_that_cannot_be_written_is_told_before_anything_is_done(run: Run, fakes: Fakes, tmp_path: Path) -> None:
+def test_an_unwritable_page_is_refused_before_the_run(run: Run, fakes: Fakes, tmp_path: Path) -> None:
     """No such folder, and a folder instead of a file."""
     for place in (tmp_path / "nowhere" / "page.html", tmp_path):
         ran = run("apply", "--report", place)

@@ -57,7 +57,7 @@ def test_warnings_alone_do_not_fail(run: Run, fakes: Fakes) -> None:
 
 def test_cluster_that_does_not_answer_has_its_exit_code(run: Run, fakes: Fakes) -> None:
     """Worth a retry."""
-    fakes.judgement = Unreachable(Finding(code="GP301", what="nobody answers"))
+    fakes.judgement = Unreachable(Finding(code="GP301", what="no answer"))
     assert run("preflight", "-i", SANDBOX).code == ExitCode.UNREACHABLE
 
 
@@ -88,7 +88,7 @@ def test_unknown_code_is_a_mistake(run: Run, fakes: Fakes, command: str) -> None
 
 
 def test_unknown_code_of_the_inventory_is_named_with_its_place(tmp_path: Path) -> None:
-    """Not the option, which nobody gave."""
+    """Not the option, which was not given."""
     path = tmp_path / "i.yaml"
     path.write_text(SANDBOX.read_text().replace("pools:", "preflight: {ignore: [GP699]}\npools:"))
     with pytest.raises(UsageError, match=r"i\.yaml preflight\.ignore"):

@@ -54,7 +54,7 @@ def test_a_success_without_the_commands_own_parts_does_not_fit(validator: jsonsc
 
 
 def test_every_key_is_described() -> None:
-    """Whoever reads the schema needs no other page."""
+    """The schema needs no other page."""
     bare = [path for path, node in _properties(output_schema(), "") if not _described(node)]
     assert bare == []
 

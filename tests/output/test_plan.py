@@ -55,7 +55,7 @@ def test_a_digest_that_follows_from_other_fields_is_not_told(samples: ModuleType
     assert [line for line in lines if "->" in line] == [expected]
 
 
-def test_the_digest_of_an_installation_is_told_only_if_nothing_else_tells_why(samples: ModuleType) -> None:
+def test_a_digest_is_shown_only_if_nothing_else_differs(samples: ModuleType) -> None:
     """It follows from a version; where a ConfigMap's content has changed it is all that there is to see."""
     path = "spec.template.spec.containers[nvidia-driver-ctr].env[DRIVER_CONFIG_DIGEST].value"
     upgrade = samples.upgrade()
@@ -114,7 +114,7 @@ def test_pods_of_one_daemonset_are_one_block(samples: ModuleType) -> None:
     assert titles == ["~ Pod gpu/driver-a-* on t4-1, t4-2", "~ Pod gpu/driver-b-m3n8v on h100-1"]
 
 
-def test_effects_that_name_their_node_do_not_keep_equal_changes_apart(samples: ModuleType) -> None:
+def test_equal_changes_of_several_nodes_share_a_block(samples: ModuleType) -> None:
     """Three validations of three nodes are one block."""
     runs = [replace(samples.validation(node), effects=(f"runs vectorAdd on {node}",)) for node in ("t4-1", "t4-2")]
     text = plan.changes(replace(samples.EMPTY_PLAN, changes=tuple(runs)))
@@ -190,7 +190,7 @@ def test_hosts_that_would_be_rebooted_are_counted(samples: ModuleType) -> None:
     assert [host["rebooted"] for host in status.hosts_document(rebooted)] == [True]
 
 
-def test_the_resource_that_carries_a_plan_out_is_told_with_what_changes_there() -> None:
+def test_a_plan_names_the_resource_that_carries_it_out() -> None:
     """Also where no object follows from it: then there is something to apply."""
     fields = (FieldChange("spec.rollout.max_parallel", 1, 2),)
     stack = ResourceChange(name="gpustack/prod", fields=fields)
@@ -215,7 +215,7 @@ def _without_escapes(text: str) -> str:
     return text
 
 
-def test_a_run_announces_its_changes_without_what_a_plan_ends_with(samples: ModuleType) -> None:
+def test_a_run_announces_its_changes_without_a_closing(samples: ModuleType) -> None:
     """Its findings come at its end; that nothing was changed would be a lie."""
     text = plan.announced(samples.PLAN)
     assert text.startswith("Inventory prod, release 26.7.0")

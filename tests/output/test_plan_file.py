@@ -83,10 +83,10 @@ def test_what_changes_by_itself_has_not_moved(later: Callable[[Plan], Plan]) -> 
 
 
 MOVED: list[tuple[Plan, str]] = [
-    (plan(rollout=ROLLOUT), "no longer: DaemonSet n/x is to be updated"),
+    (plan(rollout=ROLLOUT), "no longer: DaemonSet n/x would be updated"),
     (
         plan(UPDATE, replace(UPDATE, ref=REF._replace(name="y")), rollout=ROLLOUT),
-        "DaemonSet n/y is to be updated, which was not planned",
+        "DaemonSet n/y would be updated, which was not planned",
     ),
     (
         plan(replace(UPDATE, fields=(FieldChange("spec.image", "c", "b"),)), rollout=ROLLOUT),
@@ -98,7 +98,7 @@ MOVED: list[tuple[Plan, str]] = [
     ),
     (
         plan(replace(UPDATE, manifest={**MANIFEST, "spec": {"image": "d"}}), rollout=ROLLOUT),
-        "DaemonSet n/x: what is to be applied is another content",
+        "DaemonSet n/x: the content to apply differs",
     ),
     (
         plan(UPDATE),

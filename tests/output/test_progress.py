@@ -70,8 +70,8 @@ def test_a_message_of_the_run_itself_stands_alone() -> None:
     assert lines([_event("", "", State.PROGRESSING, "waiting for the lock")]) == [". waiting for the lock"]
 
 
-def test_where_a_pod_stands_is_for_the_heartbeat_and_trouble_is_told_at_once() -> None:
-    """A first run on many nodes would say hundreds of lines that nobody acts on."""
+def test_trouble_is_said_at_once_the_rest_by_the_heartbeat() -> None:
+    """A first run on many nodes would say hundreds of lines without need."""
     progress = Progress(0.0)
     told = []
     for state, message in (
@@ -105,7 +105,7 @@ def test_counts_are_of_nodes_where_there_are_any() -> None:
     assert "nfd 1/1 ready" in progress.current(1.0)
 
 
-def test_every_step_of_a_replacement_is_a_line_with_what_it_waits_for() -> None:
+def test_every_step_of_a_replacement_is_a_line() -> None:
     """The step is the word on the node's label; another reason within a step is for the heartbeat."""
     progress = Progress(0.0)
     for step, message in (
@@ -128,7 +128,7 @@ def test_every_step_of_a_replacement_is_a_line_with_what_it_waits_for() -> None:
     ]
 
 
-def test_a_run_that_only_speaks_for_itself_is_awaited_with_its_own_words() -> None:
+def test_a_run_without_components_waits_with_its_own_words() -> None:
     """Such as a removal; beside components its last word, which may be old, is not what is awaited."""
     progress = Progress(0.0)
     progress.observe(_event("", "", State.PROGRESSING, "waits for default/train to end"))

@@ -19,7 +19,7 @@ def test_the_result_reads_as_designed(samples: ModuleType, golden: Golden) -> No
 
 
 def test_a_run_with_a_failed_node_did_not_succeed(samples: ModuleType) -> None:
-    """Failed and blocked are told, with the node."""
+    """Failed and blocked, with the node."""
     assert not status.has_succeeded(samples.RESULT)
     assert status.closing(samples.RESULT).startswith("Not as declared: driver, toolkit on t4-2.")
 
@@ -42,7 +42,7 @@ def test_equal_hosts_are_one_block(samples: ModuleType) -> None:
 
 
 def test_a_driver_of_the_hosts_own_is_named(samples: ModuleType) -> None:
-    """A host without one, or that nobody asked, says nothing of it."""
+    """A host without one, or that was not asked, has no such part."""
     own, plain = replace(samples.HOSTS.hosts[0], name="own-1", driver="550.90.07"), samples.HOSTS.hosts[0]
     lines = status.hosts_text(HostsResult(hosts=(own, replace(plain, driver="")))).splitlines()
     assert lines[0] == "~ own-1  8 GPUs  host driver 550.90.07"

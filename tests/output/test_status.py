@@ -68,7 +68,7 @@ def test_a_failed_validation_stands_apart(samples: ModuleType) -> None:
 
 
 def test_a_driver_of_the_hosts_own_is_marked(samples: ModuleType) -> None:
-    """Whoever upgrades it looks elsewhere than in the inventory."""
+    """Its upgrade is not in the inventory."""
     row = replace(samples.STATUS.nodes[0], driver="550.90.07", driver_on_host=True)
     assert "550.90.07 (host)" in status.nodes([row])
     document = status.document(replace(samples.STATUS, nodes=(row,)))
@@ -90,7 +90,7 @@ def test_a_column_says_who_cordoned_nodes_if_any_is(samples: ModuleType) -> None
     ]
 
 
-def test_a_driver_that_is_not_loaded_is_told_where_one_is_expected(samples: ModuleType) -> None:
+def test_an_expected_driver_that_is_missing_is_not_loaded(samples: ModuleType) -> None:
     """Not on a node without a GPU, on one that the stack leaves alone, and where the host's own is not known."""
     gpu, cpu = (replace(row, driver="") for row in samples.STATUS.nodes)
     rows = [gpu, cpu, replace(gpu, state=Outside.UNDECLARED), replace(gpu, driver_on_host=True)]

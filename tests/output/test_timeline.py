@@ -11,7 +11,7 @@ def at(seconds: float, component: str, state: State, reason: str = "", *, step: 
     return Transition(at=seconds, component=component, node="t4-1", state=state, reason=reason, step=step)
 
 
-def test_a_node_that_is_brought_up_is_about_the_first_component_that_is_not_ready() -> None:
+def test_a_new_node_is_about_its_first_component_not_ready() -> None:
     """Reasons within one component make no new span; the last one stands."""
     lane = timelines_of(
         [
@@ -30,7 +30,7 @@ def test_a_node_that_is_brought_up_is_about_the_first_component_that_is_not_read
     ]
 
 
-def test_a_replacement_tells_what_the_node_is_about_until_it_is_over() -> None:
+def test_a_replacement_is_what_a_node_is_about_until_its_end() -> None:
     """Whatever the other components do meanwhile."""
     lane = timelines_of(
         [

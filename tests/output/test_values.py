@@ -76,7 +76,7 @@ def test_a_secret_inside_a_value_is_hidden_and_the_rest_is_not(path: str, value:
     assert "hunter2" not in str(redacted(manifest)) or "env[" in path
 
 
-def test_a_variable_in_no_form_of_an_address_is_hidden_as_a_whole() -> None:
+def test_a_variable_that_is_no_address_is_hidden_as_a_whole() -> None:
     """Of a proxy without a scheme nothing tells where its password ends."""
     field = FieldChange(f"{CONTAINER}.env[HTTPS_PROXY].value", None, "me:hunter2@proxy:3128")
     assert "hunter2" not in field_line("DaemonSet", field)

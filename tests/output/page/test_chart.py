@@ -36,7 +36,7 @@ def test_bars_are_in_percent_of_the_run() -> None:
     assert row.status == "ready"
 
 
-def test_what_is_too_short_to_be_seen_shares_a_bar_and_is_told_there() -> None:
+def test_spans_too_short_to_be_seen_share_a_bar() -> None:
     """One node after the other among a thousand is a hair of the whole."""
     (row,) = drawn(
         (0, "n1", State.PROGRESSING, "upgrade-required"),
@@ -50,7 +50,7 @@ def test_what_is_too_short_to_be_seen_shares_a_bar_and_is_told_there() -> None:
     assert "500.0 to 500.2 s: cordon\n500.2 to 501.0 s: driver restarts" in row.bars[1].title
 
 
-def test_nodes_that_ended_badly_come_first_then_those_that_began_first() -> None:
+def test_failed_nodes_come_first_then_the_earliest() -> None:
     """Those that never began come last."""
     found = drawn(
         (0, "n3", State.PROGRESSING, "upgrade-required"),

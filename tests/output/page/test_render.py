@@ -32,7 +32,7 @@ _VOID = {"meta", "rect"}
 
 
 class Page(HTMLParser):
-    """A page as read by somebody who minds its tags."""
+    """A page as a reader of its tags sees it."""
 
     def __init__(self, text: str) -> None:
         """Read all of it; AssertionError for a tag that is not closed where it should be."""
@@ -59,12 +59,12 @@ class Page(HTMLParser):
         assert self._open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        """Keep what is to be read."""
+        """Keep the text."""
         self.words.append(data)
 
     @property
     def text(self) -> str:
-        """All that is to be read."""
+        """The whole text."""
         return "".join(self.words)
 
 
@@ -171,7 +171,7 @@ def test_a_run_of_which_little_is_known_has_a_page(outcome: RunOutcome) -> None:
     html = page(story(outcome=outcome, cluster="", plan=None, hosts=None, result=RunResult()))
     text = Page(html).text
     assert "not known" in text
-    assert ("Objects written" in text) == (outcome is RunOutcome.SUCCEEDED)  # else nobody knows how many
+    assert ("Objects written" in text) == (outcome is RunOutcome.SUCCEEDED)  # else the number is not known
     empty = Plan(inventory="prod", release="26.7.0", cluster="prod-a", components=("driver",), changes=())
     assert "Nothing had to change." in Page(page(story(outcome=outcome, plan=empty, result=RunResult()))).text
 
