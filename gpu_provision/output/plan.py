@@ -23,6 +23,7 @@ SIGNS = {
     Action.RUN: (">", "cyan"),
     Action.WAIT: (".", "dim"),
 }
+_OBSTACLES = {Severity.ERROR: ("blocked by", "red"), Severity.WARNING: ("to know", "yellow")}
 _FEW = 3  # pods that are named
 _TRACES = "left by components"
 _MAY = "  (may)"
@@ -54,13 +55,16 @@ def changes(plan: Plan, style: Style = PLAIN) -> str:
     return "\n".join(blocks)
 
 
-def conflicts(findings: Iterable[Finding], style: Style = PLAIN) -> str:
-    """Return conflicts and warnings; an error is marked ``!``, as it keeps something from being applied."""
-    lines = []
-    for finding in findings_view.merged(findings):
-        mark = style.paint("red", "!") if finding.severity is Severity.ERROR else style.paint("yellow", "!")
-        lines.append(f"{mark} {findings_view.finding_text(finding, style)}")
-    return "\n".join(lines)
+def obstacles(findings: Iterable[Finding], style: Style = PLAIN) -> str:
+    """Return what blocks a plan, and what to know besides."""
+    by_severity = grouped(findings_view.merged(findings), lambda finding: finding.severity)
+    blocks = []
+    for severity, (title, color) in _OBSTACLES.items():
+        if found := by_severity.get(severity):
+            mark = style.paint(color, "!")
+            lines = "\n".join(f"{mark} {findings_view.finding_text(finding, style)}" for finding in found)
+            blocks.append(f"{style.bold(title)}\n{indented(lines)}")
+    return "\n".join(blocks)
 
 
 def closing(plan: Plan, *, hosts: int = 0, reboots: int = 0) -> str:
@@ -75,8 +79,11 @@ def closing(plan: Plan, *, hosts: int = 0, reboots: int = 0) -> str:
     parts += [
         f"{counts[action]} {word}" for action, word in _COUNTED.items() if counts[action] or action in _ALWAYS_COUNTED
     ]
-    drivers = sum(not outlook.leaves for outlook in plan.rollout.nodes) if plan.rollout else 0
-    parts += [f"{counted(drivers, 'driver')} to replace"] if drivers else []
+    nodes = plan.rollout.nodes if plan.rollout else ()
+    drivers, pods = sum(not node.leaves for node in nodes), sum(len(node.evicts) for node in nodes)
+    waves = f" in {counted(len(plan.rollout.waves), 'wave')}" if plan.rollout else ""
+    parts += [f"{counted(drivers, 'driver')} to replace{waves}"] if drivers else []
+    parts += [f"{counted(pods, 'pod')} to evict"] if pods else []
     parts += [counted(problems, "conflict")] if problems else []
     return f"Plan: {', '.join(parts)}. Nothing was changed."
 
@@ -124,7 +131,7 @@ def text(plan: Plan, style: Style = PLAIN, *, on_hosts: HostsResult | None = Non
         heading(plan, style),
         f"{style.bold('hosts')}\n{indented(hosts)}" if hosts else "",
         *_in_cluster(plan, style),
-        conflicts(plan.findings, style),
+        obstacles(plan.findings, style),
         style.bold(closing(plan, hosts=len(changed), reboots=sum(map(hosts_view.is_rebooted, changed)))),
     ]
     return "\n\n".join(part for part in body if part)
