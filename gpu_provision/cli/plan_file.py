@@ -37,14 +37,16 @@ def save(path: Path, work: ApplyJob, plan: StackPlan, *, ignored: tuple[str, ...
         "targets": list(work.targets or ()),
         "ignored": list(ignored),
     }
-    origin = plan_file.PlanOrigin(
+    document = plan_file.create(
+        work.inventory,
+        plan.cluster,
+        plan.hosts,
         tool=version("gpu-provision"),
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
         cluster_id=work.cluster_id(),
         salt=secrets.token_hex(16),
         scope=scope,
     )
-    document = plan_file.create(work.inventory, plan.cluster, plan.hosts, origin)
     _write(path, json.dumps(document, indent=2, sort_keys=True) + "\n")
 
 

@@ -9,7 +9,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
@@ -33,40 +32,39 @@ _DIGITS = 64  # of digests: all that SHA-256 has
 _ENDS = {"create": "created", "update": "updated", "delete": "deleted", "run": "run"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanOrigin:
-    """Where a plan comes from.
+def create(  # noqa: PLR0913 - all by name
+    inventory: Inventory,
+    plan: Plan,
+    on_hosts: HostsResult | None,
+    *,
+    tool: str,
+    made_at: str,
+    cluster_id: str,
+    salt: str,
+    scope: Document,
+) -> dict[str, Any]:
+    """Return the document of a plan.
 
-    Attributes:
+    Args:
         tool: Version of gpu-provision.
         made_at: When, RFC 3339.
         cluster_id: What no other cluster has; empty if no cluster takes part.
         salt: 16 random bytes in hex: an inventory may hold passwords, which cannot be found by trying.
         scope: What of the inventory takes part: ``hosts``, ``cluster``, ``limit``, ``targets``, ``ignored``.
     """
-
-    tool: str
-    made_at: str
-    cluster_id: str
-    salt: str
-    scope: Document
-
-
-def create(inventory: Inventory, plan: Plan, on_hosts: HostsResult | None, origin: PlanOrigin) -> dict[str, Any]:
-    """Return the document of a plan."""
     document = {
         "format": FORMAT,
         "version": VERSION,
-        "tool": origin.tool,
-        "made_at": origin.made_at,
+        "tool": tool,
+        "made_at": made_at,
         "inventory": {
             "name": inventory.name,
             "path": inventory.path,
-            "salt": origin.salt,
-            "digest": inventory_digest(inventory, origin.salt),
+            "salt": salt,
+            "digest": inventory_digest(inventory, salt),
         },
-        "cluster": {"id": origin.cluster_id, "name": plan.cluster},
-        "scope": dict(origin.scope),
+        "cluster": {"id": cluster_id, "name": plan.cluster},
+        "scope": dict(scope),
         **_promised(plan, on_hosts),
     }
     return {**document, "seal": seal(document)}

@@ -22,7 +22,7 @@ from gpu_provision.model import codes
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.plan import FieldChange, ResourceChange
 from gpu_provision.output import findings, plan_file
-from gpu_provision.output.plan_file import PlanOrigin, seal
+from gpu_provision.output.plan_file import seal
 from tests import fuzzing
 from tests.cli.harness import SANDBOX
 from tests.output.samples import (
@@ -43,8 +43,8 @@ def document(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A plan file's content with all that one can hold; digests cost nothing."""
     monkeypatch.setattr(hashlib, "scrypt", lambda *_, salt, **__: hashlib.sha256(salt).digest())
     scope = {"hosts": True, "cluster": True, "limit": ["t4-1"], "targets": ["driver"], "ignored": ["GP620"]}
-    origin = PlanOrigin(tool="1", made_at="2026-11-21T08:00:00+00:00", cluster_id="u", salt="00" * 16, scope=scope)
-    made: dict[str, Any] = json.loads(json.dumps(plan_file.create(INVENTORY, WHOLE, HOSTS, origin)))
+    words = {"tool": "1", "made_at": "2026-11-21T08:00:00+00:00", "cluster_id": "u", "salt": "00" * 16}
+    made: dict[str, Any] = json.loads(json.dumps(plan_file.create(INVENTORY, WHOLE, HOSTS, **words, scope=scope)))
     return made
 
 

@@ -49,10 +49,10 @@ def plan(*changes: Change, rollout: Schedule | None = None) -> Plan:
 def made(of: Plan, on_hosts: HostsResult | None = None) -> dict[str, Any]:
     """A plan file's document, as it comes back from the file."""
     scope = {"hosts": True, "cluster": True, "limit": [], "targets": [], "ignored": []}
-    origin = plan_file.PlanOrigin(
-        tool="1", made_at="2026-11-21T08:00:00+00:00", cluster_id="u", salt="00" * 16, scope=scope
+    words = {"tool": "1", "made_at": "2026-11-21T08:00:00+00:00", "cluster_id": "u", "salt": "00" * 16}
+    document: dict[str, Any] = json.loads(
+        json.dumps(plan_file.create(load(SANDBOX), of, on_hosts, **words, scope=scope))
     )
-    document: dict[str, Any] = json.loads(json.dumps(plan_file.create(load(SANDBOX), of, on_hosts, origin)))
     jsonschema.validate(document, dict(plan_file.schema()))
     return document
 
