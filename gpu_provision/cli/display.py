@@ -140,7 +140,7 @@ class Display:
         if self._picture:
             from gpu_provision.output.screen import rich_text
 
-            self._picture.console.print(rich_text(text), soft_wrap=True)
+            self._picture.console.print(rich_text(text))
         else:
             self._stream.write(for_terminal(f"{text}\n"))
             self._stream.flush()
