@@ -119,16 +119,22 @@ class ApplyJob:
         on_hosts = self._prepare(listen, dry_run=False)
         prepared(on_hosts)
         held_back = _held_back(on_hosts) if self.cluster else ()
-        in_cluster = None
+        in_cluster, plans = None, list[Plan]()
+
+        def keep(plan: Plan) -> None:
+            plans.append(plan)
+            planned(plan)
+
         try:
             if self.cluster and not held_back:
-                in_cluster = apply(self, on_hosts=on_hosts, part=part, planned=planned, listen=listen)
+                in_cluster = apply(self, on_hosts=on_hosts, part=part, planned=keep, listen=listen)
         except RunFailed as failure:
             if not isinstance(failure.result, RunResult):
                 failure.result = self._run(on_hosts, None, failure.findings)
                 raise
             in_cluster = failure.result
-        return self._run(on_hosts, in_cluster, (*self._recorded(on_hosts), *held_back))
+        run = self._run(on_hosts, in_cluster, (*self._recorded(on_hosts), *held_back))
+        return replace(run, plan=plans[-1] if plans else None)
 
     def drift(self, listen: Listen) -> StackDrift:
         """Return what is not as declared, and why; nothing is written."""

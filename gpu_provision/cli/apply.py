@@ -16,18 +16,16 @@ from gpu_provision.cli.display import show_progress
 from gpu_provision.cli.options import StackOptions
 from gpu_provision.cli.output import Output, write
 from gpu_provision.model.findings import ExitCode
+from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.output import findings as findings_view
-from gpu_provision.output import object_text as diff_view
+from gpu_provision.output import object_text
 from gpu_provision.output import plan as plan_view
 
 if TYPE_CHECKING:
     from gpu_provision.api.jobs import ApplyJob
     from gpu_provision.api.results import StackPlan
     from gpu_provision.cli.plan_file import SavedPlan
-
-
-from gpu_provision.model.inventory import Inventory
 
 
 @click.command()
@@ -112,7 +110,7 @@ def plan(  # noqa: PLR0913 - one argument per option
 def _show_plan(found: StackPlan, out: Output, *, diff: bool = False) -> None:
     text = found.text(out.style)
     if diff:
-        text = f"{diff_view.diff_text(found.cluster, out.style)}\n\n{text}".lstrip()
+        text = f"{object_text.diff_text(found.cluster, out.style)}\n\n{text}".lstrip()
     out.result(found.document(), text)
     if not out.json:
         shown_in_text = found.cluster.findings

@@ -21,8 +21,8 @@ from gpu_provision.output.text import Style
 if TYPE_CHECKING:
     from gpu_provision.kube.client import Cluster
     from gpu_provision.operator.manifests import Shape
-if TYPE_CHECKING:
     from gpu_provision.operator.overview import Overview, StackRow
+
 
 _NO_CONTROLLER = (
     "No --image, so there is no controller in the cluster: build one of the Containerfile, or run it elsewhere"

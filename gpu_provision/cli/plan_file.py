@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_provision import files
+from gpu_provision.cli.output import writing
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.codes import USAGE
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from gpu_provision.api.jobs import ApplyJob
     from gpu_provision.api.results import StackPlan
 
+_UNWRITABLE = ("the plan cannot be written", "name another file with --out")
 _TOLD = 20  # lines of what has moved; a fleet that has moved altogether would be thousands
 
 
@@ -47,34 +49,16 @@ def save(path: Path, work: ApplyJob, plan: StackPlan, *, ignored: tuple[str, ...
         salt=secrets.token_hex(16),
         scope=scope,
     )
-    _write(path, json.dumps(document, indent=2, sort_keys=True) + "\n")
+    with writing(path, *_UNWRITABLE):
+        files.put(path, json.dumps(document, indent=2, sort_keys=True) + "\n", private=True)
 
 
 def check_path(file: str) -> Path:
     """Return where a plan goes. Raises UsageError if it cannot be written there."""
     path = Path(file)
-    try:
+    with writing(path, *_UNWRITABLE):
         files.try_place(path)
-    except OSError as error:
-        raise UsageError(_not_writable(path, error)) from error
     return path
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        files.put(path, text, private=True)
-    except OSError as error:
-        raise UsageError(_not_writable(path, error)) from error
-
-
-def _not_writable(path: Path, error: OSError) -> Finding:
-    return Finding(
-        code=codes.NOT_WRITABLE,
-        where=str(path),
-        what="the plan cannot be written",
-        evidence=error.strerror or str(error),
-        fix="name another file with --out",
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import click
 from gpu_provision import files
 from gpu_provision.cli import options
 from gpu_provision.cli.options import load_inventory
-from gpu_provision.cli.output import Output
+from gpu_provision.cli.output import Output, writing
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.codes import USAGE
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from gpu_provision.api.results import StackRemoval, StackRun
 
 Listen = Callable[[Event], None]
+_UNWRITABLE = (
+    "the page of the run cannot be written there",
+    "name a file in a folder that exists and that you may write to",
+)
 _MOST_EVICTED = 50  # pods that the page names
 
 
@@ -176,29 +180,15 @@ def report_path(file: str | None, *, dry_run: bool = False) -> Path | None:
     if dry_run:
         raise UsageError(Finding(code=USAGE, what="--report tells of a run, and --dry-run makes none"))
     path = Path(file).resolve()
-    try:
+    with writing(path, *_UNWRITABLE, code=codes.NO_PLACE_FOR_REPORT):
         files.try_place(path)
-    except OSError as error:
-        raise UsageError(_not_writable(path, error)) from error
     return path
 
 
 def write_page(path: Path, text: str) -> None:
     """Write a page as a whole or not at all; only its owner can read it. Raises ProvisionError."""
-    try:
+    with writing(path, *_UNWRITABLE, code=codes.NO_PLACE_FOR_REPORT, error_class=ProvisionError):
         files.put(path, text, private=True)
-    except OSError as error:
-        raise ProvisionError(_not_writable(path, error)) from error
-
-
-def _not_writable(path: Path, error: OSError) -> Finding:
-    return Finding(
-        code=codes.NO_PLACE_FOR_REPORT,
-        where=str(path),
-        what="the page of the run cannot be written there",
-        evidence=str(error.strerror),
-        fix="name a file in a folder that exists and that you may write to",
-    )
 
 
 @click.command()

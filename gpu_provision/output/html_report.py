@@ -17,11 +17,10 @@ from markupsafe import Markup
 from gpu_provision.model.findings import Finding, Severity, visible
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import Evidence
-from gpu_provision.output import object_text as diff_view
+from gpu_provision.output import object_text
 from gpu_provision.output import plan as plan_view
 from gpu_provision.output import rollout as rollout_view
-from gpu_provision.output import status as hosts_view
-from gpu_provision.output import status as run_view
+from gpu_provision.output import status as status_view
 from gpu_provision.output.history import RunOutcome, RunReport
 from gpu_provision.output.progress import Activity, NodeTimeline, NodeTimelines, TimelineSpan, duration, timelines_of
 from gpu_provision.output.status import evidence_groups, evidence_title
@@ -174,11 +173,11 @@ def _parts(story: RunReport) -> dict[str, Any]:
         "findings": [_finding(finding) for finding in findings[:_MOST_GROUPS]],
         "more_findings": max(len(findings) - _MOST_GROUPS, 0),
         "chart": chart(timelines_of(story.result.timeline), story.seconds),
-        "components": run_view.component_rows(story.result.states),
+        "components": status_view.component_rows(story.result.states),
         "plan": _plan_lines(story.plan) if story.plan else [],
         "rollout": _rollout_lines(story.plan) if story.plan else [],
         "diff": _diff_lines(story.plan) if story.plan else [],
-        "hosts": _cut(hosts_view.hosts_text(story.hosts).splitlines()) if story.hosts else [],
+        "hosts": _cut(status_view.hosts_text(story.hosts).splitlines()) if story.hosts else [],
         "evidence": _evidence(story.result.evidence),
     }
 
@@ -191,7 +190,7 @@ def _closing(story: RunReport) -> str:
     errors = any(finding.severity is Severity.ERROR for finding in story.findings)
     if story.outcome is RunOutcome.FAILED and errors and not (story.result.states or story.closing):
         return "It ended early, see below."
-    return story.closing or run_view.closing(story.result)
+    return story.closing or status_view.closing(story.result)
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
@@ -218,9 +217,8 @@ _PLAN_KINDS = {"+ ": "added", "- ": "removed", "~ ": "changed", "> ": "run"}
 
 def _diff_lines(plan: Plan) -> list[Line]:
     told = (change for change in plan.changes if change.action not in {Action.WAIT, Action.RUN} and _is_known(change))
-    return [
-        Line(_diff_kind(line), line) for line in _cut(line for change in told for line in diff_view.diff_lines(change))
-    ]
+    lines = (line for change in told for line in object_text.diff_lines(change))
+    return [Line(_diff_kind(line), line) for line in _cut(lines)]
 
 
 def _is_known(change: Change) -> bool:

@@ -11,7 +11,7 @@ from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.plan import Action, Change, Departure, Plan, RemovalResult, ResourceChange
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import rollout as rollout_view
-from gpu_provision.output import status as hosts_view
+from gpu_provision.output import status as status_view
 from gpu_provision.output.findings import plain
 from gpu_provision.output.object_text import field_document, field_line, visible_fields
 from gpu_provision.output.text import PLAIN, Style, counted, grouped, indented, ranges
@@ -24,6 +24,7 @@ SIGNS = {
     Action.WAIT: (".", "dim"),
 }
 _OBSTACLES = {Severity.ERROR: ("blocked by", "red"), Severity.WARNING: ("to know", "yellow")}
+_DRIVER_IMAGE = "containers[nvidia-driver-ctr].image"
 _FEW = 3  # pods that are named
 _TRACES = "left by components"
 _MAY = "  (may)"
@@ -88,6 +89,21 @@ def closing(plan: Plan, *, hosts: int = 0, reboots: int = 0) -> str:
     return f"Plan: {', '.join(parts)}. Nothing was changed."
 
 
+def replaced_drivers(plan: Plan) -> str:
+    """Return ``driver 595.91.07 -> 580.126.20 on 3 nodes in 2 waves``; empty if the plan replaces none."""
+    if plan.rollout is None or not (nodes := [node for node in plan.rollout.nodes if not node.leaves]):
+        return ""
+    images = (field for change in plan.of("driver") for field in change.fields if field.path.endswith(_DRIVER_IMAGE))
+    versions = dict.fromkeys(" -> ".join(_version(image) for image in (field.old, field.new)) for field in images)
+    waves = counted(len(plan.rollout.waves), "wave")
+    return f"driver {', '.join(versions) or 'replaced'} on {counted(len(nodes), 'node')} in {waves}"
+
+
+def _version(image: object) -> str:
+    """Return the driver's version of an image: its tag, up to the operating system."""
+    return str(image).rpartition(":")[2].partition("-")[0]
+
+
 def resource(change: ResourceChange | None, style: Style = PLAIN) -> str:
     """Return the lines that say by what resource a plan is carried out; empty if no controller does it."""
     if change is None:
@@ -125,14 +141,14 @@ def _is_node_by_node(change: Change) -> bool:
 
 def text(plan: Plan, style: Style = PLAIN, *, on_hosts: HostsResult | None = None) -> str:
     """Return the whole plan, that of the hosts before that of the cluster."""
-    hosts = hosts_view.hosts_text(on_hosts, style, done=False) if on_hosts else ""
+    hosts = status_view.hosts_text(on_hosts, style, done=False) if on_hosts else ""
     changed = on_hosts.changed if on_hosts else ()
     body = [
         heading(plan, style),
         f"{style.bold('hosts')}\n{indented(hosts)}" if hosts else "",
         *_in_cluster(plan, style),
         obstacles(plan.findings, style),
-        style.bold(closing(plan, hosts=len(changed), reboots=sum(map(hosts_view.is_rebooted, changed)))),
+        style.bold(closing(plan, hosts=len(changed), reboots=sum(map(status_view.is_rebooted, changed)))),
     ]
     return "\n\n".join(part for part in body if part)
 

@@ -18,7 +18,7 @@ from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.output import plan as plan_view
-from gpu_provision.output import status as hosts_view
+from gpu_provision.output import status as status_view
 from gpu_provision.output.findings import output_schema
 from gpu_provision.output.object_text import display_value, redacted
 
@@ -75,7 +75,7 @@ def _promised(plan: Plan, on_hosts: HostsResult | None) -> dict[str, Any]:
     told["changes"] = [
         {**each, "content": _content(change)} for each, change in zip(told["changes"], plan.changes, strict=True)
     ]
-    return {"plan": told, "hosts": hosts_view.hosts_document(on_hosts) if on_hosts else []}
+    return {"plan": told, "hosts": status_view.hosts_document(on_hosts) if on_hosts else []}
 
 
 def _content(change: Change) -> str:
@@ -156,7 +156,7 @@ def _carrier(resource: Document | None) -> str:
 def host_changes(document: Document, on_hosts: HostsResult | None) -> tuple[str, ...]:
     """Return what a plan made now would do otherwise on hosts, a line for each host."""
     then = {each["host"]: each for each in document["hosts"]}
-    now = {each["host"]: each for each in (hosts_view.hosts_document(on_hosts) if on_hosts else ())}
+    now = {each["host"]: each for each in (status_view.hosts_document(on_hosts) if on_hosts else ())}
     found = sorted(name for name in {*then, *now} if _host(then.get(name)) != _host(now.get(name)))
     return tuple(f"host {name}: {_todo(now.get(name))}, planned was: {_todo(then.get(name))}" for name in found)
 

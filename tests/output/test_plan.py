@@ -196,3 +196,17 @@ def test_a_run_announces_its_changes_without_a_closing(samples: ModuleType) -> N
     assert "- DaemonSet gpu-operator-resources/nvidia-mig-manager" in text
     assert "GP304" not in text
     assert "Nothing was changed" not in text
+
+
+def test_a_run_says_which_drivers_it_replaced(samples: ModuleType) -> None:
+    """By version, not by image; nodes that leave are none of them."""
+    path = "spec.template.spec.containers[nvidia-driver-ctr].image"
+    image = FieldChange(path, "nvcr.io/driver:595.91.07-ubuntu22.04", "nvcr.io/driver:580.126.20-ubuntu22.04")
+    driver = Change(
+        component="driver", action=Action.UPDATE, ref=ObjectRef("apps", "DaemonSet", "n", "d"), fields=(image,)
+    )
+    waves = tuple(Wave(nodes=(Outlook(node=name, why="another driver"),)) for name in ("t4-1", "t4-2"))
+    planned = replace(samples.EMPTY_PLAN, changes=(driver,), rollout=Schedule(waves=waves))
+    assert plan.replaced_drivers(planned) == "driver 595.91.07 -> 580.126.20 on 2 nodes in 2 waves"
+    leaves = Schedule(waves=(Wave(nodes=(Outlook(node="t4-1", why="left", leaves=True),)),))
+    assert plan.replaced_drivers(replace(planned, rollout=leaves)) == ""
