@@ -163,16 +163,16 @@ def apply(  # noqa: PLR0913 - one argument per option
     from gpu_provision.api.jobs import ApplyJob
     from gpu_provision.api.options import nodes_of, with_ignored, with_timeout
 
-    promise = None
+    reviewed = None
     if saved:
         from gpu_provision.cli import plan_file
 
-        promise = plan_file.load_plan(saved)
+        reviewed = plan_file.load_plan(saved)
         decided = {"--limit": limit, "--target": targets, "--hosts-only": not cluster, "--cluster-only": not hosts}
         decided |= {"--ignore": ignored}
         plan_file.refuse_options(decided)
-        ignored, yes = promise.ignored, True
-    inventory = with_ignored(stack.load(promise.inventory if promise else None), ignored)
+        ignored, yes = reviewed.ignored, True
+    inventory = with_ignored(stack.load(reviewed.inventory if reviewed else None), ignored)
     work = ApplyJob(
         inventory=inventory,
         limit=nodes_of(inventory, limit),
@@ -181,11 +181,11 @@ def apply(  # noqa: PLR0913 - one argument per option
         cluster=cluster,
         take_over=take_over,
     )
-    if promise:
-        work = replace(promise.work(inventory), take_over=take_over)
-        _check_saved_plan(promise, work, out)
+    if reviewed:
+        work = replace(reviewed.work(inventory), take_over=take_over)
+        _check_saved_plan(reviewed, work, out)
     work = replace(work, inventory=with_timeout(inventory, timeout))
-    return execute(work, out, yes=yes, report=report, saved=promise)
+    return execute(work, out, yes=yes, report=report, saved=reviewed)
 
 
 def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved: SavedPlan | None = None) -> ExitCode:
@@ -199,32 +199,32 @@ def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved
         return ExitCode.FAILED
     account = ReportCollector(inventory=work.inventory, page=page, command=work.command, known=work.known)
 
-    with account.kept(out):
+    with account.write_page_at_end(out):
         with show_progress(out) as display:
 
             def planned(plan: Plan) -> None:
                 account.plan = plan
                 if saved:
-                    saved.hold_plan(plan)
+                    saved.check_plan(plan)
                 if not (asks or plan.is_empty):
                     display.say(plan_view.announced(plan, out.error_style))
 
-            run = work.carry_out(account.heard_by(display), prepared=account.prepared, planned=planned)
+            run = work.carry_out(account.recording(display), prepared=account.record_hosts, planned=planned)
         account.run = run
         out.show(run)
     return ExitCode.OK if run.succeeded else ExitCode.FAILED
 
 
-def _check_saved_plan(promise: SavedPlan, work: ApplyJob, out: Output) -> None:
+def _check_saved_plan(reviewed: SavedPlan, work: ApplyJob, out: Output) -> None:
     """Look before the first host is touched whether everything is as it was planned for. Raises RunFailed."""
-    promise.hold_inventory(work.inventory)
-    promise.hold_cluster(work)
+    reviewed.check_inventory(work.inventory)
+    reviewed.check_cluster(work)
     if not work.hosts:
         return  # the run itself looks at the cluster, right before it writes
     with show_progress(out) as listen:
         found = work.plan(listen)
-    promise.hold_hosts(found.hosts)
-    promise.hold_plan(found.cluster)
+    reviewed.check_hosts(found.hosts)
+    reviewed.check_plan(found.cluster)
 
 
 def _confirmed(work: ApplyJob, out: Output) -> bool:

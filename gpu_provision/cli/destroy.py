@@ -80,9 +80,9 @@ def destroy(  # noqa: PLR0913 - one argument per option
         out.note("Nothing was changed.")
         return ExitCode.FAILED
     account = ReportCollector(inventory=inventory, page=page, command="destroy")
-    with account.kept(out):
+    with account.write_page_at_end(out):
         with show_progress(out) as listen:
-            account.run = removal.carry_out(account.heard_by(listen), removed=account.removed)
+            account.run = removal.carry_out(account.recording(listen), removed=account.record_removal)
         return _shown(account.run, out)
 
 

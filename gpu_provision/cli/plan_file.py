@@ -91,39 +91,39 @@ class SavedPlan:
             cluster=bool(scope["cluster"]),
         )
 
-    def hold_inventory(self, inventory: Inventory) -> None:
+    def check_inventory(self, inventory: Inventory) -> None:
         """Raise RunFailed if this is not the inventory that the plan was made from."""
         then = self.document["inventory"]
         if inventory.name != then["name"]:
             what = f"the plan is of inventory {then['name']}, and this is {inventory.name}"
-            raise RunFailed(self._moved(codes.OTHER_INVENTORY, what, inventory.path))
+            raise RunFailed(self._finding(codes.OTHER_INVENTORY, what, inventory.path))
         if plan_file.inventory_digest(inventory, then["salt"]) != then["digest"]:
             what = f"the inventory has changed since the plan was made ({self.document['made_at']})"
-            raise RunFailed(self._moved(codes.OTHER_INVENTORY, what, inventory.path))
+            raise RunFailed(self._finding(codes.OTHER_INVENTORY, what, inventory.path))
 
-    def hold_cluster(self, work: ApplyJob) -> None:
+    def check_cluster(self, work: ApplyJob) -> None:
         """Raise RunFailed if the plan was made for another cluster than the one that answers."""
         then, now = self.document["cluster"], work.cluster_id()
         if now != then["id"]:
             what = f"the plan was made for another cluster: {then['name']}"
             evidence = f"the namespace kube-system has the uid {now} there, and had {then['id']} in the plan"
-            raise RunFailed(self._moved(codes.OTHER_CLUSTER, what, evidence))
+            raise RunFailed(self._finding(codes.OTHER_CLUSTER, what, evidence))
 
-    def hold_hosts(self, on_hosts: HostsResult | None) -> None:
+    def check_hosts(self, on_hosts: HostsResult | None) -> None:
         """Raise RunFailed if hosts would be changed otherwise than planned."""
-        self._hold("hosts are no longer as they were planned for", plan_file.host_changes(self.document, on_hosts))
+        self._refuse("hosts are no longer as they were planned for", plan_file.host_changes(self.document, on_hosts))
 
-    def hold_plan(self, plan: Plan) -> None:
+    def check_plan(self, plan: Plan) -> None:
         """Raise RunFailed if the cluster would be changed otherwise than planned."""
         moved = plan_file.cluster_changes(self.document, plan)
-        self._hold("the cluster is no longer as it was planned for; nothing is written there", moved)
+        self._refuse("the cluster is no longer as it was planned for; nothing is written there", moved)
 
-    def _hold(self, what: str, moved: tuple[str, ...]) -> None:
+    def _refuse(self, what: str, moved: tuple[str, ...]) -> None:
         if moved:
             more = [f"and {len(moved) - _TOLD} more"] if len(moved) > _TOLD else []
-            raise RunFailed(self._moved(codes.MOVED, what, "\n    ".join([*moved[:_TOLD], *more])))
+            raise RunFailed(self._finding(codes.MOVED, what, "\n    ".join([*moved[:_TOLD], *more])))
 
-    def _moved(self, code: str, what: str, evidence: str) -> Finding:
+    def _finding(self, code: str, what: str, evidence: str) -> Finding:
         fix = "make a new plan and look at it: gpu-provision plan --out FILE"
         return Finding(code=code, where=str(self.path), what=what, evidence=evidence, fix=fix)
 

@@ -64,15 +64,15 @@ class ReportCollector:
     _began: datetime = field(default_factory=lambda: datetime.now(UTC))
     _timeline: Timeline = field(default_factory=lambda: Timeline(time.monotonic()))
 
-    def prepared(self, hosts: HostsResult) -> None:
+    def record_hosts(self, hosts: HostsResult) -> None:
         """Take down how the host phase ended."""
         self.hosts = hosts
 
-    def removed(self, removal: RemovalResult | None) -> None:
+    def record_removal(self, removal: RemovalResult | None) -> None:
         """Take down what went from the cluster."""
         self.removal = removal
 
-    def heard_by(self, listen: Listen) -> Listen:
+    def recording(self, listen: Listen) -> Listen:
         """Return a listener that takes events down, and tells ``listen`` of them."""
 
         def both(event: Event) -> None:
@@ -89,7 +89,7 @@ class ReportCollector:
         return (*self.hosts.all_findings, *self.known, *(self.removal.findings if self.removal else ()))
 
     @contextlib.contextmanager
-    def kept(self, out: Output) -> Iterator[None]:
+    def write_page_at_end(self, out: Output) -> Iterator[None]:
         """Write the page when the block ends, also if it is interrupted or fails.
 
         Raises ProvisionError if all went well and the page cannot be written after all.

@@ -50,15 +50,15 @@ def document(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def apply(path: Path) -> None:
     """Use a plan file as the command does up to the first question to a host or a cluster, and compare it."""
-    promise = load_plan(path)
-    named = promise.inventory
+    reviewed = load_plan(path)
+    named = reviewed.inventory
     steps = [
-        lambda: promise.hold_inventory(INVENTORY if find_inventory(named) == SANDBOX else load_inventory(named)),
-        lambda: with_ignored(INVENTORY, promise.ignored),
-        lambda: components_of(promise.work(INVENTORY).targets, requirements(INVENTORY)),
-        lambda: promise.hold_cluster(ApplyJob(inventory=INVENTORY, cluster=False)),
-        *(lambda hosts=hosts: promise.hold_hosts(hosts) for hosts in (HOSTS, None)),
-        *(lambda plan=plan: promise.hold_plan(plan) for plan in (WHOLE, EMPTY_PLAN)),
+        lambda: reviewed.check_inventory(INVENTORY if find_inventory(named) == SANDBOX else load_inventory(named)),
+        lambda: with_ignored(INVENTORY, reviewed.ignored),
+        lambda: components_of(reviewed.work(INVENTORY).targets, requirements(INVENTORY)),
+        lambda: reviewed.check_cluster(ApplyJob(inventory=INVENTORY, cluster=False)),
+        *(lambda hosts=hosts: reviewed.check_hosts(hosts) for hosts in (HOSTS, None)),
+        *(lambda plan=plan: reviewed.check_plan(plan) for plan in (WHOLE, EMPTY_PLAN)),
     ]
     for step in steps:
         told(step)
