@@ -1,4 +1,4 @@
-"""The cluster's half of each verb; `gpu_provision.api.jobs` puts it together with that of the hosts."""
+"""A plan, a run or a removal of hosts and cluster: one half first, then the other with what that has found."""
 
 from __future__ import annotations
 
@@ -9,33 +9,25 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from gpu_provision.api.options import Words, components_of
 from gpu_provision.api.results import StackPlan, StackRemoval, StackRun
-from gpu_provision.destroy import discovery, runner
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts
-from gpu_provision.model.codes import HOST_FAILED
 from gpu_provision.model.findings import Finding, Refused, RunFailed, Severity, UsageError
 from gpu_provision.model.inventory import Inventory, RunSelection
 from gpu_provision.model.plan import DestroyResult, Plan
 from gpu_provision.model.progress import Event, RunResult, State
-from gpu_provision.output import destroy as removal_view
+from gpu_provision.output import plan as plan_view
 from gpu_provision.output.text import ranges
+from gpu_provision.planning import plan as planning
 from gpu_provision.planning.observed import ObservedState
-from gpu_provision.planning.plan import plan as planned_offline
 from gpu_provision.planning.prepare import findings, part_of, prepare
 
-if TYPE_CHECKING:
-    from gpu_provision.model.plan import Drift
 if TYPE_CHECKING:
     from gpu_provision.api.views import StackDrift
     from gpu_provision.model.plan import Drift
 
 Listen = Callable[[Event], None]
-
-
 _ClusterResult = TypeVar("_ClusterResult", RunResult, DestroyResult)
-
-
 _READING = Event(component="", node="", state=State.PROGRESSING, message="reading hosts")
 
 
@@ -48,208 +40,13 @@ def as_a_look(listen: Listen) -> Listen:
     return lambda event: listen(event if event.state is State.FAILED else _READING)
 
 
-def plan_offline(inventory: Inventory, part: RunSelection) -> Plan:
-    """Return what a run would change in an empty cluster; no cluster is asked."""
-    context, desired = prepare(inventory, ClusterFacts(), part)
-    return planned_offline(context, desired, ObservedState(cluster="offline", facts=ClusterFacts()), findings(context))
-
-
-def plan(inventory: Inventory, *, on_hosts: HostsResult, part: RunSelection, take_over: bool) -> Plan:
-    """Return what a run would change in the cluster. Raises Unreachable, Refused."""
-    from gpu_provision.operator.executor import OperatorExecutor
-    from gpu_provision.reconcile.session import Session
-
-    session = Session(inventory, host_drivers=on_hosts.drivers, part=part, deputy=OperatorExecutor(force=take_over))
-    reading = session.reading()
-    if reading.plan.is_empty or not reading.observed.members:
-        return reading.plan
-    from gpu_provision.history.rollback import version_warning
-
-    warnings = version_warning(session.cluster, inventory)
-    return replace(reading.plan, findings=(*reading.plan.findings, *warnings))
-
-
-def apply(  # noqa: PLR0913 - all by name
-    inventory: Inventory,
-    *,
-    on_hosts: HostsResult,
-    back_to: int,
-    part: RunSelection,
-    take_over: bool,
-    revalidate: bool,
-    planned: Callable[[Plan], None],
-    listen: Listen,
-) -> RunResult:
-    """Make the cluster as declared and prove it. Raises what `gpu_provision.apply` raises."""
-    from gpu_provision.operator.executor import OperatorExecutor
-    from gpu_provision.reconcile.session import Session
-
-    began = time.monotonic()
-    session = Session(
-        inventory,
-        revalidate=revalidate,
-        host_drivers=on_hosts.drivers,
-        back_to=back_to,
-        part=part,
-        deputy=None if revalidate else OperatorExecutor(force=take_over),
-    )
-    session.listen(listen)
-    reading = session.reading()
-    planned(reading.plan)
-    if refused := session.refusals():
-        raise RunFailed(*refused)
-    if not reading.plan.is_empty:
-        session.start()
-    elif on_hosts.changed:
-        session.put_on_record(hosts=len(on_hosts.changed))
-    outcome = session.finish()
-    result = outcome.result if outcome else RunResult(run=session.recorded)
-    seconds = time.monotonic() - began
-    return _raise_on_errors(
-        replace(result, requests=session.cluster.requests, seconds=seconds, findings=session.explain())
-    )
-
-
-def drift(inventory: Inventory, *, on_hosts: HostsResult) -> Drift:
-    """Return what in the cluster is not as declared, and why. Raises Unreachable, Refused."""
-    from gpu_provision.operator.executor import OperatorExecutor
-    from gpu_provision.reconcile.drift import read
-    from gpu_provision.reconcile.session import Session
-
-    return read(Session(inventory, host_drivers=on_hosts.drivers, deputy=OperatorExecutor()))
-
-
-def destroy(  # noqa: PLR0913 - all by name
-    inventory: Inventory, *, crds: bool, evict: bool, timeout: int, dry_run: bool, listen: Listen
-) -> DestroyResult:
-    """Take the stack off the cluster, then audit what is left; a cluster without it costs no write.
-
-    A resource that a controller looks after the stack by goes first, and the controller lets go of the stack.
-    Raises what `gpu_provision.destroy` raises.
-    """
-    from gpu_provision.operator import client, release
-    from gpu_provision.rbac import permissions, review
-    from gpu_provision.reconcile.session import Session
-
-    def say(message: str) -> None:
-        listen(Event(component="", node="", state=State.PROGRESSING, message=message))
-
-    cluster, terms = Session(inventory).cluster, discovery.DestroyOptions(crds=crds, evict=evict, seconds=timeout)
-    work = runner.DestroyRunner(cluster, inventory, discovery.discover(cluster, inventory, terms), terms, listen)
-    stack = client.get_stack(cluster, inventory)
-    if dry_run:
-        return release.preview_destroy(work.preview(), stack)
-    if stack and not work.refusal():
-        release.release(cluster, inventory.name, seconds=timeout, say=say)
-        work = runner.DestroyRunner(cluster, inventory, discovery.discover(cluster, inventory, terms), terms, listen)
-    wanted = permissions.for_destroy_plan(inventory, work.found.plan.changes, evict=bool(work.found.users))
-    if work.found.plan.stages and (missing := review.missing_finding(cluster, inventory, wanted, "--destroy")):
-        raise Refused(missing)
-    done = release.with_warnings(work.execute(), stack)
-    return _raise_on_errors(replace(done, requests=cluster.requests))
-
-
-def cluster_id(inventory: Inventory) -> str:
-    """Return what no other cluster has: the uid of its namespace kube-system. Raises Unreachable, Refused."""
-    from gpu_provision.kube.observe import NAMESPACE
-    from gpu_provision.reconcile.session import Session
-
-    found = Session(inventory).cluster.list(NAMESPACE, field_selector="metadata.name=kube-system").items
-    return str(found[0]["metadata"]["uid"]) if found else ""
-
-
-def _raise_on_errors(result: _ClusterResult) -> _ClusterResult:
-    """Return a result. Raises RunFailed, which has it, if it tells of errors."""
-    if any(item.severity is Severity.ERROR for item in result.findings):
-        failure = RunFailed(*result.findings)
-        failure.result = result
-        raise failure
-    return result
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DestroyJob:
-    """The part of a stack that a removal takes off, and the terms.
-
-    Attributes:
-        limit: Names of the hosts; empty for all. With any, the cluster is left out.
-        hosts: Whether hosts take part.
-        cluster: Whether the cluster takes part.
-        crds, evict, timeout: As in `gpu_provision.destroy`.
-    """
-
-    inventory: Inventory
-    limit: tuple[str, ...] = ()
-    hosts: bool = True
-    cluster: bool = True
-    crds: bool = False
-    evict: bool = False
-    timeout: int = 300
-
-    def look(self, listen: Listen) -> StackRemoval:
-        """Return what `carry_out` would do, and what stands against it; nothing is written."""
-        in_cluster = self._of_cluster(listen, dry_run=True) if self._has_cluster else None
-        on_hosts = self._of_hosts(listen, dry_run=True)
-        return StackRemoval(inventory=self.inventory.name, dry_run=True, hosts=on_hosts, cluster=in_cluster)
-
-    def carry_out(self, listen: Listen, *, removed: Callable[[DestroyResult | None], None] = ignore) -> StackRemoval:
-        """Remove it, and return how that ended, also if something is left, which holds the hosts back.
-
-        Args:
-            removed: Called with what went from the cluster, before hosts are changed.
-
-        Raises:
-            ProvisionError: As `gpu_provision.destroy` says.
-        """
-        in_cluster = self._gone(listen) if self._has_cluster else None
-        removed(in_cluster)
-        is_clear = in_cluster is None or removal_view.succeeded(in_cluster)
-        on_hosts = self._of_hosts(listen, dry_run=False) if is_clear else NO_HOSTS
-        return StackRemoval(
-            inventory=self.inventory.name,
-            dry_run=False,
-            hosts=on_hosts,
-            cluster=in_cluster,
-            notes=() if is_clear else self._held_back(),
-        )
-
-    @property
-    def _has_cluster(self) -> bool:
-        return self.cluster and not self.limit
-
-    @property
-    def _has_hosts(self) -> bool:
-        return self.hosts and has_host_phase(self.inventory)
-
-    def _gone(self, listen: Listen) -> DestroyResult:
-        try:
-            return self._of_cluster(listen, dry_run=False)
-        except RunFailed as failure:
-            if not isinstance(failure.result, DestroyResult):
-                raise
-            return failure.result
-
-    def _of_cluster(self, listen: Listen, *, dry_run: bool) -> DestroyResult:
-        return destroy(
-            self.inventory, crds=self.crds, evict=self.evict, timeout=self.timeout, dry_run=dry_run, listen=listen
-        )
-
-    def _of_hosts(self, listen: Listen, *, dry_run: bool) -> HostsResult:
-        if not self._has_hosts:
-            return NO_HOSTS
-        from gpu_provision.hosts.runner import teardown
-
-        heard = as_a_look(listen) if dry_run else listen
-        return teardown(self.inventory, limit=self.limit, dry_run=dry_run, listen=heard)
-
-    def _held_back(self) -> tuple[Finding, ...]:
-        from gpu_provision.destroy.findings import hosts_held_back
-
-        return (hosts_held_back(),) if self._has_hosts else ()
+def has_host_phase(inventory: Inventory) -> bool:
+    """Return whether the host phase is on for any node."""
+    return any(inventory.prerequisites_of(node).enabled for node in inventory.nodes)
 
 
 class Halves(TypedDict):
-    """Which half takes part, as the fields of `Work` and `Removal`."""
+    """Which half takes part, as the fields of `ApplyJob` and `DestroyJob`."""
 
     hosts: bool
     cluster: bool
@@ -292,14 +89,11 @@ class ApplyJob:
 
     def plan(self, listen: Listen, *, offline: bool = False) -> StackPlan:
         """Return what `carry_out` would change; nothing is written."""
-        part = self._part()
+        part, in_cluster = self._part(), self._nothing()
         on_hosts = NO_HOSTS if offline else self._prepare(listen, dry_run=True)
-        return StackPlan(
-            hosts=on_hosts,
-            cluster=self._plan(on_hosts, part, offline=offline),
-            notes=self.known,
-            command=self.command,
-        )
+        if self.cluster:
+            in_cluster = plan_offline(self.inventory, part) if offline else plan(self, on_hosts=on_hosts, part=part)
+        return StackPlan(hosts=on_hosts, cluster=in_cluster, notes=self.known, command=self.command)
 
     def carry_out(
         self,
@@ -324,25 +118,44 @@ class ApplyJob:
         on_hosts = self._prepare(listen, dry_run=False)
         prepared(on_hosts)
         held_back = _held_back(on_hosts) if self.cluster else ()
+        in_cluster, plans = None, list[Plan]()
+
+        def keep(plan: Plan) -> None:
+            plans.append(plan)
+            planned(plan)
+
         try:
-            in_cluster = self._apply(on_hosts, part, planned, listen) if self.cluster and not held_back else None
+            if self.cluster and not held_back:
+                in_cluster = apply(self, on_hosts=on_hosts, part=part, planned=keep, listen=listen)
         except RunFailed as failure:
             if not isinstance(failure.result, RunResult):
-                failure.result = self._run(on_hosts, None, (*self.known, *failure.findings))
+                failure.result = self._run(on_hosts, None, failure.findings)
                 raise
             in_cluster = failure.result
-        return self._run(on_hosts, in_cluster, (*self.known, *self._recorded(on_hosts), *held_back))
+        run = self._run(on_hosts, in_cluster, (*self._recorded(on_hosts), *held_back))
+        return replace(run, plan=plans[-1] if plans else None)
 
     def drift(self, listen: Listen) -> StackDrift:
         """Return what is not as declared, and why; nothing is written."""
         from gpu_provision.api.views import StackDrift
+        from gpu_provision.model.plan import Drift
 
         on_hosts = self._prepare(listen, dry_run=True)
-        return StackDrift(hosts=on_hosts, cluster=self._drift(on_hosts))
+        if self.cluster:
+            return StackDrift(hosts=on_hosts, cluster=drift(self, on_hosts=on_hosts))
+        blank = self._nothing()
+        nothing = Drift(inventory=blank.inventory, release=blank.release, cluster=blank.cluster, differences=())
+        return StackDrift(hosts=on_hosts, cluster=nothing)
 
     def cluster_id(self) -> str:
-        """Return what no other cluster has; empty if the cluster takes no part."""
-        return cluster_id(self.inventory) if self.cluster else ""
+        """Return what no other cluster has, the uid of its namespace kube-system; empty if it takes no part."""
+        if not self.cluster:
+            return ""
+        from gpu_provision.kube.observe import NAMESPACE
+        from gpu_provision.reconcile.session import Session
+
+        found = Session(self.inventory).cluster.list(NAMESPACE, field_selector="metadata.name=kube-system").items
+        return str(found[0]["metadata"]["uid"]) if found else ""
 
     def _part(self) -> RunSelection:
         """Return what the words of the user mean. Raises UsageError, before the first host is asked."""
@@ -360,7 +173,7 @@ class ApplyJob:
         """Make the hosts as declared, or only look with ``dry_run``; none if they take no part."""
         if not (self.hosts and has_host_phase(self.inventory)):
             return NO_HOSTS
-        from gpu_provision.hosts.runner import prepare
+        from gpu_provision.hosts.runner import prepare as prepare_hosts
 
         guard = None
         if self.inventory.may_reboot:
@@ -368,41 +181,11 @@ class ApplyJob:
 
             guard = NodeMaintenance(self.inventory)
         heard = as_a_look(listen) if dry_run else listen
-        return prepare(self.inventory, limit=self.limit, dry_run=dry_run, listen=heard, maintenance=guard)
-
-    def _plan(self, on_hosts: HostsResult, part: RunSelection, *, offline: bool) -> Plan:
-        if not self.cluster:
-            return self._nothing()
-        if offline:
-            return plan_offline(self.inventory, part)
-        return plan(self.inventory, on_hosts=on_hosts, part=part, take_over=self.take_over)
-
-    def _apply(
-        self, on_hosts: HostsResult, part: RunSelection, planned: Callable[[Plan], None], listen: Listen
-    ) -> RunResult:
-        return apply(
-            self.inventory,
-            on_hosts=on_hosts,
-            back_to=self.back_to,
-            part=part,
-            take_over=self.take_over,
-            revalidate=self.revalidate,
-            planned=planned,
-            listen=listen,
-        )
-
-    def _drift(self, on_hosts: HostsResult) -> Drift:
-        if not self.cluster:
-            from gpu_provision.model.plan import Drift
-
-            nothing = self._nothing()
-            return Drift(inventory=nothing.inventory, release=nothing.release, cluster=nothing.cluster, differences=())
-        return drift(self.inventory, on_hosts=on_hosts)
+        return prepare_hosts(self.inventory, limit=self.limit, dry_run=dry_run, listen=heard, maintenance=guard)
 
     def _run(self, on_hosts: HostsResult, in_cluster: RunResult | None, notes: tuple[Finding, ...]) -> StackRun:
-        return StackRun(
-            inventory=self.inventory.name, hosts=on_hosts, cluster=in_cluster, notes=notes, command=self.command
-        )
+        name, notes = self.inventory.name, (*self.known, *notes)
+        return StackRun(inventory=name, hosts=on_hosts, cluster=in_cluster, notes=notes, command=self.command)
 
     def _recorded(self, on_hosts: HostsResult) -> tuple[Finding, ...]:
         """Put a run on record that leaves the cluster alone; return a warning about what kept it from being there."""
@@ -415,18 +198,8 @@ class ApplyJob:
         return record_host_only_run(self.inventory, len(on_hosts.changed), failure=failure, back_to=self.back_to)[1]
 
     def _nothing(self) -> Plan:
-        return Plan(
-            inventory=self.inventory.name,
-            release=self.inventory.release,
-            cluster="not asked",
-            components=(),
-            changes=(),
-        )
-
-
-def has_host_phase(inventory: Inventory) -> bool:
-    """Return whether the host phase is on for any node."""
-    return any(inventory.prerequisites_of(node).enabled for node in inventory.nodes)
+        name, release = self.inventory.name, self.inventory.release
+        return Plan(inventory=name, release=release, cluster="not asked", components=(), changes=())
 
 
 def _held_back(on_hosts: HostsResult) -> tuple[Finding, ...]:
@@ -434,9 +207,182 @@ def _held_back(on_hosts: HostsResult) -> tuple[Finding, ...]:
     if not on_hosts.failed:
         return ()
     finding = Finding(
-        code=HOST_FAILED,
+        code=codes.HOST_FAILED,
         where=ranges(host.name for host in on_hosts.failed),
         what="the cluster phase was held back: these hosts are not as declared",
-        fix="mend them and run again, or leave the hosts alone with --cluster-only",
+        fix="repair them and run again, or leave the hosts alone with --cluster-only",
     )
     return (finding,)
+
+
+def plan_offline(inventory: Inventory, part: RunSelection) -> Plan:
+    """Return what a run would change in an empty cluster; no cluster is asked."""
+    context, desired = prepare(inventory, ClusterFacts(), part)
+    return planning.plan(context, desired, ObservedState(cluster="offline", facts=ClusterFacts()), findings(context))
+
+
+def plan(job: ApplyJob, *, on_hosts: HostsResult, part: RunSelection) -> Plan:
+    """Return what a run would change in the cluster. Raises Unreachable, Refused."""
+    from gpu_provision.operator.executor import OperatorExecutor
+    from gpu_provision.reconcile.session import Session
+
+    deputy = OperatorExecutor(force=job.take_over)
+    session = Session(job.inventory, host_drivers=on_hosts.drivers, part=part, deputy=deputy)
+    reading = session.reading()
+    if reading.plan.is_empty or not reading.observed.members:
+        return reading.plan
+    from gpu_provision.history.rollback import version_warning
+
+    warnings = version_warning(session.cluster, job.inventory)
+    return replace(reading.plan, findings=(*reading.plan.findings, *warnings))
+
+
+def apply(
+    job: ApplyJob, *, on_hosts: HostsResult, part: RunSelection, planned: Callable[[Plan], None], listen: Listen
+) -> RunResult:
+    """Make the cluster as declared and prove it. Raises what `gpu_provision.apply` raises."""
+    from gpu_provision.operator.executor import OperatorExecutor
+    from gpu_provision.reconcile.session import Session
+
+    began = time.monotonic()
+    session = Session(
+        job.inventory,
+        revalidate=job.revalidate,
+        host_drivers=on_hosts.drivers,
+        back_to=job.back_to,
+        part=part,
+        deputy=None if job.revalidate else OperatorExecutor(force=job.take_over),
+    )
+    session.listen(listen)
+    reading = session.reading()
+    planned(reading.plan)
+    if refused := session.refusals():
+        raise RunFailed(*refused)
+    if not reading.plan.is_empty:
+        session.start()
+    elif on_hosts.changed:
+        session.put_on_record(hosts=len(on_hosts.changed))
+    outcome = session.finish()
+    result = outcome.result if outcome else RunResult(run=session.recorded)
+    requests, seconds = session.cluster.requests, time.monotonic() - began
+    return _raise_on_errors(replace(result, requests=requests, seconds=seconds, findings=session.explain()))
+
+
+def drift(job: ApplyJob, *, on_hosts: HostsResult) -> Drift:
+    """Return what in the cluster is not as declared, and why. Raises Unreachable, Refused."""
+    from gpu_provision.operator.executor import OperatorExecutor
+    from gpu_provision.reconcile.drift import read
+    from gpu_provision.reconcile.session import Session
+
+    return read(Session(job.inventory, host_drivers=on_hosts.drivers, deputy=OperatorExecutor()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestroyJob:
+    """The part of a stack that a removal takes off, and the terms.
+
+    Attributes:
+        limit: Names of the hosts; empty for all. With any, the cluster is left out.
+        hosts: Whether hosts take part.
+        cluster: Whether the cluster takes part.
+        crds, evict, timeout: As in `gpu_provision.destroy`.
+    """
+
+    inventory: Inventory
+    limit: tuple[str, ...] = ()
+    hosts: bool = True
+    cluster: bool = True
+    crds: bool = False
+    evict: bool = False
+    timeout: int = 300
+
+    def look(self, listen: Listen) -> StackRemoval:
+        """Return what `carry_out` would do, and what stands against it; nothing is written."""
+        in_cluster = destroy(self, dry_run=True, listen=listen) if self._has_cluster else None
+        on_hosts = self._tear_down(listen, dry_run=True)
+        return StackRemoval(inventory=self.inventory.name, dry_run=True, hosts=on_hosts, cluster=in_cluster)
+
+    def carry_out(self, listen: Listen, *, removed: Callable[[DestroyResult | None], None] = ignore) -> StackRemoval:
+        """Remove it, and return how that ended, also if something is left, which holds the hosts back.
+
+        Args:
+            removed: Called with what went from the cluster, before hosts are changed.
+
+        Raises:
+            ProvisionError: As `gpu_provision.destroy` says.
+        """
+        from gpu_provision.destroy.findings import hosts_held_back
+
+        in_cluster = None
+        try:
+            in_cluster = destroy(self, dry_run=False, listen=listen) if self._has_cluster else None
+        except RunFailed as failure:
+            if not isinstance(failure.result, DestroyResult):
+                raise
+            in_cluster = failure.result
+        removed(in_cluster)
+        is_clear = in_cluster is None or plan_view.removal_succeeded(in_cluster)
+        on_hosts = self._tear_down(listen, dry_run=False) if is_clear else NO_HOSTS
+        notes = () if is_clear or not self._has_hosts else (hosts_held_back(),)
+        name = self.inventory.name
+        return StackRemoval(inventory=name, dry_run=False, hosts=on_hosts, cluster=in_cluster, notes=notes)
+
+    @property
+    def _has_cluster(self) -> bool:
+        return self.cluster and not self.limit
+
+    @property
+    def _has_hosts(self) -> bool:
+        return self.hosts and has_host_phase(self.inventory)
+
+    def _tear_down(self, listen: Listen, *, dry_run: bool) -> HostsResult:
+        if not self._has_hosts:
+            return NO_HOSTS
+        from gpu_provision.hosts.runner import teardown
+
+        heard = as_a_look(listen) if dry_run else listen
+        return teardown(self.inventory, limit=self.limit, dry_run=dry_run, listen=heard)
+
+
+def destroy(job: DestroyJob, *, dry_run: bool, listen: Listen) -> DestroyResult:
+    """Take the stack off the cluster, then audit what is left; a cluster without it costs no write.
+
+    A resource that a controller looks after the stack by goes first, and the controller lets go of the stack.
+    Raises what `gpu_provision.destroy` raises.
+    """
+    from gpu_provision.destroy import discovery, runner
+    from gpu_provision.operator import client, release
+    from gpu_provision.rbac import permissions, review
+    from gpu_provision.reconcile.session import Session
+
+    def say(message: str) -> None:
+        listen(Event(component="", node="", state=State.PROGRESSING, message=message))
+
+    inventory = job.inventory
+    cluster = Session(inventory).cluster
+    terms = discovery.DestroyOptions(crds=job.crds, evict=job.evict, seconds=job.timeout)
+
+    def discover() -> runner.DestroyRunner:
+        found = discovery.discover(cluster, inventory, terms)
+        return runner.DestroyRunner(cluster, inventory, found, terms, listen)
+
+    work, stack = discover(), client.get_stack(cluster, inventory)
+    if dry_run:
+        return release.preview_destroy(work.preview(), stack)
+    if stack and not work.refusal():
+        release.release(cluster, inventory.name, seconds=job.timeout, say=say)
+        work = discover()
+    wanted = permissions.for_destroy_plan(inventory, work.found.plan.changes, evict=bool(work.found.users))
+    if work.found.plan.stages and (missing := review.missing_finding(cluster, inventory, wanted, "--destroy")):
+        raise Refused(missing)
+    done = release.with_warnings(work.execute(), stack)
+    return _raise_on_errors(replace(done, requests=cluster.requests))
+
+
+def _raise_on_errors(result: _ClusterResult) -> _ClusterResult:
+    """Return a result. Raises RunFailed, which has it, if it tells of errors."""
+    if any(item.severity is Severity.ERROR for item in result.findings):
+        failure = RunFailed(*result.findings)
+        failure.result = result
+        raise failure
+    return result

@@ -1,4 +1,4 @@
-"""The runs of a stack that are on record, the roles for working on it, and its lock."""
+"""The verbs that change hosts and cluster, the plan of them, and the records of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking a cluster over from the GPU Operator."""
+"""How a stack and its hosts stand, and the adoption of a cluster: verbs and the values that they return."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from gpu_provision.model.progress import Event, Status
 from gpu_provision.output import adopt as adoption_view
 from gpu_provision.output import drift as drift_view
 from gpu_provision.output import findings as preflight_view
-from gpu_provision.output import status as hosts_view
 from gpu_provision.output import status as status_view
 from gpu_provision.output import verify as verify_view
 from gpu_provision.output.findings import document
@@ -115,13 +114,13 @@ class StackDrift(Shown):
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision drift`` prints on stdout: one line if nothing differs."""
         changed = self.hosts.changed
-        told = hosts_view.hosts_text(HostsResult(hosts=changed), style, done=False)
+        told = status_view.hosts_text(HostsResult(hosts=changed), style, done=False)
         return drift_view.text(self.cluster, style, hosts=told, changed_hosts=len(changed))
 
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision drift --json``."""
         return document(
-            "drift", self.findings, hosts=hosts_view.hosts_document(self.hosts), **drift_view.document(self.cluster)
+            "drift", self.findings, hosts=status_view.hosts_document(self.hosts), **drift_view.document(self.cluster)
         )
 
 
@@ -160,7 +159,7 @@ class StackPreflight(Judgement, Shown):
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision preflight --json``."""
         return document(
-            "preflight", self.findings, inventory=self.inventory, hosts=hosts_view.hosts_document(self.hosts)
+            "preflight", self.findings, inventory=self.inventory, hosts=status_view.hosts_document(self.hosts)
         )
 
 

@@ -13,12 +13,13 @@ import click
 import gpu_provision
 from gpu_provision.cli import confirm, options
 from gpu_provision.cli.display import show_progress
-from gpu_provision.cli.options import load_inventory
+from gpu_provision.cli.options import StackOptions
 from gpu_provision.cli.output import Output, write
 from gpu_provision.model.findings import ExitCode
+from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.output import findings as findings_view
-from gpu_provision.output import object_text as diff_view
+from gpu_provision.output import object_text
 from gpu_provision.output import plan as plan_view
 
 if TYPE_CHECKING:
@@ -27,34 +28,27 @@ if TYPE_CHECKING:
     from gpu_provision.cli.plan_file import SavedPlan
 
 
-from gpu_provision.model.inventory import Inventory
-
-
 @click.command()
-@options.inventory
-@options.kubeconfig
-@options.context
+@options.on_stack
 @options.limit
 @options.target
 @options.phase_options
 @options.ignore
 @options.ask_sudo_password
-@click.option("--diff", is_flag=True, help="Everything as a unified diff of YAML.")
-@click.option("--offline", is_flag=True, help="As if the cluster were empty, without asking it.")
+@click.option("--diff", is_flag=True, help="Show every object as a unified diff of YAML.")
+@click.option("--offline", is_flag=True, help="Plan against an empty cluster; makes no API calls.")
 @click.option(
     "--out",
     "saved",
     metavar="FILE",
-    help="Also write the plan to a file, for: gpu-provision apply FILE.",
+    help="Save the plan to a file, for: gpu-provision apply FILE.",
 )
 @options.take_over
 @options.detailed_exitcode
 @options.output_options
 def plan(  # noqa: PLR0913 - one argument per option
     *,
-    file: str | None,
-    kubeconfig: str | None,
-    context: str | None,
+    stack: StackOptions,
     limit: str | None,
     targets: tuple[str, ...],
     hosts: bool,
@@ -84,7 +78,7 @@ def plan(  # noqa: PLR0913 - one argument per option
         from gpu_provision.cli import plan_file
 
         place = plan_file.check_path(saved)
-    inventory = with_ignored(load_inventory(file, kubeconfig=kubeconfig, context=context), ignored)
+    inventory = with_ignored(stack.load(), ignored)
     work = ApplyJob(
         inventory=inventory,
         limit=nodes_of(inventory, limit),
@@ -116,7 +110,7 @@ def plan(  # noqa: PLR0913 - one argument per option
 def _show_plan(found: StackPlan, out: Output, *, diff: bool = False) -> None:
     text = found.text(out.style)
     if diff:
-        text = f"{diff_view.diff_text(found.cluster, out.style)}\n\n{text}".lstrip()
+        text = f"{object_text.diff_text(found.cluster, out.style)}\n\n{text}".lstrip()
     out.result(found.document(), text)
     if not out.json:
         shown_in_text = found.cluster.findings
@@ -133,9 +127,7 @@ def print_plan(work: ApplyJob, out: Output) -> ExitCode:
 
 @click.command()
 @click.argument("saved", metavar="[PLAN]", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@options.inventory
-@options.kubeconfig
-@options.context
+@options.on_stack
 @options.limit
 @options.target
 @options.phase_options
@@ -149,9 +141,7 @@ def print_plan(work: ApplyJob, out: Output) -> ExitCode:
 def apply(  # noqa: PLR0913 - one argument per option
     *,
     saved: Path | None,
-    file: str | None,
-    kubeconfig: str | None,
-    context: str | None,
+    stack: StackOptions,
     limit: str | None,
     targets: tuple[str, ...],
     hosts: bool,
@@ -173,16 +163,16 @@ def apply(  # noqa: PLR0913 - one argument per option
     from gpu_provision.api.jobs import ApplyJob
     from gpu_provision.api.options import nodes_of, with_ignored, with_timeout
 
-    promise = None
+    reviewed = None
     if saved:
         from gpu_provision.cli import plan_file
 
-        promise = plan_file.load_plan(saved)
+        reviewed = plan_file.load_plan(saved)
         decided = {"--limit": limit, "--target": targets, "--hosts-only": not cluster, "--cluster-only": not hosts}
         decided |= {"--ignore": ignored}
         plan_file.refuse_options(decided)
-        file, ignored, yes = file or promise.inventory, promise.ignored, True
-    inventory = with_ignored(load_inventory(file, kubeconfig=kubeconfig, context=context), ignored)
+        ignored, yes = reviewed.ignored, True
+    inventory = with_ignored(stack.load(reviewed.inventory if reviewed else None), ignored)
     work = ApplyJob(
         inventory=inventory,
         limit=nodes_of(inventory, limit),
@@ -191,11 +181,11 @@ def apply(  # noqa: PLR0913 - one argument per option
         cluster=cluster,
         take_over=take_over,
     )
-    if promise:
-        work = replace(promise.work(inventory), take_over=take_over)
-        _check_saved_plan(promise, work, out)
+    if reviewed:
+        work = replace(reviewed.work(inventory), take_over=take_over)
+        _check_saved_plan(reviewed, work, out)
     work = replace(work, inventory=with_timeout(inventory, timeout))
-    return execute(work, out, yes=yes, report=report, saved=promise)
+    return execute(work, out, yes=yes, report=report, saved=reviewed)
 
 
 def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved: SavedPlan | None = None) -> ExitCode:
@@ -209,34 +199,32 @@ def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved
         return ExitCode.FAILED
     account = ReportCollector(inventory=work.inventory, page=page, command=work.command, known=work.known)
 
-    with account.kept(out):
+    with account.write_page_at_end(out):
         with show_progress(out) as display:
 
             def planned(plan: Plan) -> None:
                 account.plan = plan
                 if saved:
-                    saved.hold_plan(plan)
+                    saved.check_plan(plan)
                 if not (asks or plan.is_empty):
                     display.say(plan_view.announced(plan, out.error_style))
 
-            run = work.carry_out(account.heard_by(display), prepared=account.prepared, planned=planned)
+            run = work.carry_out(account.recording(display), prepared=account.record_hosts, planned=planned)
         account.run = run
-        out.result(run.document(), run.text(out.style))
-        if not out.json:
-            write(sys.stderr, findings_view.text(run.findings, out.error_style))
+        out.show(run)
     return ExitCode.OK if run.succeeded else ExitCode.FAILED
 
 
-def _check_saved_plan(promise: SavedPlan, work: ApplyJob, out: Output) -> None:
+def _check_saved_plan(reviewed: SavedPlan, work: ApplyJob, out: Output) -> None:
     """Look before the first host is touched whether everything is as it was planned for. Raises RunFailed."""
-    promise.hold_inventory(work.inventory)
-    promise.hold_cluster(work)
+    reviewed.check_inventory(work.inventory)
+    reviewed.check_cluster(work)
     if not work.hosts:
         return  # the run itself looks at the cluster, right before it writes
     with show_progress(out) as listen:
         found = work.plan(listen)
-    promise.hold_hosts(found.hosts)
-    promise.hold_plan(found.cluster)
+    reviewed.check_hosts(found.hosts)
+    reviewed.check_plan(found.cluster)
 
 
 def _confirmed(work: ApplyJob, out: Output) -> bool:
@@ -253,16 +241,12 @@ def _confirmed(work: ApplyJob, out: Output) -> bool:
 
 
 @click.command()
-@options.inventory
-@options.kubeconfig
-@options.context
+@options.on_stack
 @options.detailed_exitcode
 @options.output_options
-def status(
-    *, file: str | None, kubeconfig: str | None, context: str | None, detailed_exitcode: bool, out: Output
-) -> ExitCode:
+def status(*, stack: StackOptions, detailed_exitcode: bool, out: Output) -> ExitCode:
     """Show every component and node as it stands, and what the validations printed."""
-    found = gpu_provision.status(load_inventory(file, kubeconfig=kubeconfig, context=context))
+    found = gpu_provision.status(stack.load())
     out.result(found.document(), found.text(out.style, verbose=bool(out.verbose)))
     return ExitCode.DIFFERENCES if detailed_exitcode and not found.is_ready else ExitCode.OK
 

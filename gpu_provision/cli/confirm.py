@@ -22,7 +22,7 @@ def is_required(inventory: Inventory, *, yes: bool) -> bool:
 
 
 def require_terminal(out: Output, *, look: str) -> None:
-    """Raise UsageError where nobody can be asked: JSON output, or no terminal; ``look`` shows what would happen."""
+    """Raise UsageError without a terminal to ask on, or with JSON output; ``look`` is the command that previews."""
     if out.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(
             Finding(

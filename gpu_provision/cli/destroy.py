@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from gpu_provision.cli import confirm, options
 from gpu_provision.cli.display import show_progress
-from gpu_provision.cli.options import load_inventory
-from gpu_provision.cli.output import Output, write
+from gpu_provision.cli.options import StackOptions
+from gpu_provision.cli.output import Output
 from gpu_provision.cli.report import ReportCollector, report_path
 from gpu_provision.model.findings import ExitCode
-from gpu_provision.output import findings as findings_view
 
 if TYPE_CHECKING:
     from gpu_provision.api.jobs import DestroyJob
@@ -21,16 +19,16 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@options.inventory
-@options.kubeconfig
-@options.context
+@options.on_stack
 @options.hosts_limit
 @options.phase_options
 @click.option("--dry-run", is_flag=True, help="Show what would go and what would stay, and change nothing.")
 @click.option(
-    "--evict", is_flag=True, help="Evict pods that use GPUs, as their budgets allow. Without it they forbid it."
+    "--evict",
+    is_flag=True,
+    help="Evict GPU pods (respecting PodDisruptionBudgets). Without it, running GPU pods block the removal.",
 )
-@click.option("--crds", is_flag=True, help="CustomResourceDefinitions go, too, unless others have objects of them.")
+@click.option("--crds", is_flag=True, help="Also delete CustomResourceDefinitions, unless others have objects of them.")
 @options.ask_sudo_password
 @click.option(
     "--timeout",
@@ -38,16 +36,14 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     default=300,
     show_default=True,
-    help="How long each stage may take.",
+    help="Timeout of each stage.",
 )
 @options.yes
 @options.report
 @options.output_options
 def destroy(  # noqa: PLR0913 - one argument per option
     *,
-    file: str | None,
-    kubeconfig: str | None,
-    context: str | None,
+    stack: StackOptions,
     limit: str | None,
     hosts: bool,
     cluster: bool,
@@ -62,12 +58,12 @@ def destroy(  # noqa: PLR0913 - one argument per option
     """Take everything of an inventory off the cluster and its hosts, and look for what is left.
 
     The cluster comes first: access to GPUs, components in reverse order, labels and cordons of nodes, the rest. Then
-    hosts: files as they were before. What others made, or have taken over, stays and is told.
+    hosts: files as they were before. What others made or took over stays, with a finding.
     """
     from gpu_provision.api.jobs import DestroyJob
     from gpu_provision.api.options import nodes_of
 
-    inventory = load_inventory(file, kubeconfig=kubeconfig, context=context)
+    inventory = stack.load()
     removal = DestroyJob(
         inventory=inventory,
         limit=nodes_of(inventory, limit),
@@ -84,9 +80,9 @@ def destroy(  # noqa: PLR0913 - one argument per option
         out.note("Nothing was changed.")
         return ExitCode.FAILED
     account = ReportCollector(inventory=inventory, page=page, command="destroy")
-    with account.kept(out):
+    with account.write_page_at_end(out):
         with show_progress(out) as listen:
-            account.run = removal.carry_out(account.heard_by(listen), removed=account.removed)
+            account.run = removal.carry_out(account.recording(listen), removed=account.record_removal)
         return _shown(account.run, out)
 
 
@@ -109,7 +105,5 @@ def _agreed(removal: DestroyJob, out: Output) -> bool:
 
 
 def _shown(found: StackRemoval, out: Output) -> ExitCode:
-    out.result(found.document(), found.text(out.style))
-    if not out.json:
-        write(sys.stderr, findings_view.text(found.findings, out.error_style))
+    out.show(found)
     return ExitCode.OK if found.succeeded else ExitCode.FAILED

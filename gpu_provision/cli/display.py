@@ -8,10 +8,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
 
 from gpu_provision.cli.output import Output
 from gpu_provision.model.progress import Event, State, Transition
@@ -30,7 +30,7 @@ class Display:
     """Listens to the events of a run; a context manager, which also keeps the heartbeat going.
 
     Args:
-        stream: Where to write; stderr in the command line.
+        stream: Where to write, stderr in the command line; None to show nothing.
         style: Colors of that stream.
         live: Whether the stream is a terminal on which lines can be rewritten.
         timestamps: Whether lines begin with the time of day in UTC.
@@ -39,7 +39,7 @@ class Display:
 
     def __init__(
         self,
-        stream: TextIO,
+        stream: TextIO | None,
         *,
         style: Style = PLAIN,
         live: bool = False,
@@ -54,7 +54,8 @@ class Display:
         self._lock = threading.Lock()
         self._done, self._reports = threading.Event(), ExitStack()
         self._thread = threading.Thread(target=self._keep_ticking, name="heartbeat", daemon=True)
-        self._live = _live(stream, color=style.enabled) if live else None
+        self._is_live = live
+        self._picture: Live | None = None
 
     def __call__(self, event: Event) -> None:
         """Take an event in; it is shown with the next tick, together with what happens at the same time."""
@@ -76,30 +77,37 @@ class Display:
     def tick(self) -> None:
         """Show what is new, and that the run goes on: the heartbeat in logs, the running seconds on a terminal."""
         with self._lock:
-            if self._live:
-                self._draw(self._live)
+            if self._is_live:
+                self._say_what_lasts()
+                self._draw()
             else:
                 stamp = f"{datetime.now(UTC):%H:%M:%S}Z " if self._timestamps else ""
                 news = [*self._progress.news(self._clock(), self._style), self._progress.heartbeat(self._clock())]
                 self._write("\n".join(f"{stamp}{line}" for line in news if line))
 
-    def _draw(self, live: Live) -> None:
-        """Draw the picture again; of what happened, failures stay above it."""
-        from gpu_provision.output.screen import picture
-
+    def _say_what_lasts(self) -> None:
         lasting = [event for event in self._progress.unsaid if event.state in _LASTING]
         self._progress.unsaid.clear()
         self._write("\n".join(lines(lasting, self._style)))
-        now, size = self._clock(), live.console.size
-        drawn = picture(self._nodes, now - self._began, size.width, size.height, self._progress.current(now))
-        if drawn is not None:
-            live.start()
-            live.update(drawn, refresh=True)
+
+    def _draw(self) -> None:
+        now, stream = self._clock(), self._stream
+        summary = self._progress.current(now)
+        if stream is None or not (summary or self._nodes.of):
+            return
+        from gpu_provision.output import screen
+
+        if self._picture is None:
+            self._picture = screen.live(stream, color=self._style.enabled)
+            self._picture.start()
+        size = self._picture.console.size
+        self._picture.update(screen.picture(self._nodes, now - self._began, *size, summary), refresh=True)
 
     def __enter__(self) -> Self:
         """Start the heartbeat, and show reports of the connection to the API server as events."""
-        self._reports.enter_context(redirect_reports(self._report))
-        self._thread.start()
+        if self._stream is not None:
+            self._reports.enter_context(redirect_reports(self._report))
+            self._thread.start()
         return self
 
     def _report(self, message: str) -> None:
@@ -109,62 +117,39 @@ class Display:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop the heartbeat and take the picture away; one of a run that ends early stays, as nothing replaces it."""
+        if self._stream is None:
+            return
         self._reports.close()
         self._done.set()
         self._thread.join()
-        self.tick()
-        if self._live:
-            self._live.transient = error is None
-            self._live.stop()
+        if self._is_live and not (error or self._picture):
+            self._say_what_lasts()  # a picture that is taken away at once need not be drawn
+        else:
+            self.tick()
+        if self._picture:
+            self._picture.transient = error is None
+            self._picture.stop()
 
     def _keep_ticking(self) -> None:
         while not self._done.wait(_TICK):
             self.tick()
 
     def _write(self, text: str) -> None:
-        if self._live and text:
+        if self._stream is None or not text:
+            return
+        if self._picture:
             from gpu_provision.output.screen import rich_text
 
-            self._live.console.print(rich_text(text), soft_wrap=True)
-        elif text:
+            self._picture.console.print(rich_text(text))
+        else:
             self._stream.write(for_terminal(f"{text}\n"))
             self._stream.flush()
 
 
-def _live(stream: TextIO, *, color: bool) -> Live:
-    from rich.live import Live
-
-    from gpu_provision.output.screen import console
-
-    drawn = console(stream, color=color, terminal=True)
-    return Live(console=drawn, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False)
-
-
-class RunDisplay(Protocol):
-    """Where a command's run is shown."""
-
-    def __call__(self, event: Event) -> None:
-        """Take an event in."""
-
-    def say(self, text: str) -> None:
-        """Write a text that stays."""
-
-
-class _Quiet:
-    """Shows nothing."""
-
-    def __call__(self, event: Event) -> None:
-        pass
-
-    def say(self, text: str) -> None:
-        pass
-
-
-def show_progress(out: Output) -> AbstractContextManager[RunDisplay]:
-    """Return where a command's run is shown: nowhere with ``--quiet``, else a Display."""
-    if out.quiet:
-        return nullcontext(_Quiet())
-    return Display(sys.stderr, style=out.error_style, live=is_live(sys.stderr), timestamps=bool(out.verbose))
+def show_progress(out: Output) -> Display:
+    """Return where a command's run is shown: nowhere with ``--quiet``, else on stderr."""
+    stream = None if out.quiet else sys.stderr
+    return Display(stream, style=out.error_style, live=is_live(sys.stderr), timestamps=bool(out.verbose))
 
 
 def is_live(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:

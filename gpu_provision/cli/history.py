@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 import click
 
 import gpu_provision
 from gpu_provision.cli import apply, confirm, options
-from gpu_provision.cli.options import load_inventory
-from gpu_provision.cli.output import Output, write
+from gpu_provision.cli.options import StackOptions
+from gpu_provision.cli.output import Output
 from gpu_provision.cli.report import report_path
 from gpu_provision.cli.root import SuggestingGroup
 from gpu_provision.model import codes
@@ -18,42 +17,33 @@ from gpu_provision.model.findings import ExitCode, Finding, Severity
 from gpu_provision.model.history import Record
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import LockHolder
-from gpu_provision.output import findings as findings_view
 from gpu_provision.output import history as view
 from gpu_provision.output import plan as plan_view
 from gpu_provision.output.findings import document, plain
 
 
 @click.group(cls=SuggestingGroup, invoke_without_command=True)
-@options.inventory
-@options.kubeconfig
-@options.context
+@options.on_stack
 @options.output_options
-def history(*, file: str | None, kubeconfig: str | None, context: str | None, out: Output) -> None:
+def history(*, stack: StackOptions, out: Output) -> None:
     """Show the runs that wrote something, the newest first: when, by whom, and how they ended."""
     if click.get_current_context().invoked_subcommand:
         return
-    found = gpu_provision.history(load_inventory(file, kubeconfig=kubeconfig, context=context))
-    out.result(found.document(), found.text(out.style))
-    if not out.json:
-        write(sys.stderr, findings_view.text(found.findings, out.error_style))
+    found = gpu_provision.history(stack.load())
+    out.show(found)
 
 
 @history.command()
 @click.argument("number", type=click.IntRange(min=1))
-@options.inventory
-@options.kubeconfig
-@options.context
-@click.option("--text", "text_only", is_flag=True, help="Its inventory alone, such as for > inventory.yaml.")
+@options.on_stack
+@click.option("--text", "text_only", is_flag=True, help="Print only the run's inventory as YAML.")
 @options.output_options
-def show(  # noqa: PLR0913 - one argument per option
-    *, number: int, file: str | None, kubeconfig: str | None, context: str | None, text_only: bool, out: Output
-) -> None:
+def show(*, number: int, stack: StackOptions, text_only: bool, out: Output) -> None:
     """Show one run with its inventory, without secrets, and what its validations printed if it ran on this machine."""
     from gpu_provision.history import rollback as records
     from gpu_provision.history import store
 
-    inventory = _inventory(file, kubeconfig, context)
+    inventory = stack.load()
     record = records.find_run(gpu_provision.history(inventory), number)
     if text_only:
         text = records.inventory_text(record)
@@ -63,32 +53,17 @@ def show(  # noqa: PLR0913 - one argument per option
     out.result(document("history show", inventory=inventory.name, runs=[run]), text)
 
 
-def _inventory(file: str | None, kubeconfig: str | None, context: str | None) -> Inventory:
-    """Return the inventory; options may also stand before the subcommand's name."""
-    parent = click.get_current_context().parent
-    above = parent.params if parent else {}
-    return load_inventory(
-        file or above.get("file"),
-        kubeconfig=kubeconfig or above.get("kubeconfig"),
-        context=context or above.get("context"),
-    )
-
-
 @click.command()
 @click.argument("number", type=click.IntRange(min=1))
 @click.argument("other", type=click.IntRange(min=1), required=False)
-@options.inventory
-@options.kubeconfig
-@options.context
+@options.on_stack
 @options.detailed_exitcode
 @options.output_options
-def diff(  # noqa: PLR0913 - one argument per option
+def diff(
     *,
     number: int,
     other: int | None,
-    file: str | None,
-    kubeconfig: str | None,
-    context: str | None,
+    stack: StackOptions,
     detailed_exitcode: bool,
     out: Output,
 ) -> ExitCode:
@@ -99,7 +74,7 @@ def diff(  # noqa: PLR0913 - one argument per option
     from gpu_provision.api.options import meaning as meaning_of
     from gpu_provision.history import rollback as records
 
-    inventory = load_inventory(file, kubeconfig=kubeconfig, context=context)
+    inventory = stack.load()
     found = gpu_provision.history(inventory)
     before = records.find_run(found, number)
     after = records.find_run(found, other) if other else inventory
@@ -111,8 +86,7 @@ def diff(  # noqa: PLR0913 - one argument per option
     parts = {"diff": lines.splitlines(), "changes": [plan_view.change_document(each) for each in changes or ()]}
     told = "\n\n".join(filter(None, [lines or "The inventories are the same.", meaning]))
     out.result(document("diff", problems, inventory=inventory.name, **parts), told)
-    if not out.json:
-        write(sys.stderr, findings_view.text(problems, out.error_style))
+    out.findings(problems)
     return ExitCode.DIFFERENCES if detailed_exitcode and (lines or changes) else ExitCode.OK
 
 
@@ -128,9 +102,7 @@ def _no_meaning(before: Record, after: Record | Inventory) -> Finding:
 
 @click.command()
 @click.argument("number", type=click.IntRange(min=1), required=False)
-@options.inventory
-@options.kubeconfig
-@options.context
+@options.on_stack
 @options.limit
 @options.phase_options
 @options.ignore
@@ -144,9 +116,7 @@ def _no_meaning(before: Record, after: Record | Inventory) -> Finding:
 def rollback(  # noqa: PLR0913 - one argument per option
     *,
     number: int | None,
-    file: str | None,
-    kubeconfig: str | None,
-    context: str | None,
+    stack: StackOptions,
     limit: str | None,
     hosts: bool,
     cluster: bool,
@@ -168,7 +138,7 @@ def rollback(  # noqa: PLR0913 - one argument per option
     from gpu_provision.api.options import nodes_of, with_ignored, with_timeout
 
     report_path(report, dry_run=dry_run)  # refused before anything is asked
-    now = load_inventory(file, kubeconfig=kubeconfig, context=context)
+    now = stack.load()
     then, record, findings = gpu_provision.going_back(now, number)
     inventory = with_timeout(with_ignored(then, ignored), timeout)
     work = ApplyJob(
@@ -191,21 +161,17 @@ def rollback(  # noqa: PLR0913 - one argument per option
 
 
 @click.command()
-@options.inventory
-@options.kubeconfig
-@options.context
-@click.option("--force", is_flag=True, help="Also from a run that lives; it ends, and leaves what it has written.")
+@options.on_stack
+@click.option("--force", is_flag=True, help="Break the lock even if the run is alive; that run aborts.")
 @options.yes
 @options.output_options
-def unlock(  # noqa: PLR0913 - one argument per option
-    *, file: str | None, kubeconfig: str | None, context: str | None, force: bool, yes: bool, out: Output
-) -> ExitCode:
+def unlock(*, stack: StackOptions, force: bool, yes: bool, out: Output) -> ExitCode:
     """Take the lock away from a run that is gone, so that the next one need not wait.
 
     Says who holds the lock and when it was last renewed, and waits a moment to see whether it still is. A run that
-    lives keeps its lock: the exit code is 75 then, unless --force is given. A lock that nobody holds is no error.
+    lives keeps its lock: the exit code is 75 then, unless --force is given. A free lock is no error.
     """
-    inventory = load_inventory(file, kubeconfig=kubeconfig, context=context)
+    inventory = stack.load()
 
     def agreed(held: LockHolder) -> bool:
         if not confirm.is_required(inventory, yes=yes):
@@ -222,5 +188,5 @@ def unlock(  # noqa: PLR0913 - one argument per option
 
 def _told(held: LockHolder | None, *, freed: bool) -> str:
     if held is None:
-        return "Nobody holds the lock."
+        return "The lock is free."
     return f"The lock is free. It was held by {held}" if freed else f"Nothing was changed. The lock is held by {held}"

@@ -1,8 +1,7 @@
-"""``gpu-provision operator``: the same tool, resident in a cluster that holds itself to stacks."""
+"""``gpu-provision operator``: the controller that keeps the stacks of a cluster, and how it stands."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,11 +10,10 @@ import click
 
 from gpu_provision.cli import confirm, options
 from gpu_provision.cli.options import find_inventory, load_inventory
-from gpu_provision.cli.output import Output, write
+from gpu_provision.cli.output import Output
 from gpu_provision.cli.root import LazyCommand, SuggestingGroup
 from gpu_provision.cli.validate import write_texts
 from gpu_provision.model.findings import ExitCode, Finding, InvalidInventory
-from gpu_provision.output import findings as findings_view
 from gpu_provision.output import object_text
 from gpu_provision.output.findings import document
 from gpu_provision.output.text import Style
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from gpu_provision.operator.manifests import InstallOptions
 if TYPE_CHECKING:
     from gpu_provision.operator.overview import Overview, StackRow
+
 
 _NO_CONTROLLER = (
     "No --image, so there is no controller in the cluster: build one of the Containerfile, or run it elsewhere"
@@ -37,7 +36,7 @@ _stacks = click.option(
     "files",
     metavar="FILE",
     multiple=True,
-    help="The controller gets the rights for this inventory's stack; may be repeated."
+    help="The controller gets the rights for this inventory's stack; can be repeated."
     " Default: stacks of any name in the usual namespaces.",
 )
 
@@ -56,7 +55,7 @@ _replicas = click.option(
     type=click.IntRange(min=1, max=9),
     default=2,
     show_default=True,
-    help="Controllers: one works, the others take over.",
+    help="Number of controller replicas (leader election).",
 )
 
 
@@ -65,7 +64,7 @@ _pull_secrets = click.option(
     "pull_secrets",
     metavar="NAME",
     multiple=True,
-    help="Secret of its namespace; may be repeated.",
+    help="Secret of its namespace; can be repeated.",
 )
 
 
@@ -80,10 +79,8 @@ _timeout = click.option(
 
 
 _take_over = click.option(
-    "--take-over", is_flag=True, help="Also where somebody else has applied the operator otherwise, such as kubectl."
+    "--take-over", is_flag=True, help="Take over fields that another field manager has applied, such as kubectl."
 )
-
-
 _COMMANDS = {
     "run": LazyCommand("operator_run", "Look after every stack of a cluster, until Ctrl-C or SIGTERM."),
 }
@@ -106,7 +103,7 @@ def stack(*, file: str | None, out: Output) -> None:
     from gpu_provision.inventory.yaml_parser import parse
     from gpu_provision.operator.stack import local_values, spec_of, stack_of
 
-    load_inventory(file)  # what is wrong with it is told as for every other command
+    load_inventory(file)  # an invalid inventory is reported as by every other command
     document_of_file = parse(read_source(find_inventory(file)))[0]
     if refused := local_values(document_of_file):
         raise InvalidInventory(*refused)
@@ -241,7 +238,7 @@ def install(  # noqa: PLR0913 - one argument per option
 @operator.command()
 @options.kubeconfig
 @options.context
-@click.option("--with-stacks", is_flag=True, help="Stacks go first, with everything that they have installed.")
+@click.option("--with-stacks", is_flag=True, help="Also delete all GPUStacks and everything they installed.")
 @_timeout
 @options.yes
 @options.output_options
@@ -267,8 +264,7 @@ def uninstall(  # noqa: PLR0913 - one argument per option
 
 
 def _warn(told: tuple[Finding, ...], out: Output) -> None:
-    if not out.json:
-        write(sys.stderr, findings_view.text(told, out.error_style))
+    out.findings(told)
 
 
 def _cluster(kubeconfig: str | None, context: str | None) -> Cluster:
@@ -285,8 +281,6 @@ def _agreed(cluster: Cluster, what: str, *, look: str, yes: bool, out: Output) -
 
 
 _HEADERS = ("STACK", "RELEASE", "READY", "NODES", "GPUS", "ROLLOUT", "MESSAGE")
-
-
 _NOTHING = "-"
 
 
@@ -305,8 +299,7 @@ def status(*, kubeconfig: str | None, context: str | None, detailed_exitcode: bo
     warnings = skew_findings(cluster, found.version, found.lease)
     told = {**asdict(found), "ready": found.is_well}
     out.result(document("operator status", warnings, operator=told), _status_text(found, out.style))
-    if not out.json:
-        write(sys.stderr, findings_view.text(warnings, out.error_style))
+    out.findings(warnings)
     return ExitCode.DIFFERENCES if detailed_exitcode and not found.is_well else ExitCode.OK
 
 
@@ -315,7 +308,7 @@ def _status_text(found: Overview, style: Style) -> str:
 
     controllers = f"Controllers in the cluster: {found.controllers}" if found.controllers else ""
     told = f"Leader: {found.leader}, gpu-provision {found.version}" if found.version else f"Leader: {found.leader}"
-    leader = told if found.leader else "Nobody leads: no controller runs, or none can lead."
+    leader = told if found.leader else "There is no leader: no controller runs, or none can lead."
     rows = [_status_row(row, style) for row in found.stacks]
     stacks = table(_HEADERS, rows, style) if rows else "There is no stack."
     return "\n".join(filter(None, (controllers, leader, "", stacks)))

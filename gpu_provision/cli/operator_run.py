@@ -41,8 +41,8 @@ def run(  # noqa: PLR0913 - one argument per option
 ) -> ExitCode:
     """Look after every stack of a cluster, until Ctrl-C or SIGTERM.
 
-    Several may run; one of them leads. What happens is told on stderr, a line each, with --json one JSON object each
-    on stdout. /healthz, /readyz and /metrics are answered at the port.
+    Several controllers may run; one of them leads. Events are lines on stderr, or with --json objects on stdout.
+    /healthz, /readyz and /metrics are answered at the port.
     """
     from gpu_provision.kube.client import connect
     from gpu_provision.operator.controller import Controller

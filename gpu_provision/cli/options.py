@@ -7,6 +7,7 @@ import functools
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +66,9 @@ inventory = click.option(
     help="The inventory. Default: $GPU_PROVISION_INVENTORY, else inventories/sandbox.yaml if it exists.",
 )
 kubeconfig = click.option(
-    "--kubeconfig", metavar="FILE", callback=_at_home, help="Another kubeconfig than the inventory names."
+    "--kubeconfig", metavar="FILE", callback=_at_home, help="Override the inventory's kubeconfig."
 )
-_context = click.option("--context", metavar="NAME", help="Another context than the inventory names.")
+_context = click.option("--context", metavar="NAME", help="Override the inventory's context.")
 
 
 def _set_api_timeout(_context: click.Context, _option: click.Parameter, seconds: int | None) -> None:
@@ -90,6 +91,46 @@ _api_timeout = click.option(
 def context(command: Command) -> Command:
     """Add --context, and --api-timeout, which belongs to every connection to a cluster."""
     return _context(_api_timeout(command))
+
+
+@dataclass(frozen=True, slots=True)
+class StackOptions:
+    """Which inventory a command is about, and on which cluster, as the options say it.
+
+    Attributes:
+        file: The inventory; None for the default.
+        kubeconfig: Instead of the inventory's.
+        context: Instead of the inventory's.
+    """
+
+    file: str | None
+    kubeconfig: str | None
+    context: str | None
+
+    def load(self, default: str | None = None) -> Inventory:
+        """Return the inventory on the cluster. Raises InvalidInventory, UsageError."""
+        return load_inventory(self.file or default, kubeconfig=self.kubeconfig, context=self.context)
+
+
+def on_stack(command: Command) -> Command:
+    """Add --inventory and what names its cluster, and pass them on as one ``stack``.
+
+    They may also stand before the name of a subcommand.
+    """
+
+    @inventory
+    @kubeconfig
+    @context
+    @functools.wraps(command)
+    def wrapped(*, file: str | None, kubeconfig: str | None, context: str | None, **rest: Any) -> Any:
+        parent = click.get_current_context().parent
+        above = parent.params if parent else {}
+        found = StackOptions(
+            file or above.get("file"), kubeconfig or above.get("kubeconfig"), context or above.get("context")
+        )
+        return command(stack=found, **rest)
+
+    return wrapped
 
 
 limit = click.option(
@@ -117,18 +158,18 @@ target = click.option(
     metavar="COMPONENT",
     multiple=True,
     shell_complete=_components,
-    help="Only this component of the cluster, and what it requires; may be repeated.",
+    help="Only this component of the cluster, and what it requires; can be repeated.",
 )
 timeout = click.option(
     "--timeout",
     type=click.IntRange(min=1),
     metavar="SECONDS",
-    help="How long a node may take for each component, instead of the inventory's figures.",
+    help="Override the per-component timeout.",
 )
 take_over = click.option(
     "--take-over",
     is_flag=True,
-    help="Where a controller looks after the stack: take over fields of its resource that somebody else has set.",
+    help="Take over fields of the stack's resource from other field managers, where a controller manages the stack.",
 )
 yes = click.option("-y", "--yes", is_flag=True, help="Do not ask before a real cluster is changed.")
 report = click.option(
@@ -162,7 +203,7 @@ ignore = click.option(
     "ignored",
     metavar="CODE[,CODE...]",
     multiple=True,
-    help="Findings of preflight that shall not stop the run, such as GP620; may be repeated.",
+    help="Downgrade these preflight errors to warnings, such as GP620; can be repeated.",
 )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ import click
 from gpu_provision import files
 from gpu_provision.model import codes
 from gpu_provision.model.codes import USAGE
-from gpu_provision.model.findings import ExitCode, Finding, ProvisionError, attached_findings, visible
+from gpu_provision.model.findings import ExitCode, Finding, ProvisionError, UsageError, attached_findings, visible
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output.findings import document
 from gpu_provision.output.text import (
@@ -55,6 +56,16 @@ class Output:
         """Print what the command was asked for, in the form that was asked for."""
         write(sys.stdout, as_json(document) if self.json else text)
 
+    def show(self, found: Any) -> None:
+        """Print a value of the API as `result` does, and on stderr what it found, which a document has itself."""
+        self.result(found.document(), found.text(self.style))
+        self.findings(found.findings)
+
+    def findings(self, found: Iterable[Finding]) -> None:
+        """Say on stderr what was found; a JSON document has it."""
+        if not self.json:
+            write(sys.stderr, findings_view.text(found, self.error_style))
+
     def note(self, text: str) -> None:
         """Say something on the way, for people; silent with ``--quiet``."""
         if not self.quiet:
@@ -75,6 +86,23 @@ def make(*, as_json: bool, quiet: bool, verbose: int, no_color: bool) -> Output:
         return Style(enabled=wants_color(os.environ, terminal=stream.isatty(), refused=no_color), columns=columns)
 
     return Output(json=as_json, quiet=quiet, verbose=verbose, style=style(sys.stdout), error_style=style(sys.stderr))
+
+
+@contextlib.contextmanager
+def writing(
+    place: Path,
+    what: str,
+    fix: str,
+    *,
+    code: str = codes.NOT_WRITABLE,
+    error_class: type[ProvisionError] = UsageError,
+) -> Iterator[None]:
+    """Turn an OSError of the block, which writes to a place, into a finding."""
+    try:
+        yield
+    except OSError as error:
+        evidence = error.strerror or str(error)
+        raise error_class(Finding(code=code, where=str(place), what=what, evidence=evidence, fix=fix)) from error
 
 
 def as_json(document: Mapping[str, Any]) -> str:

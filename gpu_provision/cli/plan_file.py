@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_provision import files
+from gpu_provision.cli.output import writing
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.codes import USAGE
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from gpu_provision.api.jobs import ApplyJob
     from gpu_provision.api.results import StackPlan
 
+_UNWRITABLE = ("the plan cannot be written", "name another file with --out")
 _TOLD = 20  # lines of what has moved; a fleet that has moved altogether would be thousands
 
 
@@ -37,47 +39,31 @@ def save(path: Path, work: ApplyJob, plan: StackPlan, *, ignored: tuple[str, ...
         "targets": list(work.targets or ()),
         "ignored": list(ignored),
     }
-    origin = plan_file.PlanOrigin(
+    document = plan_file.create(
+        work.inventory,
+        plan.cluster,
+        plan.hosts,
         tool=version("gpu-provision"),
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
         cluster_id=work.cluster_id(),
         salt=secrets.token_hex(16),
         scope=scope,
     )
-    document = plan_file.create(work.inventory, plan.cluster, plan.hosts, origin)
-    _write(path, json.dumps(document, indent=2, sort_keys=True) + "\n")
+    with writing(path, *_UNWRITABLE):
+        files.put(path, json.dumps(document, indent=2, sort_keys=True) + "\n", private=True)
 
 
 def check_path(file: str) -> Path:
     """Return where a plan goes. Raises UsageError if it cannot be written there."""
     path = Path(file)
-    try:
+    with writing(path, *_UNWRITABLE):
         files.try_place(path)
-    except OSError as error:
-        raise UsageError(_not_writable(path, error)) from error
     return path
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        files.put(path, text, private=True)
-    except OSError as error:
-        raise UsageError(_not_writable(path, error)) from error
-
-
-def _not_writable(path: Path, error: OSError) -> Finding:
-    return Finding(
-        code=codes.NOT_WRITABLE,
-        where=str(path),
-        what="the plan cannot be written",
-        evidence=error.strerror or str(error),
-        fix="name another file with --out",
-    )
 
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """A plan that was looked at and agreed to: exactly this is to be done, or nothing."""
+    """A reviewed plan: a run carries out exactly this, or nothing."""
 
     path: Path
     document: Mapping[str, Any]
@@ -89,7 +75,7 @@ class SavedPlan:
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """Findings of preflight that shall not stop the run."""
+        """Findings of preflight that do not stop the run."""
         return tuple(self.document["scope"]["ignored"])
 
     def work(self, inventory: Inventory) -> ApplyJob:
@@ -105,39 +91,39 @@ class SavedPlan:
             cluster=bool(scope["cluster"]),
         )
 
-    def hold_inventory(self, inventory: Inventory) -> None:
+    def check_inventory(self, inventory: Inventory) -> None:
         """Raise RunFailed if this is not the inventory that the plan was made from."""
         then = self.document["inventory"]
         if inventory.name != then["name"]:
             what = f"the plan is of inventory {then['name']}, and this is {inventory.name}"
-            raise RunFailed(self._moved(codes.OTHER_INVENTORY, what, inventory.path))
+            raise RunFailed(self._finding(codes.OTHER_INVENTORY, what, inventory.path))
         if plan_file.inventory_digest(inventory, then["salt"]) != then["digest"]:
             what = f"the inventory has changed since the plan was made ({self.document['made_at']})"
-            raise RunFailed(self._moved(codes.OTHER_INVENTORY, what, inventory.path))
+            raise RunFailed(self._finding(codes.OTHER_INVENTORY, what, inventory.path))
 
-    def hold_cluster(self, work: ApplyJob) -> None:
+    def check_cluster(self, work: ApplyJob) -> None:
         """Raise RunFailed if the plan was made for another cluster than the one that answers."""
         then, now = self.document["cluster"], work.cluster_id()
         if now != then["id"]:
             what = f"the plan was made for another cluster: {then['name']}"
             evidence = f"the namespace kube-system has the uid {now} there, and had {then['id']} in the plan"
-            raise RunFailed(self._moved(codes.OTHER_CLUSTER, what, evidence))
+            raise RunFailed(self._finding(codes.OTHER_CLUSTER, what, evidence))
 
-    def hold_hosts(self, on_hosts: HostsResult | None) -> None:
+    def check_hosts(self, on_hosts: HostsResult | None) -> None:
         """Raise RunFailed if hosts would be changed otherwise than planned."""
-        self._hold("hosts are no longer as they were planned for", plan_file.host_changes(self.document, on_hosts))
+        self._refuse("hosts are no longer as they were planned for", plan_file.host_changes(self.document, on_hosts))
 
-    def hold_plan(self, plan: Plan) -> None:
+    def check_plan(self, plan: Plan) -> None:
         """Raise RunFailed if the cluster would be changed otherwise than planned."""
         moved = plan_file.cluster_changes(self.document, plan)
-        self._hold("the cluster is no longer as it was planned for; nothing is written there", moved)
+        self._refuse("the cluster is no longer as it was planned for; nothing is written there", moved)
 
-    def _hold(self, what: str, moved: tuple[str, ...]) -> None:
+    def _refuse(self, what: str, moved: tuple[str, ...]) -> None:
         if moved:
             more = [f"and {len(moved) - _TOLD} more"] if len(moved) > _TOLD else []
-            raise RunFailed(self._moved(codes.MOVED, what, "\n    ".join([*moved[:_TOLD], *more])))
+            raise RunFailed(self._finding(codes.MOVED, what, "\n    ".join([*moved[:_TOLD], *more])))
 
-    def _moved(self, code: str, what: str, evidence: str) -> Finding:
+    def _finding(self, code: str, what: str, evidence: str) -> Finding:
         fix = "make a new plan and look at it: gpu-provision plan --out FILE"
         return Finding(code=code, where=str(self.path), what=what, evidence=evidence, fix=fix)
 

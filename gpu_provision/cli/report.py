@@ -1,4 +1,4 @@
-"""What happens during a command, kept for the page that --report asks for; written however the command ends."""
+"""report and --report: the page of a run, of one that goes on or from its local record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import click
 from gpu_provision import files
 from gpu_provision.cli import options
 from gpu_provision.cli.options import load_inventory
-from gpu_provision.cli.output import Output
+from gpu_provision.cli.output import Output, writing
 from gpu_provision.history import store
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
@@ -24,7 +24,7 @@ from gpu_provision.model.findings import Finding, ProvisionError, RunFailed, Usa
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import DestroyResult, Plan
 from gpu_provision.model.progress import Event, RunResult
-from gpu_provision.output import destroy as removal_view
+from gpu_provision.output import plan as plan_view
 from gpu_provision.output.findings import document
 from gpu_provision.output.history import RunOutcome, RunReport, last_states
 from gpu_provision.output.text import ranges
@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     from gpu_provision.api.results import StackRemoval, StackRun
 
 Listen = Callable[[Event], None]
-
-
+_UNWRITABLE = (
+    "the page of the run cannot be written there",
+    "name a file in a folder that exists and that you may write to",
+)
 _MOST_EVICTED = 50  # pods that the page names
 
 
@@ -63,15 +65,15 @@ class ReportCollector:
     _began: datetime = field(default_factory=lambda: datetime.now(UTC))
     _timeline: Timeline = field(default_factory=lambda: Timeline(time.monotonic()))
 
-    def prepared(self, hosts: HostsResult) -> None:
+    def record_hosts(self, hosts: HostsResult) -> None:
         """Take down how the host phase ended."""
         self.hosts = hosts
 
-    def removed(self, removal: DestroyResult | None) -> None:
+    def record_removal(self, removal: DestroyResult | None) -> None:
         """Take down what went from the cluster."""
         self.removal = removal
 
-    def heard_by(self, listen: Listen) -> Listen:
+    def recording(self, listen: Listen) -> Listen:
         """Return a listener that takes events down, and tells ``listen`` of them."""
 
         def both(event: Event) -> None:
@@ -88,7 +90,7 @@ class ReportCollector:
         return (*self.hosts.all_findings, *self.known, *(self.removal.findings if self.removal else ()))
 
     @contextlib.contextmanager
-    def kept(self, out: Output) -> Iterator[None]:
+    def write_page_at_end(self, out: Output) -> Iterator[None]:
         """Write the page when the block ends, also if it is interrupted or fails.
 
         Raises ProvisionError if all went well and the page cannot be written after all.
@@ -134,8 +136,8 @@ class ReportCollector:
         return replace(
             self._blank(),
             cluster=removal.cluster,
-            plan=removal_view.as_plan(removal, self.inventory.name),
-            closing=removal_view.closing(removal, dry_run=False),
+            plan=plan_view.as_plan(removal, self.inventory.name),
+            closing=plan_view.removal_closing(removal, dry_run=False),
             note=f"Evicted: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}." if shown else "",
             result=RunResult(changed=len(removal.changes), timeline=tuple(self._timeline.transitions)),
         )
@@ -178,29 +180,15 @@ def report_path(file: str | None, *, dry_run: bool = False) -> Path | None:
     if dry_run:
         raise UsageError(Finding(code=USAGE, what="--report tells of a run, and --dry-run makes none"))
     path = Path(file).resolve()
-    try:
+    with writing(path, *_UNWRITABLE, code=codes.NO_PLACE_FOR_REPORT):
         files.try_place(path)
-    except OSError as error:
-        raise UsageError(_not_writable(path, error)) from error
     return path
 
 
 def write_page(path: Path, text: str) -> None:
     """Write a page as a whole or not at all; only its owner can read it. Raises ProvisionError."""
-    try:
+    with writing(path, *_UNWRITABLE, code=codes.NO_PLACE_FOR_REPORT, error_class=ProvisionError):
         files.put(path, text, private=True)
-    except OSError as error:
-        raise ProvisionError(_not_writable(path, error)) from error
-
-
-def _not_writable(path: Path, error: OSError) -> Finding:
-    return Finding(
-        code=codes.NO_PLACE_FOR_REPORT,
-        where=str(path),
-        what="the page of the run cannot be written there",
-        evidence=str(error.strerror),
-        fix="name a file in a folder that exists and that you may write to",
-    )
 
 
 @click.command()

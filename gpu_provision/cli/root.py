@@ -198,7 +198,7 @@ def run(words: list[str]) -> int:
         return _disk_full(lost, session)
     except click.exceptions.Exit as done:
         return done.exit_code
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the one handler: nobody else prints failures
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the only handler that prints failures
         code = output.report_error(error, session)
         return _TERMINATED if isinstance(error.__cause__, SigtermReceived) else code
     return int(returned or ExitCode.OK)
@@ -231,7 +231,7 @@ def _open_closed_streams() -> None:
 
 
 class SigtermReceived(KeyboardInterrupt):
-    """SIGTERM, told as Ctrl-C is, so that whoever gives locks back then does so now."""
+    """SIGTERM, handled as Ctrl-C is: locks are given back."""
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:

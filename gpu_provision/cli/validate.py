@@ -10,7 +10,7 @@ import click
 
 from gpu_provision.cli import options
 from gpu_provision.cli.options import find_inventory, load_inventory
-from gpu_provision.cli.output import Output
+from gpu_provision.cli.output import Output, writing
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.codes import USAGE
@@ -24,15 +24,15 @@ from gpu_provision.rbac.roles import RbacSubject
 
 @click.command()
 @options.inventory
-@click.option("--user", "users", metavar="NAME", multiple=True, help="Give the rights to this user; may be repeated.")
-@click.option("--group", "groups", metavar="NAME", multiple=True, help="Give them to this group; may be repeated.")
+@click.option("--user", "users", metavar="NAME", multiple=True, help="Give the rights to this user; can be repeated.")
+@click.option("--group", "groups", metavar="NAME", multiple=True, help="Give them to this group; can be repeated.")
 @click.option(
     "--service-account",
     "--serviceaccount",
     "accounts",
     metavar="NAMESPACE:NAME",
     multiple=True,
-    help="Give them to this service account; may be repeated.",
+    help="Give them to this service account; can be repeated.",
 )
 @click.option("--read-only", is_flag=True, help="Only what looks need: status, plan, drift, history.")
 @click.option("--destroy", is_flag=True, help="What destroy needs, instead of what apply needs.")
@@ -226,21 +226,11 @@ def write_texts(folder: Path, named: Mapping[str, str]) -> tuple[Path, ...]:
     Raises UsageError if the folder cannot be written. Files that we did not write are left alone.
     """
     texts = {folder / name: HEADER + text for name, text in named.items()}
-    try:
+    with writing(folder, "the files cannot be written", "name another folder with --output"):
         folder.mkdir(parents=True, exist_ok=True)
         _remove_stale(folder, texts)
         for path, text in texts.items():
             path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(
-            Finding(
-                code=codes.NOT_WRITABLE,
-                where=str(error.filename or folder),
-                what="cannot be written",
-                evidence=error.strerror or str(error),
-                fix="name another folder with --output",
-            )
-        ) from error
     return tuple(texts)
 
 

@@ -1,8 +1,7 @@
-"""``gpu-provision drift``: what is not as declared, for a timer to ask."""
+"""drift, preflight, verify: commands that look at hosts and cluster and change nothing."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 import click
@@ -10,16 +9,13 @@ import click
 import gpu_provision
 from gpu_provision.cli import options
 from gpu_provision.cli.display import show_progress
-from gpu_provision.cli.options import load_inventory
-from gpu_provision.cli.output import Output, write
+from gpu_provision.cli.options import StackOptions
+from gpu_provision.cli.output import Output
 from gpu_provision.model.findings import ExitCode, Finding, Severity
-from gpu_provision.output import findings as findings_view
 
 
 @click.command()
-@options.inventory
-@options.kubeconfig
-@options.context
+@options.on_stack
 @options.hosts_limit
 @options.phase_options
 @options.ask_sudo_password
@@ -27,9 +23,7 @@ from gpu_provision.output import findings as findings_view
 @options.output_options
 def drift(  # noqa: PLR0913 - one argument per option
     *,
-    file: str | None,
-    kubeconfig: str | None,
-    context: str | None,
+    stack: StackOptions,
     limit: str | None,
     hosts: bool,
     cluster: bool,
@@ -38,17 +32,15 @@ def drift(  # noqa: PLR0913 - one argument per option
 ) -> ExitCode:
     """Show what is not as it was applied, and who changed it; change nothing. For timers: one line if there is nothing.
 
-    Tells what somebody changed from what the inventory declares by now and nobody has applied yet: that is pending,
-    and no drift. With --detailed-exitcode the exit code is 2 if anything but pending changes was found.
+    Distinguishes manual changes from changes of the inventory that are not applied yet: those are pending, no drift.
+    With --detailed-exitcode the exit code is 2 if anything but pending changes was found.
     """
-    inventory = load_inventory(file, kubeconfig=kubeconfig, context=context)
+    inventory = stack.load()
     with show_progress(replace(out, quiet=True)) as listen:
         found = gpu_provision.drift(
             inventory, hosts_only=not cluster, cluster_only=not hosts, limit=limit, listen=listen
         )
-    out.result(found.document(), found.text(out.style))
-    if not out.json:
-        write(sys.stderr, findings_view.text(found.findings, out.error_style))
+    out.show(found)
     return _exit(found.findings, differs=detailed_exitcode and found.is_worth_a_look)
 
 
@@ -59,19 +51,15 @@ def _exit(findings: tuple[Finding, ...], *, differs: bool) -> ExitCode:
 
 
 @click.command()
-@options.inventory
-@options.kubeconfig
-@options.context
+@options.on_stack
 @options.look_limit
 @options.ignore
 @options.ask_sudo_password
 @click.option("--offline", is_flag=True, help="Ask no registry for images.")
 @options.output_options
-def preflight(  # noqa: PLR0913 - one argument per option
+def preflight(
     *,
-    file: str | None,
-    kubeconfig: str | None,
-    context: str | None,
+    stack: StackOptions,
     limit: str | None,
     ignored: tuple[str, ...],
     offline: bool,
@@ -82,7 +70,7 @@ def preflight(  # noqa: PLR0913 - one argument per option
     Every host is read over SSH, also those without a GPU, and compared with the inventory, the cluster and the
     registry. An error exits with 1 and would stop apply on that host; --ignore CODE turns it into a warning.
     """
-    inventory = load_inventory(file, kubeconfig=kubeconfig, context=context)
+    inventory = stack.load()
     with show_progress(out) as listen:
         found = gpu_provision.preflight(inventory, limit=limit, ignored=ignored, offline=offline, listen=listen)
     out.result(found.document(), found.text(out.style))
@@ -91,9 +79,7 @@ def preflight(  # noqa: PLR0913 - one argument per option
 
 @click.command()
 @click.argument("tests", nargs=-1, type=click.Path(exists=True))
-@options.inventory
-@options.kubeconfig
-@options.context
+@options.on_stack
 @options.look_limit
 @options.phase_options
 @click.option("--junit", metavar="FILE", default="", help="Write JUnit XML there, too.")
@@ -101,9 +87,7 @@ def preflight(  # noqa: PLR0913 - one argument per option
 def verify(  # noqa: PLR0913 - one argument per option
     *,
     tests: tuple[str, ...],
-    file: str | None,
-    kubeconfig: str | None,
-    context: str | None,
+    stack: StackOptions,
     limit: str | None,
     hosts: bool,
     cluster: bool,
@@ -116,7 +100,7 @@ def verify(  # noqa: PLR0913 - one argument per option
     files or folders with pytest tests of your own, which run beside; docs/verify.md shows how to write them. It needs
     pip install 'gpu-provision[verify]'.
     """
-    inventory = load_inventory(file, kubeconfig=kubeconfig, context=context)
+    inventory = stack.load()
     with show_progress(out) as listen:
         found = gpu_provision.verify(
             inventory,

@@ -16,7 +16,7 @@ _HEADS = {
     Disposition.TAKEN: "taken over: the same objects, from now on ours",
     Disposition.REPLACED: "replaced: ours have another name or selector",
     Disposition.REMOVED: "removed: they do nothing any more",
-    Disposition.LEFT: "left as they are: they belong to nobody any more, and nobody updates them",
+    Disposition.LEFT: "left as they are: no program manages or updates them any more",
 }
 
 

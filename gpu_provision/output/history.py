@@ -1,4 +1,4 @@
-"""Runs on record, as text and as JSON."""
+"""Runs as they are on record: a table, one run, and all that the page of a run tells."""
 
 from __future__ import annotations
 
@@ -18,20 +18,16 @@ from gpu_provision.model.history import Ending, History, Record
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import Evidence, NodeState, RunResult, State, Transition
 from gpu_provision.output import plan as plan_view
+from gpu_provision.output.object_text import paint_diff
 from gpu_provision.output.text import PLAIN, Style, indented
 
 _HEADERS = ("RUN", "BEGAN", "ENDED", "RESULT", "RELEASE", "WRITTEN", "BY", "WHAT")
-
-
 _COLORS = {
     Ending.RUNNING: "cyan",
     Ending.SUCCEEDED: "green",
     Ending.FAILED: "red",
     Ending.INTERRUPTED: "yellow",
 }
-
-
-_DIFF_COLORS = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def text(history: History, style: Style = PLAIN) -> str:
@@ -96,14 +92,7 @@ def diff(before: str, after: str, names: tuple[str, str], style: Style = PLAIN) 
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), fromfile=names[0], tofile=names[1], lineterm=""
     )
-    return "\n".join(_painted(line, style) for line in lines)
-
-
-def _painted(line: str, style: Style) -> str:
-    if line.startswith(("---", "+++")):
-        return style.bold(line)
-    color = _DIFF_COLORS.get(line[:1])
-    return style.paint(color, line) if color else line
+    return paint_diff(lines, style)
 
 
 def meaning(changes: tuple[Change, ...], style: Style = PLAIN) -> str:
@@ -130,10 +119,10 @@ class RunReport:
 
     Attributes:
         command: The command as it was called: ``apply``.
-        cluster: The cluster as people name it; empty if nobody got as far as asking it.
+        cluster: The cluster as people name it; empty if it was not asked.
         began: When it began, in UTC.
         seconds: How long it took, hosts included.
-        plan: What was to change; None if nobody got as far.
+        plan: What was to change; None if the run ended before.
         hosts: The hosts as they were left; None if they took no part.
         result: How the cluster phase ended, with the findings of the whole run and the timeline of all of it.
         closing: How it ended, in a sentence; empty for that of the result.
@@ -169,17 +158,9 @@ def last_states(timeline: Iterable[Transition]) -> tuple[NodeState, ...]:
 
 
 T = TypeVar("T")
-
-
 _NOTE = "Told from the local record of the run, which has neither its hosts nor the fields that changed."
-
-
 _ENUMS = {"state": State, "severity": Severity, "action": Action}
-
-
 _GOES_ON = "The run goes on: this is what it had written down a few seconds ago. Ask again for more."
-
-
 _OUTCOMES = {"succeeded": RunOutcome.SUCCEEDED, "failed": RunOutcome.FAILED}  # whatever else there is never ended
 
 

@@ -1,4 +1,4 @@
-"""The timeline of the page: nodes x time as bars in percent of the run; pure, and bounded."""
+"""A run as one HTML file: no scripts, nothing from elsewhere, everything escaped, bounded in size."""
 
 from __future__ import annotations
 
@@ -17,40 +17,23 @@ from markupsafe import Markup
 from gpu_provision.model.findings import Finding, Severity, visible
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import Evidence
-from gpu_provision.output import object_text as diff_view
+from gpu_provision.output import object_text
 from gpu_provision.output import plan as plan_view
 from gpu_provision.output import rollout as rollout_view
-from gpu_provision.output import status as hosts_view
-from gpu_provision.output import status as run_view
+from gpu_provision.output import status as status_view
 from gpu_provision.output.history import RunOutcome, RunReport
 from gpu_provision.output.progress import Activity, NodeTimeline, NodeTimelines, TimelineSpan, duration, timelines_of
 from gpu_provision.output.status import evidence_groups, evidence_title
 from gpu_provision.output.text import natural
 
 MOST_ROWS = 1000
-
-
 _MOST_BARS = 40_000  # in the whole chart
-
-
 _LEAST_LETTER = 3.0  # percent that a bar needs to hold its letter
-
-
 _THINNEST = 0.3  # percent: what is there can be seen
-
-
-_MOST_TOLD = 8  # spans that share a bar and are told
-
-
+_MOST_TOLD = 8  # spans of a bar that are named
 _MOST_TICKS = 5
-
-
 _LAST_TICK = 0.92  # of the run; the label of a later one would not fit
-
-
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
-
-
 _BROKEN = (Activity.FAILED, Activity.BLOCKED)
 
 
@@ -148,14 +131,8 @@ def _ticks(seconds: float) -> Iterator[tuple[float, str]]:
 
 
 _MOST_LINES = 3000  # of a diff, of a plan
-
-
 _MOST_WIDE = 500  # characters of a line
-
-
 _MOST_GROUPS = 200  # of validations that printed the same; of findings
-
-
 _MOST_PRINTED = 300  # lines of one validation
 
 
@@ -196,11 +173,11 @@ def _parts(story: RunReport) -> dict[str, Any]:
         "findings": [_finding(finding) for finding in findings[:_MOST_GROUPS]],
         "more_findings": max(len(findings) - _MOST_GROUPS, 0),
         "chart": chart(timelines_of(story.result.timeline), story.seconds),
-        "components": run_view.component_rows(story.result.states),
+        "components": status_view.component_rows(story.result.states),
         "plan": _plan_lines(story.plan) if story.plan else [],
         "rollout": _rollout_lines(story.plan) if story.plan else [],
         "diff": _diff_lines(story.plan) if story.plan else [],
-        "hosts": _cut(hosts_view.hosts_text(story.hosts).splitlines()) if story.hosts else [],
+        "hosts": _cut(status_view.hosts_text(story.hosts).splitlines()) if story.hosts else [],
         "evidence": _evidence(story.result.evidence),
     }
 
@@ -213,7 +190,7 @@ def _closing(story: RunReport) -> str:
     errors = any(finding.severity is Severity.ERROR for finding in story.findings)
     if story.outcome is RunOutcome.FAILED and errors and not (story.result.states or story.closing):
         return "It ended early, see below."
-    return story.closing or run_view.closing(story.result)
+    return story.closing or status_view.closing(story.result)
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
@@ -240,9 +217,8 @@ _PLAN_KINDS = {"+ ": "added", "- ": "removed", "~ ": "changed", "> ": "run"}
 
 def _diff_lines(plan: Plan) -> list[Line]:
     told = (change for change in plan.changes if change.action not in {Action.WAIT, Action.RUN} and _is_known(change))
-    return [
-        Line(_diff_kind(line), line) for line in _cut(line for change in told for line in diff_view.diff_lines(change))
-    ]
+    lines = (line for change in told for line in object_text.diff_lines(change))
+    return [Line(_diff_kind(line), line) for line in _cut(lines)]
 
 
 def _is_known(change: Change) -> bool:
@@ -257,7 +233,7 @@ def _diff_kind(line: str) -> str:
 
 
 def _cut(lines: Iterable[str]) -> list[str]:
-    """Return as many lines, and as much of them, as a page bears; what is missing is told."""
+    """Return as many lines, and as much of them, as fits a page, and how many are missing."""
     found = list(lines)
     kept = [line if len(line) <= _MOST_WIDE else f"{line[:_MOST_WIDE]}..." for line in found[:_MOST_LINES]]
     return kept + ([f"... and {len(found) - _MOST_LINES} more lines"] if len(found) > _MOST_LINES else [])

@@ -1,4 +1,8 @@
-"""A plan as a unified diff of YAML, for readers who want to see everything."""
+"""Objects of the cluster as people may see them: fields, YAML and diffs, on one line where it fits, without secrets.
+
+Of an environment, those variables are shown that the inventory's schema exempts. Digests of whole environments are
+hidden as well: a digest tells whether a guess at a short secret is right.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +29,8 @@ _DIFF_COLORS = {"+": "green", "-": "red", "@": "cyan"}
 
 def diff_text(plan: Plan, style: Style = PLAIN) -> str:
     """Return the diff of every object that would be created, updated or deleted. Secrets are hidden."""
-    parts = [diff_lines(change) for change in plan.changes if change.action is not Action.WAIT]
-    return "\n".join(_painted(line, style) for part in parts for line in part)
+    shown = (change for change in plan.changes if change.action not in {Action.WAIT, Action.RUN})
+    return paint_diff((line for change in shown for line in diff_lines(change)), style)
 
 
 def diff_lines(change: Change) -> list[str]:
@@ -61,16 +65,15 @@ def _yaml(manifest: dict[str, Any]) -> list[str]:
     return to_yaml(redacted(manifest)).splitlines()
 
 
-def _painted(line: str, style: Style) -> str:
-    if line.startswith(("---", "+++")):
-        return style.bold(line)
-    color = _DIFF_COLORS.get(line[:1])
-    return style.paint(color, line) if color else line
+def paint_diff(lines: Iterable[str], style: Style) -> str:
+    """Return the lines of a unified diff in its colors."""
+    return "\n".join(
+        style.bold(line) if line.startswith(("---", "+++")) else style.paint(_DIFF_COLORS.get(line[:1], ""), line)
+        for line in lines
+    )
 
 
 _STEP = re.compile(r'"(?P<quoted>[^"]*)"|(?P<plain>[^.\["]+)|\[(?P<item>[^\]]*)\]')
-
-
 _ITEM_KEYS = ("name", "containerPort", "port", "mountPath", "devicePath")
 
 
@@ -81,7 +84,7 @@ class ListStep(str):
 
 
 def path_steps(path: str) -> tuple[str, ...]:
-    """Return the steps of a path; steps into lists are of type Item."""
+    """Return the steps of a path; steps into lists are of type ListStep."""
     return tuple(
         ListStep(found["item"]) if found["item"] is not None else found["quoted"] or found["plain"]
         for found in _STEP.finditer(path)
@@ -137,23 +140,11 @@ def _position(items: Any, step: str) -> int:
 
 
 HIDDEN = "(changed)"
-
-
 _LONGEST = 72
-
-
 _DIGEST = "gpu-provision.io/digest"
-
-
 _DIGESTS = (f'"{_DIGEST}"', "env[DRIVER_CONFIG_DIGEST].value")
-
-
 _ARGUMENT = re.compile(r"(?P<name>--?[\w-]+)=.")
-
-
 _VERSION = re.compile(r"v?(\d+(?:\.\d+)*)")
-
-
 _SECRET_PARTS = ("data", "stringData")
 
 

@@ -1,6 +1,6 @@
-"""What a run says while it goes: a line per step, a heartbeat while it waits, one line on a terminal.
+"""What a run says while it goes, and what each node was about over time.
 
-Pure: the time comes in as an argument, text comes out.
+The time comes in as an argument, text comes out; `screen` draws the picture of it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,7 @@ from gpu_provision.output.text import PLAIN, Style, ranges
 from gpu_provision.rollout.states import UpgradeState
 
 HEARTBEAT = 30.0  # seconds without a word after which a waiting run says what it waits for
-
-
 SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED})
-
-
 _MOST_REASONS = 3
 
 
@@ -159,7 +155,7 @@ class Activity(Enum):
     RESTART = ("r", "driver restarts")
     VALIDATION = ("v", "validation")
     UNCORDON = ("u", "uncordon")
-    ELSEWHERE = ("m", "somebody else's maintenance")
+    ELSEWHERE = ("m", "external maintenance")
     READY = ("+", "ready")
     BLOCKED = ("-", "blocked")
     FAILED = ("!", "failed")
@@ -185,8 +181,6 @@ _OF_STEP = {
     UpgradeState.NODE_MAINTENANCE_REQUIRED: Activity.ELSEWHERE,
     UpgradeState.POST_MAINTENANCE_REQUIRED: Activity.ELSEWHERE,
 }
-
-
 _OF_STATE = {
     State.FAILED: Activity.FAILED,
     State.PROGRESSING: Activity.COMES_UP,
@@ -195,17 +189,9 @@ _OF_STATE = {
     State.PENDING: Activity.WAITS,
     State.READY: Activity.READY,
 }
-
-
 _FIRST = (State.FAILED, State.PROGRESSING, State.BLOCKED, State.LEAVING, State.PENDING, State.READY)
-
-
 _OVER = frozenset({State.READY, State.FAILED})
-
-
 _ENDS_BADLY = frozenset({State.BLOCKED, State.FAILED})
-
-
 _VALIDATION = "validation"
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TextIO
 
 from rich.console import Console, Group
+from rich.live import Live
 from rich.padding import Padding
 from rich.segment import Segment
 from rich.style import Style as RichStyle
@@ -50,6 +51,12 @@ def console(stream: TextIO, *, color: bool, columns: int | None = None, terminal
         highlight=False,
         emoji=False,
     )
+
+
+def live(stream: TextIO, *, color: bool) -> Live:
+    """Return a display of a terminal that is drawn again when it is told to, and taken away in the end."""
+    drawn = console(stream, color=color, terminal=True)
+    return Live(console=drawn, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False)
 
 
 def rich_text(painted: str) -> Text:
@@ -102,8 +109,8 @@ def _color(look: RichStyle | None) -> str:
     return look.color.name if look.color else next((name for name in ("bold", "dim") if getattr(look, name)), "")
 
 
-def picture(nodes: NodeTimelines, now: float, columns: int, lines: int, summary: str = "") -> Group | None:
-    """Return a summary and a row for each node: what it was about over time, and what it is about; None for no nodes.
+def picture(nodes: NodeTimelines, now: float, columns: int, lines: int, summary: str = "") -> Group:
+    """Return a summary and a row for each node: what it was about over time, and what it is about.
 
     Nodes that something is being done to come first, then failed ones, then those that wait. A narrow terminal loses
     the past first; what a node waits for is wrapped and never cut.
@@ -111,7 +118,7 @@ def picture(nodes: NodeTimelines, now: float, columns: int, lines: int, summary:
     ranked = sorted(nodes.of.values(), key=lambda node: (_RANKS.get(node.current.doing, 0), natural(node.node)))
     room = min(lines - _OTHER_LINES, _MAX_ROWS)
     if not ranked or room < 1:
-        return Group(Text(one_line(summary))) if summary else None
+        return Group(Text(one_line(summary))) if summary else Group()
     shown, rest = ranked[:room], ranked[room:]
     name = min(max(len(node.node) for node in shown), _MAX_NAME, max(columns // 3, 4))
     bar = min((columns - name - 2) // 3, _MAX_BAR)

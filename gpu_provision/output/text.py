@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from gpu_provision.model.findings import visible
 from gpu_provision.model.progress import Outside, State
@@ -116,14 +116,6 @@ _SHORTEST_RUN = 3
 _NUMBERED = re.compile(r"^(?P<head>.*?)(?P<digits>\d+)(?P<tail>\D*)$")
 
 
-class _Numbered(NamedTuple):
-    """A name in three parts; ``digits`` is its last number as written."""
-
-    head: str
-    digits: str
-    tail: str
-
-
 def ranges(names: Iterable[str], most: int = 8) -> str:
     """Return names as a list in which runs of consecutive numbers are ranges.
 
@@ -134,7 +126,9 @@ def ranges(names: Iterable[str], most: int = 8) -> str:
 
 def in_order(names: Iterable[str], most: int = 8) -> str:
     """Return names as `ranges` does, but in the order in which they are given."""
-    parts = [part for run in _runs(names) for part in _written(tuple(run))]
+    parts = []
+    for run in _runs(names):
+        parts += run if len(run) < _SHORTEST_RUN else [f"{run[0]}..{_last(run[-1])}"]
     if len(parts) <= most:
         return ", ".join(parts)
     return f"{', '.join(parts[:most])} and {len(parts) - most} more"
@@ -158,27 +152,15 @@ def _runs(names: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _follows(before: str, name: str) -> bool:
-    one, two = _numbered(before), _numbered(name)
-    if one is None or two is None or (one.head, one.tail) != (two.head, two.tail):
+    one, two = _NUMBERED.match(before), _NUMBERED.match(name)
+    if not (one and two) or (one["head"], one["tail"]) != (two["head"], two["tail"]):
         return False
-    padded = one.digits.startswith("0") or two.digits.startswith("0")
-    same_form = not padded or len(one.digits) == len(two.digits)
-    return same_form and int(two.digits) == int(one.digits) + 1
+    first, second = one["digits"], two["digits"]
+    same_form = len(first) == len(second) or "0" not in (first[0], second[0])
+    return same_form and int(second) == int(first) + 1
 
 
-def _numbered(name: str) -> _Numbered | None:
-    found = _NUMBERED.match(name)
-    return _Numbered(found["head"], found["digits"], found["tail"]) if found else None
-
-
-def _written(run: tuple[str, ...]) -> Iterator[str]:
-    if len(run) < _SHORTEST_RUN:
-        yield from run
-    else:
-        yield f"{run[0]}..{_last(run)}"
-
-
-def _last(run: tuple[str, ...]) -> str:
+def _last(name: str) -> str:
     """Return the end of a range: its number alone where nothing follows the number."""
-    last = _numbered(run[-1])
-    return run[-1] if last is None or last.tail else last.digits
+    found = _NUMBERED.match(name)
+    return found["digits"] if found and not found["tail"] else name

@@ -54,11 +54,11 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
             raise value
         return value
 
-    def apply(*_: object, planned: Callable[[Plan], None], **arguments: object) -> Any:
+    def apply(job: ApplyJob, *, planned: Callable[[Plan], None], **arguments: object) -> Any:
         if isinstance(fakes.plan, Plan):
             planned(fakes.plan)
         fakes.applied += 1
-        fakes.arguments = arguments
+        fakes.arguments = {**arguments, "take_over": job.take_over, "back_to": job.back_to}
         return answer(fakes.result)
 
     def unlock(_: object, *, agreed: Callable[[LockHolder], bool], **__: object) -> tuple[LockHolder | None, bool]:

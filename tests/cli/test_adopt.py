@@ -105,7 +105,7 @@ def test_its_document_fits_the_schema(run: Run, fake: Fake, words: list[str]) ->
 
 
 def test_an_inventory_of_what_is_there_is_written_once(run: Run, fake: Fake, tmp_path: Path) -> None:
-    """Never over a file that is there; what it cannot say is told."""
+    """Never over an existing file; what it cannot express is a finding."""
     file = tmp_path / "new.yaml"
     ran = run("adopt", "--json", "--inventory-out", file)
     jsonschema.validate(ran.document, dict(output_schema()))

@@ -99,6 +99,20 @@ def test_a_terminal_shows_a_picture_that_is_rewritten() -> None:
     ]
 
 
+def test_what_wraps_is_taken_away_whole() -> None:
+    """Also while a failure is written above it."""
+    stream = Terminal()
+    display = Display(stream, live=True, clock=Clock())
+    display(replace(WAITING, message="waits for a slot: " + "and so on " * 8))
+    for _ in range(2):
+        display.tick()
+        display(FAILED)
+    display.tick()
+    assert [line for line in stream.screen if line.startswith("   0 s")] == stream.screen[1:2]
+    assert sum(line.startswith("t4-1  i") for line in stream.screen) == 1
+    assert all(len(line) <= 80 for line in stream.screen)
+
+
 @pytest.mark.parametrize(("columns", "lines"), [("80", "24"), ("80", "9"), ("40", "24"), ("20", "12")])
 def test_a_picture_of_many_nodes_fits_the_terminal(columns: str, lines: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also a narrow one; those that do not fit are counted."""

@@ -22,7 +22,7 @@ from gpu_provision.model import codes
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.plan import FieldChange, ResourceChange
 from gpu_provision.output import findings, plan_file
-from gpu_provision.output.plan_file import PlanOrigin, seal
+from gpu_provision.output.plan_file import seal
 from tests import fuzzing
 from tests.cli.harness import SANDBOX
 from tests.output.samples import (
@@ -43,22 +43,22 @@ def document(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A plan file's content with all that one can hold; digests cost nothing."""
     monkeypatch.setattr(hashlib, "scrypt", lambda *_, salt, **__: hashlib.sha256(salt).digest())
     scope = {"hosts": True, "cluster": True, "limit": ["t4-1"], "targets": ["driver"], "ignored": ["GP620"]}
-    origin = PlanOrigin(tool="1", made_at="2026-11-21T08:00:00+00:00", cluster_id="u", salt="00" * 16, scope=scope)
-    made: dict[str, Any] = json.loads(json.dumps(plan_file.create(INVENTORY, WHOLE, HOSTS, origin)))
+    words = {"tool": "1", "made_at": "2026-11-21T08:00:00+00:00", "cluster_id": "u", "salt": "00" * 16}
+    made: dict[str, Any] = json.loads(json.dumps(plan_file.create(INVENTORY, WHOLE, HOSTS, **words, scope=scope)))
     return made
 
 
 def apply(path: Path) -> None:
     """Use a plan file as the command does up to the first question to a host or a cluster, and compare it."""
-    promise = load_plan(path)
-    named = promise.inventory
+    reviewed = load_plan(path)
+    named = reviewed.inventory
     steps = [
-        lambda: promise.hold_inventory(INVENTORY if find_inventory(named) == SANDBOX else load_inventory(named)),
-        lambda: with_ignored(INVENTORY, promise.ignored),
-        lambda: components_of(promise.work(INVENTORY).targets, requirements(INVENTORY)),
-        lambda: promise.hold_cluster(ApplyJob(inventory=INVENTORY, cluster=False)),
-        *(lambda hosts=hosts: promise.hold_hosts(hosts) for hosts in (HOSTS, None)),
-        *(lambda plan=plan: promise.hold_plan(plan) for plan in (WHOLE, EMPTY_PLAN)),
+        lambda: reviewed.check_inventory(INVENTORY if find_inventory(named) == SANDBOX else load_inventory(named)),
+        lambda: with_ignored(INVENTORY, reviewed.ignored),
+        lambda: components_of(reviewed.work(INVENTORY).targets, requirements(INVENTORY)),
+        lambda: reviewed.check_cluster(ApplyJob(inventory=INVENTORY, cluster=False)),
+        *(lambda hosts=hosts: reviewed.check_hosts(hosts) for hosts in (HOSTS, None)),
+        *(lambda plan=plan: reviewed.check_plan(plan) for plan in (WHOLE, EMPTY_PLAN)),
     ]
     for step in steps:
         told(step)

@@ -97,7 +97,7 @@ def test_render_prints_every_object(run: Run) -> None:
 
 
 def test_rbac_prints_roles_and_the_bindings_that_are_asked_for(run: Run) -> None:
-    """Without a subject there is nobody to bind; what is missing is said beside the result."""
+    """Without a subject there is no binding; a note on stderr says so."""
     alone = run("rbac", "-i", SANDBOX)
     assert {item["kind"] for item in yaml.safe_load_all(alone.out)} == {"Namespace", "ClusterRole", "Role"}
     assert "--service-account" in alone.err
@@ -147,9 +147,9 @@ def test_a_plan_names_the_next_command_and_quiet_does_not(run: Run, fakes: Fakes
 def test_the_next_command_takes_the_same_part(
     run: Run, fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever copies it does what was looked at; a plan file knows what takes part, but not which kubeconfig it was."""
+    """The copied command does what the plan showed; a plan file knows its scope, but not the kubeconfig."""
     fakes.hosts = None
-    monkeypatch.setattr(jobs, "cluster_id", lambda _: "uid")
+    monkeypatch.setattr(jobs.ApplyJob, "cluster_id", lambda _: "uid")
     words = ("-i", str(SANDBOX), "--limit", "t4-*", "--target", "driver", "--cluster-only")
     assert (
         f"Next: gpu-provision apply -i {SANDBOX} --limit 't4-*' --target driver --cluster-only\n"
@@ -176,12 +176,12 @@ def test_targets_and_limits_narrow_what_is_planned_and_applied(run: Run, fakes: 
 
 def test_a_failed_host_holds_the_cluster_phase_back(run: Run, fakes: Fakes) -> None:
     """And says which host, why, how to go on, and what was done on the others."""
-    away = Finding(code="GP685", where="t4-2", what="nobody answers")
+    away = Finding(code="GP685", where="t4-2", what="no answer")
     fakes.hosts = _hosts(HostOutcome(name="t4-1"), HostOutcome(name="t4-2", failed=True, errors=(away,)))
     ran = run("apply", "-i", SANDBOX)
     assert ran.code == ExitCode.FAILED
     assert fakes.applied == 0
-    assert "GP685 t4-2: nobody answers" in ran.err
+    assert "GP685 t4-2: no answer" in ran.err
     assert "held back" in ran.err
     assert "t4-1" in ran.out
     document = run("apply", "-i", SANDBOX, "--json").document
@@ -225,7 +225,7 @@ def test_an_absurd_inventory_gets_twenty_findings_and_a_count(run: Run, tmp_path
     jsonschema.validate(document, dict(output_schema()))
 
 
-def test_validating_gpus_refuses_a_cluster_that_is_not_as_declared(run: Run, fakes: Fakes) -> None:
+def test_revalidation_refuses_a_cluster_with_pending_changes(run: Run, fakes: Fakes) -> None:
     """Validating changes nothing but runs the validations."""
     ran = run("validate", "-i", SANDBOX, "--gpus")
     assert ran.code == ExitCode.FAILED
@@ -238,7 +238,7 @@ def test_validating_gpus_refuses_a_cluster_that_is_not_as_declared(run: Run, fak
     assert fakes.applied == 1
 
 
-def test_a_node_that_still_has_to_be_validated_is_validated_again(run: Run, fakes: Fakes) -> None:
+def test_revalidation_includes_nodes_that_were_not_validated(run: Run, fakes: Fakes) -> None:
     """The end of its startup taint follows from that, so it is not in the way."""
     node = ObjectRef("v1", "Node", "", "t4-1")
     fakes.plan = plan_of(Change(component="startup_taint", action=Action.UPDATE, ref=node))
@@ -270,7 +270,7 @@ def test_limit_takes_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["nope", "t4-1,nope", ","])
 def test_a_limit_that_matches_nothing_is_an_error(option: str) -> None:
-    """Running nothing and calling it success helps nobody."""
+    """Doing nothing is no success."""
     with pytest.raises(UsageError):
         nodes_of(load(SANDBOX), option)
 
@@ -283,14 +283,14 @@ def test_timeout_is_every_components_deadline() -> None:
     assert with_timeout(inventory, None) is inventory
 
 
-def test_an_inventory_is_found_by_its_short_name_and_beside_pyinfras(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_inventory_is_found_by_its_short_name(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """-i sandbox and -i inventories/sandbox.py both mean inventories/sandbox.yaml."""
     monkeypatch.chdir(SANDBOX.parents[1])
     for name in ("sandbox", "inventories/sandbox.py"):
         assert run("validate", "-i", name).out.startswith("inventories/sandbox.yaml is valid")
 
 
-def test_history_is_printed_and_its_options_may_stand_before_the_subcommand(run: Run, fakes: Fakes) -> None:
+def test_options_may_stand_before_the_subcommand_of_history(run: Run, fakes: Fakes) -> None:
     """A run that is not on record is wrong usage; a damaged one is a warning."""
     fakes.history = History((Record(id="a", number=3, text="name: x\n"),), damaged=("b",))
     listed = run("history", "-i", SANDBOX)
@@ -317,7 +317,7 @@ def test_a_diff_is_between_runs_or_up_to_the_file(run: Run, fakes: Fakes) -> Non
     assert "GP336" in run("diff", "1", "3", "-i", SANDBOX).err, "what is not valid today can still be compared as text"
 
 
-def test_a_rollback_applies_what_was_and_says_that_the_file_says_otherwise(run: Run, fakes: Fakes) -> None:
+def test_a_rollback_says_that_the_file_names_other_versions(run: Run, fakes: Fakes) -> None:
     """A dry run changes nothing; the inventory of the run is what is applied."""
     text = SANDBOX.read_text(encoding="utf-8").replace("v0.20.0", "v0.19.3")
     good = Record(id="a", number=1, ending=Ending.SUCCEEDED, release="26.7.0", text=text)

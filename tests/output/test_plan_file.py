@@ -49,10 +49,10 @@ def plan(*changes: Change, rollout: Schedule | None = None) -> Plan:
 def made(of: Plan, on_hosts: HostsResult | None = None) -> dict[str, Any]:
     """A plan file's document, as it comes back from the file."""
     scope = {"hosts": True, "cluster": True, "limit": [], "targets": [], "ignored": []}
-    origin = plan_file.PlanOrigin(
-        tool="1", made_at="2026-11-21T08:00:00+00:00", cluster_id="u", salt="00" * 16, scope=scope
+    words = {"tool": "1", "made_at": "2026-11-21T08:00:00+00:00", "cluster_id": "u", "salt": "00" * 16}
+    document: dict[str, Any] = json.loads(
+        json.dumps(plan_file.create(load(SANDBOX), of, on_hosts, **words, scope=scope))
     )
-    document: dict[str, Any] = json.loads(json.dumps(plan_file.create(load(SANDBOX), of, on_hosts, origin)))
     jsonschema.validate(document, dict(plan_file.schema()))
     return document
 
@@ -83,10 +83,10 @@ def test_what_changes_by_itself_has_not_moved(later: Callable[[Plan], Plan]) -> 
 
 
 MOVED: list[tuple[Plan, str]] = [
-    (plan(rollout=ROLLOUT), "no longer: DaemonSet n/x is to be updated"),
+    (plan(rollout=ROLLOUT), "no longer: DaemonSet n/x would be updated"),
     (
         plan(UPDATE, replace(UPDATE, ref=REF._replace(name="y")), rollout=ROLLOUT),
-        "DaemonSet n/y is to be updated, which was not planned",
+        "DaemonSet n/y would be updated, which was not planned",
     ),
     (
         plan(replace(UPDATE, fields=(FieldChange("spec.image", "c", "b"),)), rollout=ROLLOUT),
@@ -98,7 +98,7 @@ MOVED: list[tuple[Plan, str]] = [
     ),
     (
         plan(replace(UPDATE, manifest={**MANIFEST, "spec": {"image": "d"}}), rollout=ROLLOUT),
-        "DaemonSet n/x: what is to be applied is another content",
+        "DaemonSet n/x: the content to apply differs",
     ),
     (
         plan(UPDATE),

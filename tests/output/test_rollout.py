@@ -14,7 +14,7 @@ Golden = Callable[[str, str], None]
 
 
 def test_a_thousand_nodes_that_are_alike_take_a_few_lines(samples: ModuleType, golden: Golden) -> None:
-    """Waves, evictions and skipped nodes in ranges; what is not alike is told by itself."""
+    """Waves, evictions and skipped nodes in ranges; what differs has a line of its own."""
     golden("rollout", rollout.text(samples.ROLLOUT))
 
 
@@ -34,7 +34,7 @@ def test_what_is_cut_short_is_counted_and_json_has_all_of_it(samples: ModuleType
     assert all(f"ml/train-{number}".rpartition("/")[2] in told for number in range(100))
 
 
-def test_waves_keep_their_order_also_where_it_is_not_that_of_names(samples: ModuleType) -> None:
+def test_waves_keep_their_order_whatever_the_names(samples: ModuleType) -> None:
     """With order idle_first node-9 may well come before node-2."""
     waves = tuple(
         Wave(nodes=(NodePreview(node=f"node-{number}", why=samples.WHY),)) for number in (9, 2, 3, 4, 1, 8, 5)

@@ -37,10 +37,8 @@ def rollout() -> NodeTimelines:
 
 def drawn(nodes: NodeTimelines, columns: int, lines: int = 24, *, color: bool = False) -> list[str]:
     """Return the picture as a terminal of this size shows it."""
-    found = picture(nodes, 40.0, columns, lines)
     stream = io.StringIO()
-    if found is not None:
-        console(stream, color=color, columns=columns, terminal=color).print(found)
+    console(stream, color=color, columns=columns, terminal=color).print(picture(nodes, 40.0, columns, lines))
     return [line.rstrip() for line in stream.getvalue().splitlines()]
 
 

@@ -45,7 +45,7 @@ skipped: gpu-01: dcgm exporter answers for every gpu
 
 
 def test_table_then_what_did_not_pass_then_the_sum() -> None:
-    """Worst first; equal reasons together; a silent host is told once."""
+    """Worst first; equal reasons together; a silent host is one line."""
     assert verify.text(FOUND) == TEXT
     assert "\x1b[" in verify.text(FOUND, Style(enabled=True))
 

@@ -98,7 +98,7 @@ def test_the_lock_of_a_run_that_was_killed_can_be_taken_away(world: World) -> No
     assert (code, freed["unlocked"]) == (0, True), freed
     code, again = unlock(world)
     assert (code, again["lock"], again["unlocked"]) == (0, None, False)
-    assert "Nobody holds the lock" in world.cli("unlock", "--yes", "-i", str(world.inventory)).out
+    assert "The lock is free" in world.cli("unlock", "--yes", "-i", str(world.inventory)).out
     world.fault()
     world.apply("--cluster-only", check=True)
 

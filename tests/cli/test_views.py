@@ -1,4 +1,4 @@
-"""The preflight command, and overriding what it finds."""
+"""preflight and verify."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from gpu_provision.model.findings import ExitCode, Finding, Severity, Unreachabl
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.reconcile import preflight as engine
 from gpu_provision.reconcile.preflight import Judgement
+from gpu_provision.verify import run as verifying
+from gpu_provision.verify.run import Check, CheckOutcome, Verification, Wanted
 from tests.cli.harness import SANDBOX, Fakes, Run
 
 HOSTS = HostsResult(hosts=(HostOutcome(name="t4-1", gpus=1), HostOutcome(name="t4-2", gpus=1)))
@@ -57,7 +59,7 @@ def test_warnings_alone_do_not_fail(run: Run, fakes: Fakes) -> None:
 
 def test_cluster_that_does_not_answer_has_its_exit_code(run: Run, fakes: Fakes) -> None:
     """Worth a retry."""
-    fakes.judgement = Unreachable(Finding(code="GP301", what="nobody answers"))
+    fakes.judgement = Unreachable(Finding(code="GP301", what="no answer"))
     assert run("preflight", "-i", SANDBOX).code == ExitCode.UNREACHABLE
 
 
@@ -88,7 +90,7 @@ def test_unknown_code_is_a_mistake(run: Run, fakes: Fakes, command: str) -> None
 
 
 def test_unknown_code_of_the_inventory_is_named_with_its_place(tmp_path: Path) -> None:
-    """Not the option, which nobody gave."""
+    """Not the option, which was not given."""
     path = tmp_path / "i.yaml"
     path.write_text(SANDBOX.read_text().replace("pools:", "preflight: {ignore: [GP699]}\npools:"))
     with pytest.raises(UsageError, match=r"i\.yaml preflight\.ignore"):
@@ -120,3 +122,69 @@ def test_apply_tells_why_the_cluster_phase_waits(run: Run, fakes: Fakes) -> None
     assert [each["code"] for each in document["errors"]] == ["GP620", "GP604"]
     assert [each["where"] for each in document["warnings"]] == ["t4-2"]
     assert fakes.applied == 0
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, *outcomes: CheckOutcome) -> list[Wanted]:
+    """Let the acceptance tests end so; return what was asked for."""
+    asked: list[Wanted] = []
+
+    def verify(wanted: Wanted, _listen: object) -> Verification:
+        asked.append(wanted)
+        return Verification(checks=tuple(Check(sentence="x", node="t4-1", outcome=each) for each in outcomes))
+
+    monkeypatch.setattr(verifying, "verify", verify)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"),
+    [
+        ([CheckOutcome.PASSED, CheckOutcome.SKIPPED], ExitCode.OK),
+        ([CheckOutcome.PASSED, CheckOutcome.FAILED, CheckOutcome.UNREACHABLE], ExitCode.FAILED),
+        ([CheckOutcome.PASSED, CheckOutcome.UNREACHABLE], ExitCode.UNREACHABLE),
+    ],
+)
+def test_exit_code_is_the_verdict(
+    run: Run, monkeypatch: pytest.MonkeyPatch, outcomes: list[CheckOutcome], code: ExitCode
+) -> None:
+    """A failure weighs more than silence."""
+    answer(monkeypatch, *outcomes)
+    assert run("verify", "-i", SANDBOX).code == code
+
+
+def test_options_reach_the_tests(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The limit as names; tests of one's own; JUnit XML."""
+    asked = answer(monkeypatch)
+    own, junit = tmp_path / "test_own.py", tmp_path / "x.xml"
+    own.touch()
+    done = run(
+        "verify", own, "-i", SANDBOX, "--limit", "t4-*", "--hosts-only", "--junit", junit, "--context", "x", "--json"
+    )
+    assert asked == [
+        Wanted(
+            inventory=str(SANDBOX),
+            context="x",
+            nodes=("t4-1", "t4-2"),
+            cluster=False,
+            tests=(str(own),),
+            junit=str(junit),
+        )
+    ]
+    assert (done.document["inventory"], done.document["passed"], done.document["checks"]) == ("sandbox", True, [])
+
+
+def test_missing_extra_is_one_finding(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the command that installs it."""
+
+    def verify(*_: object) -> Verification:
+        raise UsageError(Finding(code="GP800", what="missing", fix="pip install 'gpu-provision[verify]'"))
+
+    monkeypatch.setattr(verifying, "verify", verify)
+    done = run("verify", "-i", SANDBOX)
+    assert done.code == ExitCode.USAGE
+    assert "pip install 'gpu-provision[verify]'" in done.err
+
+
+def test_tests_that_do_not_exist_are_a_usage_error(run: Run) -> None:
+    """Before anything is started."""
+    assert run("verify", "no/such/test.py", "-i", SANDBOX).code == ExitCode.USAGE
