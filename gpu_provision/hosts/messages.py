@@ -58,7 +58,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class WorkerReply:
     """What a call returned, or the findings that it raised."""
 
     number: int

@@ -10,7 +10,7 @@ from gevent.event import AsyncResult
 from gevent.socket import wait_read
 
 from gpu_provision.hosts.maintenance import DrainPreview, HostMembership, OnProgress
-from gpu_provision.hosts.messages import Question, Reply
+from gpu_provision.hosts.messages import Question, WorkerReply
 from gpu_provision.model.codes import ENDED_EARLY
 from gpu_provision.model.findings import Finding, RunFailed
 from gpu_provision.model.hosts import Drain
@@ -23,7 +23,7 @@ class RemoteMaintenance:
         """Ask at this connection."""
         self._connection = connection
         self._numbers = itertools.count()
-        self._open: dict[int, AsyncResult[Reply]] = {}
+        self._open: dict[int, AsyncResult[WorkerReply]] = {}
 
     def receive_replies(self) -> None:
         """Take replies until the parent is gone; all open questions fail then."""

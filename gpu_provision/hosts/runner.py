@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gpu_provision.hosts.maintenance import LocalMaintenance
-from gpu_provision.hosts.messages import HostEvent, HostPhase, Question, Reply
+from gpu_provision.hosts.messages import HostEvent, HostPhase, Question, WorkerReply
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.inventory import groups
 from gpu_provision.model import codes
@@ -238,7 +238,7 @@ class _Worker:
         except (EOFError, OSError):  # the worker has ended
             self._received.put(None)
 
-    def _send(self, message: HostPhase | Reply) -> None:
+    def _send(self, message: HostPhase | WorkerReply) -> None:
         with self._sending, contextlib.suppress(OSError):  # it has ended: its status says why
             self._connection.send(message)
 
@@ -255,7 +255,7 @@ class _Worker:
         except ProvisionError as error:
             errors = error.findings
         finally:
-            self._send(Reply(question.number, value, errors))
+            self._send(WorkerReply(question.number, value, errors))
 
 
 def _maintenance_failed(question: Question) -> Finding:

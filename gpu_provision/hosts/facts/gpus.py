@@ -45,7 +45,7 @@ class PciDevice:
     vendor: str = NVIDIA
 
     @property
-    def model(self) -> GpuModel:
+    def model(self) -> PciModel:
         """What is known about this device id as a GPU."""
         return model_of(self.device)
 
@@ -95,7 +95,7 @@ def _devices(lines: Iterable[str]) -> Iterator[PciDevice]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuModel:
+class PciModel:
     """A GPU as its device id describes it.
 
     Attributes:
@@ -116,14 +116,14 @@ class GpuModel:
 
 
 @cache
-def model_of(device: str) -> GpuModel:
+def model_of(device: str) -> PciModel:
     """Return what is known about a device id, at worst by the range of ids that it is in."""
     table = _table()
     generation = _generation(device, table["ranges"])
     facts = table["generations"].get(generation, {})
     entry = table["devices"].get(device, {})
     facts = {**facts, **entry}
-    return GpuModel(
+    return PciModel(
         name=entry.get("name", f"NVIDIA device {device}"),
         generation=facts.get("generation", generation),
         first_branch=facts.get("first_branch", 0),

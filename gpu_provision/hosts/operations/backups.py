@@ -20,7 +20,7 @@ from gpu_provision.hosts.paths import HOME
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class HostChange:
     """One change of a host.
 
     Attributes:
@@ -34,18 +34,18 @@ class Change:
     files: Mapping[str, tuple[FileLines, FileLines]]
 
 
-def change(description: str, *commands: str) -> Change:
+def change(description: str, *commands: str) -> HostChange:
     """Return a change that commands make."""
-    return Change(description, commands, {})
+    return HostChange(description, commands, {})
 
 
-def change_files(description: str, files: Mapping[str, tuple[FileLines, FileLines]], *commands: str) -> Change:
+def change_files(description: str, files: Mapping[str, tuple[FileLines, FileLines]], *commands: str) -> HostChange:
     """Return a change of files, with commands for afterwards."""
     writes = (write_with_backup(path, lines) for path, (_, lines) in files.items())
-    return Change(description, (*writes, *commands), files)
+    return HostChange(description, (*writes, *commands), files)
 
 
-def make_changes(changes: Iterable[Change], *sections: str) -> Commands:
+def make_changes(changes: Iterable[HostChange], *sections: str) -> Commands:
     """Record changes, show differences of files if the user asked for that, and yield the commands.
 
     Args:

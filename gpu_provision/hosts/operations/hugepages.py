@@ -18,12 +18,7 @@ from gpu_provision.hosts.findings import (
     needs_reboot,
 )
 from gpu_provision.hosts.gpu_host import read_host, require_host
-from gpu_provision.hosts.operations.backups import (
-    Change,
-    change,
-    change_files,
-    make_changes,
-)
+from gpu_provision.hosts.operations.backups import HostChange, change, change_files, make_changes
 from gpu_provision.hosts.operations.reboot_rules import reboot_needed
 from gpu_provision.hosts.paths import (
     HUGEPAGES_FILE,
@@ -46,7 +41,7 @@ _GIB = 1 << 30
 _POOLS = "/sys/kernel/mm/hugepages"
 
 
-def hugepage_changes(record: HostRecord, wanted: Mapping[str, int]) -> Iterator[Change]:
+def hugepage_changes(record: HostRecord, wanted: Mapping[str, int]) -> Iterator[HostChange]:
     """Yield what is missing. What the kernel found no room for is not asked for again before the next boot."""
     known = record.hugepages
     largest_first = sorted(wanted, key=kilobytes, reverse=True)  # they find room the hardest

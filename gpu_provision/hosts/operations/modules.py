@@ -20,13 +20,7 @@ from gpu_provision.hosts.findings import (
     host_operation,
 )
 from gpu_provision.hosts.gpu_host import RECORD, forget_sections, require_host
-from gpu_provision.hosts.operations.backups import (
-    Change,
-    change,
-    change_files,
-    exclusively,
-    make_changes,
-)
+from gpu_provision.hosts.operations.backups import HostChange, change, change_files, exclusively, make_changes
 from gpu_provision.hosts.operations.reboot_rules import reboot_needed, reboot_reasons
 from gpu_provision.hosts.paths import (
     MODULES_FILE,
@@ -72,7 +66,7 @@ def _loadable(record: HostRecord, modules: Iterable[str]) -> list[str]:
     return [name for name in dict.fromkeys(map(canonical, modules)) if name not in record.modules.built_in]
 
 
-def module_changes(record: HostRecord, modules: Iterable[str]) -> Iterator[Change]:
+def module_changes(record: HostRecord, modules: Iterable[str]) -> Iterator[HostChange]:
     """Yield what is missing."""
     loadable = _loadable(record, modules)
     absent = [name for name in loadable if name not in record.modules.loaded]
@@ -84,7 +78,7 @@ def module_changes(record: HostRecord, modules: Iterable[str]) -> Iterator[Chang
         yield change_files(f"kernel modules listed for the boot: {listed}", {MODULES_FILE: (known, lines)})
 
 
-def nouveau_changes(record: HostRecord, *, blacklisted: bool) -> Iterator[Change]:
+def nouveau_changes(record: HostRecord, *, blacklisted: bool) -> Iterator[HostChange]:
     """Yield what is missing. A blacklist of another origin will do, and is left alone.
 
     An image older than the blacklist is rebuilt also when the file is right: an earlier run may have been interrupted

@@ -21,12 +21,7 @@ from gpu_provision.hosts.findings import (
     record_changes,
 )
 from gpu_provision.hosts.gpu_host import read_host, require_host
-from gpu_provision.hosts.operations.backups import (
-    Change,
-    change,
-    exclusively,
-    make_changes,
-)
+from gpu_provision.hosts.operations.backups import HostChange, change, exclusively, make_changes
 from gpu_provision.hosts.operations.persistence import has_own_driver
 from gpu_provision.hosts.paths import HEADERS_LOG, HELD_FILE, HOME, INSTALLED_FILE
 from gpu_provision.model import codes
@@ -203,7 +198,7 @@ _RELEASE = {
 }
 
 
-def hold_changes(record: HostRecord, host: str, *, held: bool) -> Iterator[Change]:
+def hold_changes(record: HostRecord, host: str, *, held: bool) -> Iterator[HostChange]:
     """Yield what is missing. Raises RunFailed if nothing on this host can hold packages.
 
     Packages that are kept by anything, such as the user's own hold, stay as they are and are not listed.

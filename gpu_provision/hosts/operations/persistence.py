@@ -23,13 +23,7 @@ from gpu_provision.hosts.findings import (
     host_operation,
 )
 from gpu_provision.hosts.gpu_host import require_host
-from gpu_provision.hosts.operations.backups import (
-    Change,
-    change,
-    change_files,
-    exclusively,
-    make_changes,
-)
+from gpu_provision.hosts.operations.backups import HostChange, change, change_files, exclusively, make_changes
 from gpu_provision.hosts.paths import (
     ENABLED_FILE,
     HOME,
@@ -58,7 +52,7 @@ UNIT_LINES = (
 )
 
 
-def persistence_changes(record: HostRecord, *, on: bool) -> Iterator[Change]:
+def persistence_changes(record: HostRecord, *, on: bool) -> Iterator[HostChange]:
     """Yield what is missing; what others have enabled stays as it is."""
     unit, known = persistence_unit(record) if on else "", record.persistence
     if unwanted := [name for name in known.enabled if name != unit]:

@@ -26,12 +26,7 @@ from gpu_provision.hosts.findings import (
     host_operation,
 )
 from gpu_provision.hosts.gpu_host import require_host
-from gpu_provision.hosts.operations.backups import (
-    Change,
-    change,
-    change_files,
-    make_changes,
-)
+from gpu_provision.hosts.operations.backups import HostChange, change, change_files, make_changes
 from gpu_provision.hosts.paths import (
     LIMITS_DROP_IN,
     LINKS_RULE,
@@ -48,7 +43,7 @@ LIMITS_HEADER = "# Written by gpu-provision: limits that containers begin with."
 _FACTORS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
 
-def limit_changes(known: RuntimeLimits, limits: Mapping[str, str]) -> Iterator[Change]:
+def limit_changes(known: RuntimeLimits, limits: Mapping[str, str]) -> Iterator[HostChange]:
     """Yield what is missing; nothing is restarted."""
     wanted = {name: value_of(text) for name, text in limits.items()}
     runtimes = [runtime for runtime in known.runtimes if runtime.unit]
@@ -121,7 +116,7 @@ _RULE_LINES = (
 )
 
 
-def settings_changes(known: Settings, *, sysctls: Mapping[str, str], links: bool) -> Iterator[Change]:
+def settings_changes(known: Settings, *, sysctls: Mapping[str, str], links: bool) -> Iterator[HostChange]:
     """Yield what is missing.
 
     Args:

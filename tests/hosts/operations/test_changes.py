@@ -16,7 +16,7 @@ from gpu_provision.hosts.facts.runtime import ProcessLimits, RuntimeLimits
 from gpu_provision.hosts.facts.services import Services, Unit
 from gpu_provision.hosts.facts.storage import Hugepages
 from gpu_provision.hosts.facts.system import Settings, System
-from gpu_provision.hosts.operations.backups import Change
+from gpu_provision.hosts.operations.backups import HostChange
 from gpu_provision.hosts.operations.hugepages import hugepage_changes, impossible_hugepages, shortages
 from gpu_provision.hosts.operations.modules import (
     MODULES_HEADER,
@@ -126,7 +126,7 @@ HELD = replace(
 )
 NAMES = f"{KERNEL.name}, {PACKAGE.name}"
 
-CASES: dict[str, tuple[Iterable[Change], tuple[str, ...]]] = {
+CASES: dict[str, tuple[Iterable[HostChange], tuple[str, ...]]] = {
     "a fresh host loads and lists what is not built in": (
         module_changes(FRESH, MODULES),
         ("kernel modules loaded: ipmi_msghandler", f"{LISTED} ipmi_msghandler"),
@@ -240,11 +240,11 @@ CASES: dict[str, tuple[Iterable[Change], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("changes", "descriptions"), CASES.values(), ids=CASES)
-def test_changes_of_a_host(changes: Iterable[Change], descriptions: tuple[str, ...]) -> None:
+def test_changes_of_a_host(changes: Iterable[HostChange], descriptions: tuple[str, ...]) -> None:
     assert tuple(each.description for each in changes) == descriptions
 
 
-def commands(changes: Iterable[Change]) -> list[str]:
+def commands(changes: Iterable[HostChange]) -> list[str]:
     """Return the last line of each command, without the functions before it."""
     return [str(command).rsplit("alone && ", 1)[-1] for each in changes for command in each.commands]
 
