@@ -115,7 +115,7 @@ class StreamEvent(NamedTuple):
     version: int
 
 
-class WatchStream:
+class SelectionWatch:
     """A watch over a selection: batches of events from ``version`` on, or from the present state if it is 0."""
 
     def __init__(self, store: Store, info: ResourceInfo, selection: Selection, version: int) -> None:
@@ -182,13 +182,13 @@ def start_watch(registry: Registry, request: Request) -> StreamResponse:
     """Start a watch over HTTP. Raises StatusError 400, 422 or 504."""
     version, initial = parse_resource_version(request.query.get("resourceVersion", "")), _wants_initial_events(request)
     try:
-        stream = WatchStream(registry.store, request.info, Selection.from_request(request), 0 if initial else version)
+        watch = SelectionWatch(registry.store, request.info, Selection.from_request(request), 0 if initial else version)
     except StatusError as error:
         if error.code != _GONE:
             raise
         return StreamResponse(_fail(error))
     seconds = request.number("timeoutSeconds") or _MIN_WATCH_SECONDS + secrets.randbelow(_MIN_WATCH_SECONDS)
-    return StreamResponse(_write_lines(registry, request, stream, seconds, bookmark_first=initial))
+    return StreamResponse(_write_lines(registry, request, watch, seconds, bookmark_first=initial))
 
 
 def _wants_initial_events(request: Request) -> bool:
@@ -206,7 +206,7 @@ async def _fail(error: StatusError) -> AsyncIterator[bytes]:
 
 
 async def _write_lines(
-    registry: Registry, request: Request, stream: WatchStream, seconds: float, *, bookmark_first: bool
+    registry: Registry, request: Request, watch: SelectionWatch, seconds: float, *, bookmark_first: bool
 ) -> AsyncIterator[bytes]:
     """Yield lines for so many seconds; a watch that fell behind ends with an ERROR event."""
     loop, info, form = asyncio.get_running_loop(), request.info, output_form(request)
@@ -224,17 +224,17 @@ async def _write_lines(
         table = form if form.kind == "Table" else form._replace(kind="Object")
         return _line("BOOKMARK", render_object(StoredObject(obj, version), info, table, registry.custom))
 
-    stream.bookmark_seconds = min(BOOKMARK_SECONDS, seconds)
+    watch.bookmark_seconds = min(BOOKMARK_SECONDS, seconds)
     if bookmark_first:
-        for event in stream.initial_events():
+        for event in watch.initial_events():
             yield write(event)
-        yield bookmark(stream.version, {"k8s.io/initial-events-end": "true"})
+        yield bookmark(watch.version, {"k8s.io/initial-events-end": "true"})
     try:
-        async for events in stream.batches():
+        async for events in watch.batches():
             yield b"".join(map(write, events))
             if loop.time() >= deadline:
                 return
-            stream.bookmark_seconds = min(BOOKMARK_SECONDS, deadline - loop.time())
+            watch.bookmark_seconds = min(BOOKMARK_SECONDS, deadline - loop.time())
     except StatusError as error:
         yield _line("ERROR", to_json(error.status()))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpu_provision.sandbox.api import ApiResource, Object, ObjectEvent, ServedResource
 from gpu_provision.sandbox.apiserver.errors import no_such_path
-from gpu_provision.sandbox.apiserver.list_watch import Selection, WatchStream, list_items, parse_resource_version
+from gpu_provision.sandbox.apiserver.list_watch import Selection, SelectionWatch, list_items, parse_resource_version
 from gpu_provision.sandbox.apiserver.objects import deep_copy
 from gpu_provision.sandbox.apiserver.patches import merge_patch
 from gpu_provision.sandbox.apiserver.pods import bind_to_node
@@ -96,8 +96,8 @@ class LocalApi:
     ) -> AsyncIterator[ObjectEvent]:
         """Yield events since ``resource_version`` until cancelled. Raises ApiError 410 if it is too old."""
         info, selection = self._find_info(resource), Selection(namespace, label_selector, field_selector)
-        stream = WatchStream(self._registry.store, info, selection, parse_resource_version(resource_version))
-        async for events in stream.batches():
+        watch = SelectionWatch(self._registry.store, info, selection, parse_resource_version(resource_version))
+        async for events in watch.batches():
             for event in events:
                 obj = event.item.copy() if event.item else _bookmark(info, event.version)
                 yield ObjectEvent(event.type, obj)

@@ -10,21 +10,18 @@ import pytest
 from tests.sandbox.apiserver.conftest import Answer, Running
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-MAPS = "/api/v1/namespaces/{}/configmaps"
 APPLY = "application/apply-patch+yaml"
 Ask = Callable[..., Answer]
 
 
 @pytest.fixture(scope="module")
 def bob(server: Running) -> Ask:
-    """A user who may work with ConfigMaps called `mine` and the roles of the namespace default."""
+    """A user who may read the ConfigMap `mine` and write the roles of the namespace default."""
     token = server.server.tokens.add("bob")
     rules = [
-        rule("configmaps", "list"),
-        rule("configmaps", "create", "get", "patch", names=["mine"]),
+        rule("configmaps", "get", names=["mine"]),
         rule("roles", "create", "patch", group="rbac.authorization.k8s.io"),
         rule("rolebindings", "create", "patch", group="rbac.authorization.k8s.io"),
-        rule("pods/log", "get"),
     ]
     server.ask("POST", f"{RBAC}/clusterroles", {"metadata": {"name": "reader"}, "rules": [rule("nodes", "list")]})
     grant(server, "clusterrolebindings", "bob", {"kind": "ClusterRole", "name": "reader"})
