@@ -43,7 +43,7 @@ def blocks(page: str) -> Iterator[Block]:
 
 
 class Reader:
-    """Somebody who follows a page to the letter, in a copy of the repository."""
+    """A reader who follows a page exactly, in a copy of the repository."""
 
     def __init__(self, folder: Path, *, example: str = "") -> None:
         """Copy the files and start the sandbox, faster than people watch it.

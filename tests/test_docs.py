@@ -35,7 +35,7 @@ _LINK = re.compile(r"\[[^\]]*\]\((?!https?:)(?P<target>[^)#]+)[^)]*\)")
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    """Somebody with a fresh copy and a sandbox on which the demo has run."""
+    """A user with a fresh copy and a sandbox on which the demo has run."""
     made = Reader(tmp_path_factory.mktemp("reader"))
     made.run("pyinfra -y inventories/sandbox.py deploys/gpu_stack.py")
     yield made
@@ -60,7 +60,7 @@ def test_the_readmes_python_is_an_example() -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_block_says_whether_it_can_be_run(name: str) -> None:
-    """A tag that nobody knows would be a block that nobody runs."""
+    """A block with an unknown tag would never run."""
     assert {block.tag for block in blocks(name)} <= TAGS
     assert all(block.commands for block in blocks(name))
 
@@ -123,5 +123,5 @@ def test_the_readme_lists_the_exit_codes() -> None:
 
 
 def test_what_ci_runs_is_executable() -> None:
-    """A file without its run bit fails where nobody sees why."""
+    """A file without its run bit fails without a visible reason."""
     assert os.access(CHECKOUT / ".ci" / "run", os.X_OK)

@@ -1,4 +1,4 @@
-"""Runs a controller as one of another machine: nobody sees whether its process lives. Argument: a kubeconfig."""
+"""Runs a controller as one of another machine: its process cannot be seen. Argument: a kubeconfig."""
 
 from __future__ import annotations
 

@@ -42,9 +42,9 @@ class Cluster:
     Attributes:
         bare: Empties it.
         kubeconfig: The administrator's.
-        account: The kubeconfig of somebody without rights.
-        subject: What ``gpu-provision rbac`` is told to bind them.
-        node_flags: What the simulated nodes are told beside the kubeconfig.
+        account: The kubeconfig of an account without rights.
+        subject: The flags that have ``gpu-provision rbac`` bind them.
+        node_flags: Flags of the simulated nodes beside the kubeconfig.
         plane: The control plane, if tests started it: the audit log is theirs to read, and the programs to end.
     """
 
@@ -102,7 +102,7 @@ class Lender:
 
 
 class RealWorld(World):
-    """Nobody logs in to simulated hosts here: they are attached to a cluster that runs elsewhere."""
+    """Simulated hosts have no login here: they are attached to a cluster that runs elsewhere."""
 
     def __init__(self, folder: Path, cluster: Cluster, **fleet: Any) -> None:
         """Write the files, attach the nodes and bind the user's role; ``fleet`` changes the default fleet."""
@@ -232,7 +232,7 @@ def _request(event: dict[str, Any]) -> LoggedRequest:
         path=address.path,
         query=address.query,
         agent=event["userAgent"],
-        user=event["user"].get("username", ""),  # nobody, if the token was wrong
+        user=event["user"].get("username", ""),  # anonymous, if the token was wrong
         code=event.get("responseStatus", {}).get("code", 0),
         dry_run="dryRun=" in address.query,
     )

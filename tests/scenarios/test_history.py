@@ -153,7 +153,7 @@ def test_as_many_runs_are_kept_as_the_inventory_says(stack: World) -> None:
 
 
 def test_a_run_that_was_killed_is_told_as_interrupted(stack: World) -> None:
-    """By whoever looks, and by the next run, which goes on."""
+    """By `history`, and by the next run, which resumes."""
     stack.settings(device_plugin={"version": "v0.19.2"})
     stack.slow_down()
     before = len(stack.writes())
@@ -244,7 +244,7 @@ def test_a_rollout_that_fails_goes_back_by_itself_if_the_policy_says_so(stack: W
     stack.fault()
     assert failed.code == 1, failed.text
     assert "GP337" in failed.err
-    assert "no such tag" in failed.err, "why it failed is told, although it is over"
+    assert "no such tag" in failed.err, "the reason is reported, although it is over"
     assert runs(stack)[-2:] == [(number + 1, "failed", 0), (number + 2, "succeeded", number)]
     assert command(stack, "history")["runs"][-2]["reason"].endswith(f"goes back to run {number}")
     assert driver_images(stack) == images

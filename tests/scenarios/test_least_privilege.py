@@ -31,7 +31,7 @@ _QUESTIONS = ("selfsubjectrulesreviews", "selfsubjectaccessreviews", "selfsubjec
 
 
 class Robot:
-    """An account with a kubeconfig of its own, in somebody's world."""
+    """An account with a kubeconfig of its own, in the world of another."""
 
     def __init__(self, world: SandboxWorld, name: str = NAME) -> None:
         """Make the account; it may do nothing yet."""
@@ -180,7 +180,7 @@ def test_what_is_switched_off_is_removed(robot: Robot) -> None:
     try:
         robot.world.until(lambda: _is_gone(robot.world, "node-feature-discovery"))
     finally:
-        running.send_signal(signal.SIGINT)  # nobody labels the nodes now, so they would not get ready
+        running.send_signal(signal.SIGINT)  # no controller labels the nodes now, so they would not get ready
         text, _ = running.communicate(timeout=300)
     assert "GP3" not in text
     robot.world.until(lambda: _daemonsets(robot.world) == {"nvidia-operator-validator"})
@@ -204,9 +204,7 @@ def test_every_right_was_needed_and_is_in_the_table(robot: Robot, checkout: Path
     robot.does("plan", "--cluster-only")
     used = {permission for request in robot.requests() for permission in _permissions(request)}
     granted = permissions.own(inventory)
-    anywhere = {
-        one._replace(namespace="") for one in used if one.resource == "pods/eviction"
-    }  # nobody knows beforehand
+    anywhere = {one._replace(namespace="") for one in used if one.resource == "pods/eviction"}  # not known beforehand
     assert sorted({one[:4] for one in granted} - {one[:4] for one in used | anywhere}) == []
     named = {one[1:] for one in granted if one.name and one.verb != "delete"}  # other settings and versions made more
     assert sorted(named - {one[1:] for one in used}) == []
@@ -241,7 +239,7 @@ def _permissions(request: LoggedRequest) -> Iterator[Permission]:
 
 
 def test_whoever_may_only_look_gets_a_plan_and_is_told_what_a_run_needs(robot: Robot) -> None:
-    """The plan goes without the server's word; a run ends before the first write, and the lock is nobody's."""
+    """The plan goes without the server's word; a run ends before the first write, and the lock is free."""
     reader = Robot(robot.world, "reader")
     reader.is_given_its_rights("--read-only")
     robot.world.settings(gfd={"enabled": True})

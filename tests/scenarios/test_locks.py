@@ -1,4 +1,4 @@
-"""Two runs never write at once, whoever they are; each test goes on where the last one ended."""
+"""Two runs never write at once; each test goes on where the last one ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def world(opening: Open, tmp_path_factory: pytest.TempPathFactory) -> Iterator[W
 
 
 def as_administrator(world: World) -> tuple[str, ...]:
-    """The flags to run as somebody else than the world's user."""
+    """The flags to run as another user than the world's."""
     context = yaml.safe_load(world.kubeconfig.read_text())["current-context"]
     return "--kubeconfig", str(world.kubeconfig), "--context", context
 
@@ -90,7 +90,7 @@ def test_a_run_that_lives_keeps_its_lock_unless_it_is_taken_by_force(world: Worl
 
 @pytest.mark.real
 def test_the_lock_of_a_run_that_was_killed_can_be_taken_away(world: World) -> None:
-    """And a lock that nobody holds is no error."""
+    """And a free lock is no error."""
     run = stuck(world)
     run.kill()
     run.communicate(timeout=300)

@@ -36,7 +36,7 @@ def other_version(world: World) -> None:
 
 
 def carried_out(world: World, path: Path, *flags: str) -> Answer:
-    """Apply a plan file; nobody is asked."""
+    """Apply a plan file, without a prompt."""
     return world.cli("apply", str(path), *flags)
 
 

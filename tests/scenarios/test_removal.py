@@ -1,4 +1,4 @@
-"""A stack is taken off a cluster again: what was there before is there, and nothing else; each test applies it anew."""
+"""A stack is removed: what was there before is there, and nothing else; each test applies it again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.scenarios.world import World
 OPERANDS, NFD, THEIRS = "gpu-operator-resources", "node-feature-discovery", "theirs"
 Dump = dict[str, Any]
 
-# What every cluster writes all the time, and what an object has that is made anew.
+# What every cluster writes all the time, and what an object has that is created again.
 _PASSING_KINDS = frozenset({"Event", "Lease", "Endpoints", "EndpointSlice", "NodeMetrics", "PodMetrics"})
 _PASSING = frozenset({"resourceVersion", "managedFields", "generation", "status"})
 
