@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpu_provision.inventory import load
 from gpu_provision.model.cluster import Permission
-from gpu_provision.planning.rbac import qualified, rules_of, without
+from gpu_provision.planning.rbac import qualified_name, rules_of, without_granted
 from gpu_provision.reconcile import adopt_discovery
 from gpu_provision.reconcile import permissions as needs
 
@@ -101,7 +101,7 @@ def _tables(permissions: Collection[Permission], granted: Collection[Permission]
     everywhere = {one for one in (*permissions, *granted) if not one.namespace}
     for namespace in sorted({one.namespace for one in permissions}):
         here = [one for one in permissions if one.namespace == namespace]
-        rules = rules_of(without(here, everywhere) if namespace else here)
+        rules = rules_of(without_granted(here, everywhere) if namespace else here)
         yield f"In namespace `{namespace}`:\n" if namespace else "In the whole cluster:\n"
         yield "| verbs | resources | names |\n|---|---|---|"
         for rule in rules:
@@ -110,7 +110,7 @@ def _tables(permissions: Collection[Permission], granted: Collection[Permission]
 
 
 def _row(group: str, resources: Collection[str], verbs: Collection[str], names: Collection[str]) -> str:
-    found = ", ".join(qualified(group, resource) for resource in resources)
+    found = ", ".join(qualified_name(group, resource) for resource in resources)
     return f"| {', '.join(verbs)} | {found} | {', '.join(names) or 'any'} |"
 
 

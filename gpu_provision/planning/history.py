@@ -28,7 +28,7 @@ _NUMBERS = frozenset({"number", "changed", "back_to"})
 _TEXTS = frozenset(field.name for field in fields(Record)) - _NUMBERS - {"id", "ending", "text"}
 
 
-def encoded(record: Record) -> str:
+def encode(record: Record) -> str:
     """Return a record as one line of JSON."""
     values = asdict(record)
     text = values.pop("text")
@@ -36,7 +36,7 @@ def encoded(record: Record) -> str:
     return json.dumps({"schema": _SCHEMA, **values, _PACKED: packed}, sort_keys=True)
 
 
-def decoded(name: str, line: str) -> Record | None:
+def decode(name: str, line: str) -> Record | None:
     """Return the record that a text holds; None if it holds none, or is damaged."""
     try:
         values = json.loads(line)
@@ -61,10 +61,10 @@ def _unpacked(packed: str) -> str:
     return data.decode()
 
 
-def fitted(record: Record, keep: int) -> Record:
+def fit_to_size(record: Record, keep: int) -> Record:
     """Return the record, without its inventory if it would take more than its share of the object."""
     share = OBJECT_BYTES // (keep + 2)  # one that runs, and one good one that outlives its time
-    size = len(encoded(record))
+    size = len(encode(record))
     if size <= share:
         return record
     return replace(record, text="", lacks=f"its inventory is too large for the cluster: {size:,} of {share:,} bytes")
@@ -77,7 +77,7 @@ def history_of(texts: Mapping[str, str], holder: str) -> History:
         texts: Name of a record -> its text.
         holder: Who holds the lock; empty if it is free. A run of any other holder that has no end was interrupted.
     """
-    found = {name: decoded(name, text) for name, text in texts.items()}
+    found = {name: decode(name, text) for name, text in texts.items()}
     known = numbered(record for record in found.values() if record is not None)
     told = tuple(record if record.holder == holder else _ended(record) for record in known)
     return History(told, tuple(sorted(name for name, record in found.items() if record is None)))
@@ -98,7 +98,7 @@ def _ended(record: Record) -> Record:
     return replace(record, ending=Ending.INTERRUPTED) if record.ending is Ending.RUNNING else record
 
 
-def unended(history: History) -> tuple[Record, ...]:
+def unfinished(history: History) -> tuple[Record, ...]:
     """Return the runs that were interrupted and do not say so yet, with that ending."""
     silent = (each for each in history.records if each.ending is Ending.INTERRUPTED and not each.ended)
     return tuple(replace(each, reason=_NEVER_ENDED) for each in silent if each.reason != _NEVER_ENDED)
@@ -107,7 +107,7 @@ def unended(history: History) -> tuple[Record, ...]:
 _NEVER_ENDED = "it never ended"
 
 
-def surplus(history: History, keep: int) -> tuple[str, ...]:
+def expired(history: History, keep: int) -> tuple[str, ...]:
     """Return the names of records that are to go: damaged ones and the oldest, but never the last that succeeded."""
     good = [record.id for record in history.records if record.ending is Ending.SUCCEEDED and not record.only]
     older = [record.id for record in history.records[:-keep]]

@@ -79,7 +79,7 @@ def _ordered(verbs: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(verbs, key=lambda verb: (known.get(verb, len(known)), verb)))
 
 
-def without(permissions: Iterable[Permission], granted: Collection[Permission]) -> list[Permission]:
+def without_granted(permissions: Iterable[Permission], granted: Collection[Permission]) -> list[Permission]:
     """Return the permissions of namespaces that are not granted in the whole cluster anyway."""
     everywhere = frozenset(granted)
     return [
@@ -89,7 +89,7 @@ def without(permissions: Iterable[Permission], granted: Collection[Permission]) 
     ]
 
 
-def told(permissions: Iterable[Permission]) -> list[str]:
+def describe(permissions: Iterable[Permission]) -> list[str]:
     """Return permissions for a reader, those alike in one line: ``get, patch roles "a", "b" in namespace x``."""
     by_namespace: dict[str, list[Permission]] = {}
     for one in permissions:
@@ -97,7 +97,7 @@ def told(permissions: Iterable[Permission]) -> list[str]:
     return [_told(one, namespace) for namespace, found in sorted(by_namespace.items()) for one in rules_of(found)]
 
 
-def qualified(group: str, resource: str) -> str:
+def qualified_name(group: str, resource: str) -> str:
     """Return a resource as kubectl names it: ``daemonsets.apps``, ``daemonsets.apps/status``."""
     plural, slash, part = resource.partition("/")
     return f"{plural}.{group}{slash}{part}" if group else resource
@@ -105,7 +105,7 @@ def qualified(group: str, resource: str) -> str:
 
 def _told(one: Rule, namespace: str) -> str:
     group = one["apiGroups"][0]
-    resources = ", ".join(qualified(group, resource) for resource in one["resources"])
+    resources = ", ".join(qualified_name(group, resource) for resource in one["resources"])
     names = " " + ", ".join(f'"{name}"' for name in one["resourceNames"]) if "resourceNames" in one else ""
     scope = f"in namespace {namespace}" if namespace else "in the whole cluster"
     return f"{', '.join(one['verbs'])} {resources}{names} {scope}"
@@ -140,7 +140,7 @@ def roles(name: str, permissions: Iterable[Permission], subjects: Sequence[Subje
     """
     wanted = sorted(set(permissions))
     of_cluster = [one for one in wanted if not one.namespace]
-    own = without((one for one in wanted if one.namespace), of_cluster)
+    own = without_granted((one for one in wanted if one.namespace), of_cluster)
     namespaces = sorted({one.namespace for one in own})
     found = [manifest(("v1", "Namespace"), namespace) for namespace in namespaces if namespace not in ALWAYS_THERE]
     found += _bound("ClusterRole", name, "", of_cluster, subjects)

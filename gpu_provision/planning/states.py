@@ -21,14 +21,14 @@ from gpu_provision.planning.upgrades import (
     DRIVER,
     OUTDATED,
     has_installed,
+    has_stale_rollout,
     is_kept,
     is_rolled_out,
-    lost_its_rollout,
-    put_off,
-    staying,
+    keep_groups,
+    nodes_that_stay,
+    postpone_validation,
     upgrade_of,
     with_upgrade,
-    without_regrouping,
 )
 from gpu_provision.planning.validation import (
     REPEATED,
@@ -64,7 +64,7 @@ class ClusterState:
     observed: ObservedState
     pods: Mapping[Key, tuple[Manifest, ...]] = field(default_factory=dict)
     node_labels: Mapping[str, dict[str, str | None]] = field(default_factory=dict)
-    """In the end; ``desired`` has those for now, see `planning.regrouping`."""
+    """In the end; ``desired`` has those for now, see `planning.upgrades`."""
     parts: Mapping[str, NodeObjects] = field(default_factory=dict)
     """Of ``desired``, see `per_node`."""
 
@@ -83,10 +83,10 @@ def cluster_state(
     wanted = {item["metadata"]["name"]: item["metadata"]["labels"] for item in desired.get("node_labels", ())}
     by_key = _by_key(observed.pods.values())
     known = per_node(desired) if parts is None else parts
-    if stay := staying(context.targets, desired, by_key):
-        desired = without_regrouping(desired, stay)
+    if stay := nodes_that_stay(context.targets, desired, by_key):
+        desired = keep_groups(desired, stay)
         known = {**known, "node_labels": _on_nodes(desired["node_labels"])}
-    if expired := node_validation.expired(context, desired, known, observed, by_key):
+    if expired := node_validation.expired_labels(context, desired, known, observed, by_key):
         desired = node_validation.without_labels(desired, expired)
         known = {**known, "node_labels": _on_nodes(desired["node_labels"])}
     return ClusterState(context, desired, observed, by_key, wanted, known)
@@ -171,7 +171,11 @@ def states_of(target: Target, seen: ClusterState) -> dict[str, NodeState]:
         if state := _state_of(component, target, seen, found):
             found[component] = state
     driver = found.get(DRIVER)
-    return {component: put_off(state, driver) for component, state in found.items()} if is_kept(driver) else found
+    return (
+        {component: postpone_validation(state, driver) for component, state in found.items()}
+        if is_kept(driver)
+        else found
+    )
 
 
 def _state_of(component: str, target: Target, seen: ClusterState, found: Mapping[str, NodeState]) -> NodeState | None:
@@ -254,7 +258,7 @@ def _is_written(target: Target, manifest: Manifest, seen: ClusterState) -> bool:
 def _label_state(component: str, target: Target, manifest: Manifest, seen: ClusterState) -> NodeState:
     facts = target.facts
     if facts is None or _is_written(target, manifest, seen):
-        if lost_its_rollout(target):
+        if has_stale_rollout(target):
             return _state(component, target, State.PROGRESSING, f"{AT_WORK}: the node has a driver of its own")
         gone = facts is not None and labels.nfd_has_spoken(facts.labels) and not labels.has_gpu(facts.labels)
         reason = f"the inventory declares a GPU ({_gpu_text(target)}), but NFD sees no NVIDIA device on the PCI bus"

@@ -82,7 +82,7 @@ class Verdict:
         return FAILED_WITH + next((line for line in reversed(self.lines) if line.strip()), "no output")
 
 
-def recorded(text: str) -> Verdict | None:
+def parse_verdict(text: str) -> Verdict | None:
     """Return a verdict of a record; None if there is none, or one of a version that recorded other things."""
     match text.split("."):
         case [content, boot, began]:
@@ -126,7 +126,7 @@ def last_verdict(component: str, node: str, observed: ObservedState, pods: Pods)
     found = pods.get((RUNS_IN[component], node), ())
     staying = (pod["metadata"] for pod in found)
     counts = [not each.get("deletionTimestamp") and each["uid"] not in observed.void for each in staying]
-    known = (recorded(observed.passed.get((component, node), "")), *map(verdict_of, compress(found, counts)))
+    known = (parse_verdict(observed.passed.get((component, node), "")), *map(verdict_of, compress(found, counts)))
     return max(filter(None, known), key=lambda each: each.began, default=None)
 
 

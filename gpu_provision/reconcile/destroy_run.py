@@ -29,7 +29,7 @@ from gpu_provision.model.progress import Event, State
 from gpu_provision.planning.applyset import STACK, component_of
 from gpu_provision.reconcile import evict_gpu_pods
 from gpu_provision.reconcile.destroy_discovery import Looked, Terms, look
-from gpu_provision.reconcile.rollout import budgets_of
+from gpu_provision.reconcile.rollout import budget_kind
 from gpu_provision.rollout.observe import pod_of
 from gpu_provision.rollout.snapshot import Pod
 
@@ -105,7 +105,7 @@ class Removing:
             return ()
         budgets: list[Manifest] = []
         with contextlib.suppress(Refused):
-            budgets = list(self.cluster.list(budgets_of(self.cluster)).items)
+            budgets = list(self.cluster.list(budget_kind(self.cluster)).items)
         users = (pod for pods in self.looked.users.values() for pod in pods)
         return tuple(foretold(users, budgets))
 

@@ -13,7 +13,7 @@ from gpu_provision.model.findings import Finding, ProvisionError, Refused
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change
 from gpu_provision.planning.prepare import prepare
-from gpu_provision.planning.rbac import told
+from gpu_provision.planning.rbac import describe
 from gpu_provision.reconcile import permissions
 from gpu_provision.reconcile.plan import ClusterPlan
 
@@ -129,7 +129,7 @@ def _finding(
         code=_MISSING,
         what=f"{who} lacks {number} that this needs; nothing was written",
         where=f"{cluster.name} ({cluster.server})",
-        evidence=_listed(told(missing)),
+        evidence=_listed(describe(missing)),
         fix=f"let an administrator run: {_command(inventory, user, *options)} | kubectl apply -f -",
     )
 

@@ -25,7 +25,7 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import OperandSpec, Specs
 from gpu_provision.planning.prepare import prepare, references
 from gpu_provision.planning.rbac import permissions_of
-from gpu_provision.reconcile.situation import scopes
+from gpu_provision.reconcile.situation import run_scopes
 from gpu_provision.rollout.budgets import evicts
 
 _APPLY = ("get", "create", "patch")  # an apply is a patch; of an object that is not there yet, a create as well
@@ -127,7 +127,7 @@ def to_run(inventory: Inventory) -> Iterator[Permission]:
 
 def to_watch(inventory: Inventory) -> Iterator[Permission]:
     """Yield what it takes to see how everything stands while it changes."""
-    for scope in scopes(inventory):
+    for scope in run_scopes(inventory):
         yield from _permissions(scope.kind, "list", "watch")
 
 

@@ -24,7 +24,7 @@ from gpu_provision.model.history import OF_RESOURCE, Ending, History, Record
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import NodeState, RunResult, State
-from gpu_provision.planning.history import encoded, fitted, history_of, plan_digest, surplus, unended
+from gpu_provision.planning.history import encode, expired, fit_to_size, history_of, plan_digest, unfinished
 from gpu_provision.reconcile import local_records
 from gpu_provision.reconcile.plan import ClusterPlan
 
@@ -124,10 +124,10 @@ class Book:
         self.record = replace(self.record, number=number)
         self.earlier = replace(found, records=tuple(each for each in found.records if each.id != self.record.id))
         self.keep(time.monotonic())
-        for each in unended(self.earlier):
+        for each in unfinished(self.earlier):
             self._say(f"run {each.number} of {each.who}, begun {each.began}, never ended; this one goes on from there")
-        if gone := surplus(self.earlier, self._inventory.kept_runs + 1):  # several were killed in a row
-            self._write((*unended(self.earlier), self.record), gone)
+        if gone := expired(self.earlier, self._inventory.kept_runs + 1):  # several were killed in a row
+            self._write((*unfinished(self.earlier), self.record), gone)
         return self
 
     def keep(self, now: float) -> None:
@@ -155,16 +155,16 @@ class Book:
         findings = error.findings if isinstance(error, ProvisionError) else ()
         local_records.write(self.record, lambda: local_records.details_of(self._plan, self._reached(), findings))
         all_of_them = History((*self.earlier.records, self.record), self.earlier.damaged)
-        gone = surplus(all_of_them, self._inventory.kept_runs)
+        gone = expired(all_of_them, self._inventory.kept_runs)
         try:
-            self._write((*unended(self.earlier), self.record), gone)
+            self._write((*unfinished(self.earlier), self.record), gone)
         except ProvisionError as failure:  # the lock may be gone as well
             self.problem = unrecorded(failure)
 
     def _write(
         self, records: Iterable[Record], gone: Iterable[str] = (), *, is_first: bool = False
     ) -> Mapping[str, str]:
-        texts = {each.id: encoded(fitted(each, self._inventory.kept_runs)) for each in records}
+        texts = {each.id: encode(fit_to_size(each, self._inventory.kept_runs)) for each in records}
         changes = {**texts, **dict.fromkeys(gone)}
         try:
             return run_records.write(self._cluster, self._inventory, changes, is_first=is_first)

@@ -15,8 +15,8 @@ from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import limit_to
 from gpu_provision.planning.rollout_changes import with_departures
 from gpu_provision.planning.states import LEFT, states
-from gpu_provision.planning.upgrades import STAYS, calls_for_rollout
-from gpu_provision.reconcile.rollout import without_driver
+from gpu_provision.planning.upgrades import STAYS, needs_rollout
+from gpu_provision.reconcile.rollout import nodes_without_driver
 from gpu_provision.rollout import states as upgrade
 from tests.components.builders import inventory
 from tests.planning.builders import Stack, labelled, with_node
@@ -50,8 +50,8 @@ def test_a_node_that_left_is_leaving_until_the_mark_is_off() -> None:
     found = states(without("t4-1").situation)
     state = found["node_labels", "t4-1"]
     assert (state.state, state.reason) == (State.LEAVING, LEFT)
-    assert calls_for_rollout(found)
-    assert not calls_for_rollout(states(Stack().situation))
+    assert needs_rollout(found)
+    assert not needs_rollout(states(Stack().situation))
 
 
 def test_a_plan_says_what_leaves_a_node_and_who_uses_its_gpu() -> None:
@@ -128,5 +128,5 @@ def test_a_rollout_that_a_host_driver_ended_is_taken_back(step: str, *, expected
     others = (each for each in stack.context.targets if each is not target)
     stack.context = replace(stack.context, targets=(*others, own))
     seen = stack.situation
-    assert calls_for_rollout(states(seen)) is expected
-    assert ("t4-1" in without_driver(seen)) is expected
+    assert needs_rollout(states(seen)) is expected
+    assert ("t4-1" in nodes_without_driver(seen)) is expected

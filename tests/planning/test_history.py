@@ -13,14 +13,14 @@ from gpu_provision.model.history import Ending, History, Record
 from gpu_provision.model.plan import Action, Change, FieldChange, Plan
 from gpu_provision.planning.history import (
     OBJECT_BYTES,
-    decoded,
-    encoded,
-    fitted,
+    decode,
+    encode,
+    expired,
+    fit_to_size,
     history_of,
     numbered,
     plan_digest,
-    surplus,
-    unended,
+    unfinished,
 )
 
 ME, OTHER = "me@here pid 1 start 2", "other@there pid 3 start 4"
@@ -35,21 +35,21 @@ def _runs(*endings: Ending, text: str = "name: x\n") -> tuple[Record, ...]:
 
 
 def _texts(*records: Record) -> dict[str, str]:
-    return {record.id: encoded(record) for record in records}
+    return {record.id: encode(record) for record in records}
 
 
 def test_a_record_comes_back_as_it_was_written() -> None:
     full = replace(RUN, inventory="i", release="26.7.0", plan="p", changed=3, reason="r", back_to=2, lacks="l")
-    assert decoded("b", encoded(full)) == full
+    assert decode("b", encode(full)) == full
 
 
 def test_people_can_read_a_record_but_for_its_inventory() -> None:
-    assert {"number": 7, "ending": "succeeded", "tool": "1.0"}.items() <= json.loads(encoded(RUN)).items()
+    assert {"number": 7, "ending": "succeeded", "tool": "1.0"}.items() <= json.loads(encode(RUN)).items()
 
 
 def test_what_a_newer_tool_wrote_is_read_as_far_as_it_is_known() -> None:
-    line = json.dumps({**json.loads(encoded(RUN)), "schema": 9, "tool": "9.0", "weather": "fine"})
-    assert decoded("b", line) == replace(RUN, tool="9.0")
+    line = json.dumps({**json.loads(encode(RUN)), "schema": 9, "tool": "9.0", "weather": "fine"})
+    assert decode("b", line) == replace(RUN, tool="9.0")
 
 
 @pytest.mark.parametrize(
@@ -63,25 +63,25 @@ def test_what_a_newer_tool_wrote_is_read_as_far_as_it_is_known() -> None:
         '{"ending": "failed", "inventory_gz": "?"}',
         '{"ending": "failed", "inventory_gz": "H4sIAAAA"}',
         "[" * 100_000,
-        encoded(RUN)[:-9],
+        encode(RUN)[:-9],
     ],
 )
 def test_a_damaged_record_is_none(line: str) -> None:
-    assert decoded("b", line) is None
+    assert decode("b", line) is None
 
 
 def test_what_unpacks_to_more_than_an_inventory_is_not_unpacked() -> None:
-    assert decoded("b", encoded(replace(RUN, text="x" * (1 << 20)))) is not None
-    assert decoded("b", encoded(replace(RUN, text="x" * (1 << 20) + "x"))) is None
+    assert decode("b", encode(replace(RUN, text="x" * (1 << 20)))) is not None
+    assert decode("b", encode(replace(RUN, text="x" * (1 << 20) + "x"))) is None
 
 
 def test_an_inventory_that_is_too_large_is_left_out() -> None:
     noise = random.Random(1).randbytes(120_000).hex()  # noqa: S311 - what cannot be packed, not a secret
-    assert fitted(RUN, 10) == RUN
-    small = fitted(replace(RUN, text=noise), 10)
+    assert fit_to_size(RUN, 10) == RUN
+    small = fit_to_size(replace(RUN, text=noise), 10)
     assert (small.text, small.number) == ("", 7)
     assert "too large" in small.lacks
-    assert len(encoded(small)) * 12 < OBJECT_BYTES
+    assert len(encode(small)) * 12 < OBJECT_BYTES
 
 
 def test_damaged_records_are_named_and_count_for_nothing() -> None:
@@ -102,22 +102,22 @@ def test_a_run_without_an_end_and_lock_was_interrupted() -> None:
     for holder in ("", OTHER):
         history = history_of(_texts(running), holder)
         assert history.records[0].ending is Ending.INTERRUPTED
-        (told,) = unended(history)
-        assert unended(history_of(_texts(told), holder)) == (), "told once"
+        (told,) = unfinished(history)
+        assert unfinished(history_of(_texts(told), holder)) == (), "told once"
 
 
 def test_an_interrupted_run_is_reported_once() -> None:
-    assert unended(history_of(_texts(replace(RUN, ending=Ending.INTERRUPTED)), "")) == ()
+    assert unfinished(history_of(_texts(replace(RUN, ending=Ending.INTERRUPTED)), "")) == ()
 
 
 def test_the_newest_are_kept_and_the_last_that_succeeded() -> None:
     """After many failures there is still a way back."""
     good, bad = Ending.SUCCEEDED, Ending.FAILED
-    assert surplus(History(_runs(good, good, bad)), 3) == ()
-    assert surplus(History(_runs(good, good, bad)), 2) == ("run-001",)
-    assert surplus(History(_runs(good, good, bad, bad, bad)), 2) == ("run-001", "run-003")
-    assert surplus(History(_runs(good), ("x",)), 2) == ()
-    assert surplus(History(_runs(good, good), ("x",)), 2) == ("x",)
+    assert expired(History(_runs(good, good, bad)), 3) == ()
+    assert expired(History(_runs(good, good, bad)), 2) == ("run-001",)
+    assert expired(History(_runs(good, good, bad, bad, bad)), 2) == ("run-001", "run-003")
+    assert expired(History(_runs(good), ("x",)), 2) == ()
+    assert expired(History(_runs(good, good), ("x",)), 2) == ("x",)
 
 
 def test_a_rollback_takes_the_newest_success_that_differs() -> None:

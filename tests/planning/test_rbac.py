@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from gpu_provision.model.cluster import Permission
-from gpu_provision.planning.rbac import Rule, Subject, grants, permissions_of, roles, rules_of, told, without
+from gpu_provision.planning.rbac import (
+    Rule,
+    Subject,
+    describe,
+    grants,
+    permissions_of,
+    roles,
+    rules_of,
+    without_granted,
+)
 
 LIST_PODS = Permission("list", "", "pods")
 
@@ -67,12 +76,12 @@ def test_a_pattern_of_subresources_means_no_resource() -> None:
 def test_a_role_of_a_namespace_leaves_out_what_holds_everywhere() -> None:
     here = [Permission("list", "", "pods", "here"), Permission("list", "", "pods", "here", "p")]
     mine = Permission("delete", "", "pods", "here")
-    assert without([*here, mine], [LIST_PODS]) == [mine]
+    assert without_granted([*here, mine], [LIST_PODS]) == [mine]
 
 
 def test_permissions_are_reported_by_scope() -> None:
     wanted = [LIST_PODS, Permission("get", "apps", "daemonsets", "here", "a")]
-    assert told(wanted) == [
+    assert describe(wanted) == [
         "list pods in the whole cluster",
         'get daemonsets.apps "a" in namespace here',
     ]

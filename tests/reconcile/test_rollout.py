@@ -9,7 +9,7 @@ import pytest
 
 from gpu_provision.components import labels
 from gpu_provision.model.cluster import ref_of
-from gpu_provision.reconcile.rollout import declared_of, patch_of, unobserved_groups
+from gpu_provision.reconcile.rollout import desired_drivers, patch_of, unobserved_groups
 from gpu_provision.rollout import states
 from gpu_provision.rollout.actions import Cordon, StateTransition
 from gpu_provision.rollout.states import UpgradeState
@@ -64,5 +64,5 @@ def test_a_template_is_observed_at_its_generation(observed: int, found: set[str]
 def test_a_slot_waits_for_the_device_plugin_that_is_on(*, enabled: bool) -> None:
     """Where the inventory has none, nothing is to offer the GPUs again."""
     stack = Stack(with_spec("device_plugin", enabled=enabled))
-    found = declared_of(stack.situation)
+    found = desired_drivers(stack.situation)
     assert {wish.has_device_plugin for wish in found.values()} == {enabled}

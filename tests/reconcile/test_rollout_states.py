@@ -11,11 +11,11 @@ from gpu_provision.model.specs import UpgradePolicy
 from gpu_provision.planning.states import TO_BE_LABELLED
 from gpu_provision.planning.upgrades import AT_WORK, KEEPS, OUTDATED, STAYS
 from gpu_provision.reconcile.rollout_states import (
-    of_driver,
-    of_leaving,
-    proofs,
-    until_proven,
-    untimed,
+    driver_state,
+    drivers_without_deadline,
+    leaving_state,
+    pending_validation_states,
+    validation_results,
 )
 from gpu_provision.rollout.snapshot import (
     NOTHING,
@@ -46,7 +46,7 @@ def fleet(label: str, driver: DriverPod | None = OLD) -> Snapshot:
 def state(seen: Snapshot, phase: Phase, raw: tuple[State, str] = (State.PROGRESSING, OUTDATED), **told: Any) -> Any:
     """Return state and reason of the driver on the only node."""
     given = NodeState(component="driver", node="n1", state=raw[0], reason=raw[1])
-    found = of_driver(seen.nodes[0], Decision(phase=phase, **told), given)
+    found = driver_state(seen.nodes[0], Decision(phase=phase, **told), given)
     assert found.step == seen.nodes[0].labels[STATE]
     return found.state, found.reason
 
@@ -102,15 +102,15 @@ def test_the_validation_of_a_driver_is_its_proof(
     component: str, found: tuple[State, str], proof: ValidationResult | None
 ) -> None:
     raw = {(component, "n1"): NodeState(component=component, node="n1", state=found[0], reason=found[1])}
-    assert proofs(raw).get("n1") == proof
+    assert validation_results(raw).get("n1") == proof
 
 
 def test_a_driver_is_not_done_before_its_node_is_given_back() -> None:
     """Its own proof may begin, though, which is why it is ready for others."""
     seen, decision = fleet("validation-required", NEW), Decision(phase=Phase.ROLLING)
     ready = {KEY: NodeState(component="driver", node="n1", state=State.READY)}
-    assert until_proven(seen, decision, ready)[KEY].state is State.PROGRESSING
-    assert until_proven(fleet("upgrade-done", NEW), decision, ready) == {}
+    assert pending_validation_states(seen, decision, ready)[KEY].state is State.PROGRESSING
+    assert pending_validation_states(fleet("upgrade-done", NEW), decision, ready) == {}
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_driver_is_not_done_before_its_node_is_given_back() -> None:
 )
 def test_the_rollout_keeps_the_time_of_what_it_replaces(label: str, driver: DriverPod, *, expected: bool) -> None:
     """A driver that starts by itself has the deadline of every component."""
-    assert (KEY in untimed(fleet(label, driver).nodes)) is expected
+    assert (KEY in drivers_without_deadline(fleet(label, driver).nodes)) is expected
 
 
 TRAIN = Pod(namespace="default", name="train", uid="3", use=GpuUse.REQUEST)
@@ -169,5 +169,5 @@ def test_a_node_that_leaves_stands_where_its_rollout_stands(  # noqa: PLR0913, P
     node = FleetNode(name="n1", domain="d", wanted=NOTHING, labels=labels, pods=pods, stack=StackPresence.LABELLED)
     raw = NodeState(component="node_labels", node="n1", state=State.LEAVING)
     policy = UpgradePolicy(auto_upgrade=auto_upgrade)
-    found = of_leaving(node, Decision(phase=phase, **told), raw, policy)
+    found = leaving_state(node, Decision(phase=phase, **told), raw, policy)
     assert (found.state, found.reason) == expected

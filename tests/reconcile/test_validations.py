@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.model.cluster import Manifest
-from gpu_provision.planning.validation import recorded
+from gpu_provision.planning.validation import parse_verdict
 from gpu_provision.reconcile.steps import Validations
 from tests.planning.builders import VALIDATED, Stack, shown, validation_pod
 
@@ -51,7 +51,7 @@ def test_what_ended_in_this_run_is_evidence_of_it() -> None:
         DRIVER: (True, ("Test PASSED", "Done")),
         PLUGIN: (False, ("no CUDA-capable device",)),
     }
-    assert PLUGIN not in made.passed or recorded(made.passed[PLUGIN]) is not None
+    assert PLUGIN not in made.passed or parse_verdict(made.passed[PLUGIN]) is not None
 
 
 @pytest.mark.parametrize("is_old", [False, True])
@@ -64,7 +64,7 @@ def test_what_passed_is_recorded_before_its_pod_goes(*, is_old: bool) -> None:
         made.take(stack.situation)
     stack.put(validation_pod(pod_of(stack), "Succeeded"))
     made.take(stack.situation)
-    verdict = recorded(made.passed[PLUGIN])
+    verdict = parse_verdict(made.passed[PLUGIN])
     assert verdict
     assert verdict.began == VALIDATED
     assert DRIVER not in made.passed, "its pod stays"

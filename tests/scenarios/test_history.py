@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.planning.history import decoded, encoded
+from gpu_provision.planning.history import decode, encode
 from tests.inventory.planted import VALID
 from tests.scenarios.world import World
 
@@ -186,9 +186,9 @@ def plant(world: World, number: int, text: str) -> dict[str, str]:
     """Edit the inventory of a run on record; return what undoes that."""
     kept = world.json(*_record(world))["data"]
     for key, line in kept.items():
-        record = decoded(key, line)
+        record = decode(key, line)
         if record and record.number in {0, number}:
-            world.api.patch(*_record(world), patch={"data": {key: encoded(replace(record, text=text))}})
+            world.api.patch(*_record(world), patch={"data": {key: encode(replace(record, text=text))}})
             return {key: line}
     raise KeyError(number)
 
