@@ -7,7 +7,7 @@
     actions, steps        what to do next, and its execution in threads
     rollout               the rollout of the driver within a run
     observer              a stack between two runs, for the controller
-    status, explain, drift, preflight, progress   what people are told
+    status, explain, drift, preflight, progress   what people see
 
 It imports everything but `verify`, `operator`, `output`, `api` and `cli`.
 """

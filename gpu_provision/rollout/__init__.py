@@ -1,7 +1,7 @@
 """Driver rollouts as a pure state machine: no I/O, no memory, no clock but the one of the snapshot.
 
-`observe.observe` builds a `snapshot.Snapshot` of the fleet from live objects; `state_machine.decide` says what each node
-does next. The state of a node is a label on it (`states`), so that any process can go on.
+`observe.observe` builds a `snapshot.Snapshot` of the fleet from live objects; `state_machine.decide` says what each
+node does next. The state of a node is a label on it (`states`), so that any process can go on.
 
     snapshot, observe   the fleet as values, and how these are read off live objects
     predicates          what can be read off one node
