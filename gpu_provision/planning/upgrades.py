@@ -12,7 +12,7 @@ from gpu_provision.components import labels
 from gpu_provision.components.node_labels import leaving
 from gpu_provision.model.cluster import Context, Manifest, NodeFacts, Target
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.applyset import component_of
+from gpu_provision.planning.applyset import belongs, component_of
 from gpu_provision.planning.validation import NOT_RUN
 from gpu_provision.rollout import states as upgrade
 from gpu_provision.rollout.states import EARLY, LATE, UpgradeState, installation_digest
@@ -195,9 +195,4 @@ def is_in_use(live: Manifest, context: Context, pods: Pods, *, without: Collecti
     going_over = context.targets if component == DRIVER else ()
     names = {target.name for target in going_over if target.driver_group} | {node.name for node in leaving(context)}
     served = (pods.get((component, name), ()) for name in names.difference(without))
-    return any(_stays(pod) and _is_of(pod, live) for found in served for pod in found)
-
-
-def _is_of(pod: Manifest, daemonset: Manifest) -> bool:
-    owners = pod["metadata"].get("ownerReferences", ())
-    return any(owner["kind"] == "DaemonSet" and owner["name"] == daemonset["metadata"]["name"] for owner in owners)
+    return any(_stays(pod) and belongs(pod, live) for found in served for pod in found)

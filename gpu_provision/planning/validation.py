@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
-from gpu_provision.components import device_plugin_validation, driver_validation, validator
+from gpu_provision.components import device_plugin_validation, driver_validation, labels, validator
 from gpu_provision.diagnostics import pods as pod_view
-from gpu_provision.model.cluster import Basis, Manifest, Target
+from gpu_provision.model.cluster import Basis, Context, Manifest, Target
 from gpu_provision.planning.applyset import digest_of
 from gpu_provision.planning.observed import ObservedState
 
@@ -173,3 +173,25 @@ def _starts(pods: Iterable[Manifest]) -> Iterator[str]:
         for status in (pod.get("status") or {}).get("containerStatuses") or ():
             if status["name"] == main and "running" in (status.get("state") or {}):
                 yield status["state"]["running"].get("startedAt") or ""
+
+
+def count_problem(target: Target, context: Context) -> str:
+    """Say which GPU counts of a node differ; an empty string if all agree.
+
+    With a sharing configuration a GPU is offered several times, so more than declared is right there.
+    """
+    if target.facts is None or target.pool.gpu is None:
+        return ""
+    declared, offered = target.pool.gpu.count, target.facts.gpus_allocatable or 0
+    shared = bool(context.inventory.specs.device_plugin.config_name)
+    counted = target.facts.labels.get(labels.GPU_COUNT, "")
+    if counted.isdigit() and int(counted) != declared and not shared:
+        return f"the inventory declares {gpu_text(target)}, GPU Feature Discovery counts {counted}"
+    if offered == declared or (shared and offered > declared):
+        return ""
+    return f"the inventory declares {gpu_text(target)}, the node offers {offered} nvidia.com/gpu to pods"
+
+
+def gpu_text(target: Target) -> str:
+    """Return the GPUs that the inventory declares for a node, in words."""
+    return f"{target.pool.gpu.count} x {target.pool.gpu.model}" if target.pool.gpu else "none"
