@@ -15,7 +15,7 @@ import pytest
 from gpu_provision.components.labels import COMPONENT
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.inventory import load
-from gpu_provision.kube.errors import NotFoundError, Unavailable
+from gpu_provision.kube.errors import NotFoundError, UnavailableError
 from gpu_provision.kube.observe import node_facts
 from gpu_provision.model.cluster import ClusterFacts, Manifest
 from gpu_provision.model.findings import Finding, ProvisionError, Refused
@@ -134,7 +134,7 @@ CASES: dict[str, tuple[Callable[..., None], Answering, Any, str]] = {
     "no version": (VERSION, Answering({NODE: live()}), FAILED, "is missing, not 595.91.07"),
     "metrics of every GPU": (EXPORTER, with_exporter(exporter(1)), None, ""),
     "metrics of another GPU": (EXPORTER, with_exporter(exporter(2)), FAILED, "are of 2 GPUs, declared are 1"),
-    "an exporter that is down": (EXPORTER, with_exporter(error(Unavailable, "refused")), FAILED, "refused"),
+    "an exporter that is down": (EXPORTER, with_exporter(error(UnavailableError, "refused")), FAILED, "refused"),
     "no right to ask it": (EXPORTER, with_exporter(error(Refused, "")), SKIPPED, "no right to get pods/proxy"),
     "no way to it": (
         EXPORTER,
