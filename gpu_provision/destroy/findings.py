@@ -180,7 +180,7 @@ def _by_budget(pods: Iterable[Pod]) -> Mapping[tuple[str, DisruptionBudget], lis
 def _pods_lost(pods: list[Pod]) -> Finding:
     count = f"{len(pods)} pods that have" if len(pods) > 1 else "a pod that has"
     return Finding(
-        code=codes.NO_CONTROLLER,
+        code=codes.UNMANAGED_PODS,
         what=f"--evict takes away {count} no controller, which would start {'them' if len(pods) > 1 else 'it'} again",
         where=f"Pod {name_pods(pods)}",
         consequence="whatever is kept in the pod alone is gone with it",

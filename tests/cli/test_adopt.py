@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 import gpu_provision
+from gpu_provision.adopt import discovery
 from gpu_provision.adopt.plan import Adoption
 from gpu_provision.api.results import StackRun
 from gpu_provision.api.views import StackAdoption
@@ -41,7 +42,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     monkeypatch.setattr(gpu_provision, "adoption", lambda _: StackAdoption.copy_of(made.adoption))
     monkeypatch.setattr(gpu_provision, "adopt", made.adopt)
     monkeypatch.setattr(client, "connect", lambda *_: None)
-    monkeypatch.setattr("gpu_provision.adopt.discovery.discover", lambda *_: found())
+    monkeypatch.setattr(discovery, "discover", lambda *_: found())
     monkeypatch.setenv("GPU_PROVISION_INVENTORY", str(tmp_path / "gpu.yaml"))
     return made
 

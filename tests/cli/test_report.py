@@ -83,7 +83,7 @@ PROGRAM = """
 import sys, time
 from datetime import UTC, datetime
 from gpu_provision.cli import main
-from gpu_provision.reconcile import local_records
+from gpu_provision.history import store
 from gpu_provision.hosts.result import NO_HOSTS
 from gpu_provision.api import jobs
 from gpu_provision.model.history import Record
@@ -99,7 +99,7 @@ def apply(inventory, *, listen, **rest):
     for began, changed, evidence in (("2020-01-01T00:00:00Z", 99, ()), (now, 7, (EVIDENCE,)))[: int(sys.argv[3])]:
         record = Record(id=began, began=began, inventory="sandbox", release="26.7.0")
         result = RunResult(changed=changed, evidence=evidence)
-        local_records.write(record, lambda: local_records.details_of(PLAN, result, ()))
+        store.write_local(record, lambda: store.run_details(PLAN, result, ()))
     print("waiting", flush=True)
     time.sleep(60)
 

@@ -31,7 +31,7 @@ def budget(allowed: int, *, namespace: str = "ml") -> dict[str, Any]:
 def test_pods_that_nobody_starts_again_are_named() -> None:
     """Those that are on their way out already are not."""
     (lost,) = eviction_warnings([pod("a"), pod("b", owner=""), pod("c", owner="", going=True)], [])
-    assert (lost.code, lost.where) == (codes.NO_CONTROLLER, "Pod ml/b")
+    assert (lost.code, lost.where) == (codes.UNMANAGED_PODS, "Pod ml/b")
     assert "a pod that has no controller, which would start it again" in lost.what
 
 

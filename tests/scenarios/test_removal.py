@@ -158,7 +158,7 @@ def test_gpu_work_forbids_it_until_it_may_be_evicted(world: World, before: Dump)
     world.until(lambda: world.json("pdb", "train", "-n", THEIRS).get("status", {}).get("expectedPods"))
     foreseen = destroy(world, "--evict", "--dry-run")
     assert told(foreseen, codes.BUDGET_HOLDS) == [f"PodDisruptionBudget {THEIRS}/train"]
-    assert told(foreseen, codes.NO_CONTROLLER) == []
+    assert told(foreseen, codes.UNMANAGED_PODS) == []
     kept = destroy(world, "--evict", "--timeout", "2", code=1)["errors"][0]
     assert (kept["code"], "disruption budget" in kept["evidence"]) == (codes.GPUS_IN_USE, True)
     assert world.json("daemonsets", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"], "no driver went"
