@@ -9,7 +9,7 @@ from gpu_provision.inventory import load
 from gpu_provision.model.cluster import Permission
 from gpu_provision.model.codes import meanings
 from gpu_provision.rbac import permissions as needs
-from gpu_provision.rbac.roles import qualified, rules_of, without_cluster_wide
+from gpu_provision.rbac.roles import qualified_name, rules_of, without_cluster_wide
 
 _DOCS = Path(__file__).parents[1] / "docs"
 _FINDINGS = """\
@@ -67,7 +67,7 @@ def _tables(permissions: Collection[Permission], granted: Collection[Permission]
         yield f"In namespace `{namespace}`:\n" if namespace else "In the whole cluster:\n"
         yield "| verbs | resources | names |\n|---|---|---|"
         for rule in rules:
-            resources = ", ".join(qualified(rule["apiGroups"][0], resource) for resource in rule["resources"])
+            resources = ", ".join(qualified_name(rule["apiGroups"][0], resource) for resource in rule["resources"])
             yield f"| {', '.join(rule['verbs'])} | {resources} | {', '.join(rule.get('resourceNames', ())) or 'any'} |"
         yield ""
 

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from gpu_provision.components import COMPONENTS
+from gpu_provision.destroy import findings
 from gpu_provision.destroy.nodes import gpu_users
 from gpu_provision.destroy.plan import DestroyPlan, StackObjects, plan_destroy, takes_gpus, waves
-from gpu_provision.model import codes, findings
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.plan import Action
 from gpu_provision.planning.applyset import STACK

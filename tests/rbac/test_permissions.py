@@ -16,7 +16,7 @@ from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.rbac import permissions
 from gpu_provision.rbac.roles import grants, rules_of
-from gpu_provision.reconcile.situation import scopes
+from gpu_provision.reconcile.situation import run_scopes
 from tests.components.builders import inventory, with_spec
 
 STACK = inventory()
@@ -170,7 +170,7 @@ def test_the_roles_are_no_members_of_the_stack() -> None:
 def test_the_tables_name_every_kind_that_the_code_uses() -> None:
     """They are written by hand: a kind that the code gains would be refused first in a user's cluster."""
     watched = {(one.verb, one.resource) for one in permissions.for_watches(STACK)}
-    assert watched == {(verb, KINDS[scope.kind]) for scope in scopes(STACK) for verb in ("list", "watch")}
+    assert watched == {(verb, KINDS[scope.kind]) for scope in run_scopes(STACK) for verb in ("list", "watch")}
     taken_over = {one.resource for one in permissions.beyond_apply(STACK) if one.verb == "patch"}
     by_name = {"customresourcedefinitions", "namespaces"}  # an apply has what an adoption needs of these
     assert taken_over >= {KINDS[kind] for kind in MEMBER_KINDS} - by_name

@@ -154,7 +154,7 @@ def test_a_drain_waits_for_the_budget_and_the_node_is_given_back_in_its_new_boot
     world.api.cordon("t4-2")
     with observed(world, "deployment", "web", _ready_replicas) as ready, ThreadPoolExecutor(1) as pool:
         assert guard.membership("t4-1").role is NodeRole.MEMBER
-        leaving = pool.submit(guard.leave, "t4-1", Drain(timeout_seconds=60), said.append)
+        leaving = pool.submit(guard.cordon_and_drain, "t4-1", Drain(timeout_seconds=60), said.append)
         world.until(lambda: any("disruption budget web" in line for line in said))
         world.api.uncordon("t4-2")
         pods = leaving.result()

@@ -215,8 +215,8 @@ class Killed(SystemExit):
 def mortal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Have what this process does from now on end after so many writes, as if it was killed: none is sent any more."""
     send = Connection._once
-    dead = re.sub(r"pid \d+", "pid 999999999", lock.identity())
-    monkeypatch.setattr(lock, "identity", lambda: dead)
+    dead = re.sub(r"pid \d+", "pid 999999999", lock.process_identity())
+    monkeypatch.setattr(lock, "process_identity", lambda: dead)
 
     def kill_after(writes: int) -> None:
         left = [writes]
