@@ -28,7 +28,7 @@ from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.planning.upgrades import between_runs, nodes_to_upgrade
 from gpu_provision.reconcile import apply, situation
 from gpu_provision.reconcile.actions import next_actions
-from gpu_provision.reconcile.plan import ClusterPlan, build_plan
+from gpu_provision.reconcile.plan import ClusterPlan, build_plan, without_failures
 from gpu_provision.reconcile.situation import SituationBuilder
 from gpu_provision.reconcile.states import deadline_tracker
 
@@ -110,8 +110,8 @@ class StackObserver:
         return seen, raw
 
     def live(self, reading: ClusterPlan) -> LiveState:
-        """Return what a run of a reading goes on from."""
-        return LiveState(self._mirror.shared(), self._situations.copy(reading), self._ready)
+        """Return what a run of a reading continues with; failed validations do not count, so that it repeats them."""
+        return LiveState(self._mirror.shared(), self._situations.copy(without_failures(reading)), self._ready)
 
     def read(self, cluster: Cluster) -> ClusterPlan:
         """Return what is wanted and seen now, and the plan: one request, and one more for each object that differs.

@@ -31,7 +31,7 @@ from gpu_provision.planning.plan import effects, plan_state
 from gpu_provision.planning.prepare import findings, missing_findings, prepare, references, unread_finding
 from gpu_provision.planning.states import ClusterState, Desired, Key, cluster_state, states
 from gpu_provision.planning.upgrades import DRIVER, is_kept, needs_rollout
-from gpu_provision.planning.validation import RUNS_IN
+from gpu_provision.planning.validation import RUNS_IN, verdict_of
 
 _CONFIG_MAP = Kind("v1", "ConfigMap")
 
@@ -301,6 +301,16 @@ class ClusterPlan:
     revalidate: bool = False
     refused: str = ""
     listed: Listed = field(default_factory=dict)
+
+
+def without_failures(reading: ClusterPlan) -> ClusterPlan:
+    """Return a reading in which failed vectorAdds do not count, so that a run repeats them."""
+    void = reading.observed.void | {
+        pod["metadata"]["uid"]
+        for pod in reading.observed.pods.values()
+        if component_of(pod) in RUNS_IN.values() and (verdict := verdict_of(pod)) and not verdict.passed
+    }
+    return replace(reading, observed=replace(reading.observed, void=void))
 
 
 def blocking_findings(reading: ClusterPlan) -> tuple[Finding, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from gpu_provision.history.recorder import RunRecorder, reason_of, run_spec
 from gpu_provision.history.rollback import RollbackTarget, find_rollback_target
@@ -18,15 +18,13 @@ from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.history import Ending, Record
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import Event, NodeState, RunResult, State
-from gpu_provision.planning.applyset import component_of
 from gpu_provision.planning.plan import deletions
 from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.planning.upgrades import DRIVER, FOLLOWS_NODES, postpone_validations
-from gpu_provision.planning.validation import RUNS_IN, verdict_of
 from gpu_provision.reconcile.actions import Step, next_actions
 from gpu_provision.reconcile.apply import Applier
 from gpu_provision.reconcile.observer import LiveState
-from gpu_provision.reconcile.plan import ClusterPlan
+from gpu_provision.reconcile.plan import ClusterPlan, without_failures
 from gpu_provision.reconcile.progress import ProgressReporter, with_steps
 from gpu_provision.reconcile.rollout import RolloutController
 from gpu_provision.reconcile.situation import SituationBuilder, run_scopes
@@ -90,7 +88,7 @@ class Run:
         self._cluster, self._reading = cluster, reading
         self._on_states = on_states
         self._settler, self._live = deadline_tracker(reading), live
-        self._situations = live.situations if live else SituationBuilder(_to_be_repeated(reading))
+        self._situations = live.situations if live else SituationBuilder(without_failures(reading))
         self._objects = Applier(cluster, reading)
         self._validations = Validations(cluster, reading)
         self._rollout = RolloutController(cluster, reading.context.inventory)
@@ -298,13 +296,3 @@ class Run:
 
 def _creates_namespace(change: Change, name: str) -> bool:
     return change.action is Action.CREATE and change.ref.kind == "Namespace" and change.ref.name == name
-
-
-def _to_be_repeated(reading: ClusterPlan) -> ClusterPlan:
-    """Return a reading in which vectorAdds do not count that run again: they failed before, or the user asked so."""
-    void = reading.observed.void | {
-        pod["metadata"]["uid"]
-        for pod in reading.observed.pods.values()
-        if component_of(pod) in RUNS_IN.values() and (verdict := verdict_of(pod)) and not verdict.passed
-    }
-    return replace(reading, observed=replace(reading.observed, void=void))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ from gpu_provision.reconcile.apply import DEFINITION
 from gpu_provision.reconcile.observer import CONFIG_MAP, SECRET, StackObserver, scope_of_object, watched_scopes
 from gpu_provision.reconcile.plan import ClusterPlan
 from tests.components.builders import nfd_labels, with_spec
-from tests.planning.builders import Stack
+from tests.planning.builders import Stack, validation_pod
 
 BY_HAND = [{"manager": "kubectl-edit", "operation": "Update", "fieldsV1": {}}]
 BY_A_PROGRAM = [{"manager": "somebodys-controller", "operation": "Update", "fieldsV1": {}}]
@@ -260,3 +261,15 @@ def test_digests_of_secrets_do_not_reveal_them(data: dict[str, str]) -> None:
     assert one.keys() == {LICENCE}
     assert one != other
     assert "YQ" not in one[LICENCE]
+
+
+def test_a_run_of_a_controller_repeats_failed_validations() -> None:
+    """As a run of the command line does."""
+    world = World()
+    stack = Stack(with_spec("device_plugin", config_name=CONFIG), ClusterFacts(version="v1.34.0"))
+    failed = validation_pod(stack.validations()[0], "Failed")
+    observed = replace(stack.observed, pods={ref_of(failed): failed})
+    reading = ClusterPlan(stack.context, stack.desired, observed, plan(stack.context, stack.desired, observed))
+    live = world.resident.live(reading)
+    seen = live.situations.build(Showing({ref_of(failed): failed}), {}, {})
+    assert seen.observed.void == {failed["metadata"]["uid"]}
