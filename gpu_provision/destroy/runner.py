@@ -33,7 +33,7 @@ from gpu_provision.model.text import join_limited
 from gpu_provision.nodes.drain import Drainer
 from gpu_provision.planning.applyset import STACK, component_of
 from gpu_provision.planning.drain import DrainPlan
-from gpu_provision.reconcile.rollout import budgets_of
+from gpu_provision.reconcile.rollout import budget_kind
 from gpu_provision.rollout.observe import pod_of
 
 _PARALLEL = 16
@@ -112,7 +112,7 @@ class DestroyRunner:
             return ()
         budgets: list[Manifest] = []
         with contextlib.suppress(Refused):
-            budgets = list(self.cluster.list(budgets_of(self.cluster)).items)
+            budgets = list(self.cluster.list(budget_kind(self.cluster)).items)
         return tuple(findings.eviction_warnings(self._users(), budgets))
 
     def refusal(self) -> Finding | None:

@@ -1,6 +1,6 @@
 """When a node counts as validated: its startup taint goes, its label names what passed. Pure.
 
-The label holds as long as the verdicts that earned it, see `planning.verdicts`: it goes with a reboot, or with a pod
+The label holds as long as the verdicts that earned it, see `planning.validation`: it goes with a reboot, or with a pod
 that is replaced, until the validations have passed. A node that waits for another driver keeps it until that one comes.
 """
 
@@ -63,7 +63,9 @@ def _state(target: Target, state: State, reason: str) -> NodeState:
     return NodeState(component=NAME, node=target.name, state=state, reason=reason)
 
 
-def expired(context: Context, desired: Desired, parts: Parts, observed: ObservedState, pods: Pods) -> frozenset[str]:
+def expired_labels(
+    context: Context, desired: Desired, parts: Parts, observed: ObservedState, pods: Pods
+) -> frozenset[str]:
     """Return the nodes whose label says what does not hold any more."""
     if NAME not in desired:
         return frozenset()

@@ -41,7 +41,7 @@ from gpu_provision.planning.upgrades import (
 from gpu_provision.planning.validation import NEVER_RUN, RUNS_IN, VALIDATIONS
 
 
-def superseded(seen: ClusterState) -> Iterator[tuple[Key, Manifest]]:
+def superseded_pods(seen: ClusterState) -> Iterator[tuple[Key, Manifest]]:
     """Yield the validation pods that a run deletes: of other content, where none is wanted any more, or succeeded."""
     for key in (key for key in seen.pods if key[0] in VALIDATIONS and seen.context.part.has(*key)):
         part = seen.parts.get(key[0])
@@ -58,10 +58,10 @@ _PER_NODE = frozenset({"Node", "Pod"})
 def plan(context: Context, desired: Desired, observed: ObservedState, findings: tuple[Finding, ...] = ()) -> Plan:
     """Return everything that is not as declared, in dependency order; deletions come last."""
     seen = cluster_state(context, desired, observed)
-    return plan_of(seen, states(seen), findings)
+    return plan_state(seen, states(seen), findings)
 
 
-def plan_of(seen: ClusterState, known: Mapping[Key, NodeState], findings: tuple[Finding, ...] = ()) -> Plan:
+def plan_state(seen: ClusterState, known: Mapping[Key, NodeState], findings: tuple[Finding, ...] = ()) -> Plan:
     """Return the plan of a situation. ``known``: where everything stands in it."""
     inventory = seen.context.inventory
     objects, nodes = tuple(_object_changes(seen)), tuple(_node_changes(seen, known))
@@ -74,20 +74,20 @@ def plan_of(seen: ClusterState, known: Mapping[Key, NodeState], findings: tuple[
         *validations,
         *_waits(seen, known, frozenset(change.component for change in objects)),
         *deletions(seen),
-        *emptied(seen, moving),
-        *superseded_pods(seen, {key_of_pod(change) for change in validations}),
+        *emptied_daemonsets(seen, moving),
+        *superseded_pod_changes(seen, {key_of_pod(change) for change in validations}),
     )
     return Plan(
         inventory=inventory.name,
         release=inventory.release,
         cluster=seen.observed.cluster,
         components=tuple(seen.desired),
-        changes=in_order((*changes, *withdrawn(changes, seen)), tuple(seen.desired)),
+        changes=sort_changes((*changes, *withdrawn_labels(changes, seen)), tuple(seen.desired)),
         findings=findings,
     )
 
 
-def in_order(changes: Iterable[Change], components: Sequence[str]) -> tuple[Change, ...]:
+def sort_changes(changes: Iterable[Change], components: Sequence[str]) -> tuple[Change, ...]:
     """Return changes in the order of their components; deletions come last, as they are."""
     places = {component: place for place, component in enumerate(components)}
     last = len(places)
@@ -277,7 +277,7 @@ def key_of_pod(change: Change) -> Key:
     return change.component, pod_view.node_of(change.manifest) if change.manifest else ""
 
 
-def withdrawn(changes: Iterable[Change], seen: ClusterState) -> Iterator[Change]:
+def withdrawn_labels(changes: Iterable[Change], seen: ClusterState) -> Iterator[Change]:
     """Yield the nodes that cease to say that they are validated, and say the same again in the end."""
     known = tuple(changes)
     running = {key_of_pod(change)[1] for change in known if change.action is Action.RUN}
@@ -297,9 +297,9 @@ def withdrawn(changes: Iterable[Change], seen: ClusterState) -> Iterator[Change]
             )
 
 
-def superseded_pods(seen: ClusterState, running: Collection[Key]) -> Iterator[Change]:
+def superseded_pod_changes(seen: ClusterState, running: Collection[Key]) -> Iterator[Change]:
     """Yield the deletions of validation pods in whose place none is run."""
-    for key, pod in superseded(seen):
+    for key, pod in superseded_pods(seen):
         if key not in running:
             yield Change(component=key[0], action=Action.DELETE, ref=ref_of(pod))
 
@@ -347,7 +347,7 @@ def deletions(seen: ClusterState) -> Iterator[Change]:
             yield Change(component=component_of(live), action=Action.DELETE, ref=ref)
 
 
-def emptied(seen: ClusterState, moved: Collection[str]) -> Iterator[Change]:
+def emptied_daemonsets(seen: ClusterState, moved: Collection[str]) -> Iterator[Change]:
     """Yield the deletions of DaemonSets that serve no node once these nodes have gone over to others, or left."""
     for ref, live in _unwanted(seen):
         if is_in_use(live, seen.context, seen.pods) and not is_in_use(live, seen.context, seen.pods, without=moved):

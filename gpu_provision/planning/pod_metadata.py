@@ -12,8 +12,9 @@ from gpu_provision.components.labels import DIGEST
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.plan import Action, Change
+from gpu_provision.planning.applyset import belongs
 from gpu_provision.planning.diff import changes_between, owned_keys
-from gpu_provision.planning.states import ClusterState, belongs
+from gpu_provision.planning.states import ClusterState
 from gpu_provision.planning.upgrades import NO_DRIVER_RESTART, is_rolled_out
 
 _TEMPLATE = ("spec", "template", "metadata")

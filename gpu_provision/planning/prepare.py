@@ -25,12 +25,6 @@ def prepare(inventory: Inventory, facts: ClusterFacts, part: RunSelection = ALL)
     return limit_to(known, _marked(inventory, components.desired(known)), part)
 
 
-def prepare_of_nodes(known: Context, names: Collection[str], part: RunSelection = ALL) -> Desired:
-    """Return the manifests of components all of whose manifests are about one node each, marked as members."""
-    made = _members(known.inventory, components.desired(known, names))
-    return limit_to(known, made, part)[1]
-
-
 def _members(inventory: Inventory, desired: Desired) -> dict[str, list[Manifest]]:
     stack, namespace = inventory.name, inventory.cluster.namespace
     return {

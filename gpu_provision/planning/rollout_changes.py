@@ -16,14 +16,14 @@ from gpu_provision.planning.applyset import selects
 from gpu_provision.planning.diff import path_of
 from gpu_provision.planning.node_patches import NodePatch
 from gpu_provision.planning.plan import (
-    emptied,
-    in_order,
+    emptied_daemonsets,
     key_of_pod,
     label_path,
     node_change,
-    superseded_pods,
+    sort_changes,
+    superseded_pod_changes,
     validation_change,
-    withdrawn,
+    withdrawn_labels,
 )
 from gpu_provision.planning.states import ClusterState, vector_add_of
 from gpu_provision.planning.upgrades import DRIVER, NO_DRIVER_RESTART, STAYS
@@ -69,7 +69,9 @@ def with_departures(
     rollout = replace(found, skipped=tuple(each for each in found.skipped if each[0] not in nodes))
     moving = {node for change in changes if change.ref.kind == "Node" for node in change.nodes}
     known = {change.ref for change in changes}
-    changes += (each for each in emptied(seen, moving | (nodes.keys() - kept.keys())) if each.ref not in known)
+    changes += (
+        each for each in emptied_daemonsets(seen, moving | (nodes.keys() - kept.keys())) if each.ref not in known
+    )
     return replace(plan, changes=tuple(changes), rollout=None if rollout.is_empty else rollout)
 
 
@@ -114,12 +116,12 @@ def with_rollout_changes(
     changes = [*_with_groups(changes, going, seen)]
     known = {change.ref for change in changes}
     running = {key_of_pod(change) for change in changes if _is_run(change)}
-    changes += (change for change in superseded_pods(seen, running) if change.ref not in known)
+    changes += (change for change in superseded_pod_changes(seen, running) if change.ref not in known)
     moved = going.union(node for change in changes if change.ref.kind == "Node" for node in change.nodes)
-    changes += withdrawn(changes, seen)
-    changes += (change for change in emptied(seen, moved) if change.ref not in known)
+    changes += withdrawn_labels(changes, seen)
+    changes += (change for change in emptied_daemonsets(seen, moved) if change.ref not in known)
     certain = (replace(each, certain=each.certain and _about(each) not in later) for each in changes)
-    return replace(plan, rollout=found, changes=in_order(certain, plan.components))
+    return replace(plan, rollout=found, changes=sort_changes(certain, plan.components))
 
 
 def _first_drivers(plan: Plan) -> frozenset[str]:

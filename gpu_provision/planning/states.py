@@ -13,7 +13,7 @@ from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Context, Manifest, ObjectRef, Target, ref_of
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import node_validation
-from gpu_provision.planning.applyset import component_of, digest_of, selects
+from gpu_provision.planning.applyset import belongs, component_of, digest_of, selects
 from gpu_provision.planning.node_patches import node_patch
 from gpu_provision.planning.observed import NodeObjects, ObservedState
 from gpu_provision.planning.upgrades import (
@@ -21,20 +21,22 @@ from gpu_provision.planning.upgrades import (
     DRIVER,
     OUTDATED,
     has_installed,
+    has_stale_rollout,
     is_kept,
     is_rolled_out,
-    lost_its_rollout,
-    put_off,
-    staying,
+    keep_groups,
+    nodes_that_stay,
+    postpone_validation,
     upgrade_of,
     with_upgrade,
-    without_regrouping,
 )
 from gpu_provision.planning.validation import (
     REPEATED,
     RUNS_IN,
     VALIDATIONS,
+    count_problem,
     doubt,
+    gpu_text,
     last_verdict,
     verdict_of,
 )
@@ -42,14 +44,18 @@ from gpu_provision.planning.validation import (
 Desired = Mapping[str, Sequence[Manifest]]
 """Component name -> its manifests, in dependency order, marked as members."""
 
+
 Key = tuple[str, str]
 """Component and node; the node is empty for what is not per node."""
+
 
 TO_BE_LABELLED = "labels are not written yet"
 """Reason of the state of a node that NFD has labelled and we have not."""
 
+
 LEFT = "no longer in the inventory"
 """Beginning of the reason of the state of a node that left the inventory, and that the stack has yet to leave."""
+
 
 NO_NODE = "the cluster has no node of this name"
 """Reason of every state on a node that has not joined the cluster."""
@@ -64,7 +70,7 @@ class ClusterState:
     observed: ObservedState
     pods: Mapping[Key, tuple[Manifest, ...]] = field(default_factory=dict)
     node_labels: Mapping[str, dict[str, str | None]] = field(default_factory=dict)
-    """In the end; ``desired`` has those for now, see `planning.regrouping`."""
+    """In the end; ``desired`` has those for now, see `planning.upgrades`."""
     parts: Mapping[str, NodeObjects] = field(default_factory=dict)
     """Of ``desired``, see `per_node`."""
 
@@ -83,10 +89,10 @@ def cluster_state(
     wanted = {item["metadata"]["name"]: item["metadata"]["labels"] for item in desired.get("node_labels", ())}
     by_key = _by_key(observed.pods.values())
     known = per_node(desired) if parts is None else parts
-    if stay := staying(context.targets, desired, by_key):
-        desired = without_regrouping(desired, stay)
+    if stay := nodes_that_stay(context.targets, desired, by_key):
+        desired = keep_groups(desired, stay)
         known = {**known, "node_labels": _on_nodes(desired["node_labels"])}
-    if expired := node_validation.expired(context, desired, known, observed, by_key):
+    if expired := node_validation.expired_labels(context, desired, known, observed, by_key):
         desired = node_validation.without_labels(desired, expired)
         known = {**known, "node_labels": _on_nodes(desired["node_labels"])}
     return ClusterState(context, desired, observed, by_key, wanted, known)
@@ -115,9 +121,9 @@ def states(seen: ClusterState, on_nodes: Mapping[str, Mapping[str, NodeState]] |
     found: dict[Key, NodeState] = {}
     for component in seen.desired:
         found[component, ""] = shared_state(component, seen)
-        for node, standing in on_nodes.items():
-            if component in standing:
-                found[component, node] = standing[component]
+        for node, own in on_nodes.items():
+            if component in own:
+                found[component, node] = own[component]
     return found | states_of_leaving(seen)
 
 
@@ -171,7 +177,11 @@ def states_of(target: Target, seen: ClusterState) -> dict[str, NodeState]:
         if state := _state_of(component, target, seen, found):
             found[component] = state
     driver = found.get(DRIVER)
-    return {component: put_off(state, driver) for component, state in found.items()} if is_kept(driver) else found
+    return (
+        {component: postpone_validation(state, driver) for component, state in found.items()}
+        if is_kept(driver)
+        else found
+    )
 
 
 def _state_of(component: str, target: Target, seen: ClusterState, found: Mapping[str, NodeState]) -> NodeState | None:
@@ -254,10 +264,10 @@ def _is_written(target: Target, manifest: Manifest, seen: ClusterState) -> bool:
 def _label_state(component: str, target: Target, manifest: Manifest, seen: ClusterState) -> NodeState:
     facts = target.facts
     if facts is None or _is_written(target, manifest, seen):
-        if lost_its_rollout(target):
+        if has_stale_rollout(target):
             return _state(component, target, State.PROGRESSING, f"{AT_WORK}: the node has a driver of its own")
         gone = facts is not None and labels.nfd_has_spoken(facts.labels) and not labels.has_gpu(facts.labels)
-        reason = f"the inventory declares a GPU ({_gpu_text(target)}), but NFD sees no NVIDIA device on the PCI bus"
+        reason = f"the inventory declares a GPU ({gpu_text(target)}), but NFD sees no NVIDIA device on the PCI bus"
         return _state(component, target, *((State.PROGRESSING, reason) if gone else (State.READY, "")))
     if not labels.nfd_has_spoken(facts.labels):
         return _state(component, target, State.PENDING, "waits for Node Feature Discovery to label the node")
@@ -317,27 +327,6 @@ def _under_way(pod: Manifest, wanted: WantedProof, target: Target) -> str:
     return kept_off or pod_view.cause(pod)
 
 
-def count_problem(target: Target, context: Context) -> str:
-    """Say which GPU counts of a node differ; an empty string if all agree.
-
-    With a sharing configuration a GPU is offered several times, so more than declared is right there.
-    """
-    if target.facts is None or target.pool.gpu is None:
-        return ""
-    declared, offered = target.pool.gpu.count, target.facts.gpus_allocatable or 0
-    shared = bool(context.inventory.specs.device_plugin.config_name)
-    counted = target.facts.labels.get(labels.GPU_COUNT, "")
-    if counted.isdigit() and int(counted) != declared and not shared:
-        return f"the inventory declares {_gpu_text(target)}, GPU Feature Discovery counts {counted}"
-    if offered == declared or (shared and offered > declared):
-        return ""
-    return f"the inventory declares {_gpu_text(target)}, the node offers {offered} nvidia.com/gpu to pods"
-
-
-def _gpu_text(target: Target) -> str:
-    return f"{target.pool.gpu.count} x {target.pool.gpu.model}" if target.pool.gpu else "none"
-
-
 def _daemon_state_of(
     component: str, target: Target, daemonsets: Sequence[Manifest], seen: ClusterState
 ) -> NodeState | None:
@@ -382,12 +371,6 @@ def _is_current(pod: Manifest, daemonset: Manifest) -> bool:
     if is_rolled_out(daemonset):
         return has_installed(pod, daemonset) and belongs(pod, daemonset)
     return digest_of(pod) == digest_of(daemonset["spec"]["template"])
-
-
-def belongs(pod: Manifest, daemonset: Manifest) -> bool:
-    """Whether a pod is owned by a DaemonSet of this name."""
-    owners = pod["metadata"].get("ownerReferences", ())
-    return any(owner["kind"] == "DaemonSet" and owner["name"] == daemonset["metadata"]["name"] for owner in owners)
 
 
 def _labels_to_be(target: Target, seen: ClusterState) -> Mapping[str, str | None]:

@@ -29,8 +29,8 @@ from gpu_provision.rollout.budgets import evicts
 CLUSTER, OPERANDS, STACK, HELPERS, NFD = "cluster", "operands", "stack", "helpers", "nfd"
 
 
-class PermissionRow(NamedTuple):
-    """What a step may do: verbs on resources, where, and on which object alone; ``{stack}`` and the like name it."""
+class Allow(NamedTuple):
+    """A row: verbs on resources, where, and on which object alone; ``{stack}`` and the like name it."""
 
     verbs: str
     resources: str
@@ -42,62 +42,57 @@ _LEASES, _BUDGETS = "leases.coordination.k8s.io", "poddisruptionbudgets.policy"
 _GPU_STACKS, _FEATURES = "gpustacks.gpu-provision.io", "nodefeatures.nfd.k8s-sigs.io"
 
 _READ = (
-    PermissionRow("list", "nodes pods namespaces"),
-    PermissionRow("get", "configmaps", OPERANDS, "{stack}"),
-    PermissionRow("get", "configmaps", OPERANDS, "{validations}"),
-    PermissionRow("get", _LEASES, OPERANDS, "{lock}"),
-    PermissionRow("get", _GPU_STACKS, name="{stack}"),
+    Allow("list", "nodes pods namespaces"),
+    Allow("get", "configmaps", OPERANDS, "{stack}"),
+    Allow("get", "configmaps", OPERANDS, "{validations}"),
+    Allow("get", _LEASES, OPERANDS, "{lock}"),
+    Allow("get", _GPU_STACKS, name="{stack}"),
 )
-_HISTORY = (PermissionRow("get", "configmaps", OPERANDS, "{history}"),)
-_PREVIEW = (PermissionRow("list", _BUDGETS),)  # which pods the replacement of drivers will evict
-_CLAIMS = (PermissionRow("list", "resourceclaims.resource.k8s.io"),)  # optional: which pods have GPUs by ResourceClaims
-_LOGS = (PermissionRow("get", "pods/log", STACK),)
+_HISTORY = (Allow("get", "configmaps", OPERANDS, "{history}"),)
+_PREVIEW = (Allow("list", _BUDGETS),)  # which pods the replacement of drivers will evict
+_CLAIMS = (Allow("list", "resourceclaims.resource.k8s.io"),)  # optional: which pods have GPUs by ResourceClaims
+_LOGS = (Allow("get", "pods/log", STACK),)
 _WATCH = (
-    PermissionRow(
-        "list watch", "nodes pods daemonsets.apps deployments.apps customresourcedefinitions.apiextensions.k8s.io"
-    ),
+    Allow("list watch", "nodes pods daemonsets.apps deployments.apps customresourcedefinitions.apiextensions.k8s.io"),
 )
-_LOCK = (
-    PermissionRow("create", _LEASES, OPERANDS),
-    PermissionRow("get update", _LEASES, OPERANDS, "{lock}"),
-)  # a POST names nothing
+_LOCK = (Allow("create", _LEASES, OPERANDS), Allow("get update", _LEASES, OPERANDS, "{lock}"))  # a POST names nothing
 _RUN = (
     *_WATCH,
     *_LOCK,
     *_LOGS,
-    PermissionRow("get create patch", "configmaps", OPERANDS, "{validations}"),
-    PermissionRow("get create patch", "configmaps", OPERANDS, "{history}"),
-    PermissionRow("patch", "nodes"),
-    PermissionRow("create delete deletecollection", "pods", OPERANDS),
-    PermissionRow("list", "events", STACK),
+    Allow("get create patch", "configmaps", OPERANDS, "{validations}"),
+    Allow("get create patch", "configmaps", OPERANDS, "{history}"),
+    Allow("patch", "nodes"),
+    Allow("create delete deletecollection", "pods", OPERANDS),
+    Allow("list", "events", STACK),
 )
-_EVICT = (PermissionRow("create", "pods/eviction"),)  # GPU work may be in any namespace
-_ROLLOUT = (PermissionRow("list watch", f"pods {_BUDGETS}"), *_EVICT)
-_PATCH_PODS = (PermissionRow("patch", "pods", OPERANDS),)
+_EVICT = (Allow("create", "pods/eviction"),)  # GPU work may be in any namespace
+_ROLLOUT = (Allow("list watch", f"pods {_BUDGETS}"), *_EVICT)
+_PATCH_PODS = (Allow("patch", "pods", OPERANDS),)
 _REBOOT = (
     *_LOCK,
     *_EVICT,
-    PermissionRow("get", "namespaces", name="{operands}"),
-    PermissionRow("get list patch watch", "nodes"),
-    PermissionRow("list watch", "pods"),
+    Allow("get", "namespaces", name="{operands}"),
+    Allow("get list patch watch", "nodes"),
+    Allow("list watch", "pods"),
 )
 # A websocket is a GET; servers of 1.35 and later ask for the right to create as well.
-_HOST_SHELLS = (PermissionRow("create delete get", "pods", HELPERS), PermissionRow("create get", "pods/exec", HELPERS))
+_HOST_SHELLS = (Allow("create delete get", "pods", HELPERS), Allow("create get", "pods/exec", HELPERS))
 
 _DESTROY_WRITES = (
     *_LOCK,
-    PermissionRow("delete", _LEASES, OPERANDS, "{lock}"),
-    PermissionRow("get patch watch", "nodes"),
-    PermissionRow("watch", "pods"),
-    PermissionRow("get", "namespaces", name="{operands}"),
+    Allow("delete", _LEASES, OPERANDS, "{lock}"),
+    Allow("get patch watch", "nodes"),
+    Allow("watch", "pods"),
+    Allow("get", "namespaces", name="{operands}"),
 )
 _DESTROY = (
     *_READ,
     *_DESTROY_WRITES,
     *_EVICT,
-    PermissionRow("list", f"{_FEATURES} {_BUDGETS}"),
-    PermissionRow("delete", f"pods {_FEATURES}", STACK),
-    PermissionRow("get delete", _LEASES, STACK, nfd.MASTER_LEASE),
+    Allow("list", f"{_FEATURES} {_BUDGETS}"),
+    Allow("delete", f"pods {_FEATURES}", STACK),
+    Allow("get delete", _LEASES, STACK, nfd.MASTER_LEASE),
 )
 
 _ADOPTED = "configmaps serviceaccounts services daemonsets.apps deployments.apps"
@@ -108,13 +103,13 @@ _ADOPTED_OF_CLUSTER = (
 )
 # Objects of the operator are taken over or deleted. The chart's release is in their names, so no row has names.
 _ADOPT = (
-    PermissionRow("list get patch delete", "clusterpolicies.nvidia.com"),
-    PermissionRow("list", "nvidiadrivers.nvidia.com daemonsets.apps deployments.apps"),
-    PermissionRow("list watch", _FEATURES, NFD),
-    PermissionRow("patch delete", "pods", OPERANDS),
-    PermissionRow("list delete", "controllerrevisions.apps", OPERANDS),
-    PermissionRow("get patch delete", f"{_ADOPTED} {_ADOPTED_ROLES} {_ADOPTED_MONITORS}", OPERANDS),
-    PermissionRow("get patch delete", _ADOPTED_OF_CLUSTER),
+    Allow("list get patch delete", "clusterpolicies.nvidia.com"),
+    Allow("list", "nvidiadrivers.nvidia.com daemonsets.apps deployments.apps"),
+    Allow("list watch", _FEATURES, NFD),
+    Allow("patch delete", "pods", OPERANDS),
+    Allow("list delete", "controllerrevisions.apps", OPERANDS),
+    Allow("get patch delete", f"{_ADOPTED} {_ADOPTED_ROLES} {_ADOPTED_MONITORS}", OPERANDS),
+    Allow("get patch delete", _ADOPTED_OF_CLUSTER),
 )
 
 _APPLY = ("get", "create", "patch")  # an apply is a patch; of an object that is not there yet, a create as well
@@ -251,7 +246,7 @@ def _on_kind(kind: Kind, *verbs: str, namespace: str = "", name: str = "") -> It
         yield Permission(verb, group, KINDS[kind], namespace, name)
 
 
-def _rows(inventory: Inventory, rows: Iterable[PermissionRow]) -> Iterator[Permission]:
+def _rows(inventory: Inventory, rows: Iterable[Allow]) -> Iterator[Permission]:
     names = {
         "stack": inventory.name,
         "operands": inventory.cluster.namespace,
@@ -293,7 +288,7 @@ def _for_host_shells(inventory: Inventory) -> Iterator[Permission]:
     nodes = inventory.hosts_without_ssh
     yield from _rows(
         inventory,
-        (*(PermissionRow("get", "nodes", name=node.name) for node in nodes), *(_HOST_SHELLS if nodes else ())),
+        (*(Allow("get", "nodes", name=node.name) for node in nodes), *(_HOST_SHELLS if nodes else ())),
     )
 
 

@@ -97,7 +97,7 @@ def describe(permissions: Iterable[Permission]) -> list[str]:
     return [_describe(one, namespace) for namespace, found in sorted(by_namespace.items()) for one in rules_of(found)]
 
 
-def qualified(group: str, resource: str) -> str:
+def qualified_name(group: str, resource: str) -> str:
     """Return a resource as kubectl names it: ``daemonsets.apps``, ``daemonsets.apps/status``."""
     plural, slash, part = resource.partition("/")
     return f"{plural}.{group}{slash}{part}" if group else resource
@@ -105,7 +105,7 @@ def qualified(group: str, resource: str) -> str:
 
 def _describe(one: Rule, namespace: str) -> str:
     group = one["apiGroups"][0]
-    resources = ", ".join(qualified(group, resource) for resource in one["resources"])
+    resources = ", ".join(qualified_name(group, resource) for resource in one["resources"])
     names = " " + ", ".join(f'"{name}"' for name in one["resourceNames"]) if "resourceNames" in one else ""
     scope = f"in namespace {namespace}" if namespace else "in the whole cluster"
     return f"{', '.join(one['verbs'])} {resources}{names} {scope}"

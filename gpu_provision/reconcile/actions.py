@@ -14,7 +14,7 @@ from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import node_validation
 from gpu_provision.planning.applyset import digest_of
 from gpu_provision.planning.node_patches import NodePatch, node_patch, other_taints
-from gpu_provision.planning.plan import superseded
+from gpu_provision.planning.plan import superseded_pods
 from gpu_provision.planning.states import TO_BE_LABELLED, ClusterState, Key, vector_add_of
 from gpu_provision.planning.upgrades import DRIVER, is_kept
 from gpu_provision.planning.validation import (
@@ -144,7 +144,7 @@ def _label(key: Key, node: NodeFacts, write: NodePatch) -> PatchNode:
 
 
 def _validation_steps(seen: ClusterState, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
-    for key, pod in superseded(seen):
+    for key, pod in superseded_pods(seen):
         if pod_view.phase(pod) != "Succeeded":  # those go together at the end of the run, and hold no GPU until then
             yield _removal(key, pod)
     for component in filter(VALIDATIONS.__contains__, seen.desired):

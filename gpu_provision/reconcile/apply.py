@@ -24,13 +24,13 @@ DEFINITION = ObjectRef("apiextensions.k8s.io/v1", "CustomResourceDefinition", ""
 _VERSION = "v1"
 
 
-def are_wanted(inventory: Inventory) -> bool:
+def wants_service_monitors(inventory: Inventory) -> bool:
     """Whether a stack has a ServiceMonitor where there are such."""
     found = dcgm_exporter.spec(inventory)
     return bool(found and found.service_monitor.enabled)
 
 
-def are_served(definitions: Iterable[Manifest]) -> bool:
+def serves_service_monitors(definitions: Iterable[Manifest]) -> bool:
     """Whether ServiceMonitors can be made, by their definition as it is, if there is one."""
     return any(_is_established(each) and _has_version(each) for each in definitions)
 

@@ -14,11 +14,12 @@ from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.history import Ending
 from gpu_provision.model.plan import Action, Change, Drift
+from gpu_provision.planning.applyset import belongs
 from gpu_provision.planning.drift import KnownState, find_drift
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.pod_metadata import as_applied
 from gpu_provision.planning.prepare import prepare
-from gpu_provision.planning.states import Desired, belongs
+from gpu_provision.planning.states import Desired
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.session import Session
 

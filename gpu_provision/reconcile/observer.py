@@ -25,12 +25,12 @@ from gpu_provision.planning.diff import manual_editors
 from gpu_provision.planning.plan import deletions, object_change
 from gpu_provision.planning.pod_metadata import pod_changes
 from gpu_provision.planning.states import ClusterState, Key
-from gpu_provision.planning.upgrades import at_rest, to_roll_out
+from gpu_provision.planning.upgrades import between_runs, nodes_to_upgrade
 from gpu_provision.reconcile import apply, situation
 from gpu_provision.reconcile.actions import next_actions
 from gpu_provision.reconcile.plan import ClusterPlan, build_plan
 from gpu_provision.reconcile.situation import SituationBuilder
-from gpu_provision.reconcile.states import deadlines_of
+from gpu_provision.reconcile.states import deadline_tracker
 
 
 class LiveState(NamedTuple):
@@ -86,7 +86,7 @@ class StackObserver:
         self._mirror, self._members = mirror, _members(reading)
         self._record, self._inputs = scope_of_object(records.validations_ref(inventory)), _inputs(inventory)
         self._inventory, self._resources = inventory, reading.context.facts.resources
-        self._situations, self._settler = SituationBuilder(reading), deadlines_of(reading)
+        self._situations, self._settler = SituationBuilder(reading), deadline_tracker(reading)
         self._read_with: _Inputs = reading.context.facts.config_maps, reading.context.facts.secrets
         self._ready: dict[Key, NodeState] = {}
         self._held: dict[ObjectRef, Manifest] = {}
@@ -95,7 +95,7 @@ class StackObserver:
     def look(self, now: float) -> Observation:
         """Return where everything stands. ``now`` is of a monotonic clock, for what has its time."""
         seen, raw = self._see()
-        states = {key: at_rest(state) for key, state in self._settler.settle(raw, now).items()}
+        states = {key: between_runs(state) for key, state in self._settler.settle(raw, now).items()}
         different = frozenset(_different(seen))
         edited = self._edited(different, seen)
         objects = different | {change.ref for change in deletions(seen)}
@@ -145,8 +145,12 @@ class StackObserver:
     def _outdated_in(self, now: float) -> float:
         """Return in how many seconds to read again because of ServiceMonitors; infinity if there is no need."""
         inventory = self._inventory
-        live = self._mirror.of(scope_of_object(apply.DEFINITION)).values() if apply.are_wanted(inventory) else None
-        if live is None or apply.are_served(live) == (SERVICE_MONITORS in self._resources):
+        live = (
+            self._mirror.of(scope_of_object(apply.DEFINITION)).values()
+            if apply.wants_service_monitors(inventory)
+            else None
+        )
+        if live is None or apply.serves_service_monitors(live) == (SERVICE_MONITORS in self._resources):
             return float("inf")
         return self._began + _SERVED_SECONDS - now
 
@@ -163,12 +167,12 @@ def watched_scopes(reading: ClusterPlan) -> tuple[Scope, ...]:
     """Return what a resident looks at: all that a run follows, the stack's objects, its record, and its inputs."""
     inventory = reading.context.inventory
     scopes = (
-        *situation.scopes(inventory),
+        *situation.run_scopes(inventory),
         *_members(reading),
         scope_of_object(records.validations_ref(inventory)),
         *_inputs(inventory),
     )
-    definitions = (scope_of_object(apply.DEFINITION),) if apply.are_wanted(inventory) else ()
+    definitions = (scope_of_object(apply.DEFINITION),) if apply.wants_service_monitors(inventory) else ()
     return tuple(dict.fromkeys((*scopes, *definitions)))
 
 
@@ -216,5 +220,5 @@ def _named(refs: Iterable[ObjectRef]) -> frozenset[str]:
 def _steps(seen: ClusterState, raw: Mapping[Key, NodeState], states: Mapping[Key, NodeState]) -> Iterator[str]:
     """Yield what a run would do on nodes."""
     yield from (f"{type(step).__name__} {step.ref}" for step in next_actions(seen, states))
-    yield from (f"driver of {node}" for node in to_roll_out(raw))
+    yield from (f"driver of {node}" for node in nodes_to_upgrade(raw))
     yield from (f"metadata of {change.ref}" for change in pod_changes(seen))

@@ -27,10 +27,10 @@ from gpu_provision.model.progress import NodeState
 from gpu_provision.planning.applyset import PART_OF, SET_ID, component_of
 from gpu_provision.planning.diff import changes_between, manual_editors
 from gpu_provision.planning.observed import ObservedState
-from gpu_provision.planning.plan import effects, plan_of
+from gpu_provision.planning.plan import effects, plan_state
 from gpu_provision.planning.prepare import findings, missing_findings, prepare, references, unread_finding
 from gpu_provision.planning.states import ClusterState, Desired, Key, cluster_state, states
-from gpu_provision.planning.upgrades import DRIVER, calls_for_rollout, is_kept
+from gpu_provision.planning.upgrades import DRIVER, is_kept, needs_rollout
 from gpu_provision.planning.validation import RUNS_IN
 
 _CONFIG_MAP = Kind("v1", "ConfigMap")
@@ -238,7 +238,7 @@ def build_plan(
         known: Where everything stands in it.
         revalidate: As for `read`.
     """
-    draft = plan_of(seen, known, findings(seen.context))
+    draft = plan_state(seen, known, findings(seen.context))
     draft = replace(draft, findings=(*draft.findings, *_absent(cluster, desired, seen, draft, known)))
     answered, refused = server_dry_run(cluster, draft, seen)
     reading = ClusterPlan(seen.context, desired, seen.observed, answered, revalidate, refused)
@@ -252,7 +252,7 @@ def build_plan(
 def _rollout_is_due(reading: ClusterPlan, known: Mapping[Key, NodeState]) -> bool:
     """Whether a run rolls something out, or changes a driver that stays as it is all the same, which has to be said."""
     kept = any(is_kept(state) for (component, _), state in known.items() if component == DRIVER)
-    return calls_for_rollout(known) or (kept and bool(reading.plan.of(DRIVER)))
+    return needs_rollout(known) or (kept and bool(reading.plan.of(DRIVER)))
 
 
 def _absent(
@@ -261,7 +261,7 @@ def _absent(
     """Yield which ConfigMaps and Secrets are missing that pods refer to."""
     found = references(desired)
     changing = {change.ref for change in draft.changes if change.action in _STARTS_PODS}
-    if calls_for_rollout(known):
+    if needs_rollout(known):
         changing |= {ref_of(manifest) for manifest in desired[DRIVER]}
     inventory, facts = seen.context.inventory, seen.context.facts
     missing, unread = find_absent(cluster, inventory, facts, (each.ref for each in found))

@@ -26,11 +26,11 @@ from gpu_provision.nodes.drain import Evictor
 from gpu_provision.planning.applyset import selects
 from gpu_provision.planning.rollout_changes import pods_kept_by_labels, with_departures, with_rollout_changes
 from gpu_provision.planning.states import ClusterState, Key, is_observed
-from gpu_provision.planning.upgrades import DRIVER, calls_for_rollout, lost_its_rollout
+from gpu_provision.planning.upgrades import DRIVER, has_stale_rollout, needs_rollout
 from gpu_provision.reconcile import rollout_states
 from gpu_provision.reconcile.actions import EvictPod, PatchNode, RemovePod, Step, TransitionNode
 from gpu_provision.reconcile.plan import ClusterPlan
-from gpu_provision.reconcile.rollout_states import of_driver, of_leaving, proofs
+from gpu_provision.reconcile.rollout_states import driver_state, leaving_state, validation_results
 from gpu_provision.reconcile.situation import Memo
 from gpu_provision.rollout import predicates, states
 from gpu_provision.rollout import states as upgrade
@@ -60,8 +60,8 @@ def with_rollout(
     except Refused as refusal:
         plan = replace(reading.plan, findings=(*reading.plan.findings, _not_read(refusal)))
         return replace(reading, plan=with_departures(plan, situation, Schedule()))
-    seen = replace(seen, proofs=proofs(known))
-    snapshot = observe(declared_of(reading) | without_driver(situation), seen, now=time.time())
+    seen = replace(seen, proofs=validation_results(known))
+    snapshot = observe(desired_drivers(reading) | nodes_without_driver(situation), seen, now=time.time())
     found = plan_waves(snapshot, policy_of(inventory))
     plan = reading.plan
     if not found.is_empty:
@@ -79,7 +79,7 @@ def with_rollout(
 def _seen(cluster: Cluster, inventory: Inventory) -> ClusterObjects:
     with RequestPool(cluster) as pool:
         found = [pool.submit(cluster.list, kind, keep=trim) for kind in (NODE, POD)]
-        budgets = cluster.list(budgets_of(cluster)).items if evicts(inventory) else ()
+        budgets = cluster.list(budget_kind(cluster)).items if evicts(inventory) else ()
         nodes, pods = (each.result().items for each in found)
     return ClusterObjects(nodes=nodes, pods=pods, budgets=budgets, claims=ResourceClaims(cluster).of(pods))
 
@@ -114,7 +114,7 @@ def patch_of(move: StateTransition) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {"unschedulable": _UNSCHEDULABLE[move.cordon]}}
 
 
-def declared_of(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver]:
+def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver]:
     """Return the driver of every node that gets one from us."""
     templates = {
         item["spec"]["template"]["spec"]["nodeSelector"][labels.DRIVER_GROUP]: item["spec"]["template"]
@@ -138,7 +138,7 @@ def declared_of(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver]:
     }
 
 
-def without_driver(seen: ClusterState) -> dict[str, DesiredDriver]:
+def nodes_without_driver(seen: ClusterState) -> dict[str, DesiredDriver]:
     """Return the nodes that are to have no driver of the stack, and are not at rest.
 
     These left the inventory, or came back to it half way with a driver of their own. They go by the inventory's own
@@ -147,7 +147,7 @@ def without_driver(seen: ClusterState) -> dict[str, DesiredDriver]:
     last, part = len(seen.context.inventory.nodes), seen.context.part
     nodes = {node.name: _stack_on(node, seen) for node in leaving(seen.context)}
     nodes |= dict.fromkeys(
-        (target.name for target in seen.context.targets if lost_its_rollout(target)), StackPresence.STAYS
+        (target.name for target in seen.context.targets if has_stale_rollout(target)), StackPresence.STAYS
     )
     return {
         name: DesiredDriver(
@@ -162,12 +162,12 @@ def without_driver(seen: ClusterState) -> dict[str, DesiredDriver]:
 
 
 def _stack_on(node: NodeFacts, seen: ClusterState) -> StackPresence:
-    if taken_back(node, seen):
+    if labels_to_remove(node, seen):
         return StackPresence.LABELLED
     return StackPresence.ENDING if any(pods_kept_by_labels(node, seen)) else StackPresence.BARE
 
 
-def taken_back(node: NodeFacts, seen: ClusterState) -> dict[str, None]:
+def labels_to_remove(node: NodeFacts, seen: ClusterState) -> dict[str, None]:
     """Return the labels that a node that left the inventory loses before the stack's mark."""
     wanted = seen.node_labels.get(node.name, {})
     return {key: None for key, value in wanted.items() if value is None and key in node.labels and key != INVENTORY}
@@ -183,7 +183,7 @@ def unobserved_groups(seen: ClusterPlan | ClusterState) -> frozenset[str]:
     )
 
 
-def budgets_of(cluster: Cluster) -> Kind:
+def budget_kind(cluster: Cluster) -> Kind:
     """Return the kind of PodDisruptionBudgets as the server has them: those of policy/v1, before 1.22 of v1beta1."""
     return Kind(cluster.eviction_version(), "PodDisruptionBudget")
 
@@ -215,7 +215,7 @@ class RolloutController:
 
     def is_needed(self, raw: Mapping[Key, NodeState]) -> bool:
         """Whether there is something to roll out, or has been in this run."""
-        return self.snapshot is not None or calls_for_rollout(raw)
+        return self.snapshot is not None or needs_rollout(raw)
 
     def look(
         self,
@@ -255,7 +255,7 @@ class RolloutController:
     def _follow_budgets(self, mirror: Mirror) -> None:
         """Only who may evict needs them, and has the right to watch them."""
         if self._evicts:
-            self._budgets = Scope(budgets_of(self._cluster))
+            self._budgets = Scope(budget_kind(self._cluster))
             self._evictor.version = self._budgets.kind.api_version
             mirror.follow(self._budgets)
 
@@ -271,41 +271,41 @@ class RolloutController:
             budgets=budgets,
             claims=self._claims.of(others),
             refusals=self._evictor.refusals,
-            proofs=proofs(raw),
+            proofs=validation_results(raw),
         )
-        declared = declared_of(seen) | without_driver(seen)
+        declared = desired_drivers(seen) | nodes_without_driver(seen)
         return observe(declared, live, now=time.time(), previous=self.previous, each=self._read.of)
 
     @property
-    def goes_back(self) -> bool:
+    def should_roll_back(self) -> bool:
         """Whether the fleet is to go back to what it had before."""
         return any(isinstance(action, RollBack) for action in self.decision.actions)
 
-    def of_drivers(self, raw: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
-        """Return the states of those drivers that the rollout looks after; see `rollout_states.of_driver`."""
+    def driver_states(self, raw: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
+        """Return the states of those drivers that the rollout looks after; see `rollout_states.driver_state`."""
         keys = ((DRIVER, node) for node in self._nodes)
-        return {key: of_driver(self._nodes[key[1]], self.decision, raw[key]) for key in keys if key in raw}
+        return {key: driver_state(self._nodes[key[1]], self.decision, raw[key]) for key in keys if key in raw}
 
-    def of_leaving(self, settled: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
+    def leaving_states(self, settled: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
         """Return the states of nodes that leave, but for those of which the API server has refused something."""
         leaving = ((node, settled.get(_key(node))) for node in self._nodes.values() if node.is_leaving)
         return {
-            _key(node): of_leaving(node, self.decision, state, self._policy.domains[node.domain].policy)
+            _key(node): leaving_state(node, self.decision, state, self._policy.domains[node.domain].policy)
             for node, state in leaving
             if state is not None and state.state is State.LEAVING
         }
 
-    def until_proven(self, settled: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
-        """See `rollout_states.until_proven`."""
-        return rollout_states.until_proven(self.snapshot, self.decision, settled) if self.snapshot else {}
+    def pending_validation_states(self, settled: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
+        """See `rollout_states.pending_validation_states`."""
+        return rollout_states.pending_validation_states(self.snapshot, self.decision, settled) if self.snapshot else {}
 
     def steps_of_nodes(self) -> dict[str, str]:
         """Return how far nodes are, as their label says or is about to."""
         return {name: node.labels.get(upgrade.STATE, "") for name, node in self._nodes.items()}
 
-    def untimed(self) -> frozenset[Key]:
-        """See `rollout_states.untimed`."""
-        return rollout_states.untimed(self._nodes.values())
+    def without_deadline(self) -> frozenset[Key]:
+        """See `rollout_states.drivers_without_deadline`."""
+        return rollout_states.drivers_without_deadline(self._nodes.values())
 
     def steps(self, seen: ClusterState, rejected: Collection[Key]) -> Iterator[Step]:
         """Yield the steps to take now; none on a node of which the API server has refused something for good."""
@@ -347,7 +347,7 @@ def _key(node: FleetNode) -> Key:
 
 def _take_off(key: Key, action: TakeOff, seen: ClusterState) -> Iterator[PatchNode]:
     facts = next((node for node in node_labels.leaving(seen.context) if node.name == action.node), None)
-    if facts and (changes := taken_back(facts, seen)):
+    if facts and (changes := labels_to_remove(facts, seen)):
         yield PatchNode(key, ObjectRef("v1", "Node", "", facts.name), facts.uid, tuple(sorted(changes.items())))
 
 

@@ -22,15 +22,15 @@ _VALIDATION = "driver_validation"
 _REST = frozenset({UpgradeState.UNKNOWN, UpgradeState.DONE})
 
 
-def of_driver(node: FleetNode, decision: Decision, raw: NodeState) -> NodeState:
+def driver_state(node: FleetNode, decision: Decision, raw: NodeState) -> NodeState:
     """Return the state of a driver that the rollout looks after, and how far it is.
 
-    A driver that has yet to prove itself is ready here, since its proof requires that; see `until_proven`.
+    A driver that has yet to prove itself is ready here, since its proof requires that; see `pending_validation_states`.
     """
     return replace(_state(node, decision, raw), step=node.labels.get(upgrade.STATE, ""))
 
 
-def of_leaving(node: FleetNode, decision: Decision, raw: NodeState, policy: UpgradePolicy) -> NodeState:
+def leaving_state(node: FleetNode, decision: Decision, raw: NodeState, policy: UpgradePolicy) -> NodeState:
     """Return the state of a node that leaves: with its labels to be written once nothing on it would suffer."""
     step, wait = node.labels.get(upgrade.STATE, ""), decision.waits.get(node.name, "")
     if node.state is UpgradeState.FAILED and node.name in decision.failures:
@@ -46,7 +46,7 @@ def of_leaving(node: FleetNode, decision: Decision, raw: NodeState, policy: Upgr
     return replace(raw, state=State.PROGRESSING, reason=f"waits: {wait}" if wait else "is about to leave")
 
 
-def proofs(raw: Mapping[Key, NodeState]) -> dict[str, ValidationResult]:
+def validation_results(raw: Mapping[Key, NodeState]) -> dict[str, ValidationResult]:
     """Return what validation says of the driver that each node has now; nothing where it has not ended."""
     found = ((node, state) for (component, node), state in raw.items() if component == _VALIDATION and node)
     ended = ((node, state) for node, state in found if _has_passed(state) or state.state is State.FAILED)
@@ -60,7 +60,9 @@ def _has_passed(state: NodeState) -> bool:
     return state.state is State.READY and not state.reason
 
 
-def until_proven(snapshot: Snapshot, decision: Decision, settled: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
+def pending_validation_states(
+    snapshot: Snapshot, decision: Decision, settled: Mapping[Key, NodeState]
+) -> dict[Key, NodeState]:
     """Return the states of ready drivers whose nodes are still to be given back."""
     found = ((node, settled.get((DRIVER, node.name))) for node in snapshot.nodes if node.state in LATE)
     return {
@@ -70,7 +72,7 @@ def until_proven(snapshot: Snapshot, decision: Decision, settled: Mapping[Key, N
     }
 
 
-def untimed(nodes: Iterable[FleetNode]) -> frozenset[Key]:
+def drivers_without_deadline(nodes: Iterable[FleetNode]) -> frozenset[Key]:
     """Return the drivers whose time the rollout keeps, or that wait for their turn."""
     ours = EARLY | LATE | {UpgradeState.UPGRADE_REQUIRED}
     return frozenset((DRIVER, node.name) for node in nodes if node.state in ours or predicates.why(node))

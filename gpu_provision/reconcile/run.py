@@ -21,7 +21,7 @@ from gpu_provision.model.progress import Event, NodeState, RunResult, State
 from gpu_provision.planning.applyset import component_of
 from gpu_provision.planning.plan import deletions
 from gpu_provision.planning.states import ClusterState, Key
-from gpu_provision.planning.upgrades import DRIVER, FOLLOWS_NODES, without_needless_validations
+from gpu_provision.planning.upgrades import DRIVER, FOLLOWS_NODES, postpone_validations
 from gpu_provision.planning.validation import RUNS_IN, verdict_of
 from gpu_provision.reconcile.actions import Step, next_actions
 from gpu_provision.reconcile.apply import Applier
@@ -29,8 +29,8 @@ from gpu_provision.reconcile.observer import LiveState
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.progress import ProgressReporter, with_steps
 from gpu_provision.reconcile.rollout import RolloutController
-from gpu_provision.reconcile.situation import SituationBuilder, scopes
-from gpu_provision.reconcile.states import deadlines_of
+from gpu_provision.reconcile.situation import SituationBuilder, run_scopes
+from gpu_provision.reconcile.states import deadline_tracker
 from gpu_provision.reconcile.steps import SEEN_SECONDS, Crashes, CrashLog, StepExecutor, Validations
 from gpu_provision.rollout.state_machine import RolloutPhase
 from gpu_provision.rollout.states import nodes_left_behind
@@ -89,7 +89,7 @@ class Run:
         """
         self._cluster, self._reading = cluster, reading
         self._on_states = on_states
-        self._settler, self._live = deadlines_of(reading), live
+        self._settler, self._live = deadline_tracker(reading), live
         self._situations = live.situations if live else SituationBuilder(_to_be_repeated(reading))
         self._objects = Applier(cluster, reading)
         self._validations = Validations(cluster, reading)
@@ -172,14 +172,14 @@ class Run:
             self._objects.apply(changes)
             self._objects.prune(change for change in changes if change.certain)
             self._validations.forget_repeated()
-            with self._live.mirror if self._live else self._following(scopes(inventory)) as mirror:
+            with self._live.mirror if self._live else self._following(run_scopes(inventory)) as mirror:
                 self._mirror = mirror
                 self._await_what_was_written(mirror)
                 seen = self._follow(mirror, lock)
             self._objects.prune(change for change in deletions(seen) if change.component in FOLLOWS_NODES)
             self._validations.record()
             self._removed += self._validations.remove_succeeded(seen)
-            back = back if self._rollout.goes_back else None
+            back = back if self._rollout.should_roll_back else None
             self._book.end(self._ending(), changed=self._changed, reason=self._reason(back))
         return Outcome(
             result=self._reached(),
@@ -245,7 +245,7 @@ class Run:
                     raise lock.lost
                 now, busy = time.monotonic(), time.thread_time()
                 seen, steps = self._look(mirror, now)
-                if self._rollout.goes_back:
+                if self._rollout.should_roll_back:
                     return seen
                 for step in steps:
                     self._steps.start(step, now)
@@ -273,9 +273,9 @@ class Run:
         self._validations.take(seen)
         raw, rollout = self._with_rollout(seen, mirror, self._situations.states(seen)), self._rollout
         logs = list(self._crashes.unread(raw, seen))
-        settled = self._settler.settle(self._crashes.told(raw, seen), now, untimed=rollout.untimed())
-        settled |= rollout.of_leaving(settled)
-        shown = with_steps({**settled, **rollout.until_proven(settled)}, seen, rollout.steps_of_nodes())
+        settled = self._settler.settle(self._crashes.told(raw, seen), now, untimed=rollout.without_deadline())
+        settled |= rollout.leaving_states(settled)
+        shown = with_steps({**settled, **rollout.pending_validation_states(settled)}, seen, rollout.steps_of_nodes())
         self._announcer.show(shown)
         self._on_states(self._announcer.states)
         return seen, [*rollout.steps(seen, self._settler.rejected), *next_actions(seen, self._states), *logs]
@@ -285,7 +285,7 @@ class Run:
         before, self._rolls_out = self._rolls_out, self._rollout.is_needed(raw) and not self._is_rejected
         if self._rolls_out:
             self._rollout.look(seen, mirror, raw, writing=self._steps.moving)
-            return without_needless_validations({**raw, **self._rollout.of_drivers(raw)})
+            return postpone_validations({**raw, **self._rollout.driver_states(raw)})
         if before:
             self._rollout.stop()
         return raw

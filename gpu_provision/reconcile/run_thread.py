@@ -45,19 +45,8 @@ class RunHandle(Protocol):
         """End after the current step; from any thread."""
 
 
-class RunFactory(Protocol):
-    """Makes a run; nothing is written. Callbacks are called from the executing thread."""
-
-    def __call__(
-        self,
-        cluster: Cluster,
-        reading: ClusterPlan,
-        *,
-        listen: Callable[[Event], None],
-        on_states: Callable[[Mapping[Key, NodeState]], None],
-        back_to: int,
-    ) -> RunHandle:
-        """Return the run of a reading."""
+RunFactory = Callable[..., RunHandle]
+"""Makes the run of a plan, with the arguments of `Run`; nothing is written."""
 
 
 class Executor(Protocol):

@@ -95,7 +95,7 @@ _RELEVANT = ("nvidia.com/gpu.deploy.", "nvidia.com/gpu.present")
 _Prepared = tuple[Context, Desired, Mapping[str, NodeObjects]]
 
 
-def scopes(inventory: Inventory) -> tuple[Scope, ...]:
+def run_scopes(inventory: Inventory) -> tuple[Scope, ...]:
     """Return what a run follows: nodes, its pods, and its objects that get ready by themselves."""
     members = f"{PART_OF}={applyset_id(inventory.name, inventory.cluster.namespace)}"
     pods = f"{STACK}={inventory.name}"

@@ -157,7 +157,7 @@ def _rejected_elsewhere(settled: Mapping[Key, NodeState], rejected: Mapping[Key,
     }
 
 
-def deadlines_of(reading: ClusterPlan) -> DeadlineTracker:
+def deadline_tracker(reading: ClusterPlan) -> DeadlineTracker:
     """Return a settler with the requirements and deadlines of a reading's components."""
     inventory = reading.context.inventory
     return DeadlineTracker(

@@ -14,10 +14,10 @@ from gpu_provision.model.cluster import Manifest, NodeFacts, Target
 from gpu_provision.model.progress import ComponentStatus, Evidence, NodeState, NodeStatus, Outside, State, Status
 from gpu_provision.planning.node_patches import has_startup_taint
 from gpu_provision.planning.states import LEFT, ClusterState, Key, cluster_state, states
-from gpu_provision.planning.upgrades import DRIVER, at_rest
+from gpu_provision.planning.upgrades import DRIVER, between_runs
 from gpu_provision.planning.validation import RUNS_IN, verdict_of
 from gpu_provision.reconcile.plan import ClusterPlan
-from gpu_provision.reconcile.states import deadlines_of
+from gpu_provision.reconcile.states import deadline_tracker
 from gpu_provision.reconcile.steps import Crashes
 from gpu_provision.rollout.states import cordoned_by
 
@@ -48,7 +48,7 @@ def worst_of(found: Iterable[NodeState]) -> NodeState:
     return min(found, key=lambda state: _WORST.index(state.state))
 
 
-def told(state: NodeState) -> str:
+def describe_state(state: NodeState) -> str:
     """Return the reason of a state with its node."""
     return f"{state.node}: {state.reason}" if state.node and state.reason else state.reason
 
@@ -72,7 +72,7 @@ def _component(name: str, own: list[NodeState], seen: ClusterState) -> Component
         desired=len(counted),
         ready=sum(state.state is State.READY for state in counted),
         state=worst.state,
-        reason=told(worst),
+        reason=describe_state(worst),
         versions=_versions_of_pools(seen.context.targets) if name == DRIVER else {},
     )
 
@@ -176,7 +176,9 @@ _MOST_LOGS = 10
 def status(cluster: Cluster, reading: ClusterPlan) -> Status:
     """Return what `gpu-provision status` shows. Reads a few logs besides the reading."""
     seen = cluster_state(reading.context, reading.desired, reading.observed)
-    settled = {key: at_rest(state) for key, state in deadlines_of(reading).settle(_told(cluster, seen), 0.0).items()}
+    settled = {
+        key: between_runs(state) for key, state in deadline_tracker(reading).settle(_told(cluster, seen), 0.0).items()
+    }
     inventory = reading.context.inventory
     return Status(
         inventory=inventory.name,

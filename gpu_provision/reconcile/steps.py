@@ -21,7 +21,7 @@ from gpu_provision.kube.observe import POD
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import ProvisionError, Rejected
 from gpu_provision.model.progress import Evidence, NodeState, State
-from gpu_provision.planning.plan import superseded
+from gpu_provision.planning.plan import superseded_pods
 from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.planning.validation import (
     RUNS_IN,
@@ -185,7 +185,7 @@ class Validations:
 
         Pods of the first validation are of an earlier version, whose validator has left some of its own.
         """
-        names = {component for (component, _), _ in superseded(seen)}
+        names = {component for (component, _), _ in superseded_pods(seen)}
         selected = [f"{STACK}={self._inventory.name},{COMPONENT} in ({','.join(VALIDATIONS)})"] if names else []
         selected += [f"{APP}={validator.CUDA_POD}"] if driver_validation.NAME in names else []
         for labels in selected:

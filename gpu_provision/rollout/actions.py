@@ -167,14 +167,14 @@ class NodeDecision:
 IDLE = NodeDecision()
 
 
-def do(*actions: Action) -> NodeDecision:
+def act(*actions: Action) -> NodeDecision:
     """Act."""
     return NodeDecision(actions)
 
 
 def to(node: FleetNode, state: UpgradeState, now: float, reason: str = "") -> NodeDecision:
     """Go to another state."""
-    return do(move(node, state, now, reason=reason))
+    return act(move(node, state, now, reason=reason))
 
 
 def fail(node: FleetNode, now: float, reason: str) -> NodeDecision:
@@ -182,16 +182,16 @@ def fail(node: FleetNode, now: float, reason: str) -> NodeDecision:
     return to(node, UpgradeState.FAILED, now, reason)
 
 
-def cordoned(node: FleetNode, state: UpgradeState, now: float, reason: str) -> StateTransition:
+def cordon_node(node: FleetNode, state: UpgradeState, now: float, reason: str) -> StateTransition:
     """Return the move that cordons a node and marks the cordon as ours."""
     marks = {states.CORDONED: states.MANAGER, states.WAS_CORDONED: None, states.CORDONED_BY: None}
     return replace(move(node, state, now, reason=reason, also=marks), cordon=Cordon.SET)
 
 
-def given_back(node: FleetNode, reason: str) -> NodeDecision:
+def give_back(node: FleetNode, reason: str) -> NodeDecision:
     """Take back all that a rollout has written on a node, and its cordon if a rollout set it; else rest."""
     cordon = Cordon.LIFT if predicates.owns_cordon(node) else Cordon.KEEP
-    return do(release(node, cordon, reason)) if predicates.is_marked(node) else IDLE
+    return act(release(node, cordon, reason)) if predicates.is_marked(node) else IDLE
 
 
 def deadline(node: FleetNode, seconds: int) -> float:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
@@ -181,65 +180,54 @@ def hand_out_slots(
 ) -> AdmittedNodes:
     """Hand out slots. A candidate that does not fit does not keep a later one from starting that does."""
     fleet, domains = _budgets(snapshot, policy)
-    admitted = {node.name for node in gate.open_to}
-    waits = {node.name: gate.waits for node in candidates if node.name not in admitted}
-    starting, refused = [], dict[_Equals, str]()
-    for node in gate.open_to:
-        equals, scopes = _equals(node), (domains[node.domain], fleet)
-        refusal = refused.get(equals) or next(filter(None, (scope.refusal(node) for scope in scopes)), "")
-        if refusal:
-            waits[node.name] = refused[equals] = refusal
-            continue
-        for scope in scopes:
-            scope.take(node)
-        starting.append(node)
-    return AdmittedNodes(tuple(starting), waits)
+    admitted, waits = {node.name for node in gate.open_to}, dict[str, str]()
+    starting = tuple(_take_slots(gate.open_to, fleet, domains, waits))
+    closed = {node.name: gate.waits for node in candidates if node.name not in admitted}
+    return AdmittedNodes(starting, closed | waits)
 
 
 def plan_rounds(
     snapshot: Snapshot, policy: Policy, candidates: tuple[FleetNode, ...], over: Callable[[FleetNode], FleetNode]
 ) -> Iterator[tuple[FleetNode, ...]]:
-    """Yield who starts in each round, were every round over before the next begins. The cost grows with nodes alone.
+    """Yield who starts in each round, were every round over before the next begins.
 
     Args:
         candidates: In order, with nothing but slots in their way.
         over: A node -> the node as it is when its upgrade is over.
     """
     fleet, domains = _budgets(snapshot, policy)
-    queues: dict[_Equals, deque[tuple[int, FleetNode]]] = {}
-    for place, node in enumerate(candidates):
-        queues.setdefault(_equals(node), deque()).append((place, node))
-    while started := tuple(_round(queues, fleet, domains)):
+    while started := tuple(_take_slots(candidates, fleet, domains)):
         yield started
+        names = {node.name for node in started}
+        candidates = tuple(node for node in candidates if node.name not in names)
         for node in map(over, started):
             for scope in (domains[node.domain], fleet):
                 scope.give_back(node)
 
 
-_Equals = tuple[str, bool]
-"""Domain, and whether unavailable anyway: where one of these nodes is refused, so are all after it."""
-
-
-def _equals(node: FleetNode) -> _Equals:
-    return node.domain, node.is_unavailable
-
-
-def _round(
-    queues: Mapping[_Equals, deque[tuple[int, FleetNode]]], fleet: UpgradeBudget, domains: Mapping[str, UpgradeBudget]
+def _take_slots(
+    candidates: Iterable[FleetNode],
+    fleet: UpgradeBudget,
+    domains: Mapping[str, UpgradeBudget],
+    waits: dict[str, str] | None = None,
 ) -> Iterator[FleetNode]:
-    waiting = {equals: queue for equals, queue in queues.items() if queue}
-    while waiting:
-        equals = min(waiting, key=lambda key: waiting[key][0][0])
-        _, node = waiting[equals][0]
-        scopes = (domains[node.domain], fleet)
-        if any(scope.refusal(node) for scope in scopes):
-            del waiting[equals]
+    """Take slots, and yield who has one. ``waits``: gets why the others do not start.
+
+    Where one node is refused, so are all after it of the same domain that are as available as it is.
+    """
+    refused = dict[tuple[str, bool], str]()
+    for node in candidates:
+        if waits is None and not any(scope.parallel >= 1 for scope in domains.values()):
+            return
+        alike, scopes = (node.domain, node.is_unavailable), (domains[node.domain], fleet)
+        refusal = refused.get(alike) or next(filter(None, (scope.refusal(node) for scope in scopes)), "")
+        if refusal:
+            refused[alike] = refusal
+            if waits is not None:
+                waits[node.name] = refusal
             continue
         for scope in scopes:
             scope.take(node)
-        waiting[equals].popleft()
-        if not waiting[equals]:
-            del waiting[equals]
         yield node
 
 

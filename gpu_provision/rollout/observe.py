@@ -169,12 +169,12 @@ class DesiredDriver:
     """What the inventory says of one node.
 
     Attributes:
-        domain: See `rollout.policy.domain_of`.
+        domain: See `budgets.domain_of`.
         position: Its place in the inventory.
         template: Pod template of its driver DaemonSet; None for a node that is to have no driver of the stack.
         version: The driver's version.
         has_device_plugin: Whether the stack's device plugin is to offer its GPUs, unless a label keeps it off.
-        left_out: See `rollout.snapshot.Node`.
+        left_out: See `FleetNode`.
         is_template_observed: The same.
         stack: The same.
     """

@@ -22,10 +22,10 @@ from gpu_provision.rollout.actions import (
     NodeDecision,
     RollBack,
     StateTransition,
+    act,
     apply_transition,
-    cordoned,
-    do,
-    given_back,
+    cordon_node,
+    give_back,
     move,
     write_marks,
 )
@@ -93,7 +93,7 @@ def decide_node(  # noqa: PLR0911 - one case after the other
     if node.state in ELSEWHERE:
         return NodeDecision(waits=f"{states.STATE} is {node.labels[states.STATE]}, which is in other hands")
     if node.wanted == NOTHING and predicates.is_free(node):
-        return given_back(node, predicates.why(node) or "has a driver of its own")
+        return give_back(node, predicates.why(node) or "has a driver of its own")
     if not domain.policy.auto_upgrade and node.state not in LATE:
         return _kept(node)
     if found := _repaired(node, now):
@@ -135,7 +135,7 @@ def _by_state(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision
 
 def _kept(node: FleetNode) -> NodeDecision:
     """Leave the driver alone, and take everything back that a rollout wrote; the reference leaves all cordons."""
-    if (found := given_back(node, "auto_upgrade is off")).actions:
+    if (found := give_back(node, "auto_upgrade is off")).actions:
         return found
     if node.is_leaving:
         return NodeDecision(
@@ -150,13 +150,13 @@ def _repaired(node: FleetNode, now: float) -> NodeDecision | None:
     state, since = node.state, node.since()
     if predicates.inherits_cordon(node):
         mark = {states.CORDONED: node.cordoned_by or states.MANAGER}
-        return do(write_marks(node, state, mark, reason="goes on with what the GPU Operator began"))
+        return act(write_marks(node, state, mark, reason="goes on with what the GPU Operator began"))
     if state in EARLY | LATE and since is None:
-        return do(move(node, state, now, reason="goes on from here"))
+        return act(move(node, state, now, reason="goes on from here"))
     if state in _STAYS_CORDONED and not node.is_cordoned:
-        return do(cordoned(node, state, since or now, "the cordon was lifted meanwhile"))
+        return act(cordon_node(node, state, since or now, "the cordon was lifted meanwhile"))
     if state not in EARLY | LATE and states.CORDONED in node.annotations and not predicates.owns_cordon(node):
-        return do(write_marks(node, state, {states.CORDONED: None}, reason="the cordon is not ours any more"))
+        return act(write_marks(node, state, {states.CORDONED: None}, reason="the cordon is not ours any more"))
     return None
 
 
@@ -222,7 +222,7 @@ def decide(snapshot: Snapshot, policy: Policy, writing: Mapping[str, StateTransi
     mark = snapshot.target if opened.as_canaries else None
     actions = (
         *acting,
-        *(steps.started(node, snapshot.now, None if node.is_leaving else mark) for node in granted.nodes),
+        *(steps.start(node, snapshot.now, None if node.is_leaving else mark) for node in granted.nodes),
         *(() if writing else _roll_back(snapshot, policy, opened)),  # it ends the run: what is on its way arrives first
     )
     waits = {name: found.waits for name, found in turns.items() if found.waits} | dict(granted.waits)

@@ -15,11 +15,11 @@ from gpu_provision.rollout.actions import (
     Restart,
     StateTransition,
     TakeOff,
-    cordoned,
+    act,
+    cordon_node,
     deadline,
-    do,
     fail,
-    given_back,
+    give_back,
     move,
     to,
     validation,
@@ -49,7 +49,7 @@ def leave(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
 def _begun(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     """Join those that wait for a slot. A node that could not start is not written to."""
     obstacle = held(node, domain)
-    return NodeDecision(waits=obstacle) if obstacle else do(required_by(node, now, predicates.why(node)))
+    return NodeDecision(waits=obstacle) if obstacle else act(required_by(node, now, predicates.why(node)))
 
 
 def _taken_off(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
@@ -59,7 +59,7 @@ def _taken_off(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecisio
     match node.stack:
         case StackPresence.LABELLED if predicates.losing_pods(node):
             since = node.since() or now
-            return do(move(node, UpgradeState.POD_DELETION_REQUIRED, since, reason="GPU pods have come to the node"))
+            return act(move(node, UpgradeState.POD_DELETION_REQUIRED, since, reason="GPU pods have come to the node"))
         case StackPresence.LABELLED:
             return NodeDecision((TakeOff(node=node.name),), waits, until)
         case StackPresence.ENDING if now >= until:
@@ -67,7 +67,7 @@ def _taken_off(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecisio
         case StackPresence.ENDING:
             return NodeDecision(waits=waits, until=until)
         case _:
-            return given_back(node, "the stack is off the node")
+            return give_back(node, "the stack is off the node")
 
 
 def _failed_to_leave(node: FleetNode, now: float) -> NodeDecision:
@@ -85,7 +85,7 @@ def idle(node: FleetNode, now: float) -> NodeDecision:
     if missing := _not_comparable(node):
         return NodeDecision(waits=missing)
     if reason := predicates.why(node):
-        return do(required_by(node, now, reason))
+        return act(required_by(node, now, reason))
     if node.state is UpgradeState.DONE:
         return IDLE
     is_ready = node.driver is not None and node.driver.is_ready
@@ -105,7 +105,7 @@ def _not_comparable(node: FleetNode) -> str:
 def _resumed(node: FleetNode, now: float) -> NodeDecision:
     """Go on with a node whose label was removed in the middle of its upgrade."""
     if reason := predicates.why(node):
-        return do(required_by(node, now, reason))
+        return act(required_by(node, now, reason))
     return to(node, UpgradeState.POD_RESTART_REQUIRED, now, "the label went, the cordon stayed")
 
 
@@ -120,7 +120,7 @@ def required(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     if node.driver is None:
         return NodeDecision(waits="has no driver pod")
     if node.annotations.get(states.TARGET) != node.wanted.digest or states.BEGAN_WITH not in node.annotations:
-        return do(_adopted(node, now, node.driver.uid))
+        return act(_adopted(node, now, node.driver.uid))
     if not predicates.why(node):
         return _not_required(node, now)
     obstacle = held(node, domain)
@@ -157,7 +157,7 @@ def _not_required(node: FleetNode, now: float) -> NodeDecision:
     return NodeDecision(validation(node), "the driver was restarted by another client and has to prove itself")
 
 
-def started(node: FleetNode, now: float, canary: str | None) -> StateTransition:
+def start(node: FleetNode, now: float, canary: str | None) -> StateTransition:
     """Return the move that gives a node its slot; ``canary`` names the content for which it goes first."""
     also = {
         states.BEGAN_WITH: node.driver.uid if node.driver else None,
@@ -174,10 +174,10 @@ def cordon(node: FleetNode, now: float) -> NodeDecision:
         return found
     following = UpgradeState.WAIT_FOR_JOBS_REQUIRED
     if not node.is_cordoned or predicates.owns_cordon(node):
-        return do(cordoned(node, following, now, "cordoned"))
+        return act(cordon_node(node, following, now, "cordoned"))
     whose = node.cordoned_by or "another client"
     also = {states.WAS_CORDONED: "true", states.CORDONED_BY: whose, states.CORDONED: None}
-    return do(move(node, following, now, reason=f"was cordoned by {whose} and stays so", also=also))
+    return act(move(node, following, now, reason=f"was cordoned by {whose} and stays so", also=also))
 
 
 def wait_for_jobs(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
@@ -268,7 +268,7 @@ def restart(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     if predicates.must_restart(node):
         return _delete_driver(node, driver.uid, until, now)
     if node.annotations.get(states.SAFE_LOAD):
-        return do(move(node, node.state, node.since() or now, reason="is empty", also={states.SAFE_LOAD: None}))
+        return act(move(node, node.state, node.since() or now, reason="is empty", also={states.SAFE_LOAD: None}))
     return _bring_up(node, driver, until, now)
 
 
@@ -284,7 +284,7 @@ def _delete_driver(node: FleetNode, uid: str, until: float, now: float) -> NodeD
     """Delete the driver pod, unless GPU work has come to the node meanwhile; the clock then goes on."""
     if predicates.gpu_pods(node):
         since = node.since() or now
-        return do(move(node, UpgradeState.POD_DELETION_REQUIRED, since, reason="GPU pods have come to the node"))
+        return act(move(node, UpgradeState.POD_DELETION_REQUIRED, since, reason="GPU pods have come to the node"))
     if not node.is_template_observed:
         return _overdue(node, "the DaemonSet controller has not observed the new template", until, now)
     if now >= until:
@@ -325,7 +325,7 @@ def uncordon(node: FleetNode, now: float) -> NodeDecision:
     if not (untouched or predicates.is_proven(node)):
         return to(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has yet to prove itself")
     lift = Cordon.LIFT if predicates.owns_cordon(node) else Cordon.KEEP
-    return do(replace(move(node, UpgradeState.DONE, now), cordon=lift))
+    return act(replace(move(node, UpgradeState.DONE, now), cordon=lift))
 
 
 def soaking(node: FleetNode, now: float) -> NodeDecision:
@@ -340,12 +340,12 @@ def failed(node: FleetNode, now: float) -> NodeDecision:
     if driver is None or driver.is_terminating:
         return IDLE
     if node.says(states.REQUESTED) or _other_content_is_wanted(node):
-        return do(retry(node, now))
+        return act(retry(node, now))
     if predicates.why(node) or not predicates.is_well(node) or not _has_news(node):
         return IDLE
     if node.is_cordoned:
         return to(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has become ready")
-    return do(cordoned(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has become ready"))
+    return act(cordon_node(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has become ready"))
 
 
 def _other_content_is_wanted(node: FleetNode) -> bool:

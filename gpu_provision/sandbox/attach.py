@@ -16,7 +16,7 @@ from typing import Any
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import NODES, ApiError
 from gpu_provision.sandbox.client import HttpApi, KubeCredentials, load_credentials
-from gpu_provision.sandbox.errors import NoAnswerError, Problem, SandboxError
+from gpu_provision.sandbox.errors import NoAnswerError, SandboxError, SandboxProblem
 from gpu_provision.sandbox.fleet import Fleet, load_fleet
 from gpu_provision.sandbox.kubelet.kubelet import build_simulation, run_nodes
 from gpu_provision.sandbox.kubelet.logs import ADDRESS, KeptLogs, KubeletCertificate, LogKey, kubelet_server
@@ -66,14 +66,14 @@ async def _check(api: HttpApi, credentials: KubeCredentials, options: AttachOpti
         nodes, _ = await api.list(NODES)
     except (OSError, ApiError) as error:
         what = "the cluster does not answer, or refuses"
-        problem = Problem(code="GP721", what=what, where=credentials.server, evidence=str(error))
+        problem = SandboxProblem(code="GP721", what=what, where=credentials.server, evidence=str(error))
         raise NoAnswerError(problem) from error
     own = [objects.name(node) for node in nodes if SIMULATED not in objects.annotations_of(node)]
     if own and not options.beside_others:
         shown = ", ".join(own[:_MAX_SHOWN]) + (" ..." if len(own) > _MAX_SHOWN else "")
         what = f"context {credentials.context} has {len(own)} nodes that are not simulated; nothing was attached"
         fix = "use a cluster of your own for this, or say --yes if pods may land on simulated nodes"
-        raise SandboxError(Problem(code="GP720", what=what, where=credentials.server, evidence=shown, fix=fix))
+        raise SandboxError(SandboxProblem(code="GP720", what=what, where=credentials.server, evidence=shown, fix=fix))
 
 
 @contextlib.asynccontextmanager

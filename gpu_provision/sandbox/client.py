@@ -17,7 +17,7 @@ import aiohttp
 import yaml
 
 from gpu_provision.sandbox.api import ApiError, ApiResource, Object, ObjectEvent
-from gpu_provision.sandbox.errors import Problem, SandboxError
+from gpu_provision.sandbox.errors import SandboxError, SandboxProblem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +79,14 @@ def load_credentials(path: str | Path, context: str = "") -> KubeCredentials:
 
 
 def _unusable(file: Path, what: str) -> SandboxError:
-    return SandboxError(Problem(code="GP300", where=str(file), what=what))
+    return SandboxError(SandboxProblem(code="GP300", where=str(file), what=what))
 
 
 def _find(config: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
     for entry in config[f"{kind}s"]:
         if entry["name"] == name:
             return dict(entry[kind])
-    raise SandboxError(Problem(code="GP300", what=f"the kubeconfig has no {kind} {name!r}"))
+    raise SandboxError(SandboxProblem(code="GP300", what=f"the kubeconfig has no {kind} {name!r}"))
 
 
 def _content(file: Path, entry: dict[str, Any], key: str, *, file_key: str = "") -> bytes:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class SandboxProblem:
     """One problem.
 
     Attributes:
@@ -36,7 +36,7 @@ class SandboxError(Exception):
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, *problems: Problem) -> None:
+    def __init__(self, *problems: SandboxProblem) -> None:
         """Keep the problems, the most important first."""
         super().__init__(*problems)
         self.problems = problems

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from gpu_provision.sandbox.errors import Problem
+from gpu_provision.sandbox.errors import SandboxProblem
 
 CONFIG_MAP = ("kube-system", "sandbox-faults")
 CONFIG_MAP_KEY = "nodes"
@@ -61,39 +61,39 @@ class NodeFaults:
         return next((fault for fault in found if str(fault.get("image", "")) in image), None)
 
 
-def parse_faults(entries: Any, where: str) -> tuple[tuple[NodeFault, ...], tuple[Problem, ...]]:
+def parse_faults(entries: Any, where: str) -> tuple[tuple[NodeFault, ...], tuple[SandboxProblem, ...]]:
     """Return the faults of a list of mappings, and what is wrong with the entries that are none."""
     if not isinstance(entries, list):
         what = "faults are a list of mappings with a key 'fault'"
-        return (), (Problem(code="GP703", what=what, where=where, evidence=repr(entries)[:80]),)
+        return (), (SandboxProblem(code="GP703", what=what, where=where, evidence=repr(entries)[:80]),)
     found = [_parse_fault(entry, f"{where}[{index}]") for index, entry in enumerate(entries)]
     faults = tuple(one for one in found if isinstance(one, NodeFault))
-    return faults, tuple(one for one in found if isinstance(one, Problem))
+    return faults, tuple(one for one in found if isinstance(one, SandboxProblem))
 
 
-def _parse_fault(entry: Any, where: str) -> NodeFault | Problem:
+def _parse_fault(entry: Any, where: str) -> NodeFault | SandboxProblem:
     if not isinstance(entry, dict) or not isinstance(entry.get("fault"), str):
         what = "a fault is a mapping with a key 'fault'"
-        return Problem(code="GP703", what=what, where=where, evidence=repr(entry)[:80])
+        return SandboxProblem(code="GP703", what=what, where=where, evidence=repr(entry)[:80])
     settings = dict(entry)
     kind = settings.pop("fault")
     if kind not in KINDS:
         near = difflib.get_close_matches(kind, KINDS, 1)
         fix = f"write {near[0]}" if near else f"one of: {', '.join(sorted(KINDS))}"
-        return Problem(code="GP706", what="there is no such fault", where=where, evidence=kind, fix=fix)
+        return SandboxProblem(code="GP706", what="there is no such fault", where=where, evidence=kind, fix=fix)
     unknown = min(set(settings) - KINDS[kind], default="")
     if unknown:
         what, fix = f"{kind} has no setting {unknown!r}", f"{kind} takes: {', '.join(sorted(KINDS[kind]))}"
-        return Problem(code="GP702", what=what, where=where, evidence=unknown, fix=fix)
+        return SandboxProblem(code="GP702", what=what, where=where, evidence=unknown, fix=fix)
     return NodeFault(kind, settings)
 
 
-def read_config_map(config_map: Mapping[str, Any] | None) -> tuple[tuple[NodeFault, ...], tuple[Problem, ...]]:
+def read_config_map(config_map: Mapping[str, Any] | None) -> tuple[tuple[NodeFault, ...], tuple[SandboxProblem, ...]]:
     """Return the faults that a ConfigMap declares under the key ``nodes``, and its problems."""
     text = ((config_map or {}).get("data") or {}).get(CONFIG_MAP_KEY, "")
     where = f"ConfigMap {'/'.join(CONFIG_MAP)} {CONFIG_MAP_KEY}"
     try:
         entries = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        return (), (Problem(code="GP701", what="the faults are not YAML", where=where, evidence=str(error)),)
+        return (), (SandboxProblem(code="GP701", what="the faults are not YAML", where=where, evidence=str(error)),)
     return parse_faults(entries or [], where)

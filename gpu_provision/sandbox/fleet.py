@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from gpu_provision.sandbox.errors import FleetError, Problem
+from gpu_provision.sandbox.errors import FleetError, SandboxProblem
 from gpu_provision.sandbox.faults import NodeFault, parse_faults
 
 KERNELS = {
@@ -216,7 +216,9 @@ def _read(fleet: str | Path) -> tuple[str, str, str]:
     except (OSError, UnicodeDecodeError) as error:
         fix = f"give the path of a fleet file, or one of: {', '.join(list_built_in())}, nodes-<count>"
         what = "the fleet file cannot be read"
-        raise FleetError(Problem(code="GP701", what=what, where=str(path), evidence=str(error), fix=fix)) from None
+        raise FleetError(
+            SandboxProblem(code="GP701", what=what, where=str(path), evidence=str(error), fix=fix)
+        ) from None
 
 
 Location = tuple[str | int, ...]
@@ -306,7 +308,7 @@ def _parse(text: str, name: str, source: str) -> Fleet:
         mark = getattr(error, "problem_mark", None)
         where = f"{source}:{mark.line + 1}" if mark else source
         what = f"this is not YAML: {getattr(error, 'problem', None) or error}"
-        raise FleetError(Problem(code="GP701", what=what, where=where)) from None
+        raise FleetError(SandboxProblem(code="GP701", what=what, where=where)) from None
     reader = _Reader(source, dict(_locate(root)) if root else {})
     fleet = reader.fleet(name, document)
     if reader.problems:
@@ -319,12 +321,12 @@ class _Reader:
 
     def __init__(self, source: str, lines: Mapping[Location, int]) -> None:
         self.source, self.lines = source, lines
-        self.problems: list[Problem] = []
+        self.problems: list[SandboxProblem] = []
 
     def complain(self, code: str, path: Location, what: str, evidence: Any = "", fix: str = "") -> None:
         line = next((self.lines[path[:end]] for end in range(len(path), -1, -1) if path[:end] in self.lines), 1)
         where = f"{self.source}:{line} {'.'.join(map(str, path))}".rstrip()
-        self.problems.append(Problem(code=code, what=what, where=where, evidence=str(evidence)[:80], fix=fix))
+        self.problems.append(SandboxProblem(code=code, what=what, where=where, evidence=str(evidence)[:80], fix=fix))
 
     def check(self, entry: Any, keys: Mapping[str, Check], path: Location) -> dict[str, Any]:
         """Return the entry's good keys; the others become problems."""

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from gpu_provision.sandbox.errors import NoAnswerError, Problem, SandboxError
+from gpu_provision.sandbox.errors import NoAnswerError, SandboxError, SandboxProblem
 from gpu_provision.sandbox.state import (
     LOG_FILE,
     Sandbox,
@@ -127,7 +127,7 @@ def _exclusive(home: Path) -> Iterator[None]:
     with lock:
         if not wait_until(lambda: try_lock(lock.fileno()), START_SECONDS):
             what = f"another process has been starting or ending this sandbox for {START_SECONDS:.0f} s"
-            raise SandboxError(Problem(code="GP710", what=what, where=str(home)))
+            raise SandboxError(SandboxProblem(code="GP710", what=what, where=str(home)))
         yield
 
 
@@ -167,7 +167,7 @@ def _start(fleet: str | Path, home: Path) -> None:
     if launched.returncode and not is_running(home):
         evidence = launched.stderr.decode(errors="replace").strip()[-_TAIL:]
         what = "the sandbox's process could not be started"
-        raise SandboxError(Problem(code="GP711", what=what, where=str(home), evidence=evidence))
+        raise SandboxError(SandboxProblem(code="GP711", what=what, where=str(home), evidence=evidence))
 
 
 def _wait_for_answer(home: Path) -> Sandbox | None:
@@ -186,7 +186,7 @@ def _wait_for_answer(home: Path) -> Sandbox | None:
         return None
     what = f"the sandbox runs (process {sandbox.pid}) and does not answer"
     fix = "end it with: gpu-provision sandbox down"
-    raise NoAnswerError(Problem(code="GP715", what=what, where=sandbox.url, evidence=silence, fix=fix))
+    raise NoAnswerError(SandboxProblem(code="GP715", what=what, where=sandbox.url, evidence=silence, fix=fix))
 
 
 def _connection_problem(sandbox: Sandbox) -> str:
@@ -219,7 +219,7 @@ def _check_currency(fleet: str | Path, sandbox: Sandbox) -> None:
             where, what = str(fleet), "the sandbox runs with another version of this fleet file"
     if what:
         fix = "gpu-provision sandbox down, then up: the machines keep what they know"
-        raise SandboxError(Problem(code="GP713", what=what, where=where, fix=fix))
+        raise SandboxError(SandboxProblem(code="GP713", what=what, where=where, fix=fix))
 
 
 def _end(home: Path) -> bool:
@@ -233,25 +233,25 @@ def _end(home: Path) -> bool:
         if wait_until(lambda: not is_running(home), END_SECONDS):
             return True
     what = "the sandbox did not end when asked to"
-    raise SandboxError(Problem(code="GP714", what=what, where=str(home), evidence=f"process {read_pid(home)}"))
+    raise SandboxError(SandboxProblem(code="GP714", what=what, where=str(home), evidence=f"process {read_pid(home)}"))
 
 
-def _with_log(home: Path, code: str, what: str, fix: str) -> Problem:
+def _with_log(home: Path, code: str, what: str, fix: str) -> SandboxProblem:
     """Return a problem with the end of the sandbox's log as evidence."""
     log = home / LOG_FILE
     try:
         evidence = log.read_text(encoding="utf-8", errors="replace")[-_TAIL:].strip()
     except OSError:
         evidence = ""
-    return Problem(code=code, what=what, where=str(log), evidence=evidence, fix=fix)
+    return SandboxProblem(code=code, what=what, where=str(log), evidence=evidence, fix=fix)
 
 
-def _start_failed(home: Path) -> Problem:
+def _start_failed(home: Path) -> SandboxProblem:
     fix = "read its log; 'gpu-provision sandbox reset' starts over with an empty cluster"
     return _with_log(home, "GP711", "the sandbox ended while it started", fix)
 
 
-def _not_ready(home: Path) -> Problem:
+def _not_ready(home: Path) -> SandboxProblem:
     fix = "try again, or start over with: gpu-provision sandbox reset"
     return _with_log(home, "GP710", f"the sandbox was not ready after {START_SECONDS:.0f} s", fix)
 
@@ -259,4 +259,4 @@ def _not_ready(home: Path) -> Problem:
 def _unusable(home: Path, error: OSError) -> SandboxError:
     fix = "set GPU_PROVISION_SANDBOX_DIR to a directory that you may write"
     what = "the sandbox's directory cannot be used"
-    return SandboxError(Problem(code="GP712", what=what, where=str(home), evidence=str(error), fix=fix))
+    return SandboxError(SandboxProblem(code="GP712", what=what, where=str(home), evidence=str(error), fix=fix))

@@ -129,7 +129,7 @@ class GpuCluster:
         return list(self.get("/api/v1/nodes")["items"])
 
     def node(self, name: str) -> Manifest:
-        """Return one node. Raises NotFound."""
+        """Return one node. Raises NotFoundError."""
         return dict(self.get(f"/api/v1/nodes/{name}"))
 
     def daemonsets(self, *, labels: Mapping[str, str]) -> list[Manifest]:

@@ -18,9 +18,9 @@ from gpu_provision.components.targets import (
 )
 from gpu_provision.hosts.facts.driver import Driver
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.model.cluster import ClusterFacts, DriverBasis, DriverChoice
+from gpu_provision.model.cluster import ClusterFacts, DriverBasis, DriverChoice, NodeFacts
 from gpu_provision.model.findings import Severity
-from gpu_provision.model.inventory import Gpu, Inventory, OperatingSystem
+from gpu_provision.model.inventory import Gpu, Inventory, NodePool, OperatingSystem
 from tests.components import builders
 
 DECLARED = {
@@ -103,48 +103,47 @@ def auto() -> Inventory:
     return builders.with_spec("driver", prefer_host=True)
 
 
-def selecting(*pools: object) -> object:
+def selecting(*pools: NodePool) -> Inventory:
     """Return the default inventory with further pools."""
-    return builders.inventory(pools={**builders.POOLS, **{pool.name: pool for pool in pools}})  # type: ignore[attr-defined]
+    return builders.inventory(pools={**builders.POOLS, **{pool.name: pool for pool in pools}})
 
 
-def test_offline_the_targets_are_the_listed_gpu_nodes() -> None:
-    """Nodes of pools without a GPU are none."""
-    found = targets(builders.inventory(), ClusterFacts())
-    assert [target.name for target in found] == ["h100-1", "t4-1", "t4-2"]
-    assert all(target.facts is None for target in found)
+NODE = builders.node("t4-1")
+
+
+RENDER = {"fleet": "render"}
+LISTED = {"h100-1": "h100", "t4-1": "t4", "t4-2": "t4"}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "nodes", "expected"),
+    [
+        pytest.param(builders.inventory(), (), LISTED, id="offline: listed nodes of pools with a GPU, by name"),
+        pytest.param(
+            selecting(SELECTING),
+            (builders.node("new-1", labels={**RENDER, "zone": "a"}), builders.node("other-1", labels={"fleet": "web"})),
+            {**LISTED, "new-1": "auto"},
+            id="a node_selector adds nodes, such as autoscaled ones",
+        ),
+        pytest.param(builders.inventory(), (builders.node("new-1"),), LISTED, id="no selector selects nothing"),
+        pytest.param(
+            selecting(SELECTING), (builders.node("cpu-1", labels=RENDER),), LISTED, id="the list outweighs a selector"
+        ),
+    ],
+)
+def test_targets_are_listed_or_selected(
+    chosen: Inventory, nodes: tuple[NodeFacts, ...], expected: dict[str, str]
+) -> None:
+    found = targets(chosen, ClusterFacts(nodes=nodes))
+    assert {target.name: target.pool.name for target in found} == expected
+    assert [target.name for target in found] == sorted(expected)
 
 
 def test_a_listed_node_that_the_cluster_lacks_is_still_a_target() -> None:
     """The plan then says that it is missing."""
-    facts = ClusterFacts(nodes=(builders.node("t4-1"),))
-    found = {target.name: target.facts for target in targets(builders.inventory(), facts)}
-    assert found["t4-1"] is not None
+    found = {target.name: target.facts for target in targets(builders.inventory(), ClusterFacts(nodes=(NODE,)))}
+    assert found["t4-1"] is NODE
     assert found["t4-2"] is None
-
-
-def test_a_node_selector_adds_nodes_of_the_cluster() -> None:
-    """Autoscaled nodes have no names to list."""
-    facts = ClusterFacts(
-        nodes=(
-            builders.node("new-1", labels={"fleet": "render", "zone": "a"}),
-            builders.node("other-1", labels={"fleet": "web"}),
-        )
-    )
-    found = {target.name: target.pool.name for target in targets(selecting(SELECTING), facts)}
-    assert found == {"h100-1": "h100", "t4-1": "t4", "t4-2": "t4", "new-1": "auto"}
-
-
-def test_a_pool_without_a_selector_selects_nothing() -> None:
-    """An empty selector would otherwise match every node."""
-    facts = ClusterFacts(nodes=(builders.node("stranger"),))
-    assert "stranger" not in {target.name for target in targets(builders.inventory(), facts)}
-
-
-def test_the_list_of_nodes_outweighs_a_selector() -> None:
-    """What is said of one node counts more than what is said of many."""
-    facts = ClusterFacts(nodes=(builders.node("cpu-1", labels={"fleet": "render"}),))
-    assert "cpu-1" not in {target.name for target in targets(selecting(SELECTING), facts)}
 
 
 def test_a_node_that_two_pools_select_is_left_alone_and_reported() -> None:

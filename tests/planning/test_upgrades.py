@@ -14,7 +14,7 @@ from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.states import states
-from gpu_provision.planning.upgrades import AT_WORK, KEEPS, NOT_VALIDATED, OUTDATED, at_rest
+from gpu_provision.planning.upgrades import AT_WORK, KEEPS, NOT_VALIDATED, OUTDATED, between_runs
 from gpu_provision.rollout.states import CORDONED, ENABLED, REASON, REQUESTED, SKIP, STATE
 from tests.components.builders import inventory, with_spec
 from tests.planning.builders import Stack, labelled, outdated, terminating, with_node
@@ -68,9 +68,9 @@ def test_a_node_that_a_rollout_left_halfway_is_not_ready(node: dict[str, Any], r
 def test_a_failed_upgrade_stays_failed_until_the_next_run() -> None:
     """A status shows it at once; one that is under way has not failed."""
     failed = found(labels={STATE: "upgrade-failed"}, annotations={REASON: "no PCI bus"})["driver"]
-    assert (at_rest(failed).state, "no PCI bus" in at_rest(failed).reason) == (State.FAILED, True)
+    assert (between_runs(failed).state, "no PCI bus" in between_runs(failed).reason) == (State.FAILED, True)
     under_way = found(labels={STATE: "pod-restart-required"})["driver"]
-    assert at_rest(under_way) == under_way
+    assert between_runs(under_way) == under_way
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gpu_provision import rbac
+from gpu_provision.kube.observe import MEMBER_KINDS
+from gpu_provision.kube.resources import KINDS
 from gpu_provision.model.cluster import ClusterFacts, NodeFacts, Permission, ref_of
 from gpu_provision.model.hosts import ConnectionMethod, Reboot
 from gpu_provision.model.inventory import Inventory, OperatingSystem
@@ -14,6 +16,7 @@ from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.rbac import permissions
 from gpu_provision.rbac.roles import grants, rules_of
+from gpu_provision.reconcile.situation import scopes
 from tests.components.builders import inventory, with_spec
 
 STACK = inventory()
@@ -162,3 +165,12 @@ def test_the_roles_are_no_members_of_the_stack() -> None:
     labels = [item["metadata"].get("labels", {}) for item in rbac(STACK)]
     assert [found for found in labels if "applyset.kubernetes.io/part-of" in found] == []
     assert not any(own in one.name for one in permissions.for_apply(STACK))
+
+
+def test_the_tables_name_every_kind_that_the_code_uses() -> None:
+    """They are written by hand: a kind that the code gains would be refused first in a user's cluster."""
+    watched = {(one.verb, one.resource) for one in permissions.for_watches(STACK)}
+    assert watched == {(verb, KINDS[scope.kind]) for scope in scopes(STACK) for verb in ("list", "watch")}
+    taken_over = {one.resource for one in permissions.beyond_apply(STACK) if one.verb == "patch"}
+    by_name = {"customresourcedefinitions", "namespaces"}  # an apply has what an adoption needs of these
+    assert taken_over >= {KINDS[kind] for kind in MEMBER_KINDS} - by_name

@@ -69,17 +69,6 @@ def edit(server: Running, live: Manifest, manager: str, **spec: object) -> None:
     assert answer.code == 200, answer.body
 
 
-def test_what_has_been_applied_needs_no_change(cluster: Cluster) -> None:
-    assert writes(read_and_plan(cluster, STACK)) == []
-
-
-def test_a_plan_without_changes_sends_no_dry_run(cluster: Cluster, server: Running) -> None:
-    log = server.server.request_log
-    before = log.read_text().count("PATCH")
-    read_and_plan(cluster, STACK)
-    assert log.read_text().count("PATCH") == before
-
-
 def test_a_hand_edit_is_drift_and_the_plan_says_whose(cluster: Cluster, server: Running) -> None:
     live = deployment(cluster)
     edit(server, live, "kubectl-edit", replicas=3)

@@ -1,4 +1,4 @@
-"""What a run sees of the cluster while it goes on."""
+"""What a run sees of the cluster while it goes on, and what it keeps between looks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,34 @@ from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import Desired, states
 from gpu_provision.reconcile.plan import ClusterPlan
-from gpu_provision.reconcile.situation import WATCHED, SituationBuilder
+from gpu_provision.reconcile.situation import WATCHED, Memo, SituationBuilder
 from gpu_provision.rollout.states import STATE
 from tests.components.builders import fleet, inventory, nfd_labels, with_spec
 from tests.planning.builders import GPU_NODES, Stack, labelled, outdated, terminating, validation_pod
+
+
+def test_only_what_has_changed_is_worked_out() -> None:
+    """Also by a copy; what is asked for no more is forgotten."""
+    memo, asked = Memo[str, str](), list[str]()
+
+    def work(name: str) -> str:
+        asked.append(name)
+        return name.upper()
+
+    assert memo.of({"a": [1], "b": [2]}, work) == {"a": "A", "b": "B"}
+    assert memo.of({"a": [1], "b": [3]}, work) == {"a": "A", "b": "B"}
+    assert memo.copy().of({"a": [1]}, work) == {"a": "A"}
+    assert asked == ["a", "b", "b"]
+    memo.of({}, work)
+    memo.of({"a": [1]}, work)
+    assert asked == ["a", "b", "b", "a"]
+
+
+def test_equal_results_are_one_object() -> None:
+    memo = Memo[str, list[int]]()
+    first = memo.of({"a": 1}, lambda _: [0])["a"]
+    assert memo.of({"a": 2}, lambda _: [0])["a"] is first
+    assert memo.of({"a": 3}, lambda _: [1])["a"] == [1]
 
 
 class Showing(Mirror):

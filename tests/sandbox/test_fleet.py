@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.sandbox.errors import FleetError, Problem
+from gpu_provision.sandbox.errors import FleetError, SandboxProblem
 from gpu_provision.sandbox.fleet import Fleet, fleet_digest, gpu_fleet, load_fleet
 
 BAD = sorted((Path(__file__).parent / "fleets" / "bad").glob("*.yaml"))
@@ -78,7 +78,7 @@ def test_mistakes_are_told_all_at_once_with_line_and_remedy(path: Path) -> None:
         assert fix is None or finding.fix == fix
 
 
-def assert_told(finding: Problem, code: str, what: str) -> None:
+def assert_told(finding: SandboxProblem, code: str, what: str) -> None:
     """Check the parts that every finding has."""
     assert finding.code == code
     assert finding.what.startswith(what)

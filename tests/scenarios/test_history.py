@@ -165,8 +165,8 @@ def test_a_run_that_was_killed_is_told_as_interrupted(stack: World) -> None:
     assert runs(stack)[-1] == (5, "interrupted", 0)
     after = stack.apply("--cluster-only")
     assert after.code == 0, after.text
-    assert "run 5 of" in after.err
-    assert "never ended" in after.err
+    assert "resuming after run 5 (" in after.err
+    assert "which was interrupted" in after.err
     assert runs(stack)[-2:] == [(5, "interrupted", 0), (6, "succeeded", 0)]
 
 

@@ -24,14 +24,14 @@ from gpu_provision.sandbox.objects import ConditionUpdate, Key
 _SYNC_PAUSE = 0.02
 
 
-class ObjectRef(NamedTuple):
+class OwnedRef(NamedTuple):
     """One object."""
 
     resource: ApiResource
     key: Key
 
 
-Change = Callable[[ObjectRef, Object | None, Object | None], None]
+Change = Callable[[OwnedRef, Object | None, Object | None], None]
 
 
 class OwnershipGraph:
@@ -48,8 +48,8 @@ class OwnershipGraph:
         self._cluster, self._resources = cluster, resources
         self._handlers: list[Change] = []
         self.followed: dict[ApiResource, ServedResource] = {}
-        self.refs: dict[str, ObjectRef] = {}
-        self.dependents: dict[str, dict[ObjectRef, None]] = {}
+        self.refs: dict[str, OwnedRef] = {}
+        self.dependents: dict[str, dict[OwnedRef, None]] = {}
         cluster.informer(DEFINITIONS).on_event(lambda _type, _obj: self._refresh())
         self._refresh()
 
@@ -59,7 +59,7 @@ class OwnershipGraph:
         for resource in set(self.followed) - set(served):
             del self.followed[resource]
             for obj in tuple(self._cluster.informer(resource).objects.values()):
-                self._changed(ObjectRef(resource, objects.key_of(obj)), obj, None)
+                self._changed(OwnedRef(resource, objects.key_of(obj)), obj, None)
             self._cluster.forget(resource)
         for resource in set(served) - set(self.followed):
             self.followed[resource] = served[resource]
@@ -71,11 +71,11 @@ class OwnershipGraph:
 
     def _handler(self, resource: ApiResource) -> Callable[[Object | None, Object | None], None]:
         def changed(old: Object | None, new: Object | None) -> None:
-            self._changed(ObjectRef(resource, objects.key_of(new or old or {})), old, new)
+            self._changed(OwnedRef(resource, objects.key_of(new or old or {})), old, new)
 
         return changed
 
-    def _changed(self, ref: ObjectRef, old: Object | None, new: Object | None) -> None:
+    def _changed(self, ref: OwnedRef, old: Object | None, new: Object | None) -> None:
         before = {owner["uid"] for owner in objects.owners(old)} if old else set()
         after = {owner["uid"] for owner in objects.owners(new)} if new else set()
         for uid in before - after:
@@ -97,7 +97,7 @@ class OwnershipGraph:
         group = api_version.rpartition("/")[0]
         return next((one for one in self.followed.values() if (one.resource.group, one.kind) == (group, kind)), None)
 
-    def get(self, ref: ObjectRef) -> Object | None:
+    def get(self, ref: OwnedRef) -> Object | None:
         """Return the object as it is known."""
         return self._cluster.informer(ref.resource).objects.get(ref.key)
 
@@ -118,7 +118,7 @@ def waits_for_dependents(owner: Object) -> bool:
     return objects.is_deleting(owner) and FOREGROUND in objects.finalizers(owner)
 
 
-class GarbageCollector(QueueController[ObjectRef]):
+class GarbageCollector(QueueController[OwnedRef]):
     """Acts on objects that have owners and on owners whose deletion has a policy."""
 
     name = "garbage-collector"
@@ -135,7 +135,7 @@ class GarbageCollector(QueueController[ObjectRef]):
         await self._graph.synced()
         await super().run()
 
-    def _changed(self, ref: ObjectRef, old: Object | None, new: Object | None) -> None:
+    def _changed(self, ref: OwnedRef, old: Object | None, new: Object | None) -> None:
         if new is None and old is not None:
             self._remember(objects.uid(old))
             for dependent in self._graph.dependents.get(objects.uid(old), ()):
@@ -156,7 +156,7 @@ class GarbageCollector(QueueController[ObjectRef]):
             if ref and known and objects.is_deleting(known):
                 self.queue.add(ref)
 
-    async def sync(self, key: ObjectRef) -> None:
+    async def sync(self, key: OwnedRef) -> None:
         """Judge one object as an owner, then as a dependent."""
         obj = self._graph.get(key)
         if obj is None:
@@ -166,7 +166,7 @@ class GarbageCollector(QueueController[ObjectRef]):
         elif objects.owners(obj):
             await self._judge(key, obj)
 
-    async def _release(self, ref: ObjectRef, owner: Object) -> None:
+    async def _release(self, ref: OwnedRef, owner: Object) -> None:
         uid, finalizers = objects.uid(owner), objects.finalizers(owner)
         dependents = list(self._graph.dependents.get(uid, ()))
         if ORPHAN in finalizers:
@@ -179,18 +179,18 @@ class GarbageCollector(QueueController[ObjectRef]):
             for dependent in dependents:
                 self.queue.add(dependent)
 
-    def _blocks(self, ref: ObjectRef, uid: str) -> bool:
+    def _blocks(self, ref: OwnedRef, uid: str) -> bool:
         obj = self._graph.get(ref)
         return obj is not None and any(
             owner["uid"] == uid and owner.get("blockOwnerDeletion") for owner in objects.owners(obj)
         )
 
-    async def _without(self, ref: ObjectRef, obj: Object, finalizer: str) -> None:
+    async def _without(self, ref: OwnedRef, obj: Object, finalizer: str) -> None:
         kept = [one for one in objects.finalizers(obj) if one != finalizer]
         change = {"metadata": {"finalizers": kept, "uid": objects.uid(obj), "resourceVersion": _version(obj)}}
         await self.cluster.api.patch(ref.resource, objects.name(obj), change, objects.namespace(obj))
 
-    async def _judge(self, ref: ObjectRef, obj: Object) -> None:
+    async def _judge(self, ref: OwnedRef, obj: Object) -> None:
         states = {owner["uid"]: await self._state(owner, ref, obj) for owner in objects.owners(obj)}
         if _SOLID in states.values():
             lost = {uid for uid, state in states.items() if state != _SOLID}
@@ -205,7 +205,7 @@ class GarbageCollector(QueueController[ObjectRef]):
             await self.cluster.patch(ref.resource, obj, change)
         await self.cluster.delete(ref.resource, obj)
 
-    async def _state(self, owner: Mapping[str, Any], ref: ObjectRef, dependent: Object) -> str:
+    async def _state(self, owner: Mapping[str, Any], ref: OwnedRef, dependent: Object) -> str:
         uid = owner["uid"]
         found = self._graph.refs.get(uid)
         known = self._graph.get(found) if found else None
@@ -218,7 +218,7 @@ class GarbageCollector(QueueController[ObjectRef]):
             return _GONE
         return _SOLID
 
-    def _elsewhere(self, owner: Mapping[str, Any], ref: ObjectRef, dependent: Object) -> str:
+    def _elsewhere(self, owner: Mapping[str, Any], ref: OwnedRef, dependent: Object) -> str:
         """An owner in another namespace is none; what is in no namespace cannot have lost it."""
         home = ref.key[0]
         shown = f"{owner['apiVersion']}/{owner['kind']}, namespace: {home}, name: {owner['name']}, uid: {owner['uid']}"
@@ -239,7 +239,7 @@ class GarbageCollector(QueueController[ObjectRef]):
             return True
         return bool(objects.uid(present) != owner["uid"])
 
-    async def _disown(self, ref: ObjectRef, uids: set[str]) -> None:
+    async def _disown(self, ref: OwnedRef, uids: set[str]) -> None:
         obj = self._graph.get(ref)
         if obj is None:
             return
@@ -331,7 +331,7 @@ class Namespaces(QueueController[str]):
         self._namespaces.on_event(lambda _, obj: self.queue.add(objects.name(obj)))
         graph.on_change(self._changed)
 
-    def _changed(self, ref: ObjectRef, _old: Object | None, new: Object | None) -> None:
+    def _changed(self, ref: OwnedRef, _old: Object | None, new: Object | None) -> None:
         owner = self._namespaces.objects.get(("", ref.key[0])) if new is None else None
         if owner is not None and objects.is_deleting(owner):
             self.queue.add(ref.key[0])

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from gpu_provision.sandbox.hosts.tools import ABSENT, MULTI_CALL, TOOLS
+from gpu_provision.sandbox.hosts.software import ABSENT, MULTI_CALL, TOOLS
 from gpu_provision.sandbox.state import replace_file
 
 SHARED = ("usr", "bin", "sbin", "lib32", "lib64", "libx32")

@@ -6,9 +6,8 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from gpu_provision.sandbox.hosts.software import PROGRAMS, software_files, software_links
+from gpu_provision.sandbox.hosts.software import PROGRAMS, SCRIPTS, TOOLS, software_files, software_links
 from gpu_provision.sandbox.hosts.spec import HostSpec
-from gpu_provision.sandbox.hosts.tools import SCRIPTS, TOOLS
 
 TITLES: Mapping[str, str] = {
     "ubuntu": "Ubuntu",

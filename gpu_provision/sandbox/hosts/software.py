@@ -1,8 +1,13 @@
-"""The software that a simulated host runs: kubelet, container runtime, packages, perhaps a driver."""
+"""The software of a simulated host: kubelet, container runtime, packages, perhaps a driver, and its system tools.
+
+The tools are shell scripts in ``scripts/`` that keep their state in files of that host. They stand in front of the
+real ones, which would speak to the kernel of the machine that the sandbox runs on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from gpu_provision.sandbox.hosts.spec import Distribution, HostSpec, find_distribution
 
@@ -134,3 +139,29 @@ def _driver(version: str) -> dict[str, str]:
 def _firmware(spec: HostSpec) -> dict[str, str]:
     """Return the variable of Secure Boot: four bytes of attributes, then the value."""
     return {_SECURE_BOOT: "\6\0\0\0\1"} if spec.secure_boot else {}
+
+
+SCRIPTS = Path(__file__).with_name("scripts")
+
+TOOLS: Mapping[str, str] = {
+    **dict.fromkeys(("modprobe", "lsmod", "rmmod", "insmod", "depmod", "modinfo", "kmod"), "modules"),
+    **dict.fromkeys(("boot", "reboot", "shutdown", "halt", "poweroff", "systemctl"), "power"),
+    **dict.fromkeys(("update-initramfs", "dracut"), "initramfs"),
+    **dict.fromkeys(("uname", "hostname"), "names"),
+    **dict.fromkeys(("dpkg-query", "apt-config", "rpm", "containerd", "crio", "dockerd"), "software"),
+    **dict.fromkeys(("apt-mark", "dnf", "zypper"), "holds"),
+    **dict.fromkeys(("update-ca-certificates", "update-ca-trust"), "trust"),
+    **dict.fromkeys(("ctr", "crictl"), "runtime-clients"),
+    "sudo": "sudo",
+    "df": "df",
+    "prlimit": "limits",
+    "apt-get": "packages",
+    "dpkg": "packages",
+}
+"""Which script each tool is; a host has those of its family and its container runtime."""
+
+ABSENT = ("lspci", "grubby", "mokutil", "kubelet", "lsinitramfs", "lsinitrd", "apt-cache")
+"""Tools that no simulated host has, whether or not the machine that the sandbox runs on has them."""
+
+MULTI_CALL = frozenset({"kmod", "systemctl"})
+"""Real programs with many names, all of which have a script here."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from gpu_provision.sandbox.hosts import rootfs, tools
+from gpu_provision.sandbox.hosts import rootfs, software
 from gpu_provision.sandbox.hosts.spec import AT_START, HostSpec
 from tests.real.hosts.machine import T4
 from tests.real.hosts.pci_functions import Function
@@ -48,9 +48,9 @@ def _write_lspci_files(devices: Path) -> None:
 
 def _write_module_tools(layer: Path) -> None:
     """Put the sandbox's modprobe and its like over kmod, which would speak to the kernel of this machine."""
-    for tool, script in tools.TOOLS.items():
+    for tool, script in software.TOOLS.items():
         if script == "modules":
             for folder in ("usr/sbin", "usr/bin") if tool == "lsmod" else ("usr/sbin",):
                 (layer / folder).mkdir(parents=True, exist_ok=True)
-                (layer / folder / tool).write_text((tools.SCRIPTS / f"{script}.sh").read_text())
+                (layer / folder / tool).write_text((software.SCRIPTS / f"{script}.sh").read_text())
                 (layer / folder / tool).chmod(0o755)
