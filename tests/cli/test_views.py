@@ -14,7 +14,7 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.reconcile import preflight as engine
 from gpu_provision.reconcile.preflight import Judgement
 from gpu_provision.verify import run as verifying
-from gpu_provision.verify.run import Check, Outcome, Verification, Wanted
+from gpu_provision.verify.run import Check, Outcome, Verification, VerifyOptions
 from tests.cli.harness import SANDBOX, Fakes, Run
 
 HOSTS = HostsResult(hosts=(HostOutcome(name="t4-1", gpus=1), HostOutcome(name="t4-2", gpus=1)))
@@ -124,11 +124,11 @@ def test_apply_tells_why_the_cluster_phase_waits(run: Run, fakes: Fakes) -> None
     assert fakes.applied == 0
 
 
-def answer(monkeypatch: pytest.MonkeyPatch, *outcomes: Outcome) -> list[Wanted]:
+def answer(monkeypatch: pytest.MonkeyPatch, *outcomes: Outcome) -> list[VerifyOptions]:
     """Let the acceptance tests end so; return what was asked for."""
-    asked: list[Wanted] = []
+    asked: list[VerifyOptions] = []
 
-    def verify(wanted: Wanted, _listen: object) -> Verification:
+    def verify(wanted: VerifyOptions, _listen: object) -> Verification:
         asked.append(wanted)
         return Verification(checks=tuple(Check(sentence="x", node="t4-1", outcome=each) for each in outcomes))
 
@@ -161,7 +161,7 @@ def test_options_reach_the_tests(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_
         "verify", own, "-i", SANDBOX, "--limit", "t4-*", "--hosts-only", "--junit", junit, "--context", "x", "--json"
     )
     assert asked == [
-        Wanted(
+        VerifyOptions(
             inventory=str(SANDBOX),
             context="x",
             nodes=("t4-1", "t4-2"),
