@@ -54,7 +54,7 @@ def console(stream: TextIO, *, color: bool, columns: int | None = None, terminal
 
 
 def live(stream: TextIO, *, color: bool) -> Live:
-    """Return a display of a terminal that is drawn again when it is told to, and taken away in the end."""
+    """Return a display of a terminal that is drawn again on request, and removed at the end."""
     drawn = console(stream, color=color, terminal=True)
     return Live(console=drawn, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False)
 
