@@ -185,9 +185,9 @@ OTHERS: tuple[UnmappedField, ...] = (
         "dcgmExporter.service.internalTrafficPolicy", ("", "Cluster", None), "a Service that stays on its node"
     ),
     UnmappedField("dcgmExporter.serviceMonitor.relabelings", ([], None), "relabelings of metrics"),
-    UnmappedField("migManager.enabled", _OFF, "the MIG manager; its DaemonSet stays as it is, and nobody updates it"),
+    UnmappedField("migManager.enabled", _OFF, "the MIG manager; its DaemonSet stays as it is, without updates"),
     UnmappedField("migManager", None),
-    UnmappedField("nodeStatusExporter.enabled", _OFF, "its DaemonSet stays as it is, and nobody updates it"),
+    UnmappedField("nodeStatusExporter.enabled", _OFF, "its DaemonSet stays as it is, without updates"),
     UnmappedField("nodeStatusExporter", None),
     # These do nothing unless sandboxWorkloads is on; Kata's is not served any more.
     *(

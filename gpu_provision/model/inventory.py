@@ -173,6 +173,12 @@ class Inventory:
         return node.host_prerequisites or self.pool_of(node).host_prerequisites
 
     @property
+    def evicts(self) -> bool:
+        """Whether runs evict GPU pods: for a driver rollout, or from nodes that left the inventory."""
+        drivers = (self.specs.driver, *(pool.driver for pool in self.pools.values()))
+        return any(each.upgrade_policy.auto_upgrade for each in drivers)
+
+    @property
     def gpu_nodes(self) -> tuple[Node, ...]:
         """The nodes that the inventory declares with a GPU."""
         return tuple(node for node in self.nodes if self.pool_of(node).gpu)

@@ -22,7 +22,6 @@ from gpu_provision.model.plan import Action, Change
 from gpu_provision.model.specs import OperandSpec, Specs
 from gpu_provision.planning.prepare import prepare, references
 from gpu_provision.rbac.roles import permissions_of
-from gpu_provision.rollout.budgets import evicts
 
 # Where a row holds: in the whole cluster, in the namespace of the operands, in each namespace of the stack, in that of
 # helper pods, in that of Node Feature Discovery.
@@ -198,7 +197,7 @@ def for_read(inventory: Inventory, kinds: Iterable[Kind]) -> Iterator[Permission
             inventory may be anywhere.
     """
     yield from (one for kind in kinds for one in _on_kind(kind, "list"))
-    yield from _rows(inventory, (*_READ, *(_PREVIEW if evicts(inventory) else ())))
+    yield from _rows(inventory, (*_READ, *(_PREVIEW if inventory.evicts else ())))
     named = (("ConfigMap", named_config_maps(inventory)), ("Secret", named_secrets(inventory)))
     for kind, names in named:
         for name in sorted(names):
@@ -210,7 +209,7 @@ def for_run(inventory: Inventory) -> Iterator[Permission]:
 
     Where drivers are replaced by the tool, also what a rollout needs.
     """
-    yield from _rows(inventory, (*_RUN, *(_ROLLOUT if evicts(inventory) else ())))
+    yield from _rows(inventory, (*_RUN, *(_ROLLOUT if inventory.evicts else ())))
 
 
 def for_watches(inventory: Inventory) -> Iterator[Permission]:
@@ -280,7 +279,7 @@ def _optional(inventory: Inventory) -> Iterator[Permission]:
 
 
 def _for_claims(inventory: Inventory) -> Iterator[Permission]:
-    yield from _rows(inventory, _CLAIMS if evicts(inventory) else ())
+    yield from _rows(inventory, _CLAIMS if inventory.evicts else ())
 
 
 def _for_host_shells(inventory: Inventory) -> Iterator[Permission]:

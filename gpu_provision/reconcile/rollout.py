@@ -35,7 +35,7 @@ from gpu_provision.reconcile.situation import Memo
 from gpu_provision.rollout import predicates, states
 from gpu_provision.rollout import states as upgrade
 from gpu_provision.rollout.actions import Cordon, Evict, Restart, RollBack, StateTransition, TakeOff, Validate
-from gpu_provision.rollout.budgets import SHARED, domain_of, evicts, policy_of
+from gpu_provision.rollout.budgets import SHARED, domain_of, policy_of
 from gpu_provision.rollout.observe import COMPONENTS_READ, ClusterObjects, DesiredDriver, observe
 from gpu_provision.rollout.preview import plan_waves
 from gpu_provision.rollout.snapshot import FleetNode, Snapshot, StackPresence
@@ -79,7 +79,7 @@ def with_rollout(
 def _seen(cluster: Cluster, inventory: Inventory) -> ClusterObjects:
     with RequestPool(cluster) as pool:
         found = [pool.submit(cluster.list, kind, keep=trim) for kind in (NODE, POD)]
-        budgets = cluster.list(budget_kind(cluster)).items if evicts(inventory) else ()
+        budgets = cluster.list(budget_kind(cluster)).items if inventory.evicts else ()
         nodes, pods = (each.result().items for each in found)
     return ClusterObjects(nodes=nodes, pods=pods, budgets=budgets, claims=ResourceClaims(cluster).of(pods))
 
@@ -201,7 +201,7 @@ class RolloutController:
 
     def __init__(self, cluster: Cluster, inventory: Inventory) -> None:
         """Prepare; nothing is asked."""
-        self._cluster, self._policy, self._evicts = cluster, policy_of(inventory), evicts(inventory)
+        self._cluster, self._policy, self._evicts = cluster, policy_of(inventory), inventory.evicts
         self._others = Scope(POD, f"{labels.STACK}!={inventory.name}")
         self._budgets: Scope | None = None
         self._evictor = Evictor(cluster)

@@ -264,12 +264,6 @@ def policy_of(inventory: Inventory) -> Policy:
     return Policy(fleet=inventory.rollout, domains={SHARED: shared, **own})
 
 
-def evicts(inventory: Inventory) -> bool:
-    """Whether runs evict GPU pods: where they replace drivers, or take the stack off nodes that left the inventory."""
-    drivers = (inventory.specs.driver, *(pool.driver for pool in inventory.pools.values()))
-    return any(each.upgrade_policy.auto_upgrade for each in drivers)
-
-
 def domain_of(pool: NodePool) -> str:
     """Return the name of the domain that a pool's nodes are in."""
     return f"pool {pool.name}" if pool.overrides_upgrades else SHARED

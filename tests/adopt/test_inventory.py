@@ -163,7 +163,7 @@ def test_the_release_is_the_charts() -> None:
         ("sandboxWorkloads", {"enabled": True}, True),
         ("cdi", {"nriPluginEnabled": True}, True),
         ("nodeStatusExporter", {"enabled": True}, False),
-        ("dcgmExporter", {"hostNetwork": True}, False),
+        ("dcgmExporter", {"hostPort": 9400}, False),
         ("novelty", {"enabled": True}, False),
     ],
 )

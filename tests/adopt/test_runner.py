@@ -92,7 +92,7 @@ class Recorder:
         """Note it."""
         self.deleted.append(ref.kind)
 
-    orphan = delete
+    delete_orphaning = delete
 
     def get(self, _: ObjectRef) -> Manifest | None:
         """Return nothing: all is deleted at once."""

@@ -44,7 +44,7 @@ class Fake:
             raise Refused(Finding(code="GP303", what="no"))
         return self._rules[namespace]
 
-    def may(self, wanted: Permission) -> bool:
+    def can_i(self, wanted: Permission) -> bool:
         """Answer for one permission."""
         self.asked.append(wanted)
         if self._mute:

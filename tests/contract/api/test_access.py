@@ -217,7 +217,7 @@ def test_an_administrator_may_everything(server: Server) -> None:
     assert may(server, "patch", "anything", group="of.example.org", namespace="default")
 
 
-def test_who_has_no_right_is_told_so(stranger: Server) -> None:
+def test_an_account_without_a_permission_gets_403(stranger: Server) -> None:
     assert not may(stranger, "get", "pods", namespace="default")
 
 

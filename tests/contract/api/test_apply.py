@@ -89,7 +89,7 @@ def test_a_field_of_another_manager_is_a_conflict_that_names_it(server: Server, 
     assert server.get(path)["data"]["a"] == "1"
 
 
-def test_several_conflicts_are_told_at_once(server: Server, path: str) -> None:
+def test_several_conflicts_are_reported_at_once(server: Server, path: str) -> None:
     answer = server.apply(path, configmap("one", {"a": "9", "b": "9"}), manager="second")
     assert {cause["field"] for cause in answer.causes} == {".data.a", ".data.b"}
     assert answer.message.startswith('Apply failed with 2 conflicts: conflicts with "first":')
@@ -183,7 +183,7 @@ def test_a_list_of_plain_values_is_one_value(server: Server, namespace: str) -> 
     assert found["spec"]["template"]["spec"]["containers"][0]["args"] == ["a", "c"]
 
 
-def test_defaults_of_the_server_belong_to_nobody_who_applies(server: Server, namespace: str) -> None:
+def test_defaults_of_the_server_belong_to_no_applier(server: Server, namespace: str) -> None:
     made = server.apply(apps(namespace, "daemonsets", "ds"), daemonset(), manager="first").body
     assert made["spec"]["updateStrategy"]["type"] == "RollingUpdate"
     assert "f:updateStrategy" not in entries(made)["first", "Apply"]["f:spec"]

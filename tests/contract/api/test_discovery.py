@@ -76,7 +76,7 @@ def test_subresources_are_listed_beside_their_resources(server: Server) -> None:
     assert resources["pods/log"]["verbs"] == ["get"]
 
 
-def test_short_names_are_told(server: Server) -> None:
+def test_short_names_are_listed(server: Server) -> None:
     resources = {resource["name"]: resource for resource in server.get("/apis/apps/v1")["resources"]}
     assert resources["daemonsets"]["shortNames"] == ["ds"]
     assert "all" in resources["daemonsets"]["categories"]
