@@ -80,9 +80,10 @@ bench: $(STAMP) ## Measure, with goals and against what one would run instead: R
 	@python -m benchmarks $(if $(REAL),--real) $(if $(TABLE),--markdown $(TABLE)) $(PARTS)
 
 docs: $(STAMP) ## Write the generated pages again
-	@python -m gpu_provision.inventory.reference > docs/inventory.md
-	@python -m gpu_provision.output.codes_page > docs/findings.md
-	@python -m gpu_provision.output.rbac_page inventories/prod.yaml > docs/rbac.md
+	@python -m gpu_provision.inventory.schema_source > schema.json.new
+	@mv schema.json.new gpu_provision/inventory/schema.json
+	@python -m tools.inventory_page > docs/inventory.md
+	@python -m tools.pages
 	@gpu-provision operator render --image registry.example.com/gpu-provision:0.1.0 -o examples/operator/manifests -q > /dev/null
 	@gpu-provision operator stack -i inventories/sandbox.yaml > examples/operator/stack.yaml
 	@python -m tests.hosts.checks.table

@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.processes import command
 from benchmarks.sites import Site, site
 from benchmarks.table import Row, at_most
-from gpu_provision.sandbox.apiserver.requestlog import Request
+from gpu_provision.sandbox.apiserver.request_log import LoggedRequest
 from tests.request_counts import by_verb_and_kind
 
 FIXED_REQUESTS, REQUESTS_OF_A_NODE = 70, 1.1
@@ -112,7 +112,7 @@ def _again(run: Callable[[], float]) -> float:
     return run()
 
 
-def _summary(requests: Iterable[Request]) -> str:
+def _summary(requests: Iterable[LoggedRequest]) -> str:
     """Return the most frequent requests by verb and kind."""
     counts = by_verb_and_kind(requests)
     shown = counts.most_common(_SHOWN)

@@ -17,7 +17,7 @@ import yaml
 
 from benchmarks.processes import TOOL, Use, command, until
 from benchmarks.watcher import Watcher
-from gpu_provision.sandbox.apiserver.requestlog import Request
+from gpu_provision.sandbox.apiserver.request_log import LoggedRequest
 from tests.crowd import Crowd, Times
 from tests.real.control_plane import missing
 from tests.real.processes import process
@@ -66,7 +66,7 @@ class Site(ABC):
         """Write the driver's version into the inventory, and how many nodes are upgraded at a time."""
 
     @abstractmethod
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[LoggedRequest]:
         """Return the tool's requests so far."""
 
     @abstractmethod
@@ -87,7 +87,7 @@ class Site(ABC):
             TOOL, *arguments, "--cluster-only", "-q", "-i", str(self.inventory), environment=self.environment
         )
 
-    def apply(self) -> tuple[Use, list[Request]]:
+    def apply(self) -> tuple[Use, list[LoggedRequest]]:
         """Run an apply; return the requests as well."""
         before = len(self.requests())
         return self.tool("apply", "--yes"), self.requests()[before:]
@@ -148,7 +148,7 @@ class CrowdSite(Site):
         }
         self.inventory.write_text(yaml.safe_dump(document, sort_keys=False))
 
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[LoggedRequest]:
         """See Site."""
         return self.crowd.requests()
 
@@ -186,7 +186,7 @@ class RealSite(Site):
         """See Site."""
         self.world.settings(driver=_driver(version, parallel))
 
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[LoggedRequest]:
         """See Site."""
         return self.world.requests()
 
@@ -195,7 +195,7 @@ class RealSite(Site):
         """See Site."""
         fleet, log = self.folder / "late.yaml", self.folder / "late.log"
         fleet.write_text(yaml.safe_dump({"nodes": [gpu_nodes("late", count)], "timings": {"speed": SPEED}}))
-        words = [sys.executable, "-m", "gpu_provision.sandbox.nodes", "--kubeconfig", str(self.kubeconfig)]
+        words = [sys.executable, "-m", "gpu_provision.sandbox.attach", "--kubeconfig", str(self.kubeconfig)]
         words += ["--fleet", str(fleet), "--yes", *self.world.node_flags]
         with process(log, words, environment={**os.environ, "PYTHONPATH": str(CHECKOUT)}):
             until(lambda: sum(name.startswith("late-") for name in self.times.copy()) == count)

@@ -16,15 +16,15 @@ from types import ModuleType
 from typing import Any
 
 _NAMES = {
-    "adopt.drivers": "Driver",
-    "adopt.plan": "Adoption Fate Handled NodeLabels",
-    "api.adopt": "StackAdoption adopt adoption",
+    "adopt.drivers": "RunningDriver",
+    "adopt.plan": "Adoption Disposition ObjectPlan NodeLabels",
     "api.options": "render",
-    "api.records": "StackHistory going_back history rbac unlock",
     "api.results": "Shown StackPlan StackRemoval StackRun",
-    "api.runs": "apply destroy plan revalidate rollback",
-    "api.view_results": "StackDrift StackPreflight StackStatus StackVerification",
-    "api.views": "drift preflight status verify",
+    "api.verbs": "StackHistory apply destroy going_back history plan rbac revalidate rollback unlock",
+    "api.views": (
+        "StackAdoption StackDrift StackPreflight StackStatus StackVerification adopt adoption drift preflight status "
+        "verify"
+    ),
     "hosts.result": "HostOutcome HostsResult",
     "inventory": "check load schema",
     "model.cluster": "Kind ObjectRef",
@@ -33,25 +33,25 @@ _NAMES = {
         "Unreachable UsageError"
     ),
     "model.history": "Ending History Record",
-    "model.inventory": (
-        "ClusterTarget Connect Drain Gpu HelperPod HostPrerequisites Inventory Node NodePool OperatingSystem "
-        "Preflight Reboot Ssh"
-    ),
+    "model.hosts": "ConnectionMethod Drain HelperPod HostPrerequisites Preflight Reboot SshOptions",
+    "model.inventory": "ClusterConfig Gpu Inventory Node NodePool OperatingSystem",
     "model.plan": (
-        "Action Change Departure Difference Drift FieldChange FieldDrift Leaving Origin Outlook Plan RemovalResult "
-        "ResourceChange Schedule Wave Writer"
+        "Action Change Departure Difference Drift FieldChange FieldDrift Eviction Origin NodePreview Plan "
+        "DestroyResult ResourceChange Schedule Wave Writer"
     ),
     "model.progress": (
-        "ComponentStatus Event Evidence Lock NodeState NodeStatus Outside RunResult State Status Transition"
+        "ComponentStatus Event Evidence LockHolder NodeState NodeStatus Outside RunResult State Status Transition"
     ),
-    "model.specs": (
-        "Canary DaemonSetSettings Day DcgmExporterSpec DcgmSpec DevicePluginSpec DriverSpec GfdSpec Image "
-        "MaintenanceWindow NfdSpec OnFailure OperandSpec Order PodDeletion RolloutPolicy SecretKey "
-        "ServiceMonitorSpec Specs StartupProbe StartupTaintSpec ToolkitSpec UpgradeDrain UpgradePolicy ValidatorSpec "
+    "model.rollout_policy": (
+        "Canary Day MaintenanceWindow OnFailure Order PodDeletion RolloutPolicy UpgradeDrain UpgradePolicy "
         "WaitForCompletion"
     ),
+    "model.specs": (
+        "DaemonSetSettings DcgmExporterSpec DcgmSpec DevicePluginSpec DriverSpec GfdSpec Image NfdSpec OperandSpec "
+        "SecretKey ServiceMonitorSpec Specs StartupProbe StartupTaintSpec ToolkitSpec ValidatorSpec"
+    ),
     "output.text": "Style",
-    "planning.rbac": "Subject",
+    "rbac.roles": "RbacSubject",
     "reconcile.preflight": "Judgement",
     "verify.run": "Check CheckOutcome Verification",
 }

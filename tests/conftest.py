@@ -11,6 +11,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling, Scheduling
 
 from gpu_provision.sandbox import hosts
+from gpu_provision.sandbox.state import DIRECTORY_VARIABLE
 from tests.real.kept_logs import pytest_sessionfinish, pytest_terminal_summary, pytest_testnodedown
 
 __all__ = ["pytest_sessionfinish", "pytest_terminal_summary", "pytest_testnodedown"]
@@ -74,7 +75,7 @@ def checkout() -> Path:
 def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Directory for the state of sandboxes; empty."""
     assert not hosts.isolation_problem(), hosts.isolation_problem()
-    monkeypatch.setenv(hosts.DIRECTORY_VARIABLE, str(tmp_path / "state"))
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "state"))
     return tmp_path / "state"
 
 

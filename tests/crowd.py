@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.calls import Stream
 from gpu_provision.sandbox.apiserver.registry import WriteOptions
-from gpu_provision.sandbox.apiserver.requestlog import Request, requests
-from gpu_provision.sandbox.apiserver.store import Item
-from gpu_provision.sandbox.apiserver.targets import Target
+from gpu_provision.sandbox.apiserver.request import StreamResponse
+from gpu_provision.sandbox.apiserver.request_log import LoggedRequest, requests
+from gpu_provision.sandbox.apiserver.resources import RequestInfo
+from gpu_provision.sandbox.apiserver.store import StoredObject
 from tests.sandbox.apiserver.conftest import Running
 
 TOOL = "gpu-provision"
@@ -111,7 +111,7 @@ class Crowd:
 
     def __post_init__(self) -> None:
         """Start the server, and react to its writes as kubelets and controllers do."""
-        self.running = Running(self.folder / "server", [])
+        self.running = Running(self.folder / "server")
         self._registry = self.running.server.registry
         for storage, react in {
             _NODES: self._on_node,
@@ -132,7 +132,7 @@ class Crowd:
         self._is_over = True
         self.running.stop()
 
-    def requests(self, since: str = "") -> list[Request]:
+    def requests(self, since: str = "") -> list[LoggedRequest]:
         """Return the requests of the tool."""
         found = requests(self.running.server.request_log, since)
         return [each for each in found if each.agent.startswith(TOOL)]
@@ -194,14 +194,14 @@ class Crowd:
 
     def _count(self) -> None:
         """Count the objects of each answer: each has one resourceVersion."""
-        face = self.running.server._face
+        face = self.running.server.http
         answer = face._answer
 
         async def counted(request: Any) -> Any:
             reply, user = await answer(request)
             if not request.headers.get("User-Agent", "").startswith(TOOL):
                 return reply, user
-            if isinstance(reply, Stream):
+            if isinstance(reply, StreamResponse):
                 return replace(reply, pieces=self._counted(reply.pieces)), user
             self.served += reply.body.count(_VERSION)
             return reply, user
@@ -226,7 +226,7 @@ class Crowd:
             raise LookupError(name)
         return item.copy()
 
-    def _on_node(self, before: Item | None, after: Item | None) -> None:
+    def _on_node(self, before: StoredObject | None, after: StoredObject | None) -> None:
         if after is None:
             return
         old, new = (_labels(item.object) if item else {} for item in (before, after))
@@ -236,7 +236,7 @@ class Crowd:
         for item in self._registry.store.select(_DAEMONSETS):
             self._place(item.object, after.object)
 
-    def _on_daemonset(self, before: Item | None, after: Item | None) -> None:
+    def _on_daemonset(self, before: StoredObject | None, after: StoredObject | None) -> None:
         if after is None:
             self._end_pods(before)
             return
@@ -252,7 +252,7 @@ class Crowd:
 
         self._in_batches(place, [node.object["metadata"]["name"] for node in self._registry.store.select(_NODES)])
 
-    def _end_pods(self, before: Item | None) -> None:
+    def _end_pods(self, before: StoredObject | None) -> None:
         metadata = before.object["metadata"] if before else {"uid": "", "namespace": ""}
 
         def end(pod: str) -> None:
@@ -360,7 +360,7 @@ class Crowd:
         if pods is None:
             raise LookupError
         controller = WriteOptions(manager="kube-controller-manager", dry_run=True)
-        made = self._registry.create(Target(pods, owner["namespace"], metadata["name"]), body, controller).object
+        made = self._registry.create(RequestInfo(pods, owner["namespace"], metadata["name"]), body, controller).object
         return {**made, "status": {}}
 
     def _verdict(self, node: Object) -> str:
@@ -382,7 +382,7 @@ class Crowd:
         node["metadata"]["labels"] |= labels
         self._put(_NODES, node)
 
-    def _on_pod(self, before: Item | None, after: Item | None) -> None:
+    def _on_pod(self, before: StoredObject | None, after: StoredObject | None) -> None:
         """Complete a pod that runs once, remove one that is deleted, and replace that of a DaemonSet."""
         if after is None:
             self._later(lambda: self._replace(before.object if before else {}))
@@ -419,7 +419,7 @@ class Crowd:
         metadata, container = pod["metadata"], pod["spec"]["containers"][0]["name"]
         if self._registry.store.get(_PODS, metadata["name"], metadata["namespace"]) is None:
             return
-        self.running.server.append_log(
+        self.running.server.api.append_log(
             metadata["namespace"], metadata["name"], metadata["uid"], container, "Test PASSED\n"
         )
         name = _node_of(pod)
@@ -434,7 +434,7 @@ class Crowd:
         spec = {**pod["spec"], "nodeName": name}
         self._put(_PODS, {**pod, "metadata": dict(metadata), "spec": spec, "status": status})
 
-    def _on_deployment(self, _: Item | None, after: Item | None) -> None:
+    def _on_deployment(self, _: StoredObject | None, after: StoredObject | None) -> None:
         if after is None:
             return
         count, generation = after.object["spec"].get("replicas", 1), after.object["metadata"].get("generation", 1)

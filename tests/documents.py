@@ -43,7 +43,7 @@ def blocks(page: str) -> Iterator[Block]:
 
 
 class Reader:
-    """Somebody who follows a page to the letter, in a copy of the repository."""
+    """A reader who follows a page exactly, in a copy of the repository."""
 
     def __init__(self, folder: Path, *, example: str = "") -> None:
         """Copy the files and start the sandbox, faster than people watch it.
@@ -71,7 +71,7 @@ class Reader:
         }
         if example:
             return
-        start = f"python -m gpu_provision.sandbox --detach --directory {sandboxes}/default --speed {SPEED}"
+        start = f"python -m gpu_provision.sandbox.server --detach --directory {sandboxes}/default --speed {SPEED}"
         self.run(start, "gpu-provision sandbox up")
 
     def run(self, *commands: str) -> str:

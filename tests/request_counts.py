@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from urllib.parse import parse_qs
 
-from gpu_provision.sandbox.apiserver.requestlog import Request
+from gpu_provision.sandbox.apiserver.request_log import LoggedRequest
 
 _PATH = re.compile(
     r"/(api/v1|apis/[^/]+/[^/]+)(/namespaces/[^/]+(?=/))?/(?P<kind>[^/]+)(/(?P<name>[^/]+)(?P<part>/.+)?)?"
@@ -15,12 +15,12 @@ _PATH = re.compile(
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
-def by_verb_and_kind(requests: Iterable[Request]) -> Counter[str]:
+def by_verb_and_kind(requests: Iterable[LoggedRequest]) -> Counter[str]:
     """Count requests, such as ``patch nodes``; a dry run has the verb ``try``, other paths stand for themselves."""
     return Counter(_named(request) for request in requests)
 
 
-def _named(request: Request) -> str:
+def _named(request: LoggedRequest) -> str:
     found = _PATH.fullmatch(request.path)
     if found is None:
         return f"get {request.path}"

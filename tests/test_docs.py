@@ -6,15 +6,14 @@ import ast
 import importlib
 import os
 import re
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 from gpu_provision.cli.root import EXIT_CODES
-from gpu_provision.output import rbac_page
-from gpu_provision.output.codes_page import page, tables
+from gpu_provision.model import codes
 from tests.documents import CHECKOUT, TAGS, Reader, blocks
+from tools import pages
 
 PAGES = sorted(
     str(path.relative_to(CHECKOUT))
@@ -35,7 +34,7 @@ _LINK = re.compile(r"\[[^\]]*\]\((?!https?:)(?P<target>[^)#]+)[^)]*\)")
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    """Somebody with a fresh copy and a sandbox on which the demo has run."""
+    """A user with a fresh copy and a sandbox on which the demo has run."""
     made = Reader(tmp_path_factory.mktemp("reader"))
     made.run("pyinfra -y inventories/sandbox.py deploys/gpu_stack.py")
     yield made
@@ -60,7 +59,7 @@ def test_the_readmes_python_is_an_example() -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_block_says_whether_it_can_be_run(name: str) -> None:
-    """A tag that nobody knows would be a block that nobody runs."""
+    """A block with an unknown tag would never run."""
     assert {block.tag for block in blocks(name)} <= TAGS
     assert all(block.commands for block in blocks(name))
 
@@ -85,15 +84,14 @@ def test_python_on_a_page_imports_what_there_is(name: str) -> None:
 
 
 def test_the_list_of_findings_is_current() -> None:
-    """``make docs`` writes it; no code is used twice."""
-    assert (CHECKOUT / "docs" / "findings.md").read_text(encoding="utf-8") == page()
+    """``make docs`` writes it."""
+    assert (CHECKOUT / "docs" / "findings.md").read_text(encoding="utf-8") == pages.findings()
 
 
 def test_the_page_of_rights_is_current() -> None:
     """The tables are those of the example inventory."""
-    shown = "inventories/prod.yaml"
-    found = rbac_page.page(CHECKOUT / shown, f"`{shown}`")
-    assert (CHECKOUT / "docs" / "rbac.md").read_text(encoding="utf-8") == found
+    page = (CHECKOUT / "docs" / "rbac.md").read_text(encoding="utf-8")
+    assert pages.rights(page) == page
 
 
 def test_every_code_in_the_program_is_listed() -> None:
@@ -103,7 +101,7 @@ def test_every_code_in_the_program_is_listed() -> None:
         for path in (CHECKOUT / "gpu_provision").rglob("*.py")
         for code in re.findall(r"\"(GP\d{3})\"", path.read_text(encoding="utf-8"))
     }
-    assert used - set(re.findall(r"GP\d{3}", page())) == set()
+    assert used - codes.meanings().keys() == set()
 
 
 def test_every_code_on_the_list_is_in_the_program() -> None:
@@ -111,9 +109,8 @@ def test_every_code_on_the_list_is_in_the_program() -> None:
     files = (CHECKOUT / "gpu_provision").rglob("*.py")
     program = "\n".join(path.read_text(encoding="utf-8") for path in files if path.name != "codes.py")
     words = set(re.findall(r"\w+", program))
-    for module, codes in tables():
-        names = {value: name for name, value in vars(sys.modules[module]).items() if isinstance(value, str)}
-        assert {code for code in codes if not {code, names.get(code, code)} & words} == set(), module
+    names = {value: name for name, value in vars(codes).items() if isinstance(value, str)}
+    assert {code for code in codes.meanings() if not {code, names.get(code, code)} & words} == set()
 
 
 def test_the_readme_lists_the_exit_codes() -> None:
@@ -123,5 +120,5 @@ def test_the_readme_lists_the_exit_codes() -> None:
 
 
 def test_what_ci_runs_is_executable() -> None:
-    """A file without its run bit fails where nobody sees why."""
+    """A file without its run bit fails without a visible reason."""
     assert os.access(CHECKOUT / ".ci" / "run", os.X_OK)

@@ -18,11 +18,11 @@ HEAVY = ("kubernetes", "pyinfra", "pyinfra_cli", "gevent", "aiohttp", "urllib3",
 INVENTORIES = ("yaml", "jsonschema", "cryptography", "gpu_provision.inventory")
 NOT_DUE = (
     "aiohttp",
+    "rich",
     "gevent",
     "pyinfra",
     "gpu_provision.adopt",
     "gpu_provision.cli.plan_file",
-    "gpu_provision.kube.run_records",
     "gpu_provision.reconcile.preflight",
     "gpu_provision.reconcile.rollout",
     "gpu_provision.reconcile.run",
@@ -31,6 +31,7 @@ NOT_DUE = (
     "gpu_provision.operator.client",
     "gpu_provision.hosts.checks.judge",
     "gpu_provision.images",
+    "gpu_provision.planning.history",
     "gpu_provision.destroy",
     "gpu_provision.output.drift",
     "gpu_provision.rollout.state_machine",
@@ -95,6 +96,12 @@ def test_looking_at_a_cluster_imports_no_other_work(tmp_path: Path) -> None:
         assert ran_without(NOT_DUE, ["plan", *common]) == (0, "")
         gpu_provision.apply(gpu_provision.load(file), cluster_only=True)
         assert ran_without(NOT_DUE, ["apply", "--yes", *common]) == (0, "")
+
+
+def test_a_plan_with_nothing_to_do_draws_nothing() -> None:
+    """Rich costs 97 ms: `--help` and a plan without a table do without it."""
+    assert ran_without(("rich",), ["--help"]) == (0, "")
+    assert ran_without(("rich",), ["plan", "--offline", "-q"]) == (0, "")
 
 
 def test_importing_the_library_is_light() -> None:

@@ -4,33 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpu_provision.adopt import codes
-from gpu_provision.adopt.cluster_policy import Note, notes
-from gpu_provision.adopt.discovery import Found
-from gpu_provision.adopt.drivers import Driver
+from gpu_provision.adopt.cluster_policy import UnsupportedSetting, unsupported_settings
+from gpu_provision.adopt.discovery import OperatorInstall, labels_of
+from gpu_provision.adopt.drivers import RunningDriver
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Context, Manifest, ref_of
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.planning.diff import path_of
-from gpu_provision.planning.managed_fields import is_ours, owners, writers_of
+from gpu_provision.model.text import join_limited
+from gpu_provision.planning.diff import FIELD_MANAGER
+from gpu_provision.planning.managed_fields import managers_of
 from gpu_provision.rollout.states import STATE, UpgradeState
 
-_AT_REST = frozenset({UpgradeState.UNKNOWN.value, UpgradeState.DONE.value})
-_MOST_NODES = 10
+_IDLE = frozenset({UpgradeState.UNKNOWN.value, UpgradeState.DONE.value})
+_MAX_NODES = 10
 
 
-def of_cluster(found: Found, context: Context) -> Iterator[Finding]:
+def check_cluster(found: OperatorInstall, context: Context) -> Iterator[Finding]:
     """Yield what stands against an adoption."""
     if not found.policies:
-        yield nothing(found.cluster)
+        yield nothing_to_adopt(found.cluster)
         return
     yield from _upgrading(found)
     yield from _installed_otherwise(found)
-    yield from of_policy(found)
+    yield from check_policy(found)
     yield from _another_namespace(found, context)
     yield from _nodes_without(found, context)
 
 
-def nothing(cluster: str) -> Finding:
+def nothing_to_adopt(cluster: str) -> Finding:
     """Return what to say where there is no ClusterPolicy."""
     return Finding(
         code=codes.NOTHING_TO_ADOPT,
@@ -41,17 +42,17 @@ def nothing(cluster: str) -> Finding:
     )
 
 
-def of_policy(found: Found) -> Iterator[Finding]:
+def check_policy(found: OperatorInstall) -> Iterator[Finding]:
     """Yield what the ClusterPolicy says and an inventory cannot."""
     policy = found.policy
     if policy is None:
         return
-    said = tuple(notes(policy["spec"]))
+    said = tuple(unsupported_settings(policy["spec"]))
     yield from _not_expressible(policy, [note for note in said if note.is_needed], Severity.ERROR)
     yield from _not_expressible(policy, [note for note in said if not note.is_needed], Severity.WARNING)
 
 
-def _not_expressible(policy: Manifest, said: list[Note], severity: Severity) -> Iterator[Finding]:
+def _not_expressible(policy: Manifest, said: list[UnsupportedSetting], severity: Severity) -> Iterator[Finding]:
     if not said:
         return
     needed = severity is Severity.ERROR
@@ -62,36 +63,32 @@ def _not_expressible(policy: Manifest, said: list[Note], severity: Severity) -> 
         else "what the ClusterPolicy says beyond an inventory is not carried over",
         where=str(ref_of(policy)),
         evidence="\n    ".join(["", *(f"{note.path}: {note.value}  ({note.meaning})" for note in said)]).rstrip(),
-        fix="stay with the GPU Operator, or turn it off in the ClusterPolicy first and see that nobody misses it"
+        fix="stay with the GPU Operator, or turn it off in the ClusterPolicy first, and see that no workload misses it"
         if needed
-        else "nothing, if nobody needs it",
+        else "nothing, if no workload needs it",
         severity=severity,
     )
 
 
-def _upgrading(found: Found) -> Iterator[Finding]:
+def _upgrading(found: OperatorInstall) -> Iterator[Finding]:
     states = {
         node["metadata"]["name"]: state
         for node in found.nodes
-        if (state := (node["metadata"].get("labels") or {}).get(STATE, "")) not in _AT_REST
-        and not _is_of_a_rollout_of_ours(node)
+        if (state := labels_of(node).get(STATE, "")) not in _IDLE
+        # Our own writes are those of an adoption that was killed in its rollout: the next run resumes it.
+        and FIELD_MANAGER not in managers_of(node, "metadata", "labels", STATE)
     }
     if states:
         yield Finding(
             code=codes.UPGRADING,
             what="the GPU Operator is in the middle of a driver upgrade",
-            where=_listed(states),
-            evidence="; ".join(f"{node}: {state}" for node, state in sorted(states.items())[:_MOST_NODES]),
+            where=_nodes(states),
+            evidence="; ".join(f"{node}: {state}" for node, state in sorted(states.items())[:_MAX_NODES]),
             fix=f"wait until the label {STATE} of every node says upgrade-done, or repair the nodes that failed",
         )
 
 
-def _is_of_a_rollout_of_ours(node: Manifest) -> bool:
-    """Whether the state is what an adoption left that was killed in its rollout: whoever comes after it goes on."""
-    return is_ours(writers_of(path_of("metadata", "labels", STATE), owners(node)))
-
-
-def _installed_otherwise(found: Found) -> Iterator[Finding]:
+def _installed_otherwise(found: OperatorInstall) -> Iterator[Finding]:
     for item in found.operators:
         if owners := item["metadata"].get("ownerReferences"):
             yield Finding(
@@ -111,7 +108,7 @@ def _installed_otherwise(found: Found) -> Iterator[Finding]:
         )
 
 
-def _another_namespace(found: Found, context: Context) -> Iterator[Finding]:
+def _another_namespace(found: OperatorInstall, context: Context) -> Iterator[Finding]:
     if found.namespace and found.namespace != context.namespace:
         yield Finding(
             code=codes.NOT_AS_INVENTORY,
@@ -122,7 +119,7 @@ def _another_namespace(found: Found, context: Context) -> Iterator[Finding]:
         )
 
 
-def _nodes_without(found: Found, context: Context) -> Iterator[Finding]:
+def _nodes_without(found: OperatorInstall, context: Context) -> Iterator[Finding]:
     groups = {target.name: target.driver_group for target in context.targets}
     lost = sorted(
         pod["spec"]["nodeName"]
@@ -133,12 +130,12 @@ def _nodes_without(found: Found, context: Context) -> Iterator[Finding]:
         yield Finding(
             code=codes.NOT_AS_INVENTORY,
             what="these nodes have a driver of the GPU Operator's, and the inventory has none for them",
-            where=_listed(lost),
+            where=_nodes(lost),
             fix="list them in a pool with a GPU and a driver (gpu-provision adopt --inventory-out writes such a file)",
         )
 
 
-def of_drivers(drivers: Iterable[Driver]) -> Iterator[Finding]:
+def check_drivers(drivers: Iterable[RunningDriver]) -> Iterator[Finding]:
     """Yield which nodes get their driver restarted, and why."""
     by_cause: dict[tuple[str, ...], list[str]] = {}
     for each in drivers:
@@ -148,7 +145,7 @@ def of_drivers(drivers: Iterable[Driver]) -> Iterator[Finding]:
         yield Finding(
             code=codes.DRIVER_RESTARTS,
             what="the driver of these nodes is not the one that is declared; it is replaced, by the rules of a rollout",
-            where=_listed(nodes),
+            where=_nodes(nodes),
             evidence="; ".join(differs),
             consequence="pods that use GPUs are evicted from each of them",
             fix="declare what runs, if they are to keep it; then change it later, when it suits you",
@@ -156,7 +153,7 @@ def of_drivers(drivers: Iterable[Driver]) -> Iterator[Finding]:
         )
 
 
-def of_release(found: Found) -> Iterator[Finding]:
+def check_release(found: OperatorInstall) -> Iterator[Finding]:
     """Yield what Helm still knows: an uninstall would delete by name what has become ours."""
     name, namespace = found.release
     if name:
@@ -165,14 +162,13 @@ def of_release(found: Found) -> Iterator[Finding]:
             what="Helm keeps its record of the release, which this leaves to you; never run helm uninstall or upgrade",
             where=f"Secrets sh.helm.release.v1.{name}.* in namespace {namespace}",
             consequence="helm uninstall deletes by name what it once made, and removes the labels of all nodes;"
-            " helm upgrade, or whoever runs it, brings the operator back",
+            " helm upgrade brings the operator back",
             fix=f"when the adoption is over: kubectl -n {namespace} delete secret -l owner=helm,name={name}; take the"
             " release out of Argo CD, Flux or the like before",
             severity=Severity.WARNING,
         )
 
 
-def _listed(names: Iterable[str]) -> str:
+def _nodes(names: Iterable[str]) -> str:
     found = sorted(names)
-    more = f" and {len(found) - _MOST_NODES} more" if len(found) > _MOST_NODES else ""
-    return f"{'Node' if len(found) == 1 else 'Nodes'} {', '.join(found[:_MOST_NODES])}{more}"
+    return f"{'Node' if len(found) == 1 else 'Nodes'} {join_limited(found, _MAX_NODES)}"

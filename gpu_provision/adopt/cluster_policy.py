@@ -7,25 +7,26 @@ be of no effect, or told: nothing is lost in silence.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
-from gpu_provision.adopt.discovery import text_of
+from gpu_provision.inventory.schema_source import section_type
+from gpu_provision.model.settings import camel_case, reference_of, settings_of
 
 Path = tuple[str, ...]
 Spec = Mapping[str, Any]
 
 
-class Row(NamedTuple):
+class SettingMapping(NamedTuple):
     """A field, the setting that it becomes, and how its value is written there."""
 
     field: str
     setting: str
-    write: Callable[[Any], Any] = lambda value: value
+    write: Callable[[Any], Any]
 
 
-class Other(NamedTuple):
+class UnmappedField(NamedTuple):
     """A field, or all below it, that no setting takes.
 
     Attributes:
@@ -41,7 +42,7 @@ class Other(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class UnsupportedSetting:
     """Something that the ClusterPolicy says and an inventory cannot."""
 
     path: str
@@ -101,139 +102,96 @@ def _users_variables(section: str, entries: Any) -> dict[str, str]:
 
 
 OPERANDS: Mapping[str, str] = {
-    "validator": "validator",
-    "driver": "driver",
-    "toolkit": "toolkit",
-    "devicePlugin": "device_plugin",
-    "gfd": "gfd",
-    "dcgm": "dcgm",
-    "dcgmExporter": "dcgm_exporter",
+    camel_case(name): name
+    for name in ("validator", "driver", "toolkit", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
 }
 """Section of a ClusterPolicy -> component."""
 
-_EVERY_OPERAND: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
-    ("imagePullPolicy", "image_pull_policy", str),
-    ("imagePullSecrets", "image_pull_secrets", list),
-    ("resources", "resources", dict),
-)
+_SECTIONS = (*OPERANDS.values(), "daemonsets", "cdi", "mig", "operator")
+_WRITERS: Mapping[str, Callable[[Any], Any]] = {
+    "daemonsets.labels": _users_labels,
+    "daemonsets.max_unavailable": _number,
+    "driver.args": _after_init,
+    "driver.upgrade_policy.max_unavailable": _number,
+    **{f"{name}.env": partial(_users_variables, section) for section, name in OPERANDS.items()},
+}
+"""Setting -> how a value is written there, if otherwise than in a ClusterPolicy."""
 
-_PROBE = (
-    ("initialDelaySeconds", "initial_delay_seconds"),
-    ("periodSeconds", "period_seconds"),
-    ("timeoutSeconds", "timeout_seconds"),
-    ("failureThreshold", "failure_threshold"),
-)
-_UPGRADES = (
-    ("autoUpgrade", "auto_upgrade"),
-    ("maxParallelUpgrades", "max_parallel_upgrades"),
-    ("waitForCompletion.podSelector", "wait_for_completion.pod_selector"),
-    ("waitForCompletion.timeoutSeconds", "wait_for_completion.timeout_seconds"),
-    ("podDeletion.force", "pod_deletion.force"),
-    ("podDeletion.timeoutSeconds", "pod_deletion.timeout_seconds"),
-    ("podDeletion.deleteEmptyDir", "pod_deletion.delete_empty_dir"),
-    ("drain.enable", "drain.enable"),
-    ("drain.force", "drain.force"),
-    ("drain.podSelector", "drain.pod_selector"),
-    ("drain.timeoutSeconds", "drain.timeout_seconds"),
-    ("drain.deleteEmptyDir", "drain.delete_empty_dir"),
-)
 
-ROWS: tuple[Row, ...] = (
-    *(
-        Row(f"{section}.{field}", f"{component}.{setting}", write)
-        for section, component in OPERANDS.items()
-        for field, setting, write in _EVERY_OPERAND
-    ),
-    *(
-        Row(f"{section}.env", f"{component}.env", partial(_users_variables, section))
-        for section, component in OPERANDS.items()
-    ),
-    *(
-        Row(f"{section}.args", f"{component}.args", _after_init if section == "driver" else list)
-        for section, component in OPERANDS.items()
-    ),
-    *(
-        Row(f"{section}.enabled", f"{component}.enabled")
-        for section, component in OPERANDS.items()
-        if section != "validator"
-    ),
-    Row("driver.kernelModuleType", "driver.kernel_module_type"),
-    Row("driver.repoConfig.configMapName", "driver.repo_config"),
-    Row("driver.certConfig.name", "driver.cert_config"),
-    Row("driver.kernelModuleConfig.name", "driver.kernel_module_config"),
-    Row("driver.licensingConfig.secretName", "driver.licensing_config"),
-    *(Row(f"driver.startupProbe.{field}", f"driver.startup_probe.{setting}") for field, setting in _PROBE),
-    *(Row(f"driver.upgradePolicy.{field}", f"driver.upgrade_policy.{setting}") for field, setting in _UPGRADES),
-    Row("driver.upgradePolicy.maxUnavailable", "driver.upgrade_policy.max_unavailable", _number),
-    Row("toolkit.installDir", "toolkit.install_dir"),
-    Row("devicePlugin.config.name", "device_plugin.config_name"),
-    Row("devicePlugin.config.default", "device_plugin.config_default"),
-    Row("dcgmExporter.config.name", "dcgm_exporter.metrics_config"),
-    Row("dcgmExporter.service.type", "dcgm_exporter.service_type"),
-    Row("dcgmExporter.serviceMonitor.enabled", "dcgm_exporter.service_monitor.enabled"),
-    Row("dcgmExporter.serviceMonitor.interval", "dcgm_exporter.service_monitor.interval"),
-    Row("dcgmExporter.serviceMonitor.scrapeTimeout", "dcgm_exporter.service_monitor.scrape_timeout"),
-    Row("dcgmExporter.serviceMonitor.honorLabels", "dcgm_exporter.service_monitor.honor_labels"),
-    Row("dcgmExporter.serviceMonitor.additionalLabels", "dcgm_exporter.service_monitor.additional_labels"),
-    Row("daemonsets.labels", "daemonsets.labels", _users_labels),
-    Row("daemonsets.annotations", "daemonsets.annotations", dict),
-    Row("daemonsets.tolerations", "daemonsets.tolerations", list),
-    Row("daemonsets.priorityClassName", "daemonsets.priority_class_name"),
-    Row("daemonsets.rollingUpdate.maxUnavailable", "daemonsets.max_unavailable", _number),
-    Row("cdi.enabled", "cdi.enabled"),
-    Row("mig.strategy", "mig.strategy"),
-    Row("operator.runtimeClass", "operator.runtime_class"),
+def _rows(record: type[Any], field: str, setting: str) -> Iterator[SettingMapping]:
+    """Yield the rows of a section, by the names that its settings have in the reference."""
+    kinds = get_type_hints(record)
+    for each in settings_of(record):
+        reference, here = reference_of(each), f"{setting}.{each.name}"
+        if reference is None or each.metadata["image"]:
+            continue
+        if is_dataclass(kinds[each.name]):
+            yield from _rows(kinds[each.name], f"{field}.{reference}", here)
+        else:
+            yield SettingMapping(f"{field}.{reference}", here, _WRITERS.get(here, lambda value: value))
+
+
+ROWS: tuple[SettingMapping, ...] = tuple(
+    row for name in _SECTIONS for row in _rows(section_type(name), camel_case(name), name)
 )
 """Every field that is carried over; images are, too, see `images`."""
 
 _OFF = (False, "", None)
 
-OTHERS: tuple[Other, ...] = (
-    Other("driver.rdma.enabled", _OFF, "GPUDirect RDMA: the driver pod loads nvidia-peermem", is_needed=True),
-    Other("driver.rdma", None),
-    Other("driver.usePrecompiled", _OFF, "precompiled drivers, a DaemonSet per kernel", is_needed=True),
-    Other("driver.useNvidiaDriverCRD", _OFF, "drivers come of NVIDIADriver resources", is_needed=True),
-    Other("driver.virtualTopology.config", _OFF, "a topology of virtual GPUs", is_needed=True),
-    Other(
+OTHERS: tuple[UnmappedField, ...] = (
+    UnmappedField("driver.rdma.enabled", _OFF, "GPUDirect RDMA: the driver pod loads nvidia-peermem", is_needed=True),
+    UnmappedField("driver.rdma", None),
+    UnmappedField("driver.usePrecompiled", _OFF, "precompiled drivers, a DaemonSet per kernel", is_needed=True),
+    UnmappedField("driver.useNvidiaDriverCRD", _OFF, "drivers come of NVIDIADriver resources", is_needed=True),
+    UnmappedField("driver.virtualTopology.config", _OFF, "a topology of virtual GPUs", is_needed=True),
+    UnmappedField(
         "driver.licensingConfig.configMapName", _OFF, "a licence in a ConfigMap; it belongs in a Secret", is_needed=True
     ),
-    Other("driver.licensingConfig", None),
-    Other("driver.secretEnv", _OFF, "variables of the driver out of a Secret", is_needed=True),
-    Other("driver.driverType", ("", "gpu", None), "a driver for virtual GPUs", is_needed=True),
-    Other("driver.livenessProbe", ({}, None), "a probe that the operator itself cannot set"),
-    Other("driver.readinessProbe", ({}, None), "a probe that the operator itself cannot set"),
-    Other("driver.useOpenKernelModules", None),
-    Other("driver.manager.env", ([], None), "settings of the driver manager; ours follow from upgrade_policy"),
-    Other("driver.manager.imagePullPolicy", None),
-    Other("driver.manager.imagePullSecrets", None),
-    Other("gds.enabled", _OFF, "GPUDirect Storage: a container beside the driver", is_needed=True),
-    Other("gds", None),
-    Other("gdrcopy.enabled", _OFF, "GDRCopy: a container beside the driver", is_needed=True),
-    Other("gdrcopy", None),
-    Other("cdi.nriPluginEnabled", _OFF, "GPUs are injected by an NRI plugin", is_needed=True),
-    Other("cdi.default", None),
-    Other("sandboxWorkloads.enabled", _OFF, "virtual machines get GPUs", is_needed=True),
-    Other("sandboxWorkloads", None),
-    Other("hostPaths.rootFS", ("", "/", None), "another root of the hosts", is_needed=True),
-    Other("hostPaths.driverInstallDir", ("", "/run/nvidia/driver", None), "another root of drivers", is_needed=True),
-    Other("hostPaths.kubeletRootDir", ("", "/var/lib/kubelet", None), "another directory of kubelets", is_needed=True),
-    Other("operator.use_ocp_driver_toolkit", _OFF, "drivers are built by OpenShift's Driver Toolkit", is_needed=True),
-    Other("operator", None),
-    Other("validator.plugin.env", ([], None, *_WITH_WORKLOAD), "variables of one validation"),
-    Other("daemonsets.updateStrategy", ("", "RollingUpdate", None), "operands are replaced only when deleted"),
-    Other("daemonsets.podSecurityContext", ({}, None), "a security context of all pods"),
-    Other("devicePlugin.mps.root", ("", "/run/nvidia/mps", None), "another directory of MPS", is_needed=True),
-    Other("devicePlugin.config", None),
-    Other("dcgm.hostPort", None),
-    Other("dcgmExporter.service.internalTrafficPolicy", ("", "Cluster", None), "a Service that stays on its node"),
-    Other("dcgmExporter.serviceMonitor.relabelings", ([], None), "relabelings of metrics"),
-    Other("migManager.enabled", _OFF, "the MIG manager; its DaemonSet stays as it is, and nobody updates it"),
-    Other("migManager", None),
-    Other("nodeStatusExporter.enabled", _OFF, "its DaemonSet stays as it is, and nobody updates it"),
-    Other("nodeStatusExporter", None),
+    UnmappedField("driver.licensingConfig", None),
+    UnmappedField("driver.secretEnv", _OFF, "variables of the driver out of a Secret", is_needed=True),
+    UnmappedField("driver.driverType", ("", "gpu", None), "a driver for virtual GPUs", is_needed=True),
+    UnmappedField("driver.livenessProbe", ({}, None), "a probe that the operator itself cannot set"),
+    UnmappedField("driver.readinessProbe", ({}, None), "a probe that the operator itself cannot set"),
+    UnmappedField("driver.useOpenKernelModules", None),
+    UnmappedField("driver.manager.env", ([], None), "settings of the driver manager; ours follow from upgrade_policy"),
+    UnmappedField("driver.manager.imagePullPolicy", None),
+    UnmappedField("driver.manager.imagePullSecrets", None),
+    UnmappedField("gds.enabled", _OFF, "GPUDirect Storage: a container beside the driver", is_needed=True),
+    UnmappedField("gds", None),
+    UnmappedField("gdrcopy.enabled", _OFF, "GDRCopy: a container beside the driver", is_needed=True),
+    UnmappedField("gdrcopy", None),
+    UnmappedField("cdi.nriPluginEnabled", _OFF, "GPUs are injected by an NRI plugin", is_needed=True),
+    UnmappedField("cdi.default", None),
+    UnmappedField("sandboxWorkloads.enabled", _OFF, "virtual machines get GPUs", is_needed=True),
+    UnmappedField("sandboxWorkloads", None),
+    UnmappedField("hostPaths.rootFS", ("", "/", None), "another root of the hosts", is_needed=True),
+    UnmappedField(
+        "hostPaths.driverInstallDir", ("", "/run/nvidia/driver", None), "another root of drivers", is_needed=True
+    ),
+    UnmappedField(
+        "hostPaths.kubeletRootDir", ("", "/var/lib/kubelet", None), "another directory of kubelets", is_needed=True
+    ),
+    UnmappedField(
+        "operator.use_ocp_driver_toolkit", _OFF, "drivers are built by OpenShift's Driver Toolkit", is_needed=True
+    ),
+    UnmappedField("operator", None),
+    UnmappedField("validator.plugin.env", ([], None, *_WITH_WORKLOAD), "variables of one validation"),
+    UnmappedField("daemonsets.updateStrategy", ("", "RollingUpdate", None), "operands are replaced only when deleted"),
+    UnmappedField("daemonsets.podSecurityContext", ({}, None), "a security context of all pods"),
+    UnmappedField("devicePlugin.mps.root", ("", "/run/nvidia/mps", None), "another directory of MPS", is_needed=True),
+    UnmappedField("devicePlugin.config", None),
+    UnmappedField("dcgm.hostPort", None),
+    UnmappedField(
+        "dcgmExporter.service.internalTrafficPolicy", ("", "Cluster", None), "a Service that stays on its node"
+    ),
+    UnmappedField("dcgmExporter.serviceMonitor.relabelings", ([], None), "relabelings of metrics"),
+    UnmappedField("migManager.enabled", _OFF, "the MIG manager; its DaemonSet stays as it is, and nobody updates it"),
+    UnmappedField("migManager", None),
+    UnmappedField("nodeStatusExporter.enabled", _OFF, "its DaemonSet stays as it is, and nobody updates it"),
+    UnmappedField("nodeStatusExporter", None),
     # These do nothing unless sandboxWorkloads is on; Kata's is not served any more.
     *(
-        Other(name, None)
+        UnmappedField(name, None)
         for name in (
             "vgpuManager",
             "vgpuDeviceManager",
@@ -244,15 +202,15 @@ OTHERS: tuple[Other, ...] = (
             "ccManager",
         )
     ),
-    Other("psp", None),
-    Other("psa", None),
+    UnmappedField("psp", None),
+    UnmappedField("psa", None),
 )
 """Fields that no setting takes; the first that fits counts."""
 
 _NOTHING: tuple[Any, ...] = (None, "", {}, [])
 _IMAGE = ("repository", "image", "version")
 _IMAGES = frozenset(f"{section}.{part}" for section in (*OPERANDS, "driver.manager") for part in _IMAGE)
-_ROWS: Mapping[str, Row] = {row.field: row for row in ROWS}
+_ROWS: Mapping[str, SettingMapping] = {row.field: row for row in ROWS}
 
 
 def settings(spec: Spec) -> dict[str, Any]:
@@ -279,7 +237,7 @@ def images(spec: Spec) -> dict[str, dict[str, str]]:
     }
 
 
-def notes(spec: Spec) -> Iterator[Note]:
+def unsupported_settings(spec: Spec) -> Iterator[UnsupportedSetting]:
     """Yield what a ClusterPolicy's spec says and an inventory cannot."""
     for path, value in _leaves(spec, ()):
         if _is_carried_over(path):
@@ -288,9 +246,14 @@ def notes(spec: Spec) -> Iterator[Note]:
         other = next((each for each in OTHERS if _is_below(text, each.field)), None)
         if other is None:
             if value not in (None, "", False, {}, []):
-                yield Note(text, text_of(value), "not known here", is_needed=False)
+                yield UnsupportedSetting(text, _as_written(value), "not known here", is_needed=False)
         elif other.harmless is not None and value not in other.harmless:
-            yield Note(text, text_of(value), other.meaning, is_needed=other.is_needed)
+            yield UnsupportedSetting(text, _as_written(value), other.meaning, is_needed=other.is_needed)
+
+
+def _as_written(value: Any) -> str:
+    """Return a value as people write it in a ClusterPolicy."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _is_carried_over(path: Path) -> bool:

@@ -1,30 +1,32 @@
-"""What of the GPU Operator and its chart is in a cluster, told apart from everybody else's."""
+"""Finds the objects of the GPU Operator and its chart in a cluster, among those of others."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
-from gpu_provision.components import labels
-from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.components import labels, prerequisites
+from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.observe import MEMBER_KINDS, NODE, POD, node_facts
+from gpu_provision.kube.transport import RequestPool
+from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, by_ref
+from gpu_provision.model.inventory import Inventory
 
 CLUSTER_POLICY = Kind("nvidia.com/v1", "ClusterPolicy")
 NVIDIA_DRIVER = Kind("nvidia.com/v1alpha1", "NVIDIADriver")
-NODE_FEATURE = Kind("nfd.k8s-sigs.io/v1alpha1", "NodeFeature")
 REVISION = Kind("apps/v1", "ControllerRevision")
-
 DRIVER_APP = "nvidia-driver-daemonset"
-OPERATOR = "gpu-operator"
-"""Label ``app`` and component of the GPU Operator's own objects."""
+
+_PARALLEL = 12
+_DEPLOYMENT, _DAEMON_SET = Kind("apps/v1", "Deployment"), Kind("apps/v1", "DaemonSet")
+_OF_CLUSTER = frozenset({"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "Namespace", "RuntimeClass"})
 _NFD = "node-feature-discovery"
 _NAME, _INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
 _RELEASE, _RELEASE_NAMESPACE = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
-
 # What the chart makes for its own two programs. What it makes of a user's values (extraObjects) can be of any kind.
 _CHART_KINDS = frozenset(
-    {
+    [
         "ClusterRole",
         "ClusterRoleBinding",
         "ConfigMap",
@@ -34,19 +36,19 @@ _CHART_KINDS = frozenset(
         "RoleBinding",
         "Service",
         "ServiceAccount",
-    }
+    ]
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class OperatorInstall:
     """One look at a cluster.
 
     Attributes:
         cluster: The cluster as people name it.
         policies: ClusterPolicies, the oldest first: the operator heeds that one alone.
         drivers: NVIDIADriver resources.
-        objects: Objects of every kind that a stack can have, whoever made them.
+        objects: Objects of every kind that a stack can have, the operator's and others'.
         pods: The pods of all namespaces that have an object of the operator.
         nodes: All nodes.
         facts: The same as facts.
@@ -68,42 +70,38 @@ class Found:
     @cached_property
     def policy_uids(self) -> frozenset[str]:
         """Owners that go with the adoption."""
-        return frozenset(policy["metadata"]["uid"] for policy in self.policies)
-
-    def is_owned(self, item: Manifest) -> bool:
-        """Whether an object belongs to a ClusterPolicy, and would go with it."""
-        return any(owner["uid"] in self.policy_uids for owner in item["metadata"].get("ownerReferences") or ())
+        return uids_of(self.policies)
 
     @cached_property
     def owned(self) -> dict[ObjectRef, Manifest]:
-        """What the operator made and still owns."""
-        return {ref: item for ref, item in self.objects.items() if self.is_owned(item)}
+        """What the operator made and still owns: it would go with the ClusterPolicy."""
+        return {ref: item for ref, item in self.objects.items() if is_owned(item, self.policy_uids)}
 
     @cached_property
     def operators(self) -> tuple[Manifest, ...]:
         """Deployments of the operator."""
-        return tuple(item for item in self.objects.values() if is_operator(item))
+        return tuple(filter(is_operator, self.objects.values()))
 
     @property
     def namespace(self) -> str:
         """Where the operands run; the operator's own namespace. Empty if nothing is there."""
-        spaces = [item["metadata"]["namespace"] for item in (*self.operators, *self.owned.values()) if _space(item)]
-        return next(iter(spaces), "")
+        namespaces = (item["metadata"].get("namespace", "") for item in (*self.operators, *self.owned.values()))
+        return next(filter(None, namespaces), "")
 
     @property
     def release(self) -> tuple[str, str]:
         """Name and namespace of the Helm release; empty if Helm did not install it."""
         for item in (*self.operators, *self.policies):
-            notes = item["metadata"].get("annotations") or {}
-            if _RELEASE in notes:
-                return notes[_RELEASE], notes.get(_RELEASE_NAMESPACE, "")
+            annotations = item["metadata"].get("annotations") or {}
+            if _RELEASE in annotations:
+                return annotations[_RELEASE], annotations.get(_RELEASE_NAMESPACE, "")
         return "", ""
 
     @cached_property
     def chart(self) -> dict[ObjectRef, Manifest]:
         """What Helm made for the operator and for its Node Feature Discovery, which both go with the adoption."""
         name, _ = self.release
-        return {ref: item for ref, item in self.objects.items() if _of_chart(item, name)} if name else {}
+        return {ref: item for ref, item in self.objects.items() if _is_of_chart(item, name)} if name else {}
 
     @cached_property
     def discovery(self) -> dict[ObjectRef, Manifest]:
@@ -113,9 +111,23 @@ class Found:
     def driver_pods(self) -> Iterator[Manifest]:
         """Yield the driver pods that run for the operator, or that it has left behind."""
         for pod in self.pods:
-            said = _labels(pod)
-            if said.get(labels.APP) == DRIVER_APP and not pod["metadata"].get("deletionTimestamp"):
+            if labels_of(pod).get(labels.APP) == DRIVER_APP and not pod["metadata"].get("deletionTimestamp"):
                 yield pod
+
+
+def labels_of(item: Manifest) -> Mapping[str, str]:
+    """Return the labels of an object."""
+    return item["metadata"].get("labels") or {}
+
+
+def uids_of(items: Iterable[Manifest]) -> frozenset[str]:
+    """Return the uids of objects."""
+    return frozenset(item["metadata"]["uid"] for item in items)
+
+
+def is_owned(item: Manifest, uids: frozenset[str]) -> bool:
+    """Whether an object has one of these owners."""
+    return any(owner["uid"] in uids for owner in item["metadata"].get("ownerReferences") or ())
 
 
 def is_operator(item: Manifest) -> bool:
@@ -123,39 +135,63 @@ def is_operator(item: Manifest) -> bool:
     if item["kind"] != "Deployment":
         return False
     selector = (item["spec"].get("selector") or {}).get("matchLabels") or {}
-    return selector.get(labels.COMPONENT_OF_APP) == OPERATOR or selector.get(labels.APP) == OPERATOR
+    return labels.OPERATOR in {selector.get(labels.COMPONENT_OF_APP), selector.get(labels.APP)}
 
 
 def is_discovery(item: Manifest) -> bool:
     """Whether an object is of a Node Feature Discovery."""
-    return _labels(item).get(_NAME) == _NFD
+    return labels_of(item).get(_NAME) == _NFD
 
 
-def _of_chart(item: Manifest, release: str) -> bool:
+def _is_of_chart(item: Manifest, release: str) -> bool:
     """Whether Helm made an object for the operator or for its Node Feature Discovery.
 
-    An object of somebody's own values carries neither's labels, and stays.
+    An object of a user's own values carries neither's labels, and stays.
     """
-    said, notes = _labels(item), item["metadata"].get("annotations") or {}
-    if notes.get(_RELEASE) != release or item["kind"] not in _CHART_KINDS:
+    annotations = item["metadata"].get("annotations") or {}
+    if annotations.get(_RELEASE) != release or item["kind"] not in _CHART_KINDS:
         return False
-    discovery = is_discovery(item) and said.get(_INSTANCE) == release
-    return discovery or said.get(labels.COMPONENT_OF_APP) == OPERATOR
+    discovery = is_discovery(item) and labels_of(item).get(_INSTANCE) == release
+    return discovery or labels_of(item).get(labels.COMPONENT_OF_APP) == labels.OPERATOR
 
 
-def _labels(item: Manifest) -> Mapping[str, str]:
-    return item["metadata"].get("labels") or {}
+def discover(cluster: Cluster, inventory: Inventory | None = None) -> OperatorInstall:
+    """Return what is there, for an adoption by an inventory, or for deriving one.
+
+    Raises:
+        Unreachable, Refused: The cluster cannot be asked.
+    """
+    version = cluster.version()
+    policies = sorted(cluster.list(CLUSTER_POLICY).items, key=_age)
+    nodes = tuple(sorted(cluster.list(NODE).items, key=lambda node: str(node["metadata"]["name"])))
+    own = prerequisites.spec(inventory).namespaces if inventory else ()
+    namespaces = sorted({*_namespaces(cluster, policies), *own})
+    scopes = [(kind, space) for kind in (*sorted(MEMBER_KINDS), POD) for space in _spaces(kind, namespaces)]
+    with RequestPool(cluster, _PARALLEL) as pool:
+        drivers = pool.submit(cluster.list, NVIDIA_DRIVER)
+        lists = list(pool.map(lambda scope: cluster.list(scope[0], namespace=scope[1]).items, scopes))
+    found = [item for items in lists for item in items]
+    return OperatorInstall(
+        cluster=f"{cluster.name} ({version})",
+        policies=tuple(policies),
+        drivers=tuple(drivers.result().items),
+        objects=by_ref(item for item in found if item["kind"] != "Pod"),
+        pods=tuple(item for item in found if item["kind"] == "Pod"),
+        nodes=nodes,
+        facts=ClusterFacts(version=version, nodes=tuple(map(node_facts, nodes))),
+    )
 
 
-def _space(item: Manifest) -> str:
-    return str(item["metadata"].get("namespace", ""))
+def _age(item: Manifest) -> tuple[str, str]:
+    return item["metadata"].get("creationTimestamp", ""), item["metadata"]["name"]
 
 
-def by_ref(items: Iterable[Manifest]) -> dict[ObjectRef, Manifest]:
-    """Return objects by reference."""
-    return {ref_of(item): item for item in items}
+def _spaces(kind: Kind, namespaces: Iterable[str]) -> Iterable[str]:
+    return ("",) if kind.kind in _OF_CLUSTER else namespaces
 
 
-def text_of(value: Any) -> str:
-    """Return a value of a ClusterPolicy as people write it there."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _namespaces(cluster: Cluster, policies: Iterable[Manifest]) -> Iterator[str]:
+    """Yield the namespaces of the operator and of what it made."""
+    uids = uids_of(policies)
+    yield from (item["metadata"]["namespace"] for item in cluster.list(_DEPLOYMENT).items if is_operator(item))
+    yield from (item["metadata"]["namespace"] for item in cluster.list(_DAEMON_SET).items if is_owned(item, uids))

@@ -9,7 +9,7 @@ from typing import Any
 from gpu_provision.components import labels
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
-from gpu_provision.rollout.installation import installation
+from gpu_provision.rollout.states import installation_digest
 
 _DRIVER = "nvidia-driver-ctr"
 # Where a pod is, and what its own operator calls what is installed.
@@ -19,7 +19,7 @@ _TOKEN = "/var/run/secrets/kubernetes.io/"  # noqa: S105 - where the server moun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Driver:
+class RunningDriver:
     """The driver pod of a node.
 
     Attributes:
@@ -42,7 +42,7 @@ class Driver:
         return not self.differs
 
 
-def driver(pod: Manifest, template: Manifest, asked: Mapping[str, Any]) -> Driver:
+def compare_driver(pod: Manifest, template: Manifest, asked: Mapping[str, Any]) -> RunningDriver:
     """Compare a driver pod with the template of the DaemonSet that is to serve its node.
 
     Args:
@@ -50,7 +50,7 @@ def driver(pod: Manifest, template: Manifest, asked: Mapping[str, Any]) -> Drive
     """
     differs = tuple(_differences(pod, template))
     surplus = {key: _surplus(key, pod, template, asked) for key in ("labels", "annotations")}
-    return Driver(
+    return RunningDriver(
         node=pod_view.node_of(pod),
         ref=ref_of(pod),
         uid=pod["metadata"]["uid"],
@@ -71,7 +71,7 @@ def _labels(template: Manifest, *, is_current: bool) -> dict[str, str]:
     """Return the labels of a pod of this template; the digests only for one that is as good as made from it."""
     marks = dict(template["metadata"]["labels"])
     if is_current:
-        return {**marks, labels.INSTALLATION: installation(template)}
+        return {**marks, labels.INSTALLATION: installation_digest(template)}
     del marks[labels.DIGEST]
     return marks
 
@@ -84,7 +84,7 @@ def _differences(pod: Manifest, template: Manifest) -> Iterator[str]:
     if live["image"] != wanted["image"]:
         yield f"image {live['image']}, {wanted['image']} is wanted"
     if _command(live) != _command(wanted):
-        yield f"command {_told(_command(live))}, {_told(_command(wanted))} is wanted"
+        yield f"command {_joined(_command(live))}, {_joined(_command(wanted))} is wanted"
     yield from _environment_differences(_environment(live), _environment(wanted))
     for source in sorted(_inputs(pod, live) ^ _inputs(template, wanted)):
         yield f"{source} is mounted in only one of the two"
@@ -102,7 +102,7 @@ def _value(value: Any) -> str:
     return "not set" if value is None else repr(value) if isinstance(value, str) else "set from elsewhere"
 
 
-def _told(words: tuple[str, ...]) -> str:
+def _joined(words: tuple[str, ...]) -> str:
     return " ".join(words)
 
 

@@ -8,53 +8,18 @@ from typing import Any
 
 from gpu_provision import releases
 from gpu_provision.adopt import cluster_policy
-from gpu_provision.adopt.discovery import Found
+from gpu_provision.adopt.discovery import OperatorInstall
 from gpu_provision.components import labels
 from gpu_provision.components.targets import observed_os
 from gpu_provision.inventory import hardware
+from gpu_provision.inventory.json_schema import resolved, schema
 from gpu_provision.model.cluster import Manifest, NodeFacts
 from gpu_provision.model.specs import Image
 
 _VERSION = re.compile(r"v?(\d+\.\d+\.\d+)")
 
-# What an inventory says where it says nothing; repeating it would only be in the way.
-_DEFAULTS: Mapping[str, Any] = {
-    "enabled": True,
-    "image_pull_policy": "IfNotPresent",
-    "kernel_module_type": "auto",
-    "startup_probe": {
-        "initial_delay_seconds": 60,
-        "period_seconds": 10,
-        "timeout_seconds": 60,
-        "failure_threshold": 120,
-    },
-    "upgrade_policy": {
-        "auto_upgrade": True,
-        "max_parallel_upgrades": 1,
-        "max_unavailable": "25%",
-        "wait_for_completion": {"pod_selector": "", "timeout_seconds": 0},
-        "pod_deletion": {"force": False, "timeout_seconds": 300, "delete_empty_dir": False},
-        "drain": {
-            "enable": False,
-            "force": False,
-            "pod_selector": "",
-            "timeout_seconds": 300,
-            "delete_empty_dir": False,
-        },
-    },
-    "install_dir": "/usr/local/nvidia",
-    "service_type": "ClusterIP",
-    "service_monitor": {"enabled": True, "interval": "15s", "scrape_timeout": "10s", "honor_labels": False},
-    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
-    "priority_class_name": "system-node-critical",
-    "max_unavailable": 1,
-    "strategy": "single",
-    "runtime_class": "nvidia",
-}
-_OFF_BY_DEFAULT = frozenset({"dcgm"})
 
-
-def document(found: Found, *, name: str, cluster: Mapping[str, str]) -> dict[str, Any]:
+def derive_inventory(found: OperatorInstall, *, name: str, cluster: Mapping[str, str]) -> dict[str, Any]:
     """Return an inventory that declares what is there.
 
     Args:
@@ -62,7 +27,7 @@ def document(found: Found, *, name: str, cluster: Mapping[str, str]) -> dict[str
     """
     spec = (found.policy or {}).get("spec", {})
     release = release_of(found)
-    said = _without_defaults(cluster_policy.settings(spec))
+    said = _without_defaults(cluster_policy.settings(spec), schema())
     for component, image in _images(spec, releases.release(release)):
         section = said.setdefault(component.partition(".")[0], {})
         (section.setdefault("manager", {}) if component == "driver.manager" else section).update(image)
@@ -81,13 +46,13 @@ def document(found: Found, *, name: str, cluster: Mapping[str, str]) -> dict[str
     }
 
 
-def release_of(found: Found) -> str:
+def release_of(found: OperatorInstall) -> str:
     """Return the release that the chart, the operator's image or its validator names; the default for others."""
     known = releases.names()
     return next((name for name in _release_hints(found) if name in known), releases.DEFAULT)
 
 
-def _release_hints(found: Found) -> Iterator[str]:
+def _release_hints(found: OperatorInstall) -> Iterator[str]:
     texts = [(item["metadata"].get("labels") or {}).get("helm.sh/chart", "") for item in found.operators]
     texts += [_image_of(item).rpartition(":")[2] for item in found.operators]
     texts += [cluster_policy.images((found.policy or {}).get("spec", {})).get("validator", {}).get("version", "")]
@@ -112,39 +77,31 @@ def _differs(said: Mapping[str, str], default: Image) -> dict[str, str]:
     return {part: value for part, value in said.items() if value != getattr(default, part)}
 
 
-def _without_defaults(said: dict[str, Any]) -> dict[str, Any]:
-    found = {}
-    for section, settings in said.items():
-        defaults = {**_DEFAULTS, "enabled": section not in _OFF_BY_DEFAULT}
-        if kept := _unlike(settings, defaults):
-            found[section] = kept
-    return found
-
-
-def _unlike(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def _without_defaults(settings: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that differ from the defaults of their part of the schema; others would be in the way."""
     kept = {}
     for key, value in settings.items():
-        default = defaults.get(key)
-        if isinstance(value, dict) and isinstance(default, Mapping):
-            if below := _unlike(value, default):
+        setting = resolved(part["properties"][key])
+        if "properties" in setting:
+            if below := _without_defaults(value, setting):
                 kept[key] = below
-        elif value != default:
+        elif value != setting.get("default"):
             kept[key] = value
     return kept
 
 
-def _discovery(found: Found) -> dict[str, Any]:
-    """Ours takes the place of the chart's; that of somebody else goes on labelling the nodes."""
+def _discovery(found: OperatorInstall) -> dict[str, Any]:
+    """Turn ours off where another one than the chart's labels the nodes."""
     if found.discovery or not any(labels.nfd_has_spoken(node) for node in found.facts.nodes):
         return {}
     return {"nfd": {"enabled": False}}
 
 
-def _some_have_their_own(found: Found) -> bool:
+def _some_have_their_own(found: OperatorInstall) -> bool:
     return any(node.labels.get(labels.DEPLOY_DRIVER) == labels.PRE_INSTALLED for node in found.facts.nodes)
 
 
-def _pools(found: Found) -> tuple[dict[str, Any], list[dict[str, str]]]:
+def _pools(found: OperatorInstall) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """Return pools of nodes that are alike, and the nodes."""
     kinds: dict[tuple[str, int, str], list[str]] = {}
     for node in found.facts.nodes:
@@ -169,7 +126,7 @@ def _model(node: NodeFacts) -> str:
     """Return the model as inventories know it; what GPU Feature Discovery adds for sharing and MIG is no part of it."""
     product = node.labels.get(labels.GPU_PRODUCT, "")
     bare = re.sub(r"-(SHARED|MIG-.*)$", "", product)
-    known = hardware.find(bare)
+    known = hardware.find_model(bare)
     return known.name if known else bare or "unknown"
 
 

@@ -10,25 +10,27 @@ from typing import Any
 from gpu_provision.adopt import checks
 from gpu_provision.adopt.discovery import (
     DRIVER_APP,
-    Found,
+    OperatorInstall,
     is_discovery,
     is_operator,
+    is_owned,
+    labels_of,
 )
-from gpu_provision.adopt.drivers import Driver, driver
-from gpu_provision.adopt.ownership import taken
+from gpu_provision.adopt.drivers import RunningDriver, compare_driver
 from gpu_provision.components import labels
-from gpu_provision.model.cluster import Context, Manifest, ObjectRef, ref_of
+from gpu_provision.model.cluster import Context, Manifest, ObjectRef, by_ref, ref_of
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.plan import FieldChange
 from gpu_provision.planning.applyset import PART_OF
 from gpu_provision.planning.diff import differences
+from gpu_provision.planning.managed_fields import as_transferred
 from gpu_provision.planning.node_patches import label_changes
 from gpu_provision.planning.states import Desired
 
 _PER_NODE = frozenset({"Node", "Pod"})
 _NFD_GROUP = ".nfd.k8s-sigs.io"
 
-# Label `app` of the operator's DaemonSets that do what a component of ours does.
+# Label `app` of the operator's DaemonSets that do what one of our components does.
 OPERANDS: Mapping[str, str] = {
     DRIVER_APP: "driver",
     "nvidia-container-toolkit-daemonset": "toolkit",
@@ -40,17 +42,17 @@ OPERANDS: Mapping[str, str] = {
 }
 
 
-class Fate(StrEnum):
+class Disposition(StrEnum):
     """What becomes of an object."""
 
     TAKEN = "take over"  # stays the same object, and becomes ours
     REPLACED = "replace"  # goes, since ours that does its work has another name or selector
     REMOVED = "remove"  # goes: it does nothing any more
-    LEFT = "leave"  # stays as it is, and belongs to nobody
+    LEFT = "leave"  # stays as it is, without an owner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handled:
+class ObjectPlan:
     """An object and what becomes of it.
 
     Attributes:
@@ -59,7 +61,7 @@ class Handled:
     """
 
     ref: ObjectRef
-    fate: Fate
+    fate: Disposition
     live: Manifest
     fields: tuple[FieldChange, ...] = ()
     effects: tuple[str, ...] = ()
@@ -67,7 +69,7 @@ class Handled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLabels:
-    """Labels that a node gets before anything of ours selects it by them."""
+    """Labels that a node gets before our DaemonSets select it by them."""
 
     ref: ObjectRef
     uid: str
@@ -95,8 +97,8 @@ class Adoption:
     release: str
     policies: tuple[Manifest, ...] = ()
     operators: tuple[Manifest, ...] = ()
-    objects: tuple[Handled, ...] = ()
-    drivers: tuple[Driver, ...] = ()
+    objects: tuple[ObjectPlan, ...] = ()
+    drivers: tuple[RunningDriver, ...] = ()
     targets: tuple[str, ...] = ()
     nodes: tuple[NodeLabels, ...] = ()
     discovery: str = ""
@@ -112,17 +114,16 @@ class Adoption:
     @property
     def replaces_discovery(self) -> bool:
         """Whether the chart's Node Feature Discovery goes, and the inventory's takes its place."""
-        return bool(self.discovery) and any(is_discovery(item.live) for item in self.of(Fate.REMOVED))
+        return bool(self.discovery) and any(is_discovery(item.live) for item in self.of(Disposition.REMOVED))
 
-    def of(self, *fates: Fate) -> tuple[Handled, ...]:
+    def of(self, *fates: Disposition) -> tuple[ObjectPlan, ...]:
         """Return the objects that these things become of."""
         return tuple(item for item in self.objects if item.fate in fates)
 
 
-def adoption(found: Found, context: Context, desired: Desired) -> Adoption:
+def plan_adoption(found: OperatorInstall, context: Context, desired: Desired) -> Adoption:
     """Return what an inventory's adoption of a cluster does."""
-    wanted = {ref_of(item): item for items in desired.values() for item in items if item["kind"] not in _PER_NODE}
-    objects = tuple(_handled(found, wanted, _components(desired)))
+    wanted = by_ref(item for items in desired.values() for item in items if item["kind"] not in _PER_NODE)
     drivers = tuple(_drivers(found, context, desired))
     return Adoption(
         cluster=found.cluster,
@@ -130,60 +131,56 @@ def adoption(found: Found, context: Context, desired: Desired) -> Adoption:
         release=" in namespace ".join(filter(None, found.release)),
         policies=found.policies,
         operators=found.operators,
-        objects=objects,
+        objects=tuple(_plan_objects(found, wanted, frozenset(desired))),
         drivers=drivers,
         targets=tuple(target.name for target in context.targets if target.facts),
         nodes=tuple(_nodes(found, desired)),
         discovery=context.inventory.specs.nfd.namespace if "nfd" in desired else "",
-        leftovers=tuple(pod for pod in found.pods if found.is_owned(pod)),
+        leftovers=tuple(pod for pod in found.pods if is_owned(pod, found.policy_uids)),
         created=tuple(ref for ref in wanted if ref not in found.objects),
-        findings=(*checks.of_cluster(found, context), *checks.of_drivers(drivers), *checks.of_release(found)),
+        findings=(*checks.check_cluster(found, context), *checks.check_drivers(drivers), *checks.check_release(found)),
     )
 
 
-def _components(desired: Desired) -> frozenset[str]:
-    return frozenset(desired)
-
-
-def _handled(found: Found, wanted: Mapping[ObjectRef, Manifest], components: frozenset[str]) -> Iterator[Handled]:
+def _plan_objects(
+    found: OperatorInstall, wanted: Mapping[ObjectRef, Manifest], components: frozenset[str]
+) -> Iterator[ObjectPlan]:
     keeps_discovery = "nfd" not in components
-    theirs = {**found.owned, **found.chart}
     others = [item for ref, item in found.objects.items() if ref not in wanted and ref not in found.chart]
-    staying = [item for item in others if item["kind"] == "DaemonSet" and PART_OF not in _labels(item) and _stays(item)]
-    for ref, item in theirs.items():
+    staying = [item for item in others if item["kind"] == "DaemonSet" and not _is_member(item) and _stays(item)]
+    for ref, item in {**found.owned, **found.chart}.items():
         if ref in wanted:
-            yield _ours(item, wanted[ref])
+            yield _take_over(item, wanted[ref])
         elif ref in found.discovery and keeps_discovery:
-            yield Handled(ref=ref, fate=Fate.LEFT, live=item)
+            yield ObjectPlan(ref=ref, fate=Disposition.LEFT, live=item)
         elif ref in found.chart:
-            yield Handled(ref=ref, fate=Fate.REMOVED, live=item, effects=_of_chart(item))
+            effects = ("stopped first, removed last",) if is_operator(item) else ()
+            yield ObjectPlan(ref=ref, fate=Disposition.REMOVED, live=item, effects=effects)
         else:
-            yield _operators_own(item, staying, components)
+            yield _plan_operand(item, staying, components)
     if found.discovery and not keeps_discovery:
-        yield from (_ours(found.objects[ref], wanted[ref]) for ref in wanted if _is_shared_kind(ref, found))
+        # Every Node Feature Discovery brings these definitions along; Helm never removes them.
+        for ref in wanted:
+            is_definition = ref.kind == "CustomResourceDefinition" and ref.name.endswith(_NFD_GROUP)
+            if is_definition and ref in found.objects and not _is_member(found.objects[ref]):
+                yield _take_over(found.objects[ref], wanted[ref])
 
 
-def _is_shared_kind(ref: ObjectRef, found: Found) -> bool:
-    """Whether this is a kind that every Node Feature Discovery brings along; Helm never removes those."""
-    is_kind = ref.kind == "CustomResourceDefinition" and ref.name.endswith(_NFD_GROUP)
-    return is_kind and ref in found.objects and PART_OF not in _labels(found.objects[ref])
+def _is_member(item: Manifest) -> bool:
+    return PART_OF in labels_of(item)
 
 
-def _of_chart(item: Manifest) -> tuple[str, ...]:
-    return ("stopped first, removed last",) if is_operator(item) else ()
-
-
-def _ours(live: Manifest, wanted: Manifest) -> Handled:
-    """An object under a name that we want: the same object, unless something differs that nobody can change."""
+def _take_over(live: Manifest, wanted: Manifest) -> ObjectPlan:
+    """An object under a name that we want: the same object, unless an immutable field differs."""
     ref = ref_of(live)
-    if fixed := _cannot_change(live, wanted):
-        return Handled(ref=ref, fate=Fate.REPLACED, live=live, effects=(f"its {fixed} cannot be changed",))
-    changes = differences(whole(wanted), whole(taken(live)))
+    if fixed := _immutable_difference(live, wanted):
+        return ObjectPlan(ref=ref, fate=Disposition.REPLACED, live=live, effects=(f"its {fixed} cannot be changed",))
+    changes = differences(with_metadata_maps(wanted), with_metadata_maps(as_transferred(live)))
     fields = tuple(change for change in changes if not is_noise(change))
-    return Handled(ref=ref, fate=Fate.TAKEN, live=live, fields=fields, effects=_restarts(live, changes))
+    return ObjectPlan(ref=ref, fate=Disposition.TAKEN, live=live, fields=fields, effects=_restarts(live, changes))
 
 
-def _cannot_change(live: Manifest, wanted: Manifest) -> str:
+def _immutable_difference(live: Manifest, wanted: Manifest) -> str:
     match live["kind"]:
         case "DaemonSet" | "Deployment" if live["spec"].get("selector") != wanted["spec"].get("selector"):
             return "selector"
@@ -203,31 +200,33 @@ def _restarts(live: Manifest, fields: tuple[FieldChange, ...]) -> tuple[str, ...
     return (f"restarts {pods}; containers that have a GPU keep it",)
 
 
-def _operators_own(item: Manifest, staying: list[Manifest], components: frozenset[str]) -> Handled:
+def _plan_operand(item: Manifest, staying: list[Manifest], components: frozenset[str]) -> ObjectPlan:
     """An object of the operator for which we have none of the same name."""
     ref = ref_of(item)
-    if item["kind"] == "DaemonSet" and (component := OPERANDS.get(_labels(item).get(labels.APP, ""))):
-        if component not in components:
-            return Handled(ref=ref, fate=Fate.REMOVED, live=item, effects=(f"{component} is off in the inventory",))
-        pods = "its pods stay, and go over to ours" if component == "driver" else "ours has another name"
-        return Handled(ref=ref, fate=Fate.REPLACED, live=item, effects=(pods,))
-    stays = _stays(item) or any(_serves(item, other) for other in staying)
-    return Handled(ref=ref, fate=Fate.LEFT if stays else Fate.REMOVED, live=item)
+    component = OPERANDS.get(labels_of(item).get(labels.APP, "")) if item["kind"] == "DaemonSet" else None
+    if component is None:
+        stays = _stays(item) or any(_is_used_by(item, other) for other in staying)
+        return ObjectPlan(ref=ref, fate=Disposition.LEFT if stays else Disposition.REMOVED, live=item)
+    if component not in components:
+        effects = (f"{component} is off in the inventory",)
+        return ObjectPlan(ref=ref, fate=Disposition.REMOVED, live=item, effects=effects)
+    pods = "its pods stay, and go over to ours" if component == "driver" else "ours has another name"
+    return ObjectPlan(ref=ref, fate=Disposition.REPLACED, live=item, effects=(pods,))
 
 
 def _stays(item: Manifest) -> bool:
-    """Whether an object does something of its own that no component of ours does."""
+    """Whether an object does something that none of our components does."""
     if item["kind"] == "DaemonSet":
-        return _labels(item).get(labels.APP, "") not in OPERANDS
+        return labels_of(item).get(labels.APP, "") not in OPERANDS
     return item["kind"] in {"RuntimeClass", "Namespace", "CustomResourceDefinition"}
 
 
-def _serves(item: Manifest, other: Manifest) -> bool:
+def _is_used_by(item: Manifest, daemon_set: Manifest) -> bool:
     """Whether a DaemonSet that stays makes use of an object: its account and rights, its files, its Service.
 
-    One that is nobody's any more counts as well: somebody may have been killed between the two.
+    One that has no owner any more counts as well: a run may have been killed between the two.
     """
-    template, ref = other["spec"]["template"], ref_of(item)
+    template, ref = daemon_set["spec"]["template"], ref_of(item)
     pod = template["spec"]
     match ref.kind:
         case "ServiceAccount" | "Role" | "RoleBinding" | "ClusterRole" | "ClusterRoleBinding":
@@ -238,14 +237,10 @@ def _serves(item: Manifest, other: Manifest) -> bool:
             selector = item["spec"].get("selector") or {}
             return bool(selector) and selector.items() <= template["metadata"]["labels"].items()
         case _:
-            return _labels(item).get(labels.APP) == _labels(other).get(labels.APP)
+            return labels_of(item).get(labels.APP) == labels_of(daemon_set).get(labels.APP)
 
 
-def _labels(item: Manifest) -> Mapping[str, str]:
-    return item["metadata"].get("labels") or {}
-
-
-def _drivers(found: Found, context: Context, desired: Desired) -> Iterator[Driver]:
+def _drivers(found: OperatorInstall, context: Context, desired: Desired) -> Iterator[RunningDriver]:
     templates = {
         item["spec"]["template"]["spec"]["nodeSelector"][labels.DRIVER_GROUP]: item["spec"]["template"]
         for item in desired.get("driver", ())
@@ -255,12 +250,12 @@ def _drivers(found: Found, context: Context, desired: Desired) -> Iterator[Drive
     asked = (found.policy or {}).get("spec", {}).get("daemonsets") or {}
     for pod in found.driver_pods():
         template = templates.get(groups.get(pod["spec"].get("nodeName", ""), ""))
-        if template is not None and labels.COMPONENT not in _labels(pod):
-            yield driver(pod, template, asked)
+        if template is not None and labels.COMPONENT not in labels_of(pod):
+            yield compare_driver(pod, template, asked)
 
 
-def _nodes(found: Found, desired: Desired) -> Iterator[NodeLabels]:
-    """Yield labels that are lacking: a DaemonSet of ours takes pods off nodes that it does not select."""
+def _nodes(found: OperatorInstall, desired: Desired) -> Iterator[NodeLabels]:
+    """Yield labels that are missing: our DaemonSets take pods off nodes that it does not select."""
     facts = {node.name: node for node in found.facts.nodes}
     for item in desired.get("node_labels", ()):
         node = facts.get(item["metadata"]["name"])
@@ -278,8 +273,8 @@ _OUR_MARKS = (
     "deprecated.daemonset.template.generation",
 )
 
-# Values that the API server fills in: they belong to whoever created the object, and come back when nobody wants them.
-_FILLED_IN: Mapping[str, tuple[Any, ...]] = {
+# Values that the API server fills in: they belong to the client that created the object, and come back without it.
+_DEFAULTS: Mapping[str, tuple[Any, ...]] = {
     "apiVersion": ("v1",),
     "conversion": ({"strategy": "None"},),
     "defaultMode": (0o644,),
@@ -309,21 +304,16 @@ _ALLOTTED = frozenset({"clusterIP", "clusterIPs", "ipFamilies", "serviceAccount"
 
 
 def is_noise(change: FieldChange) -> bool:
-    """Whether a field is a mark of ours, or a value of the server's that comes back."""
+    """Whether a field is one of our marks, or a default of the server."""
     if change.path.endswith(tuple(f'"{mark}"' for mark in _OUR_MARKS)):
         return True
     name = change.path.rpartition(".")[2]
-    return change.new is None and (name in _ALLOTTED or change.old in _FILLED_IN.get(name, ()))
+    return change.new is None and (name in _ALLOTTED or change.old in _DEFAULTS.get(name, ()))
 
 
-def whole(item: Manifest) -> Manifest:
-    """Return an object that has labels and annotations, if only empty ones, so that each key is told by itself."""
-    template = (item.get("spec") or {}).get("template")
-    if template is None:
-        return {**item, "metadata": _whole(item["metadata"])}
-    full = {**template, "metadata": _whole(template.get("metadata") or {})}
-    return {**item, "metadata": _whole(item["metadata"]), "spec": {**item["spec"], "template": full}}
-
-
-def _whole(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    return {"labels": {}, "annotations": {}, **metadata}
+def with_metadata_maps(item: Manifest) -> Manifest:
+    """Return an object that has labels and annotations, if only empty ones, so that each key is compared by itself."""
+    full = {**item, "metadata": {"labels": {}, "annotations": {}, **(item.get("metadata") or {})}}
+    if template := (item.get("spec") or {}).get("template"):
+        full["spec"] = {**item["spec"], "template": with_metadata_maps(template)}
+    return full

@@ -9,9 +9,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from gpu_provision.api import codes
+from gpu_provision.history.restore import restore_for_comparison
 from gpu_provision.hosts.checks.findings import unknown_codes
-from gpu_provision.hosts.codes import PREFLIGHT_CODES
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts, Manifest
 from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.history import Record
@@ -53,14 +53,13 @@ def with_ignored(inventory: Inventory, words: Words) -> Inventory:
 
 
 def _no_finding(where: str, code: str) -> Finding:
-    near = difflib.get_close_matches(code, PREFLIGHT_CODES, n=1)
+    near = codes.nearest(code, codes.PREFLIGHT)
+    meant = f"{near}: {codes.meanings()[near].title}?  docs/findings.md lists all of them" if near else ""
     return Finding(
         code=codes.NOTHING_MATCHES,
         where=where,
         what=f"preflight has no finding {code}",
-        fix=f"{near[0]}: {PREFLIGHT_CODES[near[0]]}?  docs/findings.md lists all of them"
-        if near
-        else "see docs/findings.md",
+        fix=meant or "see docs/findings.md",
     )
 
 
@@ -181,9 +180,12 @@ def meaning(before: Record, after: Record | Inventory, inventory: Inventory) -> 
     Args:
         inventory: As it is now; it has the secrets, which no record has.
     """
-    from gpu_provision.inventory.again import as_then
-    from gpu_provision.planning.diff import between
+    from gpu_provision.planning.diff import diff_manifests
 
-    old = as_then(before.text, inventory, name=f"run {before.number}")
-    new = as_then(after.text, inventory, name=f"run {after.number}") if isinstance(after, Record) else after
-    return between(render(old), render(new)) if old and new else None
+    old = restore_for_comparison(before.text, inventory, name=f"run {before.number}")
+    new = (
+        restore_for_comparison(after.text, inventory, name=f"run {after.number}")
+        if isinstance(after, Record)
+        else after
+    )
+    return diff_manifests(render(old), render(new)) if old and new else None

@@ -13,13 +13,11 @@ from typing import Any, Self, TypeVar
 from gpu_provision.hosts.checks.findings import drop_reported_by_cluster
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model.findings import Finding, RunFailed, Severity
-from gpu_provision.model.plan import Change, Plan, RemovalResult
+from gpu_provision.model.plan import Change, DestroyResult, Plan
 from gpu_provision.model.progress import Evidence, RunResult
-from gpu_provision.output import destroy as removal_view
 from gpu_provision.output import plan as plan_view
-from gpu_provision.output import run as hosts_view
-from gpu_provision.output import run as run_view
-from gpu_provision.output.documents import document
+from gpu_provision.output import status as status_view
+from gpu_provision.output.findings import document
 from gpu_provision.output.text import PLAIN, Style, for_terminal
 
 
@@ -90,7 +88,7 @@ class StackPlan(Shown):
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision plan --json``."""
         own = plan_view.document(self.cluster)
-        return document(self.command, self.findings, hosts=hosts_view.hosts_document(self.hosts), **own)
+        return document(self.command, self.findings, hosts=status_view.hosts_document(self.hosts), **own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +101,7 @@ class StackRun(Shown):
         cluster: How the cluster phase ended; None also if hosts that failed held it back.
         notes: What a reader should know besides, such as that the cluster phase was held back.
         command: As in `StackPlan`; also ``adopt`` and ``validate``.
+        plan: What was going to be changed in the cluster; None if it took no part.
     """
 
     inventory: str
@@ -110,6 +109,7 @@ class StackRun(Shown):
     cluster: RunResult | None = None
     notes: tuple[Finding, ...] = ()
     command: str = "apply"
+    plan: Plan | None = None
 
     @property
     def changed(self) -> int:
@@ -130,19 +130,20 @@ class StackRun(Shown):
     @property
     def succeeded(self) -> bool:
         """Whether hosts and cluster are as declared, as far as they took part."""
-        in_cluster = self.cluster is None or run_view.succeeded(self.cluster)
+        in_cluster = self.cluster is None or status_view.has_succeeded(self.cluster)
         return in_cluster and not (self.hosts.failed or _any_error(self.notes))
 
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision apply`` prints on stdout."""
-        on_hosts = hosts_view.hosts_text(self.hosts, style)
-        in_cluster = run_view.text(self.cluster, style) if self.cluster else ""
-        return "\n\n".join(filter(None, (on_hosts, in_cluster)))
+        on_hosts = status_view.hosts_text(self.hosts, style)
+        in_cluster = status_view.run_text(self.cluster, style) if self.cluster else ""
+        drivers = plan_view.replaced_drivers(self.plan) if self.plan and self.succeeded else ""
+        return "\n\n".join(filter(None, (on_hosts, in_cluster, drivers and f"Done: {drivers}.")))
 
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision apply --json``."""
-        own = run_view.document(self.cluster or RunResult())
-        hosts = hosts_view.hosts_document(self.hosts)
+        own = status_view.run_document(self.cluster or RunResult())
+        hosts = status_view.hosts_document(self.hosts)
         return document(self.command, self.findings, inventory=self.inventory, hosts=hosts, **own)
 
 
@@ -161,7 +162,7 @@ class StackRemoval(Shown):
     inventory: str
     dry_run: bool
     hosts: HostsResult = NO_HOSTS
-    cluster: RemovalResult | None = None
+    cluster: DestroyResult | None = None
     notes: tuple[Finding, ...] = ()
 
     @property
@@ -186,23 +187,23 @@ class StackRemoval(Shown):
 
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision destroy`` prints on stdout."""
-        on_hosts = hosts_view.hosts_text(self.hosts, style, done=not self.dry_run)
+        on_hosts = status_view.hosts_text(self.hosts, style, done=not self.dry_run)
         in_cluster = ""
         if self.cluster:
-            in_cluster = removal_view.text(self.cluster, self.inventory, style, dry_run=self.dry_run)
+            in_cluster = plan_view.removal_text(self.cluster, self.inventory, style, dry_run=self.dry_run)
         return "\n\n".join(filter(None, (on_hosts, in_cluster)))
 
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision destroy --json``."""
-        own = removal_view.document(self.cluster or RemovalResult(cluster="not asked"), self.inventory)
-        told = {"inventory": self.inventory, "dry_run": self.dry_run, "hosts": hosts_view.hosts_document(self.hosts)}
+        own = plan_view.removal_document(self.cluster or DestroyResult(cluster="not asked"), self.inventory)
+        told = {"inventory": self.inventory, "dry_run": self.dry_run, "hosts": status_view.hosts_document(self.hosts)}
         return document("destroy", self.findings, **told, **own)
 
 
 _Result = TypeVar("_Result", StackRun, StackRemoval)
 
 
-def unless_failed(result: _Result) -> _Result:
+def raise_on_failure(result: _Result) -> _Result:
     """Return a result. Raises RunFailed, which has it, if it has not succeeded."""
     if result.succeeded:
         return result

@@ -1,23 +1,190 @@
-"""How a stack and its hosts stand. Nothing is written."""
+"""How a stack and its hosts stand, and the adoption of a cluster: verbs and the values that they return."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
-from gpu_provision.api import codes
-from gpu_provision.api.cluster_phase import as_a_look, ignore
+from gpu_provision.adopt.plan import Adoption
+from gpu_provision.api.jobs import ApplyJob, as_a_look, halves, ignore
 from gpu_provision.api.options import nodes_of, with_ignored
-from gpu_provision.api.phases import Work, halves
-from gpu_provision.api.view_results import (
-    StackDrift,
-    StackPreflight,
-    StackStatus,
-    StackVerification,
-)
-from gpu_provision.model.findings import Finding, UsageError
+from gpu_provision.api.results import Shown, StackRun, raise_on_failure
+from gpu_provision.hosts.result import NO_HOSTS, HostsResult
+from gpu_provision.model import codes
+from gpu_provision.model.findings import ExitCode, Finding, RunFailed, UsageError
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.progress import Event
+from gpu_provision.model.plan import Difference, Drift
+from gpu_provision.model.progress import Event, Status
+from gpu_provision.output import adopt as adoption_view
+from gpu_provision.output import drift as drift_view
+from gpu_provision.output import findings as preflight_view
+from gpu_provision.output import status as status_view
+from gpu_provision.output import verify as verify_view
+from gpu_provision.output.findings import document
+from gpu_provision.output.text import PLAIN, Style
+from gpu_provision.reconcile.preflight import Judgement
+from gpu_provision.verify.run import Verification
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackAdoption(Adoption, Shown):
+    """What becomes of each object of the GPU Operator when the cluster is taken over."""
+
+    def text(self, style: Style = PLAIN) -> str:
+        """Return what ``gpu-provision adopt --dry-run`` prints on stdout."""
+        return adoption_view.text(self, style)
+
+    def document(self) -> dict[str, Any]:
+        """Return the document of ``gpu-provision adopt --dry-run --json``."""
+        told = {"inventory": self.inventory, "cluster": self.cluster, "adoption": adoption_view.document(self)}
+        return document("adopt", self.findings, **told)
+
+
+def adoption(inventory: Inventory) -> StackAdoption:
+    """Return what taking the cluster over from the GPU Operator would do; nothing is written.
+
+    Raises:
+        RunFailed: A controller looks after the stack.
+        Unreachable, Refused: The cluster cannot be asked.
+    """
+    from gpu_provision.adopt.runner import plan as planned_adoption
+    from gpu_provision.operator import release
+    from gpu_provision.reconcile.session import Session
+
+    session = Session(inventory)
+    if problems := release.adoption_findings(session.cluster, inventory):
+        raise RunFailed(*problems)
+    return StackAdoption.copy_of(planned_adoption(session))
+
+
+def adopt(inventory: Inventory, *, listen: Callable[[Event], None] | None = None) -> StackRun:
+    """Take the cluster over from the GPU Operator: stop it, take its objects over, apply, and remove the rest of it.
+
+    A driver that is as declared keeps running. A call after a killed process resumes. Hosts are left alone.
+
+    Args:
+        listen: As for `apply`.
+
+    Raises:
+        RunFailed: Something stands against it, and nothing was written; or something is not as declared afterwards.
+        Locked, Refused, Unreachable, Rejected: As for `apply`.
+    """
+    from gpu_provision.adopt import runner
+    from gpu_provision.operator import release
+    from gpu_provision.reconcile.session import Session
+
+    heard = listen or ignore
+    session = Session(inventory)
+    if problems := release.adoption_findings(session.cluster, inventory):
+        raise RunFailed(*problems)
+    runner.transfer_ownership(session, heard)
+    result = raise_on_failure(ApplyJob(inventory=inventory, hosts=False, command="adopt").carry_out(heard))
+    runner.finalize(Session(inventory), heard)
+    return result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackDrift(Shown):
+    """What is not as it was applied, on hosts and in the cluster, and who changed it.
+
+    Attributes:
+        hosts: The hosts that were read, with what an apply would change on each.
+        cluster: What differs in the cluster; without a difference if it took no part.
+    """
+
+    cluster: Drift
+    hosts: HostsResult = NO_HOSTS
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """What differs in the cluster, an object each."""
+        return self.cluster.differences
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What could not be read, and what a reader should know."""
+        return (*self.cluster.findings, *self.hosts.errors)
+
+    @property
+    def is_worth_a_look(self) -> bool:
+        """Whether anything differs besides what is declared and not applied yet."""
+        return self.cluster.is_worth_a_look or bool(self.hosts.changed)
+
+    def text(self, style: Style = PLAIN) -> str:
+        """Return what ``gpu-provision drift`` prints on stdout: one line if nothing differs."""
+        changed = self.hosts.changed
+        told = status_view.hosts_text(HostsResult(hosts=changed), style, done=False)
+        return drift_view.text(self.cluster, style, hosts=told, changed_hosts=len(changed))
+
+    def document(self) -> dict[str, Any]:
+        """Return the document of ``gpu-provision drift --json``."""
+        return document(
+            "drift", self.findings, hosts=status_view.hosts_document(self.hosts), **drift_view.document(self.cluster)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackStatus(Status, Shown):
+    """The stack as it stands, with a row for each component and for each node."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every component and every GPU node is ready."""
+        return status_view.is_ready(self)
+
+    def text(self, style: Style = PLAIN, *, verbose: bool = False) -> str:
+        """Return what ``gpu-provision status`` prints on stdout; with ``-v`` if ``verbose``."""
+        return status_view.text(self, style, verbose=verbose)
+
+    def document(self) -> dict[str, Any]:
+        """Return the document of ``gpu-provision status --json``."""
+        return document("status", **status_view.document(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackPreflight(Judgement, Shown):
+    """What would go wrong on hosts and in the cluster; ``findings`` has errors first.
+
+    Attributes:
+        inventory: Name of the inventory.
+    """
+
+    inventory: str
+
+    def text(self, style: Style = PLAIN) -> str:
+        """Return what ``gpu-provision preflight`` prints on stdout."""
+        return preflight_view.preflight_text(self, style)
+
+    def document(self) -> dict[str, Any]:
+        """Return the document of ``gpu-provision preflight --json``."""
+        return document(
+            "preflight", self.findings, inventory=self.inventory, hosts=status_view.hosts_document(self.hosts)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackVerification(Verification, Shown):
+    """How each acceptance test ended.
+
+    Attributes:
+        inventory: Name of the inventory.
+    """
+
+    inventory: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether no test failed, and every host and the cluster answered."""
+        return self.exit_code is ExitCode.OK
+
+    def text(self, style: Style = PLAIN) -> str:
+        """Return what ``gpu-provision verify`` prints on stdout."""
+        return verify_view.text(self, style)
+
+    def document(self) -> dict[str, Any]:
+        """Return the document of ``gpu-provision verify --json``."""
+        return document("verify", inventory=self.inventory, **verify_view.document(self))
 
 
 def status(inventory: Inventory) -> StackStatus:
@@ -58,7 +225,7 @@ def drift(
     taking_part = halves(hosts_only=hosts_only, cluster_only=cluster_only)
     names = nodes_of(inventory, limit)
     taking_part["cluster"] = taking_part["cluster"] and not names
-    return Work(inventory=inventory, limit=names, **taking_part).drift(listen or ignore)
+    return ApplyJob(inventory=inventory, limit=names, **taking_part).drift(listen or ignore)
 
 
 def preflight(

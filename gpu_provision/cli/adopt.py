@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,36 +13,26 @@ import click
 
 import gpu_provision
 from gpu_provision import files
-from gpu_provision.cli import codes, confirm, options
-from gpu_provision.cli.display import shown_on_stderr
-from gpu_provision.cli.options import loaded
-from gpu_provision.cli.output import Output, write
+from gpu_provision.cli import confirm, options
+from gpu_provision.cli.display import show_progress
+from gpu_provision.cli.options import StackOptions
+from gpu_provision.cli.output import Output, write, writing
+from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, RunFailed, Severity, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.output import findings as findings_view
-from gpu_provision.output import run as run_view
-from gpu_provision.output.documents import document
-
-if TYPE_CHECKING:
-    from gpu_provision.api.adopt import StackAdoption
-    from gpu_provision.api.results import StackRun
-
-
-import os
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING
-
-from gpu_provision.output import yaml_text
+from gpu_provision.output import object_text
+from gpu_provision.output import status as status_view
+from gpu_provision.output.findings import document
 
 if TYPE_CHECKING:
     from gpu_provision.adopt.plan import Adoption
+    from gpu_provision.api.results import StackRun
+    from gpu_provision.api.views import StackAdoption
 
 
 @click.command()
-@options.inventory
-@options.kubeconfig
-@options.context
+@options.on_stack
 @click.option(
     "--inventory-out",
     "written",
@@ -48,12 +41,10 @@ if TYPE_CHECKING:
 )
 @click.option("--dry-run", is_flag=True, help="Show what would happen, and do not ask.")
 @options.yes
-@options.speaking
-def adopt(  # noqa: PLR0913 - one argument per option
+@options.output_options
+def adopt(
     *,
-    file: str | None,
-    kubeconfig: str | None,
-    context: str | None,
+    stack: StackOptions,
     written: str | None,
     dry_run: bool,
     yes: bool,
@@ -69,14 +60,14 @@ def adopt(  # noqa: PLR0913 - one argument per option
     Nothing is changed before you agree.
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     if written:
-        return _write_inventory(Path(written), kubeconfig=kubeconfig, context=context, out=out)
-    inventory = loaded(file, kubeconfig=kubeconfig, context=context)
+        return _write_inventory(Path(written), kubeconfig=stack.kubeconfig, context=stack.context, out=out)
+    inventory = stack.load()
     found = gpu_provision.adoption(inventory)
     if found.is_over or dry_run or _stands_against(found) or not (yes or _can_be_asked(out)):
         return _show(found, out, None)
     if not yes:
         _tell(found, out)
-        if not confirm.given(f"Apply these changes to {confirm.target(found.cluster)}?"):
+        if not confirm.ask(f"Apply these changes to {confirm.describe_target(inventory, found.cluster)}?"):
             out.note("Nothing was changed.")
             return ExitCode.FAILED
     out.note(f"What is there now is kept in {keep(found)}")
@@ -93,7 +84,7 @@ def _can_be_asked(out: Output) -> bool:
 
 def _adopted(inventory: Inventory, out: Output) -> StackRun:
     """Return how it ended, also if something failed: what did get done is worth showing."""
-    with shown_on_stderr(out) as listen:
+    with show_progress(out) as listen:
         try:
             return gpu_provision.adopt(inventory, listen=listen)
         except RunFailed as failure:
@@ -109,11 +100,10 @@ def _tell(found: StackAdoption, out: Output) -> None:
 
 def _show(found: StackAdoption, out: Output, run: StackRun | None) -> ExitCode:
     findings = (*found.findings, *(run.findings if run else ()))
-    parts: dict[str, Any] = run_view.document(run.cluster) if run and run.cluster else {}
+    parts: dict[str, Any] = status_view.run_document(run.cluster) if run and run.cluster else {}
     told = {**found.document(), **findings_view.split(findings), **parts}
     out.result(told, run.text(out.style) if run else found.text(out.style))
-    if not out.json:
-        write(sys.stderr, findings_view.text(findings, out.error_style))
+    out.findings(findings)
     if run is None and not (found.is_over or _stands_against(found)):
         out.hint("Nothing was changed. Next: the same with --yes")
     failed = _stands_against(found) or (run is not None and not run.succeeded)
@@ -122,30 +112,26 @@ def _show(found: StackAdoption, out: Output, run: StackRun | None) -> ExitCode:
 
 def _write_inventory(path: Path, *, kubeconfig: str | None, context: str | None, out: Output) -> ExitCode:
     """Write an inventory of what is there, and say what is wrong with it. Raises UsageError if it cannot be written."""
-    from gpu_provision.adopt.checks import nothing, of_policy
+    from gpu_provision.adopt.checks import check_policy, nothing_to_adopt
+    from gpu_provision.adopt.discovery import discover
     from gpu_provision.inventory import check
     from gpu_provision.kube.client import connect
-    from gpu_provision.reconcile.adopt_discovery import look
 
     if files.is_there(path):
-        raise UsageError(_in_the_way(path, "it exists, and is not written over"))
-    try:
+        what = "the inventory was not written: it exists, and is not written over"
+        raise UsageError(Finding(code=codes.NOT_WRITABLE, where=str(path), what=what, fix="name another file"))
+    with writing(path, *_UNWRITABLE):
         files.try_place(path)
-    except OSError as error:
-        raise UsageError(_in_the_way(path, error.strerror or str(error))) from error
-    found = look(connect(kubeconfig or "", context or ""))
+    found = discover(connect(kubeconfig or "", context or ""))
     if found.policy is None:
-        raise RunFailed(nothing(found.cluster))
+        raise RunFailed(nothing_to_adopt(found.cluster))
     text = _inventory_text(path, found, kubeconfig=kubeconfig, context=context)
-    try:
+    with writing(path, *_UNWRITABLE):
         path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(_in_the_way(path, error.strerror or str(error))) from error
-    findings = (*of_policy(found), *check(path).all)
+    findings = (*check_policy(found), *check(path).all)
     parts = {"cluster": found.cluster, "inventory_file": str(path)}
     out.result(document("adopt", findings, **parts), f"{path} declares what the GPU Operator has provisioned")
-    if not out.json:
-        write(sys.stderr, findings_view.text(findings, out.error_style))
+    out.findings(findings)
     out.hint(f"Next: read it, then gpu-provision adopt -i {path}")
     return ExitCode.FAILED if any(item.severity is Severity.ERROR for item in findings) else ExitCode.OK
 
@@ -153,7 +139,7 @@ def _write_inventory(path: Path, *, kubeconfig: str | None, context: str | None,
 def _inventory_text(path: Path, found: Any, *, kubeconfig: str | None, context: str | None) -> str:
     import yaml
 
-    from gpu_provision.adopt.inventory import document as derived
+    from gpu_provision.adopt.inventory import derive_inventory as derived
 
     cluster = {"kubeconfig": str(Path(kubeconfig).resolve()) if kubeconfig else "", "context": context or ""}
     declared = derived(found, name=path.stem, cluster=cluster)
@@ -161,12 +147,7 @@ def _inventory_text(path: Path, found: Any, *, kubeconfig: str | None, context: 
     return head + yaml.safe_dump(declared, sort_keys=False, width=118)
 
 
-def _in_the_way(path: Path, why: str) -> Finding:
-    return Finding(
-        code=codes.NOT_WRITABLE, where=str(path), what=f"the inventory was not written: {why}", fix="name another file"
-    )
-
-
+_UNWRITABLE = ("the inventory was not written", "name another file")
 # What the server fills in. An owner that is gone would have the garbage collector take what is back at once.
 _SERVERS = frozenset(
     {"creationTimestamp", "generation", "managedFields", "ownerReferences", "resourceVersion", "selfLink", "uid"}
@@ -180,21 +161,12 @@ def keep(found: Adoption) -> Path:
     """
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     file = files.state_folder() / "adoptions" / f"{found.inventory}-{now}.yaml"
-    try:
+    what = "what the adoption would change cannot be kept, so nothing was changed"
+    with writing(file, what, "set XDG_STATE_HOME to a directory that you may write to"):
         files.make_state_folder(file.parent)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w", encoding="utf-8") as stream:  # noqa: PTH123 - a descriptor with its own mode
-            stream.write(yaml_text.stream(_objects(found)))
-    except OSError as error:
-        raise UsageError(
-            Finding(
-                code=codes.NOT_WRITABLE,
-                where=str(file),
-                what="what the adoption would change cannot be kept, so nothing was changed",
-                evidence=error.strerror or str(error),
-                fix="set XDG_STATE_HOME to a directory that you may write to",
-            )
-        ) from error
+            stream.write(object_text.yaml_stream(_objects(found)))
     return file
 
 

@@ -12,49 +12,43 @@ import click
 
 import gpu_provision
 from gpu_provision.cli import confirm, options
-from gpu_provision.cli.display import shown_on_stderr
-from gpu_provision.cli.options import loaded
+from gpu_provision.cli.display import show_progress
+from gpu_provision.cli.options import StackOptions
 from gpu_provision.cli.output import Output, write
 from gpu_provision.model.findings import ExitCode
+from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
-from gpu_provision.output import diff as diff_view
 from gpu_provision.output import findings as findings_view
+from gpu_provision.output import object_text
 from gpu_provision.output import plan as plan_view
 
 if TYPE_CHECKING:
-    from gpu_provision.api.phases import Work
+    from gpu_provision.api.jobs import ApplyJob
     from gpu_provision.api.results import StackPlan
-    from gpu_provision.cli.plan_file import Promise
-
-
-from gpu_provision.model.inventory import Inventory
+    from gpu_provision.cli.plan_file import SavedPlan
 
 
 @click.command()
-@options.inventory
-@options.kubeconfig
-@options.context
+@options.on_stack
 @options.limit
 @options.target
-@options.phases
+@options.phase_options
 @options.ignore
 @options.ask_sudo_password
-@click.option("--diff", is_flag=True, help="Everything as a unified diff of YAML.")
-@click.option("--offline", is_flag=True, help="As if the cluster were empty, without asking it.")
+@click.option("--diff", is_flag=True, help="Show every object as a unified diff of YAML.")
+@click.option("--offline", is_flag=True, help="Plan against an empty cluster; makes no API calls.")
 @click.option(
     "--out",
     "saved",
     metavar="FILE",
-    help="Also write the plan to a file, for: gpu-provision apply FILE.",
+    help="Save the plan to a file, for: gpu-provision apply FILE.",
 )
 @options.take_over
 @options.detailed_exitcode
-@options.speaking
+@options.output_options
 def plan(  # noqa: PLR0913 - one argument per option
     *,
-    file: str | None,
-    kubeconfig: str | None,
-    context: str | None,
+    stack: StackOptions,
     limit: str | None,
     targets: tuple[str, ...],
     hosts: bool,
@@ -73,8 +67,8 @@ def plan(  # noqa: PLR0913 - one argument per option
     +  is created        ~  is updated       -  is deleted
     >  a validation      !  a conflict       .  as declared, but not ready yet
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    from gpu_provision.api.jobs import ApplyJob
     from gpu_provision.api.options import nodes_of, with_ignored
-    from gpu_provision.api.phases import Work
 
     if saved is not None and offline:
         message = "--out is of a plan for a cluster that was asked: leave --offline out."
@@ -83,9 +77,9 @@ def plan(  # noqa: PLR0913 - one argument per option
     if saved is not None:
         from gpu_provision.cli import plan_file
 
-        place = plan_file.place(saved)
-    inventory = with_ignored(loaded(file, kubeconfig=kubeconfig, context=context), ignored)
-    work = Work(
+        place = plan_file.check_path(saved)
+    inventory = with_ignored(stack.load(), ignored)
+    work = ApplyJob(
         inventory=inventory,
         limit=nodes_of(inventory, limit),
         targets=targets or None,
@@ -94,15 +88,19 @@ def plan(  # noqa: PLR0913 - one argument per option
         command="plan",
         take_over=take_over,
     )
-    with shown_on_stderr(out) as listen:
+    with show_progress(out) as listen:
         found = work.plan(listen, offline=offline)
     _show_plan(found, out, diff=diff)
     if place and not found.can_be_applied:
         out.note(f"{place} was not written: this plan cannot be applied.")
     elif place:
-        plan_file.written(place, work, found, ignored=ignored)
+        plan_file.save(place, work, found, ignored=ignored)
     if found.can_be_applied and not (found.is_empty or offline):
-        following = confirm.command("apply", shlex.quote(str(place)), part=False) if place else confirm.command("apply")
+        following = (
+            confirm.next_command("apply", shlex.quote(str(place)), part=False)
+            if place
+            else confirm.next_command("apply")
+        )
         out.hint(f"Next: {following}")
     if not found.can_be_applied:
         return ExitCode.FAILED
@@ -112,16 +110,16 @@ def plan(  # noqa: PLR0913 - one argument per option
 def _show_plan(found: StackPlan, out: Output, *, diff: bool = False) -> None:
     text = found.text(out.style)
     if diff:
-        text = f"{diff_view.text(found.cluster, out.style)}\n\n{text}".lstrip()
+        text = f"{object_text.diff_text(found.cluster, out.style)}\n\n{text}".lstrip()
     out.result(found.document(), text)
     if not out.json:
         shown_in_text = found.cluster.findings
         write(sys.stderr, findings_view.text(found.findings[len(shown_in_text) :], out.error_style))
 
 
-def shown(work: Work, out: Output) -> ExitCode:
+def print_plan(work: ApplyJob, out: Output) -> ExitCode:
     """Print what a command would change, and change nothing."""
-    with shown_on_stderr(out) as listen:
+    with show_progress(out) as listen:
         found = work.plan(listen)
     _show_plan(found, out)
     return ExitCode.OK if found.can_be_applied else ExitCode.FAILED
@@ -129,25 +127,21 @@ def shown(work: Work, out: Output) -> ExitCode:
 
 @click.command()
 @click.argument("saved", metavar="[PLAN]", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@options.inventory
-@options.kubeconfig
-@options.context
+@options.on_stack
 @options.limit
 @options.target
-@options.phases
+@options.phase_options
 @options.ignore
 @options.ask_sudo_password
 @options.timeout
 @options.take_over
 @options.yes
 @options.report
-@options.speaking
+@options.output_options
 def apply(  # noqa: PLR0913 - one argument per option
     *,
     saved: Path | None,
-    file: str | None,
-    kubeconfig: str | None,
-    context: str | None,
+    stack: StackOptions,
     limit: str | None,
     targets: tuple[str, ...],
     hosts: bool,
@@ -166,20 +160,20 @@ def apply(  # noqa: PLR0913 - one argument per option
     With PLAN, a file of gpu-provision plan --out, do exactly what it says, without asking; if inventory, hosts or
     cluster have moved since, say what has moved, and change nothing.
     """
+    from gpu_provision.api.jobs import ApplyJob
     from gpu_provision.api.options import nodes_of, with_ignored, with_timeout
-    from gpu_provision.api.phases import Work
 
-    promise = None
+    reviewed = None
     if saved:
         from gpu_provision.cli import plan_file
 
-        promise = plan_file.promised(saved)
+        reviewed = plan_file.load_plan(saved)
         decided = {"--limit": limit, "--target": targets, "--hosts-only": not cluster, "--cluster-only": not hosts}
         decided |= {"--ignore": ignored}
         plan_file.refuse_options(decided)
-        file, ignored, yes = file or promise.inventory, promise.ignored, True
-    inventory = with_ignored(loaded(file, kubeconfig=kubeconfig, context=context), ignored)
-    work = Work(
+        ignored, yes = reviewed.ignored, True
+    inventory = with_ignored(stack.load(reviewed.inventory if reviewed else None), ignored)
+    work = ApplyJob(
         inventory=inventory,
         limit=nodes_of(inventory, limit),
         targets=targets or None,
@@ -187,85 +181,79 @@ def apply(  # noqa: PLR0913 - one argument per option
         cluster=cluster,
         take_over=take_over,
     )
-    if promise:
-        work = replace(promise.work(inventory), take_over=take_over)
-        _hold(promise, work, out)
+    if reviewed:
+        work = replace(reviewed.work(inventory), take_over=take_over)
+        _check_saved_plan(reviewed, work, out)
     work = replace(work, inventory=with_timeout(inventory, timeout))
-    return carried_out(work, out, yes=yes, report=report, promise=promise)
+    return execute(work, out, yes=yes, report=report, saved=reviewed)
 
 
-def carried_out(work: Work, out: Output, *, yes: bool, report: str | None, promise: Promise | None = None) -> ExitCode:
+def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved: SavedPlan | None = None) -> ExitCode:
     """Ask, or else say what changes, and make hosts and cluster as declared."""
-    from gpu_provision.cli.account import Account, page_at
+    from gpu_provision.cli.report import ReportCollector, report_path
 
-    page = page_at(report)
-    asks = confirm.is_needed(work.inventory, yes=yes)
-    if asks and not _agreed(work, out):
+    page = report_path(report)
+    asks = confirm.is_required(work.inventory, yes=yes)
+    if asks and not _confirmed(work, out):
         out.note("Nothing was changed.")
         return ExitCode.FAILED
-    account = Account(inventory=work.inventory, page=page, command=work.command, known=work.known)
+    account = ReportCollector(inventory=work.inventory, page=page, command=work.command, known=work.known)
 
-    with account.kept(out):
-        with shown_on_stderr(out) as display:
+    with account.write_page_at_end(out):
+        with show_progress(out) as display:
 
             def planned(plan: Plan) -> None:
                 account.plan = plan
-                if promise:
-                    promise.hold_plan(plan)
+                if saved:
+                    saved.check_plan(plan)
                 if not (asks or plan.is_empty):
                     display.say(plan_view.announced(plan, out.error_style))
 
-            run = work.carry_out(account.heard_by(display), prepared=account.prepared, planned=planned)
+            run = work.carry_out(account.recording(display), prepared=account.record_hosts, planned=planned)
         account.run = run
-        out.result(run.document(), run.text(out.style))
-        if not out.json:
-            write(sys.stderr, findings_view.text(run.findings, out.error_style))
+        out.show(run)
     return ExitCode.OK if run.succeeded else ExitCode.FAILED
 
 
-def _hold(promise: Promise, work: Work, out: Output) -> None:
+def _check_saved_plan(reviewed: SavedPlan, work: ApplyJob, out: Output) -> None:
     """Look before the first host is touched whether everything is as it was planned for. Raises RunFailed."""
-    promise.hold_inventory(work.inventory)
-    promise.hold_cluster(work)
+    reviewed.check_inventory(work.inventory)
+    reviewed.check_cluster(work)
     if not work.hosts:
         return  # the run itself looks at the cluster, right before it writes
-    with shown_on_stderr(out) as listen:
+    with show_progress(out) as listen:
         found = work.plan(listen)
-    promise.hold_hosts(found.hosts)
-    promise.hold_plan(found.cluster)
+    reviewed.check_hosts(found.hosts)
+    reviewed.check_plan(found.cluster)
 
 
-def _agreed(work: Work, out: Output) -> bool:
+def _confirmed(work: ApplyJob, out: Output) -> bool:
     """Show what would happen and ask; nothing to do needs no answer."""
     confirm.require_terminal(out, look="rollback --dry-run" if work.command == "rollback" else "plan")
-    with shown_on_stderr(out) as listen:
+    with show_progress(out) as listen:
         found = work.plan(listen)
     _show_plan(found, out)
     if found.is_empty:
         return True
     changed = len(found.hosts.changed)
-    target = confirm.target(found.cluster.cluster if work.cluster else "", changed)
-    return confirm.given(f"Apply these changes to {target}?")
+    target = confirm.describe_target(work.inventory, found.cluster.cluster if work.cluster else "", changed)
+    return confirm.ask(f"Apply these changes to {target}?")
 
 
 @click.command()
-@options.inventory
-@options.kubeconfig
-@options.context
+@options.on_stack
 @options.detailed_exitcode
-@options.speaking
-def status(
-    *, file: str | None, kubeconfig: str | None, context: str | None, detailed_exitcode: bool, out: Output
-) -> ExitCode:
+@options.output_options
+def status(*, stack: StackOptions, detailed_exitcode: bool, out: Output) -> ExitCode:
     """Show every component and node as it stands, and what the validations printed."""
-    found = gpu_provision.status(loaded(file, kubeconfig=kubeconfig, context=context))
-    out.result(found.document(), found.text(out.style))
+    found = gpu_provision.status(stack.load())
+    out.result(found.document(), found.text(out.style, verbose=bool(out.verbose)))
     return ExitCode.DIFFERENCES if detailed_exitcode and not found.is_ready else ExitCode.OK
 
 
 def revalidate(inventory: Inventory, out: Output) -> ExitCode:
     """Run every vectorAdd again and print the output. Raises what `gpu_provision.revalidate` raises."""
-    with shown_on_stderr(out) as listen:
+    with show_progress(out) as listen:
         run = gpu_provision.revalidate(inventory, listen=listen)
     out.result(run.document(), run.text(out.style))
     return ExitCode.OK

@@ -9,19 +9,20 @@ from collections.abc import Collection, Iterator
 import click
 from click.core import ParameterSource
 
-from gpu_provision.cli import codes
 from gpu_provision.cli.output import Output
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, UsageError, visible
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.output.text import counted
 
 
-def is_needed(inventory: Inventory, *, yes: bool) -> bool:
+def is_required(inventory: Inventory, *, yes: bool) -> bool:
     """Return whether a person has to agree: always, but for a sandbox or with ``--yes``."""
     return not (yes or inventory.cluster.sandbox)
 
 
 def require_terminal(out: Output, *, look: str) -> None:
-    """Raise UsageError where nobody can be asked: JSON output, or no terminal; ``look`` shows what would happen."""
+    """Raise UsageError without a terminal to ask on, or with JSON output; ``look`` is the command that previews."""
     if out.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(
             Finding(
@@ -32,13 +33,14 @@ def require_terminal(out: Output, *, look: str) -> None:
         )
 
 
-def target(cluster: str, hosts: int = 0) -> str:
-    """Return what a question is about: the cluster, if any takes part, and how many hosts."""
-    on_hosts = f"{hosts} host{'' if hosts == 1 else 's'}" if hosts else ""
-    return " and ".join(filter(None, (f"cluster {cluster}" if cluster else "", on_hosts)))
+def describe_target(inventory: Inventory, cluster: str, hosts: int = 0) -> str:
+    """Return what a question is about: the cluster with its context, if it takes part, and how many hosts."""
+    context = f"context {inventory.cluster.context}" if inventory.cluster.context else "the current context"
+    target = f"cluster {cluster}, {context}" if cluster else ""
+    return " and ".join(filter(None, (target, counted(hosts, "host") if hosts else "")))
 
 
-def given(question: str) -> bool:
+def ask(question: str) -> bool:
     """Ask on the terminal; only "y" or "yes" is a yes."""
     return click.confirm(visible(question), default=False, err=True)
 
@@ -47,7 +49,7 @@ _WHERE = ("kubeconfig", "context", "ask_sudo_password")
 _PART = ("file", "limit", "targets", "hosts_only", "cluster_only", "ignored")
 
 
-def command(name: str, *words: str, part: bool = True) -> str:
+def next_command(name: str, *words: str, part: bool = True) -> str:
     """Return ``gpu-provision NAME WORDS`` with the options of this command line that the next one needs, too.
 
     Without ``part``, those that say what takes part are left out: a plan file says that itself.

@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from gpu_provision.cli import confirm, options
-from gpu_provision.cli.account import Account, page_at
-from gpu_provision.cli.display import shown_on_stderr
-from gpu_provision.cli.options import loaded
-from gpu_provision.cli.output import Output, write
+from gpu_provision.cli.display import show_progress
+from gpu_provision.cli.options import StackOptions
+from gpu_provision.cli.output import Output
+from gpu_provision.cli.report import ReportCollector, report_path
 from gpu_provision.model.findings import ExitCode
-from gpu_provision.output import findings as findings_view
 
 if TYPE_CHECKING:
-    from gpu_provision.api.destroy import Removal
+    from gpu_provision.api.jobs import DestroyJob
     from gpu_provision.api.results import StackRemoval
 
 
 @click.command()
-@options.inventory
-@options.kubeconfig
-@options.context
+@options.on_stack
 @options.hosts_limit
-@options.phases
+@options.phase_options
 @click.option("--dry-run", is_flag=True, help="Show what would go and what would stay, and change nothing.")
 @click.option(
-    "--evict", is_flag=True, help="Evict pods that use GPUs, as their budgets allow. Without it they forbid it."
+    "--evict",
+    is_flag=True,
+    help="Evict GPU pods (respecting PodDisruptionBudgets). Without it, running GPU pods block the removal.",
 )
-@click.option("--crds", is_flag=True, help="CustomResourceDefinitions go, too, unless others have objects of them.")
+@click.option("--crds", is_flag=True, help="Also delete CustomResourceDefinitions, unless others have objects of them.")
 @options.ask_sudo_password
 @click.option(
     "--timeout",
@@ -38,16 +36,14 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     default=300,
     show_default=True,
-    help="How long each stage may take.",
+    help="Timeout of each stage.",
 )
 @options.yes
 @options.report
-@options.speaking
+@options.output_options
 def destroy(  # noqa: PLR0913 - one argument per option
     *,
-    file: str | None,
-    kubeconfig: str | None,
-    context: str | None,
+    stack: StackOptions,
     limit: str | None,
     hosts: bool,
     cluster: bool,
@@ -62,13 +58,13 @@ def destroy(  # noqa: PLR0913 - one argument per option
     """Take everything of an inventory off the cluster and its hosts, and look for what is left.
 
     The cluster comes first: access to GPUs, components in reverse order, labels and cordons of nodes, the rest. Then
-    hosts: files as they were before. What others made, or have taken over, stays and is told.
+    hosts: files as they were before. What others made or took over stays, with a finding.
     """
-    from gpu_provision.api.destroy import Removal
+    from gpu_provision.api.jobs import DestroyJob
     from gpu_provision.api.options import nodes_of
 
-    inventory = loaded(file, kubeconfig=kubeconfig, context=context)
-    removal = Removal(
+    inventory = stack.load()
+    removal = DestroyJob(
         inventory=inventory,
         limit=nodes_of(inventory, limit),
         hosts=hosts,
@@ -77,25 +73,25 @@ def destroy(  # noqa: PLR0913 - one argument per option
         evict=evict,
         timeout=timeout,
     )
-    page = page_at(report, dry_run=dry_run)
+    page = report_path(report, dry_run=dry_run)
     if dry_run:
         return _shown(_previewed(removal, out), out)
-    if confirm.is_needed(inventory, yes=yes) and not _agreed(removal, out):
+    if confirm.is_required(inventory, yes=yes) and not _agreed(removal, out):
         out.note("Nothing was changed.")
         return ExitCode.FAILED
-    account = Account(inventory=inventory, page=page, command="destroy")
-    with account.kept(out):
-        with shown_on_stderr(out) as listen:
-            account.run = removal.carry_out(account.heard_by(listen), removed=account.removed)
+    account = ReportCollector(inventory=inventory, page=page, command="destroy")
+    with account.write_page_at_end(out):
+        with show_progress(out) as listen:
+            account.run = removal.carry_out(account.recording(listen), removed=account.record_removal)
         return _shown(account.run, out)
 
 
-def _previewed(removal: Removal, out: Output) -> StackRemoval:
-    with shown_on_stderr(out) as listen:
+def _previewed(removal: DestroyJob, out: Output) -> StackRemoval:
+    with show_progress(out) as listen:
         return removal.look(listen)
 
 
-def _agreed(removal: Removal, out: Output) -> bool:
+def _agreed(removal: DestroyJob, out: Output) -> bool:
     """Show what would go and ask; nothing to do needs no answer, and what is refused no question."""
     confirm.require_terminal(out, look="destroy --dry-run")
     found = _previewed(removal, out)
@@ -104,12 +100,10 @@ def _agreed(removal: Removal, out: Output) -> bool:
     if found.is_empty:
         return True
     changed = len(found.hosts.changed)
-    target = confirm.target(found.cluster.cluster if found.cluster else "", changed)
-    return confirm.given(f"Remove all of this from {target}?")
+    target = confirm.describe_target(removal.inventory, found.cluster.cluster if found.cluster else "", changed)
+    return confirm.ask(f"Remove all of this from {target}?")
 
 
 def _shown(found: StackRemoval, out: Output) -> ExitCode:
-    out.result(found.document(), found.text(out.style))
-    if not out.json:
-        write(sys.stderr, findings_view.text(found.findings, out.error_style))
+    out.show(found)
     return ExitCode.OK if found.succeeded else ExitCode.FAILED

@@ -2,94 +2,68 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 import click
 
 import gpu_provision
 from gpu_provision.cli import apply, confirm, options
-from gpu_provision.cli.account import page_at
-from gpu_provision.cli.options import loaded
-from gpu_provision.cli.output import Output, write
-from gpu_provision.cli.root import Commands
-from gpu_provision.kube import codes
+from gpu_provision.cli.options import StackOptions
+from gpu_provision.cli.output import Output
+from gpu_provision.cli.report import report_path
+from gpu_provision.cli.root import SuggestingGroup
+from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, Severity
 from gpu_provision.model.history import Record
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.progress import Lock
-from gpu_provision.output import findings as findings_view
+from gpu_provision.model.progress import LockHolder
 from gpu_provision.output import history as view
 from gpu_provision.output import plan as plan_view
-from gpu_provision.output.documents import document
-from gpu_provision.output.status import lock_document
+from gpu_provision.output.findings import document, plain
 
 
-@click.group(cls=Commands, invoke_without_command=True)
-@options.inventory
-@options.kubeconfig
-@options.context
-@options.speaking
-def history(*, file: str | None, kubeconfig: str | None, context: str | None, out: Output) -> None:
+@click.group(cls=SuggestingGroup, invoke_without_command=True)
+@options.on_stack
+@options.output_options
+def history(*, stack: StackOptions, out: Output) -> None:
     """Show the runs that wrote something, the newest first: when, by whom, and how they ended."""
     if click.get_current_context().invoked_subcommand:
         return
-    found = gpu_provision.history(loaded(file, kubeconfig=kubeconfig, context=context))
-    out.result(found.document(), found.text(out.style))
-    if not out.json:
-        write(sys.stderr, findings_view.text(found.findings, out.error_style))
+    found = gpu_provision.history(stack.load())
+    out.show(found)
 
 
 @history.command()
 @click.argument("number", type=click.IntRange(min=1))
-@options.inventory
-@options.kubeconfig
-@options.context
-@click.option("--text", "text_only", is_flag=True, help="Its inventory alone, such as for > inventory.yaml.")
-@options.speaking
-def show(  # noqa: PLR0913 - one argument per option
-    *, number: int, file: str | None, kubeconfig: str | None, context: str | None, text_only: bool, out: Output
-) -> None:
+@options.on_stack
+@click.option("--text", "text_only", is_flag=True, help="Print only the run's inventory as YAML.")
+@options.output_options
+def show(*, number: int, stack: StackOptions, text_only: bool, out: Output) -> None:
     """Show one run with its inventory, without secrets, and what its validations printed if it ran on this machine."""
-    from gpu_provision.reconcile import history as records
-    from gpu_provision.reconcile import local_records
+    from gpu_provision.history import rollback as records
+    from gpu_provision.history import store
 
-    inventory = _inventory(file, kubeconfig, context)
-    record = records.chosen(gpu_provision.history(inventory), number)
+    inventory = stack.load()
+    record = records.find_run(gpu_provision.history(inventory), number)
     if text_only:
-        text = records.text_of(record)
+        text = records.inventory_text(record)
     else:
-        text = view.one(record, local_records.details(record, inventory.name), out.style)
+        text = view.one(record, store.local_details(record, inventory.name), out.style)
     run = {**view.document(record), "text": record.text}
     out.result(document("history show", inventory=inventory.name, runs=[run]), text)
-
-
-def _inventory(file: str | None, kubeconfig: str | None, context: str | None) -> Inventory:
-    """Return the inventory; options may also stand before the subcommand's name."""
-    parent = click.get_current_context().parent
-    above = parent.params if parent else {}
-    return loaded(
-        file or above.get("file"),
-        kubeconfig=kubeconfig or above.get("kubeconfig"),
-        context=context or above.get("context"),
-    )
 
 
 @click.command()
 @click.argument("number", type=click.IntRange(min=1))
 @click.argument("other", type=click.IntRange(min=1), required=False)
-@options.inventory
-@options.kubeconfig
-@options.context
+@options.on_stack
 @options.detailed_exitcode
-@options.speaking
-def diff(  # noqa: PLR0913 - one argument per option
+@options.output_options
+def diff(
     *,
     number: int,
     other: int | None,
-    file: str | None,
-    kubeconfig: str | None,
-    context: str | None,
+    stack: StackOptions,
     detailed_exitcode: bool,
     out: Output,
 ) -> ExitCode:
@@ -98,13 +72,13 @@ def diff(  # noqa: PLR0913 - one argument per option
     As a unified diff of the inventories, without secrets, and as what it means for objects in the cluster.
     """
     from gpu_provision.api.options import meaning as meaning_of
-    from gpu_provision.reconcile import history as records
+    from gpu_provision.history import rollback as records
 
-    inventory = loaded(file, kubeconfig=kubeconfig, context=context)
+    inventory = stack.load()
     found = gpu_provision.history(inventory)
-    before = records.chosen(found, number)
-    after = records.chosen(found, other) if other else inventory
-    texts = records.text_of(before), records.text_of(after)
+    before = records.find_run(found, number)
+    after = records.find_run(found, other) if other else inventory
+    texts = records.inventory_text(before), records.inventory_text(after)
     lines = view.diff(*texts, (f"run {number}", f"run {other}" if other else inventory.path), out.style)
     changes = meaning_of(before, after, inventory)
     problems = () if changes is not None else (_no_meaning(before, after),)
@@ -112,8 +86,7 @@ def diff(  # noqa: PLR0913 - one argument per option
     parts = {"diff": lines.splitlines(), "changes": [plan_view.change_document(each) for each in changes or ()]}
     told = "\n\n".join(filter(None, [lines or "The inventories are the same.", meaning]))
     out.result(document("diff", problems, inventory=inventory.name, **parts), told)
-    if not out.json:
-        write(sys.stderr, findings_view.text(problems, out.error_style))
+    out.findings(problems)
     return ExitCode.DIFFERENCES if detailed_exitcode and (lines or changes) else ExitCode.OK
 
 
@@ -129,11 +102,9 @@ def _no_meaning(before: Record, after: Record | Inventory) -> Finding:
 
 @click.command()
 @click.argument("number", type=click.IntRange(min=1), required=False)
-@options.inventory
-@options.kubeconfig
-@options.context
+@options.on_stack
 @options.limit
-@options.phases
+@options.phase_options
 @options.ignore
 @options.ask_sudo_password
 @options.timeout
@@ -141,13 +112,11 @@ def _no_meaning(before: Record, after: Record | Inventory) -> Finding:
 @options.take_over
 @options.report
 @options.yes
-@options.speaking
+@options.output_options
 def rollback(  # noqa: PLR0913 - one argument per option
     *,
     number: int | None,
-    file: str | None,
-    kubeconfig: str | None,
-    context: str | None,
+    stack: StackOptions,
     limit: str | None,
     hosts: bool,
     cluster: bool,
@@ -165,14 +134,14 @@ def rollback(  # noqa: PLR0913 - one argument per option
     file has them now. The plan is shown, confirmed, applied and validated, and the run is on record. The file is not
     changed: change it as well.
     """
+    from gpu_provision.api.jobs import ApplyJob
     from gpu_provision.api.options import nodes_of, with_ignored, with_timeout
-    from gpu_provision.api.phases import Work
 
-    page_at(report, dry_run=dry_run)  # refused before anything is asked
-    now = loaded(file, kubeconfig=kubeconfig, context=context)
+    report_path(report, dry_run=dry_run)  # refused before anything is asked
+    now = stack.load()
     then, record, findings = gpu_provision.going_back(now, number)
     inventory = with_timeout(with_ignored(then, ignored), timeout)
-    work = Work(
+    work = ApplyJob(
         inventory=inventory,
         limit=nodes_of(inventory, limit),
         hosts=hosts,
@@ -184,44 +153,40 @@ def rollback(  # noqa: PLR0913 - one argument per option
     )
     out.note(f"Back to the versions of run {record.number}, release {then.release}: {record.began} by {record.who}.")
     if dry_run:
-        return apply.shown(work, out)
-    code = apply.carried_out(work, out, yes=yes, report=report)
+        return apply.print_plan(work, out)
+    code = apply.execute(work, out, yes=yes, report=report)
     if replace(then, text=now.text, digest=now.digest) != now:
         out.hint(f"{now.path} still names other versions: gpu-provision diff {record.number} shows them.")
     return code
 
 
 @click.command()
-@options.inventory
-@options.kubeconfig
-@options.context
-@click.option("--force", is_flag=True, help="Also from a run that lives; it ends, and leaves what it has written.")
+@options.on_stack
+@click.option("--force", is_flag=True, help="Break the lock even if the run is alive; that run aborts.")
 @options.yes
-@options.speaking
-def unlock(  # noqa: PLR0913 - one argument per option
-    *, file: str | None, kubeconfig: str | None, context: str | None, force: bool, yes: bool, out: Output
-) -> ExitCode:
+@options.output_options
+def unlock(*, stack: StackOptions, force: bool, yes: bool, out: Output) -> ExitCode:
     """Take the lock away from a run that is gone, so that the next one need not wait.
 
     Says who holds the lock and when it was last renewed, and waits a moment to see whether it still is. A run that
-    lives keeps its lock: the exit code is 75 then, unless --force is given. A lock that nobody holds is no error.
+    lives keeps its lock: the exit code is 75 then, unless --force is given. A free lock is no error.
     """
-    inventory = loaded(file, kubeconfig=kubeconfig, context=context)
+    inventory = stack.load()
 
-    def agreed(held: Lock) -> bool:
-        if not confirm.is_needed(inventory, yes=yes):
+    def agreed(held: LockHolder) -> bool:
+        if not confirm.is_required(inventory, yes=yes):
             return True
         confirm.require_terminal(out, look="status")
         out.note(f"The lock is held by {held}")
-        return confirm.given("Take it away?")
+        return confirm.ask("Take it away?")
 
     held, freed = gpu_provision.unlock(inventory, force=force, agreed=agreed, say=out.note)
-    told = document("unlock", inventory=inventory.name, lock=lock_document(held), unlocked=freed)
+    told = document("unlock", inventory=inventory.name, lock=plain(held), unlocked=freed)
     out.result(told, _told(held, freed=freed))
     return ExitCode.FAILED if held and not freed else ExitCode.OK
 
 
-def _told(held: Lock | None, *, freed: bool) -> str:
+def _told(held: LockHolder | None, *, freed: bool) -> str:
     if held is None:
-        return "Nobody holds the lock."
+        return "The lock is free."
     return f"The lock is free. It was held by {held}" if freed else f"Nothing was changed. The lock is held by {held}"

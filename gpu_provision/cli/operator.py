@@ -1,30 +1,34 @@
-"""``gpu-provision operator``: the same tool, resident in a cluster that holds itself to stacks."""
+"""``gpu-provision operator``: the controller that keeps the stacks of a cluster, and how it stands."""
 
 from __future__ import annotations
 
-import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from gpu_provision.cli import confirm, options
-from gpu_provision.cli.options import chosen, loaded
-from gpu_provision.cli.output import Output, write
-from gpu_provision.cli.root import Commands, Elsewhere
+from gpu_provision.cli.options import find_inventory, load_inventory
+from gpu_provision.cli.output import Output
+from gpu_provision.cli.root import LazyCommand, SuggestingGroup
 from gpu_provision.cli.validate import write_texts
 from gpu_provision.model.findings import ExitCode, Finding, InvalidInventory
-from gpu_provision.output import findings as findings_view
-from gpu_provision.output import yaml_text
-from gpu_provision.output.documents import document
+from gpu_provision.output import object_text
+from gpu_provision.output.findings import document
+from gpu_provision.output.text import Style
 
 if TYPE_CHECKING:
     from gpu_provision.kube.client import Cluster
-    from gpu_provision.operator.manifests import Shape
+    from gpu_provision.operator.manifests import InstallOptions
+if TYPE_CHECKING:
+    from gpu_provision.operator.overview import Overview, StackRow
+
 
 _NO_CONTROLLER = (
     "No --image, so there is no controller in the cluster: build one of the Containerfile, or run it elsewhere"
 )
+
 
 _stacks = click.option(
     "-i",
@@ -32,9 +36,11 @@ _stacks = click.option(
     "files",
     metavar="FILE",
     multiple=True,
-    help="The controller gets the rights for this inventory's stack; may be repeated."
+    help="The controller gets the rights for this inventory's stack; can be repeated."
     " Default: stacks of any name in the usual namespaces.",
 )
+
+
 _image = click.option(
     "--image",
     metavar="IMAGE",
@@ -42,20 +48,26 @@ _image = click.option(
     callback=options.image,
     help="The controller's image, made from the Containerfile.",
 )
+
+
 _replicas = click.option(
     "--replicas",
     type=click.IntRange(min=1, max=9),
     default=2,
     show_default=True,
-    help="Controllers: one works, the others take over.",
+    help="Number of controller replicas (leader election).",
 )
+
+
 _pull_secrets = click.option(
     "--image-pull-secret",
     "pull_secrets",
     metavar="NAME",
     multiple=True,
-    help="Secret of its namespace; may be repeated.",
+    help="Secret of its namespace; can be repeated.",
 )
+
+
 _timeout = click.option(
     "--timeout",
     type=click.IntRange(min=1),
@@ -67,41 +79,38 @@ _timeout = click.option(
 
 
 _take_over = click.option(
-    "--take-over", is_flag=True, help="Also where somebody else has applied the operator otherwise, such as kubectl."
+    "--take-over", is_flag=True, help="Take over fields that another field manager has applied, such as kubectl."
 )
-
-
 _COMMANDS = {
-    "run": Elsewhere("operator_run", "Look after every stack of a cluster, until Ctrl-C or SIGTERM."),
-    "status": Elsewhere("operator_status", "Show who leads, and every stack as its status says."),
+    "run": LazyCommand("operator_run", "Look after every stack of a cluster, until Ctrl-C or SIGTERM."),
 }
 
 
-@click.group(cls=Commands, elsewhere=_COMMANDS)
+@click.group(cls=SuggestingGroup, elsewhere=_COMMANDS)
 def operator() -> None:
     """Have a cluster hold itself to the stacks (GPUStack) that it declares."""
 
 
 @operator.command()
 @options.inventory
-@options.speaking
+@options.output_options
 def stack(*, file: str | None, out: Output) -> None:
     """Print an inventory as a GPUStack, for kubectl apply -f - or a repository that GitOps applies.
 
     What is about hosts and connections is not in it; -v says what was left out.
     """
-    from gpu_provision.inventory.source import read
+    from gpu_provision.inventory.document import read_source
     from gpu_provision.inventory.yaml_parser import parse
     from gpu_provision.operator.stack import local_values, spec_of, stack_of
 
-    loaded(file)  # what is wrong with it is told as for every other command
-    document_of_file = parse(read(chosen(file)))[0]
+    load_inventory(file)  # an invalid inventory is reported as by every other command
+    document_of_file = parse(read_source(find_inventory(file)))[0]
     if refused := local_values(document_of_file):
         raise InvalidInventory(*refused)
     made, left = stack_of(document_of_file.data), spec_of(document_of_file.data)[1]
     if out.verbose:
         out.note(f"Not in a stack: {', '.join(left)}")
-    out.result(document("operator stack", manifests=[made], left_out=list(left)), yaml_text.one(made))
+    out.result(document("operator stack", manifests=[made], left_out=list(left)), object_text.to_yaml(made))
 
 
 @operator.command()
@@ -110,7 +119,7 @@ def stack(*, file: str | None, out: Output) -> None:
 @options.context
 @_timeout
 @options.yes
-@options.speaking
+@options.output_options
 def release(  # noqa: PLR0913 - one argument per option
     *, name: str, kubeconfig: str | None, context: str | None, timeout: int, yes: bool, out: Output
 ) -> ExitCode:
@@ -121,7 +130,7 @@ def release(  # noqa: PLR0913 - one argument per option
     from gpu_provision.operator import release as leaving
 
     cluster = _cluster(kubeconfig, context)
-    told = leaving.before_release(cluster, name)
+    told = leaving.release_findings(cluster, name)
     _warn(told, out)
     if not _agreed(cluster, f"Release the stack {name}", look="operator status", yes=yes, out=out):
         return ExitCode.FAILED
@@ -146,7 +155,7 @@ def release(  # noqa: PLR0913 - one argument per option
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="Write files for kubectl apply -k DIR."
 )
-@options.speaking
+@options.output_options
 def render(  # noqa: PLR0913 - one argument per option
     *,
     files: tuple[str, ...],
@@ -164,22 +173,22 @@ def render(  # noqa: PLR0913 - one argument per option
     from gpu_provision.operator.manifests import grouped, kustomization, manifests
 
     shape = _shape(image, replicas, pull_secrets, kubernetes)
-    made = manifests(shape, [loaded(file) for file in files])
+    made = manifests(shape, [load_inventory(file) for file in files])
     if not image:
         out.note(f"{_NO_CONTROLLER}.")
     if output is None:
-        out.result(document("operator render", manifests=made, files=[]), yaml_text.stream(made))
+        out.result(document("operator render", manifests=made, files=[]), object_text.yaml_stream(made))
         return
-    texts = {name: yaml_text.stream(group) for name, group in grouped(made).items()}
-    texts["kustomization.yaml"] = yaml_text.one(kustomization(list(texts)))
+    texts = {name: object_text.yaml_stream(group) for name, group in grouped(made).items()}
+    texts["kustomization.yaml"] = object_text.to_yaml(kustomization(list(texts)))
     paths = [str(path) for path in write_texts(output, texts)]
     out.result(document("operator render", manifests=made, files=paths), "\n".join(paths))
 
 
-def _shape(image: str, replicas: int, pull_secrets: tuple[str, ...], kubernetes: str = "") -> Shape:
-    from gpu_provision.operator.manifests import Shape
+def _shape(image: str, replicas: int, pull_secrets: tuple[str, ...], kubernetes: str = "") -> InstallOptions:
+    from gpu_provision.operator.manifests import InstallOptions
 
-    return Shape(image=image, replicas=replicas, pull_secrets=pull_secrets, kubernetes=kubernetes)
+    return InstallOptions(image=image, replicas=replicas, pull_secrets=pull_secrets, kubernetes=kubernetes)
 
 
 @operator.command()
@@ -192,7 +201,7 @@ def _shape(image: str, replicas: int, pull_secrets: tuple[str, ...], kubernetes:
 @_take_over
 @_timeout
 @options.yes
-@options.speaking
+@options.output_options
 def install(  # noqa: PLR0913 - one argument per option
     *,
     files: tuple[str, ...],
@@ -214,7 +223,7 @@ def install(  # noqa: PLR0913 - one argument per option
         return ExitCode.FAILED
     if not image:
         out.note(f"{_NO_CONTROLLER}.")
-    stacks = [loaded(file) for file in files]
+    stacks = [load_inventory(file) for file in files]
     shape = _shape(image, replicas, pull_secrets)
     written, told = installing.install(cluster, shape, stacks, take_over=take_over, seconds=timeout, say=out.note)
     names = [str(ref) for ref in written]
@@ -229,10 +238,10 @@ def install(  # noqa: PLR0913 - one argument per option
 @operator.command()
 @options.kubeconfig
 @options.context
-@click.option("--with-stacks", is_flag=True, help="Stacks go first, with everything that they have installed.")
+@click.option("--with-stacks", is_flag=True, help="Also delete all GPUStacks and everything they installed.")
 @_timeout
 @options.yes
-@options.speaking
+@options.output_options
 def uninstall(  # noqa: PLR0913 - one argument per option
     *, kubeconfig: str | None, context: str | None, with_stacks: bool, timeout: int, yes: bool, out: Output
 ) -> ExitCode:
@@ -255,8 +264,7 @@ def uninstall(  # noqa: PLR0913 - one argument per option
 
 
 def _warn(told: tuple[Finding, ...], out: Output) -> None:
-    if not out.json:
-        write(sys.stderr, findings_view.text(told, out.error_style))
+    out.findings(told)
 
 
 def _cluster(kubeconfig: str | None, context: str | None) -> Cluster:
@@ -269,4 +277,45 @@ def _agreed(cluster: Cluster, what: str, *, look: str, yes: bool, out: Output) -
     if yes:
         return True
     confirm.require_terminal(out, look=look)
-    return confirm.given(f"{what} on {cluster.name} ({cluster.server})?")
+    return confirm.ask(f"{what} on {cluster.name} ({cluster.server})?")
+
+
+_HEADERS = ("STACK", "RELEASE", "READY", "NODES", "GPUS", "ROLLOUT", "MESSAGE")
+_NOTHING = "-"
+
+
+@operator.command()
+@options.kubeconfig
+@options.context
+@options.detailed_exitcode
+@options.output_options
+def status(*, kubeconfig: str | None, context: str | None, detailed_exitcode: bool, out: Output) -> ExitCode:
+    """Show who leads, and every stack as its status says; and what of the operator is of another version than this."""
+    from gpu_provision.kube.client import connect
+    from gpu_provision.operator.overview import read_overview, skew_findings
+
+    cluster = connect(kubeconfig or "", context or "")
+    found = read_overview(cluster)
+    warnings = skew_findings(cluster, found.version, found.lease)
+    told = {**asdict(found), "ready": found.is_well}
+    out.result(document("operator status", warnings, operator=told), _status_text(found, out.style))
+    out.findings(warnings)
+    return ExitCode.DIFFERENCES if detailed_exitcode and not found.is_well else ExitCode.OK
+
+
+def _status_text(found: Overview, style: Style) -> str:
+    from gpu_provision.output.screen import table
+
+    controllers = f"Controllers in the cluster: {found.controllers}" if found.controllers else ""
+    told = f"Leader: {found.leader}, gpu-provision {found.version}" if found.version else f"Leader: {found.leader}"
+    leader = told if found.leader else "There is no leader: no controller runs, or none can lead."
+    rows = [_status_row(row, style) for row in found.stacks]
+    stacks = table(_HEADERS, rows, style) if rows else "There is no stack."
+    return "\n".join(filter(None, (controllers, leader, "", stacks)))
+
+
+def _status_row(row: StackRow, style: Style) -> tuple[str, ...]:
+    ready = style.paint("green", "yes") if row.is_ready else style.paint("yellow", "no")
+    current = "" if row.is_current else " (of what was declared before)"
+    values = (row.name, row.release, ready, row.nodes, str(row.gpus), row.rollout, f"{row.message}{current}")
+    return tuple(value or _NOTHING for value in values)

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpu_provision.cli import codes, display, options
+from gpu_provision.cli import display, options
 from gpu_provision.cli.output import Output, write
+from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, UsageError, one_line
 from gpu_provision.model.inventory import Inventory
 
 if TYPE_CHECKING:
     from gpu_provision.operator.controller import Controller
-    from gpu_provision.operator.events import Note, Take
+    from gpu_provision.operator.events import EventSink, StackEvent
 
 _NAMESPACE = "gpu-operator"
 
@@ -34,18 +35,18 @@ _NAMESPACE = "gpu-operator"
 @click.option(
     "--port", default=8080, show_default=True, metavar="PORT", type=click.IntRange(0, 65535), help="0: any free one."
 )
-@options.speaking
+@options.output_options
 def run(  # noqa: PLR0913 - one argument per option
     *, kubeconfig: str | None, context: str | None, namespace: str, address: str, port: int, out: Output
 ) -> ExitCode:
     """Look after every stack of a cluster, until Ctrl-C or SIGTERM.
 
-    Several may run; one of them leads. What happens is told on stderr, a line each, with --json one JSON object each
-    on stdout. /healthz, /readyz and /metrics are answered at the port.
+    Several controllers may run; one of them leads. Events are lines on stderr, or with --json objects on stdout.
+    /healthz, /readyz and /metrics are answered at the port.
     """
     from gpu_provision.kube.client import connect
     from gpu_provision.operator.controller import Controller
-    from gpu_provision.operator.events import Note
+    from gpu_provision.operator.events import StackEvent
     from gpu_provision.operator.reconciler import use_one_arena
 
     use_one_arena()
@@ -58,15 +59,17 @@ def run(  # noqa: PLR0913 - one argument per option
     controller = Controller(connect(kubeconfig or "", context or ""), aim=aim, take=take, namespace=namespace)
     _answer(controller, address, port, take)
     try:
-        with display.shown_by(lambda message: take(Note(reason="Waiting", message=message, is_warning=True))):
+        with display.redirect_reports(
+            lambda message: take(StackEvent(reason="Waiting", message=message, is_warning=True))
+        ):
             controller.run()
     except KeyboardInterrupt:
         controller.stop()
     return ExitCode.OK
 
 
-def _take(out: Output) -> Take:
-    def take(note: Note) -> None:
+def _take(out: Output) -> EventSink:
+    def take(note: StackEvent) -> None:
         if out.json:
             write(sys.stdout, json.dumps(_document(note), sort_keys=True))
         else:
@@ -75,12 +78,12 @@ def _take(out: Output) -> Take:
     return take
 
 
-def _document(note: Note) -> dict[str, str]:
+def _document(note: StackEvent) -> dict[str, str]:
     level = "warning" if note.is_warning else "info"
     return {"time": _now(), "level": level, "stack": note.stack, "reason": note.reason, "message": note.message}
 
 
-def _text(note: Note) -> str:
+def _text(note: StackEvent) -> str:
     place = f"{note.stack}: " if note.stack else ""
     mark = "warning " if note.is_warning else ""
     return f"{_now()} {mark}{place}{note.reason}: {one_line(note.message)}"
@@ -90,8 +93,8 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _answer(controller: Controller, address: str, port: int, take: Take) -> None:
-    from gpu_provision.operator.events import Note
+def _answer(controller: Controller, address: str, port: int, take: EventSink) -> None:
+    from gpu_provision.operator.events import StackEvent
     from gpu_provision.operator.telemetry import serve
 
     try:
@@ -108,4 +111,4 @@ def _answer(controller: Controller, address: str, port: int, take: Take) -> None
             )
         ) from error
     place = f"[{address}]" if ":" in address else address
-    take(Note(reason="Answering", message=f"http://{place}:{found}/metrics, /healthz and /readyz"))
+    take(StackEvent(reason="Answering", message=f"http://{place}:{found}/metrics, /healthz and /readyz"))

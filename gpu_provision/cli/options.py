@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from gpu_provision import files
-from gpu_provision.cli import codes, output
-from gpu_provision.cli.errors import Session
-from gpu_provision.model.findings import Finding, UsageError
+from gpu_provision.cli import output
+from gpu_provision.cli.output import CliContext
+from gpu_provision.model import codes
+from gpu_provision.model.findings import Finding, ProvisionError, UsageError
 from gpu_provision.model.inventory import Inventory
 
 Command = Callable[..., Any]
@@ -22,22 +26,49 @@ Command = Callable[..., Any]
 
 def _at_home(_context: click.Context, _parameter: click.Parameter, path: str | None) -> str | None:
     """Expand a tilde: no shell does in --kubeconfig=~/config."""
-    from gpu_provision.inventory.source import home
+    from gpu_provision.inventory.document import expand_home
 
-    return str(home(path)) if path else path
+    return str(expand_home(path)) if path else path
 
+
+def _inventories(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    names = (path.stem for path in sorted(DEFAULT.parent.glob("*.yaml")))
+    return [*(CompletionItem(name) for name in names if name.startswith(incomplete)), CompletionItem("", type="file")]
+
+
+def _hosts(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    before, comma, last = incomplete.rpartition(",")
+    with contextlib.suppress(ProvisionError):
+        found = load_inventory(context.params.get("file"))
+        words = (*(node.name for node in found.nodes), "gpu", "nodes", *(f"pool_{pool}" for pool in found.pools))
+        return [f"{before}{comma}{word}" for word in words if word.startswith(last)]
+    return []
+
+
+def _components(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    with contextlib.suppress(ProvisionError):
+        from gpu_provision.components import requirements
+
+        names = requirements(load_inventory(context.params.get("file")))
+        return [name for name in names if name.startswith(incomplete.replace("-", "_"))]
+    return []
+
+
+VARIABLE = "GPU_PROVISION_INVENTORY"
+DEFAULT = Path("inventories") / "sandbox.yaml"
 
 inventory = click.option(
     "-i",
     "--inventory",
     "file",
     metavar="FILE",
+    shell_complete=_inventories,
     help="The inventory. Default: $GPU_PROVISION_INVENTORY, else inventories/sandbox.yaml if it exists.",
 )
 kubeconfig = click.option(
-    "--kubeconfig", metavar="FILE", callback=_at_home, help="Another kubeconfig than the inventory names."
+    "--kubeconfig", metavar="FILE", callback=_at_home, help="Override the inventory's kubeconfig."
 )
-_context = click.option("--context", metavar="NAME", help="Another context than the inventory names.")
+_context = click.option("--context", metavar="NAME", help="Override the inventory's context.")
 
 
 def _set_api_timeout(_context: click.Context, _option: click.Parameter, seconds: int | None) -> None:
@@ -62,15 +93,63 @@ def context(command: Command) -> Command:
     return _context(_api_timeout(command))
 
 
+@dataclass(frozen=True, slots=True)
+class StackOptions:
+    """Which inventory a command is about, and on which cluster, as the options say it.
+
+    Attributes:
+        file: The inventory; None for the default.
+        kubeconfig: Instead of the inventory's.
+        context: Instead of the inventory's.
+    """
+
+    file: str | None
+    kubeconfig: str | None
+    context: str | None
+
+    def load(self, default: str | None = None) -> Inventory:
+        """Return the inventory on the cluster. Raises InvalidInventory, UsageError."""
+        return load_inventory(self.file or default, kubeconfig=self.kubeconfig, context=self.context)
+
+
+def on_stack(command: Command) -> Command:
+    """Add --inventory and what names its cluster, and pass them on as one ``stack``.
+
+    They may also stand before the name of a subcommand.
+    """
+
+    @inventory
+    @kubeconfig
+    @context
+    @functools.wraps(command)
+    def wrapped(*, file: str | None, kubeconfig: str | None, context: str | None, **rest: Any) -> Any:
+        parent = click.get_current_context().parent
+        above = parent.params if parent else {}
+        found = StackOptions(
+            file or above.get("file"), kubeconfig or above.get("kubeconfig"), context or above.get("context")
+        )
+        return command(stack=found, **rest)
+
+    return wrapped
+
+
 limit = click.option(
     "--limit",
     metavar="HOST[,HOST...]",
+    shell_complete=_hosts,
     help="Only these nodes: names, patterns such as 'gpu-0*', groups, or @FILE with one a line."
     " In the cluster: their labels, drivers and validations; what serves all nodes is as declared.",
+)
+look_limit = click.option(
+    "--limit",
+    metavar="HOST[,HOST...]",
+    shell_complete=_hosts,
+    help="Only these nodes: names, patterns, groups, or @FILE.",
 )
 hosts_limit = click.option(
     "--limit",
     metavar="HOST[,HOST...]",
+    shell_complete=_hosts,
     help="Only these hosts: names, patterns, groups, or @FILE. The cluster is left out.",
 )
 target = click.option(
@@ -78,18 +157,19 @@ target = click.option(
     "targets",
     metavar="COMPONENT",
     multiple=True,
-    help="Only this component of the cluster, and what it requires; may be repeated.",
+    shell_complete=_components,
+    help="Only this component of the cluster, and what it requires; can be repeated.",
 )
 timeout = click.option(
     "--timeout",
     type=click.IntRange(min=1),
     metavar="SECONDS",
-    help="How long a node may take for each component, instead of the inventory's figures.",
+    help="Override the per-component timeout.",
 )
 take_over = click.option(
     "--take-over",
     is_flag=True,
-    help="Where a controller looks after the stack: take over fields of its resource that somebody else has set.",
+    help="Take over fields of the stack's resource from other field managers, where a controller manages the stack.",
 )
 yes = click.option("-y", "--yes", is_flag=True, help="Do not ask before a real cluster is changed.")
 report = click.option(
@@ -104,9 +184,9 @@ detailed_exitcode = click.option(
 
 def _ask(_context: click.Context, _option: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click calls it so
     if asked:
-        from gpu_provision.inventory import ssh
+        from gpu_provision.inventory import pyinfra_inventory
 
-        ssh.give(click.prompt("Password of sudo on the hosts", hide_input=True, err=True))
+        pyinfra_inventory.set_sudo_password(click.prompt("Password of sudo on the hosts", hide_input=True, err=True))
 
 
 ask_sudo_password = click.option(
@@ -123,11 +203,11 @@ ignore = click.option(
     "ignored",
     metavar="CODE[,CODE...]",
     multiple=True,
-    help="Findings of preflight that shall not stop the run, such as GP620; may be repeated.",
+    help="Downgrade these preflight errors to warnings, such as GP620; can be repeated.",
 )
 
 
-def phases(command: Command) -> Command:
+def phase_options(command: Command) -> Command:
     """Add --hosts-only and --cluster-only, and pass them on as ``hosts`` and ``cluster``."""
 
     @click.option("--hosts-only", is_flag=True, help="Leave the cluster alone.")
@@ -142,12 +222,12 @@ def phases(command: Command) -> Command:
     return wrapped
 
 
-def speaking(command: Command) -> Command:
+def output_options(command: Command) -> Command:
     """Add --json, --quiet, --verbose and --no-color, and pass them on as one ``out``."""
 
     @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout; never asks.")
     @click.option("-q", "--quiet", is_flag=True, help="No progress and no hints.")
-    @click.option("-v", "--verbose", count=True, help="Timestamps; a traceback for internal errors.")
+    @click.option("-v", "--verbose", count=True, help="More: timestamps, what validations printed, tracebacks.")
     @click.option("--no-color", is_flag=True, help="No colors; NO_COLOR and TERM=dumb do the same.")
     @functools.wraps(command)
     def wrapped(*, as_json: bool, quiet: bool, verbose: int, no_color: bool, **rest: Any) -> Any:
@@ -156,7 +236,7 @@ def speaking(command: Command) -> Command:
             from gpu_provision.cli import display
 
             display.start(out)
-        click.get_current_context().ensure_object(Session).output = out
+        click.get_current_context().ensure_object(CliContext).output = out
         return command(out=out, **rest)
 
     return wrapped
@@ -165,7 +245,7 @@ def speaking(command: Command) -> Command:
 Check = Callable[[click.Context, click.Parameter, str], str]
 
 
-def _like(pattern: str, what: str) -> Check:
+def _matching(pattern: str, what: str) -> Check:
     """Return a click callback that takes an empty default, and what a pattern matches as a whole."""
 
     def check(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
@@ -177,13 +257,13 @@ def _like(pattern: str, what: str) -> Check:
     return check
 
 
-image = _like(r"[A-Za-z0-9][\w.:/@-]*", "name of an image, such as registry.example.com/gpu-provision:0.1.0")
-kubernetes = _like(r"v?1\.\d+([.+-]\S*)?", "version of Kubernetes, such as 1.27")
+image = _matching(r"[A-Za-z0-9][\w.:/@-]*", "name of an image, such as registry.example.com/gpu-provision:0.1.0")
+kubernetes = _matching(r"v?1\.\d+([.+-]\S*)?", "version of Kubernetes, such as 1.27")
 
 
 def stack(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
     """Take the name of a stack: it becomes part of a path at the API server."""
-    from gpu_provision.inventory.schema_check import schema
+    from gpu_provision.inventory.json_schema import schema
 
     rule = schema()["$defs"]["name"]
     if not re.fullmatch(rule["pattern"], value):
@@ -192,11 +272,7 @@ def stack(_context: click.Context, _parameter: click.Parameter, value: str) -> s
     return value
 
 
-VARIABLE = "GPU_PROVISION_INVENTORY"
-DEFAULT = Path("inventories") / "sandbox.yaml"
-
-
-def chosen(option: str | None, environ: Mapping[str, str] = os.environ) -> Path:
+def find_inventory(option: str | None, environ: Mapping[str, str] = os.environ) -> Path:
     """Return the inventory's path: the option, the environment variable, or the sandbox's.
 
     ``prod`` stands for ``inventories/prod.yaml`` where that exists. Raises UsageError if nothing is named.
@@ -224,9 +300,9 @@ def _expanded(named: str) -> Path:
 
 
 def _home(path: str) -> Path:
-    from gpu_provision.inventory.source import home
+    from gpu_provision.inventory.document import expand_home
 
-    return home(path)
+    return expand_home(path)
 
 
 def _yaml_beside(path: Path) -> Path:
@@ -244,9 +320,9 @@ def _yaml_beside(path: Path) -> Path:
     )
 
 
-def loaded(option: str | None, *, kubeconfig: str | None = None, context: str | None = None) -> Inventory:
+def load_inventory(option: str | None, *, kubeconfig: str | None = None, context: str | None = None) -> Inventory:
     """Return the inventory, on the cluster that the options name. Raises InvalidInventory."""
     from gpu_provision.inventory import load
-    from gpu_provision.inventory.loader import elsewhere
+    from gpu_provision.inventory.loader import with_cluster
 
-    return elsewhere(load(chosen(option)), kubeconfig=kubeconfig, context=context)
+    return with_cluster(load(find_inventory(option)), kubeconfig=kubeconfig, context=context)

@@ -1,16 +1,27 @@
-"""Where a command's words go: results to stdout, everything else to stderr."""
+"""Where words go: results to stdout, all else to stderr; and how a failure becomes words and an exit code."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TextIO
 
-from gpu_provision.cli import codes
-from gpu_provision.model.findings import Finding, ProvisionError
+import click
+
+from gpu_provision import files
+from gpu_provision.model import codes
+from gpu_provision.model.codes import USAGE
+from gpu_provision.model.findings import ExitCode, Finding, ProvisionError, UsageError, attached_findings, visible
+from gpu_provision.output import findings as findings_view
+from gpu_provision.output.findings import document
 from gpu_provision.output.text import (
     PLAIN,
     Style,
@@ -19,7 +30,7 @@ from gpu_provision.output.text import (
 )
 
 
-class OutputLost(ProvisionError):
+class BrokenOutputError(ProvisionError):
     """Nothing can be written where the output goes, such as on a full disk."""
 
 
@@ -45,6 +56,16 @@ class Output:
         """Print what the command was asked for, in the form that was asked for."""
         write(sys.stdout, as_json(document) if self.json else text)
 
+    def show(self, found: Any) -> None:
+        """Print a value of the API as `result` does, and on stderr what it found, which a document has itself."""
+        self.result(found.document(), found.text(self.style))
+        self.findings(found.findings)
+
+    def findings(self, found: Iterable[Finding]) -> None:
+        """Say on stderr what was found; a JSON document has it."""
+        if not self.json:
+            write(sys.stderr, findings_view.text(found, self.error_style))
+
     def note(self, text: str) -> None:
         """Say something on the way, for people; silent with ``--quiet``."""
         if not self.quiet:
@@ -60,9 +81,28 @@ def make(*, as_json: bool, quiet: bool, verbose: int, no_color: bool) -> Output:
     """Return the output that the options and the terminal ask for."""
 
     def style(stream: TextIO) -> Style:
-        return Style(enabled=wants_color(os.environ, terminal=stream.isatty(), refused=no_color))
+        is_bounded = stream.isatty() or "COLUMNS" in os.environ  # a log keeps its lines whole
+        columns = shutil.get_terminal_size((0, 0)).columns if is_bounded else 0
+        return Style(enabled=wants_color(os.environ, terminal=stream.isatty(), refused=no_color), columns=columns)
 
     return Output(json=as_json, quiet=quiet, verbose=verbose, style=style(sys.stdout), error_style=style(sys.stderr))
+
+
+@contextlib.contextmanager
+def writing(
+    place: Path,
+    what: str,
+    fix: str,
+    *,
+    code: str = codes.NOT_WRITABLE,
+    error_class: type[ProvisionError] = UsageError,
+) -> Iterator[None]:
+    """Turn an OSError of the block, which writes to a place, into a finding."""
+    try:
+        yield
+    except OSError as error:
+        evidence = error.strerror or str(error)
+        raise error_class(Finding(code=code, where=str(place), what=what, evidence=evidence, fix=fix)) from error
 
 
 def as_json(document: Mapping[str, Any]) -> str:
@@ -81,6 +121,91 @@ def write(stream: TextIO, text: str) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise OutputLost(
+        raise BrokenOutputError(
             Finding(code=codes.NOT_WRITABLE, what="the output cannot be written", evidence=str(error.strerror))
         ) from error
+
+
+@dataclass(slots=True)
+class CliContext:
+    """One run of the command line; filled in as parsing goes on."""
+
+    command: str = ""
+    output: Output = field(default_factory=Output)
+
+
+def report_error(error: BaseException, session: CliContext) -> ExitCode:
+    """Say what went wrong, as text on stderr or as a JSON document on stdout, and return the exit code."""
+    code, findings = _findings_of(error, session)
+    out = session.output
+    if out.json:
+        write(sys.stdout, as_json(document(session.command, findings)))
+    else:
+        write(sys.stderr, findings_view.text(findings, out.error_style))
+    if code is ExitCode.FAILED and out.verbose and not isinstance(error, ProvisionError):
+        write(sys.stderr, "".join(traceback.format_exception(error)))
+    return code
+
+
+def _findings_of(error: BaseException, session: CliContext) -> tuple[ExitCode, tuple[Finding, ...]]:
+    if isinstance(error, ProvisionError):
+        return error.exit_code, error.findings
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        return ExitCode.INTERRUPTED, (_interrupted(error), *attached_findings(error))
+    if isinstance(error, click.ClickException):
+        return ExitCode.USAGE, (_usage_finding(error),)
+    return ExitCode.FAILED, (_internal(error, session),)
+
+
+def _interrupted(error: BaseException) -> Finding:
+    return Finding(
+        code=codes.INTERRUPTED,
+        what="interrupted",
+        evidence="; ".join(getattr(error.__cause__ or error, "__notes__", ())),  # click wraps it
+        fix="run the same command again: it goes on from where things stand",
+    )
+
+
+def _usage_finding(error: click.ClickException) -> Finding:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "gpu-provision"
+    return Finding(code=USAGE, what=error.format_message(), fix=f"{path} --help")
+
+
+def _internal(error: BaseException, session: CliContext) -> Finding:
+    where = log_traceback(error, command=session.command)
+    return Finding(
+        code=codes.INTERNAL,
+        what=f"a mistake in gpu-provision itself: {type(error).__name__}: {_first_line(error)}",
+        evidence=f"traceback in {where}" if where else "".join(traceback.format_exception(error)),
+        fix="please report it with that file" if where else "please report it with that traceback",
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), "")
+
+
+def default_output(arguments: list[str]) -> Output:
+    """Return the output for failures that come before the options are parsed."""
+    return Output(json="--json" in arguments)
+
+
+def log_file() -> Path:
+    """Return ``$XDG_STATE_HOME/gpu-provision/gpu-provision.log``, below ~/.local/state by default."""
+    return files.state_folder() / "gpu-provision.log"
+
+
+def log_traceback(error: BaseException, *, command: str) -> Path | None:
+    """Append an error's traceback; return the file, or None if it cannot be written."""
+    file = log_file()
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    entry = f"{now} gpu-provision {command}\n{''.join(traceback.format_exception(error))}\n"
+    try:
+        files.make_state_folder(file.parent)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with open(descriptor, "a", encoding="utf-8") as stream:  # noqa: PTH123 - a descriptor with its own mode
+            stream.write(visible(entry))
+    except OSError:
+        return None
+    return file

@@ -12,23 +12,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_provision import files
-from gpu_provision.api.codes import USAGE
-from gpu_provision.cli import codes
+from gpu_provision.cli.output import writing
 from gpu_provision.hosts.result import HostsResult
+from gpu_provision.model import codes
+from gpu_provision.model.codes import USAGE
 from gpu_provision.model.findings import Finding, RunFailed, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.output import plan_file
-from gpu_provision.output.values import shown
+from gpu_provision.output.object_text import display_value
 
 if TYPE_CHECKING:
-    from gpu_provision.api.phases import Work
+    from gpu_provision.api.jobs import ApplyJob
     from gpu_provision.api.results import StackPlan
 
+_UNWRITABLE = ("the plan cannot be written", "name another file with --out")
 _TOLD = 20  # lines of what has moved; a fleet that has moved altogether would be thousands
 
 
-def written(path: Path, work: Work, plan: StackPlan, *, ignored: tuple[str, ...]) -> None:
+def save(path: Path, work: ApplyJob, plan: StackPlan, *, ignored: tuple[str, ...]) -> None:
     """Write a plan to a file that only its owner can read, whole or not at all. Raises UsageError."""
     scope = {
         "hosts": work.hosts,
@@ -37,47 +39,31 @@ def written(path: Path, work: Work, plan: StackPlan, *, ignored: tuple[str, ...]
         "targets": list(work.targets or ()),
         "ignored": list(ignored),
     }
-    origin = plan_file.Origin(
+    document = plan_file.create(
+        work.inventory,
+        plan.cluster,
+        plan.hosts,
         tool=version("gpu-provision"),
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
         cluster_id=work.cluster_id(),
         salt=secrets.token_hex(16),
         scope=scope,
     )
-    document = plan_file.made(work.inventory, plan.cluster, plan.hosts, origin)
-    _save(path, json.dumps(document, indent=2, sort_keys=True) + "\n")
+    with writing(path, *_UNWRITABLE):
+        files.put(path, json.dumps(document, indent=2, sort_keys=True) + "\n", private=True)
 
 
-def place(file: str) -> Path:
+def check_path(file: str) -> Path:
     """Return where a plan goes. Raises UsageError if it cannot be written there."""
     path = Path(file)
-    try:
+    with writing(path, *_UNWRITABLE):
         files.try_place(path)
-    except OSError as error:
-        raise UsageError(_not_writable(path, error)) from error
     return path
 
 
-def _save(path: Path, text: str) -> None:
-    try:
-        files.put(path, text, private=True)
-    except OSError as error:
-        raise UsageError(_not_writable(path, error)) from error
-
-
-def _not_writable(path: Path, error: OSError) -> Finding:
-    return Finding(
-        code=codes.NOT_WRITABLE,
-        where=str(path),
-        what="the plan cannot be written",
-        evidence=error.strerror or str(error),
-        fix="name another file with --out",
-    )
-
-
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """A plan that was looked at and agreed to: exactly this is to be done, or nothing."""
+class SavedPlan:
+    """A reviewed plan: a run carries out exactly this, or nothing."""
 
     path: Path
     document: Mapping[str, Any]
@@ -89,15 +75,15 @@ class Promise:
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """Findings of preflight that shall not stop the run."""
+        """Findings of preflight that do not stop the run."""
         return tuple(self.document["scope"]["ignored"])
 
-    def work(self, inventory: Inventory) -> Work:
+    def work(self, inventory: Inventory) -> ApplyJob:
         """Return what takes part."""
-        from gpu_provision.api.phases import Work
+        from gpu_provision.api.jobs import ApplyJob
 
         scope = self.document["scope"]
-        return Work(
+        return ApplyJob(
             inventory=inventory,
             limit=tuple(scope["limit"]),
             targets=tuple(scope["targets"]) or None,
@@ -105,44 +91,44 @@ class Promise:
             cluster=bool(scope["cluster"]),
         )
 
-    def hold_inventory(self, inventory: Inventory) -> None:
+    def check_inventory(self, inventory: Inventory) -> None:
         """Raise RunFailed if this is not the inventory that the plan was made from."""
         then = self.document["inventory"]
         if inventory.name != then["name"]:
             what = f"the plan is of inventory {then['name']}, and this is {inventory.name}"
-            raise RunFailed(self._moved(codes.OTHER_INVENTORY, what, inventory.path))
+            raise RunFailed(self._finding(codes.OTHER_INVENTORY, what, inventory.path))
         if plan_file.inventory_digest(inventory, then["salt"]) != then["digest"]:
             what = f"the inventory has changed since the plan was made ({self.document['made_at']})"
-            raise RunFailed(self._moved(codes.OTHER_INVENTORY, what, inventory.path))
+            raise RunFailed(self._finding(codes.OTHER_INVENTORY, what, inventory.path))
 
-    def hold_cluster(self, work: Work) -> None:
+    def check_cluster(self, work: ApplyJob) -> None:
         """Raise RunFailed if the plan was made for another cluster than the one that answers."""
         then, now = self.document["cluster"], work.cluster_id()
         if now != then["id"]:
             what = f"the plan was made for another cluster: {then['name']}"
             evidence = f"the namespace kube-system has the uid {now} there, and had {then['id']} in the plan"
-            raise RunFailed(self._moved(codes.OTHER_CLUSTER, what, evidence))
+            raise RunFailed(self._finding(codes.OTHER_CLUSTER, what, evidence))
 
-    def hold_hosts(self, on_hosts: HostsResult | None) -> None:
+    def check_hosts(self, on_hosts: HostsResult | None) -> None:
         """Raise RunFailed if hosts would be changed otherwise than planned."""
-        self._hold("hosts are no longer as they were planned for", plan_file.moved_on_hosts(self.document, on_hosts))
+        self._refuse("hosts are no longer as they were planned for", plan_file.host_changes(self.document, on_hosts))
 
-    def hold_plan(self, plan: Plan) -> None:
+    def check_plan(self, plan: Plan) -> None:
         """Raise RunFailed if the cluster would be changed otherwise than planned."""
-        moved = plan_file.moved_in_cluster(self.document, plan)
-        self._hold("the cluster is no longer as it was planned for; nothing is written there", moved)
+        moved = plan_file.cluster_changes(self.document, plan)
+        self._refuse("the cluster is no longer as it was planned for; nothing is written there", moved)
 
-    def _hold(self, what: str, moved: tuple[str, ...]) -> None:
+    def _refuse(self, what: str, moved: tuple[str, ...]) -> None:
         if moved:
             more = [f"and {len(moved) - _TOLD} more"] if len(moved) > _TOLD else []
-            raise RunFailed(self._moved(codes.MOVED, what, "\n    ".join([*moved[:_TOLD], *more])))
+            raise RunFailed(self._finding(codes.MOVED, what, "\n    ".join([*moved[:_TOLD], *more])))
 
-    def _moved(self, code: str, what: str, evidence: str) -> Finding:
+    def _finding(self, code: str, what: str, evidence: str) -> Finding:
         fix = "make a new plan and look at it: gpu-provision plan --out FILE"
         return Finding(code=code, where=str(self.path), what=what, evidence=evidence, fix=fix)
 
 
-def promised(path: Path) -> Promise:
+def load_plan(path: Path) -> SavedPlan:
     """Return the plan of a file. Raises RunFailed if it is none, or damaged, or of another version."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -156,9 +142,9 @@ def promised(path: Path) -> Promise:
             Finding(
                 code=codes.OTHER_FORMAT,
                 where=str(path),
-                what=f"the plan is of version {shown(document.get('version'))} of plan files, and this tool knows "
-                f"{plan_file.VERSION}",
-                evidence=f"made by gpu-provision {shown(document.get('tool', 'of an unknown version'))}",
+                what=f"the plan is of version {display_value(document.get('version'))} of plan files,"
+                f" and this tool knows {plan_file.VERSION}",
+                evidence=f"made by gpu-provision {display_value(document.get('tool', 'of an unknown version'))}",
                 fix="make the plan with the same gpu-provision that applies it",
             )
         )
@@ -167,7 +153,7 @@ def promised(path: Path) -> Promise:
     misfit = plan_file.misfit(document)
     if misfit:
         raise _damaged(path, f"it does not fit the schema of plan files at {misfit}")
-    return Promise(path, document)
+    return SavedPlan(path, document)
 
 
 def _damaged(path: Path, why: str) -> RunFailed:

@@ -1,54 +1,228 @@
-"""report: the page of a run that is over, from its local record."""
+"""report and --report: the page of a run, of one that goes on or from its local record."""
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpu_provision.cli import codes, options
-from gpu_provision.cli.account import page_at, put
-from gpu_provision.cli.options import loaded
-from gpu_provision.cli.output import Output
-from gpu_provision.model.findings import Finding, RunFailed, UsageError
+from gpu_provision import files
+from gpu_provision.cli import options
+from gpu_provision.cli.options import load_inventory
+from gpu_provision.cli.output import Output, writing
+from gpu_provision.history import store
+from gpu_provision.hosts.result import NO_HOSTS, HostsResult
+from gpu_provision.model import codes
+from gpu_provision.model.codes import USAGE
+from gpu_provision.model.findings import Finding, ProvisionError, RunFailed, UsageError, attached_findings
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.output.documents import document
-from gpu_provision.output.page.story import Story
+from gpu_provision.model.plan import DestroyResult, Plan
+from gpu_provision.model.progress import Event, RunResult
+from gpu_provision.output import plan as plan_view
+from gpu_provision.output.findings import document
+from gpu_provision.output.history import RunOutcome, RunReport, last_states
+from gpu_provision.output.text import ranges
+from gpu_provision.reconcile.progress import Timeline
+
+if TYPE_CHECKING:
+    from gpu_provision.api.results import StackRemoval, StackRun
+
+Listen = Callable[[Event], None]
+_UNWRITABLE = (
+    "the page of the run cannot be written there",
+    "name a file in a folder that exists and that you may write to",
+)
+_MOST_EVICTED = 50  # pods that the page names
+
+
+@dataclass(slots=True, kw_only=True)
+class ReportCollector:
+    """One command's run, as far as it has come.
+
+    Attributes:
+        page: Where the page goes; None for none.
+        known: What a reader should know besides.
+        hosts: How the host phase ended; empty before, or if there was none.
+        removal: How the cluster phase of destroy ended.
+        plan: What is going to be changed in the cluster.
+        run: How all of it ended.
+    """
+
+    inventory: Inventory
+    page: Path | None
+    command: str
+    known: tuple[Finding, ...] = ()
+    hosts: HostsResult = NO_HOSTS
+    removal: DestroyResult | None = None
+    plan: Plan | None = None
+    run: StackRun | StackRemoval | None = None
+    _began: datetime = field(default_factory=lambda: datetime.now(UTC))
+    _timeline: Timeline = field(default_factory=lambda: Timeline(time.monotonic()))
+
+    def record_hosts(self, hosts: HostsResult) -> None:
+        """Take down how the host phase ended."""
+        self.hosts = hosts
+
+    def record_removal(self, removal: DestroyResult | None) -> None:
+        """Take down what went from the cluster."""
+        self.removal = removal
+
+    def recording(self, listen: Listen) -> Listen:
+        """Return a listener that takes events down, and tells ``listen`` of them."""
+
+        def both(event: Event) -> None:
+            self._timeline.observe(event, time.monotonic())
+            listen(event)
+
+        return both
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What went wrong up to now, on hosts and in the cluster, and what a reader should know."""
+        if self.run:
+            return self.run.findings
+        return (*self.hosts.all_findings, *self.known, *(self.removal.findings if self.removal else ()))
+
+    @contextlib.contextmanager
+    def write_page_at_end(self, out: Output) -> Iterator[None]:
+        """Write the page when the block ends, also if it is interrupted or fails.
+
+        Raises ProvisionError if all went well and the page cannot be written after all.
+        """
+        try:
+            yield
+        except BaseException as error:
+            is_interrupt = isinstance(error, KeyboardInterrupt)
+            if is_interrupt and self.hosts and self.hosts.changed:
+                error.add_note(f"hosts changed before: {ranges(host.name for host in self.hosts.changed)}")
+            outcome = RunOutcome.INTERRUPTED if is_interrupt else RunOutcome.FAILED
+            with contextlib.suppress(Exception):  # what is on its way matters more
+                self._write(outcome, out, _why(error))
+            raise
+        self._write(RunOutcome.SUCCEEDED if self.run and self.run.succeeded else RunOutcome.FAILED, out)
+
+    def _write(self, outcome: RunOutcome, out: Output, findings: tuple[Finding, ...] = ()) -> None:
+        if self.page is None:
+            return
+        write_page(self.page, self._html(outcome, findings))
+        out.note(f"Report: {self.page}")
+
+    def _html(self, outcome: RunOutcome, findings: tuple[Finding, ...]) -> str:
+        from gpu_provision.output.html_report import page
+
+        story = self._of_removal(self.removal) if self.removal else self._of_run()
+        result = replace(story.result, findings=(*self.findings, *findings))
+        return page(replace(story, outcome=outcome, result=result))
+
+    @property
+    def _result(self) -> RunResult | None:
+        from gpu_provision.api.results import StackRun
+
+        return self.run.cluster if isinstance(self.run, StackRun) else None
+
+    def _of_run(self) -> RunReport:
+        timeline = tuple(self._timeline.transitions)
+        result = self._result or self._on_record() or RunResult(states=last_states(timeline))
+        return replace(self._blank(), result=replace(result, timeline=timeline))
+
+    def _of_removal(self, removal: DestroyResult) -> RunReport:
+        shown, more = removal.evicted[:_MOST_EVICTED], len(removal.evicted) - _MOST_EVICTED
+        return replace(
+            self._blank(),
+            cluster=removal.cluster,
+            plan=plan_view.as_plan(removal, self.inventory.name),
+            closing=plan_view.removal_closing(removal, dry_run=False),
+            note=f"Evicted: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}." if shown else "",
+            result=RunResult(changed=len(removal.changes), timeline=tuple(self._timeline.transitions)),
+        )
+
+    def _blank(self) -> RunReport:
+        return RunReport(
+            command=self.command,
+            inventory=self.inventory.name,
+            release=self.inventory.release,
+            cluster=self.plan.cluster if self.plan else "",
+            outcome=RunOutcome.FAILED,
+            began=self._began,
+            seconds=time.monotonic() - self._timeline.began,
+            plan=self.plan,
+            hosts=self.run.hosts if self.run else self.hosts,
+        )
+
+    def _on_record(self) -> RunResult | None:
+        """Return how far a run came that was interrupted, as it has just put it on record; None if it wrote nothing."""
+        from gpu_provision.output.history import report_of_record
+
+        record = store.find_local(self.inventory.name)
+        is_ours = record is not None and record.get("began", "") >= f"{self._began:%Y-%m-%dT%H:%M:%SZ}"
+        return replace(report_of_record(record).result, findings=()) if record and is_ours else None
+
+
+def _why(error: BaseException) -> tuple[Finding, ...]:
+    """Return why a run ended early, and what an interrupted one left behind."""
+    if isinstance(error, ProvisionError):
+        return error.findings
+    if isinstance(error, KeyboardInterrupt):
+        return attached_findings(error)
+    return (Finding(code=codes.INTERNAL, what=f"a mistake in gpu-provision itself: {type(error).__name__}"),)
+
+
+def report_path(file: str | None, *, dry_run: bool = False) -> Path | None:
+    """Return where a page goes, None for none. Raises UsageError if it cannot be written there, or has no run."""
+    if file is None:
+        return None
+    if dry_run:
+        raise UsageError(Finding(code=USAGE, what="--report tells of a run, and --dry-run makes none"))
+    path = Path(file).resolve()
+    with writing(path, *_UNWRITABLE, code=codes.NO_PLACE_FOR_REPORT):
+        files.try_place(path)
+    return path
+
+
+def write_page(path: Path, text: str) -> None:
+    """Write a page as a whole or not at all; only its owner can read it. Raises ProvisionError."""
+    with writing(path, *_UNWRITABLE, code=codes.NO_PLACE_FOR_REPORT, error_class=ProvisionError):
+        files.put(path, text, private=True)
 
 
 @click.command()
 @click.argument("run", type=click.IntRange(min=1), required=False)
 @options.inventory
 @click.option("--out", "file_out", metavar="FILE.html", help="Where the page goes. Default: stdout.")
-@options.speaking
+@options.output_options
 def report(*, run: int | None, file: str | None, file_out: str | None, out: Output) -> None:
     """Write a page about a run: number RUN of gpu-provision history, or the newest one.
 
     It is made from the record that the run left on this machine, also if it failed or was interrupted; of one that goes
     on it has what is known so far. No cluster is asked.
     """
-    from gpu_provision.output.page.render import page
+    from gpu_provision.output.html_report import page
 
-    inventory, target = loaded(file), page_at(file_out)
+    inventory, target = load_inventory(file), report_path(file_out)
     story = _story(inventory, run)
     html = page(story)
     if target:
-        put(target, html)
+        write_page(target, html)
         out.note(f"Report: {target}")
     told: dict[str, Any] = {"report": str(target)} if target else {"html": html}
     out.result(document("report", inventory=inventory.name, run=story.result.run, **told), "" if target else html)
 
 
-def _story(inventory: Inventory, run: int | None) -> Story:
+def _story(inventory: Inventory, run: int | None) -> RunReport:
     """Return what is on record here. Raises UsageError if there is nothing, RunFailed if it cannot be read."""
-    from gpu_provision.output.page.recalled import story_of
-    from gpu_provision.reconcile import local_records
+    from gpu_provision.output.history import report_of_record
 
-    record, where = local_records.found(inventory.name, run), str(local_records.folder(inventory.name))
+    record, where = store.find_local(inventory.name, run), str(store.local_folder(inventory.name))
     if record is None:
         raise UsageError(_missing(run, where))
     try:
-        return story_of(record)
+        return report_of_record(record)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise RunFailed(_damaged(record.get("id", ""), where, error)) from error
 

@@ -16,15 +16,15 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
-from gpu_provision.cli import errors
-from gpu_provision.cli.errors import Session
-from gpu_provision.cli.output import OutputLost
+from gpu_provision.cli import output
+from gpu_provision.cli.output import BrokenOutputError, CliContext
 from gpu_provision.model.findings import ExitCode
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
+class LazyCommand:
     """A command that is imported when it is asked for, so that `render` does not pay for `apply`, nor `--help` for all.
 
     Attributes:
@@ -36,16 +36,16 @@ class Elsewhere:
     summary: str
 
 
-class Commands(click.Group):
+class SuggestingGroup(click.Group):
     """A group that knows the nearest command to a mistyped one, and says which command runs.
 
     Attributes:
         elsewhere: Commands that are not imported yet, by name.
     """
 
-    elsewhere: Mapping[str, Elsewhere]
+    elsewhere: Mapping[str, LazyCommand]
 
-    def __init__(self, *arguments: Any, elsewhere: Mapping[str, Elsewhere] | None = None, **options: Any) -> None:
+    def __init__(self, *arguments: Any, elsewhere: Mapping[str, LazyCommand] | None = None, **options: Any) -> None:
         """Take what click.Group takes, and the commands that are elsewhere."""
         super().__init__(*arguments, **options)
         self.elsewhere = elsewhere or {}
@@ -74,9 +74,15 @@ class Commands(click.Group):
         command = self.get_command(ctx, name)
         return command.get_short_help_str(limit) if command else ""
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete commands, and import none of them for it."""
+        names = (name for name in self.list_commands(ctx) if name.startswith(incomplete))
+        found = [CompletionItem(name, help=self._summary(ctx, name, 80)) for name in names]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Answer a bare group with its help, as a usage error."""
-        if not args and not self.invoke_without_command:
+        if not (args or self.invoke_without_command or ctx.resilient_parsing):
             click.echo(ctx.get_help(), err=True)
             ctx.exit(ExitCode.USAGE)
         return super().parse_args(ctx, args)
@@ -89,7 +95,7 @@ class Commands(click.Group):
             message = f"No such command '{args[0]}'.{_nearest(args[0], self.list_commands(ctx))}"
             raise click.UsageError(message, ctx=ctx)
         name, command, rest = super().resolve_command(ctx, args)
-        session = ctx.ensure_object(Session)
+        session = ctx.ensure_object(CliContext)
         session.command = f"{session.command} {name}".strip()
         return name, command, rest
 
@@ -127,50 +133,46 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
 
 
 _COMMANDS = {
-    "adopt": Elsewhere("adopt", "Take a cluster over from the GPU Operator and its chart."),
-    "apply": Elsewhere("apply", "Make hosts and cluster as declared, and wait until they are."),
-    "diff": Elsewhere("history", "Show what changed from one run's inventory to another's."),
-    "drift": Elsewhere("drift", "Show what is not as it was applied, and who changed it."),
-    "history": Elsewhere("history", "Show the runs that wrote something, the newest first."),
-    "destroy": Elsewhere("destroy", "Take everything of an inventory off cluster and hosts."),
-    "operator": Elsewhere("operator", "Have a cluster hold itself to the stacks that it has."),
-    "plan": Elsewhere("apply", "Show what apply would change, and change nothing."),
-    "preflight": Elsewhere("preflight", "Say what would go wrong on hosts and in the cluster."),
-    "rbac": Elsewhere("rbac", "Print the least rights that an account needs."),
-    "render": Elsewhere("validate", "Print the manifests of all components, without a cluster."),
-    "report": Elsewhere("report", "Write a page about a run."),
-    "rollback": Elsewhere("history", "Go back to what an earlier run declared."),
-    "sandbox": Elsewhere("sandbox", "Run a simulated cluster with GPU nodes on this machine."),
-    "schema": Elsewhere("validate", "Print the JSON Schema of inventories, for editors and CI."),
-    "status": Elsewhere("apply", "Show every component and node as it stands, and why."),
-    "unlock": Elsewhere("history", "Take the lock away from a run that is gone."),
-    "validate": Elsewhere("validate", "Check an inventory file and say all that is wrong with it."),
-    "verify": Elsewhere("verify", "Run acceptance tests against hosts and cluster."),
+    "adopt": LazyCommand("adopt", "Take a cluster over from the GPU Operator and its chart."),
+    "apply": LazyCommand("apply", "Make hosts and cluster as declared, and wait until they are."),
+    "completion": LazyCommand("validate", "Print a script that completes commands, options and values."),
+    "diff": LazyCommand("history", "Show what changed from one run's inventory to another's."),
+    "drift": LazyCommand("views", "Show what is not as it was applied, and who changed it."),
+    "explain": LazyCommand("validate", "Explain a finding: what a code means, its cause and its remedy."),
+    "history": LazyCommand("history", "Show the runs that wrote something, the newest first."),
+    "destroy": LazyCommand("destroy", "Take everything of an inventory off cluster and hosts."),
+    "operator": LazyCommand("operator", "Have a cluster hold itself to the stacks that it has."),
+    "plan": LazyCommand("apply", "Show what apply would change, and change nothing."),
+    "preflight": LazyCommand("views", "Say what would go wrong on hosts and in the cluster."),
+    "rbac": LazyCommand("validate", "Print the least rights that an account needs."),
+    "render": LazyCommand("validate", "Print the manifests of all components, without a cluster."),
+    "report": LazyCommand("report", "Write a page about a run."),
+    "rollback": LazyCommand("history", "Go back to what an earlier run declared."),
+    "sandbox": LazyCommand("sandbox", "Run a simulated cluster with GPU nodes on this machine."),
+    "schema": LazyCommand("validate", "Print the JSON Schema of inventories, for editors and CI."),
+    "status": LazyCommand("apply", "Show every component and node as it stands, and why."),
+    "unlock": LazyCommand("history", "Take the lock away from a run that is gone."),
+    "validate": LazyCommand("validate", "Check an inventory file and say all that is wrong with it."),
+    "verify": LazyCommand("views", "Run acceptance tests against hosts and cluster."),
 }
 
 
 @click.group(
-    cls=Commands, elsewhere=_COMMANDS, epilog=_epilog(), context_settings={"help_option_names": ["-h", "--help"]}
+    cls=SuggestingGroup, elsewhere=_COMMANDS, epilog=_epilog(), context_settings={"help_option_names": ["-h", "--help"]}
 )
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show it.")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
 def cli() -> None:
     """Provision NVIDIA GPU nodes for Kubernetes from one inventory file.
 
-    \b
-    gpu-provision sandbox up      a cluster to try it on, without a GPU
-    gpu-provision preflight       what would go wrong
-    gpu-provision plan            what would change
-    gpu-provision apply           make it true
-    gpu-provision status          what is there
-    gpu-provision drift           what somebody has changed since
-    gpu-provision verify          whether it holds, by tests that look for themselves
-    gpu-provision unlock          let the next run write after one that died
-    gpu-provision history         what was applied when, and by whom
-    gpu-provision report          a page about a run that is over
-    gpu-provision rollback        back to what was there before
-    gpu-provision destroy         take all of it away again
-    gpu-provision operator        have the cluster hold itself to it
-    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    To try it without a GPU: gpu-provision sandbox up, then plan, apply and status.
+    """
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -187,18 +189,18 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 def run(words: list[str]) -> int:
     """Run one command and return its exit code; every failure is reported on the way."""
-    session = Session(output=errors.default_output(words))
+    session = CliContext(output=output.default_output(words))
     try:
         returned: Any = cli.main(args=words, prog_name="gpu-provision", standalone_mode=False, obj=session)
     except BrokenPipeError:
         return _reader_gone()
-    except OutputLost as lost:
+    except BrokenOutputError as lost:
         return _disk_full(lost, session)
     except click.exceptions.Exit as done:
         return done.exit_code
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the one handler: nobody else prints failures
-        code = errors.report(error, session)
-        return _TERMINATED if isinstance(error.__cause__, Terminated) else code
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the only handler that prints failures
+        code = output.report_error(error, session)
+        return _TERMINATED if isinstance(error.__cause__, SigtermReceived) else code
     return int(returned or ExitCode.OK)
 
 
@@ -208,11 +210,11 @@ def _reader_gone() -> int:
     return 128 + signal.SIGPIPE
 
 
-def _disk_full(lost: OutputLost, session: Session) -> int:
+def _disk_full(lost: BrokenOutputError, session: CliContext) -> int:
     """Say on stderr, even if JSON was asked for, that the output is lost."""
     _drop_the_rest()
-    with contextlib.suppress(OSError, OutputLost):
-        return errors.report(lost, Session(output=replace(session.output, json=False)))
+    with contextlib.suppress(OSError, BrokenOutputError):
+        return output.report_error(lost, CliContext(output=replace(session.output, json=False)))
     return lost.exit_code
 
 
@@ -228,9 +230,9 @@ def _open_closed_streams() -> None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open until the end
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, told as Ctrl-C is, so that whoever gives locks back then does so now."""
+class SigtermReceived(KeyboardInterrupt):
+    """SIGTERM, handled as Ctrl-C is: locks are given back."""
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
-    raise Terminated
+    raise SigtermReceived

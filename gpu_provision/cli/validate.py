@@ -1,4 +1,4 @@
-"""validate, render, schema: commands that need neither a cluster nor hosts, and start fast."""
+"""validate, render, schema, rbac, explain, completion: commands that need neither a cluster nor hosts."""
 
 from __future__ import annotations
 
@@ -8,21 +8,102 @@ from pathlib import Path
 
 import click
 
-from gpu_provision.cli import codes, options
-from gpu_provision.cli.options import chosen, loaded
-from gpu_provision.cli.output import Output
+from gpu_provision.cli import options
+from gpu_provision.cli.options import find_inventory, load_inventory
+from gpu_provision.cli.output import Output, writing
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest
+from gpu_provision.model.codes import USAGE
 from gpu_provision.model.findings import ExitCode, Finding, Findings, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.output import findings as findings_view
-from gpu_provision.output import yaml_text
-from gpu_provision.output.documents import document, output_schema
+from gpu_provision.output import object_text
+from gpu_provision.output.findings import document, output_schema
+from gpu_provision.rbac.roles import RbacSubject
+
+
+@click.command()
+@options.inventory
+@click.option("--user", "users", metavar="NAME", multiple=True, help="Give the rights to this user; can be repeated.")
+@click.option("--group", "groups", metavar="NAME", multiple=True, help="Give them to this group; can be repeated.")
+@click.option(
+    "--service-account",
+    "--serviceaccount",
+    "accounts",
+    metavar="NAMESPACE:NAME",
+    multiple=True,
+    help="Give them to this service account; can be repeated.",
+)
+@click.option("--read-only", is_flag=True, help="Only what looks need: status, plan, drift, history.")
+@click.option("--destroy", is_flag=True, help="What destroy needs, instead of what apply needs.")
+@click.option("--adopt", is_flag=True, help="What adopt needs: all that apply needs, and more.")
+@click.option(
+    "--operator",
+    is_flag=True,
+    help="What apply needs where a controller looks after the stack, instead of what it needs by itself.",
+)
+@options.output_options
+def rbac(  # noqa: PLR0913 - one argument per option
+    *,
+    file: str | None,
+    users: tuple[str, ...],
+    groups: tuple[str, ...],
+    accounts: tuple[str, ...],
+    read_only: bool,
+    destroy: bool,
+    adopt: bool,
+    operator: bool,
+    out: Output,
+) -> None:
+    """Print the least rights that an account needs for an inventory, without asking any cluster.
+
+    For every command but destroy and adopt: their rights are printed by --destroy and --adopt.
+
+    An administrator applies them before the first run:
+
+    \b
+    gpu-provision rbac -i prod --service-account ci:gpu-provision | kubectl apply -f -
+
+    A ClusterRole for what is not in a namespace, a Role in each of the stack's namespaces, and bindings to the users,
+    groups and service accounts that are named; without any, roles alone.
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    if read_only + destroy + adopt + operator > 1:
+        message = "--read-only, --destroy, --adopt and --operator exclude each other."
+        raise click.UsageError(message)
+    from gpu_provision.api.verbs import rbac as roles
+    from gpu_provision.output import object_text
+
+    subjects = [
+        *(RbacSubject("User", name) for name in users),
+        *(RbacSubject("Group", name) for name in groups),
+        *map(_account, accounts),
+    ]
+    chosen = {"read_only": read_only, "destroy": destroy, "adopt": adopt, "operator": operator}
+    manifests = roles(load_inventory(file), subjects, **chosen)
+    if not subjects:
+        out.note("Roles only: bind them with --user, --group or --service-account.")
+    out.result(document("rbac", manifests=manifests), object_text.yaml_stream(manifests))
+
+
+def _account(word: str) -> RbacSubject:
+    """Return ``NAMESPACE:NAME`` as a subject. Raises UsageError."""
+    namespace, _, name = word.partition(":")
+    if namespace and name and ":" not in name:
+        return RbacSubject("ServiceAccount", name, namespace)
+    raise UsageError(
+        Finding(
+            code=USAGE,
+            where=f"--service-account {word}",
+            what="a service account is named by its namespace and its name",
+            fix="--service-account NAMESPACE:NAME",
+        )
+    )
 
 
 @click.command()
 @click.option("--output", "of_output", is_flag=True, help="The schema of the --json documents instead.")
 @click.option("--plan-file", "of_plan_file", is_flag=True, help="The schema of the files of plan --out instead.")
-@options.speaking
+@options.output_options
 def schema(*, of_output: bool, of_plan_file: bool, out: Output) -> None:
     """Print the JSON Schema of inventories, for editors and CI."""
     from gpu_provision.inventory import schema as inventory_schema
@@ -34,9 +115,43 @@ def schema(*, of_output: bool, of_plan_file: bool, out: Output) -> None:
 
 
 @click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh"]))
+def completion(*, shell: str) -> None:
+    """Print a script for SHELL that completes commands, options and values such as components and hosts.
+
+    \b
+    source <(gpu-provision completion bash)       now; in ~/.bashrc for every shell
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    from click.shell_completion import get_completion_class
+
+    root, made = click.get_current_context().find_root(), get_completion_class(shell)
+    if made is not None:
+        click.echo(made(root.command, {}, "gpu-provision", "_GPU_PROVISION_COMPLETE").source())
+
+
+def _codes(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    return [code for code in codes.meanings() if code.startswith(incomplete.upper())]
+
+
+@click.command()
+@click.argument("code", shell_complete=_codes)
+@options.output_options
+def explain(*, code: str, out: Output) -> None:
+    """Print what the finding CODE means, why it occurs as a rule, and what to do about it."""
+    meanings, code = codes.meanings(), code.upper()
+    if code not in meanings:
+        near = codes.nearest(code, meanings)
+        fix = f"gpu-provision explain {near}" if near else "docs/findings.md lists all codes"
+        raise UsageError(Finding(code=codes.USAGE, where=f"explain {code}", what="no finding has this code", fix=fix))
+    found = meanings[code]
+    text = f"{code}: {found.title}\n  cause: {found.cause}\n  remedy: {found.remedy}"
+    out.result(document("explain", explanation={"code": code, **found._asdict()}), text)
+
+
+@click.command()
 @options.inventory
 @click.option("--gpus", is_flag=True, help="Also run the vectorAdd validations again, on the cluster.")
-@options.speaking
+@options.output_options
 def validate(*, file: str | None, gpus: bool, out: Output) -> ExitCode:
     """Check an inventory file and report everything that is wrong with it at once.
 
@@ -45,7 +160,7 @@ def validate(*, file: str | None, gpus: bool, out: Output) -> ExitCode:
     """
     from gpu_provision.inventory import check, load
 
-    path = chosen(file)
+    path = find_inventory(file)
     found = check(path)
     if gpus and not found.errors:
         from gpu_provision.cli.apply import revalidate
@@ -75,7 +190,7 @@ def _summary(path: Path, inventory: Inventory) -> str:
 @click.command()
 @options.inventory
 @click.option("--output", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Write files there.")
-@options.speaking
+@options.output_options
 def render(*, file: str | None, folder: Path | None, out: Output) -> None:
     """Print the manifests of all components, without asking any cluster.
 
@@ -83,12 +198,12 @@ def render(*, file: str | None, folder: Path | None, out: Output) -> None:
     another; files of an earlier render that are no longer wanted are removed.
     """
     from gpu_provision.api.options import render as rendered
-    from gpu_provision.output import yaml_text
+    from gpu_provision.output import object_text
 
-    manifests = rendered(loaded(file))
+    manifests = rendered(load_inventory(file))
     everything = [manifest for group in manifests.values() for manifest in group]
     written = write_files(folder, manifests) if folder else ()
-    text = "\n".join(map(str, written)) if folder else yaml_text.stream(everything)
+    text = "\n".join(map(str, written)) if folder else object_text.yaml_stream(everything)
     out.result(document("render", manifests=everything, files=[str(file) for file in written]), text)
 
 
@@ -98,7 +213,7 @@ HEADER = "# Rendered by gpu-provision; the next render writes over it.\n"
 def write_files(folder: Path, manifests: Mapping[str, list[Manifest]]) -> tuple[Path, ...]:
     """Write one file per component; return them in order. Raises UsageError as `write_texts`."""
     texts = {
-        f"{number:02}-{component.replace('_', '-')}.yaml": yaml_text.stream(group)
+        f"{number:02}-{component.replace('_', '-')}.yaml": object_text.yaml_stream(group)
         for number, (component, group) in enumerate(manifests.items(), start=1)
         if group
     }
@@ -111,21 +226,11 @@ def write_texts(folder: Path, named: Mapping[str, str]) -> tuple[Path, ...]:
     Raises UsageError if the folder cannot be written. Files that we did not write are left alone.
     """
     texts = {folder / name: HEADER + text for name, text in named.items()}
-    try:
+    with writing(folder, "the files cannot be written", "name another folder with --output"):
         folder.mkdir(parents=True, exist_ok=True)
         _remove_stale(folder, texts)
         for path, text in texts.items():
             path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(
-            Finding(
-                code=codes.NOT_WRITABLE,
-                where=str(error.filename or folder),
-                what="cannot be written",
-                evidence=error.strerror or str(error),
-                fix="name another folder with --output",
-            )
-        ) from error
     return tuple(texts)
 
 

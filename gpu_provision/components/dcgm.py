@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpu_provision.components import labels, operands, pods
-from gpu_provision.components.kubernetes_versions import has_internal_traffic_policy
-from gpu_provision.components.objects import manifest, role, service_account
+from gpu_provision.components.objects import has_internal_traffic_policy, manifest, role, service_account
 from gpu_provision.model.cluster import Context, Manifest
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import DcgmSpec
@@ -61,22 +60,20 @@ def _service(context: Context) -> Manifest:
 def _pod(spec: DcgmSpec, context: Context) -> dict[str, Any]:
     validator = context.inventory.specs.validator
     return operands.pod(
+        spec,
         serviceAccountName=_NAME,
         runtimeClassName=operands.runtime_class(context),
         imagePullSecrets=pods.pull_secrets(spec.image_pull_secrets, validator.image_pull_secrets),
         initContainers=[operands.wait_for_toolkit(context, operands.MOUNT_RUN_NVIDIA)],
         containers=[
-            pods.container(
+            operands.container(
+                spec,
                 "nvidia-dcgm-ctr",
-                spec.image.reference,
-                imagePullPolicy=spec.image_pull_policy,
-                args=list(spec.args),
-                env=pods.environment({}, spec.env),
+                env={},
                 ports=[pods.port("dcgm", _PORT)],
                 livenessProbe=_LIVES,
                 readinessProbe=_LIVES,
-                securityContext=pods.PRIVILEGED,
-                resources=dict(spec.resources),
+                security=pods.PRIVILEGED,
             )
         ],
         volumes=[operands.RUN_NVIDIA],

@@ -82,6 +82,7 @@ def _pod(spec: DcgmExporterSpec, context: Context) -> dict[str, Any]:
     validator = context.inventory.specs.validator
     own = [pods.config_volume("metrics-config", spec.metrics_config)] if spec.metrics_config else []
     return operands.pod(
+        spec,
         serviceAccountName=_NAME,
         automountServiceAccountToken=None if _reads_pods(spec) else False,
         runtimeClassName=operands.runtime_class(context),
@@ -106,18 +107,15 @@ def _container(spec: DcgmExporterSpec, context: Context) -> dict[str, Any]:
         **({"DCGM_REMOTE_HOSTENGINE_INFO": dcgm.ADDRESS} if with_engine else {}),
     }
     own = [pods.mount("metrics-config", _OWN_COLLECTORS, read_only=True, sub_path=_OWN_COLLECTORS_KEY)]
-    return pods.container(
+    return operands.container(
+        spec,
         _NAME,
-        spec.image.reference,
-        imagePullPolicy=spec.image_pull_policy,
-        args=list(spec.args),
-        env=pods.environment(declared, spec.env),
+        env=declared,
         ports=[pods.port("metrics", _PORT)],
         livenessProbe=_HEALTH | {"periodSeconds": 5},
         readinessProbe=_HEALTH,
-        securityContext=pods.PRIVILEGED,
-        resources=dict(spec.resources),
-        volumeMounts=[
+        security=pods.PRIVILEGED,
+        mounts=[
             pods.mount("pod-gpu-resources", "/var/lib/kubelet/pod-resources", read_only=True),
             *(own if spec.metrics_config else []),
         ],

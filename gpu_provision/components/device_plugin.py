@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gpu_provision.components import labels, operands, plugin_config, pods, scripts
-from gpu_provision.components.objects import config_map, role, service_account
+from gpu_provision.components import labels, operands, pods, scripts
+from gpu_provision.components.objects import cluster_role, config_map, role, service_account
 from gpu_provision.model.cluster import Context, Manifest
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.specs import DevicePluginSpec
+from gpu_provision.model.specs import DevicePluginSpec, Image
 
 NAME = "device_plugin"
 TITLE = "NVIDIA device plugin"
 REQUIRES: tuple[str, ...] = ("validator",)
-
 _ACCOUNT = "nvidia-device-plugin"
 _APP = "nvidia-device-plugin-daemonset"
 _ENTRYPOINT = "nvidia-device-plugin-entrypoint"
@@ -41,7 +40,7 @@ _MOUNTS = [
     pods.mount("driver-install-dir", "/driver-root", pods.TO_CONTAINER),
     operands.MOUNT_HOST_ROOT,
     pods.mount("cdi-root", "/var/run/cdi"),
-    pods.mount("mps-shm", "/dev/shm"),  # noqa: S108 -- the container's shared memory, not a file of ours
+    pods.mount("mps-shm", "/dev/shm"),  # noqa: S108 -- the container's shared memory, not one of our files
     pods.mount("mps-root", "/mps"),
 ]
 
@@ -58,7 +57,7 @@ def manifests(spec: DevicePluginSpec, context: Context) -> list[Manifest]:
     return [
         service_account(_ACCOUNT, namespace),
         *role(_ACCOUNT, namespace, [operands.USE_PRIVILEGED_SCC], subject=_ACCOUNT),
-        *plugin_config.access(context, _ACCOUNT),
+        *config_access(context, _ACCOUNT),
         config_map(_ENTRYPOINT, namespace, _ENTRYPOINT_FILES, {labels.APP: _APP}),
         operands.daemon_set(
             context,
@@ -78,30 +77,28 @@ def _pod(spec: DevicePluginSpec, context: Context) -> dict[str, Any]:
         context, pods.mount("run-nvidia-validations", operands.VALIDATIONS, pods.TO_CONTAINER)
     )
     return operands.pod(
+        spec,
         serviceAccountName=_ACCOUNT,
         runtimeClassName=operands.runtime_class(context),
-        shareProcessNamespace=plugin_config.is_used(context) or None,
+        shareProcessNamespace=has_configurations(context) or None,
         imagePullSecrets=pods.pull_secrets(spec.image_pull_secrets, validator.image_pull_secrets),
-        initContainers=[wait, *plugin_config.init_containers(context, spec.image)],
+        initContainers=[wait, *config_init_containers(context, spec.image)],
         containers=[
             _container(spec, context),
-            *plugin_config.side_cars(context, spec.image, "nvidia-device-plugin"),
+            *config_side_cars(context, spec.image, "nvidia-device-plugin"),
         ],
-        volumes=[*_VOLUMES, *plugin_config.volumes(context)],
+        volumes=[*_VOLUMES, *config_volumes(context)],
     )
 
 
 def _container(spec: DevicePluginSpec, context: Context) -> dict[str, Any]:
-    return pods.container(
+    return operands.container(
+        spec,
         "nvidia-device-plugin",
-        spec.image.reference,
-        imagePullPolicy=spec.image_pull_policy,
         command=["/bin/entrypoint.sh"],
-        args=list(spec.args),
-        env=pods.environment(_environment(spec, context), spec.env),
-        securityContext=pods.PRIVILEGED,
-        resources=dict(spec.resources),
-        volumeMounts=[*_MOUNTS, *plugin_config.mounts(context)],
+        env=_environment(spec, context),
+        security=pods.PRIVILEGED,
+        mounts=[*_MOUNTS, *config_mounts(context)],
     )
 
 
@@ -127,7 +124,7 @@ def _environment(spec: DevicePluginSpec, context: Context) -> dict[str, str]:
         "MPS_ROOT": "/run/nvidia/mps",
         **operands.mig_environment(context),
         **(cdi if specs.cdi_enabled else {}),
-        **plugin_config.environment(context),
+        **config_environment(context),
     }
 
 
@@ -136,3 +133,79 @@ def _cdi_strategy(version: str) -> str:
     match = re.match(r"v?(\d+)\.(\d+)", version)
     is_older = match is not None and (int(match[1]), int(match[2])) < (0, 15)
     return "cdi-annotations" if is_older else "cdi-annotations,cdi-cri"
+
+
+_AVAILABLE = "/available-configs"
+_CHOSEN = "/config/config.yaml"
+
+
+def has_configurations(context: Context) -> bool:
+    """Whether the inventory names a ConfigMap of configurations."""
+    return bool(context.inventory.specs.device_plugin.config_name)
+
+
+def config_access(context: Context, account: str) -> list[Manifest]:
+    """Return the right to read nodes: of all containers of a pod, ``config-manager`` alone reads the node's label."""
+    if not has_configurations(context):
+        return []
+    return cluster_role(account, context.namespace, [operands.READ_NODES], subject=account)
+
+
+def config_init_containers(context: Context, image: Image) -> list[dict[str, Any]]:
+    """Return the container that chooses a configuration before the main one starts."""
+    env = {"ONESHOT": "true", "SEND_SIGNAL": "false", "SIGNAL": "", "PROCESS_TO_SIGNAL": ""}
+    return [_config_manager("config-manager-init", context, image, env)] if has_configurations(context) else []
+
+
+def config_side_cars(context: Context, image: Image, process: str) -> list[dict[str, Any]]:
+    """Return the container that signals ``process`` when the node's label chooses another configuration."""
+    env = {"ONESHOT": "false", "SEND_SIGNAL": "true", "SIGNAL": "1", "PROCESS_TO_SIGNAL": process}
+    return [_config_manager("config-manager", context, image, env)] if has_configurations(context) else []
+
+
+def config_volumes(context: Context) -> list[dict[str, Any]]:
+    """Return the volumes that the containers share."""
+    if not has_configurations(context):
+        return []
+    name = context.inventory.specs.device_plugin.config_name
+    return [pods.config_volume("available-configs", name), pods.scratch_volume("config")]
+
+
+def config_mounts(context: Context) -> list[dict[str, Any]]:
+    """Return the mounts of the main container."""
+    return _manager_mounts() if has_configurations(context) else []
+
+
+def config_environment(context: Context) -> dict[str, str]:
+    """Return the setting by which the main container finds the chosen configuration."""
+    return {"CONFIG_FILE": _CHOSEN} if has_configurations(context) else {}
+
+
+def _manager_mounts() -> list[dict[str, Any]]:
+    return [pods.mount("available-configs", _AVAILABLE), pods.mount("config", "/config")]
+
+
+def _config_manager(name: str, context: Context, image: Image, env: dict[str, str]) -> dict[str, Any]:
+    spec = context.inventory.specs.device_plugin
+    declared: pods.Environment = {
+        "ONESHOT": env["ONESHOT"],
+        "KUBECONFIG": "",
+        **pods.NODE_NAME,
+        "NODE_LABEL": "nvidia.com/device-plugin.config",
+        "CONFIG_FILE_SRCDIR": _AVAILABLE,
+        "CONFIG_FILE_DST": _CHOSEN,
+        "DEFAULT_CONFIG": spec.config_default,
+        "FALLBACK_STRATEGIES": "empty",
+        "SEND_SIGNAL": env["SEND_SIGNAL"],
+        "SIGNAL": env["SIGNAL"],
+        "PROCESS_TO_SIGNAL": env["PROCESS_TO_SIGNAL"],
+    }
+    return pods.container(
+        name,
+        image.reference,
+        imagePullPolicy=spec.image_pull_policy,
+        command=["config-manager"],
+        env=pods.environment(declared),
+        securityContext=pods.PRIVILEGED if env["ONESHOT"] == "false" else None,
+        volumeMounts=_manager_mounts(),
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpu_provision.components import driver, labels, operands, pods, tolerations
+from gpu_provision.components import driver, labels, operands, pods
 from gpu_provision.components.node_labels import able_to_run
 from gpu_provision.components.objects import compact, digest
 from gpu_provision.components.validator import ACCOUNT
@@ -61,7 +61,7 @@ def _pod_spec(spec: ValidatorSpec, context: Context) -> dict[str, Any]:
             "serviceAccountName": ACCOUNT,
             "automountServiceAccountToken": False,
             "imagePullSecrets": pods.pull_secrets(spec.image_pull_secrets),
-            "tolerations": tolerations.of_operands(context, (_ANYWHERE,)),
+            "tolerations": pods.operand_tolerations(context, (_ANYWHERE,)),
             "containers": [container],
             "runtimeClassName": operands.runtime_class(context),
         }
@@ -93,7 +93,7 @@ def toolkit_image(context: Context) -> str:
 
 
 def driver_of(target: Target) -> str:
-    """Return the driver image of a node, or the version of the host's own; empty if nothing tells that."""
+    """Return the driver image of a node, or the version of the host's own; empty if unknown."""
     return driver.image_of(target) or target.driver.version
 
 

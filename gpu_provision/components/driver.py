@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
-from gpu_provision.components import codes, driver_inputs, labels, operands, pods, scripts
-from gpu_provision.components.objects import (
-    cluster_role,
-    config_map,
-    digest,
-    role,
-    rule,
-    service_account,
-)
+from gpu_provision.components import labels, operands, pods, scripts
+from gpu_provision.components.objects import cluster_role, config_map, digest, role, rule, service_account
+from gpu_provision.components.targets import dns_label
+from gpu_provision.components.toolkit_runtimes import CRIO, runtime_of
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Context, Manifest, Target
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.inventory import Inventory, OperatingSystem
 from gpu_provision.model.specs import DriverSpec
 
 NAME = "driver"
 TITLE = "NVIDIA driver"
 REQUIRES: tuple[str, ...] = ("node_labels",)
-
 _ACCOUNT = "nvidia-driver"
 _APP = "nvidia-driver-daemonset"
 _PROBE = "nvidia-driver-startup-probe"
@@ -65,7 +60,7 @@ _MOUNTS = [
 ]
 
 # The manager unloads the old driver before a new one is installed. Cordons and evictions are our rollout's: where they
-# are the manager's, it ends by lifting the node's cordon, whoever made it.
+# are the manager's, it ends by lifting the node's cordon, even an administrator's.
 _MANAGER_ENVIRONMENT: pods.Environment = {
     **pods.NODE_NAME,
     "NVIDIA_VISIBLE_DEVICES": "void",
@@ -164,15 +159,16 @@ def _daemon_set(group: str, target: Target, context: Context) -> Manifest:
 
 def _pod(target: Target, context: Context) -> dict[str, Any]:
     spec = target.pool.driver
-    inputs = driver_inputs.inputs(spec, target.os, context)
+    inputs = driver_inputs(spec, target.os, context)
     volumes = [*_VOLUMES, *inputs.volumes]
     manager, driver = _manager(spec), _driver(spec, image_of(target), inputs.mounts)
     # Both skip the installation if this is what is installed already: a restart then costs no workload.
-    relevant = [*_install_relevant(manager, driver), volumes, driver_inputs.contents(spec, context)]
+    relevant = [*_install_relevant(manager, driver), volumes, _input_contents(spec, context)]
     settings = {"DRIVER_CONFIG_DIGEST": digest(relevant, 32)}
     for container in (manager, driver):
         container["env"] += pods.environment(settings)
     return operands.pod(
+        spec,
         serviceAccountName=_ACCOUNT,
         hostPID=True,
         affinity=_ONE_PER_HOST,
@@ -261,4 +257,102 @@ def _no_image(target: Target) -> Finding:
         evidence=f"the image would be {image_of(target)}",
         fix=f"install the driver on the host and set pools.{target.pool.name}.driver.enabled: {switch}",
         severity=Severity.WARNING,  # the user may well have built an image under that tag
+    )
+
+
+class DriverInputs(NamedTuple):
+    """Volumes of the pod, and where the driver container mounts them."""
+
+    volumes: list[dict[str, Any]]
+    mounts: list[dict[str, Any]]
+
+
+_APT = {"repo": "/etc/apt/sources.list.d", "certs": "/usr/local/share/ca-certificates"}
+_YUM = {"repo": "/etc/yum.repos.d", "certs": "/etc/pki/ca-trust/extracted/pem"}
+_ZYPP = {"repo": "/etc/zypp/repos.d", "certs": "/etc/pki/trust/anchors"}
+_DIRECTORIES = {"ubuntu": _APT, "debian": _APT, "sles": _ZYPP, "sl-micro": _ZYPP}
+_MODULE_PARAMETERS = "/drivers"
+
+# A licence is always made of these two files.
+_LICENSE = (
+    ("gridd.conf", "/drivers/gridd.conf"),
+    ("client_configuration_token.tok", "/drivers/ClientConfigToken/client_configuration_token.tok"),
+)
+
+# What a subscribed host lends to the driver container, so that it may download kernel headers:
+# (path in the container, path on the host, what it must be).
+_REDHAT = (
+    ("/run/secrets/etc-pki-entitlement", "/etc/pki/entitlement", "Directory"),
+    ("/run/secrets/redhat.repo", "/etc/yum.repos.d/redhat.repo", "File"),
+    ("/run/secrets/rhsm", "/etc/rhsm", "Directory"),
+)
+
+_SUSE = (
+    ("/etc/SUSEConnect", "/etc/SUSEConnect", "FileOrCreate"),
+    ("/etc/zypp/credentials.d", "/etc/zypp/credentials.d", "Directory"),
+)
+
+_SUBSCRIPTIONS = {"rhel": _REDHAT, "sles": _SUSE, "sl-micro": _SUSE}
+
+
+def driver_inputs(spec: DriverSpec, os: OperatingSystem | None, context: Context) -> DriverInputs:
+    """Return volumes and mounts of the optional inputs of a driver container for ``os``."""
+    system = os.id if os else ""
+    directories = _DIRECTORIES.get(system, _YUM)
+    parts = [
+        _file_inputs(spec.repo_config, directories["repo"], context),
+        _file_inputs(spec.cert_config, directories["certs"], context),
+        _file_inputs(spec.kernel_module_config, _MODULE_PARAMETERS, context),
+        _license_inputs(spec.licensing_config),
+        _subscription_inputs(spec, system, context),
+    ]
+    volumes = [volume for part in parts for volume in part.volumes]
+    return DriverInputs(
+        # One ConfigMap may serve two purposes; a volume's name must be unique.
+        [volume for index, volume in enumerate(volumes) if volume not in volumes[:index]],
+        [mount for part in parts for mount in part.mounts],
+    )
+
+
+def _input_contents(spec: DriverSpec, context: Context) -> list[Any]:
+    """Return what is known of the files: the driver is installed again when one of them changes."""
+    names = (spec.repo_config, spec.cert_config, spec.kernel_module_config)
+    files = [dict(operands.config_of(context, name)) for name in names]
+    license_digest = context.facts.secrets.get(spec.licensing_config, "")
+    return [*files, license_digest] if license_digest else files
+
+
+def _file_inputs(config_map: str, directory: str, context: Context) -> DriverInputs:
+    """Mount each key as a file, beside what the image has in ``directory``.
+
+    Where the keys are not known the whole directory is mounted: the ConfigMap then has to be complete.
+    """
+    if not config_map:
+        return DriverInputs([], [])
+    name = dns_label(config_map).replace(".", "-")  # names of volumes are stricter than those of ConfigMaps
+    keys = sorted(operands.config_of(context, config_map))
+    mounts = [pods.mount(name, f"{directory}/{key}", read_only=True, sub_path=key) for key in keys]
+    whole = [pods.mount(name, directory, read_only=True)]
+    return DriverInputs([pods.config_volume(name, config_map)], mounts or whole)
+
+
+def _license_inputs(secret: str) -> DriverInputs:
+    if not secret:
+        return DriverInputs([], [])
+    name = "licensing-config"
+    items = [{"key": key, "path": key} for key, _ in _LICENSE]
+    mounts = [pods.mount(name, path, read_only=True, sub_path=key) for key, path in _LICENSE]
+    return DriverInputs([{"name": name, "secret": {"secretName": secret, "items": items}}], mounts)
+
+
+def _subscription_inputs(spec: DriverSpec, system: str, context: Context) -> DriverInputs:
+    """CRI-O mounts Red Hat's subscriptions by itself; own repositories make them unnecessary."""
+    on_crio = any(runtime_of(target) == CRIO for target in context.targets)
+    if system == "rhel" and (spec.repo_config or on_crio):
+        return DriverInputs([], [])
+    paths = _SUBSCRIPTIONS.get(system, ())
+    names = [f"subscription-config-{number}" for number, _ in enumerate(paths)]
+    return DriverInputs(
+        [pods.host_volume(name, host, kind) for name, (_, host, kind) in zip(names, paths, strict=True)],
+        [pods.mount(name, path, read_only=True) for name, (path, *_) in zip(names, paths, strict=True)],
     )

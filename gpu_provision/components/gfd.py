@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_provision.components import labels, operands, plugin_config, pods
+from gpu_provision.components import device_plugin, labels, operands, pods
 from gpu_provision.components.nfd_crds import GROUP
 from gpu_provision.components.objects import role, rule, service_account
 from gpu_provision.model.cluster import Context, Manifest
@@ -39,7 +39,7 @@ def manifests(spec: GfdSpec, context: Context) -> list[Manifest]:
     return [
         service_account(_ACCOUNT, namespace),
         *role(_ACCOUNT, namespace, _RULES, subject=_ACCOUNT),
-        *plugin_config.access(context, _ACCOUNT),
+        *device_plugin.config_access(context, _ACCOUNT),
         operands.daemon_set(
             context,
             _APP,
@@ -56,23 +56,24 @@ def _pod(spec: GfdSpec, context: Context) -> dict[str, Any]:
     # As in the reference, config-manager is the device plugin's; older images of this one lack it.
     manager = context.inventory.specs.device_plugin.image
     return operands.pod(
+        spec,
         serviceAccountName=_ACCOUNT,
         runtimeClassName=operands.runtime_class(context),
-        shareProcessNamespace=plugin_config.is_used(context) or None,
+        shareProcessNamespace=device_plugin.has_configurations(context) or None,
         imagePullSecrets=pods.pull_secrets(spec.image_pull_secrets, validator.image_pull_secrets),
         initContainers=[
             operands.wait_for_toolkit(context, operands.MOUNT_RUN_NVIDIA),
-            *plugin_config.init_containers(context, manager),
+            *device_plugin.config_init_containers(context, manager),
         ],
         containers=[
             _container(spec, context),
-            *plugin_config.side_cars(context, manager, "gpu-feature-discovery"),
+            *device_plugin.config_side_cars(context, manager, "gpu-feature-discovery"),
         ],
         volumes=[
             pods.host_volume("output-dir", _FEATURES),
             pods.host_volume("host-sys", "/sys"),
             operands.RUN_NVIDIA,
-            *plugin_config.volumes(context),
+            *device_plugin.config_volumes(context),
         ],
     )
 
@@ -85,20 +86,17 @@ def _container(spec: GfdSpec, context: Context) -> dict[str, Any]:
         **pods.NODE_NAME,
         "POD_NAME": pods.Field("metadata.name"),
         **operands.mig_environment(context),
-        **plugin_config.environment(context),
+        **device_plugin.config_environment(context),
     }
-    return pods.container(
+    return operands.container(
+        spec,
         "gpu-feature-discovery",
-        spec.image.reference,
-        imagePullPolicy=spec.image_pull_policy,
         command=["gpu-feature-discovery"],
-        args=list(spec.args),
-        env=pods.environment(declared, spec.env),
-        securityContext=pods.PRIVILEGED,
-        resources=dict(spec.resources),
-        volumeMounts=[
+        env=declared,
+        security=pods.PRIVILEGED,
+        mounts=[
             pods.mount("output-dir", _FEATURES),
             pods.mount("host-sys", "/sys", read_only=True),
-            *plugin_config.mounts(context),
+            *device_plugin.config_mounts(context),
         ],
     )

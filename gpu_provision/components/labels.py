@@ -11,7 +11,7 @@ NFD_PREFIX = "feature.node.kubernetes.io/"
 NFD_OS_ID = f"{NFD_PREFIX}system-os_release.ID"
 NFD_OS_VERSION = f"{NFD_PREFIX}system-os_release.VERSION_ID"
 NFD_GPU = (
-    # The first comes of our own worker configuration; the class forms of an NFD that somebody else runs.
+    # The first comes of our own worker configuration; the class forms of another NFD.
     f"{NFD_PREFIX}pci-10de.present",
     f"{NFD_PREFIX}pci-0302_10de.present",
     f"{NFD_PREFIX}pci-0300_10de.present",
@@ -46,6 +46,7 @@ RECORD = "gpu-provision.io/record"  # on what the tool keeps for itself beside t
 HELPER = "gpu-provision.io/helper"  # on helper pods: what they are for
 CORDONED = "gpu-provision.io/cordoned"  # annotation of nodes: we cordoned it, what for and since when
 
+OPERATOR = "gpu-operator"  # value of `app` and component of the GPU Operator's own objects; its field manager
 APP = "app"
 COMPONENT_OF_APP = "app.kubernetes.io/component"
 PART_OF = "app.kubernetes.io/part-of"

@@ -5,28 +5,28 @@ Names follow its Helm chart, installed as release ``node-feature-discovery``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from gpu_provision.components import nfd_crds, operands, pods, tolerations
+from gpu_provision.components import nfd_crds, operands, pods
 from gpu_provision.components.nfd_crds import GROUP
-from gpu_provision.components.nfd_versions import Generation, container_ports, generation, probe
-from gpu_provision.components.objects import (
-    RBAC,
-    cluster_role,
-    config_map,
-    manifest,
-    role,
-    rule,
-    service_account,
-)
-from gpu_provision.model.cluster import Context, Manifest, ObjectRef
+from gpu_provision.components.objects import RBAC, cluster_role, config_map, manifest, role, rule, service_account
+from gpu_provision.model.cluster import Context, Kind, Manifest, ObjectRef
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import NfdSpec
 
 NAME = "nfd"
 TITLE = "Node Feature Discovery"
 REQUIRES: tuple[str, ...] = ("prerequisites",)
+NODE_FEATURE = Kind(f"{GROUP}/v1alpha1", "NodeFeature")
+
+NODE_OF_FEATURE = "nfd.node.kubernetes.io/node-name"
+"""Label of a NodeFeature: the node that it is about."""
+
+MASTER_LEASE = "nfd-master.nfd.kubernetes.io"
+"""Name of the Lease by which masters elect a leader, in their namespace."""
 
 _FULL_NAME = "node-feature-discovery"
 _LABELS = {"app.kubernetes.io/name": _FULL_NAME, "app.kubernetes.io/instance": _FULL_NAME}
@@ -34,6 +34,7 @@ _CONFIG_DIRECTORY = "/etc/kubernetes/node-feature-discovery"
 
 # extraLabelNs lets GPU Feature Discovery's labels through. Written as JSON, which is YAML.
 _MASTER_CONFIG = 'extraLabelNs: ["nvidia.com"]\n'
+
 # Network and display classes; the label then names the vendor only: pci-10de.present.
 _WORKER_CONFIG = """\
 sources:
@@ -54,6 +55,7 @@ _CONTROL_PLANE = tuple(
     {"key": f"node-role.kubernetes.io/{role}", "operator": "Equal", "effect": "NoSchedule"}
     for role in ("control-plane", "master")
 )
+
 _GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
 _NEAR_CONTROL_PLANE = {
@@ -93,16 +95,17 @@ _MASTER_RULES = [
     rule("coordination.k8s.io", ["leases"], ["create"]),
     rule("coordination.k8s.io", ["leases"], ["get", "update"], names=["nfd-master.nfd.kubernetes.io"]),
 ]
+
 _WORKER_RULES = [
     rule(GROUP, ["nodefeatures"], ["create", "get", "update", "delete"]),
     rule("", ["pods"], ["get"]),
 ]
+
 _GC_RULES = [
     rule("", ["nodes"], ["list", "watch"]),
     rule("topology.node.k8s.io", ["noderesourcetopologies"], ["delete", "list"]),
     rule(GROUP, ["nodefeatures"], ["delete", "list"]),
 ]
-
 
 FORMER = tuple(ObjectRef(f"{RBAC}/v1", kind, "", f"{_FULL_NAME}-gc") for kind in ("ClusterRole", "ClusterRoleBinding"))
 """Objects that stacks of earlier versions have; a run removes them."""
@@ -141,10 +144,10 @@ def _master(spec: NfdSpec, like: Generation, context: Context) -> Manifest:
         spec,
         "master",
         args=like.flags,
-        ports=container_ports(like.ports),
-        startupProbe=probe(like.health, failureThreshold=30),
-        livenessProbe=probe(like.health),
-        readinessProbe=probe(like.health, failureThreshold=10),
+        ports=_container_ports(like.ports),
+        startupProbe=_probe(like.health, failureThreshold=30),
+        livenessProbe=_probe(like.health),
+        readinessProbe=_probe(like.health, failureThreshold=10),
         resources={"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "4Gi"}},
         volumeMounts=[pods.mount("nfd-master-conf", _CONFIG_DIRECTORY, read_only=True)],
     )
@@ -153,7 +156,7 @@ def _master(spec: NfdSpec, like: Generation, context: Context) -> Manifest:
         container,
         affinity=_NEAR_CONTROL_PLANE,
         # Where every node is new, master and garbage collector have no other place.
-        tolerations=pods.tolerations(_CONTROL_PLANE, tolerations.startup(context)),
+        tolerations=pods.tolerations(_CONTROL_PLANE, pods.startup_tolerations(context)),
         volumes=[_config_volume("master")],
     )
     return _workload("Deployment", spec, "master", pod, config=_MASTER_CONFIG, replicas=1)
@@ -167,14 +170,14 @@ def _worker(spec: NfdSpec, like: Generation, context: Context) -> Manifest:
         "worker",
         args=[*like.worker_flags, *like.flags, *spec.args],
         env={"POD_NAME": pods.Field("metadata.name"), "POD_UID": pods.Field("metadata.uid")},
-        ports=container_ports(like.ports),
-        livenessProbe=probe(like.health, initialDelaySeconds=10),
-        readinessProbe=probe(like.health, initialDelaySeconds=5, failureThreshold=10),
+        ports=_container_ports(like.ports),
+        livenessProbe=_probe(like.health, initialDelaySeconds=10),
+        readinessProbe=_probe(like.health, initialDelaySeconds=5, failureThreshold=10),
         resources=spec.resources or defaults,
         volumeMounts=[*mounts, pods.mount("nfd-worker-conf", _CONFIG_DIRECTORY, read_only=True)],
     )
     # A node whose taint the worker does not tolerate would never be seen to have a GPU.
-    tolerated = tolerations.of_operands(context, spec.worker_tolerations, first=(*_CONTROL_PLANE, _GPU_TAINT))
+    tolerated = pods.operand_tolerations(context, spec.worker_tolerations, first=(*_CONTROL_PLANE, _GPU_TAINT))
     hosts = [pods.host_volume(name, path) for name, (path, _) in _WORKER_HOST_PATHS.items()]
     pod = _pod(
         spec,
@@ -191,12 +194,12 @@ def _gc(spec: NfdSpec, like: Generation, context: Context) -> Manifest:
         spec,
         "gc",
         args=["-gc-interval=1h"],
-        ports=container_ports(like.gc_ports),
-        livenessProbe=probe(like.gc_health, initialDelaySeconds=10),
-        readinessProbe=probe(like.gc_health, initialDelaySeconds=5),
+        ports=_container_ports(like.gc_ports),
+        livenessProbe=_probe(like.gc_health, initialDelaySeconds=10),
+        readinessProbe=_probe(like.gc_health, initialDelaySeconds=5),
         resources={"requests": {"cpu": "10m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
     )
-    pod = _pod(spec, container, tolerations=pods.tolerations(tolerations.startup(context)))
+    pod = _pod(spec, container, tolerations=pods.tolerations(pods.startup_tolerations(context)))
     return _workload("Deployment", spec, "gc", pod, replicas=1)
 
 
@@ -243,3 +246,77 @@ def _workload(
         "template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": dict(pod)},
     }
     return manifest(("apps/v1", kind), f"{_FULL_NAME}-{part}", namespace=spec.namespace, labels=labels, spec=body)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """Versions of Node Feature Discovery that are started alike.
+
+    Attributes:
+        since: The first one, as (major, minor).
+        flags: Command line of master and worker.
+        worker_flags: What the worker gets besides.
+        ports: Ports of master and worker, by name.
+        gc_ports: Ports of the garbage collector, by name.
+        health: How to ask master and worker whether they live; None if there is no way.
+        gc_health: Likewise for the garbage collector.
+    """
+
+    since: tuple[int, int]
+    flags: tuple[str, ...]
+    worker_flags: tuple[str, ...] = ()
+    ports: tuple[tuple[str, int], ...]
+    gc_ports: tuple[tuple[str, int], ...] = (("metrics", 8081),)
+    health: dict[str, Any] | None
+    gc_health: dict[str, Any] | None = None
+
+
+_HTTP = {"httpGet": {"path": "/healthz", "port": "http"}}
+
+# Newest first. Up to 0.17 the health service speaks gRPC, for which API servers before 1.24 know no probe: that its
+# port answers is all that is asked.
+GENERATIONS = (
+    Generation(
+        since=(0, 19),
+        flags=("-port=8080",),
+        worker_flags=("-owner-refs=pod,ds",),
+        ports=(("http", 8080),),
+        gc_ports=(("http", 8080),),
+        health=_HTTP,
+        gc_health=_HTTP,
+    ),
+    Generation(
+        since=(0, 18),
+        flags=("-port=8080",),
+        ports=(("http", 8080),),
+        gc_ports=(("http", 8080),),
+        health=_HTTP,
+        gc_health=_HTTP,
+    ),
+    Generation(
+        since=(0, 16),
+        flags=("-metrics=8081", "-grpc-health=8082"),
+        ports=(("metrics", 8081), ("health", 8082)),
+        health={"tcpSocket": {"port": "health"}},
+    ),
+    Generation(since=(0, 0), flags=("-metrics=8081",), ports=(("metrics", 8081),), gc_ports=(), health=None),
+)
+
+
+def generation(version: str) -> Generation:
+    """Return the generation of an image version such as ``v0.19.0``; the newest for digests and names."""
+    match = re.match(r"v?(\d+)\.(\d+)", version)
+    if match is None:
+        return GENERATIONS[0]
+    number = (int(match[1]), int(match[2]))
+    return next(candidate for candidate in GENERATIONS if number >= candidate.since)
+
+
+def _probe(health: dict[str, Any] | None, **fields: int) -> dict[str, Any] | None:
+    """Return a probe, or None where nothing can be asked."""
+    return health | fields if health else None
+
+
+def _container_ports(ports: tuple[tuple[str, int], ...]) -> list[dict[str, Any]]:
+    """Return container ports."""
+    return [pods.port(name, number) for name, number in ports]

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpu_provision.components import labels
-from gpu_provision.components.targets import claims
+from gpu_provision.components.targets import node_pools
 from gpu_provision.components.toolkit_runtimes import runtime_of
-from gpu_provision.model.cluster import Basis, Context, Manifest, NodeFacts, Target
+from gpu_provision.model.cluster import Context, DriverBasis, Manifest, NodeFacts, Target
 from gpu_provision.model.inventory import Inventory
 
 NAME = "node_labels"
@@ -34,7 +34,7 @@ OPERANDS = (
 )
 
 _DEPLOY = tuple(map(labels.deploy, OPERANDS))
-_CHOSEN = frozenset({Basis.READ, Basis.LABEL})  # by `driver.enabled: auto`
+_CHOSEN = frozenset({DriverBasis.READ, DriverBasis.LABEL})  # by `driver.enabled: auto`
 _NO_NEEDS: dict[str, str | None] = dict.fromkeys((labels.DRIVER_GROUP, labels.HOST_DRIVER, labels.CONTAINER_RUNTIME))
 
 
@@ -65,7 +65,7 @@ def manifests(spec: NodeLabelsSpec, context: Context) -> list[Manifest]:
     by_name = {target.name: target for target in context.targets}
     wanted: dict[str, dict[str, str | None]] = {
         name: {**pool.labels, **spec.listed.get(name, {})}
-        for name, pool in claims(context.inventory, context.facts).items()
+        for name, pool in node_pools(context.inventory, context.facts).items()
     }
     for name, target in by_name.items():
         # What the inventory declares itself wins, so that it can say false to an operand, too.
@@ -112,19 +112,19 @@ def _is_kept_off(target: Target, switches: Iterable[str], listed: Mapping[str, s
 
 
 def _is_gpu_gone(live: Mapping[str, str]) -> bool:
-    """Until Node Feature Discovery has looked at the node, the GPU that the inventory declares is believed in."""
+    """Whether Node Feature Discovery sees no GPU; until it has labelled the node, the declared GPU counts."""
     return labels.nfd_has_spoken(live) and not labels.has_gpu(live)
 
 
 def _with_operands(live: Mapping[str, str]) -> dict[str, str | None]:
-    """Say true where nobody said anything; ``false``, ``pre-installed``, ``paused-...`` are others' words."""
+    """Say true where no value was set; ``false``, ``pre-installed``, ``paused-...`` are others' values."""
     return {key: "true" for key in _DEPLOY if live.get(key, "") in ("", "true")}
 
 
 def _driver_operand(target: Target, live: Mapping[str, str]) -> dict[str, str | None]:
     """Say in the reference's word that the host has the driver, and take it back where the host has none."""
     said, choice = live.get(labels.DEPLOY_DRIVER, ""), target.driver
-    if choice.basis is Basis.READ and not choice.on_host and said == labels.PRE_INSTALLED:
+    if choice.basis is DriverBasis.READ and not choice.on_host and said == labels.PRE_INSTALLED:
         return {labels.DEPLOY_DRIVER: "true"}
     if choice.basis in _CHOSEN and choice.on_host and said in ("", "true"):
         return {labels.DEPLOY_DRIVER: labels.PRE_INSTALLED}
@@ -144,7 +144,7 @@ def leaving(context: Context) -> tuple[NodeFacts, ...]:
 
 
 def _taken_back(node: NodeFacts) -> dict[str, str | None]:
-    """Remove what was ours; a deploy label that somebody set to a value of their own stays theirs."""
+    """Remove what was ours; a deploy label with another value stays."""
     ours = [key for key in _DEPLOY if node.labels.get(key) == "true"]
     ours += [labels.DEPLOY_DRIVER] if labels.HOST_DRIVER in node.labels else []
     return dict.fromkeys((labels.GPU_PRESENT, *ours, *_NO_NEEDS, labels.VALIDATED, labels.INVENTORY))

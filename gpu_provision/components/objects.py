@@ -1,13 +1,25 @@
-"""Building blocks of manifests: objects as the API server stores them, without nulls and empties."""
+"""What an API server of a given version knows. An unknown version, as offline, counts as a new one."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpu_provision.model.cluster import Manifest
+from gpu_provision.model.cluster import ClusterFacts, Manifest
+
+
+def has_internal_traffic_policy(facts: ClusterFacts) -> bool:
+    """Whether Services have ``internalTrafficPolicy``: on by default since Kubernetes 1.22."""
+    return _is_at_least(facts, 1, 22)
+
+
+def _is_at_least(facts: ClusterFacts, major: int, minor: int) -> bool:
+    match = re.match(r"v?(\d+)\.(\d+)", facts.version)
+    return match is None or (int(match[1]), int(match[2])) >= (major, minor)
+
 
 RBAC = "rbac.authorization.k8s.io"
 
@@ -73,50 +85,28 @@ def service_account(name: str, namespace: str, labels: Mapping[str, str] | None 
 
 
 def role(
-    name: str,
-    namespace: str,
-    rules: Iterable[dict[str, Any]],
-    *,
-    subject: str,
-    labels: Mapping[str, str] | None = None,
+    name: str, namespace: str, rules: Iterable[dict[str, Any]], *, subject: str, labels: Mapping[str, str] | None = None
 ) -> list[Manifest]:
     """Return a Role and its RoleBinding for the ServiceAccount ``subject`` of the same namespace."""
-    common: dict[str, Any] = {"namespace": namespace, "labels": labels}
-    return [
-        manifest((f"{RBAC}/v1", "Role"), name, **common, rules=list(rules)),
-        manifest(
-            (f"{RBAC}/v1", "RoleBinding"),
-            name,
-            **common,
-            roleRef={"apiGroup": RBAC, "kind": "Role", "name": name},
-            subjects=[_subject(subject, namespace)],
-        ),
-    ]
+    return _bound("Role", name, rules, {"name": subject, "namespace": namespace}, namespace=namespace, labels=labels)
 
 
 def cluster_role(
-    name: str,
-    namespace: str,
-    rules: Iterable[dict[str, Any]],
-    *,
-    subject: str,
-    labels: Mapping[str, str] | None = None,
+    name: str, namespace: str, rules: Iterable[dict[str, Any]], *, subject: str, labels: Mapping[str, str] | None = None
 ) -> list[Manifest]:
     """Return a ClusterRole and its ClusterRoleBinding for the ServiceAccount ``subject`` of ``namespace``."""
+    return _bound("ClusterRole", name, rules, {"name": subject, "namespace": namespace}, labels=labels)
+
+
+def _bound(
+    kind: str, name: str, rules: Iterable[dict[str, Any]], account: Mapping[str, str], **metadata: Any
+) -> list[Manifest]:
+    reference = {"apiGroup": RBAC, "kind": kind, "name": name}
+    subjects = [{"kind": "ServiceAccount", **account}]
     return [
-        manifest((f"{RBAC}/v1", "ClusterRole"), name, labels=labels, rules=list(rules)),
-        manifest(
-            (f"{RBAC}/v1", "ClusterRoleBinding"),
-            name,
-            labels=labels,
-            roleRef={"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
-            subjects=[_subject(subject, namespace)],
-        ),
+        manifest((f"{RBAC}/v1", kind), name, **metadata, rules=list(rules)),
+        manifest((f"{RBAC}/v1", f"{kind}Binding"), name, **metadata, roleRef=reference, subjects=subjects),
     ]
-
-
-def _subject(name: str, namespace: str) -> dict[str, str]:
-    return {"kind": "ServiceAccount", "name": name, "namespace": namespace}
 
 
 def digest(content: Any, length: int = 16) -> str:

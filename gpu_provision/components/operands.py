@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpu_provision.components import labels, pods, scripts, tolerations
+from gpu_provision.components import labels, pods, scripts
 from gpu_provision.components.objects import compact, digest, manifest, rule
 from gpu_provision.components.toolkit_runtimes import needs_no_class
 from gpu_provision.model.cluster import Context, Manifest
+from gpu_provision.model.settings import pod_fields
+from gpu_provision.model.specs import OperandSpec
 
 # As the GPU Operator's own roles: without effect on plain Kubernetes, needed on OpenShift.
 USE_PRIVILEGED_SCC = rule("security.openshift.io", ["securitycontextconstraints"], ["use"], names=["privileged"])
@@ -56,7 +58,7 @@ def daemon_set(  # noqa: PLR0913 -- keyword-only: just the parts in which operan
         pod: The pod spec, but for what all operands share.
         extra_labels: Further labels of the DaemonSet and its pods.
         pod_annotations: Annotations of its pods.
-        on_delete: Whether a pod is replaced only after somebody deletes it.
+        on_delete: Whether a pod is replaced only after it was deleted.
     """
     own = {**selector, **(extra_labels or {})}
     pace = {"maxUnavailable": context.inventory.specs.daemonsets.max_unavailable}
@@ -76,7 +78,7 @@ def _template(
     # Pods must stay selectable, so the user cannot override what selects them (as in the reference).
     users = {key: value for key, value in settings.labels.items() if key not in _SELECTED_BY}
     shared = {
-        "tolerations": tolerations.of_operands(context),
+        "tolerations": pods.operand_tolerations(context),
         "priorityClassName": settings.priority_class_name or None,
     }
     return {
@@ -85,8 +87,33 @@ def _template(
     }
 
 
+def container(  # noqa: PLR0913 -- keyword-only: just the parts in which operands differ
+    spec: OperandSpec,
+    name: str,
+    *,
+    env: pods.Environment,
+    command: Sequence[str] = (),
+    security: Mapping[str, Any],
+    mounts: Sequence[Mapping[str, Any]] = (),
+    **fields: Any,
+) -> dict[str, Any]:
+    """Return the main container of an operand, with everything that the inventory says of it."""
+    return pods.container(
+        name,
+        spec.image.reference,
+        imagePullPolicy=spec.image_pull_policy,
+        command=list(command),
+        args=list(spec.args),
+        env=pods.environment(env, spec.env),
+        **fields,
+        securityContext=dict(security),
+        resources=dict(spec.resources),
+        volumeMounts=list(mounts),
+    )
+
+
 def configured_by(*data: Mapping[str, str]) -> dict[str, str]:
-    """Return the annotation that lets a pod start anew when a file changes that it reads only once."""
+    """Return the annotation that restarts a pod when a file changes that it reads only once."""
     known = [dict(files) for files in data if files]
     return {labels.CONFIG: digest(known)} if known else {}
 
@@ -125,7 +152,7 @@ def validation(  # noqa: PLR0913 -- keyword-only: just the parts in which valida
 
 
 def vector_add(context: Context, name: str, script: str = scripts.VECTOR_ADD, **fields: Any) -> dict[str, Any]:
-    """Return a container that adds two vectors on a GPU; its termination message tells what it has shown."""
+    """Return a container that adds two vectors on a GPU; its termination message has the result."""
     spec = context.inventory.specs.validator
     return pods.container(
         name, spec.image.reference, imagePullPolicy=spec.image_pull_policy, **pods.shell(script), **fields
@@ -185,7 +212,7 @@ def mig_environment(context: Context) -> dict[str, str]:
     return {"MIG_STRATEGY": strategy} | ({} if strategy == "none" else {"NVIDIA_MIG_MONITOR_DEVICES": "all"})
 
 
-def pod(**fields: Any) -> dict[str, Any]:
-    """Return a pod spec of fields in Kubernetes' own spelling."""
-    built: dict[str, Any] = compact(fields)
+def pod(spec: OperandSpec, **fields: Any) -> dict[str, Any]:
+    """Return a pod spec of fields in Kubernetes' own spelling, with those that settings of the component ask for."""
+    built: dict[str, Any] = compact({**fields, **pod_fields(spec)})
     return built

@@ -1,19 +1,19 @@
-"""Building blocks of pod specs: containers, environment, volumes, mounts, probes."""
+"""Building blocks of pod specs: containers, environment, volumes, mounts, probes, tolerations."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gpu_provision.components import quantities
+from gpu_provision.components import labels, quantities
 from gpu_provision.components.objects import compact
+from gpu_provision.model.cluster import Context
 from gpu_provision.model.specs import SecretKey
 
 PRIVILEGED: dict[str, Any] = {"privileged": True}
 PRIVILEGED_ROOT: dict[str, Any] = {"privileged": True, "runAsUser": 0}
 PRIVILEGED_S0: dict[str, Any] = {"privileged": True, "seLinuxOptions": {"level": "s0"}}
 PRIVILEGED_ROOT_S0: dict[str, Any] = PRIVILEGED_S0 | {"runAsUser": 0}
-
 TO_CONTAINER = "HostToContainer"
 BOTH_WAYS = "Bidirectional"
 
@@ -25,7 +25,6 @@ class Field(NamedTuple):
 
 
 Environment = Mapping[str, "str | Field | SecretKey"]
-
 NODE_NAME = {"NODE_NAME": Field("spec.nodeName")}
 OPERATOR_NAMESPACE = {"OPERATOR_NAMESPACE": Field("metadata.namespace")}
 
@@ -114,3 +113,47 @@ def tolerations(*groups: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         {key: value for key, value in entry.items() if value not in (None, "")} for group in groups for entry in group
     ]
     return [entry for index, entry in enumerate(cleaned) if entry not in cleaned[:index]]
+
+
+STARTUP_TOLERATION: Mapping[str, Any] = {"key": labels.NOT_VALIDATED, "operator": "Exists"}
+"""The startup taint, whatever its effect."""
+
+
+def operand_tolerations(
+    context: Context, *more: Iterable[Mapping[str, Any]], first: Iterable[Mapping[str, Any]] = ()
+) -> list[dict[str, Any]]:
+    """Return what pods tolerate that a node needs for its GPUs: ``first``, the inventory's own, ``more``."""
+    declared = context.inventory.specs.daemonsets.tolerations
+    return tolerations(first, declared, *more, startup_tolerations(context))
+
+
+def startup_tolerations(context: Context) -> tuple[Mapping[str, Any], ...]:
+    """Return the toleration of the startup taint, if nodes may have it."""
+    return (STARTUP_TOLERATION,) if context.inventory.specs.startup_taint.enabled else ()
+
+
+_KEEPS_PODS_OFF = frozenset({"NoSchedule", "NoExecute"})
+_OF_KUBERNETES = "node.kubernetes.io/"  # says what the node's own conditions say; DaemonSets tolerate most of them
+
+
+def first_untolerated(taints: Iterable[Mapping[str, Any]], tolerations: Iterable[Mapping[str, Any]]) -> str:
+    """Return the first taint that keeps pods with these tolerations off a node, as ``team=ml:NoSchedule``; or empty.
+
+    Taints that Kubernetes itself sets for a node's conditions are left out.
+    """
+    known = tuple(tolerations)
+    for taint in taints:
+        is_own = str(taint.get("key", "")).startswith(_OF_KUBERNETES)
+        if taint.get("effect") in _KEEPS_PODS_OFF and not is_own and not any(_tolerates(one, taint) for one in known):
+            value = f"={taint['value']}" if taint.get("value") else ""
+            return f"{taint.get('key', '')}{value}:{taint['effect']}"
+    return ""
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    key, effect = toleration.get("key", ""), toleration.get("effect", "")
+    if effect not in {"", taint["effect"]} or key not in {"", taint.get("key", "")}:
+        return False
+    if toleration.get("operator") == "Exists":
+        return True
+    return bool(key) and toleration.get("value", "") == taint.get("value", "")

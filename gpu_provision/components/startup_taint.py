@@ -6,10 +6,11 @@ the same write (`gpu_provision.planning.node_validation`). A node that has not b
 
 from __future__ import annotations
 
-from gpu_provision.components import codes, device_plugin_validation, labels
+from gpu_provision.components import device_plugin_validation, labels
 from gpu_provision.components.node_labels import able_to_run
 from gpu_provision.components.objects import digest
-from gpu_provision.components.targets import claims, unclaimed
+from gpu_provision.components.targets import node_pools, unassigned_nodes
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Context, Manifest, Target
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
@@ -32,10 +33,10 @@ def manifests(_spec: StartupTaintSpec, context: Context) -> list[Manifest]:
 
 
 def problems(_spec: StartupTaintSpec, context: Context) -> tuple[Finding, ...]:
-    """Return the nodes of ours, and the GPU nodes of nobody, where nothing is validated, so that the taint stays."""
+    """Return our nodes, and unassigned GPU nodes, where nothing is validated, so that the taint stays."""
     others = {target.name for target in context.others}
     freed = others.union(target.name for target in able_to_run(context, "container-toolkit"))
-    known = {*claims(context.inventory, context.facts), *unclaimed(context.inventory, context.facts)}
+    known = {*node_pools(context.inventory, context.facts), *unassigned_nodes(context.inventory, context.facts)}
     return tuple(
         _stays_tainted(node.name)
         for node in context.facts.nodes

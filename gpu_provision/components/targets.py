@@ -1,17 +1,53 @@
-"""Which nodes this inventory looks after: its own word joined with what the cluster says. Pure."""
+"""GPU nodes of the cluster: which pool each belongs to, and whether its driver is a container's or the host's own."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from gpu_provision.components import codes
-from gpu_provision.components.driver_choice import choose
-from gpu_provision.components.labels import DEPLOY_DRIVER, INVENTORY, NFD_OS_ID, NFD_OS_VERSION, PRE_INSTALLED, has_gpu
+from gpu_provision.components.labels import (
+    DEPLOY_DRIVER,
+    DRIVER_GROUP,
+    HOST_DRIVER,
+    INVENTORY,
+    NFD_OS_ID,
+    NFD_OS_VERSION,
+    PRE_INSTALLED,
+    has_gpu,
+)
 from gpu_provision.components.objects import digest
-from gpu_provision.model.cluster import Basis, ClusterFacts, Context, DriverChoice, NodeFacts, Target
+from gpu_provision.model import codes
+from gpu_provision.model.cluster import ClusterFacts, Context, DriverBasis, DriverChoice, NodeFacts, Target
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory, NodePool, OperatingSystem
+from gpu_provision.model.specs import DriverSpec
+
+
+def choose_driver(spec: DriverSpec, *, read: str | None, labels: Mapping[str, str]) -> DriverChoice:
+    """Decide whose driver a node has; what was read a moment ago outweighs what an earlier run has labelled.
+
+    Args:
+        spec: The driver settings of the node's pool.
+        read: Version of a usable driver that was read on the host; empty if it has none, None if it was not read.
+        labels: The node's labels.
+    """
+    if not spec.enabled:
+        return DriverChoice(on_host=True, basis=DriverBasis.DECLARED)
+    if read == "":
+        return DriverChoice(on_host=False, basis=DriverBasis.READ)
+    if not spec.prefer_host:
+        return DriverChoice(on_host=False, basis=DriverBasis.DECLARED)
+    if read:
+        return DriverChoice(on_host=True, basis=DriverBasis.READ, version=read)
+    return _choice_of_labels(labels)
+
+
+def _choice_of_labels(labels: Mapping[str, str]) -> DriverChoice:
+    """Go by what an earlier run, or the driver manager, has written on the node; else guess."""
+    if labels.get(DEPLOY_DRIVER) == PRE_INSTALLED or HOST_DRIVER in labels:
+        return DriverChoice(on_host=True, basis=DriverBasis.LABEL, version=labels.get(HOST_DRIVER, ""))
+    return DriverChoice(on_host=False, basis=DriverBasis.LABEL if DRIVER_GROUP in labels else DriverBasis.GUESS)
+
 
 _LABEL_LENGTH = 63
 
@@ -28,12 +64,12 @@ def targets(inventory: Inventory, facts: ClusterFacts) -> tuple[Target, ...]:
     cluster that such a pool's ``node_selector`` selects.
     """
     seen, read = {node.name: node for node in facts.nodes}, facts.host_drivers
-    claimed = claims(inventory, facts)
+    claimed = node_pools(inventory, facts)
     found = (_target(name, pool, seen.get(name), read.get(name)) for name, pool in sorted(claimed.items()) if pool.gpu)
     return tuple(found)
 
 
-def claims(inventory: Inventory, facts: ClusterFacts) -> dict[str, NodePool]:
+def node_pools(inventory: Inventory, facts: ClusterFacts) -> dict[str, NodePool]:
     """Return the pool of every node that the inventory lists or selects, with or without a GPU.
 
     A node that several pools select belongs to none of them: which one was meant is the user's to say.
@@ -47,9 +83,9 @@ def claims(inventory: Inventory, facts: ClusterFacts) -> dict[str, NodePool]:
     return listed | selected
 
 
-def unclaimed(inventory: Inventory, facts: ClusterFacts) -> tuple[str, ...]:
+def unassigned_nodes(inventory: Inventory, facts: ClusterFacts) -> tuple[str, ...]:
     """Return the cluster's GPU nodes that no pool claims, sorted; they are left alone."""
-    claimed = claims(inventory, facts)
+    claimed = node_pools(inventory, facts)
     return tuple(sorted(node.name for node in facts.nodes if has_gpu(node) and node.name not in claimed))
 
 
@@ -65,7 +101,7 @@ def problems(context: Context) -> tuple[Finding, ...]:
     leaving = {node.name for node in facts.nodes if node.labels.get(INVENTORY) == inventory.name}
     return (
         *(_contested(name, pools) for name, pools in sorted(contested.items())),
-        *(_unclaimed(name) for name in unclaimed(inventory, facts) if name not in {*contested, *leaving}),
+        *(_unassigned(name) for name in unassigned_nodes(inventory, facts) if name not in {*contested, *leaving}),
         *(_differs(target) for target in context.targets if _os_differs(target)),
         *_guessed(context),
     )
@@ -97,8 +133,8 @@ def dns_label(text: str) -> str:
 
 def _target(name: str, pool: NodePool, facts: NodeFacts | None, read: str | None) -> Target:
     os = (observed_os(facts) if facts else None) or pool.os
-    told = None if read is None else dns_label(read)  # so that it can be a label
-    driver = choose(pool.driver, read=told, labels=facts.labels if facts else {})
+    version = None if read is None else dns_label(read)  # so that it can be a label
+    driver = choose_driver(pool.driver, read=version, labels=facts.labels if facts else {})
     group = driver_group(pool, os, driver)
     return Target(name=name, pool=pool, os=os, facts=facts, driver=driver, driver_group=group)
 
@@ -129,12 +165,12 @@ def _differs(target: Target) -> Finding:
 
 
 def _guessed(context: Context) -> Iterator[Finding]:
-    """Yield the nodes whose driver nobody has looked at; offline nobody can."""
-    names = [target.name for target in context.targets if target.driver.basis is Basis.GUESS]
+    """Yield a warning about the nodes whose own driver was not read; none offline."""
+    names = [target.name for target in context.targets if target.driver.basis is DriverBasis.GUESS]
     if names and context.facts.version:
         yield Finding(
             code=codes.DRIVER_GUESSED,
-            what="nobody has looked whether these nodes have a driver of their own; they get the driver container",
+            what="host driver not checked on these nodes; the driver container will be deployed",
             where=f"{'Node' if len(names) == 1 else 'Nodes'} {', '.join(names)}",
             evidence="driver.enabled is auto, their hosts were not read, and no label says whose driver they have",
             consequence="on a node with a driver of its own the container ends, and its manager labels the node so",
@@ -155,7 +191,7 @@ def _contested(name: str, pools: list[NodePool]) -> Finding:
     )
 
 
-def _unclaimed(name: str) -> Finding:
+def _unassigned(name: str) -> Finding:
     return Finding(
         code=codes.UNCLAIMED,
         what=f"{name} has an NVIDIA GPU, but no pool claims it; it is left alone",

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpu_provision.components import codes, labels, operands, pods, scripts
+from gpu_provision.components import labels, operands, pods, scripts
 from gpu_provision.components.objects import config_map, role, rule, service_account
 from gpu_provision.components.toolkit_runtimes import (
     CONTAINERD,
@@ -19,6 +19,7 @@ from gpu_provision.components.toolkit_runtimes import (
     main_runtime,
     runtime_of,
 )
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Context, Manifest, Target
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.inventory import Inventory
@@ -123,6 +124,7 @@ def _pod(spec: ToolkitSpec, runtime: Runtime, context: Context) -> dict[str, Any
     hooks = "/usr/share/containers/oci/hooks.d" if runtime.name == CRIO else "/run/containers/oci/hooks.d"
     files = _runtime_files(spec, runtime)
     return operands.pod(
+        spec,
         serviceAccountName=_ACCOUNT,
         hostPID=True,
         imagePullSecrets=pods.pull_secrets(spec.image_pull_secrets, validator.image_pull_secrets),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from gpu_provision.model.cluster import Target
-from gpu_provision.model.distributions import DISTRIBUTIONS, KUBEADM
+from gpu_provision.model.hosts import DISTRIBUTIONS, KUBEADM
 
 CONTAINERD = "containerd"
 CRIO = "cri-o"

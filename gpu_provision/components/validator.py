@@ -65,6 +65,7 @@ def manifests(spec: ValidatorSpec, context: Context) -> list[Manifest]:
 def _pod(spec: ValidatorSpec, context: Context) -> dict[str, Any]:
     with_plugin = context.inventory.specs.device_plugin.enabled
     return operands.pod(
+        spec,
         serviceAccountName=ACCOUNT,
         runtimeClassName=operands.runtime_class(context),
         imagePullSecrets=pods.pull_secrets(spec.image_pull_secrets),

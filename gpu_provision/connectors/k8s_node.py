@@ -20,11 +20,11 @@ from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from gpu_provision.connectors import commands
 from gpu_provision.model.findings import ProvisionError, visible
-from gpu_provision.model.inventory import HelperPod
+from gpu_provision.model.hosts import HelperPod
 
 if TYPE_CHECKING:
     from gpu_provision.kube.client import Cluster
-    from gpu_provision.kube.node_shell import HostShell
+    from gpu_provision.kube.node_shell import NodeShell
 
 PREFIX = "@k8s-node/"
 _CHUNK = 1024 * 1024
@@ -54,7 +54,7 @@ class K8sNodeConnector(BaseConnector):
         "k8s_image": DataMeta("Image of the helper pod; it needs nsenter", _DEFAULTS.image),
         "k8s_image_pull_secrets": DataMeta("Secrets of that namespace to pull it with", []),
     }
-    shell: HostShell
+    shell: NodeShell
 
     @staticmethod
     def make_names_data(name: str | None = None) -> Iterator[tuple[str, dict[str, Any], list[str]]]:
@@ -73,7 +73,7 @@ class K8sNodeConnector(BaseConnector):
             cluster = _cluster(self.data["k8s_kubeconfig"], self.data["k8s_context"], settings.namespace)
             self.disconnect()
             node = self.host.name.removeprefix(PREFIX)
-            self.shell = node_shell.HostShell(cluster, node, settings)
+            self.shell = node_shell.NodeShell(cluster, node, settings)
             atexit.register(self.shell.close)
             self.shell.open()
         except ProvisionError as error:
@@ -179,7 +179,7 @@ def _cluster(kubeconfig: str, context: str, namespace: str) -> Cluster:
     from gpu_provision.kube.client import connect  # noqa: PLC0415 - see above
 
     cluster = connect(kubeconfig, context)
-    node_shell.remove_left_behind(cluster, namespace)
+    node_shell.remove_orphaned(cluster, namespace)
     return cluster
 
 

@@ -62,7 +62,7 @@ class SandboxConnector(BaseConnector):
         node = self.host.name.removeprefix("@sandbox/")
         try:
             self.simulated = hosts.find(node, self.data["sandbox_fleet"])
-        except hosts.NoSuchHost as error:
+        except hosts.HostUnavailableError as error:
             raise ConnectError(str(error)) from error
 
     def run_shell_command(

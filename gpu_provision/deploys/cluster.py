@@ -23,15 +23,15 @@ from gpu_provision.components import driver
 from gpu_provision.connectors.cluster import GROUP
 from gpu_provision.deploys.hosts import guard_of
 from gpu_provision.diagnostics.remedies import is_trouble
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.findings import Commands, fail, report
 from gpu_provision.hosts.session import count_changed_hosts, host_drivers
 from gpu_provision.inventory import load
-from gpu_provision.model.findings import Finding, ProvisionError, Severity, UsageError, left_with, one_line
+from gpu_provision.model import codes
+from gpu_provision.model.findings import Finding, ProvisionError, Severity, UsageError, attached_findings, one_line
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, Plan
-from gpu_provision.operator.executor import StackDeputy
-from gpu_provision.output import diff, rollout
+from gpu_provision.operator.executor import OperatorExecutor
+from gpu_provision.output import object_text, rollout
 from gpu_provision.output.plan import effects, resource
 from gpu_provision.reconcile.session import Session
 
@@ -56,7 +56,7 @@ def gpu_stack() -> None:
 @cache
 def session_of(path: Path, *, take_over: bool) -> Session:
     """Return the one session that all operations on an inventory share."""
-    return Session(load(path), deputy=StackDeputy(force=take_over))
+    return Session(load(path), deputy=OperatorExecutor(force=take_over))
 
 
 class _Phase:
@@ -121,7 +121,7 @@ def _component_commands(session: Session, component: str) -> list[FunctionComman
 def _show(changes: tuple[Change, ...]) -> None:
     for change in changes:
         in_full = change.action in {Action.CREATE, Action.UPDATE}
-        for line in (*(diff.one(change) if in_full else (str(change.ref),)), *effects(change)):
+        for line in (*(object_text.diff_lines(change) if in_full else (str(change.ref),)), *effects(change)):
             host.log(line)
 
 
@@ -296,7 +296,7 @@ def report_what_stays(tell: Callable[[str], None]) -> Iterator[None]:
         with _HANDLER.in_force():
             yield
     except KeyboardInterrupt as interrupt:
-        for each in (*getattr(interrupt, "__notes__", ()), *left_with(interrupt)):
+        for each in (*getattr(interrupt, "__notes__", ()), *attached_findings(interrupt)):
             tell(str(each))
         if not callable(_HANDLER.end):
             raise

@@ -11,8 +11,8 @@ from pyinfra import host
 from gpu_provision.hosts import deploy
 from gpu_provision.hosts.deploy import host_teardown
 from gpu_provision.inventory import load
-from gpu_provision.model.inventory import Reboot
-from gpu_provision.reconcile.maintenance import NodeGuard
+from gpu_provision.model.hosts import Reboot
+from gpu_provision.nodes.maintenance import NodeMaintenance
 
 __all__ = ["host_prerequisites", "host_teardown", "hosts_ready"]
 
@@ -28,9 +28,9 @@ def host_prerequisites() -> None:
 
 
 @cache
-def guard_of(path: Path) -> NodeGuard:
+def guard_of(path: Path) -> NodeMaintenance:
     """Return the one guard that all hosts of an inventory share; close it when they are done."""
-    guard = NodeGuard(load(path))
+    guard = NodeMaintenance(load(path))
     atexit.register(guard.close)
     return guard
 

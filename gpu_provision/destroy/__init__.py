@@ -1,1 +1,7 @@
-"""Taking a stack off a cluster again: what of it is ours, in which order it goes, and what stays. Pure."""
+"""Removing a stack: `gpu-provision destroy`.
+
+`discovery` reads what is left, `nodes` judges labels and cordons, `plan` sets the stages, `findings` says what stays
+and why, `runner` carries it out and audits.
+
+Stands above `kube` and `planning`. All but `discovery` and `runner` are pure.
+"""

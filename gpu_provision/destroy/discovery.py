@@ -1,94 +1,318 @@
-"""What of a stack is in a cluster, as one reading found it."""
+"""Reads what is left of a stack in a cluster, by its labels, and what others have in its namespaces."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from gpu_provision.adopt.discovery import OPERATOR
-from gpu_provision.components import labels, validator
-from gpu_provision.diagnostics import pods as pod_view
-from gpu_provision.model.cluster import Manifest, ObjectRef
-from gpu_provision.rollout.observe import claims_of, is_ours, pod_of
-from gpu_provision.rollout.snapshot import Pod, Use
+from gpu_provision.components import labels, nfd, validator
+from gpu_provision.components.targets import node_pools
+from gpu_provision.destroy import findings
+from gpu_provision.destroy.nodes import StackIdentity, gpu_users, marked_nodes, running_operator
+from gpu_provision.destroy.plan import DestroyPlan, StackObjects, plan_destroy, takes_gpus
+from gpu_provision.history.store import history_ref
+from gpu_provision.kube import lock, node_shell, records
+from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.errors import NotFoundError
+from gpu_provision.kube.observe import MEMBER_KINDS, NODE, POD, node_facts
+from gpu_provision.kube.resource_claims import ResourceClaims
+from gpu_provision.kube.transport import RequestPool
+from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, by_ref, ref_of
+from gpu_provision.model.findings import Finding, Refused, Rejected, Unreachable
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.planning.applyset import PART_OF, SET_ID, STACK, applyset_id, component_of
+from gpu_provision.planning.managed_fields import other_managers
+
+_PARALLEL = 12
+_CONFIG_MAP, _LEASE = Kind("v1", "ConfigMap"), Kind("coordination.k8s.io/v1", "Lease")
+_GFD_FEATURES = "nvidia-features-for-"
+
+# What every namespace has by itself.
+_IN_EVERY_NAMESPACE = frozenset(
+    {
+        ("ConfigMap", "kube-root-ca.crt"),
+        ("ConfigMap", "openshift-service-ca.crt"),
+        ("ServiceAccount", "builder"),
+        ("ServiceAccount", "default"),
+        ("ServiceAccount", "deployer"),
+    }
+)
+_MADE_BY_SERVER = ("system:",)  # OpenShift's RoleBindings of every namespace
+_TRANSIENT = frozenset({"Event", "Endpoints", "EndpointSlice"})  # go with the object that they are about
+_COMPUTED = ("metrics.k8s.io",)  # groups without objects of their own
+_LIST_SECONDS = 30.0  # a group whose server is gone for good must not hold a removal up for longer
+_ACCOUNT = "kubernetes.io/service-account.name"  # annotation of token Secrets, which go with the account
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remains:
-    """One reading. All objects are live ones, by reference.
+class DestroyOptions:
+    """What a removal may do.
 
     Attributes:
-        cluster: The cluster as people name it: its context and version.
-        members: What carries the stack's membership, of every kind that the tool ever applies.
-        records: The stack's own objects: its ConfigMap, validations on record, history.
-        lease: Its lock; empty if there is none.
-        traces: What its components made while they ran: NodeFeatures, pods of the validator, leases.
-        pods: The stack's own pods.
-        others: Pods that are neither the stack's nor traces of it.
-        claims: ResourceClaims; None if pods have some, and they cannot be read.
-        nodes: All nodes.
-        stacks: Names of the other stacks of this tool in the cluster.
-        strangers: Namespace or CustomResourceDefinition of ours -> what others have in it, in words.
+        crds: Whether CustomResourceDefinitions go, too.
+        evict: Whether pods that use GPUs are evicted; without it they forbid the removal.
+        seconds: How long each stage may take.
     """
 
-    cluster: str
-    members: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
-    records: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
-    lease: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
-    traces: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
-    pods: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
-    others: tuple[Manifest, ...] = ()
-    claims: tuple[Manifest, ...] | None = ()
-    nodes: tuple[Manifest, ...] = ()
-    stacks: frozenset[str] = frozenset()
-    strangers: Mapping[ObjectRef, tuple[str, ...]] = field(default_factory=dict)
+    crds: bool = False
+    evict: bool = False
+    seconds: int = 300
 
 
-_CERTAIN = frozenset({Use.REQUEST, Use.CLAIM})
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discovery:
+    """One reading, and what follows from it."""
+
+    objects: StackObjects
+    stack: StackIdentity
+    plan: DestroyPlan
+
+    @property
+    def users(self) -> dict[str, tuple[Manifest, ...]]:
+        """Pods of others that would lose their GPUs, by node."""
+        nodes = marked_nodes(self.objects.nodes, self.stack.name)
+        return gpu_users(self.objects.others, nodes, self.objects.claims) if takes_gpus(self.plan) else {}
 
 
-def users(
-    pods: Iterable[Manifest], nodes: Iterable[str], claims: Iterable[Manifest] | None = ()
-) -> dict[str, tuple[Manifest, ...]]:
-    """Return the pods that would lose a GPU, by node, of those nodes that have any.
+class ListableKind(NamedTuple):
+    """A kind of namespaced object that can be listed."""
 
-    A DaemonSet's pod that merely may use GPUs, such as a monitor, is none: it would be back at once.
+    group_version: str
+    kind: str
+    plural: str
+
+
+def discover(
+    cluster: Cluster, inventory: Inventory, options: DestroyOptions, *, known: frozenset[str] = frozenset()
+) -> Discovery:
+    """Read what is left of a stack, and plan its removal.
 
     Args:
-        claims: ResourceClaims; None if nobody could look at them: a pod that has any then counts.
+        known: Uids of objects that were the stack's: what they owned may still be there.
+
+    Raises:
+        Unreachable, Refused: As the API server answers.
     """
-    known, held = frozenset(nodes), claims_of(claims)
-    found: dict[str, tuple[Manifest, ...]] = {}
-    for pod in sorted(pods, key=lambda each: (each["metadata"].get("namespace", ""), each["metadata"]["name"])):
-        node = pod_view.node_of(pod) if pod["spec"].get("nodeName") else ""
-        if node in known and not is_ours(pod) and _loses(pod_of(pod, claims=held)):
-            found[node] = (*found.get(node, ()), pod)
-    return dict(sorted(found.items()))
+    found = read_objects(cluster, inventory, crds=options.crds, known=known)
+    stack = _identity(inventory, found)
+    plan = plan_destroy(found, stack, crds=options.crds)
+    kept = (*plan.kept, *_programs_kept(inventory, found, plan))
+    return Discovery(objects=found, stack=stack, plan=replace(plan, kept=kept))
 
 
-def _loses(pod: Pod) -> bool:
-    return not pod.is_over and pod.use is not Use.NONE and (not pod.is_daemon or pod.use in _CERTAIN)
+def _programs_kept(inventory: Inventory, found: StackObjects, plan: DestroyPlan) -> Iterator[Finding]:
+    """Yield the warning about what the toolkit's containers leave on hosts that the host phase leaves alone."""
+    if not any(change.component == "toolkit" and change.ref.kind == "DaemonSet" for change in plan.changes):
+        return
+    reached = {node.name for node in inventory.nodes if inventory.prerequisites_of(node).enabled}
+    if nodes := set(marked_nodes(found.nodes, inventory.name)) - reached:
+        yield findings.programs_kept(nodes, f"{inventory.specs.toolkit.install_dir}/toolkit")
 
 
-def marked(nodes: Iterable[Manifest], stack: str) -> Iterator[str]:
-    """Yield the names of the nodes that carry a stack's mark."""
-    for node in nodes:
-        if (node["metadata"].get("labels") or {}).get(labels.INVENTORY) == stack:
-            yield node["metadata"]["name"]
+def _identity(inventory: Inventory, found: StackObjects) -> StackIdentity:
+    facts = ClusterFacts(nodes=tuple(map(node_facts, found.nodes)))
+    listed = {node.name: node.labels for node in inventory.nodes}
+    declared = {name: {**pool.labels, **listed.get(name, {})} for name, pool in node_pools(inventory, facts).items()}
+    return StackIdentity(
+        name=inventory.name,
+        declared=declared,
+        brings_nfd=any(ref.kind != "CustomResourceDefinition" and _is_nfd(item) for ref, item in found.members.items()),
+        is_alone=not found.stacks,
+        operator=running_operator(found.others),
+    )
 
 
-def is_generated(pod: Manifest, home: str) -> bool:
-    """Whether a pod is one that the operator validator makes and does not remove."""
-    return pod["metadata"].get("namespace") == home and validator.has_made(pod)
+def read_objects(
+    cluster: Cluster, inventory: Inventory, *, crds: bool, known: frozenset[str] = frozenset()
+) -> StackObjects:
+    """Read what is left of a stack: one LIST per kind, whatever the number of nodes.
+
+    What others have in namespaces and CustomResourceDefinitions of the stack is looked for where these would go.
+
+    Args:
+        crds: Whether CustomResourceDefinitions go.
+        known: Uids of objects that were the stack's: what they owned is not others'.
+
+    Raises:
+        Unreachable, Refused: As the API server answers.
+    """
+    home, set_id = inventory.cluster.namespace, applyset_id(inventory.name, inventory.cluster.namespace)
+    with RequestPool(cluster, _PARALLEL) as pool:
+        version = pool.submit(cluster.version)
+        nodes = pool.submit(cluster.list, NODE)
+        pods = pool.submit(cluster.list, POD)
+        features = pool.submit(cluster.list, nfd.NODE_FEATURE)
+        own = pool.submit(cluster.list, _CONFIG_MAP, label_selector=f"{labels.MANAGED_BY}=gpu-provision")
+        lease = pool.submit(cluster.get, lock.lock_ref(inventory))
+        lists = pool.map(lambda kind: cluster.list(kind, label_selector=f"{PART_OF}={set_id}").items, MEMBER_KINDS)
+        members = by_ref(item for items in lists for item in items)
+    namespaces = {ref.namespace for ref, item in members.items() if ref.namespace and _is_nfd(item)}
+    masters = (cluster.get(ObjectRef(*_LEASE, each, nfd.MASTER_LEASE)) for each in sorted(namespaces))
+    ours = {ref: pod for ref, pod in by_ref(pods.result().items).items() if labels_of(pod).get(STACK) == inventory.name}
+    others = [pod for pod in pods.result().items if ref_of(pod) not in ours]
+    generated = by_ref(pod for pod in others if pod["metadata"].get("namespace") == home and validator.has_made(pod))
+    config_maps = own.result().items
+    stacks = {f"{item['metadata']['namespace']}/{item['metadata']['name']}" for item in config_maps if _is_parent(item)}
+    found = StackObjects(
+        cluster=f"{cluster.name} ({version.result()})",
+        members=members,
+        records=by_ref(item for item in config_maps if _is_record(item, inventory)),
+        lease=by_ref(filter(None, [lease.result()])),
+        traces={
+            **by_ref(filter(None, masters)),
+            **by_ref(_published_features(features.result().items, nodes.result().items, {home, *namespaces}, members)),
+            **(generated if members else {}),
+            **by_ref(_abandoned_helpers(others, inventory)),
+        },
+        pods=ours,
+        others=tuple(pod for pod in others if ref_of(pod) not in generated),
+        claims=ResourceClaims(cluster).of(others),
+        nodes=tuple(nodes.result().items),
+        stacks=frozenset(stacks - {f"{home}/{inventory.name}"}),
+    )
+    return replace(found, foreign=_foreign_objects(cluster, found, found.uids | known, crds=crds))
 
 
-def operator_of(pods: Iterable[Manifest]) -> str:
-    """Return the pod of the GPU Operator among others, as ``namespace/name``; empty if it does not run."""
-    metadata = next((pod["metadata"] for pod in pods if _is_operator(pod)), None)
-    return f"{metadata['namespace']}/{metadata['name']}" if metadata else ""
+def labels_of(item: Manifest) -> Mapping[str, str]:
+    """Return the labels of an object."""
+    return item["metadata"].get("labels") or {}
 
 
-def _is_operator(pod: Manifest) -> bool:
-    said = pod["metadata"].get("labels") or {}
-    is_named = OPERATOR in {said.get(labels.APP), said.get(labels.COMPONENT_OF_APP)}
-    return is_named and not pod_of(pod).is_over
+def _is_nfd(item: Manifest) -> bool:
+    return component_of(item) == "nfd"
+
+
+def _is_parent(config_map: Manifest) -> bool:
+    """Whether a ConfigMap is the one that stands for a stack of this tool."""
+    return SET_ID in config_map["metadata"]["labels"]
+
+
+def _is_record(config_map: Manifest, inventory: Inventory) -> bool:
+    """Whether a ConfigMap is the stack's own: what stands for it, its validations, its history."""
+    metadata = config_map["metadata"]
+    if metadata["namespace"] != inventory.cluster.namespace or PART_OF in metadata["labels"]:
+        return False
+    kept = (records.validations_ref(inventory).name, history_ref(inventory).name)
+    return metadata["name"] in {inventory.name, *kept}
+
+
+def _abandoned_helpers(pods: Iterable[Manifest], inventory: Inventory) -> Iterator[Manifest]:
+    """Yield helper pods on our hosts without SSH whose clients are gone; the others end with their clients."""
+    nodes = {node.name for node in inventory.hosts_without_ssh}
+    for pod in pods:
+        if labels.HELPER in labels_of(pod) and pod["spec"].get("nodeName") in nodes and node_shell.is_orphaned(pod):
+            yield pod
+
+
+def _published_features(
+    features: Iterable[Manifest],
+    nodes: Iterable[Manifest],
+    namespaces: Collection[str],
+    members: Mapping[ObjectRef, Manifest],
+) -> Iterator[Manifest]:
+    """Yield the NodeFeatures that our Node Feature Discovery and GPU Feature Discovery have made, by their names."""
+    names = {node["metadata"]["name"] for node in nodes}
+    for item in features if members else ():
+        name, about = item["metadata"]["name"], labels_of(item).get(nfd.NODE_OF_FEATURE, "")
+        if item["metadata"]["namespace"] in namespaces and (name.removeprefix(_GFD_FEATURES) == about or name in names):
+            yield item
+
+
+def _foreign_objects(
+    cluster: Cluster, found: StackObjects, ours: Collection[str], *, crds: bool
+) -> dict[ObjectRef, tuple[str, ...]]:
+    """Return what others have in those of the stack's objects that hold objects, and that would be deleted."""
+    own = [ref for ref, item in found.members.items() if not other_managers(item)]
+    namespaces = [ref for ref in own if ref.kind == "Namespace"]
+    kinds = listable_kinds(cluster) if namespaces else []
+    foreign = {ref: foreign_objects_in(cluster, ref.name, kinds, ours) for ref in namespaces}
+    for ref in own:
+        if crds and ref.kind == "CustomResourceDefinition":
+            foreign[ref] = _foreign_objects_of(cluster, found.members[ref], ours)
+    return {ref: tuple(each) for ref, each in foreign.items()}
+
+
+def listable_kinds(cluster: Cluster) -> list[ListableKind]:
+    """Return everything namespaced that a server can list, each in the version that it prefers.
+
+    Raises:
+        Unreachable: A server behind an aggregated API does not answer, so what a namespace holds is unknown.
+    """
+    groups = cluster.ask("/apis").get("groups", ())
+    versions = ["v1", *(group["preferredVersion"]["groupVersion"] for group in groups)]
+    with RequestPool(cluster, _PARALLEL) as pool:
+        return [
+            kind for found in pool.map(lambda version: list(_kinds_of(cluster, version)), versions) for kind in found
+        ]
+
+
+def _kinds_of(cluster: Cluster, version: str) -> Iterator[ListableKind]:
+    if version.partition("/")[0].endswith(_COMPUTED):
+        return
+    try:
+        found = cluster.ask(_api_path(version)).get("resources", ())
+    except NotFoundError:
+        return  # a definition that was deleted just now, whose group is named for a moment longer
+    for each in found:
+        if each["namespaced"] and "list" in each["verbs"] and "/" not in each["name"]:
+            yield ListableKind(version, each["kind"], each["name"])
+
+
+def _api_path(version: str) -> str:
+    return f"/apis/{version}" if "/" in version else f"/api/{version}"
+
+
+def foreign_objects_in(
+    cluster: Cluster, namespace: str, kinds: Collection[ListableKind], ours: Collection[str]
+) -> list[str]:
+    """Return what others have in a namespace, in words.
+
+    What an object of the namespace owns goes with its owner and is not counted. A kind that the account may not list
+    counts: there may be something.
+
+    Args:
+        ours: Uids of objects that are ours.
+    """
+    with RequestPool(cluster, _PARALLEL) as pool:
+        lists = dict(zip(kinds, pool.map(lambda kind: _list_kind(cluster, namespace, kind), kinds), strict=True))
+    unknown = sorted(kind.plural for kind, items in lists.items() if items is None)
+    there = [(kind.kind, item) for kind, items in lists.items() for item in items or ()]
+    uids = {item["metadata"]["uid"] for _, item in there} | set(ours)
+    foreign = sorted({_describe(kind, item) for kind, item in there if _is_foreign(kind, item, uids, ours)})
+    return [*foreign, *(f"{plural}, which we may not list" for plural in unknown)]
+
+
+def _list_kind(cluster: Cluster, namespace: str, kind: ListableKind) -> list[Manifest] | None:
+    path = f"{_api_path(kind.group_version)}/namespaces/{namespace}/{kind.plural}"
+    try:
+        return list(cluster.ask(path, retry_seconds=_LIST_SECONDS).get("items") or ())
+    except NotFoundError:
+        return []
+    except (Refused, Rejected, Unreachable):
+        return None
+
+
+def _is_foreign(kind: str, item: Manifest, uids: Collection[str], ours: Collection[str]) -> bool:
+    metadata = item["metadata"]
+    if kind in _TRANSIENT or (kind, metadata["name"]) in _IN_EVERY_NAMESPACE or metadata["uid"] in ours:
+        return False
+    if metadata["name"].startswith(_MADE_BY_SERVER) or _ACCOUNT in (metadata.get("annotations") or {}):
+        return False
+    return not any(owner["uid"] in uids for owner in metadata.get("ownerReferences") or ())
+
+
+def _foreign_objects_of(cluster: Cluster, definition: Manifest, ours: Collection[str]) -> list[str]:
+    """Return the objects of a CustomResourceDefinition that are not ours, in words."""
+    spec = definition["spec"]
+    version = next(each["name"] for each in spec["versions"] if each.get("served"))
+    try:
+        items = cluster.ask(f"/apis/{spec['group']}/{version}/{spec['names']['plural']}").get("items") or ()
+    except NotFoundError:
+        return []
+    return sorted(_describe(spec["names"]["kind"], item) for item in items if item["metadata"]["uid"] not in ours)
+
+
+def _describe(kind: str, item: Manifest) -> str:
+    namespace = item["metadata"].get("namespace")
+    return f"{kind} {f'{namespace}/' if namespace else ''}{item['metadata']['name']}"

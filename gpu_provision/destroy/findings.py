@@ -1,21 +1,21 @@
-"""What a removal has to tell: what stays and why, who still uses GPUs, what does not go away. Pure."""
+"""Findings about a removal: what stays and why, which pods still use GPUs, what does not go away."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from gpu_provision.destroy import codes
-from gpu_provision.destroy.nodes import OnNode
+from gpu_provision.destroy.nodes import NodeRemnants
 from gpu_provision.diagnostics import pods as pod_view
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.plan import Action, Change
 from gpu_provision.rollout.observe import budgets_of, pod_of
-from gpu_provision.rollout.pods import named
-from gpu_provision.rollout.snapshot import Budget, Pod
+from gpu_provision.rollout.predicates import name_pods
+from gpu_provision.rollout.snapshot import DisruptionBudget, Pod
 
 
-def taken_over(judged: Iterable[OnNode]) -> Iterator[Finding]:
+def taken_over(judged: Iterable[NodeRemnants]) -> Iterator[Finding]:
     """Yield a warning for each label and cordon that stays, those of several nodes together."""
     nodes: dict[tuple[str, str], list[str]] = {}
     for node in judged:
@@ -39,7 +39,7 @@ def _how_to_remove(what: str, names: Iterable[str]) -> str:
 
 
 def kept_definitions(refs: Iterable[ObjectRef]) -> Iterator[Finding]:
-    """Yield the warning about CustomResourceDefinitions that nobody asked to remove."""
+    """Yield the warning about CustomResourceDefinitions, which stay unless --crds is given."""
     names = sorted(ref.name for ref in refs)
     if names:
         yield Finding(
@@ -52,7 +52,7 @@ def kept_definitions(refs: Iterable[ObjectRef]) -> Iterator[Finding]:
 
 
 def programs_kept(nodes: Iterable[str], folder: str) -> Finding:
-    """Return the warning about hosts that nobody reaches to remove what the container toolkit leaves there."""
+    """Return the warning about hosts that keep what the container toolkit leaves, as their host phase is off."""
     return Finding(
         code=codes.PROGRAMS_KEPT,
         what=f"the container toolkit's programs stay in {folder}: the host phase, which removes them, is off",
@@ -70,7 +70,7 @@ def gpus_in_use(users: Mapping[str, tuple[Pod, ...]]) -> Finding:
         code=codes.GPUS_IN_USE,
         what=f"{count} pod{'s use' if count > 1 else ' uses'} GPUs; nothing was removed",
         where=f"Node {', '.join(users)}",
-        evidence="; ".join(f"{node}: {named(pods)}" for node, pods in users.items()),
+        evidence="; ".join(f"{node}: {name_pods(pods)}" for node, pods in users.items()),
         consequence="without the driver they would fail, and could not be started again",
         fix="end them, or add --evict, which has them evicted as their PodDisruptionBudgets allow",
     )
@@ -100,7 +100,7 @@ def not_gone(item: Manifest, nodes: Mapping[str, Manifest], seconds: int) -> Fin
     )
 
 
-def left_over(change: Change, cause: str) -> Finding:
+def left_over(change: Change) -> Finding:
     """Return the error about something of the stack that the audit found."""
     is_node = change.action is Action.UPDATE
     what = "still has: " + ", ".join(field.path for field in change.fields) if change.fields else "still carries marks"
@@ -108,7 +108,6 @@ def left_over(change: Change, cause: str) -> Finding:
         code=codes.LEFT_OVER,
         what=what if is_node else "is still there",
         where=str(change.ref),
-        evidence=cause,
         consequence="the removal is not complete",
         fix="run again, which removes what is left",
     )
@@ -133,7 +132,7 @@ def why_there(item: Manifest, nodes: Mapping[str, Manifest]) -> str:
         return f"waits for the finalizer {', '.join(finalizers)}"
     node = nodes.get(pod_view.node_of(item))
     if node is not None and not _is_ready(node):
-        return f"its node {node['metadata']['name']} is not ready, so that nobody knows whether its containers ended"
+        return f"its node {node['metadata']['name']} is not ready, so it is unknown whether its containers have ended"
     return _why_not_finalized(item) or f"is terminating since {metadata['deletionTimestamp']}"
 
 
@@ -154,50 +153,50 @@ def _is_ready(node: Manifest) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-def foretold(users: Iterable[Manifest], budgets: Iterable[Manifest]) -> Iterator[Finding]:
-    """Yield warnings about pods that nobody starts again, and about budgets that keep pods or let them go one by one.
+def eviction_warnings(users: Iterable[Manifest], budgets: Iterable[Manifest]) -> Iterator[Finding]:
+    """Yield warnings about pods without a controller, and about budgets that keep pods or let them go one by one.
 
     Args:
-        users: The pods that are to be evicted.
+        users: The pods that would be evicted.
         budgets: PodDisruptionBudgets of all namespaces.
     """
     known = budgets_of(budgets)
     pods = [pod for pod in (pod_of(each, budgets=known) for each in users) if not pod.is_terminating]
     if lost := [pod for pod in pods if not pod.owner]:
-        yield _lost(lost)
+        yield _pods_lost(lost)
     for (namespace, budget), covered in sorted(_by_budget(pods).items()):
         if budget.allowed < len(covered):
-            yield _held(namespace, budget, covered)
+            yield _held_by_budget(namespace, budget, covered)
 
 
-def _by_budget(pods: Iterable[Pod]) -> Mapping[tuple[str, Budget], list[Pod]]:
-    found: dict[tuple[str, Budget], list[Pod]] = {}
+def _by_budget(pods: Iterable[Pod]) -> Mapping[tuple[str, DisruptionBudget], list[Pod]]:
+    found: dict[tuple[str, DisruptionBudget], list[Pod]] = {}
     for pod in pods:
         for budget in pod.budgets:
             found.setdefault((pod.namespace, budget), []).append(pod)
     return found
 
 
-def _lost(pods: list[Pod]) -> Finding:
+def _pods_lost(pods: list[Pod]) -> Finding:
     count = f"{len(pods)} pods that have" if len(pods) > 1 else "a pod that has"
     return Finding(
-        code=codes.NOBODY_STARTS_AGAIN,
-        what=f"--evict takes away {count} no controller: nobody starts {'them' if len(pods) > 1 else 'it'} again",
-        where=f"Pod {named(pods)}",
+        code=codes.UNMANAGED_PODS,
+        what=f"--evict takes away {count} no controller, which would start {'them' if len(pods) > 1 else 'it'} again",
+        where=f"Pod {name_pods(pods)}",
         consequence="whatever is kept in the pod alone is gone with it",
         fix="let it end first, or keep its manifest: kubectl get pod NAME -o yaml",
         severity=Severity.WARNING,
     )
 
 
-def _held(namespace: str, budget: Budget, pods: list[Pod]) -> Finding:
+def _held_by_budget(namespace: str, budget: DisruptionBudget, pods: list[Pod]) -> Finding:
     now = "no pod" if budget.allowed < 1 else f"{budget.allowed} of {len(pods)} pods"
     will = "the removal will wait, and end" if budget.allowed < 1 else "the removal may wait, and end"
     return Finding(
         code=codes.BUDGET_HOLDS,
         what=f"the budget lets {now} go right now",
         where=f"PodDisruptionBudget {namespace}/{budget.name}",
-        evidence=f"pods that use GPUs: {named(pods)}",
+        evidence=f"pods that use GPUs: {name_pods(pods)}",
         consequence=f"{will} with drivers in place after --timeout, unless others of its pods become ready elsewhere",
         fix="have more replicas run where no driver is removed, or change what the budget allows",
         severity=Severity.WARNING,

@@ -1,66 +1,19 @@
-"""What a node has from the stack: labels, annotations and cordons, and which of them others have taken over.
-
-Ownership is read from `metadata.managedFields`.
-"""
+"""What nodes have from the stack, which of it others have taken over, and which pods there use GPUs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gpu_provision.components import labels
 from gpu_provision.components.node_labels import OPERANDS
+from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest
-from gpu_provision.planning.diff import FIELD_MANAGER
+from gpu_provision.planning.managed_fields import OURS, managers_of
 from gpu_provision.rollout import states
-
-OURS = frozenset({FIELD_MANAGER, f"{FIELD_MANAGER}-records"})
-"""Field managers of this tool."""
-
-# Where the server puts what it no longer tells apart: the eleventh writer of an object pushes the first one there.
-_UNKNOWN = frozenset({"ancient-changes"})
-
-# Programs that write to every object of a kind, whoever made it.
-_SYSTEM = frozenset(
-    {
-        "cluster-policy-controller",
-        "kube-apiserver",
-        "kube-controller-manager",
-        "openshift-controller-manager",
-    }
-)
-
-
-def hands(item: Manifest, *path: str) -> frozenset[str]:
-    """Return the field managers of one field, such as ``("metadata", "labels", "app")``; none if nobody knows."""
-    found = (entry["manager"] for entry in _entries(item) if _has(entry.get("fieldsV1") or {}, path))
-    return frozenset(found) - _UNKNOWN
-
-
-def makers(item: Manifest) -> frozenset[str]:
-    """Return everybody else who has written to an object that we apply: it was there before us, or is theirs, too."""
-    return frozenset(entry["manager"] for entry in _entries(item)) - OURS - _SYSTEM - _UNKNOWN
-
-
-def labels_of_ours(item: Manifest) -> dict[str, str]:
-    """Return the labels that we, and nobody else, set on an object."""
-    found: Mapping[str, str] = item["metadata"].get("labels") or {}
-    writers = {key: hands(item, "metadata", "labels", key) for key in found}
-    return {key: value for key, value in found.items() if writers[key] and writers[key] <= OURS}
-
-
-def _entries(item: Manifest) -> Iterator[Mapping[str, Any]]:
-    yield from (entry for entry in item["metadata"].get("managedFields") or () if entry.get("manager"))
-
-
-def _has(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:
-    for name in path:
-        if f"f:{name}" not in fields:
-            return False
-        fields = fields[f"f:{name}"]
-    return True
-
+from gpu_provision.rollout.observe import claims_of, is_ours, pod_of
+from gpu_provision.rollout.snapshot import GpuUse, Pod
 
 _OWN_LABELS = frozenset(
     {labels.DRIVER_GROUP, labels.HOST_DRIVER, labels.CONTAINER_RUNTIME, labels.VALIDATED, labels.INVENTORY}
@@ -69,22 +22,22 @@ _OWN_ANNOTATIONS = frozenset(
     {labels.CORDONED, *(key for key in states.ALL_ANNOTATIONS if key.startswith("gpu-provision.io/"))}
 )
 _SHARED_LABELS = frozenset({labels.GPU_PRESENT, states.STATE})  # the GPU Operator writes them as well
-_OPERATOR = frozenset({"gpu-operator"})  # its field manager
 _OPERAND_LABELS = frozenset(map(labels.deploy, OPERANDS))
 
-_NFD = "nfd.node.kubernetes.io/"  # annotations in which Node Feature Discovery keeps its books
+_NFD = "nfd.node.kubernetes.io/"  # prefix of annotations in which Node Feature Discovery lists what it wrote
 _NFD_LABELS, _NFD_ANNOTATIONS = f"{_NFD}feature-labels", f"{_NFD}feature-annotations"
+_CERTAIN = frozenset({GpuUse.REQUEST, GpuUse.CLAIM})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stack:
+class StackIdentity:
     """What a removal has to know of the stack to judge nodes.
 
     Attributes:
         name: The inventory's name, which is the stack's mark on nodes.
         declared: Node -> the labels that the inventory declares for it.
         brings_nfd: Whether Node Feature Discovery is the stack's own and goes with it.
-        is_alone: Whether the cluster has no other stack of ours: the books do not tell them apart.
+        is_alone: Whether the cluster has no other stack of this tool: field managers do not tell them apart.
         operator: Pod of the GPU Operator, if one runs in the cluster: ``namespace/name``.
     """
 
@@ -96,14 +49,14 @@ class Stack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OnNode:
-    """What is to be taken off one node, as it was looked at.
+class NodeRemnants:
+    """What a removal takes off one node.
 
     Attributes:
-        revision: The version that was looked at.
-        labels: Labels of ours, with their values.
+        revision: Version of the node that this is about.
+        labels: Our labels, with their values.
         discovered: Keys of labels that Node Feature Discovery wrote.
-        annotations: Annotations of ours and of Node Feature Discovery, with their values.
+        annotations: Our annotations and those of Node Feature Discovery, with their values.
         uncordon: Whether its cordon is ours.
         taints: Those that stay, if the startup taint goes; None if the node does not have it.
         kept: What stays (``label nvidia.com/gpu.present``) -> the evidence that others write it.
@@ -120,16 +73,16 @@ class OnNode:
 
     @property
     def is_clean(self) -> bool:
-        """Whether there is nothing to take off."""
+        """Whether nothing is left on the node."""
         return not (self.labels or self.discovered or self.annotations or self.uncordon or self.is_freed)
 
     @property
     def is_freed(self) -> bool:
-        """Whether the node loses its startup taint: with the stack goes whoever would take it off."""
+        """Whether the node loses its startup taint: the stack, which would remove it later, goes."""
         return self.taints is not None
 
     def patch(self) -> dict[str, Any]:
-        """Return the merge patch that takes it off, from exactly the node that was looked at."""
+        """Return the merge patch that takes it off, from exactly this version of the node."""
         metadata: dict[str, Any] = {
             "resourceVersion": self.revision,
             "labels": dict.fromkeys((*self.labels, *self.discovered)),
@@ -140,7 +93,7 @@ class OnNode:
         return {"metadata": metadata, **({"spec": spec} if spec else {})}
 
 
-def on_node(node: Manifest, stack: Stack) -> OnNode:
+def find_remnants(node: Manifest, stack: StackIdentity) -> NodeRemnants:
     """Judge one node."""
     metadata = node["metadata"]
     present: Mapping[str, str] = metadata.get("labels") or {}
@@ -149,7 +102,7 @@ def on_node(node: Manifest, stack: Stack) -> OnNode:
     cordoned, others = _cordon(node) if _may_be_ours(node, stack) else (False, "")
     kept |= {"cordon": others} if others else {}
     discovered = frozenset(_discovered(metadata, _NFD_LABELS, labels.NFD_PREFIX)) if stack.brings_nfd else frozenset()
-    return OnNode(
+    return NodeRemnants(
         name=metadata["name"],
         revision=metadata["resourceVersion"],
         labels={key: present[key] for key in sorted(found - discovered)},
@@ -161,7 +114,7 @@ def on_node(node: Manifest, stack: Stack) -> OnNode:
     )
 
 
-def is_marked(node: Manifest, stack: Stack) -> bool:
+def is_marked(node: Manifest, stack: StackIdentity) -> bool:
     """Whether a node carries the stack's mark."""
     return _mark(node) == stack.name
 
@@ -170,13 +123,13 @@ def _mark(node: Manifest) -> str:
     return str((node["metadata"].get("labels") or {}).get(labels.INVENTORY, ""))
 
 
-def _may_be_ours(node: Manifest, stack: Stack) -> bool:
+def _may_be_ours(node: Manifest, stack: StackIdentity) -> bool:
     """Whether what we wrote on a node was for this stack."""
     declared = node["metadata"]["name"] in stack.declared
     return is_marked(node, stack) or (not _mark(node) and (declared or stack.is_alone))
 
 
-def _labels(node: Manifest, stack: Stack) -> tuple[set[str], dict[str, str]]:
+def _labels(node: Manifest, stack: StackIdentity) -> tuple[set[str], dict[str, str]]:
     """Return the keys that go, and those that stay with those who wrote them."""
     going: set[str] = set()
     kept: dict[str, str] = {}
@@ -184,44 +137,44 @@ def _labels(node: Manifest, stack: Stack) -> tuple[set[str], dict[str, str]]:
         return going, kept
     declared, marked = stack.declared.get(node["metadata"]["name"], {}), is_marked(node, stack)
     for key, value in (node["metadata"].get("labels") or {}).items():
-        writers, is_shared = hands(node, "metadata", "labels", key), marked and key in _SHARED_LABELS
+        writers, is_shared = managers_of(node, "metadata", "labels", key), marked and key in _SHARED_LABELS
         if is_shared and stack.operator:
             kept[f"label {key}"] = f"Pod {stack.operator} of the GPU Operator"
             continue
-        writers -= _OPERATOR if is_shared else frozenset()  # it does not run: what it left has no other use
+        writers -= {labels.OPERATOR} if is_shared else frozenset()  # it does not run: what it left has no other use
         others, as_declared = writers - OURS, declared.get(key) == value
         by_books = bool(writers & OURS) and not others
         by_meaning = not writers and (as_declared or is_shared)
-        if key in _OWN_LABELS or by_books or by_meaning or (marked and _is_a_programs_word(key, value)):
+        if key in _OWN_LABELS or by_books or by_meaning or (marked and _is_operand_value(key, value)):
             going.add(key)
         elif others and (writers & OURS or as_declared or (marked and key in _SHARED_LABELS | _OPERAND_LABELS)):
             kept[f"label {key}"] = _managers(others)
     return going, kept
 
 
-def _is_a_programs_word(key: str, value: str) -> bool:
-    """Whether an operand's label has a value of ours, or one that the driver manager gives it for a while."""
+def _is_operand_value(key: str, value: str) -> bool:
+    """Whether an operand's label has one of our values, or one that the driver manager gives it for a while."""
     if key not in _OPERAND_LABELS:
         return False
     is_on_host = (key, value) == (labels.DEPLOY_DRIVER, labels.PRE_INSTALLED)
     return value == "true" or value.startswith(labels.PAUSED) or is_on_host
 
 
-def _annotations(node: Manifest, stack: Stack) -> Iterator[str]:
+def _annotations(node: Manifest, stack: StackIdentity) -> Iterator[str]:
     metadata = node["metadata"]
     if stack.brings_nfd:
         yield from _discovered(metadata, _NFD_ANNOTATIONS, labels.NFD_PREFIX)
     for key in metadata.get("annotations") or {}:
-        writers = hands(node, "metadata", "annotations", key)
+        writers = managers_of(node, "metadata", "annotations", key)
         lost = is_marked(node, stack) and key in states.ALL_ANNOTATIONS and not writers
         ours = _may_be_ours(node, stack) and (key in _OWN_ANNOTATIONS or (writers and writers <= OURS) or lost)
         if ours or (stack.brings_nfd and key.startswith(_NFD)):
             yield key
 
 
-def _discovered(metadata: Mapping[str, Any], book: str, prefix: str) -> Iterator[str]:
-    """Yield the keys that one of Node Feature Discovery's books lists; it leaves its own prefix out."""
-    listed = str((metadata.get("annotations") or {}).get(book, ""))
+def _discovered(metadata: Mapping[str, Any], annotation: str, prefix: str) -> Iterator[str]:
+    """Yield the keys that one of Node Feature Discovery's annotations lists; it leaves its own prefix out."""
+    listed = str((metadata.get("annotations") or {}).get(annotation, ""))
     yield from (name if "/" in name else f"{prefix}{name}" for name in listed.split(",") if name)
 
 
@@ -239,9 +192,47 @@ def _cordon(node: Manifest) -> tuple[bool, str]:
     was_there = annotations.get(states.WAS_CORDONED) == "true"
     if not node.get("spec", {}).get("unschedulable") or was_there or not (marks or labels.CORDONED in annotations):
         return False, ""
-    others = hands(node, "spec", "unschedulable") - OURS - marks
+    others = managers_of(node, "spec", "unschedulable") - OURS - marks
     return not others, _managers(others) if others else ""
 
 
 def _managers(names: frozenset[str]) -> str:
     return f"field managers: {', '.join(sorted(names))}"
+
+
+def marked_nodes(nodes: Iterable[Manifest], stack: str) -> Iterator[str]:
+    """Yield the names of the nodes that carry a stack's mark."""
+    return (node["metadata"]["name"] for node in nodes if _mark(node) == stack)
+
+
+def gpu_users(
+    pods: Iterable[Manifest], nodes: Iterable[str], claims: Iterable[Manifest] | None = ()
+) -> dict[str, tuple[Manifest, ...]]:
+    """Return the pods that would lose a GPU, by node, of those nodes that have any.
+
+    A DaemonSet's pod that merely may use GPUs, such as a monitor, is none: it would be back at once.
+
+    Args:
+        claims: ResourceClaims; None if they cannot be read: a pod that has any then counts.
+    """
+    known, held = frozenset(nodes), claims_of(claims)
+    found: dict[str, tuple[Manifest, ...]] = {}
+    for pod in sorted(pods, key=lambda each: (each["metadata"].get("namespace", ""), each["metadata"]["name"])):
+        node = pod_view.node_of(pod) if pod["spec"].get("nodeName") else ""
+        if node in known and not is_ours(pod) and _loses_gpu(pod_of(pod, claims=held)):
+            found[node] = (*found.get(node, ()), pod)
+    return dict(sorted(found.items()))
+
+
+def _loses_gpu(pod: Pod) -> bool:
+    return not pod.is_over and pod.use is not GpuUse.NONE and (not pod.is_daemon or pod.use in _CERTAIN)
+
+
+def running_operator(pods: Iterable[Manifest]) -> str:
+    """Return the pod of the GPU Operator among others, as ``namespace/name``; empty if it does not run."""
+    for pod in pods:
+        said = pod["metadata"].get("labels") or {}
+        is_named = labels.OPERATOR in {said.get(labels.APP), said.get(labels.COMPONENT_OF_APP)}
+        if is_named and not pod_of(pod).is_over:
+            return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+    return ""

@@ -1,29 +1,73 @@
-"""What is left of a stack -> the stages in which it goes, and what stays. Pure."""
+"""What is left of a stack, the stages in which it goes, and what stays."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
 
 from gpu_provision.components import COMPONENTS, labels
-from gpu_provision.destroy import codes, findings
-from gpu_provision.destroy.discovery import Remains
-from gpu_provision.destroy.nodes import OnNode, Stack, labels_of_ours, makers, on_node
+from gpu_provision.destroy import findings
+from gpu_provision.destroy.nodes import NodeRemnants, StackIdentity, find_remnants
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.plan import Action, Change, FieldChange
+from gpu_provision.model.text import join_limited
 from gpu_provision.planning.applyset import component_of
 from gpu_provision.planning.diff import path_of
+from gpu_provision.planning.managed_fields import other_managers, own_labels
 
-ACCESS = ("device_plugin", "device_plugin_validation")
-"""Components that give GPUs to pods; they go before anything that would break a pod, so that none comes anew."""
+ACCESS = frozenset({"device_plugin", "device_plugin_validation"})
+"""Components that give GPUs to pods; they go before anything that would break a pod, so that no new one comes."""
+
+SHARED_KINDS = frozenset({"Namespace", "RuntimeClass", "CustomResourceDefinition"})
+"""Kinds of objects that others may have made, or may use, too."""
 
 _WORKLOADS = frozenset({"DaemonSet", "Deployment"})
+_DEFINITION = "CustomResourceDefinition"
+_MAX_FOREIGN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class StackObjects:
+    """What one reading found. All objects are live ones, by reference.
+
+    Attributes:
+        cluster: The cluster as people name it: its context and version.
+        members: What carries the stack's membership, of every kind that the tool ever applies.
+        records: The stack's own objects: its ConfigMap, validations on record, history.
+        lease: Its lock; empty if there is none.
+        traces: What its components made while they ran: NodeFeatures, pods of the validator, leases.
+        pods: The stack's own pods.
+        others: Pods that are neither the stack's nor traces of it.
+        claims: ResourceClaims; None if pods have some, and they cannot be read.
+        nodes: All nodes.
+        stacks: Names of the other stacks of this tool in the cluster.
+        foreign: Our Namespace or CustomResourceDefinition -> what others have in it, in words.
+    """
+
+    cluster: str
+    members: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
+    records: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
+    lease: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
+    traces: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
+    pods: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
+    others: tuple[Manifest, ...] = ()
+    claims: tuple[Manifest, ...] | None = ()
+    nodes: tuple[Manifest, ...] = ()
+    stacks: frozenset[str] = frozenset()
+    foreign: Mapping[ObjectRef, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def uids(self) -> frozenset[str]:
+        """The uids of everything that is the stack's."""
+        groups = (self.members, self.records, self.lease, self.traces, self.pods)
+        return frozenset(item["metadata"]["uid"] for group in groups for item in group.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestroyStage:
     """Changes that are made at the same time, and awaited before the next stage.
 
     Attributes:
@@ -39,10 +83,10 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Removal:
+class DestroyPlan:
     """All that a removal does, in order, and what stays. ``kept`` are warnings."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[DestroyStage, ...]
     kept: tuple[Finding, ...] = ()
 
     @property
@@ -51,181 +95,139 @@ class Removal:
         return tuple(change for stage in self.stages for change in stage.changes)
 
 
-def removal(remains: Remains, stack: Stack, *, crds: bool) -> Removal:
+def plan_destroy(found: StackObjects, stack: StackIdentity, *, crds: bool) -> DestroyPlan:
     """Return how a stack goes. Stages without anything to do are left out.
 
     Args:
         crds: Whether CustomResourceDefinitions go, too, with all objects of them that are ours.
     """
-    fates = {
-        ref: change_of(item, remains.strangers.get(ref, ()))
-        for ref, item in remains.members.items()
-        if ref.kind in KINDS and not _is_going(item)
+    shared = {
+        ref: plan_shared_object(item, found.foreign.get(ref, ()))
+        for ref, item in found.members.items()
+        if ref.kind in SHARED_KINDS and not _is_terminating(item)
     }
-    changes = {ref: change for ref, (change, _) in fates.items() if change}
-    definitions = [ref for ref in fates if ref.kind == "CustomResourceDefinition"]
-    told = [finding for ref, (_, finding) in fates.items() if finding and (crds or ref not in definitions)]
-    judged = [on_node(node, stack) for node in remains.nodes]
-    stages = [
-        _access(remains, changes),
-        *_components(remains),
-        Stage(title="nodes", changes=tuple(_node_change(node) for node in judged if not node.is_clean)),
-        Stage(title="what components left", changes=_deletions(remains.traces.values(), "")),
-        Stage(title="objects", changes=_objects(remains)),
-        Stage(title="custom resources", changes=_chosen(changes, definitions) if crds else ()),
-        _ground(remains, changes),
-    ]
-    return Removal(
-        stages=tuple(stage for stage in stages if _is_needed(stage, remains)),
-        kept=(*told, *findings.taken_over(judged), *(() if crds else findings.kept_definitions(definitions))),
-    )
+    definitions = [ref for ref in shared if ref.kind == _DEFINITION]
+    warnings = [finding for ref, (_, finding) in shared.items() if finding and (crds or ref not in definitions)]
+    remnants = [find_remnants(node, stack) for node in found.nodes]
+    records = _deletions((*found.records.values(), *found.lease.values()), component="prerequisites")
 
+    def shared_changes(kind: str) -> tuple[Change, ...]:
+        return tuple(change for ref, (change, _) in shared.items() if change and ref.kind == kind)
 
-def takes_gpus(plan: Removal) -> bool:
-    """Whether a removal takes anything that pods need to use GPUs."""
-    awaited = frozenset().union(*(stage.components for stage in plan.stages))
-    return bool(awaited & {*ACCESS, *_BELOW})
-
-
-_BELOW = frozenset({"driver", "toolkit"})
-
-
-def _access(remains: Remains, changes: Mapping[ObjectRef, Change]) -> Stage:
-    classes = tuple(change for ref, change in changes.items() if ref.kind == "RuntimeClass")
-    own = _workloads(remains, frozenset(ACCESS))
-    return Stage(title="access to GPUs", changes=(*own, *classes), components=frozenset(ACCESS))
-
-
-def _components(remains: Remains) -> Iterator[Stage]:
-    for wave in waves():
-        names = frozenset(wave) - frozenset(ACCESS)
-        yield Stage(title=", ".join(sorted(names)), changes=_workloads(remains, names), components=names)
-
-
-def _workloads(remains: Remains, components: frozenset[str]) -> tuple[Change, ...]:
-    """Return the deletions of all that runs, but for pods that go with their DaemonSet or Deployment."""
-    running = (item for ref, item in remains.members.items() if ref.kind in _WORKLOADS)
-    single = (pod for pod in remains.pods.values() if not pod["metadata"].get("ownerReferences"))
-    return _deletions((item for item in (*running, *single) if component_of(item) in components), "")
-
-
-def _objects(remains: Remains) -> tuple[Change, ...]:
-    known = {component for wave in waves() for component in wave}
-    return _deletions(
-        (
-            item
-            for ref, item in remains.members.items()
-            if ref.kind not in KINDS and not (ref.kind in _WORKLOADS and component_of(item) in known)
+    access = (*_workloads(found, ACCESS), *shared_changes("RuntimeClass"))
+    stages = (
+        DestroyStage(title="access to GPUs", changes=access, components=ACCESS),
+        *(
+            DestroyStage(title=", ".join(sorted(wave)), changes=_workloads(found, wave), components=wave)
+            for wave in (each - ACCESS for each in waves())
         ),
-        "",
+        DestroyStage(title="nodes", changes=tuple(_node_change(node) for node in remnants if not node.is_clean)),
+        DestroyStage(title="what components left", changes=_deletions(found.traces.values())),
+        DestroyStage(title="objects", changes=_objects(found)),
+        DestroyStage(title="custom resources", changes=shared_changes(_DEFINITION) if crds else ()),
+        # What tells the next run that there is something to remove, and where that is, goes last.
+        DestroyStage(title="records and namespaces", changes=(*records, *shared_changes("Namespace")), is_last=True),
+    )
+    present = {component_of(pod) for pod in found.pods.values()}
+    return DestroyPlan(
+        stages=tuple(stage for stage in stages if stage.changes or stage.components & present),
+        kept=(*warnings, *findings.taken_over(remnants), *(() if crds else findings.kept_definitions(definitions))),
     )
 
 
-def _ground(remains: Remains, changes: Mapping[ObjectRef, Change]) -> Stage:
-    """Return the end: what tells the next run that there is something to remove, and where that is."""
-    namespaces = tuple(change for ref, change in changes.items() if ref.kind == "Namespace")
-    records = _deletions((*remains.records.values(), *remains.lease.values()), "prerequisites")
-    return Stage(title="records and namespaces", changes=(*records, *namespaces), is_last=True)
+def takes_gpus(plan: DestroyPlan) -> bool:
+    """Whether a removal takes anything that pods need to use GPUs."""
+    return any(stage.components & {*ACCESS, "driver", "toolkit"} for stage in plan.stages)
 
 
-def _chosen(changes: Mapping[ObjectRef, Change], refs: Iterable[ObjectRef]) -> tuple[Change, ...]:
-    return tuple(changes[ref] for ref in refs if ref in changes)
+def waves() -> list[frozenset[str]]:
+    """Return the components in waves; those of one wave may go at the same time."""
+    dependents = {each.name: {other.name for other in COMPONENTS if each.name in other.requires} for each in COMPONENTS}
+    order = TopologicalSorter(dependents)
+    order.prepare()
+    found = []
+    while order.is_active():
+        wave = order.get_ready()
+        order.done(*wave)
+        found.append(frozenset(wave))
+    return found
 
 
-def _deletions(items: Iterable[Manifest], component: str) -> tuple[Change, ...]:
+def _workloads(found: StackObjects, components: frozenset[str]) -> tuple[Change, ...]:
+    """Return the deletions of all that runs, but for pods that go with their DaemonSet or Deployment."""
+    running = (item for ref, item in found.members.items() if ref.kind in _WORKLOADS)
+    single = (pod for pod in found.pods.values() if not pod["metadata"].get("ownerReferences"))
+    return _deletions(item for item in (*running, *single) if component_of(item) in components)
+
+
+def _objects(found: StackObjects) -> tuple[Change, ...]:
+    known = frozenset().union(*waves())
+    return _deletions(
+        item
+        for ref, item in found.members.items()
+        if ref.kind not in SHARED_KINDS and not (ref.kind in _WORKLOADS and component_of(item) in known)
+    )
+
+
+def _deletions(items: Iterable[Manifest], *, component: str = "") -> tuple[Change, ...]:
     return tuple(
         Change(component=component_of(item) or component, action=Action.DELETE, ref=ref_of(item))
         for item in items
-        if not _is_going(item)
+        if not _is_terminating(item)
     )
 
 
-def _is_going(item: Manifest) -> bool:
+def _is_terminating(item: Manifest) -> bool:
     return bool(item["metadata"].get("deletionTimestamp"))
 
 
-def _is_needed(stage: Stage, remains: Remains) -> bool:
-    return bool(stage.changes) or any(component_of(pod) in stage.components for pod in remains.pods.values())
-
-
-def _node_change(node: OnNode) -> Change:
+def _node_change(node: NodeRemnants) -> Change:
     fields = (
-        *(FieldChange(path_of("metadata", "labels", key), value, None) for key, value in node.labels.items()),
-        *(FieldChange(path_of("metadata", "annotations", key), value, None) for key, value in node.annotations.items()),
+        *_removed_fields("labels", node.labels),
+        *_removed_fields("annotations", node.annotations),
         *((FieldChange("spec.unschedulable", True, None),) if node.uncordon else ()),  # noqa: FBT003 - a value
         *((FieldChange("spec.taints", labels.NOT_VALIDATED, None),) if node.is_freed else ()),
     )
-    found = len(node.discovered)
-    effects = (f"removes {found} labels of Node Feature Discovery",) if found else ()
+    count = len(node.discovered)
+    effects = (f"removes {count} labels of Node Feature Discovery",) if count else ()
     ref = ObjectRef("v1", "Node", "", node.name)
     return Change(component="node_labels", action=Action.UPDATE, ref=ref, fields=fields, effects=effects)
 
 
-def waves() -> tuple[tuple[str, ...], ...]:
-    """Return the components in waves; those of one wave may go at the same time."""
-    heights = {component.name: _height(component.name) for component in COMPONENTS}
-    return tuple(
-        tuple(name for name, height in heights.items() if height == level) for level in range(max(heights.values()) + 1)
-    )
+def _removed_fields(part: str, values: Mapping[str, str]) -> Iterator[FieldChange]:
+    yield from (FieldChange(path_of("metadata", part, key), value, None) for key, value in values.items())
 
 
-@cache
-def _height(name: str) -> int:
-    """Return how many components stand on top of one another above this one."""
-    above = (component.name for component in COMPONENTS if name in component.requires)
-    return max((_height(each) + 1 for each in above), default=0)
-
-
-KINDS = frozenset({"Namespace", "RuntimeClass", "CustomResourceDefinition"})
-_NAMED = 5
-
-
-def change_of(item: Manifest, strangers: tuple[str, ...]) -> tuple[Change | None, Finding | None]:
-    """Return what happens to an object, if anything, and what a reader should know of it.
+def plan_shared_object(item: Manifest, foreign: tuple[str, ...]) -> tuple[Change | None, Finding | None]:
+    """Return what happens to an object that others may have part in, if anything, and a warning if it stays.
 
     The manifest of an update is the merge patch that makes it.
 
     Args:
-        item: A live object of one of KINDS.
-        strangers: What others have in it, in words.
+        item: A live object of one of SHARED_KINDS.
+        foreign: What others have in it, in words.
     """
     ref = ref_of(item)
-    others = ", ".join(sorted(makers(item)))
-    if others:
-        return _released(item), _made_by_others(ref, others)
-    if strangers:
-        return _released(item), _not_empty(ref, strangers)
-    return Change(component=component_of(item), action=Action.DELETE, ref=ref), None
+    if managers := other_managers(item):
+        why, evidence = "others have made it, or written to it", f"field managers: {', '.join(sorted(managers))}"
+        fix = f"if it has no other use: kubectl delete {ref.kind.lower()} {ref.name}"
+    elif foreign:
+        why, evidence = "deleting it would delete what others have in it", join_limited(foreign, _MAX_FOREIGN)
+        fix = f"when that is gone: kubectl delete {ref.kind.lower()} {ref.name}"
+    else:
+        return Change(component=component_of(item), action=Action.DELETE, ref=ref), None
+    what = f"it stays without our labels: {why}"
+    warning = Finding(
+        code=codes.NOT_OURS_ALONE, what=what, where=str(ref), evidence=evidence, fix=fix, severity=Severity.WARNING
+    )
+    return _release(item), warning
 
 
-def _released(item: Manifest) -> Change | None:
-    """Take off the labels that we alone have set."""
-    ours = labels_of_ours(item)
+def _release(item: Manifest) -> Change | None:
+    """Return the change that removes the labels that only this tool has set; None without any."""
+    ours = own_labels(item)
     if not ours:
         return None
     patch = {"metadata": {"uid": item["metadata"]["uid"], "labels": dict.fromkeys(ours)}}
-    fields = tuple(FieldChange(path_of("metadata", "labels", key), value, None) for key, value in sorted(ours.items()))
+    fields = tuple(_removed_fields("labels", dict(sorted(ours.items()))))
     return Change(component=component_of(item), action=Action.UPDATE, ref=ref_of(item), fields=fields, manifest=patch)
-
-
-def _made_by_others(ref: ObjectRef, others: str) -> Finding:
-    return Finding(
-        code=codes.NOT_OURS_ALONE,
-        what="it stays without our labels: others have made it, or written to it",
-        where=str(ref),
-        evidence=f"field managers: {others}",
-        fix=f"if nobody needs it: kubectl delete {ref.kind.lower()} {ref.name}",
-        severity=Severity.WARNING,
-    )
-
-
-def _not_empty(ref: ObjectRef, strangers: tuple[str, ...]) -> Finding:
-    more = f" and {len(strangers) - _NAMED} more" if len(strangers) > _NAMED else ""
-    return Finding(
-        code=codes.NOT_OURS_ALONE,
-        what="it stays without our labels, for it would take what others have in it along",
-        where=str(ref),
-        evidence=", ".join(strangers[:_NAMED]) + more,
-        fix=f"when that is gone: kubectl delete {ref.kind.lower()} {ref.name}",
-        severity=Severity.WARNING,
-    )

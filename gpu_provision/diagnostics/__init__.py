@@ -1,1 +1,1 @@
-"""From a stuck pod to its first cause; pure."""
+"""Why a pod is not ready (`pods`), what a symptom means (`remedies`), and findings about it (`failures`). Pure."""

@@ -43,7 +43,7 @@ def is_ready(pod: Manifest) -> bool:
 
 
 def phase(pod: Manifest) -> str:
-    """Return the pod's phase; an empty string if nobody has set one."""
+    """Return the pod's phase; an empty string if none is set."""
     return str(pod.get("status", {}).get("phase", ""))
 
 
@@ -96,7 +96,7 @@ def cause(pod: Manifest) -> str:
 
 
 def failing_container(pod: Manifest) -> tuple[str, bool]:
-    """Return the name of the container that keeps the pod from being ready, and whether its previous run tells why.
+    """Return the name of the container that keeps the pod from being ready, and whether its previous run shows why.
 
     A container that failed and was started again may not have got to its error yet.
     """
@@ -196,7 +196,7 @@ _AFTER_START = frozenset({"FailedPostStartHook", "Unhealthy"})
 _AT_ITS_END = frozenset({"FailedKillPod", "FailedPreStopHook"})
 
 
-def telling(pod: Manifest, events: Iterable[Manifest]) -> tuple[str, ...]:
+def relevant_events(pod: Manifest, events: Iterable[Manifest]) -> tuple[str, ...]:
     """Return the events that say why a pod is not ready, as ``<reason>: <message>``; the latest is the last.
 
     Once a container has started, what had kept the pod from starting is history. The probes of a pod that is to go fail

@@ -13,7 +13,7 @@ from pyinfra.api.operation import operation
 from pyinfra.api.state import State
 from pyinfra.context import host, state
 
-from gpu_provision.hosts import codes, connection
+from gpu_provision.hosts import connection
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.findings import report
 from gpu_provision.hosts.gpu_host import RECORD
@@ -29,9 +29,9 @@ from gpu_provision.hosts.operations.reboot import rebooted
 from gpu_provision.hosts.operations.runtime_environment import Proxy, runtime_environment
 from gpu_provision.hosts.operations.runtime_imports import RuntimeImports, runtime_imports, wanted_pattern
 from gpu_provision.hosts.operations.settings import limits, system_settings
-from gpu_provision.model.expectation import Expectation
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
-from gpu_provision.model.inventory import HostPrerequisites, Reboot
+from gpu_provision.model.hosts import Expectation, HostPrerequisites, Reboot
 
 
 @deploy("Host prerequisites")

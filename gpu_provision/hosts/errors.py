@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpu_provision.hosts import codes
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
 
 FILE_SYSTEM_FULL = "a file system of this host is full"

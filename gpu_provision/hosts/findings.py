@@ -19,8 +19,8 @@ from pyinfra.api.operation import PyinfraOperation, operation
 from pyinfra.api.state import State
 from pyinfra.context import ctx_host, ctx_state, host, state
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.gpu_host import forget_sections
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, ProvisionError, Severity, one_line, visible
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from gpu_provision.model.findings import Finding
-from gpu_provision.model.inventory import Drain
+from gpu_provision.model.hosts import Drain
 
 MAINTENANCE = "gpu_provision_maintenance"
 """Key of ``host.connector_data`` for the Maintenance."""

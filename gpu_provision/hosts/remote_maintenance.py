@@ -9,11 +9,11 @@ from typing import Any
 from gevent.event import AsyncResult
 from gevent.socket import wait_read
 
-from gpu_provision.hosts.codes import ENDED_EARLY
 from gpu_provision.hosts.maintenance import DrainPreview, HostMembership, OnProgress
 from gpu_provision.hosts.messages import Question, WorkerReply
+from gpu_provision.model.codes import ENDED_EARLY
 from gpu_provision.model.findings import Finding, RunFailed
-from gpu_provision.model.inventory import Drain
+from gpu_provision.model.hosts import Drain
 
 
 class RemoteMaintenance:

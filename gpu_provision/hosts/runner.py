@@ -19,11 +19,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.maintenance import LocalMaintenance
 from gpu_provision.hosts.messages import HostEvent, HostPhase, Question, WorkerReply
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.inventory import groups
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, State
@@ -54,7 +54,7 @@ def prepare(
         limit: Names of nodes; none for all.
         dry_run: True reads the hosts, changes nothing, and returns what would change.
         listen: Called as hosts go on, from the calling thread.
-        maintenance: Cordons and drains nodes around reboots (gpu_provision.reconcile.maintenance). Without it, no
+        maintenance: Cordons and drains nodes around reboots (gpu_provision.nodes.maintenance). Without it, no
             host that runs a kubelet is rebooted.
 
     Returns:

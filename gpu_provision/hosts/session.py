@@ -19,7 +19,7 @@ from pyinfra.api.operations import run_ops
 from pyinfra.api.state import BaseStateCallback, State, StateOperationHostData, StateStage
 from pyinfra.context import ctx_host, ctx_state, state
 
-from gpu_provision.hosts import codes, connection, errors
+from gpu_provision.hosts import connection, errors
 from gpu_provision.hosts.connection import ssh_target
 from gpu_provision.hosts.deploy import GROUP, host_prerequisites, host_teardown
 from gpu_provision.hosts.errors import not_finished, outcome_unknown, step_failed, unreadable
@@ -39,6 +39,7 @@ from gpu_provision.hosts.maintenance import MAINTENANCE, Maintenance
 from gpu_provision.hosts.messages import HostEvent, HostPhase
 from gpu_provision.hosts.operations.reboot_rules import reboot_reasons
 from gpu_provision.hosts.result import HostOutcome, HostsResult
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, Severity
 
 Emit = Callable[[HostEvent], None]

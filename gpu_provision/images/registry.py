@@ -1,33 +1,149 @@
-"""Asks a registry for an image's manifest by the OCI distribution API. Never raises, always ends."""
+"""Asks a registry for an image's manifest by the OCI distribution API, with the user's own credentials.
+
+Never raises, always ends.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 import re
+import shutil
 import ssl
+import subprocess
 import threading
 import time
 import urllib.parse
 import urllib.request
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from email.message import Message
 from http.client import HTTPException
+from pathlib import Path
 from typing import Any
 
-from gpu_provision.images.credentials import Credentials, credentials
-from gpu_provision.model.expectation import ImageAnswer, ImageState
+from gpu_provision.model.hosts import ImageAnswer, ImageState
+
+_HELPER_SECONDS = 5
+_HUB_KEYS = ("https://index.docker.io/v1/", "index.docker.io", "docker.io")
+_TOKEN_USER = "<token>"  # noqa: S105 - docker's word for "what follows is a token", no secret
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A user and a password; or a token, if ``is_token``."""
+
+    user: str
+    password: str = field(repr=False)
+
+    @property
+    def is_token(self) -> bool:
+        """Whether the password is an identity token, which is exchanged for another one."""
+        return self.user == _TOKEN_USER
+
+    @property
+    def basic(self) -> str:
+        """The value of an Authorization header."""
+        return "Basic " + base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
+
+
+def find_credentials(registry: str, environment: Mapping[str, str] = os.environ) -> Credentials | None:
+    """Return what the user has for a registry; None for nothing. Broken files count as nothing."""
+    for path in _files(environment):
+        found = _from_file(_read_json(path), registry)
+        if found:
+            return found
+    return None
+
+
+def _files(environment: Mapping[str, str]) -> Iterator[Path]:
+    """Yield where credentials may be: podman's places first where its variables are set, then docker's."""
+    if environment.get("REGISTRY_AUTH_FILE"):
+        yield Path(environment["REGISTRY_AUTH_FILE"])
+    if environment.get("XDG_RUNTIME_DIR"):
+        yield Path(environment["XDG_RUNTIME_DIR"], "containers/auth.json")
+    docker = environment.get("DOCKER_CONFIG")
+    yield Path(docker, "config.json") if docker else Path(environment.get("HOME", "/"), ".docker/config.json")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return _json_object(path.read_bytes())
+    except OSError:
+        return {}
+
+
+def _json_object(text: str | bytes) -> dict[str, Any]:
+    """Return the JSON object of a text; empty for any other text."""
+    try:
+        return _mapping(json.loads(text))
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _from_file(config: Mapping[str, Any], registry: str) -> Credentials | None:
+    keys = _HUB_KEYS if registry in _HUB_KEYS else (registry, f"https://{registry}")
+    for key in keys:
+        helper = _mapping(config.get("credHelpers")).get(key) or config.get("credsStore")
+        found = _from_helper(helper, key) if isinstance(helper, str) else None
+        found = found or _from_entry(_mapping(_mapping(config.get("auths")).get(key)))
+        if found:
+            return found
+    return None
+
+
+def _from_entry(entry: Mapping[str, Any]) -> Credentials | None:
+    if entry.get("identitytoken"):
+        return _checked(_TOKEN_USER, entry["identitytoken"])
+    try:
+        user, colon, password = base64.b64decode(entry.get("auth", "")).decode().partition(":")
+    except (ValueError, TypeError):
+        return None
+    return Credentials(user, password) if colon else None
+
+
+def _checked(user: Any, password: Any) -> Credentials | None:
+    """Return credentials of two texts that can be sent; None for anything else that JSON can hold."""
+    if not (isinstance(user, str) and isinstance(password, str)):
+        return None
+    try:
+        f"{user}{password}".encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return None
+    return Credentials(user, password)
+
+
+def _from_helper(name: str, key: str) -> Credentials | None:
+    """Ask a credential helper: docker's protocol is the server's name in, JSON out."""
+    program = shutil.which(f"docker-credential-{name}")
+    if program is None:
+        return None
+    try:
+        done = subprocess.run(  # noqa: S603 - the program that the user's own configuration names
+            [program, "get"], input=key, capture_output=True, text=True, timeout=_HELPER_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+    answer = _json_object(done.stdout)
+    return _checked(answer.get("Username"), answer.get("Secret"))
+
 
 SECONDS = 15
 """For all requests about one image together."""
 
-_MOST_BYTES = 4 << 20  # what the specification asks registries to accept as a manifest
+_MAX_BYTES = 4 << 20  # what the specification asks registries to accept as a manifest
 _INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 _MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
 _ACCEPT = ", ".join((*_INDEXES, *_MANIFESTS))
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _OK = 401, 403, 404, 200
 
 
-def ask(image: str, architecture: str) -> ImageAnswer:
+def look_up_image(image: str, architecture: str) -> ImageAnswer:
     """Return whether a registry has an image for an architecture, such as ``amd64``.
 
     The user's own credentials are used where the registry wants some. What it says is cut to what holds no secret.
@@ -36,29 +152,31 @@ def ask(image: str, architecture: str) -> ImageAnswer:
     answers: list[ImageAnswer] = []
 
     def fetch() -> None:
-        answers.append(_fetched(image, reference, architecture, time.monotonic() + SECONDS))
+        answers.append(_look_up(image, reference, architecture, time.monotonic() + SECONDS))
 
     # A thread, as no socket option bounds name resolution, several addresses, or, under gevent, a handshake.
     thread = threading.Thread(target=fetch, name=f"registry {reference.host}", daemon=True)
     thread.start()
     thread.join(SECONDS)
-    return answers[0] if answers else ImageAnswer(image, ImageState.UNREACHABLE, f"{reference.host}: {_too_late()}")
+    return (
+        answers[0] if answers else ImageAnswer(image, ImageState.UNREACHABLE, f"{reference.host}: {_timeout_message()}")
+    )
 
 
-def _fetched(image: str, reference: Reference, architecture: str, deadline: float) -> ImageAnswer:
+def _look_up(image: str, reference: ImageReference, architecture: str, deadline: float) -> ImageAnswer:
     try:
         response = _manifest(reference, deadline)
-    except _Silent as silence:
+    except _NoAnswerError as silence:
         return ImageAnswer(image, ImageState.UNREACHABLE, str(silence))
     return _answer(image, reference, architecture, response)
 
 
-def _too_late() -> str:
+def _timeout_message() -> str:
     return f"no answer within {SECONDS} seconds"
 
 
-class _Silent(Exception):
-    """Nobody answered as a registry does; the text says why."""
+class _NoAnswerError(Exception):
+    """No server answered as a registry does; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +187,7 @@ class _Response:
 
     @property
     def content(self) -> dict[str, Any]:
-        try:
-            content = json.loads(self.body)
-        except (ValueError, RecursionError):
-            return {}
-        return content if isinstance(content, dict) else {}
+        return _json_object(self.body)
 
 
 class _EveryStatus(urllib.request.HTTPErrorProcessor):
@@ -88,7 +202,7 @@ def _context(deadline: float) -> ssl.SSLContext:
 
     class Socket(ssl.SSLSocket):
         def recv_into(self, *arguments: Any, **named: Any) -> int:
-            self.settimeout(_left(deadline))
+            self.settimeout(_seconds_left(deadline))
             return super().recv_into(*arguments, **named)
 
     context = ssl.create_default_context()
@@ -96,20 +210,20 @@ def _context(deadline: float) -> ssl.SSLContext:
     return context
 
 
-def _left(deadline: float) -> float:
+def _seconds_left(deadline: float) -> float:
     """Return the seconds up to a deadline. Raises TimeoutError if there are none."""
     left = deadline - time.monotonic()
     if left <= 0:
-        raise TimeoutError(_too_late())
+        raise TimeoutError(_timeout_message())
     return left
 
 
-def _manifest(reference: Reference, deadline: float) -> _Response:
+def _manifest(reference: ImageReference, deadline: float) -> _Response:
     """Return the answer about a manifest; only an index, which names platforms, is read, too."""
     headers = {"Accept": _ACCEPT}
     response = _request(reference.manifest, headers, deadline, method="HEAD")
     if response.status == _UNAUTHORIZED:
-        known = credentials(reference.registry)
+        known = find_credentials(reference.registry)
         authorization = _authorization(response.headers.get("WWW-Authenticate", ""), reference, known, deadline)
         if not authorization:
             return response
@@ -120,7 +234,7 @@ def _manifest(reference: Reference, deadline: float) -> _Response:
     return _request(reference.manifest, headers, deadline) if is_index else response
 
 
-def _authorization(challenge: str, reference: Reference, known: Credentials | None, deadline: float) -> str:
+def _authorization(challenge: str, reference: ImageReference, known: Credentials | None, deadline: float) -> str:
     """Return the header that the registry's challenge asks for; empty if there is nothing to offer."""
     scheme, _, rest = challenge.partition(" ")
     if scheme.lower() == "basic":
@@ -153,17 +267,19 @@ def _request(
         request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - https by construction
         handler = urllib.request.HTTPSHandler(context=_context(deadline))
         # Connecting and the handshake are two steps, each of which may take that long.
-        with urllib.request.build_opener(_EveryStatus, handler).open(request, timeout=_left(deadline) / 2) as response:
-            return _Response(response.status, response.headers, response.read(_MOST_BYTES))
+        with urllib.request.build_opener(_EveryStatus, handler).open(
+            request, timeout=_seconds_left(deadline) / 2
+        ) as response:
+            return _Response(response.status, response.headers, response.read(_MAX_BYTES))
     except (OSError, HTTPException) as error:
         message = f"{host}: {getattr(error, 'reason', error)}"
-        raise _Silent(message) from error
+        raise _NoAnswerError(message) from error
     except ValueError:  # its text may hold the token
         message = f"{host}: the registry's answer leads to no valid request"
-        raise _Silent(message) from None
+        raise _NoAnswerError(message) from None
 
 
-def _answer(image: str, reference: Reference, architecture: str, response: _Response) -> ImageAnswer:
+def _answer(image: str, reference: ImageReference, architecture: str, response: _Response) -> ImageAnswer:
     said = f"{reference.host}: HTTP {response.status}{_reason(response)}"
     if response.status == _NOT_FOUND:
         return ImageAnswer(image, ImageState.ABSENT, said)
@@ -175,8 +291,8 @@ def _answer(image: str, reference: Reference, architecture: str, response: _Resp
     return ImageAnswer(image, ImageState.PRESENT if redirected else ImageState.UNREACHABLE, said)
 
 
-def _by_platform(image: str, reference: Reference, architecture: str, response: _Response) -> ImageAnswer:
-    """Look for the architecture in an index; a bare manifest does not say whom it is for."""
+def _by_platform(image: str, reference: ImageReference, architecture: str, response: _Response) -> ImageAnswer:
+    """Look for the architecture in an index; a bare manifest does not name one."""
     entries = response.content.get("manifests")
     names = (_architecture(entry) for entry in entries) if isinstance(entries, list) else ()
     found = sorted({name for name in names if name not in {"", "unknown"}})
@@ -187,16 +303,16 @@ def _by_platform(image: str, reference: Reference, architecture: str, response: 
 
 def _architecture(entry: Any) -> str:
     """Return an index entry's architecture; empty if it has none, or another shape than the specification's."""
-    platform = entry.get("platform") if isinstance(entry, dict) else None
-    name = platform.get("architecture") if isinstance(platform, dict) else None
+    platform = _mapping(entry).get("platform")
+    name = _mapping(platform).get("architecture")
     return name if isinstance(name, str) else ""
 
 
 def _reason(response: _Response) -> str:
     """Return the code of the registry's first error, such as MANIFEST_UNKNOWN."""
     errors = response.content.get("errors")
-    first = errors[0] if isinstance(errors, list) and errors else {}
-    code = str(first.get("code", "")) if isinstance(first, dict) else ""
+    first = errors[0] if isinstance(errors, list) and errors else None
+    code = str(_mapping(first).get("code", ""))
     return f" {code}" if re.fullmatch(r"[A-Z_]{1,40}", code) else ""
 
 
@@ -205,7 +321,7 @@ _HUB_API = "registry-1.docker.io"
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class ImageReference:
     """An image in a registry.
 
     Attributes:
@@ -229,7 +345,7 @@ class Reference:
         return f"https://{self.host}/v2/{self.name}/manifests/{self.version}"
 
 
-def parse_reference(text: str) -> Reference:
+def parse_reference(text: str) -> ImageReference:
     """Read ``nvcr.io/nvidia/driver:580-ubuntu22.04``, ``busybox``, ``registry:5000/x@sha256:...``."""
     name, at, digest = text.partition("@")
     head, slash, rest = name.partition("/")
@@ -238,4 +354,4 @@ def parse_reference(text: str) -> Reference:
     path, _, tag = path.partition(":")
     if registry == _HUB and "/" not in path:
         path = f"library/{path}"
-    return Reference(registry, path, digest if at else tag or "latest")
+    return ImageReference(registry, path, digest if at else tag or "latest")

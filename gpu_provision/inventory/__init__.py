@@ -1,10 +1,17 @@
-"""The inventory: one YAML file that says which nodes have which GPUs, and which software they run."""
+"""The inventory: one YAML file that says which nodes have which GPUs, and which software they run.
+
+A file becomes a `Source` (`document`), a `Document` whose values know their lines (`yaml_parser`), data that fits the
+schema (`values`, `json_schema`), an `Inventory` (`resolve`), and is then checked for its meaning (`checks`); `loader`
+does all of it. Problems become findings in plain words (`schema_errors`, `suggestions`), without secrets (`redaction`).
+``schema.json`` is generated from the settings' declarations in `gpu_provision.model` (`schema_source`).
+
+May import `model`, `files` and `releases`.
+"""
 
 from __future__ import annotations
 
-from gpu_provision.inventory.codes import CODES
-from gpu_provision.inventory.groups import groups, hosts_of
-from gpu_provision.inventory.loader import check, examine, load
-from gpu_provision.inventory.schema_check import schema
+from gpu_provision.inventory.json_schema import schema
+from gpu_provision.inventory.loader import check, load, validate
+from gpu_provision.inventory.pyinfra_inventory import groups, hosts_of
 
-__all__ = ["CODES", "check", "examine", "groups", "hosts_of", "load", "schema"]
+__all__ = ["check", "groups", "hosts_of", "load", "schema", "validate"]

@@ -1,26 +1,34 @@
-"""The YAML document as a tree that remembers where everything stands in the file."""
+"""An inventory's file: its text, its values with their lines, and what is wrong with them."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os.path
 import re
-from dataclasses import dataclass, field
+import stat
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
+
+from gpu_provision.inventory.suggestions import find_nearest
+from gpu_provision.model.findings import Finding, Severity
 
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """Keys and list positions from the top level down."""
 
 
 @dataclass(slots=True)
-class Item:
+class YamlNode:
     """One value of the document.
 
     Attributes:
         value: A scalar, or a dict or list of items.
         line: Line of the value, from 1.
-        column: Column of the value, from 1.
         raw: The text of a scalar as it stands in the file.
         lines: For a mapping: the line of each key.
         size: Number of values in it, counted as if every alias were written out.
@@ -28,7 +36,6 @@ class Item:
 
     value: Any
     line: int
-    column: int
     raw: str = ""
     lines: dict[str, int] = field(default_factory=dict)
     size: int = 1
@@ -45,10 +52,10 @@ class Document:
     """
 
     name: str
-    root: Item
+    root: YamlNode
     data: dict[str, Any]
 
-    def item(self, path: Path) -> Item | None:
+    def item(self, path: KeyPath) -> YamlNode | None:
         """Return the item at a path, or None if the file has none there."""
         item = self.root
         for step in path:
@@ -58,7 +65,7 @@ class Document:
                 return None
         return item
 
-    def line(self, path: Path) -> int:
+    def line(self, path: KeyPath) -> int:
         """Return the line at which a path begins: its key's, or that of the nearest thing around it."""
         item, line = self.root, self.root.line
         for step in path:
@@ -70,12 +77,17 @@ class Document:
             line = item.line if isinstance(step, int) else line
         return line
 
-    def where(self, path: Path) -> str:
+    def where(self, path: KeyPath) -> str:
         """Return ``file:line path`` for findings."""
-        return f"{self.name}:{self.line(path)} {dotted(path)}".rstrip()
+        return f"{self.name}:{self.line(path)} {format_path(path)}".rstrip()
+
+    def problem(self, path: KeyPath, finding: Finding) -> Problem:
+        """Return a problem at a path; its finding says where."""
+        told = partial(replace, finding, where=self.where(path))
+        return Problem(line=self.line(path), severity=finding.severity, finding=told)
 
 
-def dotted(path: Path) -> str:
+def format_path(path: KeyPath) -> str:
     """Return a path as people write it: ``nodes[2].ssh.port``."""
     text = ""
     for step in path:
@@ -93,10 +105,210 @@ def visible(text: str) -> str:
     return text if text.isprintable() else json.dumps(text)
 
 
-def plain(item: Item) -> Any:
+def plain(item: YamlNode) -> Any:
     """Return the item's value without places."""
     if isinstance(item.value, dict):
         return {key: plain(child) for key, child in item.value.items()}
     if isinstance(item.value, list):
         return [plain(child) for child in item.value]
     return item.value
+
+
+MOST = 20
+"""Findings that a file gets; what is beyond them is counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing that is wrong.
+
+    Attributes:
+        line: Where in the file it is, from 1.
+        severity: Whether it stops a run.
+        finding: Words it, which takes the time that the search for a similar name takes.
+    """
+
+    line: int
+    severity: Severity = Severity.ERROR
+    finding: Callable[[], Finding]
+
+
+def to_findings(problems: Iterable[Problem], name: str) -> tuple[Finding, ...]:
+    """Return findings sorted by line: the first `MOST`, errors before warnings, and one that counts the rest.
+
+    Args:
+        problems: In any order.
+        name: The file as the user named it.
+    """
+    ranked = sorted(problems, key=lambda each: (each.severity is not Severity.ERROR, each.line))
+    worded = sorted(((each.line, each.finding()) for each in ranked[:MOST]), key=_place)
+    findings = tuple(finding for _, finding in worded)
+    rest = ranked[MOST:]
+    return (*findings, _counted(len(ranked), rest[0], name)) if rest else findings
+
+
+def _place(worded: tuple[int, Finding]) -> tuple[int, str, str]:
+    line, finding = worded
+    return line, finding.where, finding.code
+
+
+def _counted(count: int, following: Problem, name: str) -> Finding:
+    return Finding(
+        code="GP114",
+        where=f"{name}:{following.line}",
+        what=f"This file has {count:,} findings; the first {MOST} are shown, and the next one is here.",
+        fix="Correct those above first: many of the rest may have the same cause.",
+        severity=following.severity,
+    )
+
+
+LIMIT = 1 << 20
+"""Bytes that an inventory may have; one of 1,000 nodes has about a tenth of that."""
+
+_BOM = "\ufeff"
+
+_CONTROLS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029]")
+
+# What YAML 1.1 lets a stream hold, section 5.1 of its specification.
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The text of an inventory file.
+
+    Attributes:
+        name: The path as the user wrote it; findings begin with it.
+        path: The same, absolute.
+        text: Its content, without a byte order mark.
+        digest: SHA-256 of the bytes.
+        is_local: Whether values may come from files and variables of this machine.
+    """
+
+    name: str
+    path: Path
+    text: str
+    digest: str
+    is_local: bool = True
+
+
+class SourceError(Exception):
+    """The file cannot be read as an inventory; carries the one finding that says why."""
+
+    def __init__(self, finding: Finding) -> None:
+        """Keep the finding."""
+        super().__init__(finding)
+        self.finding = finding
+
+
+def read_source(path: str | Path) -> Source:
+    """Return the text of the file. Raises SourceError."""
+    name, file = str(path), expand_home(str(path))
+    if _CONTROLS.search(str(file.absolute())):  # relative paths in it go into files whose lines have meanings
+        what, fix = "The path of the file holds a control character, such as a newline.", "Rename the file or folder."
+        raise SourceError(Finding(code="GP102", where=name, what=what, fix=fix))
+    data = _bytes(name, file)
+    return Source(
+        name=name,
+        path=file.absolute(),
+        text=_text(name, data),
+        digest=hashlib.sha256(data).hexdigest(),
+    )
+
+
+def _bytes(name: str, file: Path) -> bytes:
+    """Return the content; what is not a regular file of bearable size is not even opened."""
+    try:
+        status = file.stat()
+        _accept(name, file, status.st_mode, status.st_size)
+        with file.open("rb") as stream:
+            data = stream.read(LIMIT + 1)  # a file of /proc or /sys has no size, and one may grow
+        _accept(name, file, status.st_mode, len(data))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise SourceError(_missing(name, file)) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        fix = "Give yourself the right to read it." if isinstance(error, PermissionError) else ""
+        what = "The file cannot be read."
+        raise SourceError(Finding(code="GP102", where=name, what=what, evidence=reason, fix=fix)) from error
+    return data
+
+
+def _accept(name: str, file: Path, mode: int, size: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise SourceError(_directory(name, file))
+    if not stat.S_ISREG(mode):
+        what, fix = "This is not a regular file.", "Name a YAML file."
+        raise SourceError(Finding(code="GP102", where=name, what=what, fix=fix))
+    if file.suffix == ".py":
+        yaml = file.with_suffix(".yaml")
+        what = "This is pyinfra's view of an inventory, not the inventory itself."
+        raise SourceError(Finding(code="GP102", where=name, what=what, fix=f"Name the YAML file: {yaml}"))
+    if size > LIMIT:
+        what = f"The file is larger than {LIMIT >> 20} MiB, so it is not an inventory."
+        fix = "Name the inventory's YAML file. Nodes need no lines of their own in a pool with a node_selector."
+        raise SourceError(Finding(code="GP103", where=name, what=what, evidence=f"{size:,} bytes", fix=fix))
+
+
+def _directory(name: str, file: Path) -> Finding:
+    inside = _yaml_files(file)
+    fix = f"Name one of its files: {', '.join(inside[:5])}" if inside else "Name a YAML file."
+    return Finding(code="GP102", where=name, what="This is a directory, not an inventory file.", fix=fix)
+
+
+def _missing(name: str, file: Path) -> Finding:
+    parent = file.parent
+    if not parent.is_dir():
+        what, fix = "The file does not exist, nor does its directory.", f"Look for the directory {parent}"
+        return Finding(code="GP101", where=name, what=what, fix=fix)
+    files = _yaml_files(parent)
+    by_stem = {Path(each).stem: Path(each).name for each in files}
+    close = by_stem.get(find_nearest(file.stem, by_stem))
+    fix = f"Did you mean {parent / close}?" if close else "Name an existing YAML file."
+    return Finding(code="GP101", where=name, what="The file does not exist.", fix=fix)
+
+
+def _yaml_files(directory: Path) -> list[str]:
+    try:
+        return sorted(str(file) for file in directory.iterdir() if file.suffix in {".yaml", ".yml"})
+    except OSError:
+        return []
+
+
+def _text(name: str, data: bytes) -> str:
+    try:
+        text = data.decode("utf-8").removeprefix(_BOM)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        what = "The file is not UTF-8 text."
+        seen = f"byte 0x{data[error.start]:02x}"
+        fix = _encoding_fix(data)
+        raise SourceError(Finding(code="GP104", where=f"{name}:{line}", what=what, evidence=seen, fix=fix)) from error
+    found = _FORBIDDEN.search(text)
+    if found:
+        line = text.count("\n", 0, found.start()) + 1
+        what, seen = "The file holds a control character.", f"U+{ord(found.group()):04X}"
+        fix = "Remove it; an editor can show invisible characters."
+        raise SourceError(Finding(code="GP104", where=f"{name}:{line}", what=what, evidence=seen, fix=fix))
+    return text
+
+
+def _encoding_fix(data: bytes) -> str:
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "It looks like UTF-16; save it as UTF-8."
+    return "Save it as UTF-8."
+
+
+def absolute(text: str, base: Path) -> str:
+    """Return the path in full; an empty one stays empty."""
+    return os.path.normpath(base / expand_home(text)) if text else ""
+
+
+def expand_home(text: str) -> Path:
+    """Return the path with its tilde expanded; one of an unknown user stays as it is, instead of raising."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111  Path.expanduser raises RuntimeError for those
+
+
+def resolve_fleet(text: str, base: Path) -> str:
+    """Return a sandbox fleet: a name as it is, the path of a fleet file in full."""
+    return absolute(text, base) if "/" in text or text.endswith((".yaml", ".yml")) else text

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
-from gpu_provision.inventory.nearest import nearest
+from gpu_provision.inventory.suggestions import find_nearest
 from gpu_provision.model.inventory import OperatingSystem
 
 
-class OpenModules(StrEnum):
+class OpenModuleSupport(StrEnum):
     """Whether a GPU runs with the open kernel modules."""
 
     NEVER = "never"
@@ -40,20 +40,20 @@ class Family:
     """A generation of GPUs. ``last_branch`` is 0 while new drivers support it."""
 
     name: str
-    open_modules: OpenModules
+    open_modules: OpenModuleSupport
     last_branch: int = 0
 
 
-_KEPLER = Family("Kepler", OpenModules.NEVER, 470)
-_MAXWELL = Family("Maxwell", OpenModules.NEVER, 580)
-_PASCAL = Family("Pascal", OpenModules.NEVER, 580)
-_VOLTA = Family("Volta", OpenModules.NEVER, 580)
-_TURING = Family("Turing", OpenModules.POSSIBLE)
-_AMPERE = Family("Ampere", OpenModules.POSSIBLE)
-_ADA = Family("Ada Lovelace", OpenModules.POSSIBLE)
-_HOPPER = Family("Hopper", OpenModules.POSSIBLE)
-_GRACE_HOPPER = Family("Grace Hopper", OpenModules.ONLY)
-_BLACKWELL = Family("Blackwell", OpenModules.ONLY)
+_KEPLER = Family("Kepler", OpenModuleSupport.NEVER, 470)
+_MAXWELL = Family("Maxwell", OpenModuleSupport.NEVER, 580)
+_PASCAL = Family("Pascal", OpenModuleSupport.NEVER, 580)
+_VOLTA = Family("Volta", OpenModuleSupport.NEVER, 580)
+_TURING = Family("Turing", OpenModuleSupport.POSSIBLE)
+_AMPERE = Family("Ampere", OpenModuleSupport.POSSIBLE)
+_ADA = Family("Ada Lovelace", OpenModuleSupport.POSSIBLE)
+_HOPPER = Family("Hopper", OpenModuleSupport.POSSIBLE)
+_GRACE_HOPPER = Family("Grace Hopper", OpenModuleSupport.ONLY)
+_BLACKWELL = Family("Blackwell", OpenModuleSupport.ONLY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +114,14 @@ MODELS = (
 )  # fmt: skip  (a table)
 
 
-def find(name: str) -> Model | None:
+def find_model(name: str) -> Model | None:
     """Return the model of this name, however it is spelled: ``Tesla T4``, ``NVIDIA H100 80GB HBM3``, ``h100``."""
     return _by_form().get(_form(name))
 
 
 def nearest_model(name: str) -> str:
     """Return the name of the model that is most like this one, or an empty string."""
-    return nearest(_form(name), (model.name for model in MODELS))
+    return find_nearest(_form(name), (model.name for model in MODELS))
 
 
 @cache
@@ -154,7 +154,7 @@ WITHOUT_IMAGES = frozenset({
 """IDs of systems on which the driver belongs to the host."""
 
 
-def parse(text: str) -> OperatingSystem | None:
+def parse_system(text: str) -> OperatingSystem | None:
     """Return ``ubuntu22.04`` in its two parts, or None if it has another form."""
     found = re.fullmatch(r"([a-z]+(?:-[a-z]+)*)([0-9]+(?:\.[0-9]+)*)", text)
     return OperatingSystem(found[1], found[2]) if found else None

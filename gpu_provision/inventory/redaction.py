@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from gpu_provision.inventory.document import Path
-from gpu_provision.inventory.schema_check import resolved, schema
+from gpu_provision.inventory.document import KeyPath
+from gpu_provision.inventory.json_schema import resolved, schema
 
 _NAMES = re.compile(
     r"passw|passphrase|pwd|secret|token|(api|access|private)_?key|_key$|credential|auth$", re.IGNORECASE
@@ -23,7 +23,7 @@ _CREDENTIALS = "credentials"
 HIDDEN = "(not shown)"
 
 
-def is_marked(path: Path) -> bool:
+def is_secret(path: KeyPath) -> bool:
     """Return whether the schema marks the whole value at a path as secret.
 
     What the schema does not know at a marked place, such as a key of a mapping that should be a text, is marked too.
@@ -36,13 +36,13 @@ def is_shown_variable(name: str) -> bool:
     return name in schema()["$defs"]["env"]["x-not-secret"]
 
 
-def takes_value_from(path: Path, source: str) -> bool:
+def takes_value_from(path: KeyPath, source: str) -> bool:
     """Return whether the value at a path may come from a source: ``file``, ``env`` or ``secret``."""
     parts = list(_parts(path))
     return len(parts) > len(path) and _MARK in parts[-1] and source in parts[-1].get("properties", ())
 
 
-def _mark(path: Path) -> bool | str:
+def _mark(path: KeyPath) -> bool | str:
     """Return the mark of the last thing on the way to a path that the schema knows."""
     parts = list(_parts(path))
     is_exempt = any(step in part.get("x-not-secret", ()) for step, part in zip(path, parts, strict=False))
@@ -50,7 +50,7 @@ def _mark(path: Path) -> bool | str:
     return found
 
 
-def _parts(path: Path) -> Iterator[dict[str, Any]]:
+def _parts(path: KeyPath) -> Iterator[dict[str, Any]]:
     """Yield the parts of the schema on the way to a path, as far as it knows them."""
     part: dict[str, Any] | None = schema()
     for step in (*path, None):
@@ -91,7 +91,7 @@ def without_credentials(text: str) -> str:
     return HIDDEN if "@" in bare.replace(f"{HIDDEN}@", "") else bare
 
 
-def shown(path: Path, value: object) -> str:
+def redact(path: KeyPath, value: object) -> str:
     """Return a value of an inventory as a finding or a record may show it; an empty one stays empty."""
     text = str(value)
     match _mark(path):

@@ -12,22 +12,14 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from urllib.parse import quote
 
 from gpu_provision.inventory import hardware
-from gpu_provision.inventory.certificates import certificates
-from gpu_provision.inventory.source import Source, absolute, fleet
-from gpu_provision.model.expectation import Expectation
-from gpu_provision.model.inventory import (
-    ClusterTarget,
-    Connect,
-    Gpu,
-    HelperPod,
-    HostPrerequisites,
-    Inventory,
-    Node,
-    NodePool,
-    Preflight,
-    Ssh,
-)
+from gpu_provision.inventory.document import Source, absolute, resolve_fleet
+from gpu_provision.inventory.json_schema import ADDRESSES
+from gpu_provision.inventory.values import read_certificates
+from gpu_provision.model.hosts import ConnectionMethod, Expectation, HelperPod, HostPrerequisites, Preflight, SshOptions
+from gpu_provision.model.inventory import ClusterConfig, Gpu, HistorySection, Inventory, Node, NodePool
+from gpu_provision.model.rollout_policy import RolloutPolicy
 from gpu_provision.model.specs import (
+    CdiSection,
     DaemonSetSettings,
     DcgmExporterSpec,
     DcgmSpec,
@@ -35,9 +27,10 @@ from gpu_provision.model.specs import (
     DriverSpec,
     GfdSpec,
     Image,
+    MigSection,
     NfdSpec,
     OperandSpec,
-    RolloutPolicy,
+    OperatorSection,
     SecretKey,
     Specs,
     StartupTaintSpec,
@@ -65,9 +58,6 @@ SPECS: dict[str, type[OperandSpec]] = {
 AUTO = "auto"
 """Value of the driver's ``enabled``: a node's own driver if it has one, else the container."""
 
-TIMEOUTS = {"driver": 1200}
-"""Default deadlines in seconds where the model's own is too short: a driver builds for up to 20 minutes."""
-
 _NO_PREREQUISITES: Data = {"kernel_modules": [], "blacklist_nouveau": False}
 
 
@@ -92,35 +82,32 @@ def resolve(source: Source, data: Data, release: Release) -> Inventory:
         specs=specs,
         pools=pools,
         nodes=tuple(_nodes(data, base)),
-        preflight=_record(Preflight, data.get("preflight", {})),
-        rollout=_record(RolloutPolicy, data.get("rollout", {})),
+        preflight=_build(Preflight, data.get("preflight", {})),
+        rollout=_build(RolloutPolicy, data.get("rollout", {})),
         helper_pod=_helper_pod(data),
-        kept_runs=data.get("history", {}).get("keep", 10),
+        kept_runs=_build(HistorySection, data.get("history", {})).keep,
     )
 
 
-def merged(base: Data, over: Data) -> Data:
+def merge(base: Data, over: Data) -> Data:
     """Return the base with the other's settings on top; mappings are merged key by key, lists replaced."""
     result = dict(base)
     for key, value in over.items():
         below = result.get(key)
-        result[key] = merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+        result[key] = merge(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
     return result
 
 
 def _specs(data: Data, release: Release) -> Specs:
     specs: dict[str, Any] = {key: _operand(key, kind, data, release) for key, kind in SPECS.items()}
-    shared: dict[str, Any] = {
-        "cdi_enabled": data.get("cdi", {}).get("enabled"),
-        "mig_strategy": data.get("mig", {}).get("strategy"),
-        "runtime_class": data.get("operator", {}).get("runtime_class"),
-    }
-    declared = {key: value for key, value in shared.items() if value is not None}
     records: dict[str, Any] = {
-        "daemonsets": _record(DaemonSetSettings, data.get("daemonsets", {})),
-        "startup_taint": _record(StartupTaintSpec, data.get("startup_taint", {})),
+        "daemonsets": _build(DaemonSetSettings, data.get("daemonsets", {})),
+        "startup_taint": _build(StartupTaintSpec, data.get("startup_taint", {})),
+        "cdi_enabled": _build(CdiSection, data.get("cdi", {})).enabled,
+        "mig_strategy": _build(MigSection, data.get("mig", {})).strategy,
+        "runtime_class": _build(OperatorSection, data.get("operator", {})).runtime_class,
     }
-    return Specs(**specs, **declared, **records)
+    return Specs(**specs, **records)
 
 
 def _operand(key: str, kind: type[_Operand], data: Data, release: Release) -> _Operand:
@@ -135,18 +122,17 @@ def _operand(key: str, kind: type[_Operand], data: Data, release: Release) -> _O
         env = container_env(data.get("proxy", {}), env) | env
     secrets = (*data.get("image_pull_secrets", ()), *section.get("image_pull_secrets", ()))
     settings = {
-        "timeout": TIMEOUTS.get(key, 300),
         **section,
         **extra,
         "image": _image(release.image(key), section, data),
         "image_pull_secrets": list(dict.fromkeys(secrets)),
     }
     settings.pop("env", None)
-    return replace(_record(kind, settings), env={name: _variable(value) for name, value in env.items()})
+    return replace(_build(kind, settings), env={name: _variable(value) for name, value in env.items()})
 
 
 def _variable(value: str | Mapping[str, Data]) -> str | SecretKey:
-    return value if isinstance(value, str) else _record(SecretKey, value.get("secret", {}))
+    return value if isinstance(value, str) else _build(SecretKey, value.get("secret", {}))
 
 
 def _image(default: Image, section: Data, data: Data) -> Image:
@@ -162,7 +148,7 @@ def _mirrored(repository: str, registry: str) -> str:
     return f"{registry}/{repository.partition('/')[2]}" if registry else repository
 
 
-def _record(kind: type[_Record], section: Mapping[str, Any]) -> _Record:
+def _build(kind: type[_Record], section: Mapping[str, Any]) -> _Record:
     """Return a frozen record from those keys of the section that it has; its own defaults fill the rest."""
     makers = _makers(kind)  # type: ignore[arg-type]
     return kind(**{key: _value(makers[key], value) for key, value in section.items() if key in makers})
@@ -189,29 +175,29 @@ def _value(makers: tuple[type[Any], ...], value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_value(makers, each) for each in value if each is not None)
     if isinstance(value, dict) and (record := next(filter(is_dataclass, makers), None)):
-        return _record(record, value)
+        return _build(record, value)
     if isinstance(value, str) and (named := next((each for each in makers if issubclass(each, StrEnum)), None)):
         return named(value)
     return value
 
 
-def _cluster(section: Data, base: Path) -> ClusterTarget:
+def _cluster(section: Data, base: Path) -> ClusterConfig:
     paths = {
         "kubeconfig": absolute(section.get("kubeconfig", ""), base),
-        "sandbox": fleet(section.get("sandbox", ""), base),
+        "sandbox": resolve_fleet(section.get("sandbox", ""), base),
     }
-    return _record(ClusterTarget, {**section, **paths})
+    return _build(ClusterConfig, {**section, **paths})
 
 
 def _pool(name: str, pool: Data, data: Data, release: Release, driver: DriverSpec) -> NodePool:
     gpu = pool.get("gpu")
     changes = pool.get("driver", {})
     if changes:
-        both = {**data, "driver": merged(data.get("driver", {}), changes)}
+        both = {**data, "driver": merge(data.get("driver", {}), changes)}
         driver = _operand("driver", DriverSpec, both, release)
     return NodePool(
         name=name,
-        os=hardware.parse(pool.get("os", "")),
+        os=hardware.parse_system(pool.get("os", "")),
         gpu=Gpu(gpu.get("model", ""), gpu.get("count", 1)) if gpu is not None else None,
         driver=driver,
         overrides_driver=bool(changes.keys() - {"upgrade_policy"}),
@@ -223,21 +209,21 @@ def _pool(name: str, pool: Data, data: Data, release: Release, driver: DriverSpe
 
 def _prerequisites(pool: Data, data: Data, base: Path, over: Data | None = None) -> HostPrerequisites:
     """Return what the host phase does; machines without a GPU need no modules unless their pool or they say so."""
-    shared = merged({"proxy": data.get("proxy", {})}, data.get("host_prerequisites", {}))
+    shared = merge({"proxy": data.get("proxy", {})}, data.get("host_prerequisites", {}))
     below = shared if pool.get("gpu") is not None else {**shared, **_NO_PREREQUISITES}
-    own = merged(merged(below, pool.get("host_prerequisites", {})), over or {})
+    own = merge(merge(below, pool.get("host_prerequisites", {})), over or {})
     files = [absolute(name, base) for name in own.get("ca_certificates", ()) if name]
     read: Data = {name: {key: str(each) for key, each in own.get(name, {}).items()} for name in ("sysctls", "limits")}
     read["proxy"] = runtime_proxy(own["proxy"], base)
-    read["ca_certificates"] = list(dict.fromkeys(text for file in files for text in certificates(file)))
-    return _record(HostPrerequisites, own | read)
+    read["ca_certificates"] = list(dict.fromkeys(text for file in files for text in read_certificates(file)))
+    return _build(HostPrerequisites, own | read)
 
 
 def _helper_pod(data: Data) -> HelperPod:
     """Return the settings of helper pods; a mirror has their image as it has those of the stack."""
     mirrored = {"image": _mirrored(HelperPod().image, data.get("registry", ""))}
     secrets = {"image_pull_secrets": data.get("image_pull_secrets", [])}
-    return _record(HelperPod, {**mirrored, **secrets, **data.get("helper_pod", {})})
+    return _build(HelperPod, {**mirrored, **secrets, **data.get("helper_pod", {})})
 
 
 def _nodes(data: Data, base: Path) -> list[Node]:
@@ -247,7 +233,7 @@ def _nodes(data: Data, base: Path) -> list[Node]:
             name=node["name"],
             pool=node.get("pool", ""),
             address=node.get("address", ""),
-            ssh=_ssh(merged(shared, node.get("ssh", {})), base),
+            ssh=_ssh(merge(shared, node.get("ssh", {})), base),
             connect=_connect(data, data.get("pools", {}).get(node.get("pool", ""), {}), node),
             labels=node.get("labels", {}),
             host_prerequisites=_own_prerequisites(node, data, base),
@@ -264,15 +250,15 @@ def _own_prerequisites(node: Data, data: Data, base: Path) -> HostPrerequisites 
     return _prerequisites(pool, data, base, node["host_prerequisites"])
 
 
-def _connect(*levels: Data) -> Connect:
+def _connect(*levels: Data) -> ConnectionMethod:
     """Return how a node's host is reached; the last level that says so counts."""
     said = [level["connect"] for level in levels if "connect" in level]
-    return Connect(said[-1]) if said else Connect.SSH
+    return ConnectionMethod(said[-1]) if said else ConnectionMethod.SSH
 
 
-def _ssh(section: Data, base: Path) -> Ssh:
+def _ssh(section: Data, base: Path) -> SshOptions:
     paths = {key: absolute(section.get(key, ""), base) for key in ("key", "known_hosts_file")}
-    return _record(Ssh, {**section, **paths})
+    return _build(SshOptions, {**section, **paths})
 
 
 _CONFIGS = ("CONTAINERD_CONFIG", "CRIO_CONFIG", "DOCKER_CONFIG", "RUNTIME_CONFIG")
@@ -280,7 +266,7 @@ _SOCKETS = ("CONTAINERD_SOCKET", "DOCKER_SOCKET", "RUNTIME_SOCKET")
 _PROXIES = frozenset({"http_proxy", "https_proxy"})
 
 
-def expectation(inventory: Inventory, node: Node) -> Expectation:
+def expected_of(inventory: Inventory, node: Node) -> Expectation:
     """Return what the inventory expects of a node."""
     pool = inventory.pool_of(node)
     driver, toolkit = pool.driver, inventory.specs.toolkit
@@ -322,7 +308,6 @@ def _setting(toolkit: ToolkitSpec, names: tuple[str, ...]) -> str:
     return next((toolkit.settings[name] for name in names if toolkit.settings.get(name)), "")
 
 
-ADDRESSES = ("http_proxy", "https_proxy")
 _ALL = (*ADDRESSES, "no_proxy")
 
 
@@ -350,7 +335,7 @@ def needs_credentials(section: Mapping[str, Any]) -> bool:
 def container_env(section: Mapping[str, Any], own: Mapping[str, object]) -> dict[str, str]:
     """Return the variables that tell the driver container of the proxies, in the two forms that programs read.
 
-    None if its own variables name a proxy, nor if the proxies need credentials: whoever may read pods would see them.
+    None if its own variables name a proxy, nor if the proxies need credentials: pods would show them.
     """
     if needs_credentials(section) or any(name.lower() in ADDRESSES for name in own):
         return {}

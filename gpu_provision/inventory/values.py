@@ -1,7 +1,7 @@
-"""Values that an inventory takes from elsewhere: a file, or a variable of the command's environment.
+"""Values that an inventory takes from elsewhere: files and variables of this machine, and certificates for hosts.
 
-They are filled in before the schema is asked, so that what holds for a value holds wherever it stands. The text of the
-inventory, and with it every record, keeps the reference. A Secret of the cluster is left to Kubernetes.
+Values are filled in before the schema is asked, so that a value is checked alike wherever it comes from. The text of
+the inventory, and with it every record, keeps the reference. A Secret of the cluster is left to Kubernetes.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
-from functools import partial
-from pathlib import Path as FilePath
-from typing import Any, NamedTuple
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
-from gpu_provision.inventory.document import Document, Path
-from gpu_provision.inventory.problems import Problem
+from gpu_provision.inventory.document import Document, KeyPath, Problem, absolute
 from gpu_provision.inventory.redaction import takes_value_from
-from gpu_provision.inventory.source import absolute
-from gpu_provision.model.findings import Finding
+from gpu_provision.model.findings import Finding, Severity
 
 LIMIT = 64 << 10
 """Bytes that a value may have; Linux gives a program no longer variable than 128 KiB."""
@@ -28,15 +26,7 @@ LIMIT = 64 << 10
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class _Trouble(NamedTuple):
-    """Why there is no such value: what is wrong, what was seen, and what mends it."""
-
-    what: str
-    evidence: str
-    fix: str
-
-
-def filled(document: Document, base: FilePath, *, is_local: bool) -> tuple[dict[str, Any], list[Problem]]:
+def fill_values(document: Document, base: Path, *, is_local: bool) -> tuple[dict[str, Any], list[Problem]]:
     """Return the data with values in place of references, and a problem for each reference that gives none.
 
     A reference that gives none is left out, so that the other checks go on without it. One file or variable that is
@@ -47,19 +37,14 @@ def filled(document: Document, base: FilePath, *, is_local: bool) -> tuple[dict[
         base: Folder of the inventory, where relative paths begin.
         is_local: Whether files and variables of this machine may be read for it.
     """
-    values: dict[Path, str | None] = {}
+    values: dict[KeyPath, str | None] = {}
     problems: dict[tuple[str, str], Problem] = {}
-    for path, source, name in references(document.data):
+    for path, source, name in find_references(document.data):
         found = _read(source, name, base) if is_local else _NOT_LOCAL
         values[path] = found if isinstance(found, str) else None
-        if isinstance(found, _Trouble):
-            problem = partial(_problem, document.where((*path, source)), found)
-            problems.setdefault((source, name), Problem(line=document.line((*path, source)), finding=problem))
+        if isinstance(found, Finding):
+            problems.setdefault((source, name), document.problem((*path, source), found))
     return (_replaced(document.data, values) if values else document.data), list(problems.values())
-
-
-def _problem(where: str, trouble: _Trouble) -> Finding:
-    return Finding(code="GP169", where=where, what=trouble.what, evidence=trouble.evidence, fix=trouble.fix)
 
 
 def without_foreign(data: dict[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,12 +52,12 @@ def without_foreign(data: dict[str, Any], now: Mapping[str, Any]) -> dict[str, A
 
     A record may have nothing read that the inventory of now does not read itself.
     """
-    known = {(source, name) for _, source, name in references(now)}
-    foreign = {path: f"{source} {name}" for path, source, name in references(data) if (source, name) not in known}
+    known = {(source, name) for _, source, name in find_references(now)}
+    foreign = {path: f"{source} {name}" for path, source, name in find_references(data) if (source, name) not in known}
     return dict(_replaced(data, foreign)) if foreign else data
 
 
-def without_incomplete(data: Any, path: Path = ()) -> Any:
+def without_incomplete(data: Any, path: KeyPath = ()) -> Any:
     """Return data that the schema has cleaned, without references of which too little is left to mean anything."""
     if isinstance(data, dict):
         below = {key: (*path, key) for key in data}
@@ -86,7 +71,7 @@ def without_incomplete(data: Any, path: Path = ()) -> Any:
     return data
 
 
-def _is_incomplete(value: Any, path: Path) -> bool:
+def _is_incomplete(value: Any, path: KeyPath) -> bool:
     if not isinstance(value, dict) or not takes_value_from(path, "file"):
         return False
     return not ({"name", "key"} <= (value.get("secret") or {}).keys())
@@ -99,12 +84,12 @@ def digest_with(digest: str, document: Document, data: dict[str, Any]) -> str:
     return hashlib.sha256(f"{digest} {json.dumps(data, sort_keys=True)}".encode()).hexdigest()
 
 
-def references(data: Mapping[str, Any]) -> Iterator[tuple[Path, str, str]]:
+def find_references(data: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str, str]]:
     """Yield each reference to a file or a variable: its path, ``file`` or ``env``, and the name that it gives."""
     yield from _below(data, ())
 
 
-def _below(value: Any, path: Path) -> Iterator[tuple[Path, str, str]]:
+def _below(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str, str]]:
     match value:
         case {"file": str(name)} if name and len(value) == 1 and takes_value_from(path, "file"):
             yield path, "file", name
@@ -118,7 +103,7 @@ def _below(value: Any, path: Path) -> Iterator[tuple[Path, str, str]]:
                 yield from _below(item, (*path, index))
 
 
-def _replaced(value: Any, values: Mapping[Path, str | None], path: Path = ()) -> Any:
+def _replaced(value: Any, values: Mapping[KeyPath, str | None], path: KeyPath = ()) -> Any:
     if isinstance(value, dict):
         below = {key: (*path, key) for key in value}
         return {
@@ -131,52 +116,143 @@ def _replaced(value: Any, values: Mapping[Path, str | None], path: Path = ()) ->
     return value
 
 
-_NOT_LOCAL = _Trouble(
+def _unavailable(what: str, evidence: str, fix: str) -> Finding:
+    return Finding(code="GP169", what=what, evidence=evidence, fix=fix)
+
+
+_NOT_LOCAL = _unavailable(
     what="A stack takes no value from `file` or `env`: those would be the controller's own.",
     evidence="",
     fix="Keep the value in a Secret of the cluster: {secret: {name: ..., key: ...}}",
 )
 
 
-def _read(source: str, name: str, base: FilePath) -> str | _Trouble:
+def _read(source: str, name: str, base: Path) -> str | Finding:
     found = _of_file(name, base) if source == "file" else _of_environment(name)
-    if isinstance(found, _Trouble):
+    if isinstance(found, Finding):
         return found
     label = "The file with the value" if source == "file" else "The environment variable"
     try:
         text = found.decode()
     except UnicodeDecodeError:
-        return _Trouble(f"{label} is not UTF-8 text.", name, "Save it as UTF-8.")
+        return _unavailable(f"{label} is not UTF-8 text.", name, "Save it as UTF-8.")
     if not text:
-        return _Trouble(f"{label} is empty.", name, "Write the value into it.")
+        return _unavailable(f"{label} is empty.", name, "Write the value into it.")
     if "\0" in text:
-        return _Trouble(f"{label} holds a NUL character, which no value can.", name, "Write the value as text.")
+        return _unavailable(f"{label} holds a NUL character, which no value can.", name, "Write the value as text.")
     if len(found) > LIMIT:
         what = f"{label} is larger than {LIMIT >> 10} KiB, so it holds no value of a setting."
-        return _Trouble(what, name, "Name the one that holds the value alone.")
+        return _unavailable(what, name, "Name the one that holds the value alone.")
     return text
 
 
-def _of_environment(name: str) -> bytes | _Trouble:
+def _of_environment(name: str) -> bytes | Finding:
     text = os.environ.get(name)
     if text is None:
-        return _Trouble("The environment variable is not set.", name, f"Set it, and run again: export {name}=...")
+        return _unavailable("The environment variable is not set.", name, f"Set it, and run again: export {name}=...")
     return os.fsencode(text)
 
 
-def _of_file(name: str, base: FilePath) -> bytes | _Trouble:
+def _of_file(name: str, base: Path) -> bytes | Finding:
     """Return the value in a file; what is not a regular file, such as a pipe that gives nothing, is not even opened."""
-    file = FilePath(absolute(name, base))
+    file = Path(absolute(name, base))
     try:
         if not stat.S_ISREG(file.stat().st_mode):
-            return _Trouble("The file with the value is not a regular file.", name, "Name a regular file.")
+            return _unavailable("The file with the value is not a regular file.", name, "Name a regular file.")
         with file.open("rb") as stream:
             data = stream.read(LIMIT + 3)  # a newline at the end does not count
     except FileNotFoundError:
         fix = f"Make it, or correct the path ({file})."
-        return _Trouble("The file with the value does not exist on this machine.", name, fix)
+        return _unavailable("The file with the value does not exist on this machine.", name, fix)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         fix = f"Give yourself the right to read it, or correct the path ({file})."
-        return _Trouble("The file with the value cannot be read.", f"{name}: {reason}", fix)
+        return _unavailable("The file with the value cannot be read.", f"{name}: {reason}", fix)
     return data[:-2] if data.endswith(b"\r\n") else data.removesuffix(b"\n")
+
+
+CERTIFICATES_LIMIT = 1 << 20
+"""Bytes that a file of certificates may have; all that a system trusts by itself are a quarter of that."""
+
+_BLOCK = re.compile(r"^-----BEGIN ([A-Z0-9 ]+)-----\s*$.*?^-----END \1-----\s*$", re.MULTILINE | re.DOTALL)
+_BEGIN = re.compile(r"^-----BEGIN ([A-Z0-9 ]+)-----", re.MULTILINE)
+_CERTIFICATE = "CERTIFICATE"
+
+
+def read_certificates(path: str) -> tuple[str, ...]:
+    """Return the certificates of a file in PEM, one a text; none of a file that has something wrong with it."""
+    text = _text(Path(path), path)
+    if isinstance(text, Finding) or any(label != _CERTIFICATE for label in _BEGIN.findall(text)):
+        return ()
+    return tuple(f"{found[0].strip()}\n" for found in _BLOCK.finditer(text))
+
+
+def find_certificate_errors(path: str, name: str) -> Iterator[Finding]:
+    """Yield everything that is wrong with a file of certificates; shows nothing of a key.
+
+    Args:
+        path: Of the file.
+        name: As the inventory has it.
+    """
+    text = _text(Path(path), name)
+    if isinstance(text, Finding):
+        yield text
+        return
+    beginnings = list(_BEGIN.finditer(text))
+    complete = {found.start(): found[0] for found in _BLOCK.finditer(text)}
+    for found in beginnings:
+        place = f"{name}, line {text.count(chr(10), 0, found.start()) + 1}"
+        yield from _block(found[1], complete.get(found.start(), ""), place)
+    if not text.strip():
+        yield _unusable("The file is empty.", name, "Copy it again.")
+    elif not beginnings:
+        convert = "openssl x509 -inform der -in FILE -out FILE.pem makes PEM of a binary certificate."
+        yield _unusable("The file holds no certificate in PEM.", name, convert)
+
+
+def _unusable(what: str, evidence: str, fix: str) -> Finding:
+    return Finding(code="GP678", what=what, evidence=evidence, fix=fix)
+
+
+def _block(label: str, block: str, place: str) -> Iterator[Finding]:
+    evidence = f"{place}: -----BEGIN {label}-----"
+    if label.endswith("PRIVATE KEY"):
+        what = "The file of certificates holds a private key, which every host would get."
+        fix = "Take it out; if others may have read the file, make a new key."
+        yield Finding(code="GP677", what=what, evidence=evidence, fix=fix)
+    elif label != _CERTIFICATE or not block:
+        what = "This is no certificate." if label != _CERTIFICATE else "The certificate has no end."
+        yield _unusable(what, evidence, "Leave only whole certificates there.")
+    else:
+        yield from _certificate(block, place)
+
+
+def _certificate(block: str, place: str) -> Iterator[Finding]:
+    from cryptography import x509  # noqa: PLC0415  only files that name certificates need it
+
+    try:
+        read = x509.load_pem_x509_certificate(block.encode())
+        subject, until = read.subject.rfc4514_string(), read.not_valid_after_utc
+    except ValueError as error:
+        evidence = f"{place}: {str(error).splitlines()[0][:100]}"
+        yield _unusable("The certificate cannot be read.", evidence, "Copy it again.")
+        return
+    if until < datetime.now(UTC):
+        yield Finding(
+            code="GP679",
+            what="The certificate has expired: what it signed is not trusted.",
+            evidence=f"{place}: {subject}, valid until {until:%Y-%m-%d}",
+            fix="Replace it, or take it out.",
+            severity=Severity.WARNING,
+        )
+
+
+def _text(path: Path, name: str) -> str | Finding:
+    try:
+        if path.stat().st_size > CERTIFICATES_LIMIT:
+            return _unusable(f"The file is larger than {CERTIFICATES_LIMIT >> 20} MiB.", name, "Name another one.")
+        return path.read_text(encoding="ascii", errors="replace").replace("\r\n", "\n")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        fix = "Correct the path; relative ones begin at the inventory."
+        return _unusable("The file of certificates cannot be read.", f"{name}: {reason}", fix)

@@ -12,10 +12,17 @@ import yaml
 from yaml.constructor import ConstructorError, SafeConstructor
 from yaml.resolver import Resolver
 
-from gpu_provision.inventory.document import Document, Item, dotted, plain, visible
-from gpu_provision.inventory.problems import Problem
-from gpu_provision.inventory.redaction import HIDDEN, shown
-from gpu_provision.inventory.source import Source, Unreadable
+from gpu_provision.inventory.document import (
+    Document,
+    Problem,
+    Source,
+    SourceError,
+    YamlNode,
+    format_path,
+    plain,
+    visible,
+)
+from gpu_provision.inventory.redaction import HIDDEN, redact
 from gpu_provision.model.findings import Finding
 
 _Event = Any  # yaml.Event, whose marks the stubs call optional although parsing always sets them
@@ -38,12 +45,12 @@ class _Scalars(SafeConstructor, Resolver):
 
 
 def parse(source: Source) -> tuple[Document, list[Problem]]:
-    """Return the document and what is wrong with its YAML. Raises Unreadable if there is no document."""
+    """Return the document and what is wrong with its YAML. Raises SourceError if there is no document."""
     composer = _Composer(source)
     try:
         root = composer.document()
     except yaml.YAMLError as error:
-        raise Unreadable(syntax_finding(source, error)) from error
+        raise SourceError(syntax_finding(source, error)) from error
     return Document(source.name, root, plain(root)), composer.problems
 
 
@@ -54,11 +61,11 @@ class _Composer:
         self.name = source.name
         self.problems: list[Problem] = []
         self._events: Iterator[_Event] = yaml.parse(source.text, Loader=_LOADER)
-        self._anchors: dict[str, Item | None] = {}  # None while the anchored value is not complete
+        self._anchors: dict[str, YamlNode | None] = {}  # None while the anchored value is not complete
         self._scalars: Any = _Scalars()
         self._path: list[str | int] = []  # to the value that is being read
 
-    def document(self) -> Item:
+    def document(self) -> YamlNode:
         """Return the top-level mapping."""
         next(self._events)  # the stream's start
         if isinstance(next(self._events), yaml.StreamEndEvent):
@@ -78,7 +85,7 @@ class _Composer:
             self._stop("GP108", root.line, what, evidence=root.raw[:80], fix=_START)
         return root
 
-    def _item(self, event: _Event, *, depth: int) -> Item:
+    def _item(self, event: _Event, *, depth: int) -> YamlNode:
         line = event.start_mark.line + 1
         if depth > MAX_DEPTH:
             what = f"Values are nested more than {MAX_DEPTH} levels deep."
@@ -96,15 +103,15 @@ class _Composer:
             self._anchors[anchor] = item
         return item
 
-    def _value(self, event: _Event, line: int, depth: int) -> Item:
+    def _value(self, event: _Event, line: int, depth: int) -> YamlNode:
         self._check_tag(event, line)
         if isinstance(event, yaml.MappingStartEvent):
-            return self._mapping(event, line, depth)
+            return self._mapping(line, depth)
         if isinstance(event, yaml.SequenceStartEvent):
-            return self._sequence(event, line, depth)
+            return self._sequence(line, depth)
         return self._scalar(event, line)
 
-    def _alias(self, event: _Event, line: int) -> Item:
+    def _alias(self, event: _Event, line: int) -> YamlNode:
         name = str(event.anchor)
         if name not in self._anchors:
             what = f"*{name} refers to an anchor &{name} that does not exist above it."
@@ -115,9 +122,9 @@ class _Composer:
             self._stop("GP110", line, what, fix="Write the value out.")
         return item
 
-    def _mapping(self, start: _Event, line: int, depth: int) -> Item:
-        item = Item({}, line, start.start_mark.column + 1)
-        merged: list[Item] = []
+    def _mapping(self, line: int, depth: int) -> YamlNode:
+        item = YamlNode({}, line)
+        merged: list[YamlNode] = []
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             key_line = event.start_mark.line + 1
             key = self._key(event, key_line, depth)
@@ -137,15 +144,15 @@ class _Composer:
                 item.lines.setdefault(key, base.lines[key])
         return item
 
-    def _sequence(self, start: _Event, line: int, depth: int) -> Item:
-        item = Item([], line, start.start_mark.column + 1)
+    def _sequence(self, line: int, depth: int) -> YamlNode:
+        item = YamlNode([], line)
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
             child = self._child(event, len(item.value), depth)
             item.value.append(child)
             item.size += child.size
         return item
 
-    def _child(self, event: _Event, step: str | int, depth: int) -> Item:
+    def _child(self, event: _Event, step: str | int, depth: int) -> YamlNode:
         self._path.append(step)
         item = self._item(event, depth=depth + 1)
         self._path.pop()
@@ -167,7 +174,7 @@ class _Composer:
         self._find("GP127", line, what, evidence=key.raw, fix=f'Quote it: "{key.raw}"')
         return None
 
-    def _merged(self, child: Item, line: int) -> list[Item]:
+    def _merged(self, child: YamlNode, line: int) -> list[YamlNode]:
         bases = child.value if isinstance(child.value, list) else [child]
         if all(isinstance(base.value, dict) for base in bases):
             return list(bases)
@@ -185,14 +192,14 @@ class _Composer:
             short = tag.replace("tag:yaml.org,2002:", "!!")
             self._find("GP111", line, f"The tag {short} is not allowed here.", fix="Remove the tag.")
 
-    def _scalar(self, event: _Event, line: int) -> Item:
+    def _scalar(self, event: _Event, line: int) -> YamlNode:
         is_plain = event.style in (None, "")
         tag = event.tag if event.tag in _CORE_TAGS else None
         implicit = (is_plain and not event.tag, not is_plain)
         tag = tag or self._scalars.resolve(yaml.ScalarNode, event.value, implicit)
         node = yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark, event.style)
         value = self._constructed(node, line)
-        item = Item(value, line, event.start_mark.column + 1, event.value)
+        item = YamlNode(value, line, event.value)
         if is_plain and type(value) is int and str(value) != event.value:
             self._misread(item)
         return item
@@ -209,8 +216,8 @@ class _Composer:
         is_no_amount = isinstance(value, float) and not math.isfinite(value)  # .inf and .nan
         return node.value if is_no_amount else value
 
-    def _misread(self, item: Item) -> None:
-        if shown(tuple(self._path), item.raw) == HIDDEN:
+    def _misread(self, item: YamlNode) -> None:
+        if redact(tuple(self._path), item.raw) == HIDDEN:
             return  # the schema asks for a text there, and says so without showing it
         what = f"YAML reads {item.raw} as the number {item.value}."
         decimal = item.raw.replace("_", "").lstrip("+0") or "0"
@@ -220,13 +227,13 @@ class _Composer:
         self._find("GP112", item.line, what, evidence=item.raw, fix=fix)
 
     def _find(self, code: str, line: int, what: str, *, evidence: str = "", fix: str = "") -> None:
-        where = f"{self.name}:{line} {dotted(tuple(self._path))}".rstrip()
+        where = f"{self.name}:{line} {format_path(tuple(self._path))}".rstrip()
         finding = partial(Finding, code=code, where=where, what=what, evidence=evidence, fix=fix)
         self.problems.append(Problem(line=line, finding=finding))
 
     def _stop(self, code: str, line: int, what: str, *, evidence: str = "", fix: str = "") -> NoReturn:
         where = f"{self.name}:{line}"
-        raise Unreadable(Finding(code=code, where=where, what=what, evidence=evidence, fix=fix))
+        raise SourceError(Finding(code=code, where=where, what=what, evidence=evidence, fix=fix))
 
 
 _START = "Begin with: name: my-stack, then cluster: {context: my-cluster}."
@@ -241,80 +248,61 @@ def _word(value: Any) -> str:
 
 
 _ENV = re.compile(r"\benv[\"']?\s*:")
-# The scanner's and parser's problems (libyaml's and PyYAML's wording, which differ), as begins of their text.
-_PROBLEMS = (
-    (
-        "mapping values are not allowed",
+_INDENTATION = "Look at the indentation: keys of one mapping begin in the same column."
+_NO_BLOCK = ("The line does not fit the block around it.", _INDENTATION)
+_UNCLOSED = (
+    "A bracket is never closed, or a comma is missing.",
+    "Close it, or write the list as lines that begin with a dash.",
+)
+_PROBLEMS = {
+    "mapping values are not allowed": (
         "A colon stands where none can be.",
         "Put a text that holds ': ' in quotes, and look whether this line, or the one above, is indented rightly.",
     ),
-    (
-        "did not find expected key",
-        "The line does not fit the block around it.",
-        "Look at the indentation: keys of one mapping begin in the same column.",
-    ),
-    (
-        "expected <block end>",
-        "The line does not fit the block around it.",
-        "Look at the indentation: keys of one mapping begin in the same column.",
-    ),
-    (
-        "did not find expected '-' indicator",
+    "did not find expected key": _NO_BLOCK,
+    "expected <block end>": _NO_BLOCK,
+    "did not find expected '-' indicator": (
         "The line does not fit the list around it.",
         "Look at the indentation: the dashes of one list stand in the same column.",
     ),
-    ("could not find expected ':'", "A key has no colon.", "Write a colon and a space behind it."),
-    (
-        "found unexpected end of stream",
+    "could not find expected ':'": ("A key has no colon.", "Write a colon and a space behind it."),
+    "found unexpected end of stream": (
         "A quotation mark is never closed.",
         "Close it; look for where the text should end.",
     ),
-    (
-        "did not find expected ',' or",
-        "A bracket is never closed, or a comma is missing.",
-        "Close it, or write the list as lines that begin with a dash.",
-    ),
-    (
-        "expected ',' or",
-        "A bracket is never closed, or a comma is missing.",
-        "Close it, or write the list as lines that begin with a dash.",
-    ),
-    (
-        "did not find expected node content",
+    "did not find expected ',' or": _UNCLOSED,
+    "expected ',' or": _UNCLOSED,
+    "did not find expected node content": (
         "A value is missing here.",
         "Write the value, or remove the comma or bracket.",
     ),
-    (
-        "found character",
+    "found character": (
         "A character stands where a value should begin.",
         "Put texts that begin with a special character such as @, % or ` in quotes.",
     ),
-    (
-        "found undefined tag handle",
+    "found undefined tag handle": (
         "A tag with an unknown prefix stands here.",
         "Put texts that begin with an exclamation mark in quotes.",
     ),
-    (
-        "found unknown escape character",
+    "found unknown escape character": (
         "A backslash stands in a text in double quotes.",
         "Write it twice, or use single quotes.",
     ),
-    (
-        "block sequence entries are not allowed",
+    "block sequence entries are not allowed": (
         "A list begins where none can be.",
         "Begin the list in a line of its own.",
     ),
-    (
-        "while scanning an alias",
+    "while scanning an alias": (
         "A text begins with an asterisk, which is how YAML marks aliases.",
         "Put it in quotes.",
     ),
-    (
-        "while scanning an anchor",
+    "while scanning an anchor": (
         "A text begins with an ampersand, which is how YAML marks anchors.",
         "Put it in quotes.",
     ),
-)  # fmt: skip  (one problem, its meaning and its remedy: a table)
+}
+"""How a problem of libyaml or PyYAML begins, whose wordings differ -> meaning and remedy."""
+
 _SHOWN_WHERE_IT_BEGINS = (
     "could not find expected ':'",
     "did not find expected ',' or",
@@ -348,10 +336,8 @@ def _explain(error: yaml.YAMLError, line: str) -> tuple[str, str]:
     if "\t" in line[: len(line) - len(line.lstrip())]:
         return "The line is indented with a tab, which YAML forbids.", "Indent with spaces."
     texts = [str(getattr(error, part, None) or "") for part in ("context", "problem")]
-    for begin, what, fix in _PROBLEMS:
-        if any(text.startswith(begin) for text in texts):
-            return what, fix
-    return _OTHERWISE
+    found = (told for begin, told in _PROBLEMS.items() if any(text.startswith(begin) for text in texts))
+    return next(found, _OTHERWISE)
 
 
 def _shown(lines: list[str]) -> str:

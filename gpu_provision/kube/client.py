@@ -1,4 +1,4 @@
-"""A cluster as this project uses it: what can be asked of its objects, plain dicts in and out."""
+"""The verbs on a cluster's objects: get, list, watch, apply, patch, create, evict, delete; plain dicts in and out."""
 
 from __future__ import annotations
 
@@ -14,21 +14,15 @@ from gpu_provision.kube import retry
 from gpu_provision.kube.config import api_client, names
 from gpu_provision.kube.errors import (
     LOG,
-    AlreadyExists,
-    Gone,
-    NotFound,
-    Outdated,
+    AlreadyExistsError,
+    ConflictError,
+    ExpiredError,
+    NotFoundError,
     no_api_server,
 )
 from gpu_provision.kube.resources import KINDS, path_of, path_to
-from gpu_provision.kube.transport import (
-    CONNECT_SECONDS,
-    Answer,
-    Connection,
-    Done,
-)
+from gpu_provision.kube.transport import CONNECT_SECONDS, Answer, Connection, Done, WatchStream
 from gpu_provision.kube.trim import whole
-from gpu_provision.kube.watch import WatchStream
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.findings import Rejected
 from gpu_provision.planning.diff import FIELD_MANAGER, shows, shows_applied
@@ -46,7 +40,7 @@ _AUTHORIZATION = "authorization.k8s.io/v1"
 _NOWHERE = "gpu-provision.none"  # no namespace can have this name, so only what holds everywhere holds there
 
 
-class Listing(NamedTuple):
+class ObjectList(NamedTuple):
     """The objects of one LIST, and the version to watch from."""
 
     items: list[Manifest]
@@ -69,11 +63,11 @@ class _List(TypedDict, total=False):
 class _Page(NamedTuple):
     """Part of a LIST, and the token that asks for what follows; empty at the end."""
 
-    listing: Listing
+    listing: ObjectList
     following: str
 
 
-class Applied(NamedTuple):
+class ApplyResult(NamedTuple):
     """What an apply made of an object, whether it created it, and the server's warnings."""
 
     object: Manifest
@@ -81,7 +75,7 @@ class Applied(NamedTuple):
     warnings: tuple[str, ...]
 
 
-class Granted(NamedTuple):
+class GrantedRules(NamedTuple):
     """RBAC rules that hold for us somewhere; ``incomplete`` if an authorizer could not tell all of its rules."""
 
     rules: tuple[Mapping[str, Any], ...]
@@ -106,7 +100,7 @@ class Cluster(Connection):
         """Return the plural names of the resources of an API group version; empty if there is no such group."""
         try:
             answer = self._json("GET", f"/apis/{group_version}", group_version)
-        except NotFound:
+        except NotFoundError:
             return frozenset()
         return frozenset(resource["name"] for resource in answer.get("resources", ()))
 
@@ -116,17 +110,17 @@ class Cluster(Connection):
         return self._json("GET", path, path, accept=accept, retry_seconds=retry_seconds)
 
     def whoami(self) -> str:
-        """Return our user name at the server. Raises NotFound before Kubernetes 1.28."""
+        """Return our user name at the server. Raises NotFoundError before Kubernetes 1.28."""
         answer = self._question("authentication.k8s.io/v1", "SelfSubjectReview", {})
         return str(answer["status"]["userInfo"].get("username", ""))
 
-    def rules(self, namespace: str) -> Granted:
+    def rules(self, namespace: str) -> GrantedRules:
         """Return the RBAC rules that hold for us in a namespace, or everywhere if it is empty."""
         answer = self._question(_AUTHORIZATION, "SelfSubjectRulesReview", {"namespace": namespace or _NOWHERE})
         status = answer.get("status") or {}
-        return Granted(tuple(status.get("resourceRules") or ()), bool(status.get("incomplete")))
+        return GrantedRules(tuple(status.get("resourceRules") or ()), bool(status.get("incomplete")))
 
-    def may(self, wanted: Permission) -> bool:
+    def can_i(self, wanted: Permission) -> bool:
         """Whether we may do something, by the word of all authorizers."""
         resource, _, part = wanted.resource.partition("/")
         attributes = {"verb": wanted.verb, "group": wanted.group, "resource": resource, "subresource": part}
@@ -143,19 +137,19 @@ class Cluster(Connection):
         """Return one object, or None if it does not exist."""
         try:
             return self.read(ref)
-        except NotFound:
+        except NotFoundError:
             return None
 
     def exists(self, ref: ObjectRef) -> bool:
         """Whether an object is there. Its content is not asked for if the server can leave it out, and never kept."""
         try:
             self._json("GET", path_of(ref), str(ref), accept=f"{_ONE_METADATA_ALONE},application/json")
-        except NotFound:
+        except NotFoundError:
             return False
         return True
 
     def read(self, ref: ObjectRef) -> Manifest:
-        """Return one object. Raises NotFound."""
+        """Return one object. Raises NotFoundError."""
         return self._json("GET", path_of(ref), str(ref))
 
     def list(  # noqa: PLR0913 - what a LIST may be about
@@ -167,7 +161,7 @@ class Cluster(Connection):
         field_selector: str = "",
         retry_seconds: float | None = None,
         keep: Keep = whole,
-    ) -> Listing:
+    ) -> ObjectList:
         """Return all objects of a kind that match; none if the server does not serve the kind.
 
         Args:
@@ -178,12 +172,12 @@ class Cluster(Connection):
         ask = partial(self._page, kind, path_to(kind, namespace), retry_seconds=retry_seconds, keep=keep)
         try:
             return _joined(self._pages(ask, query))
-        except NotFound:
-            return Listing([], "")
-        except Gone:  # it took longer than the server remembers: all at once, then
+        except NotFoundError:
+            return ObjectList([], "")
+        except ExpiredError:  # it took longer than the server remembers: all at once, then
             return ask(query).listing
 
-    def _pages(self, ask: Callable[[Query], _Page], query: Query) -> Iterator[Listing]:
+    def _pages(self, ask: Callable[[Query], _Page], query: Query) -> Iterator[ObjectList]:
         page = ask([*query, ("limit", str(_PAGE))])
         yield page.listing
         while page.following:
@@ -195,22 +189,22 @@ class Cluster(Connection):
         named = {"apiVersion": kind.api_version, "kind": kind.kind}
         items = [{**named, **keep(kind, item)} for item in answer.get("items") or ()]
         metadata = answer.get("metadata", {})
-        return _Page(Listing(items, metadata.get("resourceVersion", "")), metadata.get("continue", ""))
+        return _Page(ObjectList(items, metadata.get("resourceVersion", "")), metadata.get("continue", ""))
 
     def apply(
         self, manifest: Manifest, *, dry_run: bool = False, take_back: bool = False, manager: str = FIELD_MANAGER
-    ) -> Applied:
+    ) -> ApplyResult:
         """Apply an object on the server's side.
 
         Args:
             manifest: With a resourceVersion, nothing is written over what was not looked at; with a generation beside
                 it, an object whose status alone has changed meanwhile counts as looked at.
-            take_back: Force the apply. Only for fields of our own objects that somebody edited by hand; give the
+            take_back: Force the apply. Only for fields of the stack's objects that were edited by hand; give the
                 manifest a resourceVersion then.
 
         Raises:
-            FieldConflict: Another field manager owns a field.
-            Outdated: The object is no longer the one that was looked at.
+            FieldConflictError: Another field manager owns a field.
+            ConflictError: The object is no longer the one that was looked at.
             Rejected: The server does not accept the object.
         """
         query = [("fieldManager", manager), ("fieldValidation", "Strict")]
@@ -220,7 +214,7 @@ class Cluster(Connection):
         done = self._if(ref, lambda live: shows_applied(live, manifest))
         response = self._patch(ref, manifest, query, _APPLY_PATCH, done=done)
         warnings = tuple(response.headers.getlist("Warning")) if "Warning" in response.headers else ()
-        return Applied(json.loads(response.data), response.status == _CREATED, warnings)
+        return ApplyResult(json.loads(response.data), response.status == _CREATED, warnings)
 
     def _if(self, ref: ObjectRef, shows_it: Callable[[Manifest], bool]) -> Done:
         """Return what recognizes a write of our own whose answer was lost: the object shows it.
@@ -229,7 +223,7 @@ class Cluster(Connection):
         """
 
         def done(refusal: Rejected) -> Answer | None:
-            live = self.get(ref) if isinstance(refusal, AlreadyExists | Outdated) else None
+            live = self.get(ref) if isinstance(refusal, AlreadyExistsError | ConflictError) else None
             return Answer(json.dumps(live).encode()) if live is not None and shows_it(live) else None
 
         return done
@@ -242,7 +236,7 @@ class Cluster(Connection):
         for _ in range(_STATUS_CHANGES):
             try:
                 return send(body=body)
-            except Outdated:
+            except ConflictError:
                 current = self._with_another_status(ref, body)
                 if current is None:
                     raise
@@ -250,7 +244,7 @@ class Cluster(Connection):
         return send(body=body)
 
     def _with_another_status(self, ref: ObjectRef, body: Manifest) -> Manifest | None:
-        """Return what is to be written for the object's present version; None if more than its status has changed."""
+        """Return the body for the object's present version; None if more than its status has changed."""
         looked_at = body.get("metadata", {})
         live = self.get(ref) if "generation" in looked_at else None
         if live is None or live["metadata"].get("generation") != looked_at["generation"]:
@@ -262,7 +256,7 @@ class Cluster(Connection):
         return self.merge(ref, {"metadata": {"uid": uid, "labels": dict(labels)}})
 
     def merge(self, ref: ObjectRef, change: Mapping[str, Any], *, part: str = "") -> Manifest:
-        """Merge a change into an existing object; None removes. Raises Outdated if it holds another version or uid.
+        """Merge a change into an object; None removes. Raises ConflictError if it has another version or uid.
 
         Args:
             change: With a generation beside a resourceVersion, as with `apply`.
@@ -284,9 +278,9 @@ class Cluster(Connection):
         """Have a pod end as budgets allow.
 
         Raises:
-            Protected: A PodDisruptionBudget does not allow it now.
-            NotFound, Outdated: The pod is gone; another one may have its name. So it is if an earlier try was carried
-                out whose answer was lost.
+            EvictionBlockedError: A PodDisruptionBudget does not allow it now.
+            NotFoundError, ConflictError: The pod is gone; another one may have its name. So it is if an earlier try was
+                carried out whose answer was lost.
         """
         names = {"name": pod.name, "namespace": pod.namespace}
         options = {"preconditions": {"uid": uid}}
@@ -297,7 +291,7 @@ class Cluster(Connection):
     def create(self, manifest: Manifest) -> Manifest:
         """Create an object, which has a name: so a second try after a lost answer makes no second one.
 
-        Raises AlreadyExists.
+        Raises AlreadyExistsError.
         """
         ref = ref_of(manifest)
         query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]
@@ -315,8 +309,8 @@ class Cluster(Connection):
         """Delete an object with what it owns; an object that is gone already is no error."""
         self._delete(ref, uid, "Background")
 
-    def orphan(self, ref: ObjectRef, *, uid: str) -> None:
-        """Delete an object alone; what it owns stays, and belongs to nobody. It is gone only a while after this."""
+    def delete_orphaning(self, ref: ObjectRef, *, uid: str) -> None:
+        """Delete an object alone; what it owns stays, without an owner. It is gone only a while after this."""
         self._delete(ref, uid, "Orphan")
 
     def _delete(self, ref: ObjectRef, uid: str, policy: str) -> None:
@@ -324,7 +318,7 @@ class Cluster(Connection):
         body |= {"preconditions": {"uid": uid}} if uid else {}
         try:
             self._json("DELETE", path_of(ref), str(ref), body=body, done=_if_another_has_its_name)
-        except NotFound:
+        except NotFoundError:
             return
 
     def delete_all(self, kind: Kind, namespace: str, *, label_selector: str, field_selector: str) -> None:
@@ -334,7 +328,7 @@ class Cluster(Connection):
         self._decoded(_List, "DELETE", path, KINDS[kind], query=query, **options)
 
     def log(self, ref: ObjectRef, container: str, *, lines: int = 50, previous: bool = False) -> tuple[str, ...]:
-        """Return the last lines that a container printed, up to 1 MiB. Raises LogUnavailable."""
+        """Return the last lines that a container printed, up to 1 MiB. Raises LogUnavailableError."""
         query = [("container", container), ("tailLines", str(lines)), ("limitBytes", str(_LOG_BYTES))]
         query += [("previous", "true")] if previous else []
         response = self._send("GET", f"{path_of(ref)}/log", f"{LOG}{ref}", query=query, retry_seconds=_LOG_SECONDS)
@@ -363,18 +357,18 @@ class Cluster(Connection):
         timeout = (3 * CONNECT_SECONDS, WatchStream.READ_SECONDS)
         place = self._place("WATCH", KINDS[kind])
         response = self._once("GET", path_to(kind, namespace), place, query=query, timeout=timeout)
-        return WatchStream(response, lambda: self.silence.noted(place))
+        return WatchStream(response, lambda: self.health.track(place))
 
 
 def _if_another_has_its_name(refusal: Rejected) -> Answer | None:
     """A DELETE with a uid that is repeated after a lost answer may meet an object that was created since."""
-    return Answer(b"{}") if isinstance(refusal, Outdated) else None
+    return Answer(b"{}") if isinstance(refusal, ConflictError) else None
 
 
-def _joined(pages: Iterable[Listing]) -> Listing:
+def _joined(pages: Iterable[ObjectList]) -> ObjectList:
     """Return one listing of several pages, which all show the objects as they were at the first one."""
     found = list(pages)
-    return Listing([item for page in found for item in page.items], found[0].resource_version)
+    return ObjectList([item for page in found for item in page.items], found[0].resource_version)
 
 
 def _selectors(labels: str, fields: str) -> list[tuple[str, str]]:
@@ -398,5 +392,5 @@ def connect(kubeconfig: str = "", context: str = "", *, retry_seconds: float | N
     dynamic = DynamicClient(api, discoverer=lambda _client, _cache: None)
     named, user = names(kubeconfig, context)
     server = api.configuration.host
-    retry_seconds = retry.of_environment(os.environ) if retry_seconds is None else retry_seconds
+    retry_seconds = retry.retry_seconds_of(os.environ) if retry_seconds is None else retry_seconds
     return Cluster(dynamic, name=context or named or server, server=server, user=user, retry_seconds=retry_seconds)

@@ -1,4 +1,4 @@
-"""From a kubeconfig, a sandbox, or a pod's service account to a client of the ``kubernetes`` package."""
+"""From an inventory, a kubeconfig, a sandbox or a pod's service account to a client of the ``kubernetes`` package."""
 
 from __future__ import annotations
 
@@ -16,23 +16,21 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from gpu_provision.kube.config_entries import (
-    Chosen,
-    Entry,
-    choose,
-    default_files,
-)
-from gpu_provision.kube.credential_plugin import VERSIONS, Plugin, credential_of
 from gpu_provision.kube.credentials import (
+    VERSIONS,
     Credential,
     Login,
     MemoryFile,
+    Plugin,
     Transport,
+    credential_of,
     is_sendable,
     problem_of_pair,
 )
 from gpu_provision.kube.errors import bad_kubeconfig
+from gpu_provision.kube.kubeconfig import Chosen, Entry, choose, default_files
 from gpu_provision.model.findings import UsageError
+from gpu_provision.model.inventory import Inventory
 
 _CONNECTIONS = 24
 _TOKEN_SECONDS = 60  # after which a tokenFile is read again, as by kubectl
@@ -56,7 +54,7 @@ def api_client(kubeconfig: str = "", context: str = "") -> Any:
 
     settings = client.Configuration()
     settings.keep_alive = True  # a connection that died silently is noticed within minutes
-    settings.retries = False  # whoever asks owns the retries
+    settings.retries = False  # the caller owns the retries
     settings.connection_pool_maxsize = _CONNECTIONS
     if not kubeconfig and not context and not default_files() and _TOKEN.exists():
         files: list[MemoryFile] = []
@@ -260,3 +258,27 @@ def _information(cluster: Entry) -> dict[str, Any]:
     own = (item for item in cluster.parts("extensions") if item.text("name") == "client.authentication.k8s.io/exec")
     told["config"] = next((item.data.get("extension") for item in own), None)
     return {key: value for key, value in told.items() if value}
+
+
+def find_context(inventory: Inventory) -> tuple[str, str] | None:
+    """Return the same as `locate`, but None for a sandbox that does not run: nothing is started."""
+    if not inventory.cluster.sandbox:
+        return resolve_context(inventory)
+    from gpu_provision.kube import sandbox as door
+
+    sandbox = door.find_running(inventory.cluster.sandbox)
+    return (str(sandbox.kubeconfig), sandbox.context) if sandbox else None
+
+
+def resolve_context(inventory: Inventory) -> tuple[str, str]:
+    """Return the kubeconfig's path and the context's name; empty strings mean the user's defaults.
+
+    Raises:
+        ProvisionError: The inventory asks for a sandbox, and it cannot be started.
+    """
+    if not inventory.cluster.sandbox:
+        return inventory.cluster.kubeconfig, inventory.cluster.context
+    from gpu_provision.kube import sandbox as door
+
+    sandbox = door.start(inventory.cluster.sandbox)
+    return str(sandbox.kubeconfig), sandbox.context

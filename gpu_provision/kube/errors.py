@@ -1,4 +1,4 @@
-"""What an API server's answers, and its silence, mean to a reader."""
+"""Map an API server's answers, and its silence, to errors with findings."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from typing import Any
 from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected, Unreachable, UsageError
 
 
-class NotFound(Rejected):
+class NotFoundError(Rejected):
     """The object, or its namespace, does not exist."""
 
 
-class AlreadyExists(Rejected):
+class AlreadyExistsError(Rejected):
     """An object of this name exists."""
 
 
-class Outdated(Rejected):
-    """Somebody changed or replaced the object in between."""
+class ConflictError(Rejected):
+    """The object was changed or replaced in between."""
 
 
-class Gone(Rejected):
+class ExpiredError(Rejected):
     """The resourceVersion to watch from is too old: list again."""
 
 
-class Protected(Rejected):
+class EvictionBlockedError(Rejected):
     """A PodDisruptionBudget forbids to evict a pod now; the evidence names it."""
 
 
-class FieldConflict(Rejected):
+class FieldConflictError(Rejected):
     """Other field managers own fields that we want to set; ``managers`` holds their names."""
 
     managers: frozenset[str] = frozenset()
 
 
-class Unavailable(Unreachable):
+class UnavailableError(Unreachable):
     """The API server answered 429, 500, 502, 503 or 504: the same request may succeed later.
 
     Attributes:
@@ -52,20 +52,20 @@ class Unavailable(Unreachable):
     retry_after: float = 0.0
 
 
-class WebhookFailure(Rejected):
+class WebhookError(Rejected):
     """An admission webhook that the API server calls does not answer, or fails; it may be starting."""
 
 
-class UntrustedCertificate(Unreachable):
+class UntrustedCertificateError(Unreachable):
     """The server's certificate is not signed by the kubeconfig's authority: asking again does not help."""
 
 
-class LogUnavailable(Rejected):
+class LogUnavailableError(Rejected):
     """The API server could not get a container's log from the node's kubelet."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RequestContext:
     """What a request was about, for the reader: server, verb and object."""
 
     server: str
@@ -79,7 +79,7 @@ class Place:
 
 
 @contextmanager
-def translated(place: Place) -> Iterator[None]:
+def map_api_errors(place: RequestContext) -> Iterator[None]:
     """Turn what the client library raises into this project's errors."""
     from kubernetes.client.exceptions import ApiException
     from urllib3.exceptions import HTTPError
@@ -93,11 +93,11 @@ def translated(place: Place) -> Iterator[None]:
         raise _silent(error, place) from error
 
 
-def _silent(error: Exception, place: Place) -> ProvisionError:
+def _silent(error: Exception, place: RequestContext) -> ProvisionError:
     reason = getattr(error, "reason", None) or error
     if "CERTIFICATE_VERIFY_FAILED" in str(reason):
         untrusted = "the API server's certificate is not trusted"
-        return UntrustedCertificate(_finding("GP301", untrusted, place, _short(reason), _CA))
+        return UntrustedCertificateError(_finding("GP301", untrusted, place, _short(reason), _CA))
     return Unreachable(
         Finding(
             code="GP301",
@@ -114,7 +114,7 @@ def _short(reason: object) -> str:
     return text[text.index("[Errno") :] if "[Errno" in text else text
 
 
-def _answered(error: Any, place: Place) -> ProvisionError:  # noqa: PLR0911 (a table of status codes)
+def _answered(error: Any, place: RequestContext) -> ProvisionError:  # noqa: PLR0911 (a table of status codes)
     status = _status(error.body)
     message = status.get("message") or error.reason or ""
     match error.status:
@@ -127,47 +127,49 @@ def _answered(error: Any, place: Place) -> ProvisionError:  # noqa: PLR0911 (a t
         case 403:
             return Refused(_finding("GP303", "a permission is missing", place, message, _RIGHTS))
         case 404:
-            return NotFound(_finding("GP305", "not found", place, message))
+            return NotFoundError(_finding("GP305", "not found", place, message))
         case 409 if status.get("reason") == "AlreadyExists":
-            return AlreadyExists(_finding("GP305", "exists already", place, message))
+            return AlreadyExistsError(_finding("GP305", "exists already", place, message))
         case 409 if _conflicting_fields(status):
             return _field_conflict(status, place, message)
         case 409:
-            return Outdated(_finding("GP305", "the object was changed in between", place, message, "run again"))
+            return ConflictError(_finding("GP305", "the object was changed in between", place, message, "run again"))
         case 410:
-            return Gone(_finding("GP305", "the resource version is too old", place, message))
+            return ExpiredError(_finding("GP305", "the resource version is too old", place, message))
         case 429 | 500 | 502 | 503 | 504:
             return _not_now(error, place, status)
         case code:
             return Rejected(_finding("GP305", f"the API server rejects it ({code})", place, message))
 
 
-def _not_now(error: Any, place: Place, status: dict[str, Any]) -> ProvisionError:
+def _not_now(error: Any, place: RequestContext, status: dict[str, Any]) -> ProvisionError:
     message = status.get("message") or error.reason or ""
     if budget := _budget(status):
-        return Protected(_finding("GP305", "a disruption budget forbids it for now", place, budget))
+        return EvictionBlockedError(_finding("GP305", "a disruption budget forbids it for now", place, budget))
     if _SEVERAL_BUDGETS in message:
-        return Protected(_finding("GP305", "several disruption budgets forbid it", place, message, _ONE_BUDGET))
+        return EvictionBlockedError(
+            _finding("GP305", "several disruption budgets forbid it", place, message, _ONE_BUDGET)
+        )
     if _NOT_OF_THE_SCHEMA in message:
-        return Rejected(_finding("GP305", "the API server does not know all that is to be applied", place, message))
+        return Rejected(_finding("GP305", "the API server does not know all fields of the object", place, message))
     if _TOO_LARGE_VERSION in message:
-        return Gone(_finding("GP305", "the API server has no such resource version", place, message))
+        return ExpiredError(_finding("GP305", "the API server has no such resource version", place, message))
     return _of_another_program(place, message) or _unavailable(error, place, message)
 
 
-def _of_another_program(place: Place, message: str) -> ProvisionError | None:
+def _of_another_program(place: RequestContext, message: str) -> ProvisionError | None:
     """Return the error for a program that the API server has called in vain; None if the answer names none."""
     if place.subject.startswith(LOG) and _KUBELET_PORT.search(message):
-        return LogUnavailable(_finding("GP305", "the node does not hand out its logs", place, message, _KUBELET))
+        return LogUnavailableError(_finding("GP305", "the node does not hand out its logs", place, message, _KUBELET))
     if webhook := _WEBHOOK.search(message):
         what = f"the admission webhook {webhook[1] or webhook[2]} fails"
-        return WebhookFailure(_finding("GP305", what, place, message, _WEBHOOKS))
+        return WebhookError(_finding("GP305", what, place, message, _WEBHOOKS))
     return None
 
 
-def _unavailable(error: Any, place: Place, message: str) -> Unavailable:
+def _unavailable(error: Any, place: RequestContext, message: str) -> UnavailableError:
     what = _UNAVAILABLE.get(error.status, "the API server fails")
-    unavailable = Unavailable(_finding("GP301", f"{what} ({error.status})", place, message, "run again later"))
+    unavailable = UnavailableError(_finding("GP301", f"{what} ({error.status})", place, message, "run again later"))
     unavailable.status, unavailable.retry_after = error.status, _retry_after(error.headers or {})
     return unavailable
 
@@ -185,7 +187,7 @@ def _retry_after(headers: Any) -> float:
         return 0.0
 
 
-def no_api_server(place: Place) -> Unreachable:
+def no_api_server(place: RequestContext) -> Unreachable:
     """Return the error for an answer that no API server gives: something else listens there."""
     return Unreachable(
         _finding(
@@ -219,12 +221,12 @@ _ONE_BUDGET = "delete all but one of the PodDisruptionBudgets that select the po
 _TOO_LARGE_VERSION = "Too large resource version"  # 504 of a server that was restored from a backup
 _NOT_OF_THE_SCHEMA = "failed to create typed patch object"  # an apply of a field that there is not; no use to wait
 _KUBELET = "see that the API server reaches port 10250 of the node, and trusts the certificate of its kubelet"
-_CA = "compare certificate-authority-data of the kubeconfig with the cluster's, or fetch the kubeconfig anew"
+_CA = "compare certificate-authority-data of the kubeconfig with the cluster's, or fetch the kubeconfig again"
 _LOGIN = "log in again, or name another context in cluster.context (kubectl config get-contexts)"
 _RIGHTS = "give the user of this kubeconfig the right, or use an administrator's (kubectl auth can-i --list)"
 
 
-def _finding(code: str, what: str, place: Place, message: str, fix: str = "") -> Finding:
+def _finding(code: str, what: str, place: RequestContext, message: str, fix: str = "") -> Finding:
     return Finding(code=code, what=what, where=str(place), evidence=message, fix=fix)
 
 
@@ -257,10 +259,10 @@ def _conflicting_fields(status: dict[str, Any]) -> list[str]:
     return [cause.get("field", "") for cause in causes if cause.get("reason") == "FieldManagerConflict"]
 
 
-def _field_conflict(status: dict[str, Any], place: Place, message: str) -> FieldConflict:
+def _field_conflict(status: dict[str, Any], place: RequestContext, message: str) -> FieldConflictError:
     causes = (status.get("details") or {}).get("causes") or []
     owned = "; ".join(f"{cause.get('field', '?')} ({cause.get('message', '')})" for cause in causes)
-    conflict = FieldConflict(
+    conflict = FieldConflictError(
         Finding(
             code="GP304",
             what=f"another field manager owns what the inventory wants to set: {owned}",

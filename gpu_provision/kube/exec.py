@@ -1,4 +1,4 @@
-"""A process in a container, by the exec subresource: its streams share one websocket.
+"""Run a process in a container by the exec subresource; its streams share one websocket.
 
 Source: the API server's channel protocols v4 and v5. A frame's first byte is its channel. Old servers speak v4 alone,
 which cannot end stdin, so the reader has to know how much comes.
@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import Place, Unavailable, translated
+from gpu_provision.kube.errors import RequestContext, UnavailableError, map_api_errors
 from gpu_provision.kube.transport import READ_SECONDS
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding, Rejected, Unreachable
@@ -30,7 +30,7 @@ Listen = Callable[[int, bytes], None]
 """Is called with STDOUT or STDERR, and what came there."""
 
 
-def execute(  # noqa: PLR0913 - the sides that a process has
+def exec_in_pod(  # noqa: PLR0913 - the sides that a process has
     cluster: Cluster,
     pod: ObjectRef,
     command: Sequence[str],
@@ -53,14 +53,14 @@ def execute(  # noqa: PLR0913 - the sides that a process has
         Unreachable: The connection was lost; whether the command goes on is not known.
         Refused, Rejected: The server, or the container's runtime, does not do it.
     """
-    place = Place(cluster.server, "EXEC", str(pod), cluster.advice)
+    place = RequestContext(cluster.server, "EXEC", str(pod), cluster.advice)
     give_up = time.monotonic() + timeout if timeout else None
     with _connected(cluster, pod, command, place) as channels, _kept(place):
         return _conversation(channels, iter(stdin), listen, give_up, place)
 
 
 @contextmanager
-def _connected(cluster: Cluster, pod: ObjectRef, command: Sequence[str], place: Place) -> Iterator[Any]:
+def _connected(cluster: Cluster, pod: ObjectRef, command: Sequence[str], place: RequestContext) -> Iterator[Any]:
     from kubernetes.stream.ws_client import get_websocket_url, websocket_proxycare
     from websocket import WebSocket
 
@@ -74,11 +74,11 @@ def _connected(cluster: Cluster, pod: ObjectRef, command: Sequence[str], place: 
     options = websocket_proxycare({}, api.configuration, url, headers) if api.configuration.proxy else {}
 
     def connect(_: float) -> None:
-        with translated(place), _as_api_errors():
+        with map_api_errors(place), _as_api_errors():
             channels.connect(url, header=headers, timeout=READ_SECONDS, **options)
 
     # After a lost connection the command may have begun: only an answer says that it has not.
-    cluster.repeat(connect, place, retried=(Unavailable,))
+    cluster.repeat(connect, place, retried=(UnavailableError,))
     try:
         yield channels
     finally:
@@ -114,7 +114,7 @@ def _as_api_errors() -> Iterator[None]:
 
 
 @contextmanager
-def _kept(place: Place) -> Iterator[None]:
+def _kept(place: RequestContext) -> Iterator[None]:
     """Say of a lost connection what it means."""
     from websocket import WebSocketException
 
@@ -135,7 +135,7 @@ def _kept(place: Place) -> Iterator[None]:
 
 
 def _conversation(
-    channels: Any, stdin: Iterator[Iterable[bytes]], listen: Listen, give_up: float | None, place: Place
+    channels: Any, stdin: Iterator[Iterable[bytes]], listen: Listen, give_up: float | None, place: RequestContext
 ) -> int:
     """Send and receive until the server says how the process ended."""
     _send(channels, next(stdin, ()))
@@ -187,7 +187,7 @@ def _frames(channels: Any, give_up: float | None) -> Iterator[tuple[int, bytes]]
             yield frame.data[0], frame.data[1:]
 
 
-def _exit_status(status: dict[str, Any], place: Place) -> int:
+def _exit_status(status: dict[str, Any], place: RequestContext) -> int:
     """Return the exit status that a Status object tells. Raises Rejected if the process was never started."""
     if status.get("status") == "Success":
         return 0

@@ -1,9 +1,4 @@
-"""One writer per stack: a Lease in the operands' namespace, renewed while its holder lives.
-
-A holder that died is recognized without comparing clocks: on the holder's own machine by its process id, elsewhere
-by a renewal that does not come while we watch. A holder that could not renew its lease in time writes nothing more:
-every write asks first.
-"""
+"""The lock of a stack: a Lease in the operands' namespace, so that one run writes at a time."""
 
 from __future__ import annotations
 
@@ -11,115 +6,175 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from typing import Self
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple, Self
 
-from gpu_provision.kube import leases
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import AlreadyExists, NotFound, Outdated
-from gpu_provision.kube.fence import (
-    identity,
-    inherited_in,
-    is_alive_here,
-    is_dead,
-    mark_of,
-    named_in,
-    now,
+from gpu_provision.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
+from gpu_provision.kube.lease import (
+    HeldLease,
+    Timing,
+    fence_of,
+    holder_identity,
+    holder_is_alive_here,
+    holder_is_dead,
+    lease_manifest,
+    lease_version,
+    process_identity,
 )
-from gpu_provision.kube.leases import Lease
 from gpu_provision.kube.resources import path_of
-from gpu_provision.kube.transport import open_to_all
+from gpu_provision.kube.transport import no_fence
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef
-from gpu_provision.model.findings import Locked, ProvisionError, Rejected
+from gpu_provision.model.findings import Finding, Locked
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.progress import Lock
+from gpu_provision.model.progress import LockHolder
 
-_TRIES = 5  # to take a lock away from somebody who renews it
+TIMING = Timing(lease_seconds=15, renew_seconds=5)
+
+_TRIES = 5  # to take a lock away from a run that renews it
 
 _TAKEN: set[tuple[str, ObjectRef, str]] = set()  # what runs of this process have or try to get: server, lease, holder
 _TAKING = threading.Lock()
 
 
-def free(
+class LockState(NamedTuple):
+    """The lock and the version of its object; no lock and an empty version if there is no object yet."""
+
+    lock: LockHolder | None
+    version: str
+
+
+def lock_ref(inventory: Inventory) -> ObjectRef:
+    """Return the Lease that stands for the right to write."""
+    return ObjectRef("coordination.k8s.io/v1", "Lease", inventory.cluster.namespace, inventory.name)
+
+
+def read_lock(cluster: Cluster, inventory: Inventory) -> LockState:
+    """Return who writes right now."""
+    lease = cluster.get(lock_ref(inventory))
+    return LockState(lock_holder(cluster, lease), lease_version(lease))
+
+
+def lock_holder(cluster: Cluster, lease: Manifest | None) -> LockHolder | None:
+    """Return who holds a lease that was read just now."""
+    holder = holder_identity(lease)
+    if not lease or not holder:
+        return None
+    silent = _silent_seconds(cluster, lease)
+    since, renewed = str(lease["spec"].get("acquireTime") or ""), str(lease["spec"].get("renewTime") or "")
+    held = None if silent is None else _between(since, renewed) + silent
+    return LockHolder(holder=holder, since=since, held_seconds=held, silent_seconds=silent)
+
+
+def _silent_seconds(cluster: Cluster, lease: Manifest) -> float | None:
+    """Return how long ago a lease was written, both moments by the server's clock; None if that does not tell.
+
+    Servers such as 1.20 keep the time of the first write only, and it is what a lease says that was never renewed, too.
+    """
+    metadata = lease["metadata"]
+    times = [entry["time"] for entry in metadata.get("managedFields") or () if entry.get("time")]
+    try:
+        now = parsedate_to_datetime(cluster.date)
+        silent = max(0.0, (now - datetime.fromisoformat(max(times))).total_seconds())
+    except ValueError:
+        return None
+    is_of_the_first = max(times) == metadata.get("creationTimestamp")
+    return None if is_of_the_first and silent > TIMING.lease_seconds else silent
+
+
+def _between(first: str, last: str) -> float:
+    """Return the seconds between two times of one clock; 0 if either is none."""
+    try:
+        return max(0.0, (datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds())
+    except ValueError:
+        return 0.0
+
+
+def unlock(
     cluster: Cluster,
     inventory: Inventory,
     *,
     force: bool = False,
-    agreed: Callable[[Lock], bool] = lambda _: True,
+    agreed: Callable[[LockHolder], bool] = lambda _: True,
     on_wait: Callable[[str], None],
-) -> Lease:
-    """Take the lock away from a holder that is gone; return it as it was, with an empty version if it still is.
+) -> LockState:
+    """Take the lock away from a dead holder; return it as it was, with an empty version if it still is.
 
     Args:
-        force: Also from a holder that lives, whose run ends then.
+        force: Also from a living holder, whose run ends then.
         agreed: Asked once it is known whom this is about.
 
     Raises:
         Locked: The holder lives.
     """
-    ref = leases.lock_ref(inventory)
+    ref = lock_ref(inventory)
     lease = cluster.get(ref)
-    held = leases.holder_of(cluster, lease)
-    if lease is not None and held is not None and not force:
-        lease = _abandoned(cluster, ref, lease, on_wait, alive=leases.alive)
-        held = leases.holder_of(cluster, lease)
+    if not force:
+        lease = _abandoned(cluster, ref, lease, on_wait, error=holder_alive_error)
+    held = lock_holder(cluster, lease)
     if lease is None or held is None:
-        return Lease(None, "")
+        return LockState(None, "")
     if not agreed(held):
-        return Lease(held, "")
-    if force and not is_dead(held.holder):
+        return LockState(held, "")
+    if force and not holder_is_dead(held.holder):
         lease = _taken_over(cluster, ref, lease, held, on_wait)
-    with contextlib.suppress(Outdated):
-        return Lease(held, leases.version_of(cluster.replace(leases.written(ref, "", lease))))
-    raise leases.alive(cluster, leases.holder_of(cluster, cluster.get(ref)) or held)
+    with contextlib.suppress(ConflictError):
+        return LockState(held, lease_version(cluster.replace(_lease_of(ref, "", lease))))
+    raise holder_alive_error(cluster, lock_holder(cluster, cluster.get(ref)) or held)
+
+
+def _lease_of(ref: ObjectRef, holder: str, lease: Manifest) -> Manifest:
+    return lease_manifest(ref, holder, lease, TIMING.lease_seconds, {})
 
 
 def _taken_over(
-    cluster: Cluster, ref: ObjectRef, lease: Manifest, held: Lock, on_wait: Callable[[str], None]
+    cluster: Cluster, ref: ObjectRef, lease: Manifest, held: LockHolder, on_wait: Callable[[str], None]
 ) -> Manifest:
-    """Take the lock from a run that lives, and keep it until that run cannot write any more: then it may be free."""
+    """Take the lock from a living run, and keep it until that run cannot write any more: then it may be free."""
     for _ in range(_TRIES):
-        with contextlib.suppress(Outdated):
-            taken = cluster.replace(leases.written(ref, identity(), lease))
+        with contextlib.suppress(ConflictError):
+            taken = cluster.replace(_lease_of(ref, process_identity(), lease))
             on_wait("the lock is taken away; waiting until the run that had it writes nothing more")
-            time.sleep(leases.LEASE_SECONDS - leases.RENEW_SECONDS)  # so long a lease is fresh for whoever renewed it
+            time.sleep(TIMING.fresh_seconds)  # so long a lease is fresh for the run that renewed it
             return taken
         lease = cluster.get(ref) or lease
-    raise leases.alive(cluster, leases.holder_of(cluster, lease) or held)
+    raise holder_alive_error(cluster, lock_holder(cluster, lease) or held)
 
 
 def _abandoned(
     cluster: Cluster,
     ref: ObjectRef,
-    lease: Manifest,
+    lease: Manifest | None,
     on_wait: Callable[[str], None],
     *,
-    alive: Callable[[Cluster, Lock], Locked],
+    error: Callable[[Cluster, LockHolder], Locked],
 ) -> Manifest | None:
-    """Return a lease, as last looked at, once nobody is behind it; None if it has gone. Raises ``alive``."""
-    held = leases.holder_of(cluster, lease)
-    if held is None or is_dead(held.holder):
+    """Return a lease, as last looked at, once its holder is dead; None if the lease has gone. Raises ``error``."""
+    held = lock_holder(cluster, lease)
+    if lease is None or held is None or holder_is_dead(held.holder):
         return lease
-    if is_alive_here(held.holder):
-        raise alive(cluster, held)
-    seen, give_up = lease["spec"].get("renewTime"), time.monotonic() + leases.LEASE_SECONDS
+    if holder_is_alive_here(held.holder):
+        raise error(cluster, held)
+    seen, give_up = lease["spec"].get("renewTime"), time.monotonic() + TIMING.lease_seconds
     while time.monotonic() < give_up:
         on_wait(f"the lock is held by {held.holder}; looking whether it is alive")
-        time.sleep(leases.RENEW_SECONDS / 2)  # a living holder renews within this time, twice over
+        time.sleep(TIMING.renew_seconds / 2)  # a living holder renews within this time, twice over
         found = cluster.get(ref)
-        current = leases.holder_of(cluster, found)
+        current = lock_holder(cluster, found)
         if found is None or current is None:
             return found
         if found["spec"].get("renewTime") != seen:
-            raise alive(cluster, current)
+            raise error(cluster, current)
         lease = found
     return lease
 
 
-class WriteLock:
-    """The right to write, from entering to leaving; a context manager.
+class WriteLock(HeldLease):
+    """The right to write to a stack, from entering to leaving; a context manager.
 
-    Attributes:
-        lost: Why there is no right to write any more; every write of the cluster raises it.
+    A controller's run rests on its leadership, too (`Cluster.leadership`).
     """
 
     def __init__(
@@ -129,47 +184,35 @@ class WriteLock:
 
         Args:
             on_wait: Told what is waited for.
-            planned_at: Version of the lock when the plan was made: if somebody has had it since, that is an error.
+            planned_at: Version of the lock when the plan was made: if another run has had it since, that is an error.
         """
-        self._cluster, self._ref, self._on_wait = cluster, leases.lock_ref(inventory), on_wait
-        self._planned_at = planned_at
-        self._identity = identity()
-        self._lease: Manifest = {}
-        self._renewed_at = 0.0
-        self._news = threading.Condition()
-        self._released = threading.Event()
-        self._renewer = threading.Thread(target=self._renew, name="lock", daemon=True)
-        self.lost: ProvisionError | None = None
+        super().__init__(cluster, lock_ref(inventory), TIMING)
+        self._on_wait, self._planned_at = on_wait, planned_at
 
     def __enter__(self) -> Self:
         """Acquire the lock and keep it renewed. Raises Locked."""
         self._claim()
         try:
-            self._lease = self._acquire()
+            self._acquire()
         except BaseException:
             _TAKEN.discard(self._key)
             raise
-        self._renewer.start()
-        self._cluster.fence = self._fence
+        leadership = self._cluster.leadership
+        leases = path_of(self._ref).rpartition("/")[0]
+        self._cluster.fence = fence_of(self, *([leadership] if leadership else []), exempt=leases)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give the lock back; a server that is gone will see it expire."""
-        self._cluster.fence = open_to_all
-        self._released.set()
-        before = self._cluster.retry_seconds
-        self._cluster.retry_seconds = min(before, leases.RENEW_SECONDS)
+        """Give the lock back; if the server is gone, it expires."""
+        self._cluster.fence = no_fence
         try:
-            self._renewer.join(leases.RENEW_SECONDS)  # else its last renewal and our farewell could meet
-            with contextlib.suppress(ProvisionError):
-                self._lease = self._cluster.replace(leases.written(self._ref, "", self._lease))
+            self.release()
         finally:
-            self._cluster.retry_seconds = before
             _TAKEN.discard(self._key)
 
     @property
     def _key(self) -> tuple[str, ObjectRef, str]:
-        return self._cluster.server, self._ref, self._identity
+        return self._cluster.server, self._ref, self.identity
 
     def _claim(self) -> None:
         """Raise Locked if another run of this process has the lock, or is about to."""
@@ -177,99 +220,84 @@ class WriteLock:
             is_taken = self._key in _TAKEN
             _TAKEN.add(self._key)
         if is_taken:
-            raise self._told()
+            raise self._locked()
 
-    def _fence(self, path: str) -> None:
-        """Let a write pass while the right to it is fresh; wait for its renewal if not, and raise if that fails."""
-        if path.startswith(path_of(self._ref).rpartition("/")[0]):
-            return
-        mandate = self._cluster.mandate
-        while self._await_renewal() or (mandate and mandate.await_renewal()):
-            pass  # while one is waited for the other one grows old
-
-    def _await_renewal(self) -> bool:
-        has_waited = False
-        with self._news:
-            while self.lost is None and now() - self._renewed_at > leases.LEASE_SECONDS - leases.RENEW_SECONDS:
-                has_waited = True
-                self._news.wait(leases.RENEW_SECONDS)
-            if self.lost is not None:
-                raise self.lost
-        return has_waited
-
-    def _acquire(self) -> Manifest:
+    def _acquire(self) -> None:
         found = None if self._planned_at == "" else self._cluster.get(self._ref)  # "": there was none
-        lease = self._await_inheritance(found)
-        is_ours = self._has_left(lease) or inherited_in(self._cluster.mandate, lease) is not None
-        if lease is not None and not is_ours:
-            lease = _abandoned(self._cluster, self._ref, lease, self._on_wait, alive=leases.locked)
-        if self._planned_at not in {None, leases.version_of(lease)}:
-            raise leases.outrun(self._cluster)
-        self._renewed_at = now()
+        lease = self._await_free(found)
+        if self._planned_at not in {None, lease_version(lease)}:
+            raise outdated_plan_error(self._cluster)
         try:
-            return self._create() if lease is None else self._replace(lease)
-        except (AlreadyExists, Outdated, NotFound) as error:
-            raise self._told() from error
+            self.hold(lease)
+        except (AlreadyExistsError, ConflictError, NotFoundError) as error:
+            raise self._locked() from error
 
-    def _await_inheritance(self, lease: Manifest | None) -> Manifest | None:
-        """Return the lease once nothing arrives any more of whoever holds it, if it is for us after them."""
-        if not (left := inherited_in(self._cluster.mandate, lease)):
+    def _await_free(self, lease: Manifest | None) -> Manifest | None:
+        """Return the lease, as last looked at, once its holder writes nothing more; None if there is none."""
+        holder, leadership = holder_identity(lease), self._cluster.leadership
+        if holder == self.identity:  # an earlier run of this process, whose farewell the server did not hear
             return lease
-        self._on_wait(f"the lock is taken over from {named_in(lease)} in {left:.1f} s")
-        time.sleep(left)
-        return self._cluster.get(self._ref)
+        left = leadership.inherited_in(holder) if leadership else None
+        if left is None:
+            return _abandoned(self._cluster, self._ref, lease, self._on_wait, error=locked_error)
+        if left:
+            self._on_wait(f"the lock is taken over from {holder} in {left:.1f} s")
+            time.sleep(left)
+            return self._cluster.get(self._ref)
+        return lease
 
-    def _has_left(self, lease: Manifest | None) -> bool:
-        """Whether an earlier run of this process left the lease behind: the server did not hear its farewell."""
-        return named_in(lease) == self._identity
+    def _locked(self) -> Locked:
+        held = lock_holder(self._cluster, self._cluster.get(self._ref))
+        return locked_error(self._cluster, held) if held else outdated_plan_error(self._cluster)
 
-    def _told(self) -> Locked:
-        held = leases.holder_of(self._cluster, self._cluster.get(self._ref))
-        return leases.locked(self._cluster, held) if held else leases.outrun(self._cluster)
+    def _loss(self, lease: Manifest | None) -> Locked:
+        held = lock_holder(self._cluster, lease)
+        return Locked(
+            Finding(
+                code="GP308",
+                what="this run has lost its lock and writes nothing more",
+                where=self._cluster.server,
+                evidence=f"it is held by {held} now" if held else "it was taken away, and has no holder now",
+                consequence="what is written so far stays; nodes that were under way stay as they are",
+                fix="see with gpu-provision status who writes, then run again: that goes on from there",
+            )
+        )
 
-    def _create(self) -> Manifest:
-        return self._cluster.create(self._held({}))
 
-    def _replace(self, lease: Manifest) -> Manifest:
-        return self._cluster.replace(self._held(lease))
+def locked_error(cluster: Cluster, held: LockHolder) -> Locked:
+    """Return the error that says who holds the lock and since when."""
+    return Locked(
+        Finding(
+            code=codes.LOCKED,
+            what=f"another run is writing to {cluster.name}: {held}",
+            where=cluster.server,
+            fix="wait until it has ended and run again; a run that died gives the lock up after "
+            f"{TIMING.lease_seconds} s by itself, and gpu-provision unlock takes it away",
+        )
+    )
 
-    def _held(self, lease: Manifest) -> Manifest:
-        return leases.written(self._ref, self._identity, lease, mark_of(self._cluster.mandate, self._identity))
 
-    def _renew(self) -> None:
-        began = self._renewed_at
-        while not self._released.wait(max(0.0, began + leases.RENEW_SECONDS - now())):
-            began = now()
-            try:
-                self._lease = self._renewed()
-            except Locked as error:
-                self._note(error)
-                return
-            except ProvisionError as error:
-                if now() - self._renewed_at > leases.LEASE_SECONDS:
-                    self._note(error)
-            else:
-                self._note_renewal(began)
+def outdated_plan_error(cluster: Cluster) -> Locked:
+    """Return the error of a run whose plan was made before another run wrote."""
+    return Locked(
+        Finding(
+            code=codes.OUTRUN,
+            what="another run has written since this one looked at the cluster; nothing was written",
+            where=cluster.server,
+            fix="run again, which makes a new plan",
+        )
+    )
 
-    def _note(self, error: ProvisionError) -> None:
-        with self._news:
-            self.lost = error
-            self._news.notify_all()
 
-    def _note_renewal(self, began: float) -> None:
-        with self._news:
-            self._renewed_at = began
-            self._news.notify_all()
-
-    def _renewed(self) -> Manifest:
-        """Renew the lease; whatever else somebody wrote to it, it is ours while it says so."""
-        try:
-            return self._replace(self._lease)
-        except NotFound:
-            return self._create()
-        except Rejected as error:
-            lease = self._cluster.get(self._ref)
-            held = leases.holder_of(self._cluster, lease)
-            if lease is None or held is None or held.holder != self._identity:
-                raise leases.lost(self._cluster, held) from error
-            return self._replace(lease)
+def holder_alive_error(cluster: Cluster, held: LockHolder) -> Locked:
+    """Return the error of a command that wants to take the lock away from a living run."""
+    return Locked(
+        Finding(
+            code="GP350",
+            what=f"the lock is not taken away, since its holder lives: {held}",
+            where=cluster.server,
+            consequence="two runs that write at once undo each other's work",
+            fix="end that run (Ctrl-C gives the lock back); gpu-provision unlock --force takes it away all the same, "
+            "and the run that had it ends",
+        )
+    )

@@ -1,4 +1,4 @@
-"""The shell of a node's host, through a helper pod on it."""
+"""Run commands on a node's host, through a privileged helper pod on it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 from gpu_provision.components import labels
 from gpu_provision.diagnostics.pods import cause, phase
-from gpu_provision.kube import codes
 from gpu_provision.kube.client import Cluster, connect
-from gpu_provision.kube.exec import STDERR, Listen, execute
-from gpu_provision.kube.fence import identity, is_dead
-from gpu_provision.kube.nodes import node_facts
+from gpu_provision.kube.exec import STDERR, Listen, exec_in_pod
+from gpu_provision.kube.lease import holder_is_dead, process_identity
+from gpu_provision.kube.observe import node_facts, ready_message
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Rejected, RunFailed
-from gpu_provision.model.inventory import HelperPod
+from gpu_provision.model.hosts import HelperPod
 
 POD = Kind("v1", "Pod")
 CLIENT = "gpu-provision.io/client"
@@ -33,27 +33,27 @@ _HOPELESS = frozenset(
 )
 
 
-def is_left_behind(pod: Manifest) -> bool:
+def is_orphaned(pod: Manifest) -> bool:
     """Whether no client uses a helper pod any more: it has ended, or its client was a process here that is gone.
 
     A client elsewhere counts as alive: another machine cannot tell a dead one from one that waits.
     """
     annotations = pod["metadata"].get("annotations") or {}
-    return phase(pod) in _OVER or is_dead(str(annotations.get(CLIENT, "")))
+    return phase(pod) in _OVER or holder_is_dead(str(annotations.get(CLIENT, "")))
 
 
-def remove_left_behind(cluster: Cluster, namespace: str) -> None:
+def remove_orphaned(cluster: Cluster, namespace: str) -> None:
     """Delete the helper pods, on any node, that no client uses any more: one LIST.
 
     Raises:
         Refused, Unreachable: As the API server answers.
     """
     for pod in cluster.list(POD, namespace=namespace, label_selector=f"{labels.HELPER}={PURPOSE}").items:
-        if is_left_behind(pod) and not pod["metadata"].get("deletionTimestamp"):
+        if is_orphaned(pod) and not pod["metadata"].get("deletionTimestamp"):
             cluster.delete(ref_of(pod), uid=pod["metadata"]["uid"])
 
 
-def manifest(node: str, settings: HelperPod) -> Manifest:
+def helper_pod(node: str, settings: HelperPod) -> Manifest:
     """Return a new helper pod for a node."""
     container = {
         "name": "shell",
@@ -69,7 +69,7 @@ def manifest(node: str, settings: HelperPod) -> Manifest:
             "name": f"gpu-provision-{PURPOSE}-{secrets.token_hex(5)}",
             "namespace": settings.namespace,
             "labels": {"app.kubernetes.io/managed-by": "gpu-provision", labels.HELPER: PURPOSE},
-            "annotations": {CLIENT: identity()},
+            "annotations": {CLIENT: process_identity()},
         },
         "spec": {
             "nodeName": node,
@@ -86,14 +86,14 @@ def manifest(node: str, settings: HelperPod) -> Manifest:
     }
 
 
-def start(cluster: Cluster, node: str, settings: HelperPod) -> ObjectRef:
+def start_helper_pod(cluster: Cluster, node: str, settings: HelperPod) -> ObjectRef:
     """Return a helper pod that runs on a node.
 
     Raises:
         ProvisionError: The node cannot have one, or the API server does not let us.
     """
     _see_that_node_is_ready(cluster, node)
-    pod = cluster.create(manifest(node, settings))
+    pod = cluster.create(helper_pod(node, settings))
     ref = ref_of(pod)
     try:
         _wait(cluster, ref, node, settings)
@@ -121,15 +121,10 @@ def _see_that_node_is_ready(cluster: Cluster, node: str) -> None:
                 code=codes.NODE_AWAY,
                 what="the node is not ready, so no pod can be started on it",
                 where=node,
-                evidence=_why_not_ready(found),
+                evidence=ready_message(found),
                 fix="see to its kubelet, or reach this host over SSH (connect: ssh)",
             )
         )
-
-
-def _why_not_ready(node: Manifest) -> str:
-    conditions = node.get("status", {}).get("conditions", ())
-    return next((str(each.get("message", "")) for each in conditions if each["type"] == "Ready"), "")
 
 
 def _wait(cluster: Cluster, ref: ObjectRef, node: str, settings: HelperPod) -> None:
@@ -138,7 +133,7 @@ def _wait(cluster: Cluster, ref: ObjectRef, node: str, settings: HelperPod) -> N
     while True:
         pod = cluster.get(ref)
         if pod is None:
-            raise _does_not_start(node, settings, "somebody has deleted it")
+            raise _does_not_start(node, settings, "it was deleted")
         if phase(pod) == "Running":
             return
         if phase(pod) in _OVER or _is_hopeless(pod) or time.monotonic() > give_up:
@@ -195,20 +190,20 @@ kill -9 $(processes) 2>/dev/null
 _STOP_SECONDS = 30.0
 
 
-def shell_of(kubeconfig: str, context: str, node: str, settings: HelperPod) -> HostShell:
-    """Return the open shell of a node; whoever has it closes it.
+def open_shell(kubeconfig: str, context: str, node: str, settings: HelperPod) -> NodeShell:
+    """Return the open shell of a node; the caller closes it.
 
     Raises:
         ProvisionError: There is no way to run commands on the node.
     """
     cluster = connect(kubeconfig, context)
-    remove_left_behind(cluster, settings.namespace)
-    shell = HostShell(cluster, node, settings)
+    remove_orphaned(cluster, settings.namespace)
+    shell = NodeShell(cluster, node, settings)
     shell.open()
     return shell
 
 
-class HostShell:
+class NodeShell:
     """The shell of one node, from `open` to `close`."""
 
     def __init__(self, cluster: Cluster, node: str, settings: HelperPod) -> None:
@@ -217,13 +212,13 @@ class HostShell:
         self._pod: ObjectRef | None = None
 
     def open(self) -> None:
-        """Start a helper pod, in place of an earlier one of ours, and see that commands run in it.
+        """Start a helper pod in place of an earlier one, and check that commands run in it.
 
         Raises:
             ProvisionError: There is no way to run commands on the node.
         """
         self.close()
-        self._pod = start(self._cluster, self._node, self._settings)
+        self._pod = start_helper_pod(self._cluster, self._node, self._settings)
         said: list[bytes] = []
         try:
             status = self.run("exit 0", listen=lambda _channel, data: said.append(data))
@@ -249,7 +244,7 @@ class HostShell:
 
         Raises:
             TimeoutError: It took longer than so many seconds, and was ended, with all that it had started.
-            ProvisionError: It could not be started, or nobody knows how it ended.
+            ProvisionError: It could not be started, or its end is unknown.
         """
         begin = _WITHOUT_STDIN if stdin is None else _WITH_STDIN.format(size=len(stdin))
         return self._shell(f"{begin}{command}", [] if stdin is None else [[stdin]], listen, timeout)
@@ -298,16 +293,16 @@ class HostShell:
     def _execute(self, words: Sequence[str], stdin: Turns, listen: Listen, timeout: float | None) -> int:
         """Run a command in the helper pod; in a new one if it has ended, at its age or with its node."""
         if self._pod is None:
-            raise _no_shell(self._node, "nobody has connected to it", "connect first")
+            raise _no_shell(self._node, "the shell is not open", "open it first")
         try:
-            return execute(self._cluster, self._pod, words, stdin=stdin, listen=listen, timeout=timeout)
+            return exec_in_pod(self._cluster, self._pod, words, stdin=stdin, listen=listen, timeout=timeout)
         except Rejected:
             pod = self._cluster.get(self._pod)
             if pod is not None and phase(pod) == "Running":
                 raise
             self.close()
-            self._pod = start(self._cluster, self._node, self._settings)
-        return execute(self._cluster, self._pod, words, stdin=stdin, listen=listen, timeout=timeout)
+            self._pod = start_helper_pod(self._cluster, self._node, self._settings)
+        return exec_in_pod(self._cluster, self._pod, words, stdin=stdin, listen=listen, timeout=timeout)
 
     def _stop(self, mark: str) -> None:
         """End a command and all that it has started: they have the mark in their environment."""

@@ -1,4 +1,4 @@
-"""One reading of a cluster: one LIST per kind, at the same time, whatever the number of nodes.
+"""One reading of a cluster: one LIST per kind, at the same time, whatever the number of nodes; and what a Node says.
 
 Where a stack has no objects yet, its kinds are listed whole, as metadata: what a plan creates then needs no dry run to
 say whether something stands in its way.
@@ -9,21 +9,22 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from gpu_provision.kube import leases, validation_records
-from gpu_provision.kube.client import Cluster, Listing
-from gpu_provision.kube.errors import NotFound
-from gpu_provision.kube.leases import Lease
-from gpu_provision.kube.nodes import node_facts
+from gpu_provision.components.labels import NOT_VALIDATED
+from gpu_provision.kube import lock, records
+from gpu_provision.kube.client import Cluster, ObjectList
+from gpu_provision.kube.errors import NotFoundError
+from gpu_provision.kube.lock import LockState
 from gpu_provision.kube.resources import KINDS, path_to
 from gpu_provision.kube.transport import RequestPool
-from gpu_provision.kube.trim import slim
-from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.kube.trim import trim
+from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.findings import Refused
-from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.inventory import Inventory, OperatingSystem
 from gpu_provision.planning.applyset import (
     PART_OF,
     STACK,
@@ -31,12 +32,112 @@ from gpu_provision.planning.applyset import (
     group_kind,
     kinds_of,
 )
-from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.observed import ObservedState
+from gpu_provision.rollout.states import writer_of
+
+_OS_ID, _OS_VERSION = (
+    "feature.node.kubernetes.io/system-os_release.ID",
+    "feature.node.kubernetes.io/system-os_release.VERSION_ID",
+)
+
+
+_MICROK8S = "microk8s.io/cluster"
+
+
+# How status.nodeInfo.osImage (PRETTY_NAME of /etc/os-release) begins, and the ID that goes with it.
+_OS_IMAGES: tuple[tuple[str, str], ...] = (
+    (r"Ubuntu (\d+\.\d+)", "ubuntu"),
+    (r"Debian GNU/Linux (\d+)", "debian"),
+    (r"Red Hat Enterprise Linux CoreOS (\d+)", "rhcos"),
+    (r"Red Hat Enterprise Linux (\d+\.\d+)", "rhel"),
+    (r"Rocky Linux (\d+\.\d+)", "rocky"),
+    (r"Oracle Linux Server (\d+\.\d+)", "ol"),
+    (r"CentOS (?:Linux|Stream) (\d+)", "centos"),
+    (r"SUSE Linux Enterprise Server (\d+) SP(\d+)", "sles"),
+    (r"Flatcar Container Linux by Kinvolk (\d+\.\d+\.\d+)", "flatcar"),
+    (r"Amazon Linux (\d+)", "amzn"),
+)
+
+
+def node_facts(node: Manifest) -> NodeFacts:
+    """Return what a Node object says about its machine."""
+    metadata, status = node["metadata"], node.get("status", {})
+    info = status.get("nodeInfo", {})
+    runtime, _, runtime_version = info.get("containerRuntimeVersion", "").partition("://")
+    found = metadata.get("labels") or {}
+    unschedulable = bool(node.get("spec", {}).get("unschedulable"))
+    cordoned_by, cordoned_at = writer_of(metadata) if unschedulable else ("", "")
+    taints = tuple(node.get("spec", {}).get("taints") or ())
+    return NodeFacts(
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        labels=found,
+        annotations=metadata.get("annotations") or {},
+        os=_os_of_labels(found) or os_of_image(info.get("osImage", "")),
+        kernel=info.get("kernelVersion", ""),
+        architecture=info.get("architecture", ""),
+        container_runtime=runtime,
+        container_runtime_version=runtime_version,
+        distribution=_distribution(info.get("kubeletVersion", ""), found),
+        boot_id=info.get("bootID", ""),
+        ready=_is_ready(status),
+        unschedulable=unschedulable,
+        cordoned_by=cordoned_by,
+        cordoned_at=cordoned_at,
+        gpus_allocatable=_allocatable(status),
+        taints=taints,
+        revision=metadata.get("resourceVersion", "") if any(map(_is_startup_taint, taints)) else "",
+    )
+
+
+def _is_startup_taint(taint: dict[str, Any]) -> bool:
+    return taint.get("key") == NOT_VALIDATED
+
+
+def os_of_image(text: str) -> OperatingSystem | None:
+    """Return the operating system that ``status.nodeInfo.osImage`` names, or None if it is not known."""
+    for pattern, name in _OS_IMAGES:
+        match = re.match(pattern, text)
+        if match:
+            return OperatingSystem(name, ".".join(match.groups()))
+    return None
+
+
+def _os_of_labels(labels: dict[str, str]) -> OperatingSystem | None:
+    if _OS_ID in labels and _OS_VERSION in labels:
+        return OperatingSystem(labels[_OS_ID], labels[_OS_VERSION])
+    return None
+
+
+def _distribution(version: str, labels: dict[str, str]) -> str:
+    """Return what the kubelet's version ends in, as in ``v1.31.5+rke2r1``; MicroK8s says it by a label."""
+    if _MICROK8S in labels:
+        return "microk8s"
+    found = re.search(r"\+(k3s|rke2|k0s)", version)
+    return found[1] if found else ""
+
+
+def ready_message(node: Manifest) -> str:
+    """Return what a kubelet says about the readiness of its node."""
+    conditions = node.get("status", {}).get("conditions", ())
+    return next((str(each.get("message", "")) for each in conditions if each["type"] == "Ready"), "")
+
+
+def _is_ready(status: dict[str, Any]) -> bool:
+    conditions = status.get("conditions", ())
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+
+
+def _allocatable(status: dict[str, Any]) -> int | None:
+    value = str(status.get("allocatable", {}).get("nvidia.com/gpu", ""))
+    return int(value) if value.isdigit() else None
+
 
 NODE, POD, NAMESPACE = Kind("v1", "Node"), Kind("v1", "Pod"), Kind("v1", "Namespace")
 SERVICE_MONITORS = "servicemonitors.monitoring.coreos.com"
 _MONITORING = "monitoring.coreos.com/v1"
 GPU_STACKS = "gpustacks.gpu-provision.io"
+
 _NEVER_MEMBERS = frozenset(
     {
         "ClusterPolicy",
@@ -54,12 +155,14 @@ _NEVER_MEMBERS = frozenset(
         "Secret",
     }
 )
+
+
 MEMBER_KINDS = frozenset(kind for kind in KINDS if kind.kind not in _NEVER_MEMBERS)
 """Kinds of which a stack can have objects."""
-_PARALLEL = 12
-_FROM_NOW = "0"  # a watch from this version begins with all that there is
 
-Listed = dict[Kind, Listing]
+
+_FROM_NOW = "0"  # a watch from this version begins with all that there is
+Listed = dict[Kind, ObjectList]
 """What was listed of kinds that a run follows: it goes on from there."""
 
 
@@ -70,9 +173,9 @@ def observe_facts(cluster: Cluster, inventory: Inventory, listed: Listed | None 
         listed: Where the nodes go.
     """
     settings = cluster._client.client.configuration  # noqa: SLF001 - of the same package
-    with RequestPool(cluster, _PARALLEL) as pool:
+    with RequestPool(cluster) as pool:
         version = pool.submit(cluster.version)
-        listing = pool.submit(cluster.list, NODE, keep=slim)
+        listing = pool.submit(cluster.list, NODE, keep=trim)
         served = pool.submit(_resources, cluster)
         told, nodes = version.result(), listing.result()
         found = tuple(node_facts(node) for node in nodes.items)
@@ -109,7 +212,7 @@ class Absent(NamedTuple):
     unread: frozenset[ObjectRef]
 
 
-def absent(cluster: Cluster, inventory: Inventory, facts: ClusterFacts, wanted: Iterable[ObjectRef]) -> Absent:
+def find_absent(cluster: Cluster, inventory: Inventory, facts: ClusterFacts, wanted: Iterable[ObjectRef]) -> Absent:
     """Return which ConfigMaps and Secrets do not exist.
 
     Args:
@@ -122,7 +225,7 @@ def absent(cluster: Cluster, inventory: Inventory, facts: ClusterFacts, wanted: 
         **{_secret(inventory, name): name in facts.secrets for name in named_secrets(inventory)},
     }
     if asked := sorted(refs - found.keys()):
-        with RequestPool(cluster, _PARALLEL) as pool:
+        with RequestPool(cluster) as pool:
             found |= zip(asked, pool.map(partial(_exists, cluster), asked), strict=True)
     missing = frozenset(ref for ref in refs if found[ref] is False)
     return Absent(missing, unread=frozenset(ref for ref in refs if found[ref] is None))
@@ -166,10 +269,10 @@ def _secret(inventory: Inventory, name: str) -> ObjectRef:
 
 
 def _digest(secret: Manifest) -> str:
-    """Return a digest of a Secret's content that tells nobody what it is.
+    """Return a digest of a Secret's content that does not reveal it.
 
-    The key is the Secret's uid, which only those can read who may read its content: whoever sees the digest, which
-    ends up in a DaemonSet, cannot try values out. A Secret that is deleted and made anew is another one.
+    The key is the Secret's uid, which only those can read who may read its content: a reader of the digest, which
+    ends up in a DaemonSet, cannot try values out. A Secret that is deleted and created again is another one.
     """
     content = json.dumps(secret.get("data") or {}, sort_keys=True).encode()
     return hmac.new(secret["metadata"]["uid"].encode(), content, hashlib.sha256).hexdigest()[:32]
@@ -186,7 +289,7 @@ def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
     wanted: Iterable[ObjectRef],
     parent: ObjectRef,
     listed: Listed | None = None,
-) -> Observed:
+) -> ObservedState:
     """Read everything that planning compares with.
 
     Args:
@@ -196,7 +299,7 @@ def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
         listed: Where the objects go that a run follows.
     """
     listed, refs = {} if listed is None else listed, frozenset(wanted)
-    with RequestPool(cluster, _PARALLEL) as pool:
+    with RequestPool(cluster) as pool:
         namespaces = cluster.list(NAMESPACE).items
         existing = frozenset(item["metadata"]["name"] for item in namespaces)
         home = _home(cluster, inventory, parent, pool) if parent.namespace in existing else _NO_HOME
@@ -209,7 +312,7 @@ def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
     members += [item for item in namespaces if _is_marked(item, mark)]
     if home.parent:
         members.append({"apiVersion": parent.api_version, "kind": parent.kind, **home.parent})
-    return Observed(
+    return ObservedState(
         cluster=f"{cluster.name} ({facts.version})",
         facts=facts,
         members={ref_of(item): item for item in members},
@@ -226,26 +329,26 @@ class _Home(NamedTuple):
     """What is in a stack's own namespace, and the pods of the stack."""
 
     parent: Manifest | None
-    pods: Listing
+    pods: ObjectList
     passed: Mapping[tuple[str, str], str]
-    lease: Lease
+    lease: LockState
 
 
-_NO_HOME = _Home(None, Listing([], _FROM_NOW), {}, Lease(None, ""))
+_NO_HOME = _Home(None, ObjectList([], _FROM_NOW), {}, LockState(None, ""))
 
 
 def _home(cluster: Cluster, inventory: Inventory, parent: ObjectRef, pool: RequestPool) -> _Home:
     top = pool.submit(cluster.get, parent)
-    pods = pool.submit(cluster.list, POD, label_selector=f"{STACK}={inventory.name}", keep=slim)
-    record = pool.submit(validation_records.read, cluster, inventory)
-    lease = pool.submit(leases.read, cluster, inventory)
+    pods = pool.submit(cluster.list, POD, label_selector=f"{STACK}={inventory.name}", keep=trim)
+    record = pool.submit(records.read_validations, cluster, inventory)
+    lease = pool.submit(lock.read_lock, cluster, inventory)
     return _Home(top.result(), pods.result(), record.result(), lease.result())
 
 
 class _Found(NamedTuple):
     """Members of one kind, and the names of all objects of that kind in the namespaces that were listed whole."""
 
-    listing: Listing
+    listing: ObjectList
     names: Mapping[tuple[Kind, str], frozenset[str]]
 
 
@@ -260,14 +363,14 @@ def _look(cluster: Cluster, kind: Kind, mark: str, *, refs: Iterable[ObjectRef],
     for place in sorted(places & {"", *existing}):
         try:
             answer = cluster.ask(path_to(kind, place))
-        except NotFound:
+        except NotFoundError:
             continue
         items = answer.get("items") or ()
         if any(_is_marked(item, mark) for item in items):
             return _list(cluster, kind, mark)
         names[kind, place] = frozenset(item["metadata"]["name"] for item in items)
         version = version if version != _FROM_NOW else answer["metadata"]["resourceVersion"]
-    return _Found(Listing([], version), names)
+    return _Found(ObjectList([], version), names)
 
 
 def _is_marked(item: Manifest, mark: str) -> bool:

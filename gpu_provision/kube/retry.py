@@ -11,31 +11,39 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from gpu_provision.kube import codes
 from gpu_provision.kube.errors import (
-    Gone,
-    LogUnavailable,
-    Unavailable,
-    UntrustedCertificate,
-    WebhookFailure,
+    ExpiredError,
+    LogUnavailableError,
+    RequestContext,
+    UnavailableError,
+    UntrustedCertificateError,
+    WebhookError,
+    map_api_errors,
 )
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, ProvisionError, Unreachable, UsageError
 
-RETRIED = (Unreachable, WebhookFailure, LogUnavailable)
+RETRIED = (Unreachable, WebhookError, LogUnavailableError)
 """Errors after which the same request may succeed. All others are definite answers."""
+
 
 FIRST_CONTACT_SECONDS = 5.0
 """For how long a server that has never answered is asked: a wrong address fails fast."""
 
+
 RETRY_SECONDS = 60.0
 """For how long a server that has answered once is asked: about a restart of a control plane."""
+
 
 VARIABLE = "GPU_PROVISION_API_TIMEOUT"
 """Environment variable: the seconds for which every request is repeated, the first one as well."""
 
+
 QUIET_SECONDS = 4.0
 """How long repeating takes before it is reported, and between two reports."""
+
 
 _DIGITS = 9
 _FIRST_DELAY, _MAX_DELAY = 0.25, 8.0
@@ -43,7 +51,7 @@ _WEBHOOK_SECONDS = 5.0  # one that starts is waited for; one that always fails i
 _LOG_TRIES = 2  # of a kubelet's port: certificates, firewalls and tunnels stay as they are
 
 
-def of_environment(environ: Mapping[str, str]) -> float | None:
+def retry_seconds_of(environ: Mapping[str, str]) -> float | None:
     """Return the seconds that `VARIABLE` names; None if it is not set. Raises UsageError."""
     text = environ.get(VARIABLE, "")
     if not text:
@@ -77,7 +85,7 @@ class Retries:
         """
         self.tries += 1
         self._reasons.add(_reason(error))
-        asked = error.retry_after if isinstance(error, Unavailable) else 0.0
+        asked = error.retry_after if isinstance(error, UnavailableError) else 0.0
         self._next = min(now + max(_backoff(self.tries), asked), self._until(error, now))
         return self._next - now if self._next > now else None
 
@@ -85,11 +93,11 @@ class Retries:
         """Return when the last try is due after this failure."""
         end = self._began + self.seconds
         match error:
-            case UntrustedCertificate():
+            case UntrustedCertificateError():
                 return now
-            case LogUnavailable():
+            case LogUnavailableError():
                 return end if self.tries < _LOG_TRIES else now
-            case WebhookFailure():
+            case WebhookError():
                 self._webhook_began = min(self._webhook_began, now)
                 return min(self._webhook_began + _WEBHOOK_SECONDS, end)
             case _:
@@ -119,11 +127,11 @@ _NOTHING = ""
 def _reason(error: ProvisionError) -> str:
     """Return the status that the server answered."""
     match error:
-        case Unavailable():
+        case UnavailableError():
             return str(error.status)
         case Unreachable():
             return _NOTHING
-        case Gone():
+        case ExpiredError():
             return "410"
         case _:
             return "500"
@@ -137,3 +145,46 @@ def _backoff(tries: int) -> float:
 def _times(count: int) -> str:
     words = ("once", "twice", "three times", "four times", "five times", "six times")
     return words[count - 1] if count <= len(words) else f"{count} times"
+
+
+_ADVICE = "check that the cluster runs and that this machine may reach it: kubectl version"
+_TIMEOUTS = (5, 30)  # to connect, to read
+
+
+def get_with_retries(api: Any, path: str, query: Mapping[str, str], *, accept: str, retry_seconds: float) -> bytes:
+    """Return what an API server has at a path.
+
+    Args:
+        api: A ``kubernetes.client.ApiClient``.
+        accept: Media type, such as ``application/json``.
+        retry_seconds: For how long the request is repeated if it fails.
+
+    Raises:
+        Unreachable, Refused, Rejected: As the API server answers.
+    """
+    retries = Retries(retry_seconds)
+    while True:
+        try:
+            return _get_once(api, path, query, accept)
+        except RETRIED as error:
+            delay = retries.delay(error, time.monotonic())
+            if delay is None:
+                raise
+            time.sleep(delay)
+
+
+def _get_once(api: Any, path: str, query: Mapping[str, str], accept: str) -> bytes:
+    from kubernetes.dynamic import DynamicClient
+
+    client = DynamicClient(api, discoverer=lambda _client, _cache: None)
+    with map_api_errors(RequestContext(api.configuration.host, "GET", path, _ADVICE)):
+        response = client.request(
+            "get",
+            path,
+            query_params=list(query.items()),
+            header_params={"Accept": accept},
+            serialize=False,
+            _request_timeout=_TIMEOUTS,
+        )
+        data: bytes = response.data
+    return data

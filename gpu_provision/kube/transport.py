@@ -1,31 +1,30 @@
-"""Send requests to an API server: bounded in time, counted, fenced, repeated if they fail, in parallel threads."""
+"""Send requests to an API server, and watch: bounded in time, counted, fenced, repeated if they fail, in threads."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import MappingProxyType, TracebackType
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, TypeVar, cast
 
 import msgspec
 
-from gpu_provision.kube.errors import Gone, Place, no_api_server, translated
-from gpu_provision.kube.fence import Mandate
-from gpu_provision.kube.retry import (
-    FIRST_CONTACT_SECONDS,
-    QUIET_SECONDS,
-    RETRIED,
-    RETRY_SECONDS,
-    Retries,
-)
+from gpu_provision.kube.errors import ExpiredError, RequestContext, map_api_errors, no_api_server
+from gpu_provision.kube.retry import FIRST_CONTACT_SECONDS, QUIET_SECONDS, RETRIED, RETRY_SECONDS, Retries
+from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import ProvisionError, Refused, Rejected, Unreachable
 
-CONNECT_SECONDS, READ_SECONDS = 5, 30
+if TYPE_CHECKING:
+    from gpu_provision.kube.lease import LeaderElector
 
+CONNECT_SECONDS, READ_SECONDS = 5, 30
 LOG = logging.getLogger("gpu_provision.kube")
 """Says at level WARNING that a server does not answer for a while, at DEBUG each time that a request is repeated."""
 
@@ -44,8 +43,8 @@ class Answer(NamedTuple):
 Done = Callable[[Rejected], Answer | None]
 
 
-def open_to_all(_path: str) -> None:
-    """Let every write pass: the fence of a cluster that nobody has locked."""
+def no_fence(_path: str) -> None:
+    """Let every write pass: the fence of a cluster without a lock."""
 
 
 class Connection:
@@ -59,9 +58,9 @@ class Connection:
         retry_seconds: For how long a request is repeated that fails, once the server has answered one.
         requests: Number of requests sent so far.
         retries: How many of them were repetitions.
-        silence: Whether the server answers, and since when it does not.
+        health: Whether the server answers, and since when it does not.
         fence: Asked before every write with its path; raises if we may not write any more.
-        mandate: What locks that are taken over it rest on besides; None for nothing.
+        leadership: What a controller's locks and writes rest on besides; None for a command line.
         date: The server's clock as its last answer told it; empty if it does not tell.
     """
 
@@ -83,18 +82,18 @@ class Connection:
         self._has_answered = False
         self._said_at = float("-inf")
         self.requests = self.retries = 0
-        self.silence = Silence()
-        self.fence: Callable[[str], None] = open_to_all
-        self.mandate: Mandate | None = None
+        self.health = ApiHealth()
+        self.fence: Callable[[str], None] = no_fence
+        self.leadership: LeaderElector | None = None
         self.date = ""
-        self._hurried = threading.Event()
+        self._cancelled = threading.Event()
 
-    def hurry(self) -> None:
+    def cancel_retries(self) -> None:
         """Repeat no request any more, not even those that wait for their next try. From any thread."""
-        self._hurried.set()
+        self._cancelled.set()
 
-    def _place(self, verb: str, subject: str) -> Place:
-        return Place(self.server, verb, subject, self.advice)
+    def _place(self, verb: str, subject: str) -> RequestContext:
+        return RequestContext(self.server, verb, subject, self.advice)
 
     def _json(self, verb: str, path: str, subject: str, **options: Any) -> dict[str, Any]:
         return self._decoded(dict[str, Any], verb, path, subject, **options)
@@ -119,7 +118,7 @@ class Connection:
     ) -> Any:
         place = self._place(verb, subject)
         # 410 says that the next page of a LIST is gone; other requests get it from a proxy that is out of step.
-        retried = RETRIED if "continue" in dict(options.get("query", ())) else (*RETRIED, Gone)
+        retried = RETRIED if "continue" in dict(options.get("query", ())) else (*RETRIED, ExpiredError)
 
         def send(connect_seconds: float) -> Any:
             return self._once(verb, path, place, timeout=(connect_seconds, READ_SECONDS), **options)
@@ -129,7 +128,7 @@ class Connection:
     def repeat(
         self,
         send: Callable[[float], Any],
-        place: Place,
+        place: RequestContext,
         *,
         retried: tuple[type[ProvisionError], ...] = RETRIED,
         retry_seconds: float | None = None,
@@ -166,15 +165,15 @@ class Connection:
         seconds = self.retry_seconds if self._has_answered else min(self._first_seconds, self.retry_seconds)
         return seconds if limit is None else min(limit, seconds)
 
-    def _await_retry(self, retries: Retries, place: Place, delay: float) -> bool:
-        """Wait for the next try; return whether there is none, since `hurry` was called."""
+    def _await_retry(self, retries: Retries, place: RequestContext, delay: float) -> bool:
+        """Wait for the next try; return whether there is none, since `cancel_retries` was called."""
         with self._counting:
             self.retries += 1
         LOG.debug("%s %s: %s; again in %.1f s", place.verb, place.subject, retries, delay)
         if retries.is_worth_saying:
             left = retries.left(time.monotonic())
             self.report(f"{retries}; trying for another {left:.0f} s ({place.verb} {place.subject})")
-        return self._hurried.wait(delay)
+        return self._cancelled.wait(delay)
 
     def report(self, what: str) -> None:
         """Say that a request is repeated, unless something of the kind was said a moment ago."""
@@ -189,7 +188,7 @@ class Connection:
         self,
         verb: str,
         path: str,
-        place: Place,
+        place: RequestContext,
         *,
         body: Any = None,
         query: Sequence[tuple[str, str]] = (),
@@ -201,7 +200,7 @@ class Connection:
             self.fence(path)
         with self._counting:
             self.requests += 1
-        with self.silence.noted(place), self._answered():
+        with self.health.track(place), self._answered():
             response = self._client.request(
                 verb.lower(),
                 path,
@@ -231,10 +230,10 @@ class Connection:
 
 
 SETTLING_SECONDS = 10.0
-"""For how long after a silence a refusal may pass: an API server that starts knows nobody's rights for a moment."""
+"""For how long after a silence a refusal may pass: an API server that starts does not know its roles for a moment."""
 
 
-class Silence:
+class ApiHealth:
     """What all requests to one API server have met last."""
 
     def __init__(self) -> None:
@@ -243,19 +242,19 @@ class Silence:
         self._last = float("-inf")
 
     @property
-    def seconds(self) -> float:
+    def silent_seconds(self) -> float:
         """For how long nothing has been answered; 0 if the last request was."""
         began = self._began
         return time.monotonic() - began if began is not None else 0.0
 
     @contextmanager
-    def noted(self, place: Place) -> Iterator[None]:
+    def track(self, place: RequestContext) -> Iterator[None]:
         """Turn what the client library raises into this project's errors, and note whether the server answers.
 
         A refusal right after a silence is part of the silence.
         """
         try:
-            with translated(place):
+            with map_api_errors(place):
                 yield
         except Unreachable:
             self._note()
@@ -279,7 +278,7 @@ class Silence:
 class RequestPool(ThreadPoolExecutor):
     """A pool whose threads stop repeating requests when the thread that waits for them is interrupted."""
 
-    def __init__(self, connection: Connection, max_workers: int = 16) -> None:
+    def __init__(self, connection: Connection, max_workers: int = 12) -> None:
         """Start no thread yet."""
         super().__init__(max_workers)
         self._connection = connection
@@ -290,5 +289,91 @@ class RequestPool(ThreadPoolExecutor):
         """Wait for the threads; after Ctrl-C, only for what they have sent already."""
         is_interrupted = kind is not None and not issubclass(kind, Exception)
         if is_interrupted:
-            self._connection.hurry()
+            self._connection.cancel_retries()
         self.shutdown(cancel_futures=is_interrupted)
+
+
+_TORN = "the stream was torn"
+_SHOWN = 200  # bytes of a line that is no event
+_PIECE = 2**16  # bytes that are read at a time at most: a server may send thousands of events at once
+
+
+class WatchEvent(NamedTuple):
+    """``type`` is ADDED, MODIFIED, DELETED or BOOKMARK; ``object`` is JSON that its reader decodes, or decoded."""
+
+    type: str
+    object: Manifest | msgspec.Raw
+    version: str
+
+
+class _EventMetadata(TypedDict, total=False):
+    resourceVersion: str
+    name: str
+
+
+class _Object(TypedDict):
+    metadata: _EventMetadata
+
+
+class _Event(msgspec.Struct):  # of a TypedDict msgspec decodes no Raw
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+    object: msgspec.Raw
+
+
+class WatchStream:
+    """The events of one WATCH; iterate it in one thread, `close` it from another."""
+
+    READ_SECONDS = 120
+    """For how long nothing may arrive: servers send a bookmark about once a minute."""
+
+    @staticmethod
+    def seconds() -> int:
+        """Return after how many seconds the server is to end a stream: another time for each, so not all at once."""
+        return random.randint(240, 360)  # noqa: S311 - no secret
+
+    def __init__(self, response: Any, noted: Callable[[], AbstractContextManager[None]]) -> None:
+        """Wrap the open response; what reading it raises goes through ``noted``."""
+        self._response, self._noted = response, noted
+
+    def __iter__(self) -> Iterator[WatchEvent]:
+        """Yield events until the end of the stream. Raises ExpiredError, Unreachable, and ValueError for odd lines."""
+        with self._noted():
+            buffer = b""
+            for chunk in self._response.stream(amt=_PIECE, decode_content=True):
+                *lines, buffer = (buffer + chunk).split(b"\n")
+                for line in filter(None, lines):
+                    yield _event_of(line)
+
+    def close(self) -> None:
+        """End the stream; the iterating thread stops with an Unreachable or at its end.
+
+        Only the socket is shut down: closing the response would wait for the lock of its reader.
+        """
+        with contextlib.suppress(OSError, RuntimeError, ValueError):
+            self._response.shutdown()
+
+
+def _event_of(line: bytes) -> WatchEvent:
+    """Return the event of a line; one that is torn ends the stream like a lost connection. Raises ValueError."""
+    try:
+        event = msgspec.json.decode(line, type=_Event)
+        if event.type == "ERROR":
+            raise _error(msgspec.json.decode(event.object, type=dict[str, Any]))
+        metadata = msgspec.json.decode(event.object, type=_Object)["metadata"]
+        is_event = "resourceVersion" in metadata and (event.type == "BOOKMARK" or "name" in metadata)
+    except msgspec.ValidationError:
+        is_event = False
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise OSError(_TORN) from error
+    if not is_event:
+        message = f"no event of a watch: {line[:_SHOWN]!r}"
+        raise ValueError(message)
+    return WatchEvent(event.type, event.object, metadata["resourceVersion"])
+
+
+def _error(status: Mapping[str, Any]) -> Exception:
+    from kubernetes.client.exceptions import ApiException
+
+    error = ApiException(status=status.get("code"), reason=status.get("reason"))
+    error.body = json.dumps(status)
+    return cast("Exception", error)

@@ -1,7 +1,7 @@
-"""What is kept of nodes and pods: the fields that planning, rollouts and diagnosis read. Pure.
+"""The transform of the informer: of nodes and pods only the fields that planning, rollouts and diagnosis read are kept.
 
 A node is 10 KB on the wire and 100 KB as a dict, a driver pod 14 KB, most of it images, field managers, heartbeats and
-volumes. The classes here name the fields that are read; msgspec decodes these alone and skips the rest, which costs a
+volumes. The types here name the fields that are read; msgspec decodes these alone and skips the rest, which costs a
 tenth of decoding all. Parts that are equal on many objects are held once.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from sys import intern
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -23,153 +23,56 @@ _TIMED = frozenset({"driver", "toolkit", "device_plugin", "validator", "device_p
 
 _OF_CONTAINERS = frozenset({"containerStatuses", "initContainerStatuses"})
 
-_Shape = TypeVar("_Shape")
+
+def _fields(*names: str, **parts: Any) -> Any:
+    """Return the type of a map of which these fields are read; those of ``parts`` have a type of their own."""
+    make: Any = TypedDict
+    return make("Fields", dict.fromkeys(names, Any) | parts, total=False)
 
 
-class _Metadata(TypedDict, total=False):
-    name: Any
-    namespace: Any
-    uid: Any
-    resourceVersion: Any
-    generation: Any
-    creationTimestamp: Any
-    deletionTimestamp: Any
-    deletionGracePeriodSeconds: Any
-    labels: Any
-    annotations: Any
-    ownerReferences: Any
-    finalizers: Any
-
-
-class _Condition(TypedDict, total=False):
-    type: Any
-    status: Any
-    reason: Any
-    message: Any
-
-
-_OwnedSpec = TypedDict("_OwnedSpec", {"f:unschedulable": Any}, total=False)
-_Owned = TypedDict("_Owned", {"f:spec": _OwnedSpec | None}, total=False)
-
-
-class _FieldManager(TypedDict, total=False):
-    """Who cordoned a node decides whose it is to uncordon it."""
-
-    manager: Any
-    time: Any
-    fieldsV1: _Owned | None
-
-
-class _NodeMetadata(_Metadata, total=False):
-    managedFields: list[_FieldManager] | None
-
-
-class _NodeSpec(TypedDict, total=False):
-    unschedulable: Any
-    taints: Any
-
-
-class _NodeInfo(TypedDict, total=False):
-    architecture: Any
-    bootID: Any
-    containerRuntimeVersion: Any
-    kernelVersion: Any
-    kubeletVersion: Any
-    operatingSystem: Any
-    osImage: Any
-
-
-class _NodeStatus(TypedDict, total=False):
-    allocatable: Any
-    capacity: Any
-    conditions: list[_Condition] | None
-    nodeInfo: _NodeInfo
-
-
-class _Node(TypedDict, total=False):
-    apiVersion: Any
-    kind: Any
-    metadata: _NodeMetadata
-    spec: _NodeSpec
-    status: _NodeStatus
-
-
-class _Container(TypedDict, total=False):
-    """The installation of a driver is read off its variables."""
-
-    name: Any
-    image: Any
-    env: Any
-
-
-class _StackPodSpec(TypedDict, total=False):
-    """Of ``affinity`` the node is read that a DaemonSet's pod is made for."""
-
-    nodeName: Any
-    affinity: Any
-    containers: list[_Container] | None
-
-
-class _Running(TypedDict, total=False):
-    startedAt: Any
-
-
-class _Terminated(TypedDict, total=False):
-    exitCode: Any
-    signal: Any
-    reason: Any
-    message: Any
-    startedAt: Any
-    finishedAt: Any
-
-
-class _ContainerState(TypedDict, total=False):
-    running: _Running | None
-    waiting: Any
-    terminated: _Terminated | None
-
-
-class _ContainerStatus(TypedDict, total=False):
-    name: Any
-    ready: Any
-    restartCount: Any
-    state: _ContainerState | None
-    lastState: _ContainerState | None
-
-
-class _StackPodStatus(TypedDict, total=False):
-    phase: Any
-    reason: Any
-    message: Any
-    conditions: list[_Condition] | None
-    containerStatuses: list[_ContainerStatus] | None
-    initContainerStatuses: list[_ContainerStatus] | None
-
-
-class _StackPod(TypedDict, total=False):
-    apiVersion: Any
-    kind: Any
-    metadata: _Metadata
-    spec: _StackPodSpec
-    status: _StackPodStatus
-
-
-class _NodeFeature(TypedDict, total=False):
-    """Has hundreds of lines of what a node has, which changes all the time."""
-
-    apiVersion: Any
-    kind: Any
-    metadata: _Metadata
-
-
-class _Pod(TypedDict, total=False):
-    """A pod that belongs to no stack: a rollout asks its spec whether it uses GPUs."""
-
-    apiVersion: Any
-    kind: Any
-    metadata: _Metadata
-    spec: Any
-    status: Any
+_LIST: Any = list
+_OBJECT = ("apiVersion", "kind")
+_METADATA_FIELDS = (
+    *("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"),
+    *("deletionGracePeriodSeconds", "labels", "annotations", "ownerReferences", "finalizers"),
+)
+_METADATA = _fields(*_METADATA_FIELDS)
+_CONDITIONS = _LIST[_fields("type", "status", "reason", "message")] | None
+# Who cordoned a node decides whose it is to uncordon it.
+_OWNED = _fields(**{"f:spec": _fields("f:unschedulable") | None})
+_FIELD_MANAGER = _fields("manager", "time", fieldsV1=_OWNED | None)
+_NODE_INFO = _fields(
+    *("architecture", "bootID", "containerRuntimeVersion", "kernelVersion"),
+    *("kubeletVersion", "operatingSystem", "osImage"),
+)
+_NODE = _fields(
+    *_OBJECT,
+    metadata=_fields(*_METADATA_FIELDS, managedFields=_LIST[_FIELD_MANAGER] | None),
+    spec=_fields("unschedulable", "taints"),
+    status=_fields("allocatable", "capacity", conditions=_CONDITIONS, nodeInfo=_NODE_INFO),
+)
+_STATE = _fields(
+    "waiting",
+    running=_fields("startedAt") | None,
+    terminated=_fields("exitCode", "signal", "reason", "message", "startedAt", "finishedAt") | None,
+)
+_STATUSES = _LIST[_fields("name", "ready", "restartCount", state=_STATE | None, lastState=_STATE | None)] | None
+_STACK_POD = _fields(
+    *_OBJECT,
+    metadata=_METADATA,
+    # The installation of a driver is read off its variables, and the node of a DaemonSet's pod off its affinity.
+    spec=_fields("nodeName", "affinity", containers=_LIST[_fields("name", "image", "env")] | None),
+    status=_fields(
+        *("phase", "reason", "message"),
+        conditions=_CONDITIONS,
+        containerStatuses=_STATUSES,
+        initContainerStatuses=_STATUSES,
+    ),
+)
+# A pod that belongs to no stack: a rollout asks its spec whether it uses GPUs.
+_POD = _fields(*_OBJECT, "spec", "status", metadata=_METADATA)
+# Has hundreds of lines of what a node has, which changes all the time.
+_NODE_FEATURE = _fields(*_OBJECT, metadata=_METADATA)
 
 
 def whole(_kind: Kind, item: Manifest | msgspec.Raw) -> Manifest:
@@ -177,31 +80,30 @@ def whole(_kind: Kind, item: Manifest | msgspec.Raw) -> Manifest:
     return item if isinstance(item, dict) else msgspec.json.decode(item, type=dict[str, Any])
 
 
-def slim(kind: Kind, item: Manifest | msgspec.Raw) -> Manifest:
+def trim(kind: Kind, item: Manifest | msgspec.Raw) -> Manifest:
     """Return of a node, a pod or a NodeFeature what is read of it here; anything else as it is."""
     match kind.kind:
         case "Node":
-            return _node(_read(item, _Node))
+            return _node(_read(item, _NODE))
         case "Pod":
-            mine = _read(item, _StackPod)
+            mine = _read(item, _STACK_POD)
             if STACK in (mine["metadata"].get("labels") or {}):
                 return _stack_pod(mine)
-            other = _read(item, _Pod)
+            other = _read(item, _POD)
             return {**other, "metadata": _metadata(other["metadata"])}
         case "NodeFeature":
-            return {**_read(item, _NodeFeature)}
+            return _read(item, _NODE_FEATURE)
         case _:
             return whole(kind, item)
 
 
-def _read(item: Manifest | msgspec.Raw, shape: type[_Shape]) -> _Shape:
-    if isinstance(item, dict):
-        return msgspec.convert(item, type=shape)
-    return msgspec.json.decode(item, type=shape)
+def _read(item: Manifest | msgspec.Raw, shape: Any) -> Manifest:
+    found: Manifest = msgspec.convert(item, shape) if isinstance(item, dict) else msgspec.json.decode(item, type=shape)
+    return found
 
 
 def is_same(one: Manifest, other: Manifest) -> bool:
-    """Whether two versions of an object differ in nothing but their version: a heartbeat, once both are slim."""
+    """Whether two versions of an object differ in nothing but their version: a heartbeat, once both are trimmed."""
     return {**one, "metadata": _without_version(one)} == {**other, "metadata": _without_version(other)}
 
 
@@ -214,7 +116,7 @@ def _metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return kept | _interned({key: kept[key] for key in ("namespace", "creationTimestamp") if key in kept})
 
 
-def _node(node: _Node) -> Manifest:
+def _node(node: Manifest) -> Manifest:
     metadata: dict[str, Any] = {**node["metadata"]}
     status: dict[str, Any] = {**(node.get("status") or {})}
     words = {key: _interned(metadata[key]) for key in ("labels", "annotations") if metadata.get(key)}
@@ -233,7 +135,7 @@ def _interned(words: Mapping[str, str]) -> dict[str, str]:
     return {intern(key): intern(value) for key, value in words.items()}
 
 
-def _stack_pod(pod: _StackPod) -> Manifest:
+def _stack_pod(pod: Manifest) -> Manifest:
     metadata, spec = pod["metadata"], pod.get("spec") or {}
     if node := spec.pop("nodeName", ""):
         spec = {"containers": spec.get("containers"), "nodeName": intern(node)}

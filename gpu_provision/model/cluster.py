@@ -1,13 +1,13 @@
-"""What a cluster is seen to be: facts read once, then passed to pure functions."""
+"""A cluster as it is seen: facts that are read once, then passed to pure functions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from gpu_provision.model.inventory import ALL, Inventory, NodePool, OperatingSystem, Part
+from gpu_provision.model.inventory import ALL, Inventory, NodePool, OperatingSystem, RunSelection
 
 Manifest = dict[str, Any]
 """A Kubernetes object as a plain dict."""
@@ -44,6 +44,11 @@ def ref_of(manifest: Manifest) -> ObjectRef:
     return ObjectRef(manifest["apiVersion"], manifest["kind"], metadata.get("namespace", ""), metadata["name"])
 
 
+def by_ref(manifests: Iterable[Manifest]) -> dict[ObjectRef, Manifest]:
+    """Return manifests by reference."""
+    return {ref_of(manifest): manifest for manifest in manifests}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
     """One node of the cluster as its Node object describes it.
@@ -56,7 +61,7 @@ class NodeFacts:
         boot_id: Changes with every boot of the machine.
         cordoned_by: Field manager that wrote ``spec.unschedulable`` last; empty if it is not cordoned, or if unknown.
         cordoned_at: When it did, RFC 3339; empty likewise.
-        gpus_allocatable: ``status.allocatable`` of ``nvidia.com/gpu``; None while nobody registered it.
+        gpus_allocatable: ``status.allocatable`` of ``nvidia.com/gpu``; None until a device plugin registers it.
         taints: As in its ``spec``.
         revision: Version of the Node object while it has the startup taint, which is taken off exactly that one; else
             empty, so that a node of which nothing has changed is an equal one.
@@ -106,13 +111,13 @@ class ClusterFacts:
     unverified: str = ""
 
 
-class Basis(StrEnum):
-    """What tells whose driver a node has."""
+class DriverBasis(StrEnum):
+    """Source of the knowledge whose driver a node has."""
 
     DECLARED = "declared"  # the inventory, whatever the host has
     READ = "read"  # the host itself, read in this run
     LABEL = "label"  # the node's labels: an earlier run, or the driver manager
-    GUESS = "guess"  # nobody
+    GUESS = "guess"  # nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +130,7 @@ class DriverChoice:
     """
 
     on_host: bool
-    basis: Basis
+    basis: DriverBasis
     version: str = ""
 
 
@@ -163,7 +168,7 @@ class Context:
     inventory: Inventory
     facts: ClusterFacts
     targets: tuple[Target, ...]
-    part: Part = ALL
+    part: RunSelection = ALL
     others: tuple[Target, ...] = ()
 
     @property

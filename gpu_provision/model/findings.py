@@ -30,7 +30,7 @@ class ExitCode(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One problem, told so that its reader can act.
+    """One problem, with what its reader needs to act.
 
     Attributes:
         code: Stable identifier such as ``GP104``; documented in docs/findings.md.
@@ -72,7 +72,7 @@ class ProvisionError(Exception):
         ProvisionError
         ├── InvalidInventory   the file does not say what it should (exit 65)
         ├── UsageError         an option or argument makes no sense here (exit 64)
-        ├── Unreachable        nobody answers: worth a retry (exit 69)
+        ├── Unreachable        no answer: worth a retry (exit 69)
         ├── Refused            401 or 403: credentials or rights (exit 1)
         ├── Rejected           the API server answered no: 409, 422, other 4xx (exit 1)
         ├── Locked             another run holds the lock (exit 75)
@@ -104,7 +104,7 @@ class UsageError(ProvisionError):
 
 
 class Unreachable(ProvisionError):
-    """Nobody answers: worth a retry."""
+    """The API server or a host does not answer: worth a retry."""
 
     exit_code = ExitCode.UNREACHABLE
 
@@ -134,12 +134,12 @@ class RunFailed(ProvisionError):
     result: Any = None
 
 
-def leave_with(interrupt: KeyboardInterrupt, *findings: Finding) -> None:
-    """Have an interrupt carry what its reader should know; see `left_with`."""
-    interrupt.findings = (*left_with(interrupt), *findings)  # type: ignore[attr-defined]
+def attach_findings(interrupt: KeyboardInterrupt, *findings: Finding) -> None:
+    """Have an interrupt carry what its reader should know; see `attached_findings`."""
+    interrupt.findings = (*attached_findings(interrupt), *findings)  # type: ignore[attr-defined]
 
 
-def left_with(error: BaseException) -> tuple[Finding, ...]:
+def attached_findings(error: BaseException) -> tuple[Finding, ...]:
     """Return what an interrupt carries, also if another exception has taken its place."""
     found: tuple[Finding, ...] = getattr(error.__cause__ or error, "findings", ())
     return found

@@ -38,7 +38,7 @@ class Record:
         back_to: Number of the run whose inventory was brought back; 0 if it was no rollback.
         text: The inventory as it was written, without secrets; empty if it is not on record.
         lacks: Why there is no text.
-        only: ``hosts`` if the run left the cluster alone, so that nobody goes back to it; else empty.
+        only: ``hosts`` if the run left the cluster alone, which no rollback goes back to; else empty.
         source: ``resource`` if a stack's resource declared it: its text says nothing of hosts. Empty for a file.
     """
 

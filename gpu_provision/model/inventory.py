@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from gpu_provision.model.findings import Finding
-from gpu_provision.model.specs import DriverSpec, RolloutPolicy, Specs
+from gpu_provision.model.hosts import ConnectionMethod, HelperPod, HostPrerequisites, Preflight, Reboot, SshOptions
+from gpu_provision.model.rollout_policy import RolloutPolicy
+from gpu_provision.model.settings import REQUIRED, setting
+from gpu_provision.model.specs import DriverSpec, Specs
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,176 +28,104 @@ class OperatingSystem:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """What one node has: so many GPUs of one model, such as 8 times ``H100``."""
+    """What each of its nodes has."""
 
-    model: str
-    count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ssh:
-    """How a host is reached; empty strings and zero mean: as the user's own SSH configuration says."""
-
-    user: str = ""
-    port: int = 0
-    key: str = ""
-    known_hosts_file: str = ""
-    bastion: str = ""  # [user@]host[:port] of a jump host
-    sudo: bool = True
-    patience: int = 60  # seconds that a host may be silent in the middle of a command
-
-
-class Connect(StrEnum):
-    """How a host is reached."""
-
-    SSH = "ssh"
-    KUBERNETES = "kubernetes"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HelperPod:
-    """The pod through which hosts without SSH are reached; see gpu_provision.kube.node_shell.
-
-    Attributes:
-        image: Needs nsenter, and nothing else.
-        namespace: Admits privileged pods.
-        image_pull_secrets: Names of Secrets of that namespace; kubelet takes no notice of one that is not there.
-    """
-
-    # The index for all architectures, of 22 May 2026, as docker-library/repo-info records it: tags move.
-    image: str = (
-        "docker.io/library/busybox:1.37@sha256:9db7b59979c38555a39def84a31fb98b5296952f9e3afd4f6f11f05b07adfab0"
+    model: str = setting(
+        REQUIRED, "Model of the GPUs.", "line", maxLength=100, examples=["T4", "A100-SXM4-80GB", "H100"]
     )
-    namespace: str = "kube-system"
-    image_pull_secrets: tuple[str, ...] = ()
-
-
-class Reboot(StrEnum):
-    """Whether a host may be rebooted."""
-
-    NEVER = "never"
-    IF_REQUIRED = "if-required"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drain:
-    """How pods are taken off a node; names as in the GPU Operator's upgrade policy.
-
-    Attributes:
-        timeout_seconds: After which a drain that goes on fails; 0 for never.
-        force: Whether pods go that no controller would bring back.
-        delete_empty_dir: Whether pods go whose emptyDir volumes are lost with them.
-    """
-
-    timeout_seconds: int = 300
-    force: bool = False
-    delete_empty_dir: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostPrerequisites:
-    """What the host phase makes true before any container runs.
-
-    Attributes:
-        kernel_headers: Whether kernel headers are installed: ``auto``, or True, False.
-        hold_packages: Whether installed kernel and driver packages are held against upgrades.
-        sysctls: Kernel parameters by name.
-        dev_char_symlinks: Whether GPUs are linked in /dev/char whenever a driver loads.
-        hugepages: Number of huge pages by size, such as 16 of ``1Gi``.
-        persistence_mode: Whether a host's own driver stays initialized while nobody uses its GPUs.
-        limits: Limits that containers begin with, by name: numbers, sizes such as ``64Mi``, or ``unlimited``.
-        proxy: Proxies of the container runtime: ``http_proxy``, ``https_proxy``, ``no_proxy``; may hold credentials.
-        ca_certificates: Certificates that the system trusts, in PEM, one a text.
-        max_parallel_reboots: So many machines of the whole inventory are away at a time when this one joins them.
-        reboot_timeout: Seconds that a machine may take to come back, and its node to be ready.
-        drain: How its node is emptied before.
-    """
-
-    enabled: bool = True
-    kernel_modules: tuple[str, ...] = ("i2c_core", "ipmi_msghandler")
-    blacklist_nouveau: bool = True
-    kernel_headers: bool | str = "auto"
-    hold_packages: bool = False
-    runtime_imports: bool | str = "auto"  # or True, False
-    sysctls: Mapping[str, str] = field(default_factory=dict)
-    dev_char_symlinks: bool = False
-    hugepages: Mapping[str, int] = field(default_factory=dict)
-    limits: Mapping[str, str] = field(default_factory=dict)
-    persistence_mode: bool = True
-    proxy: Mapping[str, str] = field(default_factory=dict, repr=False)
-    ca_certificates: tuple[str, ...] = field(default=(), repr=False)
-    reboot: Reboot = Reboot.NEVER
-    max_parallel_reboots: int = 1
-    reboot_timeout: int = 900
-    drain: Drain = field(default_factory=Drain)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preflight:
-    """How preflight judges.
-
-    Attributes:
-        ignore: Codes of findings that do not stop a run.
-        registry: Whether registries are asked for images.
-    """
-
-    ignore: tuple[str, ...] = ()
-    registry: bool = True
+    count: int = setting(
+        REQUIRED, "GPUs per node. The run says so if a node has another number.", minimum=1, examples=[1, 8]
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePool:
-    """Nodes that are alike. A pool without ``gpu`` gets no GPU component.
+    """Nodes that are alike. A pool without `gpu` gets no GPU component.
 
     Attributes:
-        os: Operating system of its nodes; None means: what each node itself reports.
-        gpu: None for nodes without a GPU.
-        driver: The driver settings of this pool, fully resolved.
+        driver: Fully resolved.
         overrides_driver: Whether the pool itself changes driver settings (it then has its own DaemonSets).
         overrides_upgrades: Whether it has an upgrade policy of its own (it then has its own limits).
-        labels: Labels that its nodes get.
-        node_selector: Nodes of the cluster that belong here without being listed; empty for none.
     """
 
     name: str
-    os: OperatingSystem | None = None
-    gpu: Gpu | None = None
-    driver: DriverSpec
+    os: OperatingSystem | None = setting(
+        None,
+        "Operating system of its nodes: ID and VERSION_ID of /etc/os-release, joined. What a node reports wins. "
+        "Default: what each node reports.",
+        "os",
+    )
+    gpu: Gpu | None = setting(None)
+    driver: DriverSpec = setting(
+        REQUIRED,
+        "Driver settings of this pool; what is not set here is as in the inventory's `driver`. Such a pool has "
+        "DaemonSets of its own.",
+        required=False,
+    )
     overrides_driver: bool = False
     overrides_upgrades: bool = False
-    labels: Mapping[str, str] = field(default_factory=dict)
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    host_prerequisites: HostPrerequisites = field(default_factory=HostPrerequisites)
+    labels: Mapping[str, str] = setting({}, "Labels that its nodes get.", "labels")
+    node_selector: Mapping[str, str] = setting(
+        {}, "Labels of nodes in the cluster that belong to this pool without being listed under `nodes`.", "labels"
+    )
+    host_prerequisites: HostPrerequisites = setting(
+        HostPrerequisites(),
+        "Host prerequisites of this pool; what is not set here is as in the inventory's `host_prerequisites`.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One machine: its name in Kubernetes, and how its host is reached."""
+    """One machine."""
 
-    name: str
-    pool: str
-    address: str = ""  # empty: the name itself
-    ssh: Ssh = field(default_factory=Ssh)
-    connect: Connect = Connect.SSH
-    labels: Mapping[str, str] = field(default_factory=dict)
-    host_prerequisites: HostPrerequisites | None = None  # None: as its pool has them
+    name: str = setting(REQUIRED, kind="node_name")
+    pool: str = setting(REQUIRED, "Name of the pool that the node belongs to.", minLength=1, maxLength=63)
+    address: str = setting("", "Host name or IP address for SSH. Default: the node's name.", "address")
+    connect: ConnectionMethod = setting(
+        ConnectionMethod.SSH, "How this node's host is reached; wins over what its pool says.", shown=False
+    )
+    ssh: SshOptions = setting(SshOptions(), "SSH settings of this node; they win over those of the inventory.")
+    labels: Mapping[str, str] = setting({}, "Labels that this node gets, beyond those of its pool.", "labels")
+    host_prerequisites: HostPrerequisites | None = setting(
+        None, "Host prerequisites of this node; what is not set here is as in those of its pool."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterTarget:
-    """Which cluster, and where in it.
+class ClusterConfig:
+    """Which cluster, and where in it: a real one by kubeconfig and context, or an embedded sandbox."""
 
-    Attributes:
-        kubeconfig: Path; empty for $KUBECONFIG or ~/.kube/config.
-        context: Name of the context; empty for the current one.
-        sandbox: Name or path of a sandbox fleet; empty for a real cluster.
-        namespace: Namespace of the operands.
-    """
+    kubeconfig: str = setting(
+        "",
+        "Path of a kubeconfig file; relative paths begin at this file. Default: $KUBECONFIG, else ~/.kube/config.",
+        "line",
+        examples=["~/.kube/config"],
+    )
+    context: str = setting(
+        "", "Context of the kubeconfig. Default: its current one, which other tools may change under you.", "line"
+    )
+    sandbox: str = setting(
+        "",
+        "Name of a sandbox fleet (`default`), or path of a fleet file, relative to this file. Not together with "
+        "kubeconfig or context.",
+        "line",
+        examples=["default", "./fleets/eight-nodes.yaml"],
+    )
+    namespace: str = setting(
+        "gpu-operator-resources", "Namespace of the operands; it is made if it does not exist.", "name"
+    )
 
-    kubeconfig: str = ""
-    context: str = ""
-    sandbox: str = ""
-    namespace: str = "gpu-operator-resources"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistorySection:
+    """What is kept of runs, in the cluster: `gpu-provision history`, docs/history.md."""
+
+    keep: int = setting(
+        10,
+        "How many runs stay on record. The last one that succeeded stays in any case.",
+        minimum=1,
+        maximum=100,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,14 +149,14 @@ class Inventory:
     digest: str = ""
     text: str = field(default="", repr=False)
     release: str
-    cluster: ClusterTarget
+    cluster: ClusterConfig
     specs: Specs
     pools: Mapping[str, NodePool]
     nodes: tuple[Node, ...]
     preflight: Preflight = field(default_factory=Preflight)
     rollout: RolloutPolicy = field(default_factory=RolloutPolicy)
     helper_pod: HelperPod = field(default_factory=HelperPod)
-    kept_runs: int = 10
+    kept_runs: int = HistorySection().keep
     warnings: tuple[Finding, ...] = field(default=(), compare=False, repr=False)
 
     @property
@@ -257,11 +187,13 @@ class Inventory:
     def hosts_without_ssh(self) -> tuple[Node, ...]:
         """The nodes whose hosts are reached through the cluster itself; those of a sandbox never are."""
         reached = (node for node in self.nodes if self.prerequisites_of(node).enabled)
-        return tuple(node for node in reached if node.connect is Connect.KUBERNETES and not self.cluster.sandbox)
+        return tuple(
+            node for node in reached if node.connect is ConnectionMethod.KUBERNETES and not self.cluster.sandbox
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class RunSelection:
     """Components and nodes; what is not in it is neither changed, nor removed, nor validated.
 
     Attributes:
@@ -290,4 +222,4 @@ class Part:
         return self.has_component(component) and self.has_node(node)
 
 
-ALL = Part()
+ALL = RunSelection()

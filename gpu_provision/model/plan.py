@@ -75,7 +75,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceChange:
-    """The resource that a controller keeps a stack by: whoever applies changes that, and the controller does the rest.
+    """The resource that a controller keeps a stack by: an apply changes the resource, and the controller does the rest.
 
     Attributes:
         name: As findings call it: ``gpustack/prod``.
@@ -164,7 +164,7 @@ class Difference:
     Attributes:
         action: What an apply would do about it.
         origin: The most alarming of its fields' origins.
-        notes: What else is to be said, in words.
+        notes: Further remarks, in words.
         nodes: Where it is not ready; empty if that is not about nodes.
     """
 
@@ -207,7 +207,7 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemovalResult:
+class DestroyResult:
     """How a removal ended.
 
     Attributes:
@@ -227,7 +227,7 @@ class RemovalResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaving:
+class Eviction:
     """A pod in the way of a driver.
 
     Attributes:
@@ -250,7 +250,7 @@ class Leaving:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
+class NodePreview:
     """What the upgrade means for one node.
 
     Attributes:
@@ -265,9 +265,9 @@ class Outlook:
     node: str
     why: str
     leaves: bool = False
-    waits_for: tuple[Leaving, ...] = ()
-    evicts: tuple[Leaving, ...] = ()
-    stays: tuple[Leaving, ...] = ()
+    waits_for: tuple[Eviction, ...] = ()
+    evicts: tuple[Eviction, ...] = ()
+    stays: tuple[Eviction, ...] = ()
     cordoned_by: str = ""
 
 
@@ -280,7 +280,7 @@ class Wave:
         is_canary: Whether everything after it depends on how they do.
     """
 
-    nodes: tuple[Outlook, ...]
+    nodes: tuple[NodePreview, ...]
     not_before: float | None = None
     is_canary: bool = False
 
@@ -303,7 +303,7 @@ class Schedule:
     stop_after: int = 1
 
     @property
-    def nodes(self) -> tuple[Outlook, ...]:
+    def nodes(self) -> tuple[NodePreview, ...]:
         """All nodes of all waves, in order."""
         return tuple(outlook for wave in self.waves for outlook in wave.nodes)
 

@@ -1,4 +1,4 @@
-"""Where a run stands: states per component and node, and the events that a run emits."""
+"""Progress of a run: states per component and node, and the events that a run emits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpu_provision.model.findings import Finding, one_line
 
 
 class State(StrEnum):
-    """Where one component stands on one node, or as a whole."""
+    """State of one component on one node, or as a whole."""
 
     PENDING = "pending"  # what it requires is not ready yet, nothing is wrong
     PROGRESSING = "progressing"  # it is being brought up
@@ -34,7 +34,7 @@ _ON_ITS_WAY = "-required"  # how the steps of a node end that is on its way to a
 
 
 class Outside(StrEnum):
-    """Where a node stands that the stack has nothing to do with."""
+    """State of a GPU node outside the stack."""
 
     UNDECLARED = "undeclared"  # it has a GPU, and no pool of the inventory claims it
 
@@ -148,8 +148,8 @@ class NodeStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lock:
-    """The stack's lock as it stands in the cluster.
+class LockHolder:
+    """The holder of the stack's lock.
 
     No two clocks are compared, so that it does not matter if they disagree.
 
@@ -183,7 +183,7 @@ def _in_words(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """The stack as it stands: what `gpu-provision status` shows and the library returns.
+    """State of the stack: what `gpu-provision status` shows and the library returns.
 
     Attributes:
         lock: Which run writes right now; None for none.
@@ -196,7 +196,7 @@ class Status:
     components: tuple[ComponentStatus, ...]
     nodes: tuple[NodeStatus, ...]
     evidence: tuple[Evidence, ...] = ()
-    lock: Lock | None = None
+    lock: LockHolder | None = None
     installed: bool = True
 
 

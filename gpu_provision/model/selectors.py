@@ -1,4 +1,4 @@
-"""Kubernetes label selectors: as text, as users give them to kubectl, and as objects carry them. Pure."""
+"""Kubernetes label selectors: as text, as users give them to kubectl, and as objects carry them."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 Labels = Mapping[str, str]
-Selector = Callable[[Labels], bool]
 
+Selector = Callable[[Labels], bool]
 _SETS = re.compile(r"^(?P<key>\S+)\s+(?P<how>in|notin)\s*\((?P<values>[^()]*)\)$")
+
 _EQUAL = re.compile(r"^(?P<key>[^\s!=]+)\s*(?P<how>==|=|!=)\s*(?P<value>[^\s!=]*)$")
 _THERE = re.compile(r"^(?P<not>!?)\s*(?P<key>[^\s!=()]+)$")
+
 _KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+
 _COMMA = re.compile(r",(?![^(]*\))")
 
 
-class BadSelector(ValueError):
+class SelectorError(ValueError):
     """A text is no label selector; the message names the part that is not understood."""
 
 
-def parsed(text: str) -> Selector:
-    """Return the selector that a text such as ``app=train,tier in (a,b),!skip`` stands for; empty selects all.
+def parse_selector(text: str) -> Selector:
+    """Return the selector that a text such as ``app=train,tier in (a,b),!skip`` means; an empty one selects all.
 
     Raises:
-        BadSelector: If it stands for none.
+        SelectorError: It is no label selector.
     """
     parts = [_requirement(part.strip()) for part in _COMMA.split(text)] if text.strip() else []
     return lambda labels: all(part(labels) for part in parts)
@@ -39,7 +42,7 @@ def _requirement(text: str) -> Selector:
         return _one_of(_key(match["key"]), {_value(match["value"])}, negated=match["how"] == "!=")
     if match := _THERE.fullmatch(text):
         return _there(_key(match["key"]), negated=bool(match["not"]))
-    raise BadSelector(f"{text!r} is no requirement on a label" if text else "a requirement between commas is empty")
+    raise SelectorError(f"{text!r} is no requirement on a label" if text else "a requirement between commas is empty")
 
 
 def _key(text: str) -> str:
@@ -54,7 +57,7 @@ def _whole(pattern: re.Pattern[str], text: str, what: str) -> str:
     if pattern.fullmatch(text):
         return text
     message = f"{text!r} is no {what} of a label"
-    raise BadSelector(message)
+    raise SelectorError(message)
 
 
 def _one_of(key: str, values: set[str], *, negated: bool) -> Selector:
@@ -65,7 +68,7 @@ def _there(key: str, *, negated: bool) -> Selector:
     return lambda labels: (key in labels) is not negated
 
 
-def of_object(selector: Mapping[str, Any] | None) -> Selector:
+def selector_of(selector: Mapping[str, Any] | None) -> Selector:
     """Return the selector of an object's ``labelSelector`` field; one that is absent selects nothing."""
     if selector is None:
         return lambda _: False

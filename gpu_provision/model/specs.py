@@ -1,31 +1,25 @@
-"""What each component is asked to be: one frozen, fully resolved record per component.
+"""What each component is asked to be: one frozen, fully resolved record per component, with the images of a release.
 
-With the images that a release names, and how drivers are upgraded, per pool and for the fleet.
+A field that is a `setting` is a key of the inventory. The first paragraph of a docstring describes the section.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, tzinfo
-from enum import StrEnum
 from typing import Any
-from zoneinfo import ZoneInfo
+
+from gpu_provision.model.rollout_policy import UpgradePolicy
+from gpu_provision.model.settings import REQUIRED, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """A container image in three parts, as the GPU Operator's values name them.
+    """A container image in three parts, as the GPU Operator's values name them."""
 
-    Attributes:
-        repository: Registry and path, such as ``nvcr.io/nvidia/k8s``.
-        image: Last part of the name, such as ``container-toolkit``.
-        version: A tag, or a digest that begins with ``sha256:``.
-    """
-
-    repository: str
-    image: str
-    version: str
+    repository: str = setting("", kind="repository")
+    image: str = setting("", kind="image")
+    version: str = setting("", kind="version")
 
     @property
     def reference(self) -> str:
@@ -38,149 +32,6 @@ class Image:
         return f"{self.repository}/{self.image}{separator}{tag}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitForCompletion:
-    """Which pods a node waits for before any is evicted; no selector: none. Zero seconds: without limit."""
-
-    pod_selector: str = ""
-    timeout_seconds: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodDeletion:
-    """How pods that use GPUs are evicted. Zero seconds: without limit.
-
-    Attributes:
-        force: Whether pods without a controller go too, although nothing starts them again.
-        delete_empty_dir: Whether pods with emptyDir volumes go too, although their data is lost.
-    """
-
-    force: bool = False
-    timeout_seconds: int = 300
-    delete_empty_dir: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpgradeDrain:
-    """Whether and how a node is drained of all pods where evicting those with GPUs was not enough."""
-
-    enable: bool = False
-    force: bool = False
-    pod_selector: str = ""
-    timeout_seconds: int = 300
-    delete_empty_dir: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpgradePolicy:
-    """``driver.upgrade_policy``, with the names and defaults of the GPU Operator.
-
-    Attributes:
-        max_parallel_upgrades: Nodes at the same time; zero means: as many as ``max_unavailable`` allows.
-        max_unavailable: A number of nodes, or a percentage of them, rounded up.
-    """
-
-    auto_upgrade: bool = True
-    max_parallel_upgrades: int = 1
-    max_unavailable: int | str = "25%"
-    wait_for_completion: WaitForCompletion = field(default_factory=WaitForCompletion)
-    pod_deletion: PodDeletion = field(default_factory=PodDeletion)
-    drain: UpgradeDrain = field(default_factory=UpgradeDrain)
-
-
-class OnFailure(StrEnum):
-    """What comes after too many nodes have failed."""
-
-    PAUSE = "pause"  # no further node starts; those under way are finished
-    ROLLBACK = "rollback"  # the fleet goes back to the content that it had before
-
-
-class Order(StrEnum):
-    """Which node is next."""
-
-    NAME = "name"  # node-2 before node-10
-    LISTED = "listed"  # as the inventory lists them
-    IDLE_FIRST = "idle_first"  # the fewest GPU pods first
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Canary:
-    """The nodes that go first, alone.
-
-    Attributes:
-        nodes: How many; zero with a selector means: all that it selects.
-        node_selector: Labels of the nodes to choose from; empty for all.
-        soak_seconds: How long they have to stay well before any other node starts.
-    """
-
-    nodes: int = 1
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    soak_seconds: int = 0
-
-
-class Day(StrEnum):
-    """A day of the week, in the order of ``date.weekday()``."""
-
-    MONDAY = "mon"
-    TUESDAY = "tue"
-    WEDNESDAY = "wed"
-    THURSDAY = "thu"
-    FRIDAY = "fri"
-    SATURDAY = "sat"
-    SUNDAY = "sun"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaintenanceWindow:
-    """When nodes may start; those under way are finished also afterwards.
-
-    Attributes:
-        days: Days on which a window opens.
-        start: Wall clock time at which it opens, ``HH:MM``.
-        minutes: How long it is open, at most a day.
-        timezone: IANA name.
-    """
-
-    days: tuple[Day, ...] = tuple(Day)
-    start: str = "00:00"
-    minutes: int = 1440
-    timezone: str = "UTC"
-
-    @property
-    def zone(self) -> tzinfo:
-        """The time zone; see `zone_of`."""
-        return zone_of(self.timezone)
-
-
-def zone_of(name: str) -> tzinfo:
-    """Return a time zone by its IANA name; UTC also on a machine that knows no other, such as a small image.
-
-    Raises:
-        ZoneInfoNotFoundError, ValueError, OSError: This machine knows none of that name.
-    """
-    return UTC if name == "UTC" else ZoneInfo(name)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutPolicy:
-    """``rollout``: what holds over all pools, which the GPU Operator has no notion of.
-
-    Attributes:
-        max_parallel_upgrades: Nodes of all pools at the same time; zero for no limit beyond those of the pools.
-        max_unavailable: Nodes of all pools, or a percentage of them, rounded up.
-        canary: None for no canary.
-        stop_after_failures: So many failed nodes, and no further one starts.
-    """
-
-    max_parallel_upgrades: int = 0
-    max_unavailable: int | str = "100%"
-    canary: Canary | None = None
-    stop_after_failures: int = 1
-    on_failure: OnFailure = OnFailure.PAUSE
-    maintenance_window: MaintenanceWindow | None = None
-    order: Order = Order.NAME
-
-
 @dataclass(frozen=True, slots=True)
 class SecretKey:
     """A key of a Secret in the namespace of the pods that use it; the tool never reads it."""
@@ -189,18 +40,28 @@ class SecretKey:
     key: str
 
 
+_ENABLED = "Whether the component is installed."
+
+
+def _timeout(seconds: int) -> int:
+    text = "Seconds that a node may take for this component before the run calls it failed."
+    return setting(seconds, text, reference=None, minimum=1, maximum=86400)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperandSpec:
     """What every component that runs containers has; names as in the GPU Operator's values."""
 
-    enabled: bool = True
-    image: Image
-    image_pull_policy: str = "IfNotPresent"
-    image_pull_secrets: tuple[str, ...] = ()
-    env: Mapping[str, str | SecretKey] = field(default_factory=dict)
-    args: tuple[str, ...] = ()
-    resources: Mapping[str, Any] = field(default_factory=dict)
-    timeout: int = 300  # seconds a node may take for this component before the run calls it failed
+    enabled: bool = setting(True, _ENABLED)
+    image: Image = setting(REQUIRED, image="version")
+    image_pull_policy: str = setting(
+        "IfNotPresent", "When the kubelet pulls the image.", enum=["Always", "IfNotPresent", "Never"]
+    )
+    image_pull_secrets: tuple[str, ...] = setting((), kind="image_pull_secrets")
+    env: Mapping[str, str | SecretKey] = setting({}, kind="env")
+    args: tuple[str, ...] = setting((), kind="args")
+    resources: Mapping[str, Any] = setting({}, kind="resources")
+    timeout: int = _timeout(300)
 
     @property
     def settings(self) -> dict[str, str]:
@@ -210,25 +71,31 @@ class OperandSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NfdSpec(OperandSpec):
-    """Node Feature Discovery. Off means: another NFD of the cluster labels the nodes."""
+    """Node Feature Discovery, which finds out which nodes have a GPU."""
 
-    namespace: str = "node-feature-discovery"
-    worker_tolerations: tuple[Mapping[str, Any], ...] = ()
+    enabled: bool = setting(
+        True,
+        "Whether Node Feature Discovery is installed. Off means: another one in the cluster labels the nodes.",
+    )
+    namespace: str = setting("node-feature-discovery", "Namespace of Node Feature Discovery.", "name")
+    worker_tolerations: tuple[Mapping[str, Any], ...] = setting(
+        (), "Tolerations of the worker beyond its own, which cover GPU nodes and the control plane.", "tolerations"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartupProbe:
-    """How long a driver may take to build and load. Seconds, but for the threshold."""
+    """How long a driver may take to build and load."""
 
-    initial_delay_seconds: int = 60
-    period_seconds: int = 10
-    timeout_seconds: int = 60
-    failure_threshold: int = 120
+    initial_delay_seconds: int = setting(60, "Seconds before the first look.", minimum=0)
+    period_seconds: int = setting(10, "Seconds between looks.", minimum=1)
+    timeout_seconds: int = setting(60, "Seconds that one look may take.", minimum=1)
+    failure_threshold: int = setting(120, "Looks that may fail before the container is restarted.", minimum=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverSpec(OperandSpec):
-    """The driver container. Off means: the hosts have their own driver.
+    """The driver container, which builds and loads the kernel modules.
 
     ``image.version`` is the driver's version; the operating system's suffix is added per node.
 
@@ -236,35 +103,93 @@ class DriverSpec(OperandSpec):
         prefer_host: Whether a node that has a usable driver of its own keeps it, and gets no container.
     """
 
-    manager: Image
+    enabled: bool = setting(
+        True,
+        "Whether the driver comes as a container. `false`: the hosts have their own. `auto`: node by node, the "
+        "host's own where there is one that works, else the container; see docs/hosts.md.",
+        type=["boolean", "string"],
+        enum=[True, False, "auto"],
+    )
+    image: Image = setting(REQUIRED, image="driver_version")
+    timeout: int = _timeout(1200)
+    manager: Image = setting(
+        REQUIRED,
+        "Image of the init container that unloads an old driver first.",
+        reference=None,
+        required=False,
+    )
     prefer_host: bool = False
-    kernel_module_type: str = "auto"
-    startup_probe: StartupProbe = field(default_factory=StartupProbe)
-    repo_config: str = ""  # name of a ConfigMap in the operands' namespace; empty for none
-    cert_config: str = ""  # likewise
-    kernel_module_config: str = ""  # likewise
-    licensing_config: str = ""  # name of a Secret; empty for none
-    upgrade_policy: UpgradePolicy = field(default_factory=UpgradePolicy)
+    kernel_module_type: str = setting(
+        "auto",
+        "Which kernel modules are built: the driver's choice, the open or the proprietary ones.",
+        enum=["auto", "open", "proprietary"],
+    )
+    startup_probe: StartupProbe = setting(StartupProbe())
+    repo_config: str = setting(
+        "",
+        "ConfigMap with package source files for the driver's build.",
+        "object_name",
+        reference="repoConfig.configMapName",
+    )
+    cert_config: str = setting(
+        "",
+        "ConfigMap with certificates that the package sources need.",
+        "object_name",
+        reference="certConfig.name",
+    )
+    kernel_module_config: str = setting(
+        "",
+        "ConfigMap with parameters of the kernel modules, one file per module, such as nvidia.conf.",
+        "object_name",
+        reference="kernelModuleConfig.name",
+    )
+    licensing_config: str = setting(
+        "",
+        "Secret with gridd.conf and a client token, for vGPU guests.",
+        "object_name",
+        reference="licensingConfig.secretName",
+    )
+    upgrade_policy: UpgradePolicy = setting(
+        UpgradePolicy(),
+        "How the driver of a node is replaced; names and defaults are those of the GPU Operator. Pools without a "
+        "policy of their own share the limits of the inventory's; a pool with one has its own.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolkitSpec(OperandSpec):
     """The container toolkit, which teaches the container runtime about GPUs."""
 
-    install_dir: str = "/usr/local/nvidia"
+    enabled: bool = setting(
+        True,
+        "Whether the container toolkit is installed. Off means: the hosts have their own, as well as their own driver.",
+    )
+    install_dir: str = setting("/usr/local/nvidia", "Directory on the host that the toolkit is put into.", "host_path")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidatorSpec(OperandSpec):
-    """The operator validator and the image of the vectorAdd pods. Cannot be off."""
+    """The operator validator, and the image of the vectorAdd pods. Cannot be off."""
+
+    enabled: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePluginSpec(OperandSpec):
-    """The device plugin, which makes ``nvidia.com/gpu`` allocatable."""
+    """The device plugin, which makes nvidia.com/gpu allocatable."""
 
-    config_name: str = ""  # ConfigMap of plugin configurations; empty for none
-    config_default: str = ""
+    config_name: str = setting(
+        "",
+        "ConfigMap of plugin configurations, for time slicing and the like.",
+        "object_name",
+        reference="config.name",
+    )
+    config_default: str = setting(
+        "",
+        "Key of that ConfigMap that nodes without a choice of their own use.",
+        "config_map_key",
+        reference="config.default",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,49 +199,110 @@ class GfdSpec(OperandSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DcgmSpec(OperandSpec):
-    """The stand-alone DCGM host engine; off by default."""
+    """The stand-alone DCGM host engine. The exporter has an engine of its own, so this one is off by default."""
 
-    enabled: bool = False
+    enabled: bool = setting(False, _ENABLED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceMonitorSpec:
-    """The Prometheus Operator's ServiceMonitor; made only where its CRD exists."""
+    """The Prometheus Operator's ServiceMonitor; it is made only where the cluster knows that kind."""
 
-    enabled: bool = True
-    interval: str = "15s"
-    scrape_timeout: str = "10s"
-    honor_labels: bool = False
-    additional_labels: Mapping[str, str] = field(default_factory=dict)
+    enabled: bool = setting(True, "Whether a ServiceMonitor is made.")
+    interval: str = setting("15s", "How often Prometheus scrapes.", "duration")
+    scrape_timeout: str = setting("10s", "How long one scrape may take.", "duration")
+    honor_labels: bool = setting(False, "Whether labels of the metrics win over those of the target.")
+    additional_labels: Mapping[str, str] = setting(
+        {}, "Labels of the ServiceMonitor, such as the one that your Prometheus selects by.", "labels"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DcgmExporterSpec(OperandSpec):
-    """The DCGM exporter, GPU metrics in Prometheus format on port 9400."""
+    """The DCGM exporter: GPU metrics in Prometheus format on port 9400."""
 
-    service_type: str = "ClusterIP"
-    service_monitor: ServiceMonitorSpec = field(default_factory=ServiceMonitorSpec)
-    metrics_config: str = ""  # ConfigMap with key dcgm-metrics.csv; empty for the image's own list
+    service_type: str = setting(
+        "ClusterIP",
+        "Type of the exporter's Service.",
+        reference="service.type",
+        enum=["ClusterIP", "NodePort", "LoadBalancer"],
+    )
+    service_monitor: ServiceMonitorSpec = setting(ServiceMonitorSpec())
+    host_network: bool = setting(
+        False,
+        "Whether the exporter's pod uses the network of its node: port 9400 of every node then answers.",
+        pod={"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"},
+    )
+    metrics_config: str = setting(
+        "",
+        "ConfigMap with key dcgm-metrics.csv: the metrics to export. Default: the image's own list.",
+        "object_name",
+        reference="config.name",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonSetSettings:
-    """What all operand DaemonSets share."""
+    """What the DaemonSets of all operands share."""
 
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    tolerations: tuple[Mapping[str, Any], ...] = (
-        {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+    labels: Mapping[str, str] = setting(
+        {},
+        "Labels of all operands' pods. Driver pods that run get and lose them without a restart; other pods restart, "
+        "node by node. `app` and `app.kubernetes.io/part-of` are left as they are.",
+        "labels",
     )
-    priority_class_name: str = "system-node-critical"
-    max_unavailable: int | str = 1
+    annotations: Mapping[str, str] = setting(
+        {},
+        "Annotations of all operands' pods; driver pods get and lose them without a restart. Not for secrets: plans "
+        "and records show them.",
+        "annotations",
+    )
+    tolerations: tuple[Mapping[str, Any], ...] = setting(
+        ({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},),
+        "Tolerations of all operands; they replace the default.",
+        "tolerations",
+    )
+    priority_class_name: str = setting("system-node-critical", "Priority class of the operands' pods.", "object_name")
+    max_unavailable: int | str = setting(
+        1,
+        "How many pods of a DaemonSet may be replaced at the same time: a number, or a percentage of the nodes. The "
+        "driver is replaced by hand or by a rollout, whatever stands here.",
+        "percentage_of_pods",
+        reference="rollingUpdate.maxUnavailable",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartupTaintSpec:
-    """Whether nodes may register with the startup taint, which goes once they are validated."""
+    """Nodes that take no pods of yours before they are validated: docs/startup-taint.md."""
 
-    enabled: bool = False
+    enabled: bool = setting(
+        False,
+        "Whether the stack's pods tolerate the taint `gpu-provision.io/not-validated`, with which your nodes register "
+        "themselves, and a run takes it off a node once all of its validations have passed. Such a node is labelled "
+        "`gpu-provision.io/validated`, with a digest of what was validated.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CdiSection:
+    """The Container Device Interface."""
+
+    enabled: bool = setting(True, "Whether containers get their GPUs through CDI.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigSection:
+    """Multi-Instance GPU."""
+
+    strategy: str = setting("single", "How MIG devices are offered to Kubernetes.", enum=["none", "single", "mixed"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSection:
+    """Settings that the GPU Operator has under this name."""
+
+    runtime_class: str = setting("nvidia", "Name of the RuntimeClass for GPU containers.", "object_name")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,6 +319,6 @@ class Specs:
     dcgm_exporter: DcgmExporterSpec
     daemonsets: DaemonSetSettings = field(default_factory=DaemonSetSettings)
     startup_taint: StartupTaintSpec = field(default_factory=StartupTaintSpec)
-    cdi_enabled: bool = True
-    mig_strategy: str = "single"
-    runtime_class: str = "nvidia"
+    cdi_enabled: bool = CdiSection().enabled
+    mig_strategy: str = MigSection().strategy
+    runtime_class: str = OperatorSection().runtime_class

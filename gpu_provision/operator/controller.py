@@ -1,4 +1,4 @@
-"""Work on every GPUStack of a cluster while this controller leads: one worker thread for each stack."""
+"""The controller: while it leads, one worker thread reconciles each GPUStack of the cluster."""
 
 from __future__ import annotations
 
@@ -8,34 +8,29 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from gpu_provision.destroy.discovery import DestroyOptions, discover
+from gpu_provision.destroy.runner import DestroyRunner
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.fence import Mandate, identity
 from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.lease import LEADER, LeaderElector
 from gpu_provision.kube.observe import NODE
-from gpu_provision.kube.trim import slim
+from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event
-from gpu_provision.operator.conflicts import Hindrances
-from gpu_provision.operator.events import Note, Take, of_mistake
-from gpu_provision.operator.finalizer import Reporter, hold, let_go
-from gpu_provision.operator.leader_election import RENEW_SECONDS, USUAL, Leadership
+from gpu_provision.operator.client import add_finalizer, remove_finalizer
+from gpu_provision.operator.conflicts import OverlapChecker
+from gpu_provision.operator.events import EventSink, StackEvent, StatusWriter, internal_error_event
+from gpu_provision.operator.leader_election import DEFAULT_LEASE_NAME
 from gpu_provision.operator.manifests import NAME, NAMESPACE
-from gpu_provision.operator.queue import Backoff, Wish
-from gpu_provision.operator.reconciler import Upkeep
-from gpu_provision.operator.stack import STACK, home_of, inventory_of, moved
-from gpu_provision.operator.status import (
-    Halt,
-    Reason,
-    halt_of,
-    mistake,
-    since,
-)
-from gpu_provision.operator.telemetry import Snapshot, StackFigures
-from gpu_provision.reconcile.destroy_discovery import Terms, look
-from gpu_provision.reconcile.destroy_run import Removing
-from gpu_provision.reconcile.observer import of_one
+from gpu_provision.operator.overview import version_annotation
+from gpu_provision.operator.queue import Backoff, ReconcileRequest
+from gpu_provision.operator.reconciler import StackReconciler
+from gpu_provision.operator.stack import STACK, inventory_of, namespace_changed, namespace_of
+from gpu_provision.operator.status import Reason, StackProblem, internal_error, problem_of, since
+from gpu_provision.operator.telemetry import ControllerMetrics, StackMetrics
+from gpu_provision.reconcile.observer import scope_of_object
 from gpu_provision.reconcile.session import Session
 
 Aim = Callable[[Inventory], Inventory]
@@ -44,55 +39,63 @@ Aim = Callable[[Inventory], Inventory]
 _ASK_AGAIN_SECONDS = 60.0
 
 
-class Keeper:
-    """Carries out the last wish for one stack."""
+class StackWorker:
+    """Carries out the last request for one stack, in a thread of its own."""
 
-    def __init__(self, cluster: Cluster, wish: Wish, *, aim: Aim, take: Take, mandate: Mandate | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        request: ReconcileRequest,
+        *,
+        aim: Aim,
+        take: EventSink,
+        leadership: LeaderElector | None = None,
+    ) -> None:
         """Prepare; `start` begins.
 
         Args:
-            take: Called from the keeper's thread.
-            mandate: What the right to write to the stack rests on besides its lock.
+            take: Called from the worker's thread.
+            leadership: What the right to write to the stack rests on besides its lock.
         """
-        self._cluster, self._wish, self._aim, self._take, self._mandate = cluster, wish, aim, take, mandate
-        self._reporter = Reporter(cluster, wish.stack, take)
+        self._cluster, self._request, self._aim, self._take, self._leadership = cluster, request, aim, take, leadership
+        self._reporter = StatusWriter(cluster, request.stack, take)
         self._backoff = Backoff()
         self._news = threading.Condition()
-        self._upkeep: Upkeep | None = None
-        self._rolled_back: Mapping[int, Halt] = {}  # by generation: what failed is not tried again
+        self._reconciler: StackReconciler | None = None
+        self._rolled_back: Mapping[int, StackProblem] = {}  # by generation: what failed is not tried again
         self._stopped = False
-        self._thread = threading.Thread(target=self._keep, name=f"stack {wish.name}", daemon=True)
+        self._thread = threading.Thread(target=self._work, name=f"stack {request.name}", daemon=True)
 
     @property
     def name(self) -> str:
         """Of the stack."""
-        return self._wish.name
+        return self._request.name
 
     @property
-    def figures(self) -> StackFigures:
+    def figures(self) -> StackMetrics:
         """What is counted of it."""
         return self._reporter.figures
 
     @property
     def is_alive(self) -> bool:
-        """Whether its thread goes on; it ends by itself only by a mistake of ours."""
+        """Whether its thread goes on; it ends by itself only by a bug."""
         return self._thread.is_alive()
 
     @property
     def watch_problem(self) -> str:
         """Why what is known of the stack may be out of date; empty if all is well."""
-        return upkeep.watch_problem if (upkeep := self._upkeep) else ""
+        return reconciler.watch_problem if (reconciler := self._reconciler) else ""
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
 
-    def take(self, wish: Wish) -> None:
+    def take(self, request: ReconcileRequest) -> None:
         """Ask for something else from now on; a run for what was asked before ends after its current step."""
         with self._news:
-            if wish.asks_the_same_as(self._wish):
+            if request.is_equivalent(self._request):
                 return
-            self._wish = wish
+            self._request = request
         self._wake()
 
     def stop(self) -> None:
@@ -107,105 +110,110 @@ class Keeper:
     def _wake(self) -> None:
         with self._news:
             self._news.notify_all()
-        if upkeep := self._upkeep:
-            upkeep.wake()
+        if reconciler := self._reconciler:
+            reconciler.wake()
 
-    def _keep(self) -> None:
+    def _work(self) -> None:
         while not self._stopped:
-            wish = self._wish
+            request = self._request
             try:
-                self._fulfil(wish)
+                self._reconcile(request)
             except ProvisionError as error:
                 self._backoff.failed(time.monotonic())
-                self._halted(wish, since(self._rolled_back.get(wish.generation), halt_of(error.findings)))
-            except Exception as error:  # noqa: BLE001 - a mistake of ours about one stack is none about the others
+                self._report_problem(
+                    request, since(self._rolled_back.get(request.generation), problem_of(error.findings))
+                )
+            except Exception as error:  # noqa: BLE001 - a bug about one stack must not stop the others
                 self._backoff.failed(time.monotonic())
-                self._take(of_mistake(error, wish.name))
-                self._halted(wish, mistake(error))
+                self._take(internal_error_event(error, request.name))
+                self._report_problem(request, internal_error(error))
 
-    def _fulfil(self, wish: Wish) -> None:
-        if wish.is_to_go:
-            self._part_with(wish)
+    def _reconcile(self, request: ReconcileRequest) -> None:
+        if request.is_deleting:
+            self._delete(request)
             return
-        if wish.hindrance:
-            self._halted(wish, wish.hindrance)
+        if request.blocked:
+            self._report_problem(request, request.blocked)
             return
-        inventory, findings = inventory_of(wish.stack)
-        problem = moved(wish.stack, inventory) if inventory else None
-        halt = halt_of([*findings, *filter(None, [problem])], Reason.INVALID)
-        if halt or inventory is None:
-            self._halted(wish, halt)
+        inventory, findings = inventory_of(request.stack)
+        moved = namespace_changed(request.stack, inventory) if inventory else None
+        problem = problem_of([*findings, *filter(None, [moved])], Reason.INVALID)
+        if problem or inventory is None:
+            self._report_problem(request, problem)
             return
-        lease = self._mandate.name if self._mandate else USUAL
-        hold(self._cluster, ref_of(wish.stack), inventory.cluster.namespace, "" if lease == USUAL else lease)
-        upkeep = Upkeep(
-            wish,
+        lease = self._leadership.name if self._leadership else ""
+        other_lease = lease if lease != DEFAULT_LEASE_NAME else ""
+        add_finalizer(self._cluster, ref_of(request.stack), inventory.cluster.namespace, other_lease)
+        reconciler = StackReconciler(
+            request,
             self._aim(inventory),
             self._reporter,
             self._take,
-            is_over=lambda: self._is_over(wish),
-            mandate=self._mandate,
-            rolled_back=self._rolled_back.get(wish.generation),
+            is_superseded=lambda: self._is_superseded(request),
+            leadership=self._leadership,
+            rolled_back=self._rolled_back.get(request.generation),
         )
-        self._look_after(upkeep)
+        self._run(reconciler)
         self._rolled_back = {}
         self._backoff.succeeded()
 
-    def _look_after(self, upkeep: Upkeep) -> None:
-        self._upkeep = upkeep
+    def _run(self, reconciler: StackReconciler) -> None:
+        self._reconciler = reconciler
         try:
-            upkeep.go_on()
+            reconciler.run()
         finally:
-            self._upkeep = None
-            self._rolled_back = {upkeep.wish.generation: upkeep.rolled_back} if upkeep.rolled_back else {}
+            self._reconciler = None
+            self._rolled_back = (
+                {reconciler.request.generation: reconciler.rolled_back} if reconciler.rolled_back else {}
+            )
 
-    def _part_with(self, wish: Wish) -> None:
+    def _delete(self, request: ReconcileRequest) -> None:
         """Let the object go: at once if what it has installed is to stay, else only when nothing of that is left."""
-        if wish.is_to_be_released or self._is_removed(wish):
-            let_go(self._cluster, ref_of(wish.stack))
-            self._rest(wish, _ASK_AGAIN_SECONDS)
+        if request.is_released or self._is_removed(request):
+            remove_finalizer(self._cluster, ref_of(request.stack))
+            self._pause(request, _ASK_AGAIN_SECONDS)
 
-    def _is_removed(self, wish: Wish) -> bool:
+    def _is_removed(self, request: ReconcileRequest) -> bool:
         """Take the stack off the cluster; say whether the audit finds nothing left."""
-        inventory = self._aim(_at_home(inventory_of(wish.stack)[0] or _bare(wish.stack), wish.stack))
-        cluster = Session(inventory, mandate=self._mandate).cluster  # a connection of its own: the lock fences it
-        terms = Terms()
-        looked = look(cluster, inventory, terms)
-        removing = Removing(cluster, inventory, looked, terms, lambda event: self._say(wish, event))
-        self._reporter.report(wish.standing(is_working=True), time.monotonic())
-        if halt := halt_of(removing.execute().findings, Reason.REMOVING):
+        inventory = self._aim(_at_home(inventory_of(request.stack)[0] or _bare(request.stack), request.stack))
+        cluster = Session(inventory, leadership=self._leadership).cluster  # a connection of its own: the lock fences it
+        terms = DestroyOptions()
+        looked = discover(cluster, inventory, terms)
+        removing = DestroyRunner(cluster, inventory, looked, terms, lambda event: self._say(request, event))
+        self._reporter.report(request.observation(is_working=True), time.monotonic())
+        if problem := problem_of(removing.execute().findings, Reason.REMOVING):
             self._backoff.failed(time.monotonic())
-            self._halted(wish, halt)
+            self._report_problem(request, problem)
             return False
         return True
 
-    def _say(self, wish: Wish, event: Event) -> None:
-        self._take(Note(reason="Removing", message=event.message, stack=wish.name))
+    def _say(self, request: ReconcileRequest, event: Event) -> None:
+        self._take(StackEvent(reason="Removing", message=event.message, stack=request.name))
 
-    def _halted(self, wish: Wish, halt: Halt | None) -> None:
+    def _report_problem(self, request: ReconcileRequest, problem: StackProblem | None) -> None:
         """Say why nothing is done, and wait until something else is asked, or until it is time to try again."""
-        while (wait := self._reporter.report(wish.standing(halt=halt), time.monotonic())) < float("inf"):
-            self._rest(wish, wait)
-            if self._is_over(wish):
+        while (wait := self._reporter.report(request.observation(problem=problem), time.monotonic())) < float("inf"):
+            self._pause(request, wait)
+            if self._is_superseded(request):
                 return
-        self._rest(wish, self._backoff.left(time.monotonic()) or None)
+        self._pause(request, self._backoff.left(time.monotonic()) or None)
 
-    def _rest(self, wish: Wish, seconds: float | None) -> None:
+    def _pause(self, request: ReconcileRequest, seconds: float | None) -> None:
         with self._news:
-            self._news.wait_for(lambda: self._is_over(wish), seconds)
+            self._news.wait_for(lambda: self._is_superseded(request), seconds)
 
-    def _is_over(self, wish: Wish) -> bool:
-        return self._stopped or wish is not self._wish
+    def _is_superseded(self, request: ReconcileRequest) -> bool:
+        return self._stopped or request is not self._request
 
 
 def _at_home(inventory: Inventory, stack: Manifest) -> Inventory:
     """Return the inventory of where the stack was installed, whatever it declares by now."""
-    home = home_of(stack) or inventory.cluster.namespace
+    home = namespace_of(stack) or inventory.cluster.namespace
     return replace(inventory, cluster=replace(inventory.cluster, namespace=home))
 
 
 def _bare(stack: Manifest) -> Inventory:
-    """Return what it takes to remove a stack whose declaration nobody can use any more."""
+    """Return what it takes to remove a stack whose spec is invalid by now."""
     spec = stack.get("spec")
     cluster = spec.get("cluster") if isinstance(spec, dict) else None
     home = {"cluster": cluster} if isinstance(cluster, dict) else {}
@@ -216,6 +224,7 @@ def _bare(stack: Manifest) -> Inventory:
 
 
 _STEP_SECONDS = 10.0
+_RENEW_SECONDS = LEADER.renew_seconds  # after which the leader looks whether it still leads
 _DEAD_SECONDS = 180.0  # longer than any request that is repeated
 _STACKS, _NODES = Scope(STACK), Scope(NODE)
 
@@ -223,119 +232,123 @@ _STACKS, _NODES = Scope(STACK), Scope(NODE)
 class Controller:
     """One of any number of controllers; one of them leads."""
 
-    def __init__(self, cluster: Cluster, *, aim: Aim, take: Take, namespace: str = NAMESPACE) -> None:
+    def __init__(self, cluster: Cluster, *, aim: Aim, take: EventSink, namespace: str = NAMESPACE) -> None:
         """Prepare; nothing is asked. ``take`` is called from several threads."""
         self._cluster, self._aim, self._take = cluster, aim, take
         self._lease = ObjectRef("coordination.k8s.io/v1", "Lease", namespace, NAME)
-        self._keepers: dict[str, Keeper] = {}
-        self._hindrances = Hindrances(take)
+        self._workers: dict[str, StackWorker] = {}
+        self._overlaps = OverlapChecker(take)
         self._stopping = threading.Event()
         self._mirror: Mirror | None = None
         self._is_leader = False
-        self._turned_at = time.monotonic()
+        self._active_at = time.monotonic()
 
-    def look(self) -> Snapshot:
+    def look(self) -> ControllerMetrics:
         """Return the figures of this moment; from any thread."""
-        keepers = list(self._keepers.values())
-        figures = {keeper.name: keeper.figures for keeper in keepers}
-        return Snapshot(self._is_leader, self._cluster.requests, self._cluster.retries, figures)
+        workers = list(self._workers.values())
+        figures = {worker.name: worker.figures for worker in workers}
+        return ControllerMetrics(self._is_leader, self._cluster.requests, self._cluster.retries, figures)
 
     def why_dead(self) -> str:
         """Say why this process is of no use any more; empty if it is."""
-        if dead := [keeper.name for keeper in list(self._keepers.values()) if not keeper.is_alive]:
-            return f"nobody looks after {', '.join(dead)} any more"
-        silent = time.monotonic() - self._turned_at
+        if dead := [worker.name for worker in list(self._workers.values()) if not worker.is_alive]:
+            return f"the worker of {', '.join(dead)} has ended"
+        silent = time.monotonic() - self._active_at
         return f"the controller has been silent for {silent:.0f} s" if silent > _DEAD_SECONDS else ""
 
     def why_unready(self) -> str:
         """Return why this controller cannot lead or take over now, or may see old objects; empty if it can."""
-        if silent := self._cluster.silence.seconds:
+        if silent := self._cluster.health.silent_seconds:
             return f"the API server has not answered for {silent:.0f} s"
         own = mirror.problem if (mirror := self._mirror) else ""
-        return next(filter(None, [own, *(keeper.watch_problem for keeper in list(self._keepers.values()))]), "")
+        return next(filter(None, [own, *(worker.watch_problem for worker in list(self._workers.values()))]), "")
 
     def stop(self) -> None:
         """End after the current steps, with lease and locks given back; from any thread."""
         self._stopping.set()
-        self._cluster.hurry()
+        self._cluster.cancel_retries()
         if mirror := self._mirror:
             mirror.wake()
 
     def run(self) -> None:
         """Wait for the leadership, lead, and begin again if it is lost, until `stop` is called."""
         while not self._stopping.is_set():
-            self._turned_at = time.monotonic()
+            self._active_at = time.monotonic()
             try:
                 self._serve()
             except ProvisionError as error:
-                self._take(Note(reason="Waiting", message=str(error), is_warning=True))
-                self._stopping.wait(RENEW_SECONDS)  # the API server does not answer, or refuses us: ask again
+                self._take(StackEvent(reason="Waiting", message=str(error), is_warning=True))
+                self._stopping.wait(_RENEW_SECONDS)  # the API server does not answer, or refuses us: ask again
 
     def _serve(self) -> None:
-        leadership = Leadership(self._cluster, self._lease, identity())
-        with self._following(of_one(self._lease)) as mirror:
-            while not self._stopping.is_set() and not leadership.wait(mirror):
-                self._turned_at = time.monotonic()
-        if not self._stopping.is_set():
-            self._lead(leadership)
+        elector, scope = LeaderElector(self._cluster, self._lease, version_annotation()), scope_of_object(self._lease)
+        with self._following(scope) as mirror:
+            while not self._stopping.is_set():
+                self._active_at = time.monotonic()
+                left = elector.acquire(next(iter(mirror.of(scope).values()), None))
+                if not left:
+                    break
+                mirror.wait(left)
+            else:
+                return
+        self._lead(elector)
 
     @contextlib.contextmanager
     def _following(self, *scopes: Scope) -> Iterator[Mirror]:
-        with Mirror(self._cluster, scopes, keep=slim) as mirror:
+        with Mirror(self._cluster, scopes, keep=trim) as mirror:
             self._mirror = mirror
             try:
                 yield mirror
             finally:
                 self._mirror = None
 
-    def _lead(self, leadership: Leadership) -> None:
-        self._take(Note(reason="Leading", message=f"{leadership.identity} leads"))
+    def _lead(self, elector: LeaderElector) -> None:
+        self._take(StackEvent(reason="Leading", message=f"{elector.identity} leads"))
         self._is_leader = True
         try:
             with self._following(_STACKS) as mirror:
                 while not self._stopping.is_set():
-                    self._turned_at = time.monotonic()
-                    if leadership.renew_in() == 0.0 and not leadership.renew():
-                        message = f"{leadership.identity} leads no more: {leadership.name} was not renewed in time"
-                        self._take(Note(reason="Following", message=message, is_warning=True))
+                    self._active_at = time.monotonic()
+                    if elector.lost:
+                        message = f"{elector.identity} leads no more: {elector.name} was not renewed in time"
+                        self._take(StackEvent(reason="Following", message=message, is_warning=True))
                         return
                     if dead := self.why_dead():
-                        raise RuntimeError(dead)  # a mistake of ours: whoever started this process starts it anew
-                    self._attend(mirror, leadership)
-                    spent = time.monotonic() - self._turned_at
-                    mirror.wait(leadership.renew_in())
-                    self._stopping.wait(min(spent, RENEW_SECONDS))  # many events, one look
+                        raise RuntimeError(dead)  # a bug: the process ends, and is started again
+                    self._attend(mirror, elector)
+                    spent = time.monotonic() - self._active_at
+                    mirror.wait(_RENEW_SECONDS)
+                    self._stopping.wait(min(spent, _RENEW_SECONDS))  # many events, one look
         finally:
             self._is_leader = False
-            self._dismiss(list(self._keepers), leadership)
-            leadership.give_back()
+            self._dismiss(list(self._workers))
+            elector.release()
 
-    def _attend(self, mirror: Mirror, leadership: Leadership) -> None:
-        """Have a keeper for every stack, told what the stack is now."""
+    def _attend(self, mirror: Mirror, elector: LeaderElector) -> None:
+        """Have a worker for every stack, with the present stack as its request."""
         stacks = {str(stack["metadata"]["uid"]): stack for stack in mirror.of(_STACKS).values()}
-        self._dismiss([uid for uid in self._keepers if uid not in stacks], leadership)
-        hindrances = self._judged(stacks.values(), mirror)
+        self._dismiss([uid for uid in self._workers if uid not in stacks])
+        overlaps = self._judged(stacks.values(), mirror)
         for uid, stack in stacks.items():
-            wish = Wish(stack, hindrances.get(stack["metadata"]["name"]))
-            if uid in self._keepers:
-                self._keepers[uid].take(wish)
+            request = ReconcileRequest(stack, overlaps.get(stack["metadata"]["name"]))
+            if uid in self._workers:
+                self._workers[uid].take(request)
             else:
-                keeper = Keeper(self._cluster, wish, aim=self._aim, take=self._take, mandate=leadership)
-                self._keepers[uid] = keeper
-                keeper.start()
+                worker = StackWorker(self._cluster, request, aim=self._aim, take=self._take, leadership=elector)
+                self._workers[uid] = worker
+                worker.start()
 
-    def _judged(self, stacks: Collection[Manifest], mirror: Mirror) -> Mapping[str, Halt]:
+    def _judged(self, stacks: Collection[Manifest], mirror: Mirror) -> Mapping[str, StackProblem]:
         if len(stacks) < 2:  # noqa: PLR2004 - it takes two
             return {}
         mirror.follow(_NODES)
-        return self._hindrances.look(stacks, mirror.of(_NODES).values())
+        return self._overlaps.look(stacks, mirror.of(_NODES).values())
 
-    def _dismiss(self, uids: Iterable[str], leadership: Leadership) -> None:
-        """Have keepers end; what they write meanwhile needs the leadership."""
+    def _dismiss(self, uids: Iterable[str]) -> None:
+        """End workers; what they write meanwhile needs the leadership."""
         until = time.monotonic() + _STEP_SECONDS
-        going = [self._keepers.pop(uid) for uid in uids]
-        for keeper in going:
-            keeper.stop()
-        while (left := [keeper for keeper in going if keeper.is_alive]) and time.monotonic() < until:
-            is_ours = leadership.renew_in() > 0.0 or leadership.renew()
-            left[0].join(leadership.renew_in() if is_ours else RENEW_SECONDS)
+        going = [self._workers.pop(uid) for uid in uids]
+        for worker in going:
+            worker.stop()
+        for worker in going:
+            worker.join(max(0.0, until - time.monotonic()))

@@ -1,23 +1,102 @@
-"""The CustomResourceDefinition of stacks. Pure.
-
-In ``apiextensions.k8s.io/v1``, and with nothing that Kubernetes 1.20 does not know, unless rules are asked for.
-"""
+"""The CustomResourceDefinition of stacks: structural schema, CEL rules, status and columns."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Any
 
-from gpu_provision.inventory.schema_check import schema
+from gpu_provision.inventory.document import KeyPath
+from gpu_provision.inventory.json_schema import ADDRESSES, ANY, is_about_cluster, resolved, schema
 from gpu_provision.model.cluster import Kind, Manifest
 from gpu_provision.model.progress import State
-from gpu_provision.operator.stack import GROUP, PLURAL, STACK, VERSION
-from gpu_provision.operator.structural_schema import Schema, spec_schema
+from gpu_provision.operator.stack import GROUP, NAMESPACE_IS_FIXED, PLURAL, PROXY_NEEDS_NONE, STACK, VERSION
+
+_SINCE = 29  # generally available; one version before, a server may have them switched off
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationRule:
+    """One rule.
+
+    Attributes:
+        path: Of the value that it is about, in the spec.
+        holds: CEL; ``self`` is the value, ``oldSelf`` what it was before, if it is named.
+        message: What the finding of the loader says.
+        expression: CEL that makes the message with the wrong value; where it fails, ``message`` is used.
+        field: What of the value is wrong, as ``.nodes``.
+    """
+
+    path: KeyPath
+    holds: str
+    message: str
+    expression: str = ""
+    field: str = ""
+
+    def as_written(self) -> dict[str, str]:
+        """Return the rule as a definition has it."""
+        said = {"rule": self.holds, "message": self.message}
+        said |= {"messageExpression": self.expression} if self.expression else {}
+        return said | ({"fieldPath": self.field} if self.field else {})
+
+
+def rules_of(path: KeyPath) -> list[dict[str, str]]:
+    """Return the rules for the value at a path of the spec."""
+    return [rule.as_written() for rule in RULES if rule.path == path]
+
+
+def are_known(kubernetes: str) -> bool:
+    """Whether an API server of a version takes rules; one that is not known counts as new."""
+    found = re.match(r"v?1\.(\d+)", kubernetes)
+    return not found or int(found[1]) >= _SINCE
+
+
+def _namespace(whose: str) -> str:
+    """Return CEL for a stack's namespace; a word of CEL's own is written with underscores."""
+    default = schema()["properties"]["cluster"]["properties"]["namespace"]["default"]
+    said = f"has({whose}.cluster) && has({whose}.cluster.__namespace__)"
+    return f"({said} ? {whose}.cluster.__namespace__ : '{default}')"
+
+
+_KNOWN_POOL = "has(self.pools) && node.pool in self.pools"
+
+RULES = (
+    ValidationRule(
+        path=(),
+        holds=f"!has(self.nodes) || self.nodes.all(node, {_KNOWN_POOL})",
+        message="There is no pool of the name that a node has.",
+        expression=f"'There is no pool ' + self.nodes.map(node, !({_KNOWN_POOL}), node.pool)[0] + '.'",
+        field=".nodes",
+    ),
+    ValidationRule(
+        path=(),
+        holds=f"{_namespace('self')} == {_namespace('oldSelf')}",
+        message=NAMESPACE_IS_FIXED,
+    ),
+    ValidationRule(
+        path=("rollout", "canary"),
+        holds="!has(self.nodes) || self.nodes > 0 || (has(self.node_selector) && self.node_selector.size() > 0)",
+        message="A canary of 0 nodes without a node_selector is none, so no node may ever follow it.",
+        field=".nodes",
+    ),
+    *(
+        ValidationRule(
+            path=("proxy",),
+            holds=f"!has(self.{key}) || !self.{key}.contains('@')",
+            message=PROXY_NEEDS_NONE,
+            field=f".{key}",
+        )
+        for key in ADDRESSES
+    ),
+)
+
 
 DEFINITION = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 NAME = f"{PLURAL}.{GROUP}"
 CONDITIONS = ("Ready", "Progressing", "Degraded")
 MOST_PROBLEMS = 50
 """So many nodes are named in a status; it has to stay small on 5,000."""
+
 
 LABELS = {"app.kubernetes.io/name": "gpu-provision", "app.kubernetes.io/component": "operator"}
 """Of every object that makes up the operator. They are no members of a stack, so that none prunes them."""
@@ -95,7 +174,7 @@ def _status() -> Schema:
         "How the stack stands; written by the controller alone.",
         observedGeneration=_number("Generation of the spec that this status is about.", format="int64"),
         release=_text("Release that the stack is at, or on its way to."),
-        conditions=_list("What is to be known at a glance.", _condition(), key="type"),
+        conditions=_list("The state at a glance.", _condition(), key="type"),
         components=_list("The components, in the order of their dependencies.", _component(), key="name"),
         nodes=_nodes(),
         rollout=_rollout(),
@@ -155,7 +234,7 @@ def _rollout() -> Schema:
         underWay=_number("Nodes on which it is being replaced."),
         waiting=_number("Nodes whose turn has not come."),
         failed=_number("Nodes on which it failed."),
-        summary=_text("Done of all, such as 3/8; empty while no driver is to be replaced."),
+        summary=_text("Done of all, such as 3/8; empty while no driver has to be replaced."),
     )
 
 
@@ -179,3 +258,109 @@ def _number(description: str, **more: Any) -> Schema:
 
 def _state(description: str) -> Schema:
     return _text(description, enum=[state.value for state in State])
+
+
+Schema = dict[str, Any]
+RULES_KEY = "x-kubernetes-validations"
+"""Under which a schema has rules in CEL; API servers name it, too, where they refuse one."""
+
+
+_SAME = (
+    "description",
+    "enum",
+    "maxItems",
+    "maxLength",
+    "maximum",
+    "minItems",
+    "minLength",
+    "minimum",
+    "pattern",
+    "type",
+)
+"""Keywords that mean the same. ``required`` is not among them: it may name keys that a stack does not have."""
+
+
+_UNTYPED: Schema = {"type": None, "x-kubernetes-preserve-unknown-fields": True}
+
+
+_SAID_OTHERWISE: dict[KeyPath, str] = {
+    (): "Which nodes of this cluster have which GPUs, and which software they run: the keys of an inventory.",
+    ("cluster",): "Where in the cluster the operands are.",
+}
+"""Descriptions of what is more in a file than in the cluster."""
+
+
+_KEYED_LISTS = {("nodes",): "name"}
+"""Lists whose items have a key, so that two writers can each have items of their own."""
+
+
+def spec_schema(*, rules: bool = False) -> Schema:
+    """Return the schema of a stack's ``spec``.
+
+    Args:
+        rules: Whether with rules in CEL, see `rules.RULES`.
+    """
+    made = _translated(schema(), (), in_entry=False)
+    return _ruled(made, ()) if rules else made
+
+
+def _ruled(part: Schema, path: KeyPath) -> Schema:
+    """Return a part of a schema with its rules; none is about an entry of a list or map."""
+    properties = {key: _ruled(own, (*path, key)) for key, own in part.get("properties", {}).items()}
+    found = rules_of(path)
+    return part | ({"properties": properties} if properties else {}) | ({RULES_KEY: found} if found else {})
+
+
+def _translated(part: Schema, path: KeyPath, *, in_entry: bool) -> Schema:
+    """Return a part of the schema in the words of an API server.
+
+    Args:
+        in_entry: Whether it is, or is in, an entry of a list or map.
+    """
+    own = resolved(part)
+    result = {key: own[key] for key in _SAME if key in own} | _of_several_types(own)
+    result |= _list_schema(own, path)
+    result |= _map(own, path)
+    result |= _mapping(own, path, in_entry=in_entry)
+    if not in_entry and own.get("default"):
+        result["default"] = own["default"]
+    if path in _SAID_OTHERWISE:
+        result["description"] = _SAID_OTHERWISE[path]
+    return {key: value for key, value in result.items() if value is not None}
+
+
+def _of_several_types(own: Schema) -> Schema:
+    """Return what stands for a list of types, which a structural schema must not have."""
+    kinds = own.get("type")
+    if not isinstance(kinds, list):
+        return {}
+    if "object" in kinds:  # a stack takes no value from a file or a variable of the controller
+        return _UNTYPED if "secret" in own["properties"] else {"type": "string"}
+    if "boolean" in kinds:  # no word for it: its ``enum`` holds all that it can be
+        return _UNTYPED
+    return {"type": None, "x-kubernetes-int-or-string": True}
+
+
+def _list_schema(own: Schema, path: KeyPath) -> Schema:
+    if own.get("type") != "array":
+        return {}
+    items: Schema = {"items": _translated(own["items"], (*path, ANY), in_entry=True)}
+    if path in _KEYED_LISTS:
+        return {**items, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [_KEYED_LISTS[path]]}
+    return {**items, "x-kubernetes-list-type": "set"} if own.get("uniqueItems") else items
+
+
+def _map(own: Schema, path: KeyPath) -> Schema:
+    entries = own.get("additionalProperties")
+    if not isinstance(entries, dict):
+        return {}
+    return {"additionalProperties": _translated(entries, (*path, ANY), in_entry=True)}
+
+
+def _mapping(own: Schema, path: KeyPath, *, in_entry: bool) -> Schema:
+    if own.get("type") != "object" or "properties" not in own:
+        return {}
+    kept = {key: part for key, part in own["properties"].items() if is_about_cluster((*path, key))}
+    required = [key for key in own.get("required", ()) if key in kept and path]
+    properties = {key: _translated(part, (*path, key), in_entry=in_entry) for key, part in kept.items()}
+    return {"properties": properties, "required": required or None}

@@ -1,4 +1,4 @@
-"""The controller as executor of runs: where a stack has a resource, an apply changes that."""
+"""Execute runs through the operator: if a GPUStack exists, apply changes it and waits for the controller."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from typing import TYPE_CHECKING
 
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.observe import GPU_STACKS
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, NodeState
 from gpu_provision.model.specs import OperandSpec, Specs
-from gpu_provision.operator import codes
 from gpu_provision.planning.states import Key
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.plan import ClusterPlan
 
 if TYPE_CHECKING:
-    from gpu_provision.operator.client import Resource
-    from gpu_provision.operator.remote_run import Following
+    from gpu_provision.operator.client import StackResource
+    from gpu_provision.operator.remote_run import RemoteRun
 
 
 @dataclass(slots=True)
-class StackDeputy:
+class OperatorExecutor:
     """See `gpu_provision.reconcile.run_thread.Deputy`.
 
     Attributes:
-        force: Whether fields of the resource are taken over from whoever else has set them.
+        force: Whether fields of the resource are taken over from other managers.
     """
 
     force: bool = False
-    _resource: Resource | None = None
+    _resource: StackResource | None = None
 
-    def reviewed(self, cluster: Cluster, reading: Reading) -> Reading:
+    def reviewed(self, cluster: Cluster, reading: ClusterPlan) -> ClusterPlan:
         """Return a reading whose plan names the stack's resource, if there is one, and says what is against it."""
         if GPU_STACKS not in reading.context.facts.resources:
             return reading
-        from gpu_provision.operator.client import look
+        from gpu_provision.operator.client import compare_stack
 
-        self._resource = resource = look(cluster, reading.context.inventory, force=self.force)
+        self._resource = resource = compare_stack(cluster, reading.context.inventory, force=self.force)
         if resource is None:
             return reading
         findings = (*reading.plan.findings, *resource.findings)
@@ -47,24 +47,31 @@ class StackDeputy:
     def conduct(
         self,
         cluster: Cluster,
-        reading: Reading,
+        reading: ClusterPlan,
         *,
         listen: Callable[[Event], None],
         on_states: Callable[[Mapping[Key, NodeState]], None],
         back_to: int,
-    ) -> Following:
+    ) -> RemoteRun:
         """Return the run that the controller does. Raises UsageError for what its resource cannot say."""
-        from gpu_provision.operator.remote_run import Following, Terms
+        from gpu_provision.operator.remote_run import RemoteRun
 
         if self._resource is None:
             raise AssertionError  # the plan of a reading that was reviewed names it
         if problem := _unsayable(reading, self._resource):
             raise UsageError(problem)
-        terms = Terms(force=self.force, back_to=back_to)
-        return Following(cluster, reading, self._resource, terms, listen=listen, on_states=on_states)
+        return RemoteRun(
+            cluster,
+            reading,
+            self._resource,
+            force=self.force,
+            back_to=back_to,
+            listen=listen,
+            on_states=on_states,
+        )
 
 
-def _unsayable(reading: Reading, resource: Resource) -> Finding | None:
+def _unsayable(reading: ClusterPlan, resource: StackResource) -> Finding | None:
     """Return what was asked for that a resource cannot say."""
     from gpu_provision.operator.stack import inventory_of
 
@@ -82,7 +89,7 @@ def _deadlines(inventory: Inventory) -> dict[str, int]:
     return {name: spec.timeout for name, spec in (operands | drivers).items() if isinstance(spec, OperandSpec)}
 
 
-def _not_for(resource: Resource, what: str, fix: str) -> Finding:
+def _not_for(resource: StackResource, what: str, fix: str) -> Finding:
     return Finding(
         code=codes.NOT_FOR_RESOURCE,
         where=resource.name,

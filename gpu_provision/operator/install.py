@@ -1,4 +1,4 @@
-"""Install the operator into a cluster, remove it, and find beforehand what would go wrong."""
+"""Install the operator into a cluster, or uninstall it; check beforehand what would go wrong."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 
-from gpu_provision.kube import stack_objects
+from gpu_provision.destroy import discovery
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import FieldConflict
+from gpu_provision.kube.errors import FieldConflictError
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.observe import NAMESPACE, POD
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Rejected, RunFailed, Severity
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.operator import codes, crd, manifests
-from gpu_provision.operator.conflicts import against_removal
-from gpu_provision.operator.crd import DEFINITION, LABELS, definition
-from gpu_provision.operator.manifests import NAME, Shape
+from gpu_provision.operator import crd, manifests
+from gpu_provision.operator.conflicts import warn_on_destroy
+from gpu_provision.operator.crd import DEFINITION, LABELS, RULES_KEY, definition
+from gpu_provision.operator.manifests import NAME, InstallOptions
 from gpu_provision.operator.stack import STACK, inventory_of, label_of
-from gpu_provision.operator.structural_schema import RULES_KEY
-from gpu_provision.planning.rbac import ALWAYS_THERE
-from gpu_provision.reconcile.observer import of_one
+from gpu_provision.rbac.roles import ALWAYS_THERE
+from gpu_provision.reconcile.observer import scope_of_object
 
 _UNKNOWN_KEY = "GP120"
 _HOW_TO_TAKE_OVER = (
     "bring what is applied there to this version (gpu-provision operator render); "
-    "or gpu-provision operator install --take-over, if nobody else is to apply it any more"
+    "or gpu-provision operator install --take-over, if no other tool applies it any more"
 )
 
 
-def refuse_losses(cluster: Cluster) -> None:
+def check_unknown_keys(cluster: Cluster) -> None:
     """Raise RunFailed if stacks have keys that this version does not know: the API server would drop them unasked."""
     if found := [*_losses(cluster.list(STACK).items)]:
         raise RunFailed(*found)
@@ -52,8 +52,8 @@ def _losses(stacks: Iterable[Manifest]) -> Iterator[Finding]:
             )
 
 
-def refuse_conflicts(cluster: Cluster, wanted: Iterable[Manifest], manager: str) -> None:
-    """Raise RunFailed if somebody else has set fields otherwise; equal ones are nobody's alone.
+def check_conflicts(cluster: Cluster, wanted: Iterable[Manifest], manager: str) -> None:
+    """Raise RunFailed if another manager has set fields otherwise; equal fields have several owners.
 
     Args:
         manager: Field manager that would apply what is wanted.
@@ -69,17 +69,17 @@ def _conflicts(cluster: Cluster, wanted: Iterable[Manifest], manager: str) -> It
             continue
         try:
             cluster.apply(item, dry_run=True, manager=manager)
-        except FieldConflict as conflict:
+        except FieldConflictError as conflict:
             yield Finding(
                 code=codes.OTHERS_FIELDS,
                 where=str(ref),
-                what=f"applied by {', '.join(sorted(conflict.managers))}, otherwise than it is to be installed",
+                what=f"applied by {', '.join(sorted(conflict.managers))}, otherwise than this version installs it",
                 evidence=conflict.findings[0].what.partition(": ")[2],
                 fix=_HOW_TO_TAKE_OVER,
             )
 
 
-def acceptable(cluster: Cluster, wanted: Manifest, manager: str) -> tuple[Manifest, tuple[Finding, ...]]:
+def strip_refused_rules(cluster: Cluster, wanted: Manifest, manager: str) -> tuple[Manifest, tuple[Finding, ...]]:
     """Return the definition as the API server takes it, and a warning if that is without its rules.
 
     Raises:
@@ -135,7 +135,7 @@ Say = Callable[[str], None]
 
 def install(  # noqa: PLR0913 - what, and on which terms
     cluster: Cluster,
-    shape: Shape,
+    shape: InstallOptions,
     stacks: Sequence[Inventory],
     *,
     take_over: bool = False,
@@ -157,16 +157,17 @@ def install(  # noqa: PLR0913 - what, and on which terms
     """
     until = time.monotonic() + seconds
     wanted = manifests.manifests(replace(shape, kubernetes=cluster.version()), stacks)
-    refuse_losses(cluster)
-    wanted[0], told = acceptable(cluster, wanted[0], MANAGER)
+    check_unknown_keys(cluster)
+    wanted[0], told = strip_refused_rules(cluster, wanted[0], MANAGER)
     if not take_over:
-        refuse_conflicts(cluster, [item for item in wanted if not _is_bare(item)], MANAGER)
+        check_conflicts(cluster, [item for item in wanted if not _is_bare(item)], MANAGER)
     write = partial(_applied, cluster, take_over=take_over)
     written = [*write(wanted[:1])]
-    _await(cluster, ref_of(wanted[0]), _is_established, until, say)
+    _await_object(cluster, ref_of(wanted[0]), _is_established, until, say)
     written += write(wanted[1:])
     if shape.image:
-        _await(cluster, ObjectRef("apps/v1", "Deployment", manifests.NAMESPACE, NAME), _is_available, until, say)
+        deployment = ObjectRef("apps/v1", "Deployment", manifests.NAMESPACE, NAME)
+        _await_object(cluster, deployment, _is_available, until, say)
     return tuple(written), told
 
 
@@ -199,35 +200,42 @@ def _is_available(deployment: Manifest) -> bool:
     )
 
 
-def _await(cluster: Cluster, ref: ObjectRef, is_so: Callable[[Manifest], bool], until: float, say: Say) -> None:
-    def is_reached(found: Sequence[Manifest]) -> bool:
-        return any(map(is_so, found))
+def _await_object(cluster: Cluster, ref: ObjectRef, is_so: Callable[[Manifest], bool], until: float, say: Say) -> None:
+    where = f" -n {ref.namespace}" if ref.namespace else ""
+    late = _late(str(ref), "is not ready in time", f"kubectl{where} describe {ref.kind.lower()}/{ref.name}")
+    _await(
+        cluster,
+        scope_of_object(ref),
+        lambda found: any(map(is_so, found)),
+        until,
+        lambda: say(f"waiting for {ref}"),
+        late,
+    )
 
-    if not _reached(cluster, of_one(ref), is_reached, until, lambda: say(f"waiting for {ref}")):
-        where = f" -n {ref.namespace}" if ref.namespace else ""
-        kind = f"{ref.kind.lower()}/{ref.name}"
-        raise RunFailed(_late(str(ref), "is not ready in time", f"kubectl{where} describe {kind}"))
 
-
-def _reached(
+def _await(  # noqa: PLR0913, PLR0917 - what, and what if not
     cluster: Cluster,
     scope: Scope,
     is_so: Callable[[Sequence[Manifest]], bool],
     until: float,
     on_wait: Callable[[], None],
-) -> bool:
-    """Wait until something is so of the objects of a scope; say whether it was in time."""
+    late: Finding,
+) -> None:
+    """Wait until something is so of the objects of a scope. Raises RunFailed if that is not in time."""
     with Mirror(cluster, (scope,)) as mirror:
-        told = False
+        is_told = False
         while not is_so([*mirror.of(scope).values()]):
             left = until - time.monotonic()
             if left <= 0:
-                return False
-            if not told:
+                raise RunFailed(late)
+            if not is_told:
                 on_wait()
-                told = True
+                is_told = True
             mirror.wait(left)
-        return True
+
+
+def _are_gone(found: Sequence[Manifest]) -> bool:
+    return not found
 
 
 def uninstall(
@@ -247,21 +255,14 @@ def uninstall(
     stacks = cluster.list(STACK).items
     gone = _without_stacks(cluster, stacks, with_stacks=with_stacks, seconds=seconds, say=say)
     gone += _deleted(cluster, _found(cluster, _CONTROLLER))
-    pods = Scope(POD, _LABELLED)
-    if not _reached(
-        cluster,
-        pods,
-        lambda found: not found,
-        time.monotonic() + seconds,
-        lambda: say("waiting for the controller to end"),
-    ):
-        advice = f"kubectl -n {manifests.NAMESPACE} get pods"
-        raise RunFailed(_late("the controller's pods", "are still there", advice))
+    late = _late("the controller's pods", "are still there", f"kubectl -n {manifests.NAMESPACE} get pods")
+    until = time.monotonic() + seconds
+    _await(cluster, Scope(POD, _LABELLED), _are_gone, until, lambda: say("waiting for the controller to end"), late)
     rights = _found(cluster, _RIGHTS)
     homes = {ref.namespace for ref, _ in rights if ref.type == _ROLE} | {manifests.NAMESPACE}
     gone += _deleted(cluster, [*rights, *_existing(cluster, _rest())])
     emptied, told = _emptied(cluster, sorted(homes - ALWAYS_THERE))
-    return (*gone, *emptied), (*chain.from_iterable(map(against_removal, stacks)), *told)
+    return (*gone, *emptied), (*chain.from_iterable(map(warn_on_destroy, stacks)), *told)
 
 
 def _without_stacks(
@@ -273,11 +274,9 @@ def _without_stacks(
         raise RunFailed(_refusal([stack["metadata"]["name"] for stack in stacks]))
     refs = _deleted(cluster, [(ref_of(stack), stack) for stack in stacks])
     names = ", ".join(label_of(ref.name) for ref in refs)
-    if not _reached(
-        cluster, Scope(STACK), lambda found: not found, time.monotonic() + seconds, lambda: say(f"waiting for {names}")
-    ):
-        advice = "kubectl get gpus tells why; a controller has to run: gpu-provision operator run, if none does"
-        raise RunFailed(_late(names, "is still there", advice))
+    advice = "kubectl get gpus tells why; a controller has to run: gpu-provision operator run, if none does"
+    late = _late(names, "is still there", advice)
+    _await(cluster, Scope(STACK), _are_gone, time.monotonic() + seconds, lambda: say(f"waiting for {names}"), late)
     return refs
 
 
@@ -285,7 +284,7 @@ def _refusal(names: Sequence[str]) -> Finding:
     return Finding(
         code=codes.STACKS_EXIST,
         where=", ".join(map(label_of, names)),
-        what="there are stacks, and without the operator nobody takes them off the cluster",
+        what="there are stacks, and only the operator takes them off the cluster",
         fix="--with-stacks removes them first, with everything that they have installed; "
         "gpu-provision operator release NAME lets one go, and leaves what it has installed",
     )
@@ -321,9 +320,9 @@ def _deleted(cluster: Cluster, found: Iterable[tuple[ObjectRef, Manifest]]) -> l
 
 def _emptied(cluster: Cluster, names: Iterable[str]) -> tuple[list[ObjectRef], list[Finding]]:
     """Delete the namespaces that hold nothing any more; say what is in the others."""
-    gone, kinds, told = [], stack_objects.resources(cluster), []
+    gone, kinds, told = [], discovery.listable_kinds(cluster), []
     for ref, live in _existing(cluster, (ObjectRef(*NAMESPACE, "", name) for name in names)):
-        if seen := stack_objects.in_namespace(cluster, ref.name, kinds, ()):
+        if seen := discovery.foreign_objects_in(cluster, ref.name, kinds, ()):
             told.append(_kept(ref, seen))
         else:
             gone += _deleted(cluster, [(ref, live)])

@@ -1,4 +1,4 @@
-"""All that makes up the operator in a cluster: definition, namespace, rights, controller. Pure."""
+"""All that makes up the operator in a cluster: definition, namespace, RBAC, controller Deployment."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_provision.components.objects import manifest, service_account
-from gpu_provision.components.tolerations import STARTUP
+from gpu_provision.components.pods import STARTUP_TOLERATION
 from gpu_provision.kube.observe import MEMBER_KINDS, named_secrets
 from gpu_provision.kube.resources import KINDS
 from gpu_provision.model.cluster import Manifest, Permission
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.operator import cel
+from gpu_provision.operator import crd
 from gpu_provision.operator.crd import LABELS, definition
 from gpu_provision.operator.stack import GROUP, PLURAL, STACK, inventory_of
-from gpu_provision.planning.rbac import Subject, roles
-from gpu_provision.reconcile import destroy_discovery, permissions
+from gpu_provision.rbac import permissions
+from gpu_provision.rbac.roles import RbacSubject, roles
 
 EVENTS = "default"
 """Namespace of Events about objects that are in none."""
@@ -68,16 +68,16 @@ def of_editor(inventory: Inventory, namespace: str, lease: str) -> frozenset[Per
             *(Permission(verb, GROUP, PLURAL, "", name) for verb in ("get", "list", "watch", "patch", "delete")),
             *(Permission(verb, *_LEASES, "", lease) for verb in ("list", "watch")),
             Permission("get", *_LEASES, namespace, lease),
-            *permissions.to_look(inventory),
-            *permissions.to_watch(inventory),
+            *permissions.for_view(inventory),
+            *permissions.for_watches(inventory),
             *_to_follow(inventory),
         )
     )
 
 
 def _of_stack(inventory: Inventory) -> Iterator[Permission]:
-    yield from permissions.everything(inventory)
-    yield from destroy_discovery.everything(inventory)
+    yield from permissions.for_apply(inventory)
+    yield from permissions.for_destroy(inventory)
     yield from _to_follow(inventory)
 
 
@@ -122,12 +122,12 @@ _TOLERATIONS = (
         {"key": f"node-role.kubernetes.io/{role}", "operator": "Exists", "effect": "NoSchedule"}
         for role in ("control-plane", "master")
     ),
-    dict(STARTUP),  # where every node is new, there is no other place
+    dict(STARTUP_TOLERATION),  # where every node is new, there is no other place
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class InstallOptions:
     """How the controller runs.
 
     Attributes:
@@ -143,17 +143,17 @@ class Shape:
     kubernetes: str = ""
 
 
-def manifests(shape: Shape, stacks: Iterable[Inventory] = ()) -> list[Manifest]:
+def manifests(shape: InstallOptions, stacks: Iterable[Inventory] = ()) -> list[Manifest]:
     """Return all objects, in an order in which they can be applied.
 
     Args:
         stacks: Those that the controller gets the rights for; none for stacks of any name in the usual namespaces.
     """
-    account = Subject("ServiceAccount", NAME, NAMESPACE)
+    account = RbacSubject("ServiceAccount", NAME, NAMESPACE)
     wanted = {*of_stacks(stacks), *of_controller(NAMESPACE, NAME)}
     rights = roles(NAME, wanted, [account])
     namespaces = [item for item in rights if item["kind"] == "Namespace"]
-    found = [definition(rules=cel.are_known(shape.kubernetes))]
+    found = [definition(rules=crd.are_known(shape.kubernetes))]
     found += [_labelled(item) if _is_home(item) else item for item in namespaces]
     found.append(service_account(NAME, NAMESPACE, LABELS))
     found += [_labelled(item) for item in rights if item["kind"] != "Namespace"]
@@ -187,7 +187,7 @@ def _labelled(item: Manifest) -> Manifest:
     return {**item, "metadata": {**item["metadata"], "labels": dict(LABELS)}}
 
 
-def _controller(shape: Shape) -> list[Manifest]:
+def _controller(shape: InstallOptions) -> list[Manifest]:
     found = [_network_policy(), _deployment(shape)]
     if shape.replicas > 1:
         budget = {"maxUnavailable": 1, "selector": {"matchLabels": _SELECTOR}}
@@ -206,7 +206,7 @@ def _network_policy() -> Manifest:
     return _namespaced("networking.k8s.io/v1", "NetworkPolicy", spec)
 
 
-def _deployment(shape: Shape) -> Manifest:
+def _deployment(shape: InstallOptions) -> Manifest:
     spec = {
         "replicas": shape.replicas,
         "selector": {"matchLabels": _SELECTOR},
@@ -215,7 +215,7 @@ def _deployment(shape: Shape) -> Manifest:
     return _namespaced("apps/v1", "Deployment", spec)
 
 
-def _pod(shape: Shape) -> dict[str, Any]:
+def _pod(shape: InstallOptions) -> dict[str, Any]:
     return {
         "serviceAccountName": NAME,
         "imagePullSecrets": [{"name": name} for name in shape.pull_secrets],

@@ -1,18 +1,23 @@
-"""What there is of the operator in a cluster, and how its stacks stand."""
+"""What there is of the operator in a cluster: who leads, which versions its parts have, and how its stacks stand."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.fence import named_in
+from gpu_provision.kube.lease import holder_identity
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef
+from gpu_provision.model.findings import Finding, Refused, Severity
+from gpu_provision.operator import crd
 from gpu_provision.operator.leader_election import lease_for
 from gpu_provision.operator.manifests import NAME, NAMESPACE
-from gpu_provision.operator.stack import STACK
-from gpu_provision.operator.version_skew import version_of
+from gpu_provision.operator.stack import GROUP, STACK
+from gpu_provision.operator.status import first_of
+from gpu_provision.planning.diff import differences
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,17 +57,17 @@ class Overview:
 
     @property
     def is_well(self) -> bool:
-        """Whether somebody leads, and every stack is as declared."""
+        """Whether a controller leads, and every stack is as declared."""
         return bool(self.leader) and all(row.is_ready and row.is_current for row in self.stacks)
 
 
-def overview(cluster: Cluster) -> Overview:
+def read_overview(cluster: Cluster) -> Overview:
     """Return how it stands; three requests, if no stack names another lease. Raises Unreachable, Refused."""
     deployment = cluster.get(ObjectRef("apps/v1", "Deployment", NAMESPACE, NAME))
     stacks = cluster.list(STACK).items
     ref, lease = _lease(cluster, stacks)
     return Overview(
-        leader=named_in(lease),
+        leader=holder_identity(lease),
         lease=str(ref),
         version=version_of(lease),
         controllers=_controllers(deployment) if deployment else "",
@@ -71,10 +76,10 @@ def overview(cluster: Cluster) -> Overview:
 
 
 def _lease(cluster: Cluster, stacks: Iterable[Manifest]) -> tuple[ObjectRef, Manifest]:
-    """Return the lease that somebody holds of those that stacks name, the usual one if there is none."""
+    """Return the lease that has a holder of those that stacks name, else the default one."""
     refs = sorted({lease_for(stack) for stack in stacks}) or [lease_for(None)]
     found = [(ref, cluster.get(ref) or {}) for ref in refs]
-    return next((each for each in found if named_in(each[1])), found[0])
+    return next((each for each in found if holder_identity(each[1])), found[0])
 
 
 def _controllers(deployment: Manifest) -> str:
@@ -94,5 +99,71 @@ def _row(stack: Manifest) -> StackRow:
         nodes=nodes.get("summary", ""),
         gpus=nodes.get("gpus", 0),
         rollout=rollout.get("summary", ""),
-        message=ready.get("message", "nobody has looked after it yet"),
+        message=ready.get("message", "no controller has reconciled it yet"),
+    )
+
+
+VERSION = f"{GROUP}/version"
+"""Annotation of the lease by which controllers agree on who leads: the version of that one."""
+
+
+_MOST_NAMED = 5
+
+
+def version_annotation() -> dict[str, str]:
+    """Return the annotation that says which version this is."""
+    return {VERSION: version("gpu-provision")}
+
+
+def version_of(lease: Manifest) -> str:
+    """Return the version of the leader; empty if the lease does not say it, or has no holder."""
+    is_led = (lease.get("spec") or {}).get("holderIdentity")
+    annotations = (lease.get("metadata") or {}).get("annotations") or {}
+    return str(annotations.get(VERSION) or "") if is_led else ""
+
+
+def skew_findings(cluster: Cluster, controller: str, lease: str) -> tuple[Finding, ...]:
+    """Return warnings about parts of another version than this one; one request.
+
+    Args:
+        controller: Version of the controller that leads; empty if it is not known.
+        lease: By which it leads.
+
+    Raises:
+        Unreachable: The API server does not answer.
+    """
+    try:
+        live = cluster.get(ObjectRef(*crd.DEFINITION, "", crd.NAME))
+    except Refused:  # a role that may read stacks need not allow to read their definition
+        live = None
+    return (*_of_controller(controller, lease), *(_of_definition(live) if live else ()))
+
+
+def _of_controller(theirs: str, lease: str) -> Iterator[Finding]:
+    ours = version("gpu-provision")
+    if theirs in {"", ours}:
+        return
+    yield Finding(
+        code=codes.OTHER_VERSION,
+        where=lease,
+        what=f"the controller is gpu-provision {theirs}, and this is {ours}",
+        consequence="plan and apply may see differences here that the controller does not see",
+        fix="gpu-provision operator install --image IMAGE brings it to this version; or use its version here",
+        severity=Severity.WARNING,
+    )
+
+
+def _of_definition(live: Manifest) -> Iterator[Finding]:
+    """Yield the warning that stacks have other keys; rules in CEL are the API server's affair."""
+    found = min((differences(crd.definition(rules=rules), live) for rules in (True, False)), key=len)
+    if not found:
+        return
+    yield Finding(
+        code=codes.OTHER_VERSION,
+        where=f"CustomResourceDefinition {crd.NAME}",
+        what="the definition of stacks is not that of this version of gpu-provision",
+        evidence=first_of([each.path for each in found], _MOST_NAMED),
+        consequence="keys that it does not know are dropped from stacks",
+        fix="gpu-provision operator install brings it to this version",
+        severity=Severity.WARNING,
     )

@@ -1,4 +1,4 @@
-"""What a stack's worker is asked for, when it begins, and how long it waits after failures and repeated edits."""
+"""The work queue of one stack: the request, when a run begins, and the backoff after failures and repeated edits."""
 
 from __future__ import annotations
 
@@ -8,21 +8,19 @@ from typing import Any
 
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.operator.stack import KEEP, ON_DELETE
-from gpu_provision.operator.status import Halt, Standing
-
-_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 5.0, 600.0
+from gpu_provision.operator.status import StackObservation, StackProblem
 
 
 @dataclass(slots=True)
 class Backoff:
     """Each failure doubles the time until the next try; a success forgets them."""
 
-    _failures: int = field(default=0)
-    _due: float = field(default=0.0)
+    _failures: int = 0
+    _due: float = 0.0
 
     def failed(self, now: float) -> None:
-        """Note a failure, at a time of a monotonic clock."""
-        self._due = now + min(_FIRST_RETRY_SECONDS * 2**self._failures, _LONGEST_RETRY_SECONDS)
+        """Record a failure, at a time of a monotonic clock."""
+        self._due = now + _doubled(self._failures, _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
         self._failures += 1
 
     def succeeded(self) -> None:
@@ -34,60 +32,56 @@ class Backoff:
         return max(0.0, self._due - now)
 
 
+def _doubled(times: int, first: float, longest: float) -> float:
+    return min(first * 2.0 ** min(times, 10), longest)
+
+
+_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 5.0, 600.0
 _FREE_REPAIRS = 3
-_FIRST_SECONDS, _LONGEST_SECONDS = 1.0, 60.0
-_FORGET_SECONDS = 120.0
-"""An object that has been left alone for so long is nobody's quarrel any more."""
+_FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS = 1.0, 60.0
+_FORGET_SECONDS = 120.0  # without an edit, after which the repairs of an object are forgotten
 
 
 @dataclass(slots=True)
-class _Quarrel:
-    repairs: int
-    repaired_at: float
-
-
-@dataclass(slots=True)
-class Quarrels:
+class EditConflictBackoff:
     """Counts repairs of each object. Two programs that want an object otherwise do not keep the cluster busy."""
 
-    _known: dict[str, _Quarrel] = field(default_factory=dict)
+    _repairs: dict[str, tuple[int, float]] = field(default_factory=dict)  # how many, and when the last one was
 
     def look(self, lasting: Collection[str], edited: Collection[str], now: float) -> None:
-        """Note what is other than declared.
+        """Record what is other than declared.
 
         Args:
-            lasting: Edits that lasted until now.
+            lasting: Edits present since the last check.
             edited: Those that are there now.
             now: Of a monotonic clock.
         """
-        for name in lasting:
-            if name not in edited:
-                repairs = self._known[name].repairs if name in self._known else 0
-                self._known[name] = _Quarrel(repairs + 1, now)
-        self._known = {
-            name: each
-            for name, each in self._known.items()
-            if name in edited or now - each.repaired_at < _FORGET_SECONDS
+        for name in set(lasting) - set(edited):
+            self._repairs[name] = self._repairs.get(name, (0, now))[0] + 1, now
+        self._repairs = {
+            name: (repairs, at)
+            for name, (repairs, at) in self._repairs.items()
+            if name in edited or now - at < _FORGET_SECONDS
         }
 
-    def patience(self, name: str) -> float:
+    def delay(self, name: str) -> float:
         """Return for how many seconds to leave an edit of an object alone."""
-        repairs = self._known[name].repairs - _FREE_REPAIRS if name in self._known else -1
-        return min(_FIRST_SECONDS * 2**repairs, _LONGEST_SECONDS) if repairs >= 0 else 0.0
+        repairs = self._repairs.get(name, (0, 0.0))[0] - _FREE_REPAIRS
+        return _doubled(repairs, _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS) if repairs >= 0 else 0.0
 
 
 SETTLE_SECONDS = 0.3
 """How long a need has to last: the effect of our own writes takes a moment to come back, and nodes join in crowds."""
 
 EDIT_SECONDS = 0.1
-"""How long an edit has to last between two runs: it is no effect of ours, but somebody may make several."""
+"""How long an edit has to last between two runs: it is no effect of a run, but an editor may make several."""
 
 _NOT_YET_SECONDS = 1.0
 
 
 @dataclass(slots=True)
-class Agenda:
-    """Compares what is to be done with what the last run could not do.
+class ReconcileScheduler:
+    """Compares pending changes with what the last run could not do.
 
     Attributes:
         undone: What the last run has left.
@@ -100,16 +94,16 @@ class Agenda:
     _began_at: float = float("-inf")
     _ran_at: float = float("-inf")
     _backoff: Backoff = field(default_factory=Backoff)
-    _quarrels: Quarrels = field(default_factory=Quarrels)
+    _edit_conflicts: EditConflictBackoff = field(default_factory=EditConflictBackoff)
 
     def look(self, needs: Collection[str], now: float, *, edited: Collection[str] = ()) -> None:
-        """Note what is to be done, at a time of a monotonic clock.
+        """Record pending changes, at a time of a monotonic clock.
 
         Args:
-            edited: What of it was done once, and was undone by somebody else.
+            edited: Those of them that were made once, and were undone since.
         """
         wanted = frozenset(needs)
-        self._quarrels.look(self._edited & self._lasting(now), frozenset(edited), now)
+        self._edit_conflicts.look(self._edited & self._lasting(now), frozenset(edited), now)
         self._edited = frozenset(edited)
         self._told &= self._edited
         late = wanted - self._edited if now - self._ran_at < SETTLE_SECONDS else frozenset[str]()
@@ -122,15 +116,15 @@ class Agenda:
         return bool(lasting - self.undone) or bool(lasting and self._backoff.left(now) == 0.0)
 
     def new_edits(self, now: float) -> frozenset[str]:
-        """Return what somebody has edited during a run; each is told once, as a run may not get it undone."""
-        news = {each for each in self._news() if self._age(each, now) >= self._patience(each, SETTLE_SECONDS)}
+        """Return what was edited during a run; each edit is returned once, as a run may not get it undone."""
+        news = {each for each in self._news() if self._age(each, now) >= self._delay(each, SETTLE_SECONDS)}
         self._told |= news
         return frozenset(news)
 
     def wait(self, now: float, *, is_running: bool) -> float:
-        """Return in how many seconds to ask again although nothing has happened; infinity if nothing is to be done."""
+        """Return in how many seconds to ask again although nothing has happened; infinity without pending changes."""
         if is_running:
-            return self._soonest(self._patience(each, SETTLE_SECONDS) - self._age(each, now) for each in self._news())
+            return self._soonest(self._delay(each, SETTLE_SECONDS) - self._age(each, now) for each in self._news())
         left = self._backoff.left(now)
         waits = (
             left if need in self.undone else max(0.0, self._settling(need) - self._age(need, now))
@@ -143,11 +137,11 @@ class Agenda:
         """Return when to ask a run to end for an edit; one that may not end yet is asked again later."""
         return min((wait if wait > 0.0 else _NOT_YET_SECONDS for wait in waits), default=float("inf"))
 
-    def begins(self, now: float) -> None:
+    def on_start(self, now: float) -> None:
         """Note the beginning of a run."""
         self._began_at = now
 
-    def ran(self, needs: Collection[str], now: float, *, is_well: bool) -> None:
+    def on_finish(self, needs: Collection[str], now: float, *, is_well: bool) -> None:
         """Note the end of a run, and what is still to be done: what came up meanwhile, it may not have seen."""
         before = {need for need in needs if self._since.get(need, now) <= self._began_at}
         missed = frozenset(needs) if is_well else self._edited
@@ -157,7 +151,7 @@ class Agenda:
         else:
             self._backoff.failed(now)
 
-    def was_cut_short(self) -> None:
+    def on_preempt(self) -> None:
         """Note the end of a run that we had end: it has left nothing undone, it has not come to it."""
         self.undone = frozenset()
 
@@ -171,22 +165,22 @@ class Agenda:
         return now - self._since.get(need, now)
 
     def _settling(self, need: str) -> float:
-        return self._patience(need, EDIT_SECONDS) if need in self._edited else SETTLE_SECONDS
+        return self._delay(need, EDIT_SECONDS) if need in self._edited else SETTLE_SECONDS
 
-    def _patience(self, need: str, seconds: float) -> float:
-        return max(seconds, self._quarrels.patience(need))
+    def _delay(self, need: str, seconds: float) -> float:
+        return max(seconds, self._edit_conflicts.delay(need))
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """A stack as it is to be looked after.
+class ReconcileRequest:
+    """The desired state of one stack as handed to its worker.
 
     Attributes:
-        hindrance: Why it may not be worked on, if so.
+        blocked: Why it may not be worked on, if so.
     """
 
     stack: Manifest
-    hindrance: Halt | None = None
+    blocked: StackProblem | None = None
 
     @property
     def name(self) -> str:
@@ -199,25 +193,25 @@ class Wish:
         return int(self.stack["metadata"].get("generation", 0))
 
     @property
-    def is_to_go(self) -> bool:
+    def is_deleting(self) -> bool:
         """Whether the stack is being deleted."""
         return bool(self.stack["metadata"].get("deletionTimestamp"))
 
     @property
-    def is_to_be_released(self) -> bool:
+    def is_released(self) -> bool:
         """Whether what the stack has installed stays when it is deleted."""
         return bool((self.stack["metadata"].get("annotations") or {}).get(ON_DELETE) == KEEP)
 
-    def asks_the_same_as(self, other: Wish) -> bool:
-        """Whether another wish for the stack changes nothing for whoever works on this one."""
+    def is_equivalent(self, other: ReconcileRequest) -> bool:
+        """Whether another request for the stack changes nothing for the work on this one."""
         return self._essence == other._essence
 
     @property
     def _essence(self) -> tuple[object, ...]:
-        is_to_be_released = self.is_to_go and self.is_to_be_released
-        return self.stack["metadata"]["uid"], self.generation, self.is_to_go, is_to_be_released, self.hindrance
+        is_released = self.is_deleting and self.is_released
+        return self.stack["metadata"]["uid"], self.generation, self.is_deleting, is_released, self.blocked
 
-    def standing(self, **told: Any) -> Standing:
-        """Return what is to be reported of the stack."""
+    def observation(self, **told: Any) -> StackObservation:
+        """Return the input of the stack's status."""
         release = str((self.stack.get("spec") or {}).get("release", ""))
-        return Standing(generation=self.generation, release=release, **told)
+        return StackObservation(generation=self.generation, release=release, **told)

@@ -1,4 +1,4 @@
-"""Letting a stack's resource go while the stack stays, and commands that would get into a controller's way."""
+"""Release a stack from the operator, and refuse commands that the controller would undo."""
 
 from __future__ import annotations
 
@@ -7,24 +7,21 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import NotFound
+from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.informer import Mirror
+from gpu_provision.kube.lease import holder_identity
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Locked, RunFailed
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.plan import Action, Change, RemovalResult
-from gpu_provision.model.progress import Lock
-from gpu_provision.operator import codes
-from gpu_provision.operator.client import found as of
-from gpu_provision.operator.client import going
-from gpu_provision.operator.conflicts import against_release, against_removal
-from gpu_provision.operator.finalizer import let_go
-from gpu_provision.operator.leader_election import Pulse, lease_for
-from gpu_provision.operator.queue import Wish
-from gpu_provision.operator.stack import KEEP, ON_DELETE, STACK, label_of
-from gpu_provision.reconcile.observer import of_one
-
-__all__ = ["against_adoption", "before_release", "foretold", "of", "release", "unless_controllers", "warned"]
+from gpu_provision.model.plan import Action, Change, DestroyResult
+from gpu_provision.model.progress import LockHolder
+from gpu_provision.operator.client import deletion_finding, get_stack, remove_finalizer
+from gpu_provision.operator.conflicts import warn_on_destroy, warn_on_release
+from gpu_provision.operator.leader_election import LeaderMonitor, lease_for
+from gpu_provision.operator.queue import ReconcileRequest
+from gpu_provision.operator.stack import KEEP, ON_DELETE, STACK, stack_label
+from gpu_provision.reconcile.observer import scope_of_object
 
 _LOOK_SECONDS = 2.0
 
@@ -42,88 +39,83 @@ def release(cluster: Cluster, name: str, *, seconds: float, say: Callable[[str],
     live = cluster.get(ref)
     if live is None:
         return False
-    if live["metadata"].get("deletionTimestamp") and not Wish(live).is_to_be_released:
-        raise RunFailed(going(live))
+    if live["metadata"].get("deletionTimestamp") and not ReconcileRequest(live).is_released:
+        raise RunFailed(deletion_finding(live))
     try:
         cluster.merge(ref, {"metadata": {"uid": live["metadata"]["uid"], "annotations": {ON_DELETE: KEEP}}})
-    except NotFound:
+    except NotFoundError:
         return True
     cluster.delete(ref, uid=live["metadata"]["uid"])
     _await_end(cluster, live, time.monotonic() + seconds, say)
     return True
 
 
-def before_release(cluster: Cluster, name: str) -> tuple[Finding, ...]:
+def release_findings(cluster: Cluster, name: str) -> tuple[Finding, ...]:
     """Return what a reader should know before a stack is released. Raises Refused, Unreachable."""
     live = cluster.get(ObjectRef(*STACK, "", name))
-    return against_release(live) if live else ()
+    return warn_on_release(live) if live else ()
 
 
 def _await_end(cluster: Cluster, stack: Manifest, until: float, say: Callable[[str], None]) -> None:
-    scope, pulse, is_told = of_one(ref_of(stack)), Pulse(lease_for(stack)), False
-    with Mirror(cluster, (scope, pulse.scope)) as mirror:
+    scope, leader, is_told = scope_of_object(ref_of(stack)), LeaderMonitor(lease_for(stack)), False
+    with Mirror(cluster, (scope, leader.scope)) as mirror:
         while any(each["metadata"]["uid"] == stack["metadata"]["uid"] for each in mirror.of(scope).values()):
-            pulse.look(mirror)
-            if pulse.is_missing():
-                let_go(cluster, ref_of(stack))
+            leader.observe(mirror)
+            if leader.is_missing():
+                remove_finalizer(cluster, ref_of(stack))
             elif time.monotonic() > until:
-                raise RunFailed(_not_let_go(stack, pulse))
+                raise RunFailed(_not_let_go(stack, leader))
             elif not is_told:
                 is_told = True
-                say(f"waiting for the controller to let go of {_mark(stack)}")
+                say(f"waiting for the controller to let go of {stack_label(stack)}")
             mirror.wait(_LOOK_SECONDS)
 
 
-def _not_let_go(stack: Manifest, pulse: Pulse) -> Finding:
+def _not_let_go(stack: Manifest, leader: LeaderMonitor) -> Finding:
     return Finding(
         code=codes.NOT_IN_TIME,
-        where=_mark(stack),
+        where=stack_label(stack),
         what="the controller has not let go of the stack in time",
-        evidence=f"{pulse.holder} works" if pulse.holder else "",
+        evidence=f"{leader.holder} works" if leader.holder else "",
         consequence="the resource goes as soon as the controller's run has ended; the stack stays",
-        fix=f"kubectl describe {_mark(stack)} tells what it does; then run again",
+        fix=f"kubectl describe {stack_label(stack)} tells what it does; then run again",
     )
 
 
-def foretold(result: RemovalResult, stack: Manifest | None) -> RemovalResult:
+def preview_destroy(result: DestroyResult, stack: Manifest | None) -> DestroyResult:
     """Return what a removal would do, the end of the stack's resource before all else, and whether that lasts."""
     if stack is None:
         return result
     effect = "the controller lets go of the stack, and what it has installed is removed after that"
     change = Change(component="operator", action=Action.DELETE, ref=ref_of(stack), effects=(effect,))
-    return warned(replace(result, changes=(change, *result.changes)), stack)
+    return with_warnings(replace(result, changes=(change, *result.changes)), stack)
 
 
-def warned(result: RemovalResult, stack: Manifest | None) -> RemovalResult:
+def with_warnings(result: DestroyResult, stack: Manifest | None) -> DestroyResult:
     """Return how a removal ended, and whether the stack's resource may come back."""
-    told = against_removal(stack) if stack else ()
+    told = warn_on_destroy(stack) if stack else ()
     return replace(result, findings=(*result.findings, *told))
 
 
-def against_adoption(cluster: Cluster, inventory: Inventory) -> tuple[Finding, ...]:
+def adoption_findings(cluster: Cluster, inventory: Inventory) -> tuple[Finding, ...]:
     """Return why a cluster cannot be adopted: a controller would undo it half way."""
-    stack = of(cluster, inventory)
+    stack = get_stack(cluster, inventory)
     return (_in_the_way(stack, f"gpu-provision operator release {inventory.name}, then adopt"),) if stack else ()
 
 
 def _in_the_way(stack: Manifest, fix: str) -> Finding:
     return Finding(
         code=codes.LOOKED_AFTER,
-        where=_mark(stack),
+        where=stack_label(stack),
         what="a controller looks after this stack, and would get in the way; nothing was written",
         fix=fix,
     )
 
 
-def unless_controllers(cluster: Cluster, inventory: Inventory, lock: Lock) -> None:
+def refuse_controllers_lock(cluster: Cluster, inventory: Inventory, lock: LockHolder) -> None:
     """Raise Locked if a lock is the controller's, which would take it again at once."""
-    stack = of(cluster, inventory)
-    lease = cluster.get(lease_for(stack)) if stack else None  # without an operator nobody has the right to ask for it
-    holder = ((lease or {}).get("spec") or {}).get("holderIdentity")
-    if stack is not None and holder == lock.holder:
+    stack = get_stack(cluster, inventory)
+    lease = cluster.get(lease_for(stack)) if stack else None  # without an operator there is no role that allows it
+    if stack is not None and holder_identity(lease) == lock.holder:
         fix = f"change the resource, which ends its run; or gpu-provision operator release {inventory.name}"
         raise Locked(_in_the_way(stack, fix))
-
-
-def _mark(stack: Manifest) -> str:
-    return label_of(stack["metadata"]["name"])

@@ -1,92 +1,67 @@
-"""A run that the controller carries out: the resource is changed, and its progress is followed."""
+"""A run that the controller carries out: change the resource, and follow its progress."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
+from gpu_provision.history import rollback
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.informer import Mirror
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import Finding, Refused, RunFailed
 from gpu_provision.model.history import Record
 from gpu_provision.model.progress import Event, NodeState, RunResult, State
-from gpu_provision.operator import codes
-from gpu_provision.operator.client import (
-    Resource,
-    declare,
-    not_reached,
-    unless_refused,
-)
-from gpu_provision.operator.leader_election import (
-    HOME,
-    Pulse,
-    lease_for,
-    nobody,
-)
+from gpu_provision.operator.client import StackResource, apply_stack, not_reached_finding, raise_on_errors
+from gpu_provision.operator.leader_election import DEFAULT_LEASE, LeaderMonitor, lease_for, no_leader_finding
 from gpu_provision.operator.manifests import of_editor
-from gpu_provision.operator.status import (
-    Phase,
-    Reason,
-    Verdict,
-    failures,
-    verdict,
-)
-from gpu_provision.planning.states import Key, Situation
-from gpu_provision.reconcile import history, missing_permissions
+from gpu_provision.operator.status import Reason, StackEvaluation, StackPhase, evaluate_status, failed_components
+from gpu_provision.planning.states import ClusterState, Key
+from gpu_provision.rbac import review
 from gpu_provision.reconcile.observer import (
-    Resident,
-    Standpoint,
-    followed,
-    of_one,
+    Observation,
+    StackObserver,
+    scope_of_object,
+    watched_scopes,
 )
-from gpu_provision.reconcile.progress import Announcer
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.plan import ClusterPlan
+from gpu_provision.reconcile.progress import ProgressReporter, with_steps
 from gpu_provision.reconcile.run import Outcome
 from gpu_provision.reconcile.status import evidence
-from gpu_provision.reconcile.timeline import with_steps
-
-if TYPE_CHECKING:
-    from gpu_provision.operator.client import Resource
 
 _LOOK_SECONDS = 2.0  # the lease is renewed as often
 _REPAIR_SECONDS = 30.0  # for a controller that calls ready what we would change
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """How a resource is changed.
-
-    Attributes:
-        force: Whether fields are taken over from whoever else has set them.
-        back_to: Number of the run that declared this before; 0 if it is no rollback.
-    """
-
-    force: bool = False
-    back_to: int = 0
-
-
-class Following:
+class RemoteRun:
     """One change of a stack's resource, seen through. Make it, `execute` it once."""
 
     def __init__(  # noqa: PLR0913 - what a run is made from, and the two that are the controller's
         self,
         cluster: Cluster,
-        reading: Reading,
-        resource: Resource,
-        terms: Terms,
+        reading: ClusterPlan,
+        resource: StackResource,
         *,
+        force: bool,
+        back_to: int,
         listen: Callable[[Event], None],
         on_states: Callable[[Mapping[Key, NodeState]], None],
     ) -> None:
-        """Prepare; nothing is written. Callbacks are called from the executing thread."""
-        self._cluster, self._reading, self._resource, self._terms = cluster, reading, resource, terms
-        self._on_states, self._pulse = on_states, Pulse(lease_for(resource.live))
+        """Prepare; nothing is written.
+
+        Args:
+            force: Whether fields are taken over from other managers.
+            back_to: Number of the run that declared this before; 0 if it is no rollback.
+            listen: Like ``on_states``, called from the executing thread.
+        """
+        self._cluster, self._reading, self._resource = cluster, reading, resource
+        self._force, self._back_to = force, back_to
+        self._on_states, self._leader = on_states, LeaderMonitor(lease_for(resource.live))
         self._began, self._before = time.monotonic(), cluster.requests
-        self._announcer = Announcer(listen, self._began)
-        self._stack, self._generation = of_one(ref_of(resource.live)), 0
+        self._announcer = ProgressReporter(listen, self._began)
+        self._stack, self._generation = scope_of_object(ref_of(resource.live)), 0
         self._mirror: Mirror | None = None
         self._cancelled = False
         self._wanting_since = float("inf")
@@ -108,7 +83,7 @@ class Following:
     def cancel(self) -> None:
         """See no more of it; the controller goes on."""
         self._cancelled = True
-        self._cluster.hurry()
+        self._cluster.cancel_retries()
         if mirror := self._mirror:
             mirror.wake()
 
@@ -116,14 +91,14 @@ class Following:
         """Change the resource if need be, and wait until the controller is done with it.
 
         Raises:
-            RunFailed: No controller works, or somebody else changes the resource.
+            RunFailed: No controller leads, or the resource is changed in between.
             Refused: Permissions are missing; nothing was written.
             Unreachable: The API server was silent for too long.
         """
-        unless_refused(self._resource)
+        raise_on_errors(self._resource)
         self._require_rights()
         last = self._last_run()
-        scopes = (*followed(self._reading), self._stack, self._pulse.scope)
+        scopes = (*watched_scopes(self._reading), self._stack, self._leader.scope)
         with Mirror(self._cluster, scopes) as mirror:
             self._mirror = mirror
             self._await_controller(mirror)
@@ -141,13 +116,15 @@ class Following:
 
     def _require_rights(self) -> None:
         inventory = self._reading.context.inventory
-        if missing := missing_permissions.missing(self._cluster, inventory, of_editor(inventory, *HOME), "--operator"):
+        if missing := review.missing_finding(
+            self._cluster, inventory, of_editor(inventory, *DEFAULT_LEASE), "--operator"
+        ):
             raise Refused(missing)
 
     def _last_run(self) -> Record | None:
-        return history.read(self._cluster, self._reading.context.inventory).last
+        return rollback.read_history(self._cluster, self._reading.context.inventory).last
 
-    def _result(self, seen: Situation, record: Record | None) -> RunResult:
+    def _result(self, seen: ClusterState, record: Record | None) -> RunResult:
         return RunResult(
             changed=int(self._resource.wanted is not None),
             requests=self._cluster.requests - self._before,
@@ -159,34 +136,33 @@ class Following:
         )
 
     def _await_controller(self, mirror: Mirror) -> None:
-        while not (self._look_at_pulse(mirror).is_felt or self._cancelled):
-            if self._pulse.is_missing():
-                raise RunFailed(nobody(self._resource.name, self._pulse, is_written=False))
+        self._require_leader(mirror)
+        while not (self._leader.renewal_seen or self._cancelled):
             mirror.wait(_LOOK_SECONDS)
+            self._require_leader(mirror)
 
-    def _look_at_pulse(self, mirror: Mirror) -> Pulse:
-        self._pulse.look(mirror)
-        return self._pulse
+    def _require_leader(self, mirror: Mirror) -> None:
+        self._leader.observe(mirror)
+        if self._leader.is_missing() and not mirror.silence:
+            raise RunFailed(no_leader_finding(self._resource.name, self._leader, is_written=self.is_following))
 
     def _declare(self) -> None:
-        stack = declare(self._cluster, self._resource, force=self._terms.force, back_to=self._terms.back_to)
+        stack = apply_stack(self._cluster, self._resource, force=self._force, back_to=self._back_to)
         self._generation = int(stack["metadata"]["generation"])
         said = "is changed" if self._resource.wanted else "says so already"
-        self._announcer.say(f"{self._resource.name} {said}; {self._pulse.holder} carries it out")
+        self._announcer.say(f"{self._resource.name} {said}; {self._leader.holder} carries it out")
 
-    def _follow(self, mirror: Mirror) -> tuple[Situation, tuple[Finding, ...]]:
-        resident = Resident(self._reading, mirror)
+    def _follow(self, mirror: Mirror) -> tuple[ClusterState, tuple[Finding, ...]]:
+        resident = StackObserver(self._reading, mirror)
         while True:
             now = time.monotonic()
             found, stack = resident.look(now), self._stack_of(mirror)
             if stack is not None:
-                told = verdict(stack)
-                self._show(found, _failed(found.states, stack) if told.phase is Phase.FAILED else {})
-                if self._is_over(told, found, now):
+                told = evaluate_status(stack)
+                self._show(found, _failed(found.states, stack) if told.phase is StackPhase.FAILED else {})
+                if self._is_superseded(told, found, now):
                     return found.seen, self._told(told, found)
-            self._look_at_pulse(mirror)
-            if self._pulse.is_missing() and not mirror.silence:
-                raise RunFailed(nobody(self._resource.name, self._pulse, is_written=True))
+            self._require_leader(mirror)
             mirror.wait(min(resident.next_deadline(now), _LOOK_SECONDS))
 
     def _stack_of(self, mirror: Mirror) -> Manifest | None:
@@ -196,36 +172,36 @@ class Following:
             raise RunFailed(_in_between(self._resource.name, "it was deleted"))
         generation = int(stack["metadata"]["generation"])
         if generation > self._generation:
-            raise RunFailed(_in_between(self._resource.name, "somebody else has changed it"))
+            raise RunFailed(_in_between(self._resource.name, "it was changed in between"))
         return stack if generation == self._generation else None
 
-    def _show(self, found: Standpoint, failed: Mapping[Key, NodeState]) -> None:
+    def _show(self, found: Observation, failed: Mapping[Key, NodeState]) -> None:
         states = with_steps({**found.states, **failed}, found.seen)
         self._announcer.show(states)
         self._on_states(states)
 
-    def _is_over(self, told: Verdict, found: Standpoint, now: float) -> bool:
-        if self._cancelled or told.phase is Phase.FAILED:
+    def _is_superseded(self, told: StackEvaluation, found: Observation, now: float) -> bool:
+        if self._cancelled or told.phase is StackPhase.FAILED:
             return True
-        if told.phase is not Phase.READY:
+        if told.phase is not StackPhase.READY:
             self._wanting_since = float("inf")
             return False
         self._wanting_since = min(self._wanting_since, now)
         return not found.needs or now - self._wanting_since > _REPAIR_SECONDS
 
-    def _told(self, told: Verdict, found: Standpoint) -> tuple[Finding, ...]:
+    def _told(self, told: StackEvaluation, found: Observation) -> tuple[Finding, ...]:
         """Return what the states alone do not tell."""
         if self._cancelled:
             return ()
-        if told.phase is Phase.FAILED:
+        if told.phase is StackPhase.FAILED:
             is_in_states = told.reason == Reason.FAILED and _has_failures(self._announcer.states)
-            return () if is_in_states else (not_reached(self._resource.name, told.told),)
+            return () if is_in_states else (not_reached_finding(self._resource.name, told.told),)
         return (_left_undone(self._resource.name, sorted(found.needs)),) if found.needs else ()
 
 
 def _failed(states: Mapping[Key, NodeState], stack: Manifest) -> dict[Key, NodeState]:
     """Return the states that the controller calls failed: it has waited for longer than we have."""
-    known = failures(stack)
+    known = failed_components(stack)
     return {
         key: replace(states[key], state=State.FAILED, reason=reason or states[key].reason)
         for key, reason in known.items()

@@ -1,4 +1,4 @@
-"""A stack: an inventory's cluster part as an object of the cluster, and the inventory that it declares. Pure."""
+"""A GPUStack: an inventory's cluster part as a custom resource, and the inventory that it declares."""
 
 from __future__ import annotations
 
@@ -12,17 +12,14 @@ from typing import Any
 import yaml
 
 from gpu_provision import releases
-from gpu_provision.inventory.document import Document
-from gpu_provision.inventory.loader import examined
-from gpu_provision.inventory.resolve import ADDRESSES
-from gpu_provision.inventory.schema_check import schema
-from gpu_provision.inventory.scope import part_of_cluster
-from gpu_provision.inventory.source import Source, Unreadable
-from gpu_provision.inventory.values import references
+from gpu_provision.inventory.document import Document, Source, SourceError
+from gpu_provision.inventory.json_schema import ADDRESSES, cluster_part, schema
+from gpu_provision.inventory.loader import validate_source
+from gpu_provision.inventory.values import find_references
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Kind, Manifest
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.operator import codes
 
 GROUP, VERSION, PLURAL = "gpu-provision.io", "v1alpha1", "gpustacks"
 STACK = Kind(f"{GROUP}/{VERSION}", "GPUStack")
@@ -36,7 +33,7 @@ LED_BY = f"{GROUP}/lease"
 """Annotation: by which lease those controllers agree that look after the stack, if it is another one than usual."""
 
 ON_DELETE, KEEP = f"{GROUP}/on-delete", "keep"
-"""Annotation of a stack that is to be deleted while all that it has installed stays."""
+"""Annotation of a stack whose deletion leaves all that it has installed."""
 
 BACK_TO = f"{GROUP}/back-to"
 """Annotation of a stack that says what an earlier run declared: number of that run, and generation that says so."""
@@ -51,6 +48,11 @@ def label_of(name: str) -> str:
     return f"{STACK.kind.lower()}/{name}"
 
 
+def stack_label(stack: Manifest) -> str:
+    """Return what findings call a stack that was read."""
+    return label_of(stack["metadata"]["name"])
+
+
 def spec_of(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the spec of an inventory's stack, and the paths of what of the inventory it does not have.
 
@@ -59,7 +61,7 @@ def spec_of(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     Args:
         data: The inventory as its file says it.
     """
-    kept, left = part_of_cluster(data)
+    kept, left = cluster_part(data)
     said = {key: value for key, value in kept.items() if key != "cluster" or value}
     return {"release": releases.DEFAULT} | said, left
 
@@ -72,7 +74,7 @@ def stack_of(data: Mapping[str, Any]) -> Manifest:
 
 def local_values(inventory: Document) -> tuple[Finding, ...]:
     """Return a finding for each value of an inventory that its stack cannot have: it is one of this machine."""
-    part, _ = part_of_cluster(inventory.data)
+    part, _ = cluster_part(inventory.data)
     return tuple(
         Finding(
             code=codes.NOT_FOR_RESOURCE,
@@ -81,16 +83,16 @@ def local_values(inventory: Document) -> tuple[Finding, ...]:
             evidence=name,
             fix=f"Keep it in a Secret of the cluster: {path[-1]}: {{secret: {{name: ..., key: ...}}}}",
         )
-        for path, source, name in references(part)
+        for path, source, name in find_references(part)
     )
 
 
-def back_to(run: int, generation: int) -> dict[str, str]:
+def rollback_annotation(run: int, generation: int) -> dict[str, str]:
     """Return the annotation that a generation of a stack brings back what a run declared; none for no run."""
     return {BACK_TO: f"{run} {generation}"} if run else {}
 
 
-def back_to_of(stack: Manifest) -> int:
+def rollback_run(stack: Manifest) -> int:
     """Return the number of the run whose declaration a stack brings back; 0 if it was changed since, or does not."""
     metadata = stack["metadata"]
     run, _, generation = str((metadata.get("annotations") or {}).get(BACK_TO, "")).partition(" ")
@@ -98,7 +100,7 @@ def back_to_of(stack: Manifest) -> int:
     return int(run) if is_current and re.fullmatch(r"[0-9]{1,18}", run) else 0
 
 
-def home_of(stack: Manifest) -> str:
+def namespace_of(stack: Manifest) -> str:
     """Return the namespace that the stack has been installed in; empty if it has not been yet, or is not named."""
     found = str((stack["metadata"].get("annotations") or {}).get(HOME, ""))
     return found if _is_name(found) else ""
@@ -116,9 +118,9 @@ def _is_name(text: str) -> bool:
     return re.fullmatch(schema()["$defs"]["object_name"]["pattern"], text) is not None
 
 
-def moved(stack: Manifest, inventory: Inventory) -> Finding | None:
+def namespace_changed(stack: Manifest, inventory: Inventory) -> Finding | None:
     """Return why a stack cannot be kept that declares another namespace than it has been installed in."""
-    home, wanted = home_of(stack), inventory.cluster.namespace
+    home, wanted = namespace_of(stack), inventory.cluster.namespace
     if home in {"", wanted}:
         return None
     return Finding(
@@ -126,7 +128,7 @@ def moved(stack: Manifest, inventory: Inventory) -> Finding | None:
         where=f"{label_of(inventory.name)} spec.cluster.namespace",
         what=NAMESPACE_IS_FIXED,
         evidence=f"it is in {home}, and declares {wanted}",
-        fix=f"Set it back to {home}; or delete the stack, and make it anew.",
+        fix=f"Set it back to {home}; or delete the stack, and create it again.",
     )
 
 
@@ -141,7 +143,7 @@ def inventory_of(stack: Manifest) -> tuple[Inventory | None, tuple[Finding, ...]
     name = stack["metadata"]["name"]
     if problem := _with_credentials(stack):
         return None, (problem,)
-    spec, _ = part_of_cluster(stack.get("spec") or {})
+    spec, _ = cluster_part(stack.get("spec") or {})
     data = {"name": name, "cluster": spec.pop("cluster", {}), **spec}
     text = yaml.dump(data, Dumper=_DUMPER, sort_keys=False, allow_unicode=True)
     label = label_of(name)
@@ -149,15 +151,15 @@ def inventory_of(stack: Manifest) -> tuple[Inventory | None, tuple[Finding, ...]
         name=label, path=Path("/", name), text=text, digest=hashlib.sha256(text.encode()).hexdigest(), is_local=False
     )
     try:
-        inventory, findings = examined(source)
-    except Unreadable as error:
+        inventory, findings = validate_source(source)
+    except SourceError as error:
         return None, (_placed(error.finding, label),)
     found = tuple(_placed(finding, label) for finding in findings.all)
     return (replace(inventory, path="", warnings=()) if inventory else None), found  # the controller reports them
 
 
 def _with_credentials(stack: Manifest) -> Finding | None:
-    """Return what is to be said of a proxy that needs credentials: to leave it out in silence would help nobody."""
+    """Return the finding about a proxy that needs credentials: leaving it out in silence would be no help."""
     proxy = (stack.get("spec") or {}).get("proxy")
     known = proxy if isinstance(proxy, Mapping) else {}
     key = next((key for key in ADDRESSES if "@" in str(known.get(key, ""))), None)
@@ -165,7 +167,7 @@ def _with_credentials(stack: Manifest) -> Finding | None:
         return None
     return Finding(
         code=codes.PROXY_CREDENTIALS,
-        where=f"{label_of(stack['metadata']['name'])} spec.proxy.{key}",
+        where=f"{stack_label(stack)} spec.proxy.{key}",
         what=PROXY_NEEDS_NONE,
         fix="Declare a proxy that needs none; or none, and name package sources in driver.repo_config.",
     )
@@ -175,7 +177,7 @@ PROXY_NEEDS_NONE = "A stack has no proxy that needs credentials: who may read st
 
 
 def _placed(finding: Finding, label: str) -> Finding:
-    """Return a finding that says where in the stack; its lines are those of a text that nobody has seen."""
+    """Return a finding that says where in the stack; its lines are those of a generated text."""
     found = _PLACE.match(finding.where.removeprefix(label))
     path = found["path"] if found else ""
     field = "metadata.name" if path == "name" else f"spec.{path}" if path else ""

@@ -6,21 +6,37 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpu_provision.components import labels
-from gpu_provision.kube.codes import LOCKED, OUTRUN, ROLLED_BACK
 from gpu_provision.model.cluster import Manifest, NodeFacts
+from gpu_provision.model.codes import LOCKED, OUTRUN, ROLLED_BACK
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.progress import NodeState, NodeStatus, State
 from gpu_provision.operator.crd import MOST_PROBLEMS
-from gpu_provision.operator.events import as_many_as_fit, cut
-from gpu_provision.planning.states import Key, Situation
+from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.reconcile.status import component_rows, node_rows
 from gpu_provision.rollout import states as upgrade
 
+_ROOM = len("; and 1000000 more")
 
-class Phase(Enum):
+
+def truncate(text: str, most: int) -> str:
+    """Return a text of so many characters at most."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def join_limited(sentences: Sequence[str], most: int) -> str:
+    """Return whole sentences, the first one in any case, in so many characters at most, and how many are left out."""
+    text = truncate(sentences[0], most - _ROOM)
+    for position, sentence in enumerate(sentences[1:], start=1):
+        if len(text) + len(sentence) + _ROOM > most:
+            return f"{text}; and {len(sentences) - position} more"
+        text = f"{text}; {sentence}"
+    return text
+
+
+class StackPhase(Enum):
     """How far a controller is with what a stack declares now."""
 
     UNSEEN = auto()  # the status is about what was declared before
@@ -30,37 +46,37 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class StackEvaluation:
     """How far a controller is, and why it got no further.
 
     Attributes:
         told: Reason and message of the condition that says so: ``NodesFailed: driver on t4-1: ...``.
     """
 
-    phase: Phase
+    phase: StackPhase
     reason: str = ""
     told: str = ""
 
 
-def verdict(stack: Manifest) -> Verdict:
+def evaluate_status(stack: Manifest) -> StackEvaluation:
     """Return what the status of a stack comes to. A run that is under way may mend what has failed before."""
     status = stack.get("status") or {}
     if status.get("observedGeneration") != stack["metadata"].get("generation"):
-        return Verdict(Phase.UNSEEN)
+        return StackEvaluation(StackPhase.UNSEEN)
     conditions = {each["type"]: each for each in status.get("conditions") or ()}
     if _holds(conditions, "Progressing"):
-        return Verdict(Phase.WORKING)
+        return StackEvaluation(StackPhase.WORKING)
     if _holds(conditions, "Degraded"):
         found = conditions["Degraded"]
-        return Verdict(Phase.FAILED, found["reason"], f"{found['reason']}: {found['message']}")
-    return Verdict(Phase.READY if _holds(conditions, "Ready") else Phase.WORKING)
+        return StackEvaluation(StackPhase.FAILED, found["reason"], f"{found['reason']}: {found['message']}")
+    return StackEvaluation(StackPhase.READY if _holds(conditions, "Ready") else StackPhase.WORKING)
 
 
 def _holds(conditions: Mapping[str, Mapping[str, Any]], kind: str) -> bool:
     return bool(conditions.get(kind, {}).get("status") == "True")
 
 
-def failures(stack: Manifest) -> Mapping[tuple[str, str], str]:
+def failed_components(stack: Manifest) -> Mapping[tuple[str, str], str]:
     """Return what has failed by the status of a stack: component and node, and why. No more nodes than it names."""
     status = stack.get("status") or {}
     rows = [row for row in (status.get("nodes") or {}).get("problems") or () if row.get("state") == State.FAILED]
@@ -76,9 +92,16 @@ def _first_cause(row: Mapping[str, str]) -> tuple[str, str]:
     return component, reason
 
 
+def first_of(names: Sequence[str], most: int) -> str:
+    """Return so many names at most, and how many are left out."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 _MESSAGE = 1024  # characters: what the API server takes is 32 KiB, what a reader takes is less
 _FINDINGS = 4096  # characters: someone has to mend each
 _SINCE = "; since then: "
+_ABOUT_TO = "a run is about to begin"
 
 
 class Reason(StrEnum):
@@ -92,7 +115,7 @@ class Reason(StrEnum):
     WORKING = "Converging"
     WELL = "AsExpected"
     FAILED = "NodesFailed"
-    HALTED = "RunFailed"
+    RUN_FAILED = "RunFailed"
     ROLLED_BACK = "RolledBack"
     REMOVING = "Removing"
     MISTAKE = "InternalError"
@@ -101,25 +124,23 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Halt:
+class StackProblem:
     """Why a stack is not worked on, or not with success."""
 
     reason: Reason
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """A condition before it has a time."""
+class Condition(NamedTuple):
+    """A condition before it has a type and a time."""
 
-    type: str
-    status: bool
+    status: str
     reason: Reason
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class StackObservation:
     """All that a status is made from.
 
     Attributes:
@@ -129,32 +150,42 @@ class Standing:
         states: Where each component stands.
         is_working: Whether a run is under way, or about to be.
         hold_up: Why one that is about to be does not begin yet.
-        halt: Why nothing is done, or why the last run failed.
+        problem: Why nothing is done, or why the last run failed.
     """
 
     generation: int
     release: str = ""
-    seen: Situation | None = None
+    seen: ClusterState | None = None
     states: Mapping[Key, NodeState] | None = None
     is_working: bool = False
     hold_up: str = ""
-    halt: Halt | None = None
+    problem: StackProblem | None = None
 
 
-def status_of(standing: Standing, before: Mapping[str, Any], now: str) -> dict[str, Any]:
+def status_of(observation: StackObservation, before: Mapping[str, Any], now: str) -> dict[str, Any]:
     """Return the status of a stack.
 
     Args:
         before: The status as it is: a condition that is as it was keeps its time.
         now: RFC 3339.
     """
-    conditions = _conditions(standing)
-    status: dict[str, Any] = {
-        "observedGeneration": standing.generation,
-        "release": standing.release,
-        "conditions": _timed(conditions, before.get("conditions") or (), now, standing.generation),
+    problem = observation.problem or _problem_in(observation)
+    awaited = observation.hold_up or _awaited((observation.states or {}).values())
+    conditions = {
+        "Ready": _ready(observation, problem, awaited),
+        "Progressing": _progressing(observation, awaited),
+        "Degraded": _degraded(problem),
     }
-    found: dict[str, Any] = _without_empty_texts(status | _rows(standing))
+    known = {each["type"]: each for each in before.get("conditions") or ()}
+    status: dict[str, Any] = {
+        "observedGeneration": observation.generation,
+        "release": observation.release,
+        "conditions": [
+            _condition(kind, each, known.get(kind, {}), now, observation.generation)
+            for kind, each in conditions.items()
+        ],
+    }
+    found: dict[str, Any] = _without_empty_texts(status | _rows(observation))
     return found
 
 
@@ -165,32 +196,32 @@ def _without_empty_texts(value: Any) -> Any:
     return [_without_empty_texts(item) for item in value] if isinstance(value, list) else value
 
 
-def mistake(error: Exception) -> Halt:
+def internal_error(error: Exception) -> StackProblem:
     """Return what a mistake in gpu-provision comes to; its traceback is for the log."""
     first_line = f"{type(error).__name__}: {error}".splitlines()[0]
-    return Halt(Reason.MISTAKE, f"a mistake in gpu-provision itself: {first_line}")
+    return StackProblem(Reason.MISTAKE, f"a mistake in gpu-provision itself: {first_line}")
 
 
-def halt_of(findings: Sequence[Finding], reason: Reason = Reason.HALTED) -> Halt | None:
+def problem_of(findings: Sequence[Finding], reason: Reason = Reason.RUN_FAILED) -> StackProblem | None:
     """Return what findings come to; None if there is no error among them."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     codes = {finding.code for finding in errors}
     found = next((_TELLING[code] for code in _TELLING if code in codes), reason)
-    return Halt(found, as_many_as_fit([*map(_sentence, errors)], _FINDINGS)) if errors else None
+    return StackProblem(found, join_limited([*map(_sentence, errors)], _FINDINGS)) if errors else None
 
 
 _TELLING = {ROLLED_BACK: Reason.ROLLED_BACK, LOCKED: Reason.OTHER_RUN, OUTRUN: Reason.OTHER_RUN}
 """Codes of findings that are a reason of their own."""
 
 
-def since(rolled_back: Halt | None, halt: Halt | None) -> Halt | None:
-    """Return what is to be told of a stack that was rolled back, and of what has failed since then."""
-    if rolled_back is None or halt is None:
-        return rolled_back or halt
-    return Halt(rolled_back.reason, f"{rolled_back.message}{_SINCE}{halt.message}")
+def since(rolled_back: StackProblem | None, problem: StackProblem | None) -> StackProblem | None:
+    """Return the problem of a stack that was rolled back, with what has failed since then."""
+    if rolled_back is None or problem is None:
+        return rolled_back or problem
+    return StackProblem(rolled_back.reason, f"{rolled_back.message}{_SINCE}{problem.message}")
 
 
-def was_rolled_back(stack: Mapping[str, Any]) -> Halt | None:
+def was_rolled_back(stack: Mapping[str, Any]) -> StackProblem | None:
     """Return what the status of a stack says if what it declares now has failed, and its policy was to go back.
 
     What has failed since then is left out.
@@ -200,7 +231,7 @@ def was_rolled_back(stack: Mapping[str, Any]) -> Halt | None:
         return None
     found = (each for each in status.get("conditions") or () if each["type"] == "Degraded")
     reasons = (each for each in found if each["reason"] == Reason.ROLLED_BACK)
-    return next((Halt(Reason.ROLLED_BACK, each["message"].partition(_SINCE)[0]) for each in reasons), None)
+    return next((StackProblem(Reason.ROLLED_BACK, each["message"].partition(_SINCE)[0]) for each in reasons), None)
 
 
 def _sentence(finding: Finding) -> str:
@@ -211,54 +242,48 @@ def _sentence(finding: Finding) -> str:
 
 
 def _told(sentences: Iterable[str]) -> str:
-    return cut("; ".join(sentences), _MESSAGE)
+    return truncate("; ".join(sentences), _MESSAGE)
 
 
-def _conditions(standing: Standing) -> tuple[Condition, ...]:
-    trouble = standing.halt or _trouble(standing)
-    awaited = standing.hold_up or _awaited((standing.states or {}).values())
-    return _ready(standing, trouble, awaited), _progressing(standing, awaited), _degraded(trouble)
+def _ready(observation: StackObservation, problem: StackProblem | None, awaited: str) -> Condition:
+    if problem:
+        return Condition("False", problem.reason, problem.message)
+    if observation.is_working or awaited or observation.seen is None:
+        return Condition("False", Reason.WORKING, awaited or _ABOUT_TO)
+    return Condition("True", Reason.READY, "every component is as declared on every GPU node, and proven")
 
 
-def _ready(standing: Standing, trouble: Halt | None, awaited: str) -> Condition:
-    if trouble:
-        return Condition("Ready", status=False, reason=trouble.reason, message=trouble.message)
-    if standing.is_working or awaited or standing.seen is None:
-        return Condition("Ready", status=False, reason=Reason.WORKING, message=awaited or "a run is about to begin")
-    message = "every component is as declared on every GPU node, and proven"
-    return Condition("Ready", status=True, reason=Reason.READY, message=message)
+def _progressing(observation: StackObservation, awaited: str) -> Condition:
+    if observation.is_working:
+        return Condition("True", Reason.WORKING, awaited or _ABOUT_TO)
+    return Condition("False", Reason.IDLE, awaited or "there is nothing to do")
 
 
-def _progressing(standing: Standing, awaited: str) -> Condition:
-    if standing.is_working:
-        message = awaited or "a run is about to begin"
-        return Condition("Progressing", status=True, reason=Reason.WORKING, message=message)
-    return Condition("Progressing", status=False, reason=Reason.IDLE, message=awaited or "nothing is to be done")
+def _degraded(problem: StackProblem | None) -> Condition:
+    if problem:
+        return Condition("True", problem.reason, problem.message)
+    return Condition("False", Reason.WELL, "nothing has failed")
 
 
-def _degraded(trouble: Halt | None) -> Condition:
-    if trouble:
-        return Condition("Degraded", status=True, reason=trouble.reason, message=trouble.message)
-    return Condition("Degraded", status=False, reason=Reason.WELL, message="nothing has failed")
-
-
-def _trouble(standing: Standing) -> Halt | None:
-    if standing.seen is None:
+def _problem_in(observation: StackObservation) -> StackProblem | None:
+    if observation.seen is None:
         return None
-    failed = [state for state in (standing.states or {}).values() if state.state is State.FAILED]
+    failed = [state for state in (observation.states or {}).values() if state.state is State.FAILED]
     if failed:
-        return Halt(Reason.FAILED, _told(map(_state, failed)))
-    return None if standing.is_working else _nowhere(standing.seen)
+        return StackProblem(Reason.FAILED, _told(map(_state, failed)))
+    return None if observation.is_working else _nowhere(observation.seen)
 
 
-def _nowhere(seen: Situation) -> Halt | None:
-    """A stack that has no node to look after is not ready: somebody expects GPUs."""
+def _nowhere(seen: ClusterState) -> StackProblem | None:
+    """A stack without a node is not ready: its users expect GPUs."""
     targets = seen.context.targets
     if not targets:
-        return Halt(Reason.NO_GPU_NODES, "no node of the cluster is one of this stack's GPU nodes")
+        return StackProblem(Reason.NO_GPU_NODES, "no node of the cluster is one of this stack's GPU nodes")
     silent = [target.name for target in targets if target.facts and not labels.nfd_has_spoken(target.facts.labels)]
     if len(silent) == len(targets):
-        return Halt(Reason.NO_FEATURES, _told([f"Node Feature Discovery has labelled none of: {', '.join(silent)}"]))
+        return StackProblem(
+            Reason.NO_FEATURES, _told([f"Node Feature Discovery has labelled none of: {', '.join(silent)}"])
+        )
     return None
 
 
@@ -277,29 +302,22 @@ def _awaited(states: Iterable[NodeState]) -> str:
     return _told([f"{_state(first)}{more}"])
 
 
-def _timed(
-    conditions: Iterable[Condition], before: Iterable[Mapping[str, Any]], now: str, generation: int
-) -> list[dict[str, Any]]:
-    known = {each["type"]: each for each in before}
-    return [_condition(condition, known.get(condition.type, {}), now, generation) for condition in conditions]
-
-
-def _condition(condition: Condition, before: Mapping[str, Any], now: str, generation: int) -> dict[str, Any]:
-    status = str(condition.status)
+def _condition(kind: str, condition: Condition, before: Mapping[str, Any], now: str, generation: int) -> dict[str, Any]:
+    turned_at = before.get("lastTransitionTime", now) if before.get("status") == condition.status else now
     return {
-        "type": condition.type,
-        "status": status,
+        "type": kind,
+        "status": condition.status,
         "reason": condition.reason.value,
         "message": condition.message,
         "observedGeneration": generation,
-        "lastTransitionTime": before.get("lastTransitionTime", now) if before.get("status") == status else now,
+        "lastTransitionTime": turned_at,
     }
 
 
-def _rows(standing: Standing) -> dict[str, Any]:
-    if standing.seen is None:
+def _rows(observation: StackObservation) -> dict[str, Any]:
+    if observation.seen is None:
         return {}
-    seen, states = standing.seen, standing.states or {}
+    seen, states = observation.seen, observation.states or {}
     targets = {target.name for target in seen.context.targets}
     nodes = [row for row in node_rows(seen, states) if row.node in targets]
     return {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import socket
 import sys
 import threading
@@ -21,8 +20,8 @@ from gpu_provision.operator.status import Reason
 
 
 @dataclass(slots=True)
-class StackFigures:
-    """Figures of one stack. Each is set by its keeper's thread alone.
+class StackMetrics:
+    """Figures of one stack. Each is set by its worker's thread alone.
 
     Attributes:
         status: The last that was reported.
@@ -48,7 +47,7 @@ class StackFigures:
             self.succeeded_at = time.time()
 
     def take_needs(self, number: int, now: float) -> None:
-        """Note how much is to be done, at a time of a monotonic clock."""
+        """Record the number of pending changes, at a time of a monotonic clock."""
         if number and not self.needs:
             self._since = now
         self.needs = number
@@ -75,7 +74,7 @@ READY, WORKING, FAILED, NO_NODES = 1, 0, -1, -2
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ControllerMetrics:
     """What a scrape tells.
 
     Attributes:
@@ -87,26 +86,26 @@ class Snapshot:
     is_leader: bool
     requests: int
     retries: int
-    stacks: Mapping[str, StackFigures]
+    stacks: Mapping[str, StackMetrics]
 
 
 @dataclass(frozen=True, slots=True)
 class _Metric:
     name: str
     help: str
-    value: Callable[[StackFigures], float]
+    value: Callable[[StackMetrics], float]
     is_counter: bool = False
 
 
-def _nodes(key: str) -> Callable[[StackFigures], float]:
+def _nodes(key: str) -> Callable[[StackMetrics], float]:
     return lambda figures: float((figures.status.get("nodes") or {}).get(key, 0))
 
 
-def _rollout(key: str) -> Callable[[StackFigures], float]:
+def _rollout(key: str) -> Callable[[StackMetrics], float]:
     return lambda figures: float((figures.status.get("rollout") or {}).get(key, 0))
 
 
-def reconciliation_status(figures: StackFigures) -> float:
+def reconciliation_status(figures: StackMetrics) -> float:
     """Return how a stack is: as declared, on the way, broken, or without nodes to look after."""
     if figures.is_true("Ready"):
         return READY
@@ -160,7 +159,7 @@ _METRICS = (
 class Collector:
     """Answers prometheus_client's question for all metrics."""
 
-    def __init__(self, look: Callable[[], Snapshot]) -> None:
+    def __init__(self, look: Callable[[], ControllerMetrics]) -> None:
         """Keep what tells the figures."""
         self._look = look
 
@@ -186,29 +185,23 @@ EVERYWHERE = "::"
 """Stands for every address, of IPv4 as well: clusters have pods of the one, of the other, or of both."""
 
 _EVERYWHERE_WITHOUT_IPV6 = "0.0.0.0"  # noqa: S104 - as its user asks for
-
-
-_MOST_CONNECTIONS = 32  # a thread each
+_MOST_CONNECTIONS = 32  # a thread each, and a head of 6 MiB at most, as http.client reads it
 _CONNECTION_SECONDS = 10.0  # from accept to close, whatever the client sends meanwhile; kubelet gives up after 5 s
-_MOST_HEAD_BYTES = 16 * 1024  # request line and headers
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """Closes the oldest connection for one too many, so that slow clients cannot keep a probe from its answer."""
+    """Closes connections that are too old, and the oldest one for one too many: slow clients keep no probe waiting."""
 
     daemon_threads = True
     request_queue_size = _MOST_CONNECTIONS
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        self._room = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         self._since: dict[socket.socket, float] = {}  # oldest first; other threads take theirs out
         super().__init__(*arguments, **options)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._room.acquire(blocking=False):
-            _end([*self._since.copy()][:1])
-            self._room.acquire()  # the thread of a closed connection ends at once
         self._since[request] = time.monotonic()
+        _end([*self._since.copy()][:-_MOST_CONNECTIONS])
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
@@ -218,8 +211,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def shutdown_request(self, request: Any) -> None:
         super().shutdown_request(request)
-        if self._since.pop(request, None) is not None:
-            self._room.release()
+        self._since.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Report mistakes in the answers; that a client has gone, or was too slow, is not one."""
@@ -234,7 +226,7 @@ def _end(requests: Iterable[socket.socket]) -> None:
             request.shutdown(socket.SHUT_RDWR)
 
 
-class _BothServer(_Server):
+class _DualStackServer(_Server):
     address_family = socket.AF_INET6
 
     def server_bind(self) -> None:
@@ -243,30 +235,14 @@ class _BothServer(_Server):
         super().server_bind()
 
 
-class _Head(io.BufferedReader):
-    """What a client sends, as far as it is read."""
-
-    _left = _MOST_HEAD_BYTES
-
-    def readline(self, size: int | None = -1, /) -> bytes:
-        line = super().readline(self._left if size is None or size < 0 else min(size, self._left))
-        self._left -= len(line)
-        if not self._left:
-            message = f"a request of more than {_MOST_HEAD_BYTES} bytes"
-            raise ConnectionAbortedError(message)
-        return line
-
-
-class _Handler(WSGIRequestHandler):
-    def setup(self) -> None:
-        super().setup()
-        self.rfile = _Head(self.connection.makefile("rb", 0))
-
+class _ProbeHandler(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name that it has there
-        """A probe every few seconds is no news."""
+        """Log nothing: a probe comes every few seconds."""
 
 
-def serve(host: str, port: int, *, look: Callable[[], Snapshot], is_alive: Question, is_ready: Question) -> int:
+def serve(
+    host: str, port: int, *, look: Callable[[], ControllerMetrics], is_alive: Question, is_ready: Question
+) -> int:
     """Answer from a thread that ends with the process; return the port, which the system chooses for 0.
 
     Args:
@@ -299,5 +275,5 @@ def serve(host: str, port: int, *, look: Callable[[], Snapshot], is_alive: Quest
 def _server(host: str, port: int, answer: Callable[..., Iterable[bytes]]) -> WSGIServer:
     if host == EVERYWHERE and not socket.has_dualstack_ipv6():
         host = _EVERYWHERE_WITHOUT_IPV6
-    kind = _BothServer if ":" in host else _Server
-    return make_server(host, port, answer, server_class=kind, handler_class=_Handler)
+    kind = _DualStackServer if ":" in host else _Server
+    return make_server(host, port, answer, server_class=kind, handler_class=_ProbeHandler)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from gpu_provision.adopt.plan import Adoption, Fate, Handled
+from gpu_provision.adopt.plan import Adoption, Disposition, ObjectPlan
 from gpu_provision.model.cluster import ObjectRef, ref_of
+from gpu_provision.output.object_text import field_document, field_line
 from gpu_provision.output.text import PLAIN, Style
-from gpu_provision.output.values import field_document, field_line
 
-_SIGNS = {Fate.TAKEN: "~", Fate.REPLACED: "±", Fate.REMOVED: "-", Fate.LEFT: "."}
+_SIGNS = {Disposition.TAKEN: "~", Disposition.REPLACED: "±", Disposition.REMOVED: "-", Disposition.LEFT: "."}
 _MOST_FIELDS = 6
 _HEADS = {
-    Fate.TAKEN: "taken over: the same objects, from now on ours",
-    Fate.REPLACED: "replaced: ours have another name or selector",
-    Fate.REMOVED: "removed: they do nothing any more",
-    Fate.LEFT: "left as they are: they belong to nobody any more, and nobody updates them",
+    Disposition.TAKEN: "taken over: the same objects, from now on ours",
+    Disposition.REPLACED: "replaced: ours have another name or selector",
+    Disposition.REMOVED: "removed: they do nothing any more",
+    Disposition.LEFT: "left as they are: no program manages or updates them any more",
 }
 
 
@@ -25,7 +25,7 @@ def text(adoption: Adoption, style: Style = PLAIN) -> str:
     if adoption.is_over:
         return ""
     parts = [_head(adoption, style), *_first(adoption), *_drivers(adoption, style)]
-    parts += [_section(adoption, fate, style) for fate in Fate if adoption.of(fate)]
+    parts += [_section(adoption, fate, style) for fate in Disposition if adoption.of(fate)]
     if adoption.created:
         parts.append(f"{style.bold('created')}: {len(adoption.created)} objects that the operator has not")
     return "\n\n".join(filter(None, parts))
@@ -59,7 +59,7 @@ def _drivers(adoption: Adoption, style: Style) -> Iterator[str]:
     yield "\n".join(lines)
 
 
-def _section(adoption: Adoption, fate: Fate, style: Style) -> str:
+def _section(adoption: Adoption, fate: Disposition, style: Style) -> str:
     lines = [style.bold(_HEADS[fate])]
     alike: dict[str, list[str]] = {}
     for item in adoption.of(fate):
@@ -71,7 +71,7 @@ def _section(adoption: Adoption, fate: Fate, style: Style) -> str:
     return "\n".join(lines)
 
 
-def _lines(item: Handled) -> Iterator[str]:
+def _lines(item: ObjectPlan) -> Iterator[str]:
     told = f"  ({'; '.join(item.effects)})" if item.effects else ""
     yield f"  {_SIGNS[item.fate]} {item.ref}{told}"
     for change in item.fields[:_MOST_FIELDS]:
@@ -101,6 +101,6 @@ def _refs(refs: Iterable[ObjectRef]) -> list[dict[str, str]]:
     return [ref._asdict() for ref in refs]
 
 
-def _object(item: Handled) -> dict[str, Any]:
+def _object(item: ObjectPlan) -> dict[str, Any]:
     fields = [field_document(item.ref.kind, change) for change in item.fields]
     return {**item.ref._asdict(), "fate": item.fate.value, "fields": fields, "effects": list(item.effects)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gpu_provision.model.plan import (
@@ -13,15 +13,11 @@ from gpu_provision.model.plan import (
     FieldDrift,
     Origin,
 )
+from gpu_provision.output.findings import plain
+from gpu_provision.output.object_text import HIDDEN, display_value, field_value, is_secret
 from gpu_provision.output.plan import resource, resource_document
 from gpu_provision.output.status import not_installed
-from gpu_provision.output.text import PLAIN, Style, indented, ranges
-from gpu_provision.output.values import (
-    HIDDEN,
-    field_value,
-    is_secret,
-    shown,
-)
+from gpu_provision.output.text import PLAIN, Style, counted, grouped, indented, ranges
 
 _TITLES = {
     Origin.DRIFT: ("changed since it was applied", "red"),
@@ -59,7 +55,7 @@ def closing(drift: Drift, *, hosts: int = 0) -> str:
     """Return the one sentence with the counts."""
     counts = Counter(origin for origin, _ in {(each.origin, each.ref) for each in drift.differences})
     told = [f"{counts[origin]} {words}" for origin, words in _COUNTED.items() if counts[origin] and drift.installed]
-    told += [f"{hosts} host{'' if hosts == 1 else 's'} not as declared"] if hosts else []
+    told += [f"{counted(hosts, 'host')} not as declared"] if hosts else []
     head = "" if drift.installed else f"{not_installed(drift.inventory, drift.cluster)} "
     if told:
         return f"{head}Drift: {', '.join(told)}. Nothing was changed."
@@ -71,16 +67,8 @@ def _block(drift: Drift, origin: Origin, style: Style) -> str:
     if not found:
         return ""
     title, color = _TITLES[origin]
-    lines = [line for group in _by_object(found) for line in _lines(group)]
+    lines = [line for group in grouped(found, lambda each: (each.ref, each.action)).values() for line in _lines(group)]
     return "\n".join([style.paint(color, title), *(f"  {line}" for line in lines)])
-
-
-def _by_object(found: Iterable[Difference]) -> Iterator[list[Difference]]:
-    """Yield what there is to say of each object: one that is not ready may have other reasons on other nodes."""
-    groups: dict[object, list[Difference]] = {}
-    for each in found:
-        groups.setdefault((each.ref, each.action), []).append(each)
-    yield from groups.values()
 
 
 def _lines(group: Sequence[Difference]) -> Iterator[str]:
@@ -97,7 +85,9 @@ def _field(each: Difference, field: FieldDrift) -> str:
     also = f"  ({_COUNTED[field.origin]})" if field.origin is not each.origin else ""
     if is_secret(each.ref.kind, field.path):
         return f"{field.path}: {HIDDEN}{by}{also}"
-    found, declared = (shown(field_value(each.ref.kind, field.path, one)) for one in (field.found, field.declared))
+    found, declared = (
+        display_value(field_value(each.ref.kind, field.path, one)) for one in (field.found, field.declared)
+    )
     return f"{field.path}: {found} instead of {declared}{by}{also}"
 
 
@@ -117,22 +107,10 @@ def document(drift: Drift) -> dict[str, Any]:
 
 
 def _difference(each: Difference) -> dict[str, Any]:
-    return {
-        "component": each.component,
-        "object": each.ref._asdict(),
-        "action": each.action.value,
-        "origin": each.origin.value,
-        "fields": [_field_document(each, field) for field in each.fields],
-        "notes": list(each.notes),
-        "nodes": list(each.nodes),
-    }
+    document = {**plain(each), "fields": [_field_document(each, field) for field in each.fields]}
+    return {"object" if key == "ref" else key: value for key, value in document.items()}
 
 
 def _field_document(each: Difference, field: FieldDrift) -> dict[str, Any]:
-    return {
-        "path": field.path,
-        "declared": field_value(each.ref.kind, field.path, field.declared),
-        "found": field_value(each.ref.kind, field.path, field.found),
-        "origin": field.origin.value,
-        "writer": {"manager": field.writer.manager, "time": field.writer.time} if field.writer else None,
-    }
+    declared, found = (field_value(each.ref.kind, field.path, value) for value in (field.declared, field.found))
+    return {**plain(field), "declared": declared, "found": found}

@@ -1,20 +1,30 @@
-"""Findings as text and as JSON."""
+"""Findings, and a judgement of hosts, as text; and the JSON documents of ``--json``: one per command.
+
+output.schema.json beside this module describes the documents.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from typing import Any
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.output.text import PLAIN, Style, ranges
+from gpu_provision.output.text import PLAIN, Style, counted, ranges
 
+if TYPE_CHECKING:
+    from gpu_provision.reconcile.preflight import Judgement
+
+VERSION = 1
 _COLORS = {Severity.ERROR: "red", Severity.WARNING: "yellow"}
 
 
 def text(findings: Iterable[Finding], style: Style = PLAIN) -> str:
     """Return every finding as a few lines: severity, code, where and what; then what was seen and the fix."""
-    return "\n".join(one(finding, style) for finding in merged(findings))
+    return "\n".join(finding_text(finding, style) for finding in merged(findings))
 
 
 def merged(findings: Iterable[Finding]) -> Iterator[Finding]:
@@ -27,30 +37,49 @@ def merged(findings: Iterable[Finding]) -> Iterator[Finding]:
         yield replace(finding, where=ranges(named) if len(named) > 1 else "".join(named))
 
 
-def one(finding: Finding, style: Style = PLAIN) -> str:
+def finding_text(finding: Finding, style: Style = PLAIN) -> str:
     """Return one finding as a few lines."""
-    head, *rest = str(finding).splitlines()
-    mark = style.paint(_COLORS[finding.severity], f"{finding.severity.value}:")
-    return "\n".join([f"{mark} {head}", *rest])
+    return f"{style.paint(_COLORS[finding.severity], f'{finding.severity.value}:')} {finding}"
 
 
-def document(finding: Finding) -> dict[str, Any]:
-    """Return one finding as a JSON-able dict."""
-    return {
-        "code": finding.code,
-        "severity": finding.severity.value,
-        "where": finding.where,
-        "what": finding.what,
-        "evidence": finding.evidence,
-        "consequence": finding.consequence,
-        "fix": finding.fix,
-    }
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: dataclasses as dicts, sequences as lists, enumerations as their values."""
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def split(findings: Iterable[Finding]) -> dict[str, Any]:
     """Return the two lists that every document has: ``errors`` and ``warnings``."""
     found = list(findings)
     return {
-        "errors": [document(finding) for finding in found if finding.severity is Severity.ERROR],
-        "warnings": [document(finding) for finding in found if finding.severity is Severity.WARNING],
+        "errors": [plain(finding) for finding in found if finding.severity is Severity.ERROR],
+        "warnings": [plain(finding) for finding in found if finding.severity is Severity.WARNING],
     }
+
+
+def document(command: str, findings: Iterable[Finding] = (), **parts: Any) -> dict[str, Any]:
+    """Return the document of a command: what all have in common, and its own parts."""
+    return {"schema": VERSION, "command": command, **split(findings), **parts}
+
+
+def output_schema() -> Mapping[str, Any]:
+    """Return the JSON Schema (draft 2020-12) that every document fits."""
+    schema: Mapping[str, Any] = json.loads(Path(__file__).with_name("output.schema.json").read_text(encoding="utf-8"))
+    return schema
+
+
+def preflight_text(found: Judgement, style: Style = PLAIN) -> str:
+    """Return every finding, equal ones of several hosts together, and one closing sentence."""
+    blocks = [finding_text(finding, style) for finding in merged(found.findings)]
+    errors = sum(finding.severity is Severity.ERROR for finding in found.findings)
+    counts = f"{counted(errors, 'error')}, {counted(len(found.findings) - errors, 'warning')}"
+    read = sum(host.gpus is not None for host in found.hosts.hosts)
+    verdict = counts if found.findings else "nothing to say against a run"
+    return "\n\n".join([*blocks, f"{counted(read, 'host')} read, nothing changed: {verdict}"])

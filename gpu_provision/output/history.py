@@ -1,16 +1,25 @@
-"""Runs on record, as text and as JSON."""
+"""Runs as they are on record: a table, one run, and all that the page of a run tells."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, TypeVar
 
+from gpu_provision.history.store import transition_of
+from gpu_provision.hosts.result import HostsResult
+from gpu_provision.kube.lease import holder_is_alive_here
+from gpu_provision.model.cluster import ObjectRef
+from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.history import Ending, History, Record
-from gpu_provision.model.plan import Change, Plan
+from gpu_provision.model.plan import Action, Change, Plan
+from gpu_provision.model.progress import Evidence, NodeState, RunResult, State, Transition
 from gpu_provision.output import plan as plan_view
-from gpu_provision.output.text import PLAIN, Style, indented, table
+from gpu_provision.output.object_text import paint_diff
+from gpu_provision.output.text import PLAIN, Style, indented
 
 _HEADERS = ("RUN", "BEGAN", "ENDED", "RESULT", "RELEASE", "WRITTEN", "BY", "WHAT")
 _COLORS = {
@@ -19,13 +28,14 @@ _COLORS = {
     Ending.FAILED: "red",
     Ending.INTERRUPTED: "yellow",
 }
-_DIFF_COLORS = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def text(history: History, style: Style = PLAIN) -> str:
     """Return a table of runs, the newest first."""
     if not history.records:
         return "No run on record: none has written anything yet."
+    from gpu_provision.output.screen import table
+
     return table(_HEADERS, [_row(record, style) for record in reversed(history.records)], style)
 
 
@@ -82,14 +92,7 @@ def diff(before: str, after: str, names: tuple[str, str], style: Style = PLAIN) 
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), fromfile=names[0], tofile=names[1], lineterm=""
     )
-    return "\n".join(_painted(line, style) for line in lines)
-
-
-def _painted(line: str, style: Style) -> str:
-    if line.startswith(("---", "+++")):
-        return style.bold(line)
-    color = _DIFF_COLORS.get(line[:1])
-    return style.paint(color, line) if color else line
+    return paint_diff(lines, style)
 
 
 def meaning(changes: tuple[Change, ...], style: Style = PLAIN) -> str:
@@ -99,3 +102,122 @@ def meaning(changes: tuple[Change, ...], style: Style = PLAIN) -> str:
     components = tuple(dict.fromkeys(change.component for change in changes))
     plan = Plan(inventory="", release="", cluster="", components=components, changes=changes)
     return f"{style.bold('What it means for the cluster')}\n\n{plan_view.changes(plan, style)}"
+
+
+class RunOutcome(StrEnum):
+    """How a run ended, as a word; or that it goes on."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    RUNNING = "running"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """One run.
+
+    Attributes:
+        command: The command as it was called: ``apply``.
+        cluster: The cluster as people name it; empty if it was not asked.
+        began: When it began, in UTC.
+        seconds: How long it took, hosts included.
+        plan: What was to change; None if the run ended before.
+        hosts: The hosts as they were left; None if they took no part.
+        result: How the cluster phase ended, with the findings of the whole run and the timeline of all of it.
+        closing: How it ended, in a sentence; empty for that of the result.
+        note: What else the reader should know.
+    """
+
+    command: str
+    inventory: str
+    release: str
+    outcome: RunOutcome
+    began: datetime
+    seconds: float
+    cluster: str = ""
+    plan: Plan | None = None
+    hosts: HostsResult | None = None
+    result: RunResult = field(default_factory=RunResult)
+    closing: str = ""
+    note: str = ""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What went wrong, and what the reader should know."""
+        return self.result.findings
+
+
+def last_states(timeline: Iterable[Transition]) -> tuple[NodeState, ...]:
+    """Return where everything stood in the end: for a run that was not asked, since it was interrupted."""
+    last = {(each.component, each.node): each for each in timeline}
+    return tuple(
+        NodeState(component=each.component, node=each.node, state=each.state, reason=each.reason, step=each.step)
+        for each in last.values()
+    )
+
+
+T = TypeVar("T")
+_NOTE = "Told from the local record of the run, which has neither its hosts nor the fields that changed."
+_ENUMS = {"state": State, "severity": Severity, "action": Action}
+_GOES_ON = "The run goes on: this is what it had written down a few seconds ago. Ask again for more."
+_OUTCOMES = {"succeeded": RunOutcome.SUCCEEDED, "failed": RunOutcome.FAILED}  # whatever else there is never ended
+
+
+def report_of_record(record: Mapping[str, Any]) -> RunReport:
+    """Return the story of a run that is on record.
+
+    Raises KeyError, TypeError, ValueError or AttributeError if the record is none.
+    """
+    timeline = tuple(transition_of(line) for line in record.get("timeline", ()))
+    states = tuple(_restored_all(NodeState, record.get("states", ()))) or last_states(timeline)
+    last = timeline[-1].at if timeline else 0.0
+    goes_on = record["ending"] == Ending.RUNNING and holder_is_alive_here(str(record.get("holder", "")))
+    return RunReport(
+        command="rollback" if record.get("back_to") else "apply",
+        inventory=record["inventory"],
+        release=record["release"],
+        cluster=record.get("cluster", ""),
+        outcome=RunOutcome.RUNNING if goes_on else _OUTCOMES.get(record["ending"], RunOutcome.INTERRUPTED),
+        began=datetime.fromisoformat(record["began"]).astimezone(UTC),
+        seconds=max(record.get("seconds", 0.0), last),
+        plan=_plan(record) if "changes" in record else None,
+        note=f"{_GOES_ON} {_NOTE}" if goes_on else _NOTE,
+        result=RunResult(
+            run=record.get("number", 0),
+            changed=record.get("changed", 0),
+            requests=record.get("requests", 0),
+            seconds=record.get("seconds", 0.0),
+            states=states,
+            evidence=tuple(_restored_all(Evidence, record.get("evidence", ()))),
+            findings=tuple(_restored_all(Finding, record.get("findings", ()))),
+            timeline=timeline,
+        ),
+    )
+
+
+def _plan(record: Mapping[str, Any]) -> Plan:
+    changes = tuple(_restored(Change, {**each, "ref": ObjectRef(**each["ref"])}) for each in record["changes"])
+    return Plan(
+        inventory=record["inventory"],
+        release=record["release"],
+        cluster=record.get("cluster", ""),
+        components=tuple(record.get("components", ())),
+        changes=changes,
+    )
+
+
+def _restored_all(made: type[T], found: Iterable[Mapping[str, Any]]) -> Iterable[T]:
+    return (_restored(made, each) for each in found)
+
+
+def _restored(made: type[T], found: Mapping[str, Any]) -> T:
+    """Return a value with what is known of it; a newer record may hold more."""
+    known = {field.name: found[field.name] for field in fields(made) if field.name in found}  # type: ignore[arg-type]
+    return made(**{name: _value(name, value) for name, value in known.items()})
+
+
+def _value(name: str, value: Any) -> Any:
+    if name in _ENUMS:
+        return _ENUMS[name](value)
+    return tuple(value) if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""A plan as text: signs, equal nodes grouped, fields as old -> new, effects in words, one last sentence."""
+"""A plan or a removal as text and as JSON: equal nodes together, fields as old -> new, one last sentence."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.plan import Action, Change, Departure, Plan, ResourceChange
+from gpu_provision.model.plan import Action, Change, Departure, DestroyResult, Plan, ResourceChange
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import rollout as rollout_view
-from gpu_provision.output import run as hosts_view
-from gpu_provision.output.text import PLAIN, Style, indented, ranges
-from gpu_provision.output.values import field_document, field_line, visible_fields
+from gpu_provision.output import status as status_view
+from gpu_provision.output.findings import plain
+from gpu_provision.output.object_text import field_document, field_line, visible_fields
+from gpu_provision.output.text import PLAIN, Style, counted, grouped, indented, ranges
 
 SIGNS = {
     Action.CREATE: ("+", "green"),
@@ -22,7 +23,10 @@ SIGNS = {
     Action.RUN: (">", "cyan"),
     Action.WAIT: (".", "dim"),
 }
+_OBSTACLES = {Severity.ERROR: ("blocked by", "red"), Severity.WARNING: ("to know", "yellow")}
+_DRIVER_IMAGE = "containers[nvidia-driver-ctr].image"
 _FEW = 3  # pods that are named
+_TRACES = "left by components"
 _MAY = "  (may)"
 _MAY_MEANS = "(may): only if what comes before it goes well"
 _COUNTED = {
@@ -52,13 +56,16 @@ def changes(plan: Plan, style: Style = PLAIN) -> str:
     return "\n".join(blocks)
 
 
-def conflicts(findings: Iterable[Finding], style: Style = PLAIN) -> str:
-    """Return conflicts and warnings; an error is marked ``!``, as it keeps something from being applied."""
-    lines = []
-    for finding in findings_view.merged(findings):
-        mark = style.paint("red", "!") if finding.severity is Severity.ERROR else style.paint("yellow", "!")
-        lines.append(f"{mark} {findings_view.one(finding, style)}")
-    return "\n".join(lines)
+def obstacles(findings: Iterable[Finding], style: Style = PLAIN) -> str:
+    """Return what blocks a plan, and what to know besides."""
+    by_severity = grouped(findings_view.merged(findings), lambda finding: finding.severity)
+    blocks = []
+    for severity, (title, color) in _OBSTACLES.items():
+        if found := by_severity.get(severity):
+            mark = style.paint(color, "!")
+            lines = "\n".join(f"{mark} {findings_view.finding_text(finding, style)}" for finding in found)
+            blocks.append(f"{style.bold(title)}\n{indented(lines)}")
+    return "\n".join(blocks)
 
 
 def closing(plan: Plan, *, hosts: int = 0, reboots: int = 0) -> str:
@@ -68,15 +75,33 @@ def closing(plan: Plan, *, hosts: int = 0, reboots: int = 0) -> str:
     declared = bool(plan.resource and plan.resource.fields)
     if not (counts or problems or hosts or declared):
         return "Plan: everything is as declared. Nothing was changed."
-    parts = [f"{hosts} host{'' if hosts == 1 else 's'} to change"] if hosts else []
+    parts = [f"{counted(hosts, 'host')} to change"] if hosts else []
     parts += [f"{reboots} of them to reboot"] if reboots else []
     parts += [
         f"{counts[action]} {word}" for action, word in _COUNTED.items() if counts[action] or action in _ALWAYS_COUNTED
     ]
-    drivers = sum(not outlook.leaves for outlook in plan.rollout.nodes) if plan.rollout else 0
-    parts += [f"{drivers} driver{'' if drivers == 1 else 's'} to replace"] if drivers else []
-    parts += [f"{problems} conflict{'' if problems == 1 else 's'}"] if problems else []
+    nodes = plan.rollout.nodes if plan.rollout else ()
+    drivers, pods = sum(not node.leaves for node in nodes), sum(len(node.evicts) for node in nodes)
+    waves = f" in {counted(len(plan.rollout.waves), 'wave')}" if plan.rollout else ""
+    parts += [f"{counted(drivers, 'driver')} to replace{waves}"] if drivers else []
+    parts += [f"{counted(pods, 'pod')} to evict"] if pods else []
+    parts += [counted(problems, "conflict")] if problems else []
     return f"Plan: {', '.join(parts)}. Nothing was changed."
+
+
+def replaced_drivers(plan: Plan) -> str:
+    """Return ``driver 595.91.07 -> 580.126.20 on 3 nodes in 2 waves``; empty if the plan replaces none."""
+    if plan.rollout is None or not (nodes := [node for node in plan.rollout.nodes if not node.leaves]):
+        return ""
+    images = (field for change in plan.of("driver") for field in change.fields if field.path.endswith(_DRIVER_IMAGE))
+    versions = dict.fromkeys(" -> ".join(_version(image) for image in (field.old, field.new)) for field in images)
+    waves = counted(len(plan.rollout.waves), "wave")
+    return f"driver {', '.join(versions) or 'replaced'} on {counted(len(nodes), 'node')} in {waves}"
+
+
+def _version(image: object) -> str:
+    """Return the driver's version of an image: its tag, up to the operating system."""
+    return str(image).rpartition(":")[2].partition("-")[0]
 
 
 def resource(change: ResourceChange | None, style: Style = PLAIN) -> str:
@@ -116,14 +141,14 @@ def _is_node_by_node(change: Change) -> bool:
 
 def text(plan: Plan, style: Style = PLAIN, *, on_hosts: HostsResult | None = None) -> str:
     """Return the whole plan, that of the hosts before that of the cluster."""
-    hosts = hosts_view.hosts_text(on_hosts, style, done=False) if on_hosts else ""
+    hosts = status_view.hosts_text(on_hosts, style, done=False) if on_hosts else ""
     changed = on_hosts.changed if on_hosts else ()
     body = [
         heading(plan, style),
         f"{style.bold('hosts')}\n{indented(hosts)}" if hosts else "",
         *_in_cluster(plan, style),
-        conflicts(plan.findings, style),
-        style.bold(closing(plan, hosts=len(changed), reboots=sum(map(hosts_view.is_rebooted, changed)))),
+        obstacles(plan.findings, style),
+        style.bold(closing(plan, hosts=len(changed), reboots=sum(map(status_view.is_rebooted, changed)))),
     ]
     return "\n\n".join(part for part in body if part)
 
@@ -164,16 +189,8 @@ def _components(plan: Plan) -> list[str]:
 
 
 def _component(name: str, changes_of_one: Iterable[Change], style: Style) -> str:
-    lines = [line for group in _alike(changes_of_one) for line in _group(group, style)]
+    lines = [line for group in grouped(changes_of_one, _likeness).values() for line in _group(group, style)]
     return "\n".join([style.bold(name), *(f"  {line}" for line in lines)])
-
-
-def _alike(changes_of_one: Iterable[Change]) -> Iterator[list[Change]]:
-    """Yield changes in their order; those that differ in nothing but the node come together."""
-    groups: dict[tuple[object, ...], list[Change]] = {}
-    for change in changes_of_one:
-        groups.setdefault(_likeness(change), []).append(change)
-    yield from groups.values()
 
 
 def _likeness(change: Change) -> tuple[object, ...]:
@@ -229,14 +246,10 @@ def _departure(group: list[Departure], nodes: str) -> str:
     pods, users = sum(each.pods for each in group), [user for each in group for user in each.users or ()]
     which, whose = ("node", "it") if len(group) == 1 else ("nodes", "them")
     named = f" ({', '.join(users[:_FEW])}{f' and {len(users) - _FEW} more' if users[_FEW:] else ''})" if users else ""
-    using = f"{_count(len(users), 'GPU pod')} {'uses' if len(users) == 1 else 'use'} {whose}{named}"
-    told = [f"{_count(pods, 'pod')} {'goes' if pods == 1 else 'go'}"]
+    using = f"{counted(len(users), 'GPU pod')} {'uses' if len(users) == 1 else 'use'} {whose}{named}"
+    told = [f"{counted(pods, 'pod')} {'goes' if pods == 1 else 'go'}"]
     told += [using if users else f"no GPU pod uses {whose}"] if group[0].users is not None else []
     return f"takes the GPU stack off {which} {nodes}: {', '.join(told)}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _node(change: Change) -> str:
@@ -267,11 +280,62 @@ def change_document(change: Change) -> dict[str, Any]:
         "nodes": list(change.nodes),
         "effects": list(effects(change)),
         "certain": change.certain,
-        "departure": _departure_document(change.departure),
+        "departure": plain(change.departure),
     }
 
 
-def _departure_document(departure: Departure | None) -> dict[str, Any] | None:
-    if departure is None:
-        return None
-    return {"pods": departure.pods, "users": None if departure.users is None else list(departure.users)}
+def removal_succeeded(result: DestroyResult) -> bool:
+    """Return whether nothing is left that should have gone."""
+    return not any(finding.severity is Severity.ERROR for finding in result.findings)
+
+
+def removal_text(result: DestroyResult, inventory: str, style: Style = PLAIN, *, dry_run: bool) -> str:
+    """Return the changes by component, the evictions and one closing sentence; findings follow on stderr."""
+    shown = changes(as_plan(result, inventory), style) if dry_run else ""
+    evicted = f"{'would be ' if dry_run else ''}evicted: {', '.join(result.evicted)}" if result.evicted else ""
+    parts = [style.bold(f"Inventory {inventory}, cluster {result.cluster}"), shown, evicted]
+    return "\n\n".join(part for part in (*parts, removal_closing(result, style, dry_run=dry_run)) if part)
+
+
+def removal_closing(result: DestroyResult, style: Style = PLAIN, *, dry_run: bool) -> str:
+    """Return the one sentence with the outcome and the counts."""
+    counts = Counter("nodes" if each.ref.kind == "Node" else each.action for each in result.changes)
+    figures = [
+        f"{counts[Action.DELETE]} objects {'to remove' if dry_run else 'removed'}",
+        f"{counts['nodes']} nodes {'to clean' if dry_run else 'cleaned'}",
+        *([f"{counts[Action.UPDATE]} left to others"] if counts[Action.UPDATE] else []),
+    ]
+    if not result.changes and removal_succeeded(result):
+        return style.paint("green", "There is nothing to remove from the cluster. Nothing was changed.")
+    if dry_run:
+        return style.bold(f"Plan: {', '.join(figures)}. Nothing was changed.")
+    figures += [f"{result.requests} API requests", f"{result.seconds:.1f} s"]
+    if not removal_succeeded(result):
+        return style.paint("red", f"Something is left, see below. {', '.join(figures)}.")
+    return style.paint("green", f"Nothing of the stack is left. {', '.join(figures)}.")
+
+
+def removal_document(result: DestroyResult, inventory: str) -> dict[str, Any]:
+    """Return the removal's own parts of its JSON document."""
+    return {
+        "cluster": result.cluster,
+        "changes": [change_document(change) for change in as_plan(result, inventory).changes],
+        "evicted": list(result.evicted),
+        "changed": len(result.changes),
+        "requests": result.requests,
+        "seconds": round(result.seconds, 3),
+        "succeeded": removal_succeeded(result),
+    }
+
+
+def as_plan(result: DestroyResult, inventory: str) -> Plan:
+    """Return what went, or would go, as a plan."""
+    components = tuple(dict.fromkeys(change.component or _TRACES for change in result.changes))
+    changes = tuple(_titled(change) for change in result.changes)
+    return Plan(inventory=inventory, release="", cluster=result.cluster, components=components, changes=changes)
+
+
+def _titled(change: Change) -> Change:
+    if change.component:
+        return change
+    return Change(component=_TRACES, action=change.action, ref=change.ref, fields=change.fields, effects=change.effects)

@@ -9,7 +9,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
@@ -19,9 +18,9 @@ from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.output import plan as plan_view
-from gpu_provision.output import run as hosts_view
-from gpu_provision.output.documents import output_schema
-from gpu_provision.output.values import redacted, shown
+from gpu_provision.output import status as status_view
+from gpu_provision.output.findings import output_schema
+from gpu_provision.output.object_text import display_value, redacted
 
 FORMAT, VERSION = "gpu-provision plan", 1
 
@@ -33,40 +32,39 @@ _DIGITS = 64  # of digests: all that SHA-256 has
 _ENDS = {"create": "created", "update": "updated", "delete": "deleted", "run": "run"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """Where a plan comes from.
+def create(  # noqa: PLR0913 - all by name
+    inventory: Inventory,
+    plan: Plan,
+    on_hosts: HostsResult | None,
+    *,
+    tool: str,
+    made_at: str,
+    cluster_id: str,
+    salt: str,
+    scope: Document,
+) -> dict[str, Any]:
+    """Return the document of a plan.
 
-    Attributes:
+    Args:
         tool: Version of gpu-provision.
         made_at: When, RFC 3339.
         cluster_id: What no other cluster has; empty if no cluster takes part.
-        salt: 16 random bytes in hex: an inventory may hold passwords, which nobody shall find by trying.
+        salt: 16 random bytes in hex: an inventory may hold passwords, which cannot be found by trying.
         scope: What of the inventory takes part: ``hosts``, ``cluster``, ``limit``, ``targets``, ``ignored``.
     """
-
-    tool: str
-    made_at: str
-    cluster_id: str
-    salt: str
-    scope: Document
-
-
-def made(inventory: Inventory, plan: Plan, on_hosts: HostsResult | None, origin: Origin) -> dict[str, Any]:
-    """Return the document of a plan."""
     document = {
         "format": FORMAT,
         "version": VERSION,
-        "tool": origin.tool,
-        "made_at": origin.made_at,
+        "tool": tool,
+        "made_at": made_at,
         "inventory": {
             "name": inventory.name,
             "path": inventory.path,
-            "salt": origin.salt,
-            "digest": inventory_digest(inventory, origin.salt),
+            "salt": salt,
+            "digest": inventory_digest(inventory, salt),
         },
-        "cluster": {"id": origin.cluster_id, "name": plan.cluster},
-        "scope": dict(origin.scope),
+        "cluster": {"id": cluster_id, "name": plan.cluster},
+        "scope": dict(scope),
         **_promised(plan, on_hosts),
     }
     return {**document, "seal": seal(document)}
@@ -77,11 +75,11 @@ def _promised(plan: Plan, on_hosts: HostsResult | None) -> dict[str, Any]:
     told["changes"] = [
         {**each, "content": _content(change)} for each, change in zip(told["changes"], plan.changes, strict=True)
     ]
-    return {"plan": told, "hosts": hosts_view.hosts_document(on_hosts) if on_hosts else []}
+    return {"plan": told, "hosts": status_view.hosts_document(on_hosts) if on_hosts else []}
 
 
 def _content(change: Change) -> str:
-    """Return a digest of what is to be applied; empty for nothing."""
+    """Return a digest of the object to apply; empty for none."""
     if change.manifest is None:
         return ""
     return digest(redacted(_without_version(change.manifest)), _DIGITS)
@@ -125,11 +123,15 @@ def misfit(document: Document) -> str:
     if error is None:
         return ""
     names_key = error.validator in {"required", "additionalProperties"}
-    how = error.message if names_key else f"{shown(error.instance)} is not of {error.validator} {error.validator_value}"
+    how = (
+        error.message
+        if names_key
+        else f"{display_value(error.instance)} is not of {error.validator} {error.validator_value}"
+    )
     return f"{error.json_path}: {how[:_LONGEST]}"
 
 
-def moved_in_cluster(document: Document, plan: Plan) -> tuple[str, ...]:
+def cluster_changes(document: Document, plan: Plan) -> tuple[str, ...]:
     """Return what a plan made now would do otherwise in the cluster, a line for each object, field or node."""
     then, now = document["plan"], _promised(plan, None)["plan"]
     return (
@@ -151,10 +153,10 @@ def _carrier(resource: Document | None) -> str:
     return str(resource["name"]) if resource else "this command alone, without an operator"
 
 
-def moved_on_hosts(document: Document, on_hosts: HostsResult | None) -> tuple[str, ...]:
+def host_changes(document: Document, on_hosts: HostsResult | None) -> tuple[str, ...]:
     """Return what a plan made now would do otherwise on hosts, a line for each host."""
     then = {each["host"]: each for each in document["hosts"]}
-    now = {each["host"]: each for each in (hosts_view.hosts_document(on_hosts) if on_hosts else ())}
+    now = {each["host"]: each for each in (status_view.hosts_document(on_hosts) if on_hosts else ())}
     found = sorted(name for name in {*then, *now} if _host(then.get(name)) != _host(now.get(name)))
     return tuple(f"host {name}: {_todo(now.get(name))}, planned was: {_todo(then.get(name))}" for name in found)
 
@@ -172,7 +174,7 @@ def _todo(each: Document | None) -> str:
 def _by_object(plan: Document) -> dict[str, Document]:
     """Index changes by what they do and to which object; that something is not ready yet is not a promise."""
     changes = (each for each in plan["changes"] if each["action"] != Action.WAIT.value)
-    return {f"{_name(each['object'])} is to be {_ENDS[each['action']]}": each for each in changes}
+    return {f"{_name(each['object'])} would be {_ENDS[each['action']]}": each for each in changes}
 
 
 def _name(ref: Document) -> str:
@@ -184,7 +186,7 @@ def _moved_objects(then: Mapping[str, Document], now: Mapping[str, Document]) ->
     yield from (f"no longer: {name}" for name in then if name not in now and not _is_room(then[name]))
     for name in then:
         if name in now:
-            yield from _moved_fields(name.partition(" is to be ")[0], then[name], now[name])
+            yield from _moved_fields(name.partition(" would be ")[0], then[name], now[name])
 
 
 def _is_room(change: Document) -> bool:
@@ -197,7 +199,7 @@ def _moved_fields(name: str, then: Document, now: Document) -> Iterator[str]:
     paths = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
     yield from (f"{name}: {path} {_told(after.get(path))}, planned was: {_told(before.get(path))}" for path in paths)
     if not paths and then["content"] != now["content"]:
-        yield f"{name}: what is to be applied is another content"
+        yield f"{name}: the content to apply differs"
 
 
 def _fields(change: Document) -> dict[str, tuple[Any, Any]]:
@@ -205,7 +207,7 @@ def _fields(change: Document) -> dict[str, tuple[Any, Any]]:
 
 
 def _told(values: tuple[Any, Any] | None) -> str:
-    return f"{shown(values[0])} -> {shown(values[1])}" if values else "as it is"
+    return f"{display_value(values[0])} -> {display_value(values[1])}" if values else "as it is"
 
 
 def _moved_rollout(then: Document | None, now: Document | None) -> Iterator[str]:

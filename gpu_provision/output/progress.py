@@ -1,21 +1,24 @@
-"""What a run says while it goes: a line per step, a heartbeat while it waits, one line on a terminal.
+"""What a run says while it goes, and what each node was about over time.
 
-Pure: the time comes in as an argument, text comes out.
+The time comes in as an argument, text comes out; `screen` draws the picture of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from gpu_provision.diagnostics.remedies import is_trouble
 from gpu_provision.model.findings import one_line
-from gpu_provision.model.progress import Event, State
+from gpu_provision.model.progress import Event, State, Transition
 from gpu_provision.output.text import PLAIN, Style, ranges
+from gpu_provision.rollout.states import UpgradeState
 
 HEARTBEAT = 30.0  # seconds without a word after which a waiting run says what it waits for
 SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED})
 _MOST_REASONS = 3
+
 
 Key = tuple[str, str]  # component, node
 
@@ -140,6 +143,161 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {whole % 60:02} s" if minutes < 2 * 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-def fitted(text: str, columns: int) -> str:
-    """Return a text cut to a terminal's width."""
-    return text if len(text) < columns else f"{text[: max(columns - 4, 0)]}..."
+class Activity(Enum):
+    """What a node is about: a letter that reads without colors, and a word."""
+
+    WAITS = (".", "waiting")
+    COMES_UP = ("i", "coming up")
+    CORDON = ("c", "cordon")
+    JOBS = ("j", "jobs may end")
+    EVICTION = ("e", "GPU pods leave")
+    DRAIN = ("d", "drain")
+    RESTART = ("r", "driver restarts")
+    VALIDATION = ("v", "validation")
+    UNCORDON = ("u", "uncordon")
+    ELSEWHERE = ("m", "external maintenance")
+    READY = ("+", "ready")
+    BLOCKED = ("-", "blocked")
+    FAILED = ("!", "failed")
+
+    def __init__(self, letter: str, word: str) -> None:
+        """Name the two."""
+        self.letter, self.word = letter, word
+
+
+AT_REST = frozenset({Activity.WAITS, Activity.READY, Activity.BLOCKED, Activity.FAILED})
+"""Nothing goes on."""
+
+
+_OF_STEP = {
+    UpgradeState.UPGRADE_REQUIRED: Activity.WAITS,
+    UpgradeState.CORDON_REQUIRED: Activity.CORDON,
+    UpgradeState.WAIT_FOR_JOBS_REQUIRED: Activity.JOBS,
+    UpgradeState.POD_DELETION_REQUIRED: Activity.EVICTION,
+    UpgradeState.DRAIN_REQUIRED: Activity.DRAIN,
+    UpgradeState.POD_RESTART_REQUIRED: Activity.RESTART,
+    UpgradeState.VALIDATION_REQUIRED: Activity.VALIDATION,
+    UpgradeState.UNCORDON_REQUIRED: Activity.UNCORDON,
+    UpgradeState.NODE_MAINTENANCE_REQUIRED: Activity.ELSEWHERE,
+    UpgradeState.POST_MAINTENANCE_REQUIRED: Activity.ELSEWHERE,
+}
+_OF_STATE = {
+    State.FAILED: Activity.FAILED,
+    State.PROGRESSING: Activity.COMES_UP,
+    State.LEAVING: Activity.WAITS,
+    State.BLOCKED: Activity.BLOCKED,
+    State.PENDING: Activity.WAITS,
+    State.READY: Activity.READY,
+}
+_FIRST = (State.FAILED, State.PROGRESSING, State.BLOCKED, State.LEAVING, State.PENDING, State.READY)
+_OVER = frozenset({State.READY, State.FAILED})
+_ENDS_BADLY = frozenset({State.BLOCKED, State.FAILED})
+_VALIDATION = "validation"
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineSpan:
+    """A node was about one thing from ``begin`` to ``end``, in seconds; ``reason`` is the last that was known."""
+
+    begin: float
+    end: float
+    doing: Activity
+    component: str
+    reason: str
+
+    @property
+    def text(self) -> str:
+        """Return what it was about, and why, in words: ``toolkit coming up: ContainerCreating``."""
+        if self.doing is Activity.WAITS and self.reason:
+            return self.reason
+        about = f"{self.component} {self.doing.word}" if self.doing in _NAMES_COMPONENT else self.doing.word
+        return f"{about}: {self.reason}" if self.reason else about
+
+
+_NAMES_COMPONENT = frozenset({Activity.COMES_UP, Activity.FAILED})
+
+
+@dataclass(slots=True)
+class NodeTimeline:
+    """One node. Fed with its transitions in the order of time."""
+
+    node: str
+    _open: list[TimelineSpan] = field(default_factory=list)
+    _components: dict[str, Transition] = field(default_factory=dict)
+
+    def add(self, transition: Transition) -> None:
+        """Take a transition of one of the node's components in."""
+        if transition.component not in self._components and self._open and self.current.doing is Activity.READY:
+            self._open[-1] = replace(self.current, doing=Activity.WAITS)  # it was not all that there was to do
+        self._components[transition.component] = transition
+        leading = _leading(self._components.values())
+        doing = _doing(leading)
+        span = TimelineSpan(
+            transition.at, transition.at, doing, leading.component, reason_beside(leading.step, leading.reason)
+        )
+        before = self._open.pop() if self._open else span
+        if (before.doing, before.component) == (span.doing, span.component):
+            self._open.append(replace(span, begin=before.begin))
+        else:
+            self._open += [replace(before, end=transition.at), span]
+
+    @property
+    def current(self) -> TimelineSpan:
+        """Where the node stands; its end is not known yet."""
+        return self._open[-1]
+
+    @property
+    def started(self) -> float:
+        """When something was first done to the node; infinity if nothing ever was."""
+        return next((span.begin for span in self._open if span.doing not in AT_REST), float("inf"))
+
+    def spans(self, end: float) -> tuple[TimelineSpan, ...]:
+        """Return what the node was about until ``end``."""
+        return (*self._open[:-1], replace(self.current, end=max(end, self.current.begin)))
+
+
+@dataclass(slots=True)
+class NodeTimelines:
+    """The lanes of all nodes, by name."""
+
+    of: dict[str, NodeTimeline] = field(default_factory=dict)
+
+    def add(self, transition: Transition) -> None:
+        """Take a transition in; one of a component that is not per node is none of a lane."""
+        if transition.node:
+            self.of.setdefault(transition.node, NodeTimeline(transition.node)).add(transition)
+
+
+def timelines_of(timeline: Iterable[Transition]) -> NodeTimelines:
+    """Return the lanes of a run that is over."""
+    lanes = NodeTimelines()
+    for transition in timeline:
+        lanes.add(transition)
+    return lanes
+
+
+def _leading(components: Iterable[Transition]) -> Transition:
+    """Return the component that tells what its node is about: of the driver's replacement, else the first not ready."""
+    known = list(components)
+    rolling = next((each for each in known if is_under_way(each.step) and each.state not in _OVER), None)
+    return rolling or min(known, key=lambda each: _FIRST.index(each.state))
+
+
+def _doing(leading: Transition) -> Activity:
+    if leading.state in _ENDS_BADLY:
+        return _OF_STATE[leading.state]
+    if is_under_way(leading.step):
+        return _OF_STEP[UpgradeState(leading.step)]
+    if leading.state is State.PROGRESSING and leading.component.endswith(_VALIDATION):
+        return Activity.VALIDATION
+    return _OF_STATE[leading.state]
+
+
+def is_under_way(step: str) -> bool:
+    """Whether a node with this value of its label is on its way to another driver, or waits for its turn."""
+    return step in _OF_STEP
+
+
+def reason_beside(step: str, reason: str) -> str:
+    """Return a reason, unless it only says the step again."""
+    return "" if step and reason == f"is in {step}" else reason

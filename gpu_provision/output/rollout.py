@@ -1,32 +1,31 @@
 """How drivers are going to be replaced, as text and as JSON.
 
-Text is for any number of nodes: waves that are alike are told together, and so are pods of one owner; what is longer
+Text is for any number of nodes: equal waves share a line, and so are pods of one owner; what is longer
 than that is counted. JSON has all of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any
 
 from gpu_provision.model.plan import (
-    Leaving,
-    Outlook,
+    Eviction,
+    NodePreview,
     Schedule,
     Wave,
 )
-from gpu_provision.output.text import PLAIN, Style, in_order, ranges
+from gpu_provision.output.findings import plain
+from gpu_provision.output.text import PLAIN, Style, counted, grouped, in_order, ranges
 
 _MOST = 12  # lines of one kind
-_FEW = 6  # waves that are told one by one
+_FEW = 6  # waves with a line each
 _COMES_BACK = "; it tolerates cordons, so it may come back and keep the new driver from starting"
 _OF_DRIVERS = "rollout of the driver"
 _RESTARTS = "; the stack's other pods on a node restart with its driver"
-_Item = TypeVar("_Item")
-_Key = TypeVar("_Key", bound=Hashable)
-_Placed = tuple[str, Leaving]
+_Placed = tuple[str, Eviction]
 """A node, and a pod on it."""
 
 
@@ -41,9 +40,9 @@ def _heading(schedule: Schedule) -> str:
         return _OF_DRIVERS
     what = _OF_DRIVERS if not all(outlook.leaves for outlook in schedule.nodes) else "nodes that leave"
     pods = sum(len(outlook.evicts) for outlook in schedule.nodes)
-    leaving = f", {_count(pods, 'pod')} to evict" if pods else ""
+    leaving = f", {counted(pods, 'pod')} to evict" if pods else ""
     restarts = _RESTARTS if what == _OF_DRIVERS else ""
-    return f"{what}: {_count(nodes, 'node')} in {_count(waves, 'wave')}{leaving}{restarts}"
+    return f"{what}: {counted(nodes, 'node')} in {counted(waves, 'wave')}{leaving}{restarts}"
 
 
 def lines(schedule: Schedule) -> Iterator[str]:
@@ -72,8 +71,8 @@ def _short(found: Iterable[str]) -> Iterator[str]:
         yield f"and {len(told) - most} more lines of this kind; --json has all of them"
 
 
-def _reasons(nodes: Iterable[Outlook]) -> Iterator[str]:
-    for why, members in _grouped(nodes, lambda outlook: outlook.why).items():
+def _reasons(nodes: Iterable[NodePreview]) -> Iterator[str]:
+    for why, members in grouped(nodes, lambda outlook: outlook.why).items():
         yield f"{why}: {ranges(outlook.node for outlook in members)}"
 
 
@@ -104,16 +103,16 @@ def _size(alike: list[Wave]) -> str:
 
 def _stops(schedule: Schedule) -> Iterator[str]:
     if len(schedule.waves) > 1:
-        failures = _count(schedule.stop_after, "node")
+        failures = counted(schedule.stop_after, "node")
         yield f"each wave follows only if those before it go well: no further node starts once {failures} failed"
 
 
-def _waits(nodes: Iterable[Outlook]) -> Iterator[str]:
+def _waits(nodes: Iterable[NodePreview]) -> Iterator[str]:
     for group in _by_owner((outlook.node, pod) for outlook in nodes for pod in outlook.waits_for):
         yield f"waits for {_pods(group)} to end"
 
 
-def _evictions(nodes: Iterable[Outlook]) -> Iterator[str]:
+def _evictions(nodes: Iterable[NodePreview]) -> Iterator[str]:
     for group in _by_owner((outlook.node, pod) for outlook in nodes for pod in outlook.evicts):
         pod = group[0][1]
         why = f", {_each(group)} {pod.use}" if pod.use else ", if evicting GPU pods is not enough"
@@ -121,25 +120,25 @@ def _evictions(nodes: Iterable[Outlook]) -> Iterator[str]:
         yield f"{'will' if pod.certain else 'may'} evict {_pods(group)}{why}{_blocked(pod)}{back}"
 
 
-def _blocked(pod: Leaving) -> str:
+def _blocked(pod: Eviction) -> str:
     if pod.budgets:
         return f"; blocked: PodDisruptionBudget {', '.join(pod.budgets)} allows no disruption right now"
     return f"; slowed: PodDisruptionBudget {', '.join(pod.slowed_by)} lets fewer go at a time" if pod.slowed_by else ""
 
 
-def _stays(nodes: Iterable[Outlook]) -> Iterator[str]:
+def _stays(nodes: Iterable[NodePreview]) -> Iterator[str]:
     for group in _by_owner((outlook.node, pod) for outlook in nodes for pod in outlook.stays):
         yield f"leaves {_pods(group)}, {_each(group)} {group[0][1].use} and may keep the driver"
 
 
-def _cordons(nodes: Iterable[Outlook]) -> Iterator[str]:
+def _cordons(nodes: Iterable[NodePreview]) -> Iterator[str]:
     cordoned = (outlook for outlook in nodes if outlook.cordoned_by)
-    for whose, members in _grouped(cordoned, lambda outlook: outlook.cordoned_by).items():
+    for whose, members in grouped(cordoned, lambda outlook: outlook.cordoned_by).items():
         yield f"stays cordoned, as {whose} left it: {ranges(outlook.node for outlook in members)}"
 
 
 def _skipped(skipped: Iterable[tuple[str, str]]) -> Iterator[str]:
-    for reason, members in _grouped(skipped, lambda each: each[1]).items():
+    for reason, members in grouped(skipped, lambda each: each[1]).items():
         yield f"skipped: {ranges(node for node, _ in members)}: {reason}"
 
 
@@ -148,14 +147,7 @@ def _by_owner(placed: Iterable[_Placed]) -> Iterable[list[_Placed]]:
         pod = each[1]
         return pod.namespace, pod.owner or pod.name, pod.use, pod.certain, pod.budgets, pod.slowed_by, pod.returns
 
-    return _grouped(placed, likeness).values()
-
-
-def _grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:
-    found: dict[_Key, list[_Item]] = {}
-    for item in items:
-        found.setdefault(key(item), []).append(item)
-    return found
+    return grouped(placed, likeness).values()
 
 
 def _pods(group: list[_Placed]) -> str:
@@ -175,18 +167,12 @@ def _moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def document(schedule: Schedule) -> dict[str, Any]:
     """Return a schedule as a JSON-able dict."""
     return {
-        "under_way": list(schedule.under_way),
+        **plain(schedule),
         "waves": [_wave_document(wave) for wave in schedule.waves],
         "skipped": [{"node": node, "reason": reason} for node, reason in schedule.skipped],
-        "marked": list(schedule.marked),
-        "stop_after": schedule.stop_after,
     }
 
 
@@ -194,31 +180,13 @@ def _wave_document(wave: Wave) -> dict[str, Any]:
     moment = wave.not_before
     return {
         "canary": wave.is_canary,
-        "not_before": datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds") if moment is not None else None,
+        "not_before": None if moment is None else datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds"),
         "nodes": [_node_document(outlook) for outlook in wave.nodes],
     }
 
 
-def _node_document(outlook: Outlook) -> dict[str, Any]:
-    return {
-        "node": outlook.node,
-        "why": outlook.why,
-        "leaves": outlook.leaves,
-        "waits_for": [_pod_document(pod) for pod in outlook.waits_for],
-        "evicts": [_pod_document(pod) for pod in outlook.evicts],
-        "stays": [_pod_document(pod) for pod in outlook.stays],
-        "cordoned_by": outlook.cordoned_by,
-    }
-
-
-def _pod_document(pod: Leaving) -> dict[str, Any]:
-    return {
-        "namespace": pod.namespace,
-        "name": pod.name,
-        "owner": pod.owner,
-        "use": pod.use,
-        "certain": pod.certain,
-        "returns": pod.returns,
-        "blocked_by": list(pod.budgets),
-        "slowed_by": list(pod.slowed_by),
-    }
+def _node_document(outlook: NodePreview) -> dict[str, Any]:
+    document = plain(outlook)
+    for pod in (*document["waits_for"], *document["evicts"], *document["stays"]):
+        pod["blocked_by"] = pod.pop("budgets")
+    return document  # type: ignore[no-any-return]

@@ -1,37 +1,50 @@
-"""The stack as it stands: components, nodes, and what the validations printed."""
+"""How a stack, a run and its hosts stand: components, nodes, and what the validations printed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gpu_provision.model.progress import ComponentStatus, Evidence, Lock, NodeStatus, Outside, State, Status
-from gpu_provision.output.text import PLAIN, Style, indented, ranges, table
-
-_COMPONENT_HEADERS = ("COMPONENT", "VERSION", "DESIRED", "READY", "STATE", "REASON")
-_NODE_HEADERS = (
-    "NODE",
-    "POOL",
-    "OS",
-    "GPU",
-    "GPUS",
-    "DRIVER",
-    "nvidia.com/gpu",  # allocatable, under the name that kubectl shows
-    "STATE",
+from gpu_provision.hosts.result import REBOOTED, HostOutcome, HostsResult
+from gpu_provision.model.findings import Severity
+from gpu_provision.model.progress import (
+    ComponentStatus,
+    Evidence,
+    NodeState,
+    NodeStatus,
+    Outside,
+    RunResult,
+    State,
+    Status,
 )
-_MOST_OF_REASON = 160
+from gpu_provision.output.findings import plain
+from gpu_provision.output.text import PLAIN, Style, counted, grouped, indented, ranges
+
+_RUN_HEADERS = ("COMPONENT", "READY", "STATE", "NODES AND REASONS")
+_COMPONENT_HEADERS = ("COMPONENT", "VERSION", "READY", "STATE", "REASON")
+_WORSE = (State.READY, State.PENDING, State.PROGRESSING, State.LEAVING, State.BLOCKED, State.FAILED)
+_MAX_REASON = 160
 _BACK_OFF = re.compile(r": back-off \S+ restarting failed container=\S+ pod=\S+\([0-9a-f-]{36}\)")
 _NOTHING = "-"
 
 
-def text(status: Status, style: Style = PLAIN) -> str:
-    """Return the heading, both tables, and the evidence."""
+def _table(headers: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> str:
+    if not rows:
+        return ""
+    from gpu_provision.output.screen import table
+
+    return table(headers, rows, style)
+
+
+def text(status: Status, style: Style = PLAIN, *, verbose: bool = False) -> str:
+    """Return the heading, both tables, and the evidence; all that validations printed if ``verbose``."""
+    found = evidence(status.evidence, style, verbose=verbose)
+    tables = (components(status.components, style), nodes(status.nodes, style, with_os=verbose), found)
     parts = [
         style.bold(f"Inventory {status.inventory}, release {status.release}, cluster {status.cluster}"),
         style.paint("yellow", f"A run is writing: {status.lock}") if status.lock else "",
-        *(_tables(status, style) if status.installed else (not_installed(status.inventory, status.cluster),)),
+        *(tables if status.installed else (not_installed(status.inventory, status.cluster),)),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -39,10 +52,6 @@ def text(status: Status, style: Style = PLAIN) -> str:
 def not_installed(inventory: str, cluster: str) -> str:
     """Return the one sentence about a cluster without the stack."""
     return f"Not installed: cluster {cluster} has nothing of inventory {inventory}."
-
-
-def _tables(status: Status, style: Style) -> tuple[str, ...]:
-    return components(status.components, style), nodes(status.nodes, style), evidence(status.evidence, style)
 
 
 def is_ready(status: Status) -> bool:
@@ -55,49 +64,51 @@ def is_ready(status: Status) -> bool:
 def components(rows: Iterable[ComponentStatus], style: Style = PLAIN) -> str:
     """Return the table of components."""
     cells = [
-        (row.component, _versions(row), row.desired, row.ready, style.state(row.state), _short(row.reason))
+        (row.component, _versions(row), f"{row.ready}/{row.desired}", style.state(row.state), _short(row.reason))
         for row in rows
     ]
-    return table(_COMPONENT_HEADERS, [tuple(map(str, row)) for row in cells], style) if cells else ""
+    return _table(_COMPONENT_HEADERS, cells, style)
 
 
 def _versions(row: ComponentStatus) -> str:
     """Return the version, or ``580.126.20 (h100, l40s), 595.91.07 (t4)`` where pools differ."""
-    pools: dict[str, list[str]] = {}
-    for pool, version in sorted(row.versions.items()):
-        pools.setdefault(version, []).append(pool)
-    told = [f"{version} ({', '.join(names)})" for version, names in sorted(pools.items())]
-    return ", ".join(told) or row.version or _NOTHING
+    pools = grouped(sorted(row.versions), lambda pool: row.versions[pool])
+    return ", ".join(f"{version} ({', '.join(names)})" for version, names in sorted(pools.items())) or (
+        row.version or _NOTHING
+    )
 
 
-def nodes(rows: Iterable[NodeStatus], style: Style = PLAIN) -> str:
-    """Return the table of nodes, with a column for cordons if there are any."""
+def nodes(rows: Iterable[NodeStatus], style: Style = PLAIN, *, with_os: bool = False) -> str:
+    """Return the table of nodes, with a column for cordons if there are any.
+
+    GPUS are those that pods can have, of those that the node has.
+    """
     found = tuple(rows)
-    if not found:
-        return ""
-    are_cordoned = any(row.cordoned for row in found)
-    headers = (*_NODE_HEADERS, *(("CORDONED BY",) if are_cordoned else ()), "REASON")
-    return table(headers, [_node(row, style, with_cordon=are_cordoned) for row in found], style)
+    cordoned = any(row.cordoned for row in found)
+    optional = {"OS": with_os, "CORDONED BY": cordoned}
+    headers = ("NODE", "POOL", "OS", "GPU", "GPUS", "DRIVER", "STATE", "CORDONED BY", "REASON")
+    shown = [header for header in headers if optional.get(header, True)]
+    return _table(shown, [[_node(row, style)[header] for header in shown] for row in found], style)
+
+
+def _node(row: NodeStatus, style: Style) -> Mapping[str, str]:
+    known = row.gpus is not None or row.allocatable is not None
+    return {
+        "NODE": row.node,
+        "POOL": row.pool or _NOTHING,
+        "OS": row.os or _NOTHING,
+        "GPU": row.gpu or _NOTHING,
+        "GPUS": f"{_number(row.allocatable)}/{_number(row.gpus)}" if known else _NOTHING,
+        "DRIVER": _driver(row),
+        "STATE": style.state(row.state),
+        "CORDONED BY": row.cordoned_by or _NOTHING,
+        "REASON": _short(row.reason),
+    }
 
 
 def has_gpu(row: NodeStatus) -> bool:
     """Return whether a node is declared or seen with a GPU."""
     return bool(row.gpu or row.gpus)
-
-
-def _node(row: NodeStatus, style: Style, *, with_cordon: bool) -> tuple[str, ...]:
-    return (
-        row.node,
-        row.pool or _NOTHING,
-        row.os or _NOTHING,
-        row.gpu or _NOTHING,
-        _number(row.gpus),
-        _driver(row),
-        _number(row.allocatable),
-        style.state(row.state),
-        *((row.cordoned_by or _NOTHING,) if with_cordon else ()),
-        _short(row.reason),
-    )
 
 
 def _driver(row: NodeStatus) -> str:
@@ -110,25 +121,26 @@ def _driver(row: NodeStatus) -> str:
 def _short(reason: str) -> str:
     """Return a reason that fits a table: without what a kubelet says of back-offs, cut; ``--json`` has all of it."""
     told = _BACK_OFF.sub("", reason)
-    return told if len(told) <= _MOST_OF_REASON else f"{told[: _MOST_OF_REASON - 3]}..."
+    return told if len(told) <= _MAX_REASON else f"{told[: _MAX_REASON - 3]}..."
 
 
 def _number(value: int | None) -> str:
-    return _NOTHING if value is None else str(value)
+    return "?" if value is None else str(value)
 
 
-def evidence(found: Iterable[Evidence], style: Style = PLAIN) -> str:
-    """Return what the validation pods printed, their own lines; equal ones once, under the names of the nodes."""
-    blocks = [[evidence_title(group, style), indented("\n".join(group[0].lines))] for group in evidence_groups(found)]
-    return "\n".join("\n".join(block).rstrip() for block in blocks)
+def evidence(found: Iterable[Evidence], style: Style = PLAIN, *, verbose: bool = True) -> str:
+    """Return how validations ended, and what their pods printed: of those that failed, of all if ``verbose``."""
+    blocks = []
+    for group in evidence_groups(found):
+        blocks.append(evidence_title(group, style))
+        if verbose or not group[0].passed:
+            blocks.append(indented("\n".join(group[0].lines)))
+    return "\n".join(filter(None, blocks))
 
 
 def evidence_groups(found: Iterable[Evidence]) -> list[list[Evidence]]:
     """Return validations that printed the same and ended in the same way together."""
-    groups: dict[tuple[object, ...], list[Evidence]] = {}
-    for each in found:
-        groups.setdefault((each.component, each.passed, each.lines), []).append(each)
-    return list(groups.values())
+    return list(grouped(found, lambda each: (each.component, each.passed, each.lines)).values())
 
 
 def evidence_title(group: Sequence[Evidence], style: Style = PLAIN) -> str:
@@ -139,62 +151,100 @@ def evidence_title(group: Sequence[Evidence], style: Style = PLAIN) -> str:
     return f"{first.component} on {ranges(each.node for each in group)}: {verdict} ({pods})"
 
 
-def evidence_document(each: Evidence) -> dict[str, Any]:
-    """Return one validation's outcome as a JSON-able dict."""
-    return {
-        "component": each.component,
-        "node": each.node,
-        "pod": each.pod,
-        "passed": each.passed,
-        "lines": list(each.lines),
-    }
-
-
 def document(status: Status) -> dict[str, Any]:
     """Return the status's own parts of its JSON document."""
-    return {
-        "inventory": status.inventory,
-        "release": status.release,
-        "cluster": status.cluster,
-        "installed": status.installed,
-        "ready": is_ready(status),
-        "components": [_component_document(row) for row in status.components],
-        "nodes": [_node_document(row) for row in status.nodes],
-        "evidence": [evidence_document(each) for each in status.evidence],
-        "lock": lock_document(status.lock),
-    }
+    return {**plain(status), "ready": is_ready(status)}
 
 
-def lock_document(lock: Lock | None) -> dict[str, Any] | None:
-    """Return who writes as a JSON-able dict; None for nobody."""
-    return None if lock is None else asdict(lock)
+def has_succeeded(result: RunResult) -> bool:
+    """Return whether every component is ready on every node, and nothing else was found wrong."""
+    errors = any(finding.severity is Severity.ERROR for finding in result.findings)
+    return not errors and all(each.state is State.READY for each in result.states)
 
 
-def _component_document(row: ComponentStatus) -> dict[str, Any]:
-    return {
-        "component": row.component,
-        "title": row.title,
-        "version": row.version,
-        "versions": dict(row.versions),
-        "desired": row.desired,
-        "ready": row.ready,
-        "state": row.state.value,
-        "reason": row.reason,
-    }
+def run_text(result: RunResult, style: Style = PLAIN) -> str:
+    """Return a table of components, the evidence of the validations, and one closing sentence."""
+    rows = component_rows(result.states, style)
+    parts = [_table(_RUN_HEADERS, rows, style), evidence(result.evidence, style), closing(result, style)]
+    return "\n\n".join(part for part in parts if part)
 
 
-def _node_document(row: NodeStatus) -> dict[str, Any]:
-    return {
-        "node": row.node,
-        "pool": row.pool,
-        "os": row.os,
-        "gpu": row.gpu,
-        "gpus": row.gpus,
-        "driver": row.driver,
-        "driver_on_host": row.driver_on_host,
-        "allocatable": row.allocatable,
-        "state": row.state.value,
-        "reason": row.reason,
-        "cordoned": row.cordoned,
-        "cordoned_by": row.cordoned_by,
-    }
+def closing(result: RunResult, style: Style = PLAIN) -> str:
+    """Return the one sentence with the outcome, the writes, the requests and the seconds."""
+    written = f"{counted(result.changed, 'object')} written" if result.changed else "No changes"
+    figures = f"{written}, {result.requests} API requests, {result.seconds:.1f} s"
+    unready = [each for each in result.states if each.state is not State.READY]
+    if unready:
+        where = ranges({each.node for each in unready if each.node})
+        names = ", ".join(dict.fromkeys(each.component for each in unready))
+        return style.paint("red", f"Not as declared: {names}{f' on {where}' if where else ''}. {figures}.")
+    if not has_succeeded(result):
+        return style.paint("red", f"Not as declared, see below. {figures}.")
+    return style.paint("green", f"Everything is as declared. {figures}.")
+
+
+def component_rows(states: Iterable[NodeState], style: Style = PLAIN) -> list[tuple[str, str, str, str]]:
+    """Return a row per component: its name, how many are ready, the worst state, and why."""
+    rows = []
+    for component, own in grouped(states, lambda each: each.component).items():
+        counted_ones = [each for each in own if each.node] or own
+        ready = sum(each.state is State.READY for each in counted_ones)
+        worst = max((each.state for each in own), key=_WORSE.index)
+        rows.append((component, f"{ready}/{len(counted_ones)}", style.state(worst), "; ".join(_reasons(own))))
+    return rows
+
+
+def _reasons(states: Iterable[NodeState]) -> Iterator[str]:
+    """Yield ``nodes: reason`` for what is not ready, equal reasons together."""
+    unready = (each for each in states if each.state is not State.READY)
+    for reason, group in grouped(unready, lambda each: each.reason or each.state.value).items():
+        named = ranges(each.node for each in group if each.node)
+        yield f"{named}: {reason}" if named else reason
+
+
+def run_document(result: RunResult) -> dict[str, Any]:
+    """Return the run's own parts of its JSON document."""
+    states = [{key: value for key, value in each.items() if key != "step"} for each in plain(result.states)]
+    kept = {key: plain(getattr(result, key)) for key in ("changed", "requests", "run", "evidence")}
+    return {**kept, "seconds": round(result.seconds, 3), "succeeded": has_succeeded(result), "states": states}
+
+
+def hosts_text(result: HostsResult, style: Style = PLAIN, *, done: bool = True) -> str:
+    """Return one block per group of equal hosts: sign, names, GPUs, then what was changed, or is still to do."""
+    alike = grouped(result.hosts, lambda host: (*_own(host).values(), host.changes))
+    return "\n".join(_host_group(group, style, done=done) for group in alike.values())
+
+
+def _own(host: HostOutcome) -> dict[str, Any]:
+    """Return what the text and the document of a host have in common."""
+    keys = ("failed", "reason", "reboot_needed", "gpus", "driver")
+    return {key: getattr(host, key) for key in keys}
+
+
+def hosts_document(result: HostsResult) -> list[dict[str, Any]]:
+    """Return the hosts as JSON-able dicts."""
+    return [
+        {"host": host.name, "changes": list(host.changes), "rebooted": is_rebooted(host), **_own(host)}
+        for host in result.hosts
+    ]
+
+
+def is_rebooted(host: HostOutcome) -> bool:
+    """Return whether this run rebooted a host, or would."""
+    return any(change.startswith(REBOOTED) for change in host.changes)
+
+
+def _host_group(group: list[HostOutcome], style: Style, *, done: bool) -> str:
+    host = group[0]
+    head = [f"{_sign(host, style)} {ranges(each.name for each in group)}"]
+    head += [] if host.gpus is None else [counted(host.gpus, "GPU")]
+    head += [f"host driver {host.driver}"] if host.driver else []
+    head += ["reboot needed"] if host.reboot_needed else []
+    head += ["to do:"] if host.changes and not done else []
+    return "\n".join(["  ".join(head), *(f"    {line}" for line in (*host.changes, host.reason) if line)])
+
+
+def _sign(host: HostOutcome, style: Style) -> str:
+    if host.failed:
+        return style.paint("red", "!")
+    return style.paint("yellow", "~") if host.changes else style.paint("dim", "=")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TypeVar
 
 from gpu_provision.model.findings import visible
 from gpu_provision.model.progress import Outside, State
 
-_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
+COLORS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 # Random, so that no text from elsewhere can hold a color of the tool's own: what it holds becomes visible.
 _KEY = int.from_bytes(os.urandom(8), "big")
 _MARK = re.compile(rf"\x1b\[{_KEY};(\d+)m")
@@ -28,13 +30,19 @@ _STATE_COLORS: Mapping[State | Outside, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Colors text, or leaves it as it is."""
+    """Colors text, or leaves it as it is.
+
+    Attributes:
+        enabled: Whether there are colors.
+        columns: Width of the terminal, at which tables wrap; 0 where none is known.
+    """
 
     enabled: bool = False
+    columns: int = 0
 
     def paint(self, color: str, text: str) -> str:
-        """Return the text in a color: bold, dim, red, green, yellow or cyan."""
-        return f"{_mark(_CODES[color])}{text}{_mark('0')}" if self.enabled and text else text
+        """Return the text in a color: bold, dim, red, green, yellow or cyan; as it is for none."""
+        return f"{_mark(COLORS[color])}{text}{_mark('0')}" if self.enabled and color and text else text
 
     def bold(self, text: str) -> str:
         """Return the text in bold."""
@@ -64,9 +72,13 @@ def for_terminal(text: str) -> str:
     return "".join(parts)
 
 
-def width(text: str) -> int:
-    """Return how many characters of a text are seen."""
-    return len(visible(_MARK.sub("", text)))
+def painted_parts(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the parts of a painted text, each with its color; that of a part without one is empty."""
+    names = {code: name for name, code in COLORS.items()}
+    first, *rest = _MARK.split(text)
+    yield first, ""
+    for code, part in zip(rest[::2], rest[1::2], strict=True):
+        yield part, names.get(code, "")
 
 
 def wants_color(environ: Mapping[str, str], *, terminal: bool, refused: bool = False) -> bool:
@@ -82,16 +94,17 @@ def wants_color(environ: Mapping[str, str], *, terminal: bool, refused: bool = F
     return terminal and environ.get("TERM", "") not in {"", "dumb"}
 
 
-_GAP = "  "
+def counted(number: int, noun: str) -> str:
+    """Return ``1 node`` or ``2 nodes``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[str]], style: Style = PLAIN) -> str:
-    """Return rows as columns of equal width under headers; cells may hold colors."""
-    body = [[str(cell).replace("\n", r"\n") for cell in row] for row in rows]
-    widths = [max(width(row[column]) for row in [list(headers), *body]) for column in range(len(headers))]
-    lines = [style.bold(_line(list(headers), widths))]
-    lines += [_line(row, widths) for row in body]
-    return "\n".join(lines)
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Return items by what ``key`` says of them, in their order."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def indented(text: str, spaces: int = 2) -> str:
@@ -99,21 +112,8 @@ def indented(text: str, spaces: int = 2) -> str:
     return "\n".join(f"{' ' * spaces}{line}" if line else line for line in text.splitlines())
 
 
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = (f"{cell}{' ' * (columns - width(cell))}" for cell, columns in zip(cells, widths, strict=True))
-    return _GAP.join(padded).rstrip()
-
-
 _SHORTEST_RUN = 3
 _NUMBERED = re.compile(r"^(?P<head>.*?)(?P<digits>\d+)(?P<tail>\D*)$")
-
-
-class _Numbered(NamedTuple):
-    """A name in three parts; ``digits`` is its last number as written."""
-
-    head: str
-    digits: str
-    tail: str
 
 
 def ranges(names: Iterable[str], most: int = 8) -> str:
@@ -126,7 +126,9 @@ def ranges(names: Iterable[str], most: int = 8) -> str:
 
 def in_order(names: Iterable[str], most: int = 8) -> str:
     """Return names as `ranges` does, but in the order in which they are given."""
-    parts = [part for run in _runs(names) for part in _written(tuple(run))]
+    parts = []
+    for run in _runs(names):
+        parts += run if len(run) < _SHORTEST_RUN else [f"{run[0]}..{_last(run[-1])}"]
     if len(parts) <= most:
         return ", ".join(parts)
     return f"{', '.join(parts[:most])} and {len(parts) - most} more"
@@ -150,27 +152,15 @@ def _runs(names: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _follows(before: str, name: str) -> bool:
-    one, two = _numbered(before), _numbered(name)
-    if one is None or two is None or (one.head, one.tail) != (two.head, two.tail):
+    one, two = _NUMBERED.match(before), _NUMBERED.match(name)
+    if not (one and two) or (one["head"], one["tail"]) != (two["head"], two["tail"]):
         return False
-    padded = one.digits.startswith("0") or two.digits.startswith("0")
-    same_form = not padded or len(one.digits) == len(two.digits)
-    return same_form and int(two.digits) == int(one.digits) + 1
+    first, second = one["digits"], two["digits"]
+    same_form = len(first) == len(second) or "0" not in (first[0], second[0])
+    return same_form and int(second) == int(first) + 1
 
 
-def _numbered(name: str) -> _Numbered | None:
-    found = _NUMBERED.match(name)
-    return _Numbered(found["head"], found["digits"], found["tail"]) if found else None
-
-
-def _written(run: tuple[str, ...]) -> Iterator[str]:
-    if len(run) < _SHORTEST_RUN:
-        yield from run
-    else:
-        yield f"{run[0]}..{_last(run)}"
-
-
-def _last(run: tuple[str, ...]) -> str:
+def _last(name: str) -> str:
     """Return the end of a range: its number alone where nothing follows the number."""
-    last = _numbered(run[-1])
-    return run[-1] if last is None or last.tail else last.digits
+    found = _NUMBERED.match(name)
+    return found["digits"] if found and not found["tail"] else name

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gpu_provision.output.text import PLAIN, Style, indented, ranges, table
+from gpu_provision.output.findings import plain
+from gpu_provision.output.text import PLAIN, Style, grouped, indented, ranges
 from gpu_provision.verify.run import Check, CheckOutcome, Verification
 
 _HEADERS = ("NODE", "PASSED", "FAILED", "SKIPPED")
@@ -17,6 +18,8 @@ _CLUSTER = "(cluster)"
 
 def text(found: Verification, style: Style = PLAIN) -> str:
     """Return a row per node, what did not pass with its reason, and one closing sentence."""
+    from gpu_provision.output.screen import table
+
     nodes = dict.fromkeys(check.node for check in found.checks)
     rows = [_row(node, found, style) for node in nodes]
     told = [_told(group, style) for group in _groups(found.of(*_BAD, CheckOutcome.SKIPPED))]
@@ -36,10 +39,12 @@ def _groups(checks: tuple[Check, ...]) -> Iterator[list[Check]]:
 
     Checks that the same nodes skip for the same reason are one, too.
     """
-    alike: dict[tuple[str, ...], list[Check]] = {}
-    for check in checks:
+
+    def likeness(check: Check) -> tuple[str, str, str]:
         sentence = "" if check.outcome is CheckOutcome.UNREACHABLE else check.sentence
-        alike.setdefault((check.outcome, sentence, check.reason), []).append(check)
+        return check.outcome, sentence, check.reason
+
+    alike = grouped(checks, likeness)
     groups: dict[tuple[str, ...], list[Check]] = {}
     for key, group in alike.items():
         is_skipped = group[0].outcome is CheckOutcome.SKIPPED
@@ -65,18 +70,7 @@ def _closing(found: Verification) -> str:
 
 def document(found: Verification) -> dict[str, Any]:
     """Return the verification's own parts of its JSON document."""
-    return {
-        "passed": not found.of(*_BAD),
-        "checks": [_check(check) for check in found.checks],
-    }
-
-
-def _check(check: Check) -> dict[str, Any]:
-    return {
-        "check": check.sentence,
-        "node": check.node,
-        "outcome": check.outcome.value,
-        "reason": check.reason,
-        "seconds": check.seconds,
-        "test": check.test,
-    }
+    checks = [{**plain(check), "check": check.sentence} for check in found.checks]
+    for check in checks:
+        del check["sentence"]
+    return {"passed": not found.of(*_BAD), "checks": checks}

@@ -99,3 +99,9 @@ def selects(daemonset: Manifest, node_labels: Mapping[str, str | None]) -> bool:
     """Whether a DaemonSet's nodeSelector matches a node's labels."""
     selector = daemonset["spec"]["template"]["spec"].get("nodeSelector", {})
     return all(node_labels.get(key) == value for key, value in selector.items())
+
+
+def belongs(pod: Manifest, daemonset: Manifest) -> bool:
+    """Whether a pod is owned by a DaemonSet of this name."""
+    owners = pod["metadata"].get("ownerReferences", ())
+    return any(owner["kind"] == "DaemonSet" and owner["name"] == daemonset["metadata"]["name"] for owner in owners)

@@ -86,7 +86,7 @@ def owned_keys(live: Manifest, *path: str) -> frozenset[str]:
     return frozenset(name.removeprefix("f:") for name in fields if name.startswith("f:"))
 
 
-def edited_by_hand(live: Manifest) -> frozenset[str]:
+def manual_editors(live: Manifest) -> frozenset[str]:
     """Return the field managers of kubectl's imperative commands (edit, patch, set, label) on an object."""
     entries = live.get("metadata", {}).get("managedFields") or ()
     updates = {entry["manager"] for entry in entries if entry.get("operation") == "Update"}
@@ -261,10 +261,10 @@ Manifests = Mapping[str, Sequence[Manifest]]
 """Component -> its manifests."""
 
 
-def between(before: Manifests, after: Manifests) -> tuple[Change, ...]:
+def diff_manifests(before: Manifests, after: Manifests) -> tuple[Change, ...]:
     """Return what changes from one set to the other: objects in the order of the new one, then those that go.
 
-    Pods are validations, one for each content: new ones run, and nobody deletes old ones.
+    Pods are validations, one for each content: new ones run, and old ones stay.
     """
     old, new = _by_ref(before), _by_ref(after)
     gone = (

@@ -11,10 +11,10 @@ from typing import Any
 
 from gpu_provision.components import labels, validator
 from gpu_provision.diagnostics.pods import phase
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Finding
-from gpu_provision.model.inventory import Drain
-from gpu_provision.planning import codes
+from gpu_provision.model.hosts import Drain
 
 _MIRROR = "kubernetes.io/config.mirror"  # annotation of the API server's picture of a static pod
 _TEMPLATE_HASH = "pod-template-hash"
@@ -23,12 +23,12 @@ _MOST_NAMED = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class DrainPlan:
     """The pods of one node that a drain is about.
 
     Attributes:
         evict: To be evicted.
-        ending: On their way out already, whoever sent them.
+        ending: On their way out already.
         kept: Neither, since something would be lost with them: the pod, and what.
     """
 
@@ -42,14 +42,14 @@ class Leaving:
         return (*self.evict, *self.ending)
 
 
-def leaving(pods: Iterable[Manifest], terms: Drain) -> Leaving:
+def plan_drain(pods: Iterable[Manifest], terms: Drain) -> DrainPlan:
     """Sort the pods of one node."""
     concerned = sorted((pod for pod in pods if not _stays(pod)), key=_name)
     ending = tuple(pod for pod in concerned if pod["metadata"].get("deletionTimestamp"))
     others = [pod for pod in concerned if pod not in ending]
     kept = tuple((pod, why) for pod in others if (why := _loss(pod, terms)))
     held = [pod for pod, _ in kept]
-    return Leaving(tuple(pod for pod in others if pod not in held), ending, kept)
+    return DrainPlan(tuple(pod for pod in others if pod not in held), ending, kept)
 
 
 def _stays(pod: Manifest) -> bool:
@@ -81,7 +81,7 @@ def _controller(pod: Manifest) -> Mapping[str, Any]:
     return next((owner for owner in owners if owner.get("controller")), {})
 
 
-def in_words(pod: Manifest) -> str:
+def describe_pod(pod: Manifest) -> str:
     """Return ``namespace/name (Deployment name)``; without the owner if there is none."""
     owner = _controller(pod)
     return f"{_name(pod)} ({_owner(pod, owner)})" if owner else _name(pod)
@@ -99,14 +99,14 @@ def _name(pod: Manifest) -> str:
     return f"{pod['metadata'].get('namespace', '')}/{pod['metadata']['name']}"
 
 
-def named(pods: Iterable[str]) -> str:
+def name_pods(pods: Iterable[str]) -> str:
     """Return a list of pods that is not too long to read."""
     every = list(pods)
     more = len(every) - _MOST_NAMED
     return ", ".join(every[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def would_lose(node: str, left: Leaving) -> Finding | None:
+def data_loss_finding(node: str, left: DrainPlan) -> Finding | None:
     """Return why a node is not drained at all; None if it can be."""
     if not left.kept:
         return None
@@ -115,23 +115,23 @@ def would_lose(node: str, left: Leaving) -> Finding | None:
         code=codes.PODS_WOULD_BE_LOST,
         what=f"the node is left as it is: {number} on it would be lost for good, or lose data",
         where=node,
-        evidence=named(f"{in_words(pod)}: {why}" for pod, why in left.kept),
+        evidence=name_pods(f"{describe_pod(pod)}: {why}" for pod, why in left.kept),
         fix="move or delete these pods, or allow it: drain: {force: true} for pods without a controller, "
         "{delete_empty_dir: true} for emptyDir volumes",
     )
 
 
-def not_drained(node: str, seconds: int, left: Leaving, refusals: Mapping[str, str]) -> Finding:
+def not_drained_finding(node: str, seconds: int, left: DrainPlan, refusals: Mapping[str, str]) -> Finding:
     """Return the error about a drain that was given up.
 
     Args:
         refusals: UID of a pod -> why the API server did not evict it.
     """
-    waiting = [f"{in_words(pod)}: {refusals.get(pod['metadata']['uid'], 'still ending')}" for pod in left.goes]
+    waiting = [f"{describe_pod(pod)}: {refusals.get(pod['metadata']['uid'], 'still ending')}" for pod in left.goes]
     return Finding(
         code=codes.NOT_DRAINED,
         what=f"{len(waiting)} pod{'' if len(waiting) == 1 else 's'} did not leave the node within {seconds} s",
         where=node,
-        evidence=named(waiting),
+        evidence=name_pods(waiting),
         fix="have more replicas run elsewhere, or give it more time: drain: {timeout_seconds: ...}",
     )

@@ -1,4 +1,4 @@
-"""A plan without intent: each change with its origin, drift or an inventory that was not applied yet. Pure."""
+"""The origin of each change: drift, or an inventory that was not applied yet."""
 
 from __future__ import annotations
 
@@ -8,21 +8,16 @@ from dataclasses import dataclass, replace
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.plan import Action, Change, Difference, FieldChange, FieldDrift, Origin
 from gpu_provision.planning.applyset import digest_of
-from gpu_provision.planning.diff import differences
-from gpu_provision.planning.managed_fields import (
-    Owners,
-    is_ours,
-    last_of_others,
-    overlap,
-    owners,
-    writers_of,
+from gpu_provision.planning.diff import (
+    differences,
 )
+from gpu_provision.planning.managed_fields import Owners, is_ours, last_of_others, overlap, owners, writers_of
 
 _ALARMING = (Origin.DRIFT, Origin.EITHER, Origin.PENDING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownState:
     """What tells drift from a changed inventory.
 
     Attributes:
@@ -34,11 +29,11 @@ class Known:
     applied: Mapping[ObjectRef, Manifest] | None = None
 
 
-def drift(changes: Iterable[Change], known: Known) -> tuple[Difference, ...]:
+def find_drift(changes: Iterable[Change], known: KnownState) -> tuple[Difference, ...]:
     """Return every change of a plan with its origin.
 
     With a record of what was applied, drift is what differs from that. Without one the field managers tell: a field
-    that is ours has the value that we applied; one that somebody else owns has not. A field or an object that is not
+    that is ours has the value that we applied; one that another manager owns has not. A field or an object that is not
     there has no manager, and may be either; of a pod template the digest tells.
     """
     found = tuple(_difference(change, known) for change in changes)
@@ -52,7 +47,7 @@ def _awaited(each: Difference) -> Difference:
     return replace(each, origin=Origin.PENDING) if each.action is Action.RUN else each
 
 
-def _difference(change: Change, known: Known) -> Difference:
+def _difference(change: Change, known: KnownState) -> Difference:
     fields = tuple(_fields(change, known)) if change.action is Action.UPDATE else ()
     return Difference(
         component=change.component,
@@ -69,7 +64,7 @@ def _worst(fields: Iterable[FieldDrift]) -> Origin:
     return min((field.origin for field in fields), key=_ALARMING.index)
 
 
-def _of_object(change: Change, known: Known) -> Origin:
+def _of_object(change: Change, known: KnownState) -> Origin:
     was_applied = None if known.applied is None else change.ref in known.applied
     match change.action:
         case Action.CREATE:
@@ -82,13 +77,13 @@ def _of_object(change: Change, known: Known) -> Origin:
             return Origin.NOT_READY
 
 
-def _missing(*, was_applied: bool | None, known: Known) -> Origin:
+def _missing(*, was_applied: bool | None, known: KnownState) -> Origin:
     if was_applied is not None:
         return Origin.DRIFT if was_applied else Origin.PENDING
     return Origin.EITHER if known.live else Origin.PENDING
 
 
-def _fields(change: Change, known: Known) -> Iterable[FieldDrift]:
+def _fields(change: Change, known: KnownState) -> Iterable[FieldDrift]:
     live = known.live.get(change.ref, {})
     books = owners(live)
     changed_since = None if known.applied is None else _changed_since(known.applied.get(change.ref), live)

@@ -1,27 +1,69 @@
-"""Who wrote which field of an object last, read off ``metadata.managedFields``."""
+"""The one reader of ``metadata.managedFields``: which field manager wrote what; and how ownership is transferred."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.plan import Writer
-from gpu_provision.planning.diff import (
-    FIELD_MANAGER,
-    STEPS,
-    Path,
-    text_of,
-)
+from gpu_provision.planning.diff import FIELD_MANAGER, STEPS, Path, text_of
 
+Entry = Mapping[str, Any]
 Owners = Mapping[str, tuple[Writer, ...]]
 """Path of a field, as in FieldChange -> who owns it."""
+
+OURS = frozenset({FIELD_MANAGER, f"{FIELD_MANAGER}-records"})
+"""Field managers of this tool."""
+
+# The server moves the oldest entries there when an object has more than ten.
+_UNKNOWN = frozenset({"ancient-changes"})
+# Programs that write to every object of a kind, also of others.
+_SYSTEM = frozenset(
+    {"cluster-policy-controller", "kube-apiserver", "kube-controller-manager", "openshift-controller-manager"}
+)
+_KUBERNETES = frozenset({"kube-apiserver", "kube-scheduler", "kubelet"})
+
+
+def entries(live: Manifest) -> tuple[Entry, ...]:
+    """Return the entries of a live object."""
+    return tuple(live.get("metadata", {}).get("managedFields") or ())
+
+
+def managers_of(live: Manifest, *path: str) -> frozenset[str]:
+    """Return the field managers of one field, such as ``("metadata", "labels", "app")``; empty if it is unknown."""
+    return _managers(entry for entry in entries(live) if _has(entry.get("fieldsV1") or {}, path))
+
+
+def other_managers(live: Manifest) -> frozenset[str]:
+    """Return who else has written to an object that we apply: it was there before us, or is theirs, too."""
+    return _managers(entries(live)) - OURS - _SYSTEM
+
+
+def own_labels(live: Manifest) -> dict[str, str]:
+    """Return the labels that only this tool has set on an object."""
+    present: Mapping[str, str] = live["metadata"].get("labels") or {}
+    managers = {key: managers_of(live, "metadata", "labels", key) for key in present}
+    return {key: value for key, value in present.items() if managers[key] and managers[key] <= OURS}
+
+
+def _managers(found: Iterable[Entry]) -> frozenset[str]:
+    return frozenset(entry.get("manager", "") for entry in found) - _UNKNOWN - {""}
+
+
+def _has(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:
+    for name in path:
+        if f"f:{name}" not in fields:
+            return False
+        fields = fields[f"f:{name}"]
+    return True
 
 
 def owners(live: Manifest) -> Owners:
     """Return who owns which field of a live object; writers of the status alone are left out."""
     found: dict[str, tuple[Writer, ...]] = {}
-    for entry in live.get("metadata", {}).get("managedFields") or ():
+    for entry in entries(live):
         if entry.get("subresource"):
             continue
         writer = Writer(str(entry.get("manager", "")), str(entry.get("time", "")))
@@ -63,7 +105,7 @@ def _is_within(path: str, outer: str) -> bool:
 
 
 def is_ours(writers: tuple[Writer, ...]) -> bool:
-    """Whether we are among the owners of a field: then its value is the one that we applied."""
+    """Whether this tool is among the owners of a field: then its value is the one that was applied."""
     return any(writer.manager == FIELD_MANAGER for writer in writers)
 
 
@@ -71,3 +113,61 @@ def last_of_others(writers: tuple[Writer, ...]) -> Writer | None:
     """Return who of the others wrote last; None if there are no others."""
     others = [writer for writer in writers if writer.manager != FIELD_MANAGER]
     return max(others, key=lambda writer: writer.time, default=None)
+
+
+def transferred(live: Manifest) -> list[dict[str, Any]]:
+    """Return an object's ``managedFields`` with all but its status and its owner references applied by this tool.
+
+    The next server-side apply then meets no conflict, and removes what the inventory does not declare. kubectl does the
+    same when a user goes over from client-side to server-side apply.
+
+    What Kubernetes itself has written stays its own, such as the tokens of a service account. So do entries of another
+    version of the API: their paths may mean something else in ours.
+    """
+    kept: list[dict[str, Any]] = []
+    ours: dict[str, Any] = {}
+    for entry in entries(live):
+        if entry.get("subresource") or entry.get("apiVersion") != live["apiVersion"] or _is_kubernetes(entry):
+            kept.append(dict(entry))
+            continue
+        fields = dict(entry.get("fieldsV1") or {})
+        status = fields.pop("f:status", None)
+        if status is not None:  # of a server that does not tell subresources apart
+            kept.append({**entry, "fieldsV1": {"f:status": status}})
+        metadata = {key: value for key, value in fields.get("f:metadata", {}).items() if key != "f:ownerReferences"}
+        ours = _union(ours, {**fields, "f:metadata": metadata} if "f:metadata" in fields else fields)
+    if not ours:
+        return kept
+    mine = {"manager": FIELD_MANAGER, "operation": "Apply", "apiVersion": live["apiVersion"]}
+    return [*kept, {**mine, "fieldsType": "FieldsV1", "fieldsV1": ours}]
+
+
+def is_transferred(live: Manifest) -> bool:
+    """Whether no other field manager has a field of an object that `transferred` would take."""
+    return _content(transferred(live)) == _content(entries(live))
+
+
+def as_transferred(live: Manifest) -> Manifest:
+    """Return an object as it is once it is transferred, to see what an apply then changes."""
+    return {**live, "metadata": {**live["metadata"], "managedFields": transferred(live)}}
+
+
+def without_owners(live: Manifest, uids: Collection[str]) -> list[dict[str, Any]]:
+    """Return an object's owner references but for those to certain owners."""
+    return [owner for owner in live["metadata"].get("ownerReferences") or () if owner["uid"] not in uids]
+
+
+def _is_kubernetes(entry: Entry) -> bool:
+    manager = str(entry.get("manager", ""))
+    return manager in _KUBERNETES or manager.endswith("controller-manager")
+
+
+def _union(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
+    both = {key: _union(left[key], right[key]) for key in left.keys() & right.keys()}
+    return {**left, **right, **both}
+
+
+def _content(found: Iterable[Entry]) -> list[tuple[str, ...]]:
+    """Return what counts of entries, in an order of its own."""
+    parts = ((each["manager"], each["operation"], each.get("subresource", ""), each.get("fieldsV1")) for each in found)
+    return sorted((*head, json.dumps(fields, sort_keys=True)) for *head, fields in parts)

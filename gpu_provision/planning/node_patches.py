@@ -10,7 +10,7 @@ from gpu_provision.model.cluster import Manifest, NodeFacts
 from gpu_provision.model.inventory import Inventory
 
 
-class NodeWrite(NamedTuple):
+class NodePatch(NamedTuple):
     """Labels that are to change, None removes one; ``frees`` says that the startup taint goes with the same write."""
 
     labels: dict[str, str | None]
@@ -18,14 +18,14 @@ class NodeWrite(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the node is as it is to be."""
+        """Whether the node is as desired."""
         return not (self.labels or self.frees)
 
 
-def node_write(manifest: Manifest, node: NodeFacts, inventory: Inventory) -> NodeWrite:
+def node_patch(manifest: Manifest, node: NodeFacts, inventory: Inventory) -> NodePatch:
     """Return what makes a node as a partial Node of an inventory's components says."""
     frees = has_startup_taint(node) and _frees(manifest["metadata"].get("labels", {}), inventory)
-    return NodeWrite(label_changes(manifest, node), frees)
+    return NodePatch(label_changes(manifest, node), frees)
 
 
 def label_changes(manifest: Manifest, node: NodeFacts) -> dict[str, str | None]:
@@ -37,8 +37,8 @@ def label_changes(manifest: Manifest, node: NodeFacts) -> dict[str, str | None]:
 def _frees(wanted: Mapping[str, str | None], inventory: Inventory) -> bool:
     """Whether these labels end the startup taint: one that says what was validated does.
 
-    Where nobody will say that, since the inventory turns it off or has the node no more, the taint goes with the other
-    labels: nobody else would ever take it off.
+    Where that label never comes, since the inventory turns it off or has the node no more, the taint goes with the
+    other labels: no other program would ever take it off.
     """
     mark = wanted.get(labels.INVENTORY, "")
     is_off = bool(mark) and not inventory.specs.startup_taint.enabled

@@ -1,19 +1,18 @@
 """When a node counts as validated: its startup taint goes, its label names what passed. Pure.
 
-The label holds as long as the verdicts that earned it, see `planning.verdicts`: it goes with a reboot, or with a pod
+The label holds as long as the verdicts that earned it, see `planning.validation`: it goes with a reboot, or with a pod
 that is replaced, until the validations have passed. A node that waits for another driver keeps it until that one comes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Protocol
 
 from gpu_provision.components import labels, startup_taint
 from gpu_provision.model.cluster import Context, Manifest, Target
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.applyset import selects
-from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.observed import NodeObjects, ObservedState
 from gpu_provision.planning.upgrades import DRIVER, NOT_VALIDATED, has_installed, is_kept
 from gpu_provision.planning.validation import (
     NEVER_RUN,
@@ -27,25 +26,13 @@ from gpu_provision.planning.validation import (
 
 NAME = startup_taint.NAME
 
-TO_BE_TOLD = "its label is to be written"
+TO_BE_TOLD = "its label is not written yet"
 """Reason of the state of a node that is validated, and does not say so yet."""
 
 Desired = Mapping[str, Sequence[Manifest]]
 
 
-class Part(Protocol):
-    """What a component has on nodes, see `planning.states.PerNode`."""
-
-    @property
-    def daemonsets(self) -> tuple[Manifest, ...]:
-        """DaemonSets."""
-
-    @property
-    def single(self) -> Mapping[str, Manifest]:
-        """What is about one node alone, by its name."""
-
-
-Parts = Mapping[str, Part]
+Parts = Mapping[str, NodeObjects]
 
 
 def state_of(target: Target, found: Mapping[str, NodeState], *, is_told: bool) -> NodeState:
@@ -76,7 +63,9 @@ def _state(target: Target, state: State, reason: str) -> NodeState:
     return NodeState(component=NAME, node=target.name, state=state, reason=reason)
 
 
-def expired(context: Context, desired: Desired, parts: Parts, observed: Observed, pods: Pods) -> frozenset[str]:
+def expired_labels(
+    context: Context, desired: Desired, parts: Parts, observed: ObservedState, pods: Pods
+) -> frozenset[str]:
     """Return the nodes whose label says what does not hold any more."""
     if NAME not in desired:
         return frozenset()
@@ -84,7 +73,7 @@ def expired(context: Context, desired: Desired, parts: Parts, observed: Observed
     return frozenset(target.name for target in told if not _holds(target, parts, observed, pods))
 
 
-def _holds(target: Target, parts: Parts, observed: Observed, pods: Pods) -> bool:
+def _holds(target: Target, parts: Parts, observed: ObservedState, pods: Pods) -> bool:
     if NAME not in parts or target.name not in parts[NAME].single:
         return False  # validations do not run there any more
     shown = {
@@ -92,20 +81,22 @@ def _holds(target: Target, parts: Parts, observed: Observed, pods: Pods) -> bool
         for name, runs_in in RUNS_IN.items()
         if _concerns(parts.get(runs_in), target)
     }
-    if not all(verdict and verdict.passed for verdict in shown.values()):
+    known = {name: verdict for name, verdict in shown.items() if verdict}
+    if not known or not all(verdict.passed for verdict in known.values()):
         return False
     below = [name for name, part in parts.items() if _concerns(part, target)]
-    if _hold(shown, target, pods, below):
+    if len(known) == len(shown) and _hold(known, target, pods, below):
         return True
-    return _hold(shown, target, pods, {DRIVER}.intersection(below)) and _waits_for_driver(target, parts, pods)
+    # A validator's pod that was replaced has no verdict yet; that of the pod before it is gone with it.
+    return _hold(known, target, pods, {DRIVER}.intersection(below)) and _waits_for_driver(target, parts, pods)
 
 
-def _hold(shown: Mapping[str, Verdict | None], target: Target, pods: Pods, below: Collection[str]) -> bool:
+def _hold(shown: Mapping[str, Verdict], target: Target, pods: Pods, below: Collection[str]) -> bool:
     """Whether verdicts of whichever content still hold, as far as they stand on some components."""
     return not any(doubt(name, target, "", verdict, pods, below=below) for name, verdict in shown.items())
 
 
-def _concerns(part: Part | None, target: Target) -> bool:
+def _concerns(part: NodeObjects | None, target: Target) -> bool:
     live = target.facts.labels if target.facts else {}
     return part is not None and (target.name in part.single or any(selects(each, live) for each in part.daemonsets))
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef
-from gpu_provision.model.progress import Lock
+from gpu_provision.model.progress import LockHolder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class ObservedState:
     """One reading of a cluster.
 
     Attributes:
@@ -22,7 +22,7 @@ class Observed:
         pods: Pods of our components, by reference; validation pods included.
         passed: Validations on record: (component, node) -> the verdict, see `gpu_provision.planning.validation`.
         void: Uids of pods whose vectorAdd does not count, since it is to run again.
-        lock: Who writes right now; None if nobody does.
+        lock: Who writes right now; None if no run does.
         lock_version: Version of the lock's object; it changes with everybody who takes, renews or gives it back.
     """
 
@@ -34,7 +34,7 @@ class Observed:
     pods: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
     passed: Mapping[tuple[str, str], str] = field(default_factory=dict)
     void: frozenset[str] = frozenset()
-    lock: Lock | None = None
+    lock: LockHolder | None = None
     lock_version: str = ""
 
     def lacks(self, ref: ObjectRef) -> bool:
@@ -54,3 +54,11 @@ class Observed:
     def is_installed(self) -> bool:
         """Whether the cluster has anything of the stack besides definitions, which a removal leaves."""
         return any(ref.kind != "CustomResourceDefinition" for ref in self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeObjects:
+    """What a component has on nodes: DaemonSets, and by node name what is about that node alone."""
+
+    daemonsets: tuple[Manifest, ...]
+    single: Mapping[str, Manifest]

@@ -15,17 +15,17 @@ from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import node_validation
 from gpu_provision.planning.applyset import component_of, selects
 from gpu_provision.planning.diff import differences, path_of
-from gpu_provision.planning.node_patches import NodeWrite, node_write
-from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.node_patches import NodePatch, node_patch
+from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.pod_metadata import pod_changes
 from gpu_provision.planning.states import (
     NO_NODE,
     TO_BE_LABELLED,
+    ClusterState,
     Desired,
     Key,
-    Situation,
+    cluster_state,
     shared_problem,
-    situation,
     states,
     vector_add_of,
 )
@@ -41,7 +41,7 @@ from gpu_provision.planning.upgrades import (
 from gpu_provision.planning.validation import NEVER_RUN, RUNS_IN, VALIDATIONS
 
 
-def superseded(seen: Situation) -> Iterator[tuple[Key, Manifest]]:
+def superseded_pods(seen: ClusterState) -> Iterator[tuple[Key, Manifest]]:
     """Yield the validation pods that a run deletes: of other content, where none is wanted any more, or succeeded."""
     for key in (key for key in seen.pods if key[0] in VALIDATIONS and seen.context.part.has(*key)):
         part = seen.parts.get(key[0])
@@ -55,60 +55,53 @@ def superseded(seen: Situation) -> Iterator[tuple[Key, Manifest]]:
 _PER_NODE = frozenset({"Node", "Pod"})
 
 
-def plan(context: Context, desired: Desired, observed: Observed, findings: tuple[Finding, ...] = ()) -> Plan:
+def plan(context: Context, desired: Desired, observed: ObservedState, findings: tuple[Finding, ...] = ()) -> Plan:
     """Return everything that is not as declared, in dependency order; deletions come last."""
-    seen = situation(context, desired, observed)
-    return plan_of(seen, states(seen), findings)
+    seen = cluster_state(context, desired, observed)
+    return plan_state(seen, states(seen), findings)
 
 
-def plan_of(
-    seen: Situation, known: Mapping[Key, NodeState], findings: tuple[Finding, ...] = (), part: Situation | None = None
-) -> Plan:
-    """Return the plan of a situation.
-
-    Args:
-        known: Where everything stands in it, or in the part.
-        part: What of it is about some nodes, where all others are finished: ready, with nothing left to do.
-    """
-    inventory, some = seen.context.inventory, part or seen
-    objects, nodes = tuple(_object_changes(seen)), tuple(_node_changes(some, known))
+def plan_state(seen: ClusterState, known: Mapping[Key, NodeState], findings: tuple[Finding, ...] = ()) -> Plan:
+    """Return the plan of a situation. ``known``: where everything stands in it."""
+    inventory = seen.context.inventory
+    objects, nodes = tuple(_object_changes(seen)), tuple(_node_changes(seen, known))
     moving = {change.ref.name for change in nodes if change.nodes}
-    validations = tuple(_validation_changes(some, known, moving))
+    validations = tuple(_validation_changes(seen, known, moving))
     changes = (
         *objects,
-        *pod_changes(some),
+        *pod_changes(seen),
         *nodes,
         *validations,
-        *_waits(some, known, frozenset(change.component for change in objects)),
+        *_waits(seen, known, frozenset(change.component for change in objects)),
         *deletions(seen),
-        *emptied(seen, moving),
-        *superseded_pods(seen, {key_of_pod(change) for change in validations}),
+        *emptied_daemonsets(seen, moving),
+        *superseded_pod_changes(seen, {key_of_pod(change) for change in validations}),
     )
     return Plan(
         inventory=inventory.name,
         release=inventory.release,
         cluster=seen.observed.cluster,
         components=tuple(seen.desired),
-        changes=in_order((*changes, *withdrawn(changes, some)), tuple(seen.desired)),
+        changes=sort_changes((*changes, *withdrawn_labels(changes, seen)), tuple(seen.desired)),
         findings=findings,
     )
 
 
-def in_order(changes: Iterable[Change], components: Sequence[str]) -> tuple[Change, ...]:
+def sort_changes(changes: Iterable[Change], components: Sequence[str]) -> tuple[Change, ...]:
     """Return changes in the order of their components; deletions come last, as they are."""
     places = {component: place for place, component in enumerate(components)}
     last = len(places)
     return tuple(sorted(changes, key=lambda each: last if each.action is Action.DELETE else places[each.component]))
 
 
-def _object_changes(seen: Situation) -> Iterator[Change]:
+def _object_changes(seen: ClusterState) -> Iterator[Change]:
     for component, manifests in seen.desired.items():
         for manifest in manifests:
             if manifest["kind"] not in _PER_NODE:
                 yield from object_change(component, manifest, seen)
 
 
-def object_change(component: str, manifest: Manifest, seen: Situation) -> Iterator[Change]:
+def object_change(component: str, manifest: Manifest, seen: ClusterState) -> Iterator[Change]:
     """Yield the change that makes one object as declared, if it is not."""
     ref = ref_of(manifest)
     live = seen.observed.members.get(ref)
@@ -130,13 +123,13 @@ def object_change(component: str, manifest: Manifest, seen: Situation) -> Iterat
 
 
 class Effects(NamedTuple):
-    """What a change does to running pods: the nodes where some restart, and what else is to be said."""
+    """What a change does to running pods: the nodes where some restart, and what else a reader should know."""
 
     nodes: tuple[str, ...] = ()
     effects: tuple[str, ...] = ()
 
 
-def effects(manifest: Manifest, fields: tuple[FieldChange, ...], seen: Situation) -> Effects:
+def effects(manifest: Manifest, fields: tuple[FieldChange, ...], seen: ClusterState) -> Effects:
     """Say where a change of these fields restarts running pods. A driver restarts for another installation alone."""
     if not any(change.path.startswith("spec.template") for change in fields):
         return Effects()
@@ -147,7 +140,7 @@ def effects(manifest: Manifest, fields: tuple[FieldChange, ...], seen: Situation
     return Effects(outdated, () if outdated else (NO_DRIVER_RESTART,))
 
 
-def _pods_of(manifest: Manifest, seen: Situation) -> Iterator[tuple[str, Manifest]]:
+def _pods_of(manifest: Manifest, seen: ClusterState) -> Iterator[tuple[str, Manifest]]:
     """Yield the pods of a workload with their nodes, but for those of a DaemonSet on nodes that it leaves."""
     component, is_daemon = component_of(manifest), manifest["kind"] == "DaemonSet"
     facts = {node.name: node.labels for node in seen.observed.facts.nodes} if is_daemon else {}
@@ -170,7 +163,7 @@ def _owned_by(pod: Manifest, manifest: Manifest) -> bool:
     )
 
 
-def _node_changes(seen: Situation, known: Mapping[Key, NodeState]) -> Iterator[Change]:
+def _node_changes(seen: ClusterState, known: Mapping[Key, NodeState]) -> Iterator[Change]:
     facts = {node.name: node for node in seen.observed.facts.nodes}
     put_off = _not_told(known)
     for component, manifests in seen.desired.items():
@@ -179,7 +172,7 @@ def _node_changes(seen: Situation, known: Mapping[Key, NodeState]) -> Iterator[C
             node = facts.get(name) or (NodeFacts(name=name) if _is_offline(seen) else None)
             if node is None or (component, name) in put_off:
                 continue
-            write = node_write(manifest, node, seen.context.inventory)
+            write = node_patch(manifest, node, seen.context.inventory)
             if not write.is_empty:
                 yield node_change(component, manifest, node, write, seen)
 
@@ -191,12 +184,12 @@ def _not_told(known: Mapping[Key, NodeState]) -> frozenset[Key]:
     )
 
 
-def _is_offline(seen: Situation) -> bool:
+def _is_offline(seen: ClusterState) -> bool:
     """Whether no cluster was asked, so that all that is declared counts as there."""
     return not seen.observed.facts.version
 
 
-def node_change(component: str, manifest: Manifest, node: NodeFacts, write: NodeWrite, seen: Situation) -> Change:
+def node_change(component: str, manifest: Manifest, node: NodeFacts, write: NodePatch, seen: ClusterState) -> Change:
     """Return the change that writes labels of a node, and takes its startup taint off."""
     fields = tuple(
         FieldChange(label_path(key), node.labels.get(key), value) for key, value in sorted(write.labels.items())
@@ -221,7 +214,7 @@ def label_path(key: str) -> str:
     return path_of("metadata", "labels", key)
 
 
-def _restarting(node: NodeFacts, changed: Mapping[str, str | None], seen: Situation) -> tuple[str, ...]:
+def _restarting(node: NodeFacts, changed: Mapping[str, str | None], seen: ClusterState) -> tuple[str, ...]:
     """Return the node if its pods restart, since another DaemonSet starts its driver from now on."""
     moves = changed.get(labels.DRIVER_GROUP) and labels.DRIVER_GROUP in node.labels
     return (node.name,) if moves and seen.pods.get((DRIVER, node.name)) else ()
@@ -240,7 +233,9 @@ def _driver_effects(node: NodeFacts, changed: Mapping[str, str | None]) -> tuple
     return (f"host driver {version} on {node.name}" if version else f"driver container on {node.name}",)
 
 
-def _validation_changes(seen: Situation, known: Mapping[Key, NodeState], moving: Collection[str]) -> Iterator[Change]:
+def _validation_changes(
+    seen: ClusterState, known: Mapping[Key, NodeState], moving: Collection[str]
+) -> Iterator[Change]:
     for component in filter(VALIDATIONS.__contains__, seen.desired):
         for target in seen.context.targets:
             state = known.get((component, target.name))
@@ -262,14 +257,14 @@ def _is_undone(component: str, node: str, known: Mapping[Key, NodeState]) -> boo
     )
 
 
-def validation_change(component: str, target: Target, seen: Situation, told: str = "") -> Change:
+def validation_change(component: str, target: Target, seen: ClusterState, told: str = "") -> Change:
     """Return the change that runs a validation; ``told`` says more of why."""
     effects = (f"runs vectorAdd on {target.name}", *filter(None, (told,)))
     manifest = seen.parts[RUNS_IN[component]].single.get(target.name) or _of_daemonset(component, target, seen)
     return Change(component=component, action=Action.RUN, ref=ref_of(manifest), effects=effects, manifest=manifest)
 
 
-def _of_daemonset(component: str, target: Target, seen: Situation) -> Manifest:
+def _of_daemonset(component: str, target: Target, seen: ClusterState) -> Manifest:
     """Return name and node of the pod that a DaemonSet has on a node, or will have there under another name."""
     wanted, daemonset = vector_add_of(component, target, seen), seen.parts[RUNS_IN[component]].daemonsets[0]
     name = wanted.pod["metadata"]["name"] if wanted and wanted.pod else f"{daemonset['metadata']['name']}-{target.name}"
@@ -282,7 +277,7 @@ def key_of_pod(change: Change) -> Key:
     return change.component, pod_view.node_of(change.manifest) if change.manifest else ""
 
 
-def withdrawn(changes: Iterable[Change], seen: Situation) -> Iterator[Change]:
+def withdrawn_labels(changes: Iterable[Change], seen: ClusterState) -> Iterator[Change]:
     """Yield the nodes that cease to say that they are validated, and say the same again in the end."""
     known = tuple(changes)
     running = {key_of_pod(change)[1] for change in known if change.action is Action.RUN}
@@ -302,14 +297,14 @@ def withdrawn(changes: Iterable[Change], seen: Situation) -> Iterator[Change]:
             )
 
 
-def superseded_pods(seen: Situation, running: Collection[Key]) -> Iterator[Change]:
+def superseded_pod_changes(seen: ClusterState, running: Collection[Key]) -> Iterator[Change]:
     """Yield the deletions of validation pods in whose place none is run."""
-    for key, pod in superseded(seen):
+    for key, pod in superseded_pods(seen):
         if key not in running:
             yield Change(component=key[0], action=Action.DELETE, ref=ref_of(pod))
 
 
-def _waits(seen: Situation, known: Mapping[Key, NodeState], changing: frozenset[str]) -> Iterator[Change]:
+def _waits(seen: ClusterState, known: Mapping[Key, NodeState], changing: frozenset[str]) -> Iterator[Change]:
     nodes: dict[tuple[str, ObjectRef, str], list[str]] = {}
     for (component, node), state in known.items():
         if state.state is State.READY or state.reason == NO_NODE or not _exists(component, seen):
@@ -328,7 +323,7 @@ def _is_missing_its_gpu(state: NodeState) -> bool:
     return state.state is State.PROGRESSING and state.reason != TO_BE_LABELLED
 
 
-def _exists(component: str, seen: Situation) -> bool:
+def _exists(component: str, seen: ClusterState) -> bool:
     return all(
         ref_of(manifest) in seen.observed.members
         for manifest in seen.desired[component]
@@ -336,7 +331,7 @@ def _exists(component: str, seen: Situation) -> bool:
     )
 
 
-def _what_is_awaited(component: str, node: str, seen: Situation) -> ObjectRef:
+def _what_is_awaited(component: str, node: str, seen: ClusterState) -> ObjectRef:
     manifests = seen.desired[component]
     if node:
         found = next((manifest for manifest in manifests if manifest["kind"] == "DaemonSet"), None)
@@ -345,21 +340,21 @@ def _what_is_awaited(component: str, node: str, seen: Situation) -> ObjectRef:
     return ref_of(found) if found else ObjectRef("v1", "Node", "", node)
 
 
-def deletions(seen: Situation) -> Iterator[Change]:
+def deletions(seen: ClusterState) -> Iterator[Change]:
     """Yield the deletions of what is no longer wanted, nor in use until something else has taken its place."""
     for ref, live in _unwanted(seen):
         if not is_in_use(live, seen.context, seen.pods):
             yield Change(component=component_of(live), action=Action.DELETE, ref=ref)
 
 
-def emptied(seen: Situation, moved: Collection[str]) -> Iterator[Change]:
+def emptied_daemonsets(seen: ClusterState, moved: Collection[str]) -> Iterator[Change]:
     """Yield the deletions of DaemonSets that serve no node once these nodes have gone over to others, or left."""
     for ref, live in _unwanted(seen):
         if is_in_use(live, seen.context, seen.pods) and not is_in_use(live, seen.context, seen.pods, without=moved):
             yield Change(component=component_of(live), action=Action.DELETE, ref=ref, certain=False)
 
 
-def _unwanted(seen: Situation) -> Iterator[tuple[ObjectRef, Manifest]]:
+def _unwanted(seen: ClusterState) -> Iterator[tuple[ObjectRef, Manifest]]:
     manifests = (manifest for each in seen.desired.values() for manifest in each)
     wanted = {ref_of(manifest) for manifest in manifests if manifest["kind"] not in _PER_NODE}
     for ref, live in seen.observed.members.items():

@@ -12,8 +12,9 @@ from gpu_provision.components.labels import DIGEST
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.plan import Action, Change
+from gpu_provision.planning.applyset import belongs
 from gpu_provision.planning.diff import changes_between, owned_keys
-from gpu_provision.planning.states import Situation, belongs
+from gpu_provision.planning.states import ClusterState
 from gpu_provision.planning.upgrades import NO_DRIVER_RESTART, is_rolled_out
 
 _TEMPLATE = ("spec", "template", "metadata")
@@ -23,7 +24,7 @@ Marks = Mapping[str, Mapping[str, str | None]]
 """``labels`` and ``annotations`` -> key -> value; None for a key that goes."""
 
 
-def pod_changes(seen: Situation) -> Iterator[Change]:
+def pod_changes(seen: ClusterState) -> Iterator[Change]:
     """Yield a change for each driver pod that lacks labels or annotations of its template, or has earlier ones.
 
     Pods are patched whatever their installation: one that waits for its rollout, or keeps its driver, is no exception.
@@ -33,7 +34,7 @@ def pod_changes(seen: Situation) -> Iterator[Change]:
             yield from _change(component, pod, marks)
 
 
-def marks_of(seen: Situation) -> Iterator[tuple[str, Manifest, Marks]]:
+def marks_of(seen: ClusterState) -> Iterator[tuple[str, Manifest, Marks]]:
     """Yield each DaemonSet of drivers with its component and what its pods are to have for metadata."""
     for component, part in seen.parts.items():
         for daemonset in filter(is_rolled_out, part.daemonsets):
@@ -56,7 +57,7 @@ def _marks(daemonset: Manifest, live: Manifest) -> Marks:
     return {key: {name: each[name] for name in sorted(each.keys() - fixed)} for key, each in found.items()}
 
 
-def _pods(component: str, daemonset: Manifest, seen: Situation) -> Iterator[Manifest]:
+def _pods(component: str, daemonset: Manifest, seen: ClusterState) -> Iterator[Manifest]:
     for (name, _), pods in seen.pods.items():
         for pod in pods if name == component else ():
             if belongs(pod, daemonset) and not pod["metadata"].get("deletionTimestamp"):

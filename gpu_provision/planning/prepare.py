@@ -1,30 +1,28 @@
-"""From an inventory and what is known of a cluster to marked manifests, and the problems on the way."""
+"""From an inventory and what is known of a cluster to marked manifests of a part, and the problems on the way."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain
+from typing import Any, NamedTuple
 
 from gpu_provision import components
+from gpu_provision.components import driver, driver_validation, validator
 from gpu_provision.components.targets import context
-from gpu_provision.model.cluster import ClusterFacts, Context, Manifest, ref_of
+from gpu_provision.diagnostics.pods import node_of
+from gpu_provision.model.cluster import ClusterFacts, Context, Manifest, ObjectRef, ref_of
+from gpu_provision.model.codes import ABSENT, NOT_LOOKED_FOR, PART_ONLY, TOO_MANY_NODES
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.inventory import ALL, Inventory, Part
+from gpu_provision.model.inventory import ALL, Inventory, RunSelection
 from gpu_provision.planning.applyset import member, parent
-from gpu_provision.planning.codes import TOO_MANY_NODES
-from gpu_provision.planning.scope import left_out, narrowed
 from gpu_provision.planning.states import Desired
 
 
-def prepare(inventory: Inventory, facts: ClusterFacts, part: Part = ALL) -> tuple[Context, Desired]:
+def prepare(inventory: Inventory, facts: ClusterFacts, part: RunSelection = ALL) -> tuple[Context, Desired]:
     """Return the context and the manifests of every component of a part, marked as members of the stack."""
     known = context(inventory, facts)
-    return narrowed(known, _marked(inventory, components.desired(known)), part)
-
-
-def prepare_of_nodes(known: Context, names: Collection[str], part: Part = ALL) -> Desired:
-    """Return the manifests of components all of whose manifests are about one node each, marked as members."""
-    made = _members(known.inventory, components.desired(known, names))
-    return narrowed(known, made, part)[1]
+    return limit_to(known, _marked(inventory, components.desired(known)), part)
 
 
 def _members(inventory: Inventory, desired: Desired) -> dict[str, list[Manifest]]:
@@ -50,7 +48,7 @@ def findings(known: Context) -> tuple[Finding, ...]:
     return (
         *known.inventory.warnings,
         *_unverified(known),
-        *left_out(known, names),
+        *left_out_finding(known, names),
         *too_many_nodes(known),
         *_missing_nodes(known),
         *components.problems(known),
@@ -88,7 +86,11 @@ def _missing_nodes(known: Context) -> tuple[Finding, ...]:
 
 
 MOST_OF_VALUES, MOST_OF_OBJECT = 1024 * 1024, 1536 * 1024
+
+
 _VALUE, _AROUND_NAMES = 106, 20  # bytes: name and verdict of a validation; quotes, lengths and the book's marks
+
+
 _ROOM = 0.97  # for what else is in the object
 
 
@@ -108,3 +110,205 @@ def too_many_nodes(known: Context) -> Iterator[Finding]:
         consequence="nothing was written",
         fix="divide the nodes among several clusters: Kubernetes itself is made for 5,000 nodes in each",
     )
+
+
+class PodReference(NamedTuple):
+    """That the pods of an object refer to another object.
+
+    Attributes:
+        user: The object with the pods, or the pod.
+        component: What that belongs to.
+        is_required: Whether the pods do not start without. Images are pulled without a pull secret, too.
+    """
+
+    ref: ObjectRef
+    user: ObjectRef
+    component: str
+    is_required: bool = True
+
+
+def references(desired: Desired) -> tuple[PodReference, ...]:
+    """Return what pods refer to, but for what is optional or made by the stack itself."""
+    kinds = frozenset(_FIELDS.values())
+    made = {ref_of(each) for manifests in desired.values() for each in manifests if each["kind"] in kinds}
+    found = (
+        reference
+        for component, manifests in desired.items()
+        for manifest in manifests
+        for reference in _of_manifest(component, manifest)
+    )
+    return tuple(dict.fromkeys(each for each in found if each.ref not in made))
+
+
+def _of_manifest(component: str, manifest: Manifest) -> Iterator[PodReference]:
+    spec = manifest.get("spec", {})
+    pod = spec if manifest["kind"] == "Pod" else spec.get("template", {}).get("spec", {})
+    user = ref_of(manifest)
+    for kind, name in _required(pod):
+        yield PodReference(ObjectRef("v1", kind, user.namespace, name), user, component)
+    for secret in pod.get("imagePullSecrets", ()):
+        yield PodReference(
+            ObjectRef("v1", "Secret", user.namespace, secret["name"]), user, component, is_required=False
+        )
+
+
+def _required(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield kind and name of each object without which a pod does not start."""
+    volumes = pod.get("volumes", ())
+    projected = (source for volume in volumes for source in volume.get("projected", {}).get("sources", ()))
+    containers = (*pod.get("initContainers", ()), *pod.get("containers", ()))
+    variables = (variable.get("valueFrom", {}) for each in containers for variable in each.get("env", ()))
+    sources = chain(
+        volumes, projected, variables, (source for each in containers for source in each.get("envFrom", ()))
+    )
+    for source in sources:
+        for field, kind in _FIELDS.items():
+            named = source.get(field, {})
+            if named and not named.get("optional"):
+                yield kind, named.get("name") or named["secretName"]
+
+
+_FIELDS = {
+    "configMap": "ConfigMap",
+    "configMapRef": "ConfigMap",
+    "configMapKeyRef": "ConfigMap",
+    "secret": "Secret",
+    "secretRef": "Secret",
+    "secretKeyRef": "Secret",
+}
+"""Field of a volume, of a projected source or of an environment -> kind of what it names."""
+
+
+def missing_findings(
+    found: Iterable[PodReference],
+    missing: Collection[ObjectRef],
+    changing: Collection[ObjectRef],
+    namespaces: Collection[str],
+) -> Iterator[Finding]:
+    """Yield a finding for each object that does not exist: an error where pods are about to be started that need it.
+
+    Args:
+        missing: What does not exist.
+        changing: Objects whose pods a run would start or replace.
+        namespaces: Those that exist.
+    """
+    by_ref: dict[ObjectRef, list[PodReference]] = {}
+    for reference in found:
+        if reference.ref in missing:
+            by_ref.setdefault(reference.ref, []).append(reference)
+    for ref, uses in by_ref.items():
+        yield _absent(ref, uses, changing, has_namespace=ref.namespace in namespaces)
+
+
+def _absent(
+    ref: ObjectRef, uses: Iterable[PodReference], changing: Collection[ObjectRef], *, has_namespace: bool
+) -> Finding:
+    required = [use for use in uses if use.is_required]
+    is_error = any(use.user in changing for use in required)
+    components = ", ".join(dict.fromkeys(use.component for use in required or uses))
+    if is_error:
+        consequence = "their pods would not start; nothing is changed as long as it is missing"
+    elif required:
+        consequence = "pods that run go on without it; a pod that is started again does not start"
+    else:
+        consequence = "images are pulled without its credentials"
+    return Finding(
+        code=ABSENT,
+        what=f"{ref.kind} {ref.name} does not exist, to which the pods of {components} refer",
+        where=str(ref),
+        consequence=consequence,
+        fix=f"create it: {'' if has_namespace else f'kubectl create namespace {ref.namespace}; '}"
+        f"kubectl -n {ref.namespace} create {_CREATE[ref.kind, bool(required)].format(name=ref.name)}; "
+        "or correct its name in the inventory",
+        severity=Severity.ERROR if is_error else Severity.WARNING,
+    )
+
+
+_CREATE = {
+    ("ConfigMap", True): "configmap {name} --from-file=FILE",
+    ("Secret", True): "secret generic {name} --from-file=FILE",
+    ("Secret", False): "secret docker-registry {name} --docker-server=HOST --docker-username=USER",
+}
+"""Kind, and whether pods do not start without -> how kubectl creates it."""
+
+
+def unread_finding(unread: Collection[ObjectRef]) -> Iterator[Finding]:
+    """Yield one warning about objects that our user may not read."""
+    if unread:
+        yield Finding(
+            code=NOT_LOOKED_FOR,
+            what="whether everything exists that pods refer to is not known: the right to read it is missing",
+            where=", ".join(sorted(map(str, unread))),
+            consequence="a pod that refers to what does not exist does not start",
+            fix="gpu-provision rbac prints the rights, also this one: get, of these names alone",
+            severity=Severity.WARNING,
+        )
+
+
+# What a component needs besides what has to be ready before it: a driver that is replaced has to prove itself.
+_BESIDES = {driver.NAME: (driver_validation.NAME,)}
+
+
+def part_of(inventory: Inventory, targets: Iterable[str], nodes: Iterable[str]) -> RunSelection:
+    """Return the part of these components, with all that they require, and of these nodes; none of either is all."""
+    requires, wanted = components.requirements(inventory), set[str]()
+    left = list(targets)
+    while left:
+        name = left.pop()
+        if name not in wanted:
+            wanted.add(name)
+            left += (*requires[name], *(needed for needed in _BESIDES.get(name, ()) if needed in requires))
+    return RunSelection(components=frozenset(wanted), nodes=frozenset(nodes))
+
+
+def limit_to(known: Context, desired: Desired, part: RunSelection) -> tuple[Context, Desired]:
+    """Return what is wanted of a part. Objects that serve all nodes are not narrowed to some of them."""
+    if part.is_all:
+        return known, desired
+    context = replace(
+        known,
+        targets=tuple(target for target in known.targets if part.has_node(target.name)),
+        others=tuple(target for target in known.targets if not part.has_node(target.name)),
+        part=part,
+    )
+    kept = {component: list(_kept(component, manifests, part)) for component, manifests in desired.items()}
+    return context, {name: manifests for name, manifests in kept.items() if manifests or part.has_component(name)}
+
+
+def _kept(component: str, manifests: Iterable[Manifest], part: RunSelection) -> Iterator[Manifest]:
+    """Yield what a part has of a component; of the validator all, also where only the proof of its pod is awaited."""
+    is_awaited = component == validator.NAME and part.has_component(driver_validation.NAME)
+    for manifest in manifests if is_awaited or part.has_component(component) else ():
+        node = _only_node_of(manifest)
+        if not node or part.has_node(node):
+            yield manifest
+
+
+def _only_node_of(manifest: Manifest) -> str:
+    """Return the node that an object is about alone; empty if it is about more."""
+    match manifest["kind"]:
+        case "Node":
+            return str(manifest["metadata"]["name"])
+        case "Pod":
+            return node_of(manifest)
+        case _:
+            return ""
+
+
+def left_out_finding(known: Context, all_components: Iterable[str]) -> Iterator[Finding]:
+    """Yield that a run is about a part only, and what that leaves out."""
+    part = known.part
+    missing = [name for name in all_components if not part.has_component(name)]
+    told = [
+        f"components {', '.join(missing)} (--target)" if missing else "",
+        f"nodes {', '.join(target.name for target in known.others)} (--limit)" if known.others else "",
+    ]
+    if any(told):
+        yield Finding(
+            code=PART_ONLY,
+            what="a part of the inventory is left out",
+            evidence="; ".join(filter(None, told)),
+            consequence="nothing of it is changed, removed or validated; objects that serve all nodes are as declared",
+            fix="run again without --target and --limit",
+            severity=Severity.WARNING,
+        )

@@ -1,33 +1,101 @@
-"""What a rollout of the driver brings about besides new drivers, as changes of a plan. Pure."""
+"""What a rollout brings about besides new drivers, and what becomes of nodes that left, as changes of a plan."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
+from gpu_provision import components
 from gpu_provision.components import labels
-from gpu_provision.model.plan import Action, Change, Plan, Schedule
+from gpu_provision.components.node_labels import NAME, leaving
+from gpu_provision.model.cluster import Manifest, NodeFacts
+from gpu_provision.model.plan import Action, Change, Departure, FieldChange, Plan, Schedule
 from gpu_provision.planning import node_validation
-from gpu_provision.planning.node_patches import NodeWrite
+from gpu_provision.planning.applyset import selects
+from gpu_provision.planning.diff import path_of
+from gpu_provision.planning.node_patches import NodePatch
 from gpu_provision.planning.plan import (
-    emptied,
-    in_order,
+    emptied_daemonsets,
     key_of_pod,
     label_path,
     node_change,
-    superseded_pods,
+    sort_changes,
+    superseded_pod_changes,
     validation_change,
-    withdrawn,
+    withdrawn_labels,
 )
-from gpu_provision.planning.states import Situation, vector_add_of
-from gpu_provision.planning.upgrades import DRIVER, NO_DRIVER_RESTART
+from gpu_provision.planning.states import ClusterState, vector_add_of
+from gpu_provision.planning.upgrades import DRIVER, NO_DRIVER_RESTART, STAYS
 from gpu_provision.planning.validation import VALIDATIONS
+from gpu_provision.rollout import states as upgrade
+
+
+def pods_kept_by_labels(node: NodeFacts, seen: ClusterState) -> Iterator[Manifest]:
+    """Yield the stack's pods on a node that left the inventory, but for those that run on nodes without its labels."""
+    daemonsets = {ref.name: live for ref, live in seen.observed.members.items() if ref.kind == "DaemonSet"}
+    after = {**node.labels, **seen.node_labels.get(node.name, {})}
+    for component in components.COMPONENTS:
+        for pod in seen.pods.get((component.name, node.name), ()):
+            owners = (each for each in pod["metadata"].get("ownerReferences", ()) if each["kind"] == "DaemonSet")
+            makers = (daemonsets.get(each["name"]) for each in owners)
+            if any(maker is None or not selects(maker, after) for maker in makers):
+                yield pod
+
+
+def with_departures(
+    plan: Plan, seen: ClusterState, found: Schedule, users: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+) -> Plan:
+    """Return a plan that says what each node that left the inventory loses, or why it keeps the stack.
+
+    Args:
+        found: How the rollout goes.
+        users: Node -> the pods that lose a GPU there; nodes whose pods could not be read are missing.
+    """
+    nodes = {node.name: node for node in leaving(seen.context)}
+    if not nodes:
+        return plan
+    kept = {name: why for name, why in found.skipped if name in nodes}
+    later = {outlook.node for wave in found.waves[1:] for outlook in wave.nodes}
+    changes = list[Change]()
+    for change in plan.changes:
+        name = change.ref.name
+        if change.component != NAME or name not in nodes:
+            changes.append(change)
+        elif name in kept:
+            changes.append(_kept(change, kept[name]))
+        else:
+            changes.append(_leaving(change, nodes[name], seen, users.get(name), certain=name not in later))
+    rollout = replace(found, skipped=tuple(each for each in found.skipped if each[0] not in nodes))
+    moving = {node for change in changes if change.ref.kind == "Node" for node in change.nodes}
+    known = {change.ref for change in changes}
+    changes += (
+        each for each in emptied_daemonsets(seen, moving | (nodes.keys() - kept.keys())) if each.ref not in known
+    )
+    return replace(plan, changes=tuple(changes), rollout=None if rollout.is_empty else rollout)
+
+
+def _kept(change: Change, why: str) -> Change:
+    return Change(component=NAME, action=Action.WAIT, ref=change.ref, effects=(f"{STAYS}: {why}",))
+
+
+def _leaving(
+    change: Change, node: NodeFacts, seen: ClusterState, users: tuple[str, ...] | None, *, certain: bool
+) -> Change:
+    """Return the change of a node with what goes besides its labels: what a rollout wrote there, and pods."""
+    marks = {label_path(upgrade.STATE): node.labels.get(upgrade.STATE)}
+    marks |= {path_of("metadata", "annotations", key): node.annotations.get(key) for key in upgrade.ALL_ANNOTATIONS}
+    written = tuple(FieldChange(path, old, None) for path, old in marks.items() if old is not None)
+    departure = Departure(pods=sum(1 for _ in pods_kept_by_labels(node, seen)), users=users)
+    fields = (*change.fields, *written)
+    return replace(change, fields=fields, effects=(), departure=departure, certain=certain)
+
 
 _NODE_LABELS = "node_labels"
 
 
-def foreseen(
-    plan: Plan, found: Schedule, seen: Situation, *, proven: Collection[str] = (), outdated: Collection[str] = ()
+def with_rollout_changes(
+    plan: Plan, found: Schedule, seen: ClusterState, *, proven: Collection[str] = (), outdated: Collection[str] = ()
 ) -> Plan:
     """Return a plan with its rollout, and with what follows from it: what is validated again, labelled and deleted.
 
@@ -48,12 +116,12 @@ def foreseen(
     changes = [*_with_groups(changes, going, seen)]
     known = {change.ref for change in changes}
     running = {key_of_pod(change) for change in changes if _is_run(change)}
-    changes += (change for change in superseded_pods(seen, running) if change.ref not in known)
+    changes += (change for change in superseded_pod_changes(seen, running) if change.ref not in known)
     moved = going.union(node for change in changes if change.ref.kind == "Node" for node in change.nodes)
-    changes += withdrawn(changes, seen)
-    changes += (change for change in emptied(seen, moved) if change.ref not in known)
+    changes += withdrawn_labels(changes, seen)
+    changes += (change for change in emptied_daemonsets(seen, moved) if change.ref not in known)
     certain = (replace(each, certain=each.certain and _about(each) not in later) for each in changes)
-    return replace(plan, rollout=found, changes=in_order(certain, plan.components))
+    return replace(plan, rollout=found, changes=sort_changes(certain, plan.components))
 
 
 def _first_drivers(plan: Plan) -> frozenset[str]:
@@ -92,7 +160,7 @@ def _about(change: Change) -> str:
     return change.ref.name if change.ref.kind == "Node" and change.nodes else ""
 
 
-def _proofs(changes: Iterable[Change], nodes: Collection[str], seen: Situation) -> Iterator[Change]:
+def _proofs(changes: Iterable[Change], nodes: Collection[str], seen: ClusterState) -> Iterator[Change]:
     """Yield the validations that run again, also of content that has passed: all of them stand on the driver's pod."""
     running = {key_of_pod(change) for change in changes if _is_run(change)}
     for component in filter(VALIDATIONS.__contains__, seen.desired):
@@ -102,7 +170,7 @@ def _proofs(changes: Iterable[Change], nodes: Collection[str], seen: Situation) 
                 yield validation_change(component, target, seen)
 
 
-def _with_groups(changes: Iterable[Change], going: Collection[str], seen: Situation) -> Iterator[Change]:
+def _with_groups(changes: Iterable[Change], going: Collection[str], seen: ClusterState) -> Iterator[Change]:
     """Yield changes, and that nodes go over to another DaemonSet when their turn comes, as a change of their labels."""
     regrouped = {change.ref: change for change in _regrouped(going, seen)}
     for change in changes:
@@ -111,12 +179,12 @@ def _with_groups(changes: Iterable[Change], going: Collection[str], seen: Situat
     yield from regrouped.values()
 
 
-def _regrouped(going: Collection[str], seen: Situation) -> Iterator[Change]:
+def _regrouped(going: Collection[str], seen: ClusterState) -> Iterator[Change]:
     for target in seen.context.targets:
         group = seen.node_labels.get(target.name, {}).get(labels.DRIVER_GROUP)
         if target.facts and target.name in going and group not in {None, target.facts.labels.get(labels.DRIVER_GROUP)}:
             manifest = seen.parts[_NODE_LABELS].single[target.name]
-            write = NodeWrite({labels.DRIVER_GROUP: group}, frees=False)
+            write = NodePatch({labels.DRIVER_GROUP: group}, frees=False)
             yield node_change(_NODE_LABELS, manifest, target.facts, write, seen)
 
 

@@ -4,38 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from gpu_provision.components import labels, node_labels
 from gpu_provision.components.device_plugin_validation import NAME as DEVICE_PLUGIN_VALIDATION
-from gpu_provision.components.tolerations import untolerated
+from gpu_provision.components.pods import first_untolerated
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Context, Manifest, ObjectRef, Target, ref_of
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import node_validation
-from gpu_provision.planning.applyset import component_of, digest_of, selects
-from gpu_provision.planning.node_patches import node_write
-from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.applyset import belongs, component_of, digest_of, selects
+from gpu_provision.planning.node_patches import node_patch
+from gpu_provision.planning.observed import NodeObjects, ObservedState
 from gpu_provision.planning.upgrades import (
     AT_WORK,
     DRIVER,
     OUTDATED,
     has_installed,
+    has_stale_rollout,
     is_kept,
     is_rolled_out,
-    lost_its_rollout,
-    put_off,
-    staying,
+    keep_groups,
+    nodes_that_stay,
+    postpone_validation,
     upgrade_of,
     with_upgrade,
-    without_regrouping,
 )
 from gpu_provision.planning.validation import (
     REPEATED,
     RUNS_IN,
     VALIDATIONS,
+    count_problem,
     doubt,
+    gpu_text,
     last_verdict,
     verdict_of,
 )
@@ -43,74 +44,65 @@ from gpu_provision.planning.validation import (
 Desired = Mapping[str, Sequence[Manifest]]
 """Component name -> its manifests, in dependency order, marked as members."""
 
+
 Key = tuple[str, str]
 """Component and node; the node is empty for what is not per node."""
 
-TO_BE_LABELLED = "labels are to be written"
+
+TO_BE_LABELLED = "labels are not written yet"
 """Reason of the state of a node that NFD has labelled and we have not."""
+
 
 LEFT = "no longer in the inventory"
 """Beginning of the reason of the state of a node that left the inventory, and that the stack has yet to leave."""
+
 
 NO_NODE = "the cluster has no node of this name"
 """Reason of every state on a node that has not joined the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
-class PerNode:
-    """What a component has on nodes: DaemonSets, and by node name what is about that node alone."""
-
-    daemonsets: tuple[Manifest, ...]
-    single: Mapping[str, Manifest]
-
-
-@dataclass(frozen=True, slots=True)
-class Situation:
+class ClusterState:
     """Everything that states are read off: pods by component and node, and the labels each node is to have."""
 
     context: Context
     desired: Desired
-    observed: Observed
+    observed: ObservedState
     pods: Mapping[Key, tuple[Manifest, ...]] = field(default_factory=dict)
     node_labels: Mapping[str, dict[str, str | None]] = field(default_factory=dict)
-    """In the end; ``desired`` has those for now, see `planning.regrouping`."""
-    parts: Mapping[str, PerNode] = field(default_factory=dict)
+    """In the end; ``desired`` has those for now, see `planning.upgrades`."""
+    parts: Mapping[str, NodeObjects] = field(default_factory=dict)
     """Of ``desired``, see `per_node`."""
 
 
-def situation(
-    context: Context,
-    desired: Desired,
-    observed: Observed,
-    pods: Mapping[Key, tuple[Manifest, ...]] | None = None,
-    parts: Mapping[str, PerNode] | None = None,
-) -> Situation:
+def cluster_state(
+    context: Context, desired: Desired, observed: ObservedState, parts: Mapping[str, NodeObjects] | None = None
+) -> ClusterState:
     """Index an observation for reading states off it.
 
     Args:
         context: What manifests were made from.
         desired: Those manifests.
         observed: What was seen.
-        pods: Those observed, if they are by their key already.
         parts: Of ``desired``, if that is known already.
     """
     wanted = {item["metadata"]["name"]: item["metadata"]["labels"] for item in desired.get("node_labels", ())}
-    by_key = _by_key(observed.pods.values()) if pods is None else pods
+    by_key = _by_key(observed.pods.values())
     known = per_node(desired) if parts is None else parts
-    if stay := staying(context.targets, desired, by_key):
-        desired = without_regrouping(desired, stay)
+    if stay := nodes_that_stay(context.targets, desired, by_key):
+        desired = keep_groups(desired, stay)
         known = {**known, "node_labels": _on_nodes(desired["node_labels"])}
-    if expired := node_validation.expired(context, desired, known, observed, by_key):
+    if expired := node_validation.expired_labels(context, desired, known, observed, by_key):
         desired = node_validation.without_labels(desired, expired)
         known = {**known, "node_labels": _on_nodes(desired["node_labels"])}
-    return Situation(context, desired, observed, by_key, wanted, known)
+    return ClusterState(context, desired, observed, by_key, wanted, known)
 
 
 def _by_key(pods: Iterable[Manifest]) -> dict[Key, tuple[Manifest, ...]]:
-    found: dict[Key, tuple[Manifest, ...]] = {}
+    found: dict[Key, list[Manifest]] = {}
     for pod in pods:
-        found[key_of(pod)] = (*found.get(key_of(pod), ()), pod)
-    return found
+        found.setdefault(key_of(pod), []).append(pod)
+    return {key: tuple(each) for key, each in found.items()}
 
 
 def key_of(pod: Manifest) -> Key:
@@ -118,30 +110,39 @@ def key_of(pod: Manifest) -> Key:
     return component_of(pod), pod_view.node_of(pod)
 
 
-def states(
-    seen: Situation, known: Mapping[str, Mapping[str, NodeState]] = MappingProxyType({})
-) -> dict[Key, NodeState]:
+def states(seen: ClusterState, on_nodes: Mapping[str, Mapping[str, NodeState]] | None = None) -> dict[Key, NodeState]:
     """Return the state of every component as a whole (node ``""``) and on every node that it concerns.
 
     Args:
-        known: Node -> component -> its state there, where no pod of it has changed, nor the node.
+        on_nodes: Node -> component -> its state there, if that is known already; see `states_of`.
     """
-    on_nodes = {target.name: states_of(target, seen, known.get(target.name, {})) for target in seen.context.targets}
-    return joined(seen, on_nodes) | states_of_leaving(seen)
-
-
-def joined(seen: Situation, on_nodes: Mapping[str, Mapping[str, NodeState]]) -> dict[Key, NodeState]:
-    """Return all states in dependency order. ``on_nodes``: node -> component -> its state there; see `states_of`."""
+    if on_nodes is None:
+        on_nodes = {target.name: states_of(target, seen) for target in seen.context.targets}
     found: dict[Key, NodeState] = {}
     for component in seen.desired:
         found[component, ""] = shared_state(component, seen)
-        for node, standing in on_nodes.items():
-            if component in standing:
-                found[component, node] = standing[component]
+        for node, own in on_nodes.items():
+            if component in own:
+                found[component, node] = own[component]
+    return found | states_of_leaving(seen)
+
+
+def inputs_of_states(seen: ClusterState) -> dict[str, tuple[object, ...]]:
+    """Return for each target all of a situation that `states_of` reads: while it is equal, so are the states."""
+    observed, components, runs_in = seen.observed, tuple(seen.desired), tuple(RUNS_IN)
+    shared = (components, [part.daemonsets for part in seen.parts.values()], tuple(seen.parts), seen.context.part)
+    single = [part.single for part in seen.parts.values() if part.single]
+    found: dict[str, tuple[object, ...]] = {}
+    for target in seen.context.targets:
+        node = target.name
+        pods = [seen.pods.get((component, node)) for component in components]
+        own = [each.get(node) for each in single]
+        passed = [observed.passed.get((component, node)) for component in runs_in]
+        found[node] = (target, pods, own, seen.node_labels.get(node), passed, observed.void, shared)
     return found
 
 
-def states_of_leaving(seen: Situation) -> dict[Key, NodeState]:
+def states_of_leaving(seen: ClusterState) -> dict[Key, NodeState]:
     """Return the states of nodes that left the inventory. Whether pods of others use their GPUs is not known here."""
     return {
         (node_labels.NAME, node.name): NodeState(
@@ -152,21 +153,19 @@ def states_of_leaving(seen: Situation) -> dict[Key, NodeState]:
     }
 
 
-def per_node(desired: Desired) -> dict[str, PerNode]:
+def per_node(desired: Desired) -> dict[str, NodeObjects]:
     """Return what each component has on nodes; those without anything there are left out."""
     found = {component: _on_nodes(manifests) for component, manifests in desired.items()}
     return {component: part for component, part in found.items() if part.daemonsets or part.single}
 
 
-def _on_nodes(manifests: Sequence[Manifest]) -> PerNode:
+def _on_nodes(manifests: Sequence[Manifest]) -> NodeObjects:
     daemonsets = tuple(manifest for manifest in manifests if manifest["kind"] == "DaemonSet")
-    return PerNode(daemonsets, {node_named(item): item for item in manifests if item["kind"] in {"Node", "Pod"}})
+    return NodeObjects(daemonsets, {node_named(item): item for item in manifests if item["kind"] in {"Node", "Pod"}})
 
 
-def states_of(
-    target: Target, seen: Situation, known: Mapping[str, NodeState] = MappingProxyType({})
-) -> dict[str, NodeState]:
-    """Return where each component stands on one node; ``known``: see `states`."""
+def states_of(target: Target, seen: ClusterState) -> dict[str, NodeState]:
+    """Return where each component stands on one node."""
     parts = seen.parts
     if target.facts is None:
         first = next((name for name in ("nfd", "node_labels") if name in parts), "")
@@ -175,13 +174,17 @@ def states_of(
         return {component: _state(component, target, state, NO_NODE) for component, state in broken.items()}
     found: dict[str, NodeState] = {}
     for component in seen.desired:
-        if state := known.get(component) or _state_of(component, target, seen, found):
+        if state := _state_of(component, target, seen, found):
             found[component] = state
     driver = found.get(DRIVER)
-    return {component: put_off(state, driver) for component, state in found.items()} if is_kept(driver) else found
+    return (
+        {component: postpone_validation(state, driver) for component, state in found.items()}
+        if is_kept(driver)
+        else found
+    )
 
 
-def _state_of(component: str, target: Target, seen: Situation, found: Mapping[str, NodeState]) -> NodeState | None:
+def _state_of(component: str, target: Target, seen: ClusterState, found: Mapping[str, NodeState]) -> NodeState | None:
     """Return where a component stands on a node, or None if it does not concern it.
 
     Args:
@@ -197,7 +200,7 @@ def _state_of(component: str, target: Target, seen: Situation, found: Mapping[st
     return _daemon_state_of(component, target, part.daemonsets, seen)
 
 
-def shared_state(component: str, seen: Situation) -> NodeState:
+def shared_state(component: str, seen: ClusterState) -> NodeState:
     """Return where a component stands as a whole."""
     for manifest in seen.desired[component]:
         if reason := shared_problem(manifest, seen):
@@ -207,7 +210,7 @@ def shared_state(component: str, seen: Situation) -> NodeState:
     return NodeState(component=component, node="", state=State.READY)
 
 
-def shared_problem(manifest: Manifest, seen: Situation) -> str:
+def shared_problem(manifest: Manifest, seen: ClusterState) -> str:
     """Say why an object that is not per node is not ready; an empty string if it is, or if it is per node."""
     if manifest["kind"] in {"Node", "Pod"}:
         return ""
@@ -247,24 +250,24 @@ def _condition(live: Manifest, name: str) -> bool:
 
 
 def _single_state(
-    component: str, target: Target, manifest: Manifest, seen: Situation, found: Mapping[str, NodeState]
+    component: str, target: Target, manifest: Manifest, seen: ClusterState, found: Mapping[str, NodeState]
 ) -> NodeState:
     if component == node_validation.NAME:
         return node_validation.state_of(target, found, is_told=_is_written(target, manifest, seen))
     return _label_state(component, target, manifest, seen)
 
 
-def _is_written(target: Target, manifest: Manifest, seen: Situation) -> bool:
-    return target.facts is None or node_write(manifest, target.facts, seen.context.inventory).is_empty
+def _is_written(target: Target, manifest: Manifest, seen: ClusterState) -> bool:
+    return target.facts is None or node_patch(manifest, target.facts, seen.context.inventory).is_empty
 
 
-def _label_state(component: str, target: Target, manifest: Manifest, seen: Situation) -> NodeState:
+def _label_state(component: str, target: Target, manifest: Manifest, seen: ClusterState) -> NodeState:
     facts = target.facts
     if facts is None or _is_written(target, manifest, seen):
-        if lost_its_rollout(target):
+        if has_stale_rollout(target):
             return _state(component, target, State.PROGRESSING, f"{AT_WORK}: the node has a driver of its own")
         gone = facts is not None and labels.nfd_has_spoken(facts.labels) and not labels.has_gpu(facts.labels)
-        reason = f"the inventory declares a GPU ({_gpu_text(target)}), but NFD sees no NVIDIA device on the PCI bus"
+        reason = f"the inventory declares a GPU ({gpu_text(target)}), but NFD sees no NVIDIA device on the PCI bus"
         return _state(component, target, *((State.PROGRESSING, reason) if gone else (State.READY, "")))
     if not labels.nfd_has_spoken(facts.labels):
         return _state(component, target, State.PENDING, "waits for Node Feature Discovery to label the node")
@@ -272,7 +275,7 @@ def _label_state(component: str, target: Target, manifest: Manifest, seen: Situa
 
 
 def _validation_state(
-    component: str, target: Target, seen: Situation, found: Mapping[str, NodeState]
+    component: str, target: Target, seen: ClusterState, found: Mapping[str, NodeState]
 ) -> NodeState | None:
     wanted = vector_add_of(component, target, seen)
     if wanted is None:
@@ -292,7 +295,7 @@ def _validation_state(
     return _state(component, target, *((State.READY, "") if shown.passed else (State.FAILED, shown.failure)))
 
 
-class Wanted(NamedTuple):
+class WantedProof(NamedTuple):
     """What a node has to show: the digest of its content, the spec of the pod that shows it, and that pod."""
 
     content: str
@@ -300,7 +303,7 @@ class Wanted(NamedTuple):
     pod: Manifest | None
 
 
-def vector_add_of(component: str, target: Target, seen: Situation) -> Wanted | None:
+def vector_add_of(component: str, target: Target, seen: ClusterState) -> WantedProof | None:
     """Return what a validation has to show on a node; None if it does not concern the node."""
     part, runs_in = seen.parts.get(RUNS_IN[component]), RUNS_IN[component]
     if part is None or component not in seen.desired:
@@ -308,45 +311,24 @@ def vector_add_of(component: str, target: Target, seen: Situation) -> Wanted | N
     staying = [pod for pod in seen.pods.get((runs_in, target.name), ()) if not pod["metadata"].get("deletionTimestamp")]
     if manifest := part.single.get(target.name):
         pod = next((each for each in staying if ref_of(each) == ref_of(manifest)), None)
-        return Wanted(digest_of(manifest), manifest["spec"], pod)
+        return WantedProof(digest_of(manifest), manifest["spec"], pod)
     for daemonset in part.daemonsets:
         if selects(daemonset, _labels_to_be(target, seen)):
             template = daemonset["spec"]["template"]
             pod = next((each for each in staying if belongs(each, daemonset)), None)
-            return Wanted(digest_of(template), template["spec"], pod)
+            return WantedProof(digest_of(template), template["spec"], pod)
     return None
 
 
-def _under_way(pod: Manifest, wanted: Wanted, target: Target) -> str:
+def _under_way(pod: Manifest, wanted: WantedProof, target: Target) -> str:
     """Say what a pod waits for whose vectorAdd has not ended."""
     is_bound = bool(pod.get("spec", {}).get("nodeName"))
     kept_off = "" if is_bound else _kept_off(target, wanted.spec)
     return kept_off or pod_view.cause(pod)
 
 
-def count_problem(target: Target, context: Context) -> str:
-    """Say which GPU counts of a node differ; an empty string if all agree.
-
-    With a sharing configuration a GPU is offered several times, so more than declared is right there.
-    """
-    if target.facts is None or target.pool.gpu is None:
-        return ""
-    declared, offered = target.pool.gpu.count, target.facts.gpus_allocatable or 0
-    shared = bool(context.inventory.specs.device_plugin.config_name)
-    counted = target.facts.labels.get(labels.GPU_COUNT, "")
-    if counted.isdigit() and int(counted) != declared and not shared:
-        return f"the inventory declares {_gpu_text(target)}, GPU Feature Discovery counts {counted}"
-    if offered == declared or (shared and offered > declared):
-        return ""
-    return f"the inventory declares {_gpu_text(target)}, the node offers {offered} nvidia.com/gpu to pods"
-
-
-def _gpu_text(target: Target) -> str:
-    return f"{target.pool.gpu.count} x {target.pool.gpu.model}" if target.pool.gpu else "none"
-
-
 def _daemon_state_of(
-    component: str, target: Target, daemonsets: Sequence[Manifest], seen: Situation
+    component: str, target: Target, daemonsets: Sequence[Manifest], seen: ClusterState
 ) -> NodeState | None:
     for daemonset in daemonsets:
         if selects(daemonset, _labels_to_be(target, seen)):
@@ -355,7 +337,7 @@ def _daemon_state_of(
     return None
 
 
-def _daemon_state(component: str, target: Target, daemonset: Manifest, seen: Situation) -> NodeState:
+def _daemon_state(component: str, target: Target, daemonset: Manifest, seen: ClusterState) -> NodeState:
     candidates = seen.pods.get((component, target.name), ())
     pods = [pod for pod in candidates if is_rolled_out(daemonset) or belongs(pod, daemonset)]
     current = [pod for pod in pods if _is_current(pod, daemonset)]
@@ -375,7 +357,7 @@ def _daemon_state(component: str, target: Target, daemonset: Manifest, seen: Sit
 def _kept_off(target: Target, spec: Mapping[str, Any]) -> str:
     """Say which taint keeps a pod off a node; an empty string if none does."""
     taints = target.facts.taints if target.facts else ()
-    taint = untolerated(taints, spec.get("tolerations", ()))
+    taint = first_untolerated(taints, spec.get("tolerations", ()))
     return f"the pods do not tolerate the node's taint {{{taint}}}" if taint else ""
 
 
@@ -391,13 +373,7 @@ def _is_current(pod: Manifest, daemonset: Manifest) -> bool:
     return digest_of(pod) == digest_of(daemonset["spec"]["template"])
 
 
-def belongs(pod: Manifest, daemonset: Manifest) -> bool:
-    """Whether a pod is owned by a DaemonSet of this name."""
-    owners = pod["metadata"].get("ownerReferences", ())
-    return any(owner["kind"] == "DaemonSet" and owner["name"] == daemonset["metadata"]["name"] for owner in owners)
-
-
-def _labels_to_be(target: Target, seen: Situation) -> Mapping[str, str | None]:
+def _labels_to_be(target: Target, seen: ClusterState) -> Mapping[str, str | None]:
     live: dict[str, str | None] = dict(target.facts.labels) if target.facts else {}
     return live | seen.node_labels.get(target.name, {})
 

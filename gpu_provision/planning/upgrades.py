@@ -12,11 +12,10 @@ from gpu_provision.components import labels
 from gpu_provision.components.node_labels import leaving
 from gpu_provision.model.cluster import Context, Manifest, NodeFacts, Target
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.applyset import component_of
+from gpu_provision.planning.applyset import belongs, component_of
 from gpu_provision.planning.validation import NOT_RUN
 from gpu_provision.rollout import states as upgrade
-from gpu_provision.rollout.installation import installation
-from gpu_provision.rollout.states import EARLY, LATE, UpgradeState
+from gpu_provision.rollout.states import EARLY, LATE, UpgradeState, installation_digest
 
 DRIVER = "driver"
 """Name of the component whose pods a rollout replaces."""
@@ -53,10 +52,10 @@ def is_rolled_out(daemonset: Manifest) -> bool:
 
 def has_installed(pod: Manifest, daemonset: Manifest) -> bool:
     """Whether a driver pod is as its DaemonSet has it in all that its installation depends on."""
-    return installation(pod) == installation(daemonset["spec"]["template"])
+    return installation_digest(pod) == installation_digest(daemonset["spec"]["template"])
 
 
-def kept_because(target: Target) -> str:
+def keep_reason(target: Target) -> str:
     """Say why a node keeps the driver that it has, as its user wants it; empty if it does not."""
     if not target.pool.driver.upgrade_policy.auto_upgrade:
         return "driver.upgrade_policy.auto_upgrade is off"
@@ -66,7 +65,7 @@ def kept_because(target: Target) -> str:
 
 def with_upgrade(state: NodeState, target: Target) -> NodeState:
     """Return the state of a driver with what its Node object says of upgrades."""
-    why = kept_because(target) if state.reason == OUTDATED else ""
+    why = keep_reason(target) if state.reason == OUTDATED else ""
     if reason := _at_work(target, is_kept=bool(why)):
         told = ": ".join(filter(None, (reason, state.reason)))
         return replace(state, state=State.PROGRESSING, reason=f"{AT_WORK}: {told}")
@@ -85,7 +84,7 @@ def _at_work(target: Target, *, is_kept: bool) -> str:
         return found.value
     if not target.pool.driver.upgrade_policy.auto_upgrade:
         marked = upgrade.STATE in labels or any(key in notes for key in upgrade.ALL_ANNOTATIONS)
-        return "what it wrote on the node is to be taken back" if marked else ""
+        return "what it wrote on the node is not taken back yet" if marked else ""
     asked = notes.get(upgrade.REQUESTED) == "true" or upgrade.SAFE_LOAD in notes or upgrade.CORDONED in notes
     return "it asks for one" if asked and not is_kept else ""
 
@@ -98,22 +97,22 @@ def upgrade_of(node: NodeFacts) -> tuple[str, ...]:
     return tuple(filter(None, (found, node.annotations.get(upgrade.REASON, ""))))
 
 
-def lost_its_rollout(target: Target) -> bool:
+def has_stale_rollout(target: Target) -> bool:
     """Whether a rollout began with a node that has a driver of its own now, so that no driver of the stack comes."""
     return target.driver.on_host and target.facts is not None and bool(upgrade_of(target.facts))
 
 
-def at_rest(state: NodeState) -> NodeState:
+def between_runs(state: NodeState) -> NodeState:
     """Return the state of a driver while no run is at work: an upgrade that failed goes on when one begins."""
     return replace(state, state=State.FAILED) if state.reason.startswith(_FAILED) else state
 
 
-def calls_for_rollout(found: Mapping[tuple[str, str], NodeState]) -> bool:
+def needs_rollout(found: Mapping[tuple[str, str], NodeState]) -> bool:
     """Whether there is something to roll out: see `to_roll_out`."""
-    return any(True for _ in to_roll_out(found))
+    return any(True for _ in nodes_to_upgrade(found))
 
 
-def to_roll_out(found: Mapping[tuple[str, str], NodeState]) -> Iterator[str]:
+def nodes_to_upgrade(found: Mapping[tuple[str, str], NodeState]) -> Iterator[str]:
     """Yield the nodes that need another driver, that leave, or that a rollout left in the middle."""
     for (component, node), state in found.items():
         is_outdated = component == DRIVER and node and state.reason == OUTDATED
@@ -126,18 +125,18 @@ def is_kept(state: NodeState | None) -> bool:
     return state is not None and state.reason.startswith(KEEPS)
 
 
-def put_off(state: NodeState, driver: NodeState | None) -> NodeState:
+def postpone_validation(state: NodeState, driver: NodeState | None) -> NodeState:
     """Return the state of a validation, put off where the driver that it is to prove is not there; others as is."""
     is_needless = state.reason.startswith(NOT_RUN) and is_kept(driver)
     return replace(state, state=State.READY, reason=NOT_VALIDATED) if is_needless else state
 
 
-def without_needless_validations(found: Mapping[tuple[str, str], NodeState]) -> dict[tuple[str, str], NodeState]:
+def postpone_validations(found: Mapping[tuple[str, str], NodeState]) -> dict[tuple[str, str], NodeState]:
     """Return the states with validations put off where the driver that they are to prove is not there."""
     drivers = {node: state for (component, node), state in found.items() if component == DRIVER and is_kept(state)}
     if not drivers:
         return dict(found)
-    return {key: put_off(state, drivers.get(key[1])) for key, state in found.items()}
+    return {key: postpone_validation(state, drivers.get(key[1])) for key, state in found.items()}
 
 
 FOLLOWS_NODES = frozenset({DRIVER, "toolkit"})
@@ -147,7 +146,7 @@ Desired = Mapping[str, Sequence[Manifest]]
 Pods = Mapping[tuple[str, str], tuple[Manifest, ...]]
 
 
-def staying(targets: Iterable[Target], desired: Desired, pods: Pods) -> dict[str, str]:
+def nodes_that_stay(targets: Iterable[Target], desired: Desired, pods: Pods) -> dict[str, str]:
     """Return the nodes that stay in their driver group for now, with the group: another driver is installed there."""
     by_group = {
         each["spec"]["template"]["spec"]["nodeSelector"][labels.DRIVER_GROUP]: each
@@ -171,7 +170,7 @@ def _stays(pod: Manifest) -> bool:
     return not pod["metadata"].get("deletionTimestamp")
 
 
-def without_regrouping(desired: Desired, stay: Mapping[str, str]) -> Desired:
+def keep_groups(desired: Desired, stay: Mapping[str, str]) -> Desired:
     """Return what is desired for now: with the group labels of nodes that stay."""
     return {**desired, "node_labels": [_in_group(item, stay) for item in desired.get("node_labels", ())]}
 
@@ -196,9 +195,4 @@ def is_in_use(live: Manifest, context: Context, pods: Pods, *, without: Collecti
     going_over = context.targets if component == DRIVER else ()
     names = {target.name for target in going_over if target.driver_group} | {node.name for node in leaving(context)}
     served = (pods.get((component, name), ()) for name in names.difference(without))
-    return any(_stays(pod) and _is_of(pod, live) for found in served for pod in found)
-
-
-def _is_of(pod: Manifest, daemonset: Manifest) -> bool:
-    owners = pod["metadata"].get("ownerReferences", ())
-    return any(owner["kind"] == "DaemonSet" and owner["name"] == daemonset["metadata"]["name"] for owner in owners)
+    return any(_stays(pod) and belongs(pod, live) for found in served for pod in found)

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
-from gpu_provision.components import device_plugin_validation, driver_validation, validator
+from gpu_provision.components import device_plugin_validation, driver_validation, labels, validator
 from gpu_provision.diagnostics import pods as pod_view
-from gpu_provision.model.cluster import Basis, Manifest, Target
+from gpu_provision.model.cluster import Context, DriverBasis, Manifest, Target
 from gpu_provision.planning.applyset import digest_of
-from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.observed import ObservedState
 
 VALIDATIONS: Mapping[str, tuple[str, ...]] = {
     driver_validation.NAME: ("driver", "toolkit"),
@@ -82,7 +82,7 @@ class Verdict:
         return FAILED_WITH + next((line for line in reversed(self.lines) if line.strip()), "no output")
 
 
-def recorded(text: str) -> Verdict | None:
+def parse_verdict(text: str) -> Verdict | None:
     """Return a verdict of a record; None if there is none, or one of a version that recorded other things."""
     match text.split("."):
         case [content, boot, began]:
@@ -118,7 +118,7 @@ def verdict_of(pod: Manifest) -> Verdict | None:
     )
 
 
-def last_verdict(component: str, node: str, observed: Observed, pods: Pods) -> Verdict | None:
+def last_verdict(component: str, node: str, observed: ObservedState, pods: Pods) -> Verdict | None:
     """Return what a node's last vectorAdd has shown, of whichever content: that of a pod, or of the record.
 
     Pods that are on their way out do not count, as nothing runs again in their place before they are gone.
@@ -126,7 +126,7 @@ def last_verdict(component: str, node: str, observed: Observed, pods: Pods) -> V
     found = pods.get((RUNS_IN[component], node), ())
     staying = (pod["metadata"] for pod in found)
     counts = [not each.get("deletionTimestamp") and each["uid"] not in observed.void for each in staying]
-    known = (recorded(observed.passed.get((component, node), "")), *map(verdict_of, compress(found, counts)))
+    known = (parse_verdict(observed.passed.get((component, node), "")), *map(verdict_of, compress(found, counts)))
     return max(filter(None, known), key=lambda each: each.began, default=None)
 
 
@@ -158,7 +158,7 @@ def doubt(  # noqa: PLR0913 - what a verdict is held against
         starts = list(_starts(pods.get((name, target.name), ())))
         if not starts or max(starts) >= verdict.began:
             return f"{NOT_RUN} since {_SINCE[name]}"
-    of_host = target.driver.version if target.driver.on_host and target.driver.basis is Basis.READ else ""
+    of_host = target.driver.version if target.driver.on_host and target.driver.basis is DriverBasis.READ else ""
     if of_host and verdict.driver and of_host != verdict.driver:
         return f"{NOT_RUN} since the host's driver changed from {verdict.driver} to {of_host}"
     return ""
@@ -173,3 +173,25 @@ def _starts(pods: Iterable[Manifest]) -> Iterator[str]:
         for status in (pod.get("status") or {}).get("containerStatuses") or ():
             if status["name"] == main and "running" in (status.get("state") or {}):
                 yield status["state"]["running"].get("startedAt") or ""
+
+
+def count_problem(target: Target, context: Context) -> str:
+    """Say which GPU counts of a node differ; an empty string if all agree.
+
+    With a sharing configuration a GPU is offered several times, so more than declared is right there.
+    """
+    if target.facts is None or target.pool.gpu is None:
+        return ""
+    declared, offered = target.pool.gpu.count, target.facts.gpus_allocatable or 0
+    shared = bool(context.inventory.specs.device_plugin.config_name)
+    counted = target.facts.labels.get(labels.GPU_COUNT, "")
+    if counted.isdigit() and int(counted) != declared and not shared:
+        return f"the inventory declares {gpu_text(target)}, GPU Feature Discovery counts {counted}"
+    if offered == declared or (shared and offered > declared):
+        return ""
+    return f"the inventory declares {gpu_text(target)}, the node offers {offered} nvidia.com/gpu to pods"
+
+
+def gpu_text(target: Target) -> str:
+    """Return the GPUs that the inventory declares for a node, in words."""
+    return f"{target.pool.gpu.count} x {target.pool.gpu.model}" if target.pool.gpu else "none"

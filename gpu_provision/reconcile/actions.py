@@ -13,9 +13,9 @@ from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef, Target, 
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import node_validation
 from gpu_provision.planning.applyset import digest_of
-from gpu_provision.planning.node_patches import NodeWrite, node_write, other_taints
-from gpu_provision.planning.plan import superseded
-from gpu_provision.planning.states import TO_BE_LABELLED, Key, Situation, vector_add_of
+from gpu_provision.planning.node_patches import NodePatch, node_patch, other_taints
+from gpu_provision.planning.plan import superseded_pods
+from gpu_provision.planning.states import TO_BE_LABELLED, ClusterState, Key, vector_add_of
 from gpu_provision.planning.upgrades import DRIVER, is_kept
 from gpu_provision.planning.validation import (
     NOT_RUN,
@@ -23,11 +23,11 @@ from gpu_provision.planning.validation import (
     VALIDATIONS,
     verdict_of,
 )
-from gpu_provision.rollout.actions import Evict, Move
+from gpu_provision.rollout.actions import Evict, StateTransition
 
 
 @dataclass(frozen=True, slots=True)
-class Freed:
+class TaintRemoval:
     """That a node loses its startup taint: the version of it that was looked at, and the taints that stay."""
 
     revision: str
@@ -35,14 +35,14 @@ class Freed:
 
 
 @dataclass(frozen=True, slots=True)
-class LabelNode:
+class PatchNode:
     """Write labels of one node, and take the startup taint off in the same write if it is ``freed``."""
 
     key: Key
     ref: ObjectRef
     uid: str
     labels: tuple[tuple[str, str | None], ...]
-    freed: Freed | None = None
+    freed: TaintRemoval | None = None
 
     def patch(self) -> dict[str, Any]:
         """Return the merge patch. Taints are a list that others write to, so they are only of the looked-at version."""
@@ -72,12 +72,12 @@ class RemovePod:
 
 
 @dataclass(frozen=True, slots=True)
-class MoveNode:
+class TransitionNode:
     """Take a node one state further in the rollout of its driver."""
 
     key: Key
     ref: ObjectRef
-    move: Move
+    move: StateTransition
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +100,17 @@ class ReadLog:
     crash: Crash
 
 
-Step = LabelNode | StartPod | RemovePod | MoveNode | EvictPod | ReadLog
+Step = PatchNode | StartPod | RemovePod | TransitionNode | EvictPod | ReadLog
 
 
-def next_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
+def next_actions(seen: ClusterState, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
     """Yield everything that can be done now, but for what a rollout of the driver does."""
     yield from _label_steps(seen, settled)
     yield from _attesting_steps(seen, settled)
     yield from _validation_steps(seen, settled)
 
 
-def _label_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
+def _label_steps(seen: ClusterState, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
     facts = {node.name: node for node in seen.observed.facts.nodes}
     targets = {target.name for target in seen.context.targets}
     leaving = {node.name for node in node_labels.leaving(seen.context)}
@@ -121,30 +121,30 @@ def _label_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[
             continue
         if node.name in leaving and (state is None or state.reason != TO_BE_LABELLED):
             continue  # the rollout has it
-        write = node_write(manifest, node, seen.context.inventory)
+        write = node_patch(manifest, node, seen.context.inventory)
         if node.name in targets and not labels.nfd_has_spoken(node.labels):
-            write = NodeWrite({}, write.frees)  # the taint may be what keeps Node Feature Discovery off
+            write = NodePatch({}, write.frees)  # the taint may be what keeps Node Feature Discovery off
         if not write.is_empty:
             yield _label(key, node, write)
 
 
-def _attesting_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
+def _attesting_steps(seen: ClusterState, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
     manifests = seen.parts[node_validation.NAME].single if node_validation.NAME in seen.parts else {}
     for target in seen.context.targets:
         key = (node_validation.NAME, target.name)
         state = settled.get(key)
         if target.facts and state and state.state is State.PROGRESSING and state.reason == node_validation.TO_BE_TOLD:
-            yield _label(key, target.facts, node_write(manifests[target.name], target.facts, seen.context.inventory))
+            yield _label(key, target.facts, node_patch(manifests[target.name], target.facts, seen.context.inventory))
 
 
-def _label(key: Key, node: NodeFacts, write: NodeWrite) -> LabelNode:
-    freed = Freed(node.revision, other_taints(node)) if write.frees else None
+def _label(key: Key, node: NodeFacts, write: NodePatch) -> PatchNode:
+    freed = TaintRemoval(node.revision, other_taints(node)) if write.frees else None
     ref = ObjectRef("v1", "Node", "", node.name)
-    return LabelNode(key, ref, node.uid, tuple(sorted(write.labels.items())), freed)
+    return PatchNode(key, ref, node.uid, tuple(sorted(write.labels.items())), freed)
 
 
-def _validation_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
-    for key, pod in superseded(seen):
+def _validation_steps(seen: ClusterState, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
+    for key, pod in superseded_pods(seen):
         if pod_view.phase(pod) != "Succeeded":  # those go together at the end of the run, and hold no GPU until then
             yield _removal(key, pod)
     for component in filter(VALIDATIONS.__contains__, seen.desired):
@@ -157,7 +157,7 @@ def _validation_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iter
                 yield from _without_answer(key, target, seen)
 
 
-def _another_run(key: Key, target: Target, settled: Mapping[Key, NodeState], seen: Situation) -> Iterator[Step]:
+def _another_run(key: Key, target: Target, settled: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[Step]:
     """Start a vectorAdd. Its DaemonSet does so itself where a pod of the validator is deleted, or is not there yet."""
     wanted = vector_add_of(key[0], target, seen)
     if wanted is None:
@@ -174,7 +174,7 @@ def _another_run(key: Key, target: Target, settled: Mapping[Key, NodeState], see
         yield StartPod(key, ref_of(manifest), manifest)
 
 
-def _without_answer(key: Key, target: Target, seen: Situation) -> Iterator[Step]:
+def _without_answer(key: Key, target: Target, seen: ClusterState) -> Iterator[Step]:
     """Remove a validation pod that was ended by something else, so that it says nothing."""
     wanted = vector_add_of(key[0], target, seen)
     pod = wanted.pod if wanted else None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from gpu_provision.components import dcgm_exporter
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import NotFound, Outdated
+from gpu_provision.kube.errors import ConflictError, NotFoundError
 from gpu_provision.kube.informer import Mirror
 from gpu_provision.kube.observe import SERVICE_MONITORS
 from gpu_provision.kube.transport import RequestPool
@@ -17,20 +17,20 @@ from gpu_provision.model.findings import Rejected
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change
 from gpu_provision.planning.states import Desired, Key
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.situation import WATCHED
 
 DEFINITION = ObjectRef("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", SERVICE_MONITORS)
 _VERSION = "v1"
 
 
-def are_wanted(inventory: Inventory) -> bool:
+def wants_service_monitors(inventory: Inventory) -> bool:
     """Whether a stack has a ServiceMonitor where there are such."""
     found = dcgm_exporter.spec(inventory)
     return bool(found and found.service_monitor.enabled)
 
 
-def are_served(definitions: Iterable[Manifest]) -> bool:
+def serves_service_monitors(definitions: Iterable[Manifest]) -> bool:
     """Whether ServiceMonitors can be made, by their definition as it is, if there is one."""
     return any(_is_established(each) and _has_version(each) for each in definitions)
 
@@ -45,7 +45,7 @@ def _has_version(definition: Manifest) -> bool:
 
 
 _PARALLEL = 16
-_REPAIRS = 3  # times that one run makes an object anew that somebody deletes meanwhile
+_REPAIRS = 3  # times that one run creates an object again that is deleted meanwhile
 _PER_NODE = frozenset({"Node", "Pod"})
 
 # Objects of one rank are applied at the same time, after those of lower ranks.
@@ -62,7 +62,7 @@ _RANKS: Mapping[str, int] = {
 _OTHER_RANK = 2
 
 
-class Objects:
+class Applier:
     """Applies and prunes, and remembers the outcome.
 
     Attributes:
@@ -71,7 +71,7 @@ class Objects:
         written: Every object written, in order.
     """
 
-    def __init__(self, cluster: Cluster, reading: Reading) -> None:
+    def __init__(self, cluster: Cluster, reading: ClusterPlan) -> None:
         """Start from what was read; nothing is written."""
         self._cluster = cluster
         self._applied = _manifests(reading.desired)
@@ -106,7 +106,7 @@ class Objects:
             one.result()
 
     def follow(self, desired: Desired, live: Collection[ObjectRef]) -> None:
-        """Apply what became wanted, or other than before, since facts about nodes came in; and what somebody deleted.
+        """Apply what became wanted or changed since facts about nodes came in, and what was deleted.
 
         Args:
             live: What exists now.
@@ -130,7 +130,7 @@ class Objects:
         return written is None or (ref in live and _generation(live[ref]) >= _generation(written))
 
     def _is_lost(self, ref: ObjectRef, live: Collection[ObjectRef]) -> bool:
-        """Whether an object that was there is gone; whoever deletes it again and again wins in the end."""
+        """Whether an object that was there is gone; one that is deleted again and again stays away in the end."""
         return ref in self.members and ref not in live and self._repaired[ref] < _REPAIRS
 
     def _apply(self, change: Change) -> None:
@@ -145,7 +145,7 @@ class Objects:
         if manifest is None:
             return
         if ref.kind == "Pod":
-            with contextlib.suppress(NotFound, Outdated):  # gone: the next plan looks at the one in its place
+            with contextlib.suppress(NotFoundError, ConflictError):  # gone: the next plan looks at the one in its place
                 self._cluster.merge(ref, {"metadata": manifest["metadata"]})
                 self.written.append(ref)
             return
@@ -155,7 +155,7 @@ class Objects:
 
     def _delete(self, change: Change) -> None:
         uid = self.members.pop(change.ref, {}).get("metadata", {}).get("uid", "")
-        with contextlib.suppress(Outdated):  # somebody made it anew: the next plan looks at that one
+        with contextlib.suppress(ConflictError):  # it was created again: the next plan looks at that one
             self._cluster.delete(change.ref, uid=uid)
         self.written.append(change.ref)
 

@@ -6,20 +6,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from gpu_provision.inventory.again import as_then
+from gpu_provision.history import rollback
+from gpu_provision.history.restore import restore_for_comparison
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.observe import NODE, POD
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.history import Ending
 from gpu_provision.model.plan import Action, Change, Drift
-from gpu_provision.planning.drift import Known, drift
+from gpu_provision.planning.applyset import belongs
+from gpu_provision.planning.drift import KnownState, find_drift
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.pod_metadata import as_applied
 from gpu_provision.planning.prepare import prepare
-from gpu_provision.planning.states import Desired, belongs
-from gpu_provision.reconcile import history
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.planning.states import Desired
+from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.session import Session
 
 _APPLIED = frozenset({Ending.SUCCEEDED, Ending.FAILED})  # all objects are applied before anything is awaited
@@ -42,7 +43,7 @@ def read(session: Session) -> Drift:
         inventory=reading.plan.inventory,
         release=reading.plan.release,
         cluster=reading.plan.cluster,
-        differences=drift(changes, Known(live=live, applied=applied if installed else {})),
+        differences=find_drift(changes, KnownState(live=live, applied=applied if installed else {})),
         applied=last.name if last else "",
         resource=reading.plan.resource,
         installed=installed,
@@ -58,19 +59,19 @@ class _Last:
     objects: Mapping[ObjectRef, Manifest]
 
 
-def _last_run(cluster: Cluster, reading: Reading) -> _Last | None:
+def _last_run(cluster: Cluster, reading: ClusterPlan) -> _Last | None:
     """Return what the last run applied; None if no record tells, or if it did not get to apply everything.
 
     Another version of the tool may have made other objects of the same inventory; then the field managers tell more.
     """
     now = reading.context.inventory
-    last = history.read(cluster, now).last
+    last = rollback.read_history(cluster, now).last
     if last is None or last.ending not in _APPLIED or last.tool != version("gpu-provision"):
         return None
     name = f"run {last.number}, {last.began}"
-    if last.text == history.text_of(now):
+    if last.text == rollback.inventory_text(now):
         return _Last(name, _objects(reading.desired))
-    then = as_then(last.text, now, name=name)
+    then = restore_for_comparison(last.text, now, name=name)
     return _Last(name, _objects(prepare(then, reading.context.facts)[1])) if then else None
 
 
@@ -78,7 +79,7 @@ def _objects(desired: Desired) -> Mapping[ObjectRef, Manifest]:
     return {ref_of(manifest): manifest for manifests in desired.values() for manifest in manifests}
 
 
-def _changes(reading: Reading) -> Iterator[Change]:
+def _changes(reading: ClusterPlan) -> Iterator[Change]:
     """Yield what differs: as the server confirmed it, and what it did not since another manager has the field."""
     yield from reading.plan.changes
     in_conflict = {finding.where for finding in reading.plan.findings if finding.code == _CONFLICT}
@@ -90,15 +91,15 @@ def _changes(reading: Reading) -> Iterator[Change]:
 _WRITTEN = frozenset({Action.CREATE, Action.UPDATE})
 
 
-def _is_to_be_told(finding: Finding, reading: Reading) -> bool:
-    """Advice on the inventory is for whoever plans; a conflict is among the differences."""
+def _is_to_be_told(finding: Finding, reading: ClusterPlan) -> bool:
+    """Leave out advice on the inventory, which is for plans; a conflict is among the differences."""
     if finding.code == _CONFLICT:
         return finding.where not in {str(ref) for ref in reading.observed.members}
     return finding.severity is Severity.ERROR or finding.code == _NOT_TRIED
 
 
 def _pods(
-    changes: Iterable[Change], reading: Reading, applied: Mapping[ObjectRef, Manifest]
+    changes: Iterable[Change], reading: ClusterPlan, applied: Mapping[ObjectRef, Manifest]
 ) -> Mapping[ObjectRef, Manifest]:
     """Return the pods whose metadata differ, as the DaemonSets that were applied have them."""
     pods = {change.ref: reading.observed.pods.get(change.ref, {}) for change in changes if change.ref.kind == POD.kind}

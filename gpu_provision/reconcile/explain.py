@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.diagnostics.failures import (
-    Symptom,
-    failures,
-    kept,
-    staying,
-    tainted,
-    unvalidated,
+    FailedState,
+    deferred_validation_findings,
+    driver_kept_findings,
+    failure_findings,
+    stack_kept_findings,
+    taint_findings,
 )
-from gpu_provision.diagnostics.pods import telling
+from gpu_provision.diagnostics.pods import relevant_events
 from gpu_provision.kube.client import Cluster
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError
@@ -24,7 +24,7 @@ from gpu_provision.planning.upgrades import KEEPS, OUTDATED, STAYS, is_kept
 from gpu_provision.reconcile.run import Outcome
 from gpu_provision.reconcile.states import NOT_VALIDATED
 from gpu_provision.reconcile.steps import LOG_LINES, MOST_LOGS, pods_of
-from gpu_provision.rollout.cordons import left_behind
+from gpu_provision.rollout.states import nodes_left_behind
 
 
 def explain(cluster: Cluster, outcome: Outcome) -> tuple[Finding, ...]:
@@ -38,12 +38,12 @@ def explain(cluster: Cluster, outcome: Outcome) -> tuple[Finding, ...]:
     elsewhere = (state for state in states if not (is_kept(state) or state in staying_there))
     blocked = (state for state in elsewhere if state.state is State.BLOCKED)
     return (
-        *failures(symptoms, (*waiting, *blocked)),
-        *kept(states, KEEPS),
-        *staying(staying_there, STAYS),
-        *unvalidated(states, NOT_VALIDATED),
-        *tainted(_tainted(outcome)),
-        *left_behind(outcome.seen.context.facts.nodes, outcome.seen.context.inventory.name),
+        *failure_findings(symptoms, (*waiting, *blocked)),
+        *driver_kept_findings(states, KEEPS),
+        *stack_kept_findings(staying_there, STAYS),
+        *deferred_validation_findings(states, NOT_VALIDATED),
+        *taint_findings(_tainted(outcome)),
+        *nodes_left_behind(outcome.seen.context.facts.nodes, outcome.seen.context.inventory.name),
     )
 
 
@@ -61,17 +61,17 @@ def _tainted(outcome: Outcome) -> list[str]:
     return [each.name for each in targets if each.name in awaited and each.facts and has_startup_taint(each.facts)]
 
 
-def _symptom(cluster: Cluster, outcome: Outcome, state: NodeState, *, read: bool) -> Symptom:
+def _symptom(cluster: Cluster, outcome: Outcome, state: NodeState, *, read: bool) -> FailedState:
     evidence = _evidence(outcome, state)
     if evidence:
-        return Symptom(state, evidence.pod, evidence.lines)
+        return FailedState(state, evidence.pod, evidence.lines)
     if said := outcome.said.get((state.component, state.node)):
-        return Symptom(state, said.pod, said.lines)
+        return FailedState(state, said.pod, said.lines)
     pod = next((pod for pod in pods_of(state, outcome.seen) if not pod_view.is_ready(pod)), None)
     if pod is None:
-        return Symptom(state, "", ())
+        return FailedState(state, "", ())
     told = (*_events(cluster, pod), *_log(cluster, pod)) if read else ()
-    return Symptom(state, pod["metadata"]["name"], told or (pod_view.cause(pod),))
+    return FailedState(state, pod["metadata"]["name"], told or (pod_view.cause(pod),))
 
 
 def _evidence(outcome: Outcome, state: NodeState) -> Evidence | None:
@@ -81,7 +81,7 @@ def _evidence(outcome: Outcome, state: NodeState) -> Evidence | None:
 
 def _events(cluster: Cluster, pod: Manifest) -> tuple[str, ...]:
     try:
-        return telling(pod, cluster.events(pod))
+        return relevant_events(pod, cluster.events(pod))
     except ProvisionError:
         return ()
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import NamedTuple
 
-from gpu_provision.diagnostics.pods import node_of
-from gpu_provision.kube import leases, validation_records
+from gpu_provision.kube import lock, records
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.observe import (
@@ -21,27 +19,30 @@ from gpu_provision.kube.observe import (
 )
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.progress import NodeState
+from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.applyset import PART_OF, applyset_id
-from gpu_provision.planning.diff import edited_by_hand
+from gpu_provision.planning.diff import manual_editors
 from gpu_provision.planning.plan import deletions, object_change
-from gpu_provision.planning.pod_metadata import Marks, marks_of, pod_changes
-from gpu_provision.planning.states import Key, Situation
-from gpu_provision.planning.upgrades import at_rest, to_roll_out
+from gpu_provision.planning.pod_metadata import pod_changes
+from gpu_provision.planning.states import ClusterState, Key
+from gpu_provision.planning.upgrades import between_runs, nodes_to_upgrade
 from gpu_provision.reconcile import apply, situation
-from gpu_provision.reconcile.actions import next_steps
-from gpu_provision.reconcile.planner import Unfinished, planned
-from gpu_provision.reconcile.reading import Reading
-from gpu_provision.reconcile.situation import View
-from gpu_provision.reconcile.states import Standing, settler_of
+from gpu_provision.reconcile.actions import next_actions
+from gpu_provision.reconcile.plan import ClusterPlan, build_plan
+from gpu_provision.reconcile.situation import SituationBuilder
+from gpu_provision.reconcile.states import deadline_tracker
 
 
-class Live(NamedTuple):
-    """Live copies of what a run follows, and what was worked out of them; for a thread of its own."""
+class LiveState(NamedTuple):
+    """Live copies of what a run follows, and what was worked out of them; for a thread of its own.
+
+    Attributes:
+        ready: What was ready when it was looked at last.
+    """
 
     mirror: Mirror
-    view: View
-    standing: Standing
+    situations: SituationBuilder
+    ready: Mapping[Key, NodeState]
 
 
 CONFIG_MAP, SECRET = Kind("v1", "ConfigMap"), Kind("v1", "Secret")
@@ -53,18 +54,18 @@ _Inputs = tuple[Mapping[str, Mapping[str, str]], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Standpoint:
+class Observation:
     """One look at a stack.
 
     Attributes:
         states: Where each component stands, as a whole and on each node.
         objects: Names of objects that are not as declared.
-        edited: Those of them that were, and that somebody has edited by hand or deleted since.
+        edited: Those of them that were, and that were edited by hand or deleted since.
         steps: Names of what else a run would do: labels of a node, a validation, a driver to be replaced. What nothing
             can be done about is not among them.
     """
 
-    seen: Situation
+    seen: ClusterState
     states: Mapping[Key, NodeState]
     objects: frozenset[str]
     edited: frozenset[str]
@@ -76,96 +77,61 @@ class Standpoint:
         return self.objects | self.steps
 
 
-class Resident:
+class StackObserver:
     """Looks at one stack; asks nothing."""
 
-    def __init__(self, reading: Reading, mirror: Mirror) -> None:
+    def __init__(self, reading: ClusterPlan, mirror: Mirror) -> None:
         """Start from what was read; the mirror follows `followed` of it."""
         inventory = reading.context.inventory
         self._mirror, self._members = mirror, _members(reading)
-        self._record, self._inputs = of_one(validation_records.record_ref(inventory)), _inputs(inventory)
+        self._record, self._inputs = scope_of_object(records.validations_ref(inventory)), _inputs(inventory)
         self._inventory, self._resources = inventory, reading.context.facts.resources
-        self._view, self._standing, self._settler = situation.View(reading), Standing(), settler_of(reading)
+        self._situations, self._settler = SituationBuilder(reading), deadline_tracker(reading)
         self._read_with: _Inputs = reading.context.facts.config_maps, reading.context.facts.secrets
-        self._changed: frozenset[str] | None = None  # since the last `look`
-        self._states: dict[Key, NodeState] = {}
-        self._steps: dict[str, list[str]] = {}  # by node
-        self._marks: list[tuple[str, Manifest, Marks]] = []
+        self._ready: dict[Key, NodeState] = {}
         self._held: dict[ObjectRef, Manifest] = {}
         self._began = time.monotonic()
 
-    def look(self, now: float) -> Standpoint:
+    def look(self, now: float) -> Observation:
         """Return where everything stands. ``now`` is of a monotonic clock, for what has its time."""
-        seen, names = self._see(), self._changed
-        self._changed = frozenset()
-        if names is None:
-            settled: Mapping[Key, NodeState] = self._settler.settle(self._standing.all, now)
-        else:
-            settled, names = self._settler.settle_some(self._standing.of(names, seen), names, now)
-        self._take(settled, seen, names)
+        seen, raw = self._see()
+        states = {key: between_runs(state) for key, state in self._settler.settle(raw, now).items()}
         different = frozenset(_different(seen))
         edited = self._edited(different, seen)
         objects = different | {change.ref for change in deletions(seen)}
-        steps = frozenset(chain.from_iterable(self._steps.values()))
-        return Standpoint(seen, self._states, _named(objects), _named(edited), steps)
+        return Observation(seen, states, _named(objects), _named(edited), frozenset(_steps(seen, raw, states)))
 
-    def _see(self) -> Situation:
+    def _see(self) -> tuple[ClusterState, dict[Key, NodeState]]:
         record = next(iter(self._mirror.of(self._record).values()), {})
-        look = self._view.look(self._mirror, self._live(), validation_records.entries(record.get("data") or {}))
-        _, names = self._standing.take(look)
-        self._changed = None if names is None or self._changed is None else self._changed | names
-        return look.seen
+        passed = records.validations_of(record.get("data") or {})
+        seen = self._situations.build(self._mirror, self._live(), passed)
+        raw = self._situations.states(seen)
+        self._ready = {key: state for key, state in raw.items() if state.state is State.READY}
+        return seen, raw
 
-    def _take(self, settled: Mapping[Key, NodeState], seen: Situation, names: frozenset[str] | None) -> None:
-        """Note where nodes stand, and what a run would do there."""
-        new = {key: at_rest(state) for key, state in settled.items()}
-        if names is None:
-            self._states = new
-        else:
-            self._states.update(new)
-        if (marks := list(marks_of(seen))) != self._marks:
-            self._marks, names = marks, None  # which the pods of all nodes are to have
-        if names is None:
-            self._steps = {}
-        for name in names or ():
-            self._steps.pop(name, None)
-        part = seen if names is None else self._view.part(names)
-        raw = self._standing.all if names is None else self._standing.of(names, seen)
-        for node, step in _steps(part, raw, self._states):
-            self._steps.setdefault(node, []).append(step)
-
-    def live(self, reading: Reading) -> Live:
+    def live(self, reading: ClusterPlan) -> LiveState:
         """Return what a run of a reading goes on from."""
-        return Live(self._mirror.shared(), self._view.copy(reading), self._standing.copy())
+        return LiveState(self._mirror.shared(), self._situations.copy(reading), self._ready)
 
-    def read(self, cluster: Cluster) -> Reading:
+    def read(self, cluster: Cluster) -> ClusterPlan:
         """Return what is wanted and seen now, and the plan: one request, and one more for each object that differs.
 
         Raises:
             Unreachable, Refused, Rejected: As the API server answers.
         """
-        inventory = self._inventory
-        lease = leases.read(cluster, inventory)  # first: what somebody has written since then counts as theirs
-        seen = self._see()
+        lease = lock.read_lock(cluster, self._inventory)  # first: what others have written since then counts as theirs
+        seen, raw = self._see()
         namespaces = seen.observed.namespaces | {ref.namespace for ref in seen.observed.members}
         observed = replace(seen.observed, namespaces=namespaces, lock=lease.lock, lock_version=lease.version)
-        seen, known = replace(seen, observed=observed), self._standing.all
-        return planned(cluster, self._view.desired, seen, known, unfinished=self._unfinished(seen))
+        return build_plan(cluster, self._situations.desired, replace(seen, observed=observed), raw)
 
-    def _unfinished(self, seen: Situation) -> Unfinished | None:
-        """Return what a plan has to look at: to plan for a whole fleet takes longer than to put an object right."""
-        if self._changed is None:
-            return None
-        names = sorted(self._changed.union(self._steps, self._standing.unfinished))
-        return self._view.part(names), self._standing.of(names, seen)
-
-    def _edited(self, different: frozenset[ObjectRef], seen: Situation) -> frozenset[ObjectRef]:
-        """Return what has been as it is declared now, and is not because of somebody whose edits are undone."""
+    def _edited(self, different: frozenset[ObjectRef], seen: ClusterState) -> frozenset[ObjectRef]:
+        """Return what was as declared, and is not because of an edit that a run undoes."""
         wanted = {ref_of(manifest): manifest for _, manifest in _wanted(seen)}
         once_held = {ref for ref in different if self._held.get(ref) == wanted[ref]}
         self._held = {ref: wanted[ref] for ref in (wanted.keys() - different) | once_held}
         live = seen.observed.members
-        return frozenset(ref for ref in once_held if ref not in live or edited_by_hand(live[ref]))
+        return frozenset(ref for ref in once_held if ref not in live or manual_editors(live[ref]))
 
     def is_outdated(self) -> bool:
         """Whether what the inventory refers to, such as a ConfigMap, or what is served is not as it was read."""
@@ -177,10 +143,14 @@ class Resident:
         return min(self._settler.next_deadline(now), left if left > 0 else float("inf"))
 
     def _outdated_in(self, now: float) -> float:
-        """Return in how many seconds the reading is to be made again for ServiceMonitors; infinity if it is right."""
+        """Return in how many seconds to read again because of ServiceMonitors; infinity if there is no need."""
         inventory = self._inventory
-        live = self._mirror.of(of_one(apply.DEFINITION)).values() if apply.are_wanted(inventory) else None
-        if live is None or apply.are_served(live) == (SERVICE_MONITORS in self._resources):
+        live = (
+            self._mirror.of(scope_of_object(apply.DEFINITION)).values()
+            if apply.wants_service_monitors(inventory)
+            else None
+        )
+        if live is None or apply.serves_service_monitors(live) == (SERVICE_MONITORS in self._resources):
             return float("inf")
         return self._began + _SERVED_SECONDS - now
 
@@ -193,26 +163,26 @@ class Resident:
         return config_maps, secrets_of(item for item in live if item["kind"] == SECRET.kind)
 
 
-def followed(reading: Reading) -> tuple[Scope, ...]:
+def watched_scopes(reading: ClusterPlan) -> tuple[Scope, ...]:
     """Return what a resident looks at: all that a run follows, the stack's objects, its record, and its inputs."""
     inventory = reading.context.inventory
     scopes = (
-        *situation.scopes(inventory),
+        *situation.run_scopes(inventory),
         *_members(reading),
-        of_one(validation_records.record_ref(inventory)),
+        scope_of_object(records.validations_ref(inventory)),
         *_inputs(inventory),
     )
-    definitions = (of_one(apply.DEFINITION),) if apply.are_wanted(inventory) else ()
+    definitions = (scope_of_object(apply.DEFINITION),) if apply.wants_service_monitors(inventory) else ()
     return tuple(dict.fromkeys((*scopes, *definitions)))
 
 
-def of_one(ref: ObjectRef) -> Scope:
+def scope_of_object(ref: ObjectRef) -> Scope:
     """Return the scope of one object."""
     place = f",metadata.namespace={ref.namespace}" if ref.namespace else ""
     return Scope(ref.type, field_selector=f"metadata.name={ref.name}{place}")
 
 
-def _members(reading: Reading) -> tuple[Scope, ...]:
+def _members(reading: ClusterPlan) -> tuple[Scope, ...]:
     inventory = reading.context.inventory
     selector = f"{PART_OF}={applyset_id(inventory.name, inventory.cluster.namespace)}"
     wanted = {
@@ -220,7 +190,7 @@ def _members(reading: Reading) -> tuple[Scope, ...]:
     }
     kinds = wanted | {ref.type for ref in reading.observed.members}
     parent = ref_of(reading.desired["prerequisites"][-1])
-    return (*(Scope(kind, selector) for kind in sorted(kinds)), of_one(parent))
+    return (*(Scope(kind, selector) for kind in sorted(kinds)), scope_of_object(parent))
 
 
 def _inputs(inventory: Inventory) -> tuple[Scope, ...]:
@@ -229,16 +199,16 @@ def _inputs(inventory: Inventory) -> tuple[Scope, ...]:
     refs = (
         ObjectRef(kind.api_version, kind.kind, home, name) for kind, names in named.items() for name in sorted(names)
     )
-    return tuple(map(of_one, refs))
+    return tuple(map(scope_of_object, refs))
 
 
-def _wanted(seen: Situation) -> Iterator[tuple[str, Manifest]]:
+def _wanted(seen: ClusterState) -> Iterator[tuple[str, Manifest]]:
     """Yield the manifests of the stack's own objects, with their components."""
     for component, manifests in seen.desired.items():
         yield from ((component, manifest) for manifest in manifests if manifest["kind"] not in _PER_NODE)
 
 
-def _different(seen: Situation) -> Iterator[ObjectRef]:
+def _different(seen: ClusterState) -> Iterator[ObjectRef]:
     for component, manifest in _wanted(seen):
         yield from (change.ref for change in object_change(component, manifest, seen))
 
@@ -247,10 +217,8 @@ def _named(refs: Iterable[ObjectRef]) -> frozenset[str]:
     return frozenset(map(str, refs))
 
 
-def _steps(seen: Situation, raw: Mapping[Key, NodeState], states: Mapping[Key, NodeState]) -> Iterator[tuple[str, str]]:
-    """Yield what a run would do on nodes, with the node."""
-    for step in next_steps(seen, states):
-        yield step.key[1], f"{type(step).__name__} {step.ref}"
-    yield from ((node, f"driver of {node}") for node in to_roll_out(raw))
-    for change in pod_changes(seen):
-        yield node_of(seen.observed.pods[change.ref]), f"metadata of {change.ref}"
+def _steps(seen: ClusterState, raw: Mapping[Key, NodeState], states: Mapping[Key, NodeState]) -> Iterator[str]:
+    """Yield what a run would do on nodes."""
+    yield from (f"{type(step).__name__} {step.ref}" for step in next_actions(seen, states))
+    yield from (f"driver of {node}" for node in nodes_to_upgrade(raw))
+    yield from (f"metadata of {change.ref}" for change in pod_changes(seen))

@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 
 from gpu_provision.components.driver import image_of
 from gpu_provision.components.targets import context
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.checks.findings import CheckedHost, apply_ignored, drop_reported_by_cluster
 from gpu_provision.hosts.checks.images import driver_image
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import Kernel
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.hosts.runner import judge
-from gpu_provision.images.registry import ask
-from gpu_provision.inventory.resolve import expectation
+from gpu_provision.images.registry import look_up_image
+from gpu_provision.inventory.resolve import expected_of
 from gpu_provision.kube.observe import observe_facts
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Context, Target
-from gpu_provision.model.expectation import Expectation
 from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.hosts import Expectation
 from gpu_provision.model.inventory import Inventory, Node
 from gpu_provision.model.progress import Event
 from gpu_provision.planning.prepare import findings
@@ -28,7 +28,7 @@ from gpu_provision.reconcile.session import Session
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What is to be said before a run.
+    """What preflight has to say before a run.
 
     Attributes:
         hosts: The hosts that were read, also those without a GPU.
@@ -79,7 +79,7 @@ def _unread(host: HostOutcome) -> Iterator[Finding]:
             what="the host could not be read",
             evidence=host.reason,
             consequence="a run fails on it, and holds the cluster phase back",
-            fix="see that it is up and that ssh to it works; hosts that nobody connects to:"
+            fix="see that it is up and that ssh to it works; to connect to no host:"
             " host_prerequisites: {enabled: false}",
         )
 
@@ -94,9 +94,9 @@ def _images(inventory: Inventory, known: Context, read: set[str]) -> Iterator[Fi
             continue
         machine = target.facts.architecture if target.facts else ""
         host = HostRecord(kernel=Kernel(architecture=machine))
-        yield from driver_image(CheckedHost(expected, host, ask(image, machine)))
+        yield from driver_image(CheckedHost(expected, host, look_up_image(image, machine)))
 
 
 def _expected(inventory: Inventory, target: Target, node: Node | None) -> Expectation:
     """Return what is expected of a node, also of one that only a pool's node_selector names."""
-    return expectation(inventory, node or Node(name=target.name, pool=target.pool.name))
+    return expected_of(inventory, node or Node(name=target.name, pool=target.pool.name))

@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from gpu_provision.history.recorder import RunRecorder, reason_of, run_spec
+from gpu_provision.history.rollback import RollbackTarget, find_rollback_target
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.lock import WriteLock
-from gpu_provision.kube.nodes import node_facts
-from gpu_provision.kube.observe import NODE
-from gpu_provision.kube.trim import slim
+from gpu_provision.kube.observe import NODE, node_facts
+from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.history import Ending, Record
@@ -19,23 +20,20 @@ from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import Event, NodeState, RunResult, State
 from gpu_provision.planning.applyset import component_of
 from gpu_provision.planning.plan import deletions
-from gpu_provision.planning.states import Key, Situation
-from gpu_provision.planning.upgrades import DRIVER, FOLLOWS_NODES, without_needless_validations
+from gpu_provision.planning.states import ClusterState, Key
+from gpu_provision.planning.upgrades import DRIVER, FOLLOWS_NODES, postpone_validations
 from gpu_provision.planning.validation import RUNS_IN, verdict_of
-from gpu_provision.reconcile.actions import ReadLog, Step, next_steps
-from gpu_provision.reconcile.apply import Objects
-from gpu_provision.reconcile.history import WayBack, way_back
-from gpu_provision.reconcile.observer import Live
-from gpu_provision.reconcile.progress import Announcer
-from gpu_provision.reconcile.reading import Reading
-from gpu_provision.reconcile.recorder import Book, reason_of, task_of
-from gpu_provision.reconcile.rollout import Rollout
-from gpu_provision.reconcile.situation import Look, View, scopes
-from gpu_provision.reconcile.states import Standing, settler_of
-from gpu_provision.reconcile.steps import SEEN_SECONDS, Crashes, Said, Steps, Validations
-from gpu_provision.reconcile.timeline import with_steps
-from gpu_provision.rollout.cordons import left_behind
-from gpu_provision.rollout.state_machine import Phase
+from gpu_provision.reconcile.actions import Step, next_actions
+from gpu_provision.reconcile.apply import Applier
+from gpu_provision.reconcile.observer import LiveState
+from gpu_provision.reconcile.plan import ClusterPlan
+from gpu_provision.reconcile.progress import ProgressReporter, with_steps
+from gpu_provision.reconcile.rollout import RolloutController
+from gpu_provision.reconcile.situation import SituationBuilder, run_scopes
+from gpu_provision.reconcile.states import deadline_tracker
+from gpu_provision.reconcile.steps import SEEN_SECONDS, Crashes, CrashLog, StepExecutor, Validations
+from gpu_provision.rollout.state_machine import RolloutPhase
+from gpu_provision.rollout.states import nodes_left_behind
 
 Listen = Callable[[Event], None]
 OnStates = Callable[[Mapping[Key, NodeState]], None]
@@ -44,12 +42,12 @@ OnStates = Callable[[Mapping[Key, NodeState]], None]
 # seconds. An event after the pause is evaluated at once. In an install a node waits for a look a few times; in a
 # rollout it does for each of its states, and the next node waits as well.
 _PAUSES, _MAX_PAUSE_SECONDS = 40.0, 0.5
-_PAUSES_OF_ROLLOUT, _MAX_PAUSE_SECONDS_OF_ROLLOUT = 9.0, 0.25
+_PAUSES_OF_ROLLOUT, _MAX_PAUSE_SECONDS_OF_ROLLOUT = 4.0, 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended: the result, and the situation at its end for whoever explains failures.
+    """How a run ended: the result, and the state of the cluster at its end, by which failures are explained.
 
     Attributes:
         plan: What was to be changed.
@@ -61,13 +59,13 @@ class Outcome:
     """
 
     result: RunResult
-    seen: Situation
+    seen: ClusterState
     plan: Plan
     record: Record
     unrecorded: Finding | None = None
-    back: WayBack | None = None
+    back: RollbackTarget | None = None
     told: tuple[Finding, ...] = ()
-    said: Mapping[Key, Said] = field(default_factory=dict)
+    said: Mapping[Key, CrashLog] = field(default_factory=dict)
 
 
 class Run:
@@ -76,29 +74,28 @@ class Run:
     def __init__(  # noqa: PLR0913 - what a run is given
         self,
         cluster: Cluster,
-        reading: Reading,
+        reading: ClusterPlan,
         *,
         listen: Listen,
         on_states: OnStates = lambda _: None,
         back_to: int = 0,
-        live: Live | None = None,
+        live: LiveState | None = None,
     ) -> None:
         """Prepare; nothing is written. Both callbacks are called from the executing thread only.
 
         Args:
             back_to: Number of the run whose versions this one brings back; 0 if it is no rollback.
-            live: What somebody has who follows `scopes` already, and goes on to; without, the run does so by itself.
+            live: Copies of a caller that follows `scopes` already; without them the run follows these itself.
         """
         self._cluster, self._reading = cluster, reading
         self._on_states = on_states
-        self._settler, self._live = settler_of(reading), live
-        self._view = live.view if live else View(_to_be_repeated(reading))
-        self._standing = live.standing if live else Standing()
-        self._objects = Objects(cluster, reading)
+        self._settler, self._live = deadline_tracker(reading), live
+        self._situations = live.situations if live else SituationBuilder(_to_be_repeated(reading))
+        self._objects = Applier(cluster, reading)
         self._validations = Validations(cluster, reading)
-        self._rollout = Rollout(cluster, reading.context.inventory)
+        self._rollout = RolloutController(cluster, reading.context.inventory)
         self._crashes = Crashes(cluster)
-        self._steps = Steps(
+        self._steps = StepExecutor(
             cluster,
             self._rollout,
             self._crashes,
@@ -106,14 +103,19 @@ class Run:
             on_end=self._wake,
             on_written=self._note,
         )
-        self._book = Book(cluster, task_of(reading, back_to=back_to), say=self._say, reached=self._reached)
+        self._book = RunRecorder(
+            cluster,
+            run_spec(
+                reading.context.inventory, reading.plan, reading.desired, reading.observed.members, back_to=back_to
+            ),
+            say=self._say,
+            progress=self._reached,
+        )
         self._mirror: Mirror | None = None
         self._cancelled, self._removed = False, 0
-        self._again: set[str] = set()
-        self._stepping: frozenset[str] = frozenset()
-        self._rolls_out: bool | None = None  # None until the first look
+        self._rolls_out = False
         self._began, self._before = time.monotonic(), cluster.requests
-        self._announcer = Announcer(listen, self._began, known=self._standing.ready)
+        self._announcer = ProgressReporter(listen, self._began, known=live.ready if live else {})
 
     @property
     def _states(self) -> Mapping[Key, NodeState]:
@@ -132,12 +134,12 @@ class Run:
     def left_behind(self) -> tuple[Finding, ...]:
         """Return warnings about nodes that stay cordoned or halfway, as last seen or written; sends no request."""
         nodes = self._mirror.of(NODE).values() if self._mirror else ()
-        return left_behind(map(node_facts, nodes), self._reading.context.inventory.name)
+        return nodes_left_behind(map(node_facts, nodes), self._reading.context.inventory.name)
 
     def cancel(self) -> None:
         """End the run after the current step, with the lock given back; may be called from any thread."""
         self._cancelled = True
-        self._cluster.hurry()
+        self._cluster.cancel_retries()
         self._wake()
 
     def _note(self, written: Manifest) -> None:
@@ -163,19 +165,21 @@ class Run:
         changes = self._make_room_for_the_lock(changes, inventory.cluster.namespace)
         planned_at = self._reading.observed.lock_version
         with WriteLock(self._cluster, inventory, on_wait=self._say, planned_at=planned_at) as lock, self._book:
-            back, barred = way_back(self._reading, self._book.earlier, self._book.record)
+            back, barred = find_rollback_target(
+                self._reading.context, self._reading.desired, self._book.earlier, self._book.record
+            )
             self._rollout.previous = back.name if back else ""
             self._objects.apply(changes)
             self._objects.prune(change for change in changes if change.certain)
             self._validations.forget_repeated()
-            with self._live.mirror if self._live else self._following(scopes(inventory)) as mirror:
+            with self._live.mirror if self._live else self._following(run_scopes(inventory)) as mirror:
                 self._mirror = mirror
                 self._await_what_was_written(mirror)
                 seen = self._follow(mirror, lock)
             self._objects.prune(change for change in deletions(seen) if change.component in FOLLOWS_NODES)
             self._validations.record()
             self._removed += self._validations.remove_succeeded(seen)
-            back = back if self._rollout.goes_back else None
+            back = back if self._rollout.should_roll_back else None
             self._book.end(self._ending(), changed=self._changed, reason=self._reason(back))
         return Outcome(
             result=self._reached(),
@@ -184,20 +188,20 @@ class Run:
             record=self._book.record,
             unrecorded=self._book.problem,
             back=back,
-            told=barred if self._rollout.decision.phase in {Phase.PAUSED, Phase.FAILED} else (),
+            told=barred if self._rollout.decision.phase in {RolloutPhase.PAUSED, RolloutPhase.FAILED} else (),
             said=self._crashes.said_of(self._states, seen),
         )
 
     def _following(self, what: Sequence[Scope]) -> Mirror:
-        return Mirror(self._cluster, what, keep=slim, listed=self._reading.listed)
+        return Mirror(self._cluster, what, keep=trim, listed=self._reading.listed)
 
     def _await_what_was_written(self, mirror: Mirror) -> None:
-        """Copies that were there before may lack it for a moment, which would look as if somebody had deleted it."""
+        """Wait for live copies to show it: until then it would look deleted."""
         give_up = time.monotonic() + SEEN_SECONDS
         while not self._objects.are_shown(mirror) and time.monotonic() < give_up and not self._cancelled:
             mirror.wait(SEEN_SECONDS)
 
-    def _reason(self, back: WayBack | None) -> str:
+    def _reason(self, back: RollbackTarget | None) -> str:
         return "; ".join(filter(None, (reason_of(self._states.values()), f"goes back to {back.name}" if back else "")))
 
     @property
@@ -233,21 +237,21 @@ class Run:
     def _say(self, message: str) -> None:
         self._announcer.say(message)
 
-    def _follow(self, mirror: Mirror, lock: WriteLock) -> Situation:
+    def _follow(self, mirror: Mirror, lock: WriteLock) -> ClusterState:
         with self._steps:
             while True:
-                self._again |= self._after(self._steps.collect())
+                self._steps.collect()
                 if lock.lost is not None:
                     raise lock.lost
                 now, busy = time.monotonic(), time.thread_time()
                 seen, steps = self._look(mirror, now)
-                if self._rollout.goes_back:
+                if self._rollout.should_roll_back:
                     return seen
                 for step in steps:
                     self._steps.start(step, now)
                 if self._cancelled or self._is_over(steps):
                     return seen
-                self._book.keep(now)
+                self._book.save_local(now)
                 looked, spent = time.monotonic(), time.thread_time() - busy
                 wait = min(self._settler.next_deadline(now), self._rollout.seconds())
                 mirror.wait(min(wait, SEEN_SECONDS) if steps or mirror.silence else wait)
@@ -260,78 +264,43 @@ class Run:
         return min(_PAUSES * spent, _MAX_PAUSE_SECONDS)
 
     def _is_over(self, steps: Collection[Step]) -> bool:
-        return not (steps or self._steps.is_busy or self._announcer.unsettled)
+        return not (steps or self._steps.is_busy) and self._announcer.is_settled
 
-    def _after(self, ended: Collection[Step]) -> set[str]:
-        """Return the nodes to be looked at again since steps have ended, of which no event may tell."""
-        crashed = self._crashes.nodes if any(isinstance(step, ReadLog) for step in ended) else ()
-        return {step.key[1] for step in ended}.union(crashed)
-
-    def _look(self, mirror: Mirror, now: float) -> tuple[Situation, list[Step]]:
-        look = self._view.look(mirror, self._objects.members, self._validations.passed, self._again)
-        self._again = set()
-        seen = look.seen
-        self._objects.follow(look.part.desired, seen.observed.members)
+    def _look(self, mirror: Mirror, now: float) -> tuple[ClusterState, list[Step]]:
+        seen = self._situations.build(mirror, self._objects.members, self._validations.passed)
+        self._objects.follow(seen.desired, seen.observed.members)
         self._settler.rejected |= self._objects.rejected
-        self._validations.take(look.part)
-        raw, names = self._standing.take(look)
-        if self._rolls_out is None:  # a run of a controller goes on from what was judged before it
-            raw = self._standing.all
-        before, self._rolls_out = self._rolls_out, self._has_rollout(raw)
-        if self._rolls_out is not before:
-            raw, names = self._standing.all, None
-        rollout = self._rollout
-        if self._rolls_out:
-            raw, names = self._roll_out(look, mirror, raw, names)
-        elif before:
-            rollout.stop()
+        self._validations.take(seen)
+        raw, rollout = self._with_rollout(seen, mirror, self._situations.states(seen)), self._rollout
         logs = list(self._crashes.unread(raw, seen))
-        settled, names = self._settle(self._told(raw, seen), names, now)
-        settled = {**settled, **rollout.of_leaving(settled)}
-        part = seen if names is None else self._view.part(names)
-        shown = with_steps({**settled, **rollout.until_proven(settled)}, part, rollout.steps_of_nodes(settled))
-        self._show(shown, is_whole=names is None)
-        waiting = seen if names is None else self._view.part(names | self._stepping)
-        steps = [*next_steps(waiting, self._states), *logs]
-        self._stepping = frozenset(step.key[1] for step in steps)
-        return seen, [*rollout.steps(seen, self._settler.rejected), *steps]
-
-    def _has_rollout(self, raw: Mapping[Key, NodeState]) -> bool:
-        return self._rollout.is_needed(raw) and (DRIVER, "") not in self._settler.rejected
-
-    def _roll_out(
-        self, look: Look, mirror: Mirror, raw: Mapping[Key, NodeState], names: frozenset[str] | None
-    ) -> tuple[Mapping[Key, NodeState], frozenset[str] | None]:
-        """Return the states with what a rollout says of drivers, and of which nodes: all for None."""
-        others = self._rollout.look(look, mirror, raw, names, writing=self._steps.moving)
-        if names is not None:
-            names |= others
-            raw = self._standing.of(names, look.seen)
-        return without_needless_validations({**raw, **self._rollout.of_drivers(raw)}), names
-
-    def _settle(
-        self, raw: Mapping[Key, NodeState], names: frozenset[str] | None, now: float
-    ) -> tuple[Mapping[Key, NodeState], frozenset[str] | None]:
-        """Return the settled states of nodes that have changed, and which; None for all."""
-        untimed = self._rollout.untimed()
-        if names is None:
-            return self._settler.settle(raw, now, untimed=untimed), None
-        return self._settler.settle_some(raw, names, now, untimed=untimed)
-
-    def _told(self, raw: Mapping[Key, NodeState], seen: Situation) -> Mapping[Key, NodeState]:
-        """Return states with what crashed containers said."""
-        return self._crashes.told(raw, seen)
-
-    def _show(self, settled: Mapping[Key, NodeState], *, is_whole: bool) -> None:
-        (self._announcer.show if is_whole else self._announcer.show_some)(settled)
+        settled = self._settler.settle(self._crashes.told(raw, seen), now, untimed=rollout.without_deadline())
+        settled |= rollout.leaving_states(settled)
+        shown = with_steps({**settled, **rollout.pending_validation_states(settled)}, seen, rollout.steps_of_nodes())
+        self._announcer.show(shown)
         self._on_states(self._announcer.states)
+        return seen, [*rollout.steps(seen, self._settler.rejected), *next_actions(seen, self._states), *logs]
+
+    def _with_rollout(self, seen: ClusterState, mirror: Mirror, raw: dict[Key, NodeState]) -> Mapping[Key, NodeState]:
+        """Return the states with what a rollout says of drivers, if there is one."""
+        before, self._rolls_out = self._rolls_out, self._rollout.is_needed(raw) and not self._is_rejected
+        if self._rolls_out:
+            self._rollout.look(seen, mirror, raw, writing=self._steps.moving)
+            return postpone_validations({**raw, **self._rollout.driver_states(raw)})
+        if before:
+            self._rollout.stop()
+        return raw
+
+    @property
+    def _is_rejected(self) -> bool:
+        """Whether the API server has refused the driver's DaemonSet."""
+        return (DRIVER, "") in self._settler.rejected
 
 
 def _creates_namespace(change: Change, name: str) -> bool:
     return change.action is Action.CREATE and change.ref.kind == "Namespace" and change.ref.name == name
 
 
-def _to_be_repeated(reading: Reading) -> Reading:
+def _to_be_repeated(reading: ClusterPlan) -> ClusterPlan:
     """Return a reading in which vectorAdds do not count that run again: they failed before, or the user asked so."""
     void = reading.observed.void | {
         pod["metadata"]["uid"]

@@ -8,23 +8,23 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from gpu_provision.kube import codes
+from gpu_provision.history import store
+from gpu_provision.history.rollback import RollbackTarget
 from gpu_provision.kube.client import Cluster
-from gpu_provision.model.findings import Finding, Locked, ProvisionError, leave_with
+from gpu_provision.model import codes
+from gpu_provision.model.findings import Finding, Locked, ProvisionError, attach_findings
 from gpu_provision.model.history import Ending
 from gpu_provision.model.progress import Event, NodeState, RunResult, State
 from gpu_provision.planning.states import Key
-from gpu_provision.reconcile import local_records, missing_permissions
+from gpu_provision.rbac import review
 from gpu_provision.reconcile.explain import explain
-from gpu_provision.reconcile.history import WayBack
-from gpu_provision.reconcile.observer import Live
-from gpu_provision.reconcile.planner import read
-from gpu_provision.reconcile.reading import Reading, refusals_of
+from gpu_provision.reconcile.observer import LiveState
+from gpu_provision.reconcile.plan import ClusterPlan, blocking_findings, read_and_plan
 from gpu_provision.reconcile.run import Outcome, Run
-from gpu_provision.reconcile.states import SETTLED
+from gpu_provision.reconcile.states import TERMINAL_STATES
 
 
-class Conduct(Protocol):
+class RunHandle(Protocol):
     """One run; see `gpu_provision.reconcile.run.Run`."""
 
     @property
@@ -45,50 +45,39 @@ class Conduct(Protocol):
         """End after the current step; from any thread."""
 
 
-class Make(Protocol):
-    """Makes a run; nothing is written. Callbacks are called from the executing thread."""
-
-    def __call__(
-        self,
-        cluster: Cluster,
-        reading: Reading,
-        *,
-        listen: Callable[[Event], None],
-        on_states: Callable[[Mapping[Key, NodeState]], None],
-        back_to: int,
-    ) -> Conduct:
-        """Return the run of a reading."""
+RunFactory = Callable[..., RunHandle]
+"""Makes the run of a plan, with the arguments of `Run`; nothing is written."""
 
 
-class Deputy(Protocol):
-    """Somebody who looks after stacks in the cluster, if somebody is there."""
+class Executor(Protocol):
+    """A controller in the cluster that looks after stacks, if there is one."""
 
-    def reviewed(self, cluster: Cluster, reading: Reading) -> Reading:
+    def reviewed(self, cluster: Cluster, reading: ClusterPlan) -> ClusterPlan:
         """Return a reading whose plan says by what resource it is carried out, if that is so, and what is against it.
 
         Raises Unreachable, Refused.
         """
 
     @property
-    def conduct(self) -> Make:
+    def conduct(self) -> RunFactory:
         """Makes the run that is carried out there, of a reading that was reviewed."""
 
 
 _STEP_SECONDS = 10
 
 
-class Background:
+class RunThread:
     """A run in a thread of its own; under gevent, in a greenlet. Callbacks are called from there."""
 
     def __init__(  # noqa: PLR0913 - what a run is made from, and who makes it
         self,
         cluster: Cluster,
-        reading: Reading,
+        reading: ClusterPlan,
         tell: Callable[[Event], None],
         back_to: int,
         *,
-        make: Make = Run,
-        live: Live | None = None,
+        make: RunFactory = Run,
+        live: LiveState | None = None,
     ) -> None:
         """Prepare; `start` begins. ``make`` makes the run; who else reads what is ``live`` is woken by the end."""
         self._cluster, self._reading, self._tell, self._live = cluster, reading, tell, live
@@ -112,20 +101,27 @@ class Background:
         except ProvisionError as error:
             error.findings = (*error.findings, *self._run.left_behind())
             self._error = error
-        except BaseException as error:  # noqa: BLE001 (handed to whoever waits)
+        except BaseException as error:  # noqa: BLE001 (handed to the caller that waits)
             self._error = error
         with self._changed:
             self._changed.notify_all()
         if self._live:
             self._live.mirror.wake()
 
-    def _gone_back(self, failed: Outcome, back: WayBack) -> Outcome:
+    def _gone_back(self, failed: Outcome, back: RollbackTarget) -> Outcome:
         """Carry out what was there before, as a run of its own, which is not rolled back in its turn."""
         told = explain(self._cluster, failed)
-        local_records.write(failed.record, lambda: local_records.details_of(failed.plan, failed.result, told))
-        reading = read(self._cluster, back.inventory, host_drivers=self._reading.context.facts.host_drivers)
-        missing = missing_permissions.missing_to_run(self._cluster, reading)
-        if problems := (*refusals_of(reading), *filter(None, [missing])):
+        store.write_local(failed.record, lambda: store.run_details(failed.plan, failed.result, told))
+        reading = read_and_plan(self._cluster, back.inventory, host_drivers=self._reading.context.facts.host_drivers)
+        missing = review.missing_for_run(
+            self._cluster,
+            back.inventory,
+            reading.plan,
+            reading.desired,
+            namespaces=reading.observed.namespaces,
+            refused=reading.refused,
+        )
+        if problems := (*blocking_findings(reading), *filter(None, [missing])):
             return replace(failed, told=(*problems, _gone(back, "the cluster could not go back to")))
         self._run = Run(self._cluster, reading, listen=self._tell, on_states=self._take, back_to=back.record.number)
         outcome = self._run.execute()
@@ -156,7 +152,7 @@ class Background:
 
     @property
     def is_following(self) -> bool:
-        """See `Run.is_following`; a way back is not: whoever ended it would leave the nodes between two drivers."""
+        """See `Run.is_following`; False for a rollback: to end it would leave nodes between two drivers."""
         return self._run is self._declared and self._run.is_following
 
     def cancel(self) -> None:
@@ -173,12 +169,12 @@ class Background:
                 interrupt.add_note(self._run.going_on)
             self._run.cancel()
             self._thread.join(_STEP_SECONDS)
-            leave_with(interrupt, *self._run.left_behind())
+            attach_findings(interrupt, *self._run.left_behind())
             raise
 
     def _settled(self, component: str) -> bool:
         own = [state for state in self._states.values() if state.component == component]
-        return bool(own) and all(state.state in SETTLED for state in own)
+        return bool(own) and all(state.state in TERMINAL_STATES for state in own)
 
     def join(self) -> Outcome:
         """Wait for the end. Raises ProvisionError if it came early."""
@@ -202,7 +198,7 @@ def summary(states: Mapping[Key, NodeState], component: str) -> str:
     return f"{ready}/{len(counted)} ready{detail}"
 
 
-def _gone(back: WayBack, what: str) -> Finding:
+def _gone(back: RollbackTarget, what: str) -> Finding:
     number = back.record.number
     return Finding(
         code=codes.ROLLED_BACK,

@@ -10,19 +10,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gpu_provision.history import store
 from gpu_provision.kube.client import Cluster, connect
-from gpu_provision.kube.fence import Mandate
-from gpu_provision.kube.locate import locate
+from gpu_provision.kube.config import resolve_context
+from gpu_provision.kube.lease import LeaderElector
 from gpu_provision.model.findings import Finding, Refused, RunFailed
-from gpu_provision.model.inventory import ALL, Inventory, Part
+from gpu_provision.model.inventory import ALL, Inventory, RunSelection
 from gpu_provision.model.progress import Event, NodeState
-from gpu_provision.reconcile.planner import read
-from gpu_provision.reconcile.reading import Reading, refusals_of
+from gpu_provision.rbac import review
+from gpu_provision.reconcile.plan import ClusterPlan, blocking_findings, read_and_plan
 
 if TYPE_CHECKING:
-    from gpu_provision.reconcile.observer import Resident
+    from gpu_provision.reconcile.observer import StackObserver
     from gpu_provision.reconcile.run import Outcome
-    from gpu_provision.reconcile.run_thread import Background, Deputy
+    from gpu_provision.reconcile.run_thread import Executor, RunThread
 
 
 @dataclass(slots=True)
@@ -37,21 +38,21 @@ class Session:
         recorded: Number of the run that changed hosts alone; 0 if there was none.
         part: What to look after.
         resident: Who follows the stack already; what it knows is not read.
-        deputy: Who carries runs out if somebody in the cluster looks after the stack; None to do so in any case.
-        mandate: What the right to write rests on besides the stack's lock; None for nothing.
+        deputy: Carries runs out if a controller looks after the stack; None to carry them out here in any case.
+        leadership: What the right to write rests on besides the stack's lock; None for nothing.
     """
 
     inventory: Inventory
     revalidate: bool = False
     host_drivers: Mapping[str, str] = field(default_factory=dict)
     back_to: int = 0
-    part: Part = ALL
-    resident: Resident | None = None
-    deputy: Deputy | None = None
-    mandate: Mandate | None = None
+    part: RunSelection = ALL
+    resident: StackObserver | None = None
+    deputy: Executor | None = None
+    leadership: LeaderElector | None = None
     _cluster: Cluster | None = None
-    _reading: Reading | None = None
-    _run: Background | None = None
+    _reading: ClusterPlan | None = None
+    _run: RunThread | None = None
     recorded: int = 0
     _unrecorded: tuple[Finding, ...] = ()
     _explained: tuple[Finding, ...] | None = None
@@ -61,8 +62,8 @@ class Session:
     def cluster(self) -> Cluster:
         """The connection; made when it is first asked for."""
         if self._cluster is None:
-            self._cluster = connect(*locate(self.inventory))
-            self._cluster.mandate = self.mandate
+            self._cluster = connect(*resolve_context(self.inventory))
+            self._cluster.leadership = self.leadership
             if self.inventory.cluster.sandbox:
                 self._cluster.advice = "the sandbox has ended or was reset; run again: that starts it"
         return self._cluster
@@ -71,19 +72,17 @@ class Session:
         """Tell ``listener`` of every event from now on."""
         self._listeners.append(listener)
 
-    def reading(self) -> Reading:
+    def reading(self) -> ClusterPlan:
         """Return what was wanted and seen, and the plan; read once."""
         if self._reading is None:
             try:
                 self._reading = self.resident.read(self.cluster) if self.resident else self._read()
             except Refused as refusal:
-                from gpu_provision.reconcile import missing_permissions
-
-                raise missing_permissions.missing_to_read(self.cluster, self.inventory, refusal) from refusal
+                raise review.missing_for_reading(self.cluster, self.inventory, refusal) from refusal
         return self._reading
 
-    def _read(self) -> Reading:
-        found = read(
+    def _read(self) -> ClusterPlan:
+        found = read_and_plan(
             self.cluster,
             self.inventory,
             revalidate=self.revalidate,
@@ -104,7 +103,7 @@ class Session:
 
     def refusals(self) -> tuple[Finding, ...]:
         """Return why a run may not begin: conflicts and rejected objects, found before the first write."""
-        return refusals_of(self.reading())
+        return blocking_findings(self.reading())
 
     def start(self) -> None:
         """Begin the run if it has not begun.
@@ -117,32 +116,53 @@ class Session:
             return
         if refused := self.refusals():
             raise RunFailed(*refused)
-        from gpu_provision.reconcile.run_thread import Background
+        from gpu_provision.reconcile.run_thread import RunThread
 
         reading = self.reading()
         if self.deputy and reading.plan.resource:
-            self._run = Background(self.cluster, reading, self._tell, self.back_to, make=self.deputy.conduct)
+            self._run = RunThread(self.cluster, reading, self._tell, self.back_to, make=self.deputy.conduct)
         else:
             self._run = self._by_ourselves(reading)
         self._run.start()
 
-    def _by_ourselves(self, reading: Reading) -> Background:
-        from gpu_provision.reconcile import missing_permissions
+    def _by_ourselves(self, reading: ClusterPlan) -> RunThread:
         from gpu_provision.reconcile.run import Run
-        from gpu_provision.reconcile.run_thread import Background
+        from gpu_provision.reconcile.run_thread import RunThread
 
-        if missing := missing_permissions.missing_to_run(self.cluster, reading):
+        if missing := self.missing_permissions():
             raise Refused(missing)
         live = self.resident.live(reading) if self.resident else None
         make = partial(Run, live=live)
-        return Background(self.cluster, reading, self._tell, self.back_to, make=make, live=live)
+        return RunThread(self.cluster, reading, self._tell, self.back_to, make=make, live=live)
+
+    def missing_permissions(self) -> Finding | None:
+        """Return what the account lacks to carry the plan out; None if nothing is missing."""
+        from gpu_provision.rbac import review
+
+        reading = self.reading()
+        return review.missing_for_run(
+            self.cluster,
+            reading.context.inventory,
+            reading.plan,
+            reading.desired,
+            namespaces=reading.observed.namespaces,
+            refused=reading.refused,
+        )
 
     def put_on_record(self, *, hosts: int) -> None:
         """Put a run on record that changed so many hosts, where the cluster was as declared."""
-        from gpu_provision.reconcile import recorder
+        from gpu_provision.history import recorder
 
-        self.recorded, self._unrecorded = recorder.put_on_record(
-            self.cluster, self.reading(), hosts, back_to=self.back_to
+        reading = self.reading()
+        spec = recorder.run_spec(
+            reading.context.inventory,
+            reading.plan,
+            reading.desired,
+            reading.observed.members,
+            back_to=self.back_to,
+        )
+        self.recorded, self._unrecorded = recorder.record_host_changes(
+            self.cluster, spec, hosts, planned_at=reading.observed.lock_version
         )
 
     def wait(self, component: str, *, tick: Callable[[str], None] = lambda _: None) -> tuple[NodeState, ...]:
@@ -189,15 +209,14 @@ class Session:
         if outcome is None:
             return (*planned, *self._unrecorded)
         if self._explained is None:
-            from gpu_provision.reconcile import local_records
             from gpu_provision.reconcile.explain import explain
 
             told = (item for item in planned if item.code not in _TOLD_BY_STATES)
             warnings = filter(None, [outcome.unrecorded])
             self._explained = (*outcome.told, *explain(self.cluster, outcome), *told, *warnings)
             if outcome.record.id:
-                details = partial(local_records.details_of, outcome.plan, outcome.result, self._explained)
-                local_records.write(outcome.record, details)
+                details = partial(store.run_details, outcome.plan, outcome.result, self._explained)
+                store.write_local(outcome.record, details)
         return self._explained
 
     def _tell(self, event: Event) -> None:

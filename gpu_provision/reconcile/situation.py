@@ -1,75 +1,77 @@
-"""From live objects to a situation, incrementally: a node is worked out when something about it changes."""
+"""From live objects to the state of the cluster and its components, again and again."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
-from gpu_provision.components import COMPONENTS, node_labels
 from gpu_provision.components.labels import DEPLOY_DRIVER, PRE_INSTALLED, VALIDATED
-from gpu_provision.kube.informer import Mirror, News, Scope
-from gpu_provision.kube.nodes import node_facts
-from gpu_provision.kube.observe import NODE, POD
-from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef, Target
+from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.observe import NODE, POD, node_facts
+from gpu_provision.model.cluster import ClusterFacts, Context, Kind, Manifest, NodeFacts, ObjectRef, Target, ref_of
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.progress import NodeState
 from gpu_provision.planning.applyset import PART_OF, STACK, applyset_id
-from gpu_provision.planning.observed import Observed
-from gpu_provision.planning.states import Desired, Key, PerNode, Situation, key_of, situation
-from gpu_provision.reconcile.manifests import Manifests
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.planning.observed import NodeObjects, ObservedState
+from gpu_provision.planning.prepare import prepare
+from gpu_provision.planning.states import (
+    ClusterState,
+    Desired,
+    Key,
+    cluster_state,
+    inputs_of_states,
+    per_node,
+    states,
+    states_of,
+)
+from gpu_provision.reconcile.plan import ClusterPlan
 
 Name = TypeVar("Name", bound=Hashable)
 
 
-class Groups(Generic[Name]):
-    """Objects by a name that each of them has, such as the node of a pod.
+Value = TypeVar("Value")
 
-    A watch puts another object in the place of one that has changed, and never changes one.
 
-    Attributes:
-        upto: Up to where changes have been taken in.
-        objects: All of them.
-        members: Name -> its objects, in the order in which they were first seen; the same tuple until one changes.
+class Memo(Generic[Name, Value]):
+    """The results of one function by key, such as the name of a node.
+
+    A watch replaces objects and never changes them. So most inputs are the very same objects as before, which costs
+    nothing to see. Equal results are one object as well, so that a memo of what follows sees it as fast.
     """
 
-    def __init__(self, name: Callable[[Manifest], Name]) -> None:
+    def __init__(self) -> None:
         """Begin with nothing."""
-        self._name, self.upto = name, -1
-        self.objects: dict[ObjectRef, Manifest] = {}
-        self.members: dict[Name, tuple[Manifest, ...]] = {}
+        self._known: dict[Name, tuple[object, Value]] = {}
 
-    def copy(self) -> Groups[Name]:
-        """Return groups that go on from here."""
-        other = Groups(self._name)
-        other.upto, other.objects, other.members = self.upto, dict(self.objects), dict(self.members)
+    def copy(self) -> Memo[Name, Value]:
+        """Return a memo for another thread that starts with the same results."""
+        other = Memo[Name, Value]()
+        other._known = self._known
         return other
 
-    def take(self, news: News) -> set[Name]:
-        """Take changes in, and return the names of the groups that are no longer as they were."""
-        known, self.upto = self.objects, news.upto
-        refs = known.keys() | news.objects.keys() if news.is_whole else news.objects
-        changed = [ref for ref in refs if known.get(ref) is not news.objects.get(ref)]
-        gone = [known.pop(ref) for ref in changed if ref in known]
-        new = {ref: each for ref in changed if (each := news.objects.get(ref)) is not None}
-        known |= new
-        return self._replace(gone, new.values())
+    def of(self, inputs: Mapping[Name, object], work: Callable[[Name], Value]) -> dict[Name, Value]:
+        """Return the result for each key; results of other keys are forgotten.
 
-    def _replace(self, gone: Collection[Manifest], new: Collection[Manifest]) -> set[Name]:
-        """Take objects in, some in the place of others, and return the names of the groups that have changed."""
-        found: dict[Name, dict[str, Manifest]] = {}
-        for name in map(self._name, (*new, *gone)):
-            if name not in found:
-                found[name] = {each["metadata"]["uid"]: each for each in self.members.pop(name, ())}
-        for each in new:
-            found[self._name(each)][each["metadata"]["uid"]] = each
-        for each in gone:
-            group, uid = found[self._name(each)], each["metadata"]["uid"]
-            if group[uid] is each:
-                del group[uid]
-        self.members |= {name: tuple(group.values()) for name, group in found.items() if group}
-        return set(found)
+        Args:
+            inputs: Key -> all that ``work`` reads to answer for it.
+            work: The function.
+        """
+        before = self._known
+        self._known = {key: _kept(before.get(key), given, key, work) for key, given in inputs.items()}
+        return {key: value for key, (_, value) in self._known.items()}
+
+
+def _kept(
+    known: tuple[object, Value] | None, given: object, key: Name, work: Callable[[Name], Value]
+) -> tuple[object, Value]:
+    if known is None:
+        return given, work(key)
+    before, value = known
+    if before is given or before == given:
+        return known
+    found = work(key)
+    return given, value if found == value else found
 
 
 WATCHED = (
@@ -79,234 +81,123 @@ WATCHED = (
 )
 """Kinds whose objects a run follows."""
 
+
 # Labels that GPU Feature Discovery, a rollout or validations keep current; no manifest depends on them.
 _KEPT_CURRENT = ("cuda.", "gfd.", "gpu.", "gpu-driver-upgrade", "mig.")
+
+
 _IRRELEVANT = (*(f"nvidia.com/{label}" for label in _KEPT_CURRENT), VALIDATED)
+
+
 _RELEVANT = ("nvidia.com/gpu.deploy.", "nvidia.com/gpu.present")
 
 
-def scopes(inventory: Inventory) -> tuple[Scope, ...]:
+_Prepared = tuple[Context, Desired, Mapping[str, NodeObjects]]
+
+
+def run_scopes(inventory: Inventory) -> tuple[Scope, ...]:
     """Return what a run follows: nodes, its pods, and its objects that get ready by themselves."""
     members = f"{PART_OF}={applyset_id(inventory.name, inventory.cluster.namespace)}"
     pods = f"{STACK}={inventory.name}"
     return Scope(NODE), Scope(POD, pods), *(Scope(kind, members) for kind in WATCHED)
 
 
-class Look(NamedTuple):
-    """One look; it holds until the next one.
+class SituationBuilder:
+    """Builds the situations of one stack. Each is worked out whole; what a node alone decides is kept in memos.
 
     Attributes:
-        seen: The whole stack.
-        part: What of it is about nodes that have changed, and about no node; see `View.part`.
-        names: The nodes that have changed since the look before, also those that are gone; None for all.
-        pods: Of those with nothing else than other pods: the components that these belong to.
+        desired: What is desired in the end, as of the last situation, which has what is desired for now.
     """
 
-    seen: Situation
-    part: Situation
-    names: frozenset[str] | None
-    pods: Mapping[str, Collection[str]]
-
-
-class View:
-    """Looks at the live objects of one run. The cost of a look goes by what has changed since the one before."""
-
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: ClusterPlan) -> None:
         """Start from what was read."""
-        facts = reading.context.facts
-        self._read, self._context = _without_nodes(reading), reading.context
-        self._observed = self._read
-        self._manifests = Manifests(reading.context, reading.desired)
-        self._upto = {NODE: -1}
-        self._relevant = {node.name: _relevant(node) for node in facts.nodes}
-        self._versions: dict[str, str] = {}
-        self._nodes: dict[str, NodeFacts] = {}
-        self._targets: dict[str, Target] = {}
-        self._prepared: Mapping[str, Target] = {}
-        self._host_drivers = dict(facts.host_drivers)
-        self._by_key = Groups(key_of)
-        self._passed: dict[Key, str] = {}
-        self._for_now: dict[str, Manifest] = {}
-        self._is_first = True
+        self._inventory, self._part, self._read = (
+            reading.context.inventory,
+            reading.context.part,
+            _not_followed(reading),
+        )
+        self._host_drivers = dict(reading.context.facts.host_drivers)
+        self._facts = Memo[str, NodeFacts]()
+        self._needs = Memo[str, object]()
+        self._prepared = Memo[str, _Prepared]()
+        self._manifests = Memo[ObjectRef, Manifest]()
+        self._targets = Memo[str, Target]()
+        self._states = Memo[str, Mapping[str, NodeState]]()
+        self._nodes: Mapping[str, NodeFacts] = {}
+        self.desired: Desired = reading.desired
 
-    @property
-    def desired(self) -> Desired:
-        """What is desired in the end, as of the last look; a situation has what is desired for now."""
-        return self._manifests.desired
-
-    def copy(self, reading: Reading) -> View:
-        """Return the view of a run of a reading that was made of what is seen here."""
-        other = copy.copy(self)
-        kept = ((name, value) for name, value in vars(self).items() if isinstance(value, dict | Groups | Manifests))
-        vars(other).update({name: value.copy() for name, value in kept}, _read=_without_nodes(reading))
+    def copy(self, reading: ClusterPlan) -> SituationBuilder:
+        """Return a builder for the run of a reading that was made of what this one sees."""
+        other = SituationBuilder(reading)
+        memos = {name: value.copy() for name, value in vars(self).items() if isinstance(value, Memo)}
+        vars(other).update(memos, _host_drivers=dict(self._host_drivers), _nodes=self._nodes)
         return other
 
-    def look(
-        self,
-        mirror: Mirror,
-        members: Mapping[ObjectRef, Manifest],
-        passed: Mapping[Key, str],
-        again: Iterable[str] = (),
-    ) -> Look:
+    def build(self, mirror: Mirror, members: Mapping[ObjectRef, Manifest], passed: Mapping[Key, str]) -> ClusterState:
         """Return the situation as it is now.
 
         Args:
             members: Objects of the stack; of kinds that are followed the mirror's count.
             passed: Validations on record.
-            again: Nodes to be looked at although nothing about them has changed.
         """
-        nodes, others = self._take_nodes(mirror)
-        facts = replace(self._read.facts, host_drivers=self._host_drivers)
-        remade = self._manifests.update(facts, self._nodes, others) if others else ()
-        pods = self._by_key.take(mirror.since(POD, self._by_key.upto))
-        changed = {*again, *nodes, *self._take_passed(passed), *(remade or ())}
-        changed |= self._take_targets({*changed, *(node for _, node in pods)})
-        is_whole, self._is_first = self._is_first or remade is None, False
-        facts = replace(facts, nodes=tuple(self._nodes.values()))
-        self._context = replace(self._manifests.context, facts=facts, targets=tuple(self._targets.values()))
-        self._observed = replace(
-            self._read, facts=facts, members=_live(mirror, members), pods=self._by_key.objects, passed=self._passed
+        live = {ref.name: node for ref, node in sorted(mirror.of(NODE).items())}
+        nodes = self._facts.of(live, lambda name: node_facts(live[name]))
+        self._believe_the_manager(nodes)
+        facts = replace(self._read.facts, nodes=tuple(nodes.values()), host_drivers=dict(self._host_drivers))
+        needs = tuple(self._needs.of(nodes, lambda name: _needs(nodes[name])).values())
+        inputs = {"": (replace(facts, nodes=()), needs)}
+        context, self.desired, parts = self._prepared.of(inputs, lambda _: self._prepare(facts))[""]
+        wanted = {target.name: target for target in context.targets}
+        known = {name: (target, nodes.get(name)) for name, target in wanted.items()}
+        targets = self._targets.of(known, lambda name: replace(wanted[name], facts=nodes.get(name)))
+        context = replace(context, facts=facts, targets=tuple(targets.values()))
+        observed = replace(
+            self._read, facts=facts, members=_live(mirror, members), pods=mirror.of(POD), passed=dict(passed)
         )
-        if is_whole:
-            made = self._manifests
-            seen = situation(self._context, made.desired, self._observed, self._by_key.members, made.parts)
-            self._for_now.clear()
-            self._take_for_now(seen, self._targets)
-            return Look(seen, seen, None, {})
-        with_pods = dict[str, set[str]]()
-        for component, node in pods:
-            if node and node not in changed:
-                with_pods.setdefault(node, set()).add(component)
-        names = frozenset(changed.union(with_pods) - {""})
-        part = self.part(names)
-        self._take_for_now(part, names)
-        return Look(self._seen(), part, names, with_pods)
+        return cluster_state(context, self.desired, observed, parts)
 
-    def part(self, names: Collection[str]) -> Situation:
-        """Return what of the last look is about these nodes, and about no node."""
-        order, made = sorted(names), self._manifests
-        facts = replace(self._context.facts, nodes=tuple(self._nodes[name] for name in order if name in self._nodes))
-        targets = tuple(self._targets[name] for name in order if name in self._targets)
-        parts = {
-            component: PerNode(part.daemonsets, {name: part.single[name] for name in order if name in part.single})
-            for component, part in made.parts.items()
-        }
-        about_them = {name: list(part.single.values()) for name, part in parts.items() if name in made.of_nodes}
-        keys = ((component.name, name) for component in COMPONENTS for name in order)
-        return situation(
-            replace(self._context, facts=facts, targets=targets),
-            {**made.desired, **about_them},
-            replace(self._observed, facts=facts),
-            {key: self._by_key.members[key] for key in keys if key in self._by_key.members},
-            parts,
-        )
+    def states(self, seen: ClusterState) -> dict[Key, NodeState]:
+        """Return where every component stands in a situation; see `planning.states.states`."""
+        targets = {target.name: target for target in seen.context.targets}
+        inputs = inputs_of_states(seen)
+        return states(seen, self._states.of(inputs, lambda name: states_of(targets[name], seen)))
 
-    def _seen(self) -> Situation:
-        """Return the whole situation with what of it is for now, which was found out node by node."""
-        made, desired, parts = self._manifests, self._manifests.desired, self._manifests.parts
-        if self._for_now:
-            single = {**parts[node_labels.NAME].single, **self._for_now}
-            desired = {**desired, node_labels.NAME: list(single.values())}
-            parts = {**parts, node_labels.NAME: PerNode((), single)}
-        return Situation(self._context, desired, self._observed, self._by_key.members, made.node_labels, parts)
+    def _prepare(self, facts: ClusterFacts) -> _Prepared:
+        context, desired = prepare(self._inventory, facts, self._part)
+        made = {ref_of(item): item for items in desired.values() for item in items}
+        kept = self._manifests.of(made, made.__getitem__)
+        desired = {component: [kept[ref_of(item)] for item in items] for component, items in desired.items()}
+        return context, desired, per_node(desired)
 
-    def _take_for_now(self, part: Situation, names: Iterable[str]) -> None:
-        """Note which nodes have other labels for now than in the end."""
-        now = part.parts.get(node_labels.NAME, _NOTHING).single
-        in_the_end = self._manifests.parts.get(node_labels.NAME, _NOTHING).single
-        for name in names:
-            if name in now and now[name] is not in_the_end.get(name):
-                self._for_now[name] = now[name]
-            else:
-                self._for_now.pop(name, None)
-
-    def _take_nodes(self, mirror: Mirror) -> tuple[set[str], set[str]]:
-        """Return the nodes that have changed, and those of them on which manifests have to change."""
-        self._upto[NODE], objects, is_whole = mirror.since(NODE, self._upto[NODE])
-        live = {ref.name: node for ref, node in objects.items()}
-        gone = {name for name, node in live.items() if node is None}
-        if is_whole:
-            gone |= (self._nodes.keys() | self._relevant.keys()) - live.keys()
-        count = len(self._nodes)
-        changed = {name for name, node in live.items() if node is not None and self._is_other(name, node)}
-        if len(self._nodes) > count:
-            self._nodes = dict(sorted(self._nodes.items()))
-        others = {name for name in changed if self._is_relevant(name)}
-        others |= {name for name in gone if self._relevant.pop(name, None) is not None}
-        for name in gone:
-            self._nodes.pop(name, None)
-            self._versions.pop(name, None)
-        return changed | gone, others
-
-    def _is_other(self, name: str, node: Manifest) -> bool:
-        """Take a node in; say whether what is known of it is not as before."""
-        version = node["metadata"]["resourceVersion"]
-        if self._versions.get(name) == version:
-            return False
-        self._versions[name], known, facts = version, self._nodes.get(name), node_facts(node)
-        if known == facts:
-            return False
-        self._believe_the_manager(known.labels if known else {}, facts)
-        self._nodes[name] = facts
-        return True
-
-    def _is_relevant(self, name: str) -> bool:
-        before, self._relevant[name] = self._relevant.get(name), _relevant(self._nodes[name])
-        return before != self._relevant[name]
-
-    def _take_passed(self, passed: Mapping[Key, str]) -> set[str]:
-        """Return the nodes with another result of a validation on record."""
-        if passed == self._passed:
-            return set()
-        before, self._passed = self._passed, dict(passed)
-        return {node for (_, node), _ in before.items() ^ self._passed.items()}
-
-    def _take_targets(self, changed: Iterable[str]) -> set[str]:
-        """Return the targets that have changed; all are compared once there are others, or manifests of all."""
-        wanted = self._manifests.targets
-        is_alike, self._prepared = wanted is self._prepared, wanted
-        known, found = self._targets, set[str]()
-        if not is_alike:
-            self._targets = dict(wanted)  # in this order
-        for name in changed if is_alike else wanted:
-            if name not in wanted:
-                self._targets.pop(name, None)
-                continue
-            before, now = known.get(name), replace(wanted[name], facts=self._nodes.get(name))
-            if before != now:
-                found.add(name)
-            self._targets[name] = before if before is not None and before == now else now
-        return found | (known.keys() - wanted.keys())
-
-    def _believe_the_manager(self, before: Mapping[str, str], node: NodeFacts) -> None:
+    def _believe_the_manager(self, nodes: Mapping[str, NodeFacts]) -> None:
         """Forget what was read of a host once the driver manager there has found a driver that works.
 
         It has run the host's nvidia-smi after we looked; to contradict it would start a quarrel without an end.
         """
-        if before.get(DEPLOY_DRIVER) == "true" and node.labels.get(DEPLOY_DRIVER) == PRE_INSTALLED:
-            self._host_drivers.pop(node.name, None)
+        before, self._nodes = self._nodes, nodes
+        for name in [name for name in self._host_drivers if name in before and name in nodes]:
+            then, now = before[name].labels.get(DEPLOY_DRIVER), nodes[name].labels.get(DEPLOY_DRIVER)
+            if then == "true" and now == PRE_INSTALLED:
+                del self._host_drivers[name]
 
 
-_NOTHING = PerNode((), {})
-
-
-def _without_nodes(reading: Reading) -> Observed:
-    """Return what was observed and is not followed; a view has its own copies of the rest, which stay current."""
+def _not_followed(reading: ClusterPlan) -> ObservedState:
+    """Return what was observed and is not followed; a builder has its own copies of the rest, which stay current."""
     facts = replace(reading.context.facts, nodes=())
     return replace(reading.observed, facts=facts, members={}, pods={}, passed={}, names={})
 
 
 def _live(mirror: Mirror, members: Mapping[ObjectRef, Manifest]) -> dict[ObjectRef, Manifest]:
-    """Objects that are followed are as the mirror shows them, so that one that somebody deletes is missed."""
+    """Return live objects; those that are followed as the mirror shows them, so that a deleted one is missed."""
     others = {ref: live for ref, live in members.items() if ref.type not in WATCHED}
     return others | {ref: live for kind in WATCHED for ref, live in mirror.of(kind).items()}
 
 
-def _relevant(facts: NodeFacts) -> int:
-    """Return a hash of what manifests depend on."""
-    kept = tuple(
-        (key, value)
-        for key, value in sorted(facts.labels.items())
+def _needs(facts: NodeFacts) -> object:
+    """Return what manifests depend on."""
+    kept = {
+        key: value
+        for key, value in facts.labels.items()
         if not key.startswith(_IRRELEVANT) or key.startswith(_RELEVANT)
-    )
-    return hash((facts.os, facts.container_runtime, facts.distribution, VALIDATED in facts.labels, kept))
+    }
+    return facts.name, facts.os, facts.container_runtime, facts.distribution, VALIDATED in facts.labels, kept

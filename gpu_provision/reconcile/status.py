@@ -7,36 +7,36 @@ from itertools import islice
 
 from gpu_provision import components
 from gpu_provision.components import labels
-from gpu_provision.components.targets import claims
+from gpu_provision.components.targets import node_pools
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.kube.client import Cluster
 from gpu_provision.model.cluster import Manifest, NodeFacts, Target
 from gpu_provision.model.progress import ComponentStatus, Evidence, NodeState, NodeStatus, Outside, State, Status
 from gpu_provision.planning.node_patches import has_startup_taint
-from gpu_provision.planning.states import LEFT, Key, Situation, situation, states
-from gpu_provision.planning.upgrades import DRIVER, at_rest
+from gpu_provision.planning.states import LEFT, ClusterState, Key, cluster_state, states
+from gpu_provision.planning.upgrades import DRIVER, between_runs
 from gpu_provision.planning.validation import RUNS_IN, verdict_of
-from gpu_provision.reconcile.reading import Reading
-from gpu_provision.reconcile.states import settler_of
+from gpu_provision.reconcile.plan import ClusterPlan
+from gpu_provision.reconcile.states import deadline_tracker
 from gpu_provision.reconcile.steps import Crashes
-from gpu_provision.rollout.cordons import cordoned_by
+from gpu_provision.rollout.states import cordoned_by
 
 _NO_GPU = "no GPU: gets no GPU component"
 _STARTUP_TAINT = "has the startup taint"
 _WORST = (State.FAILED, State.BLOCKED, State.LEAVING, State.PROGRESSING, State.PENDING, State.READY)
 
 
-def component_rows(seen: Situation, settled: Mapping[Key, NodeState]) -> tuple[ComponentStatus, ...]:
+def component_rows(seen: ClusterState, settled: Mapping[Key, NodeState]) -> tuple[ComponentStatus, ...]:
     """Return a row per component, in dependency order."""
     own = _grouped((name, state) for (name, _), state in settled.items())
     return tuple(_component(name, own[name], seen) for name in seen.desired if name in own)
 
 
-def node_rows(seen: Situation, settled: Mapping[Key, NodeState]) -> tuple[NodeStatus, ...]:
+def node_rows(seen: ClusterState, settled: Mapping[Key, NodeState]) -> tuple[NodeStatus, ...]:
     """Return a row per node of the cluster."""
     own = _grouped((node, state) for (_, node), state in settled.items())
     targets = {target.name: target for target in seen.context.targets}
-    pools = {name: pool.name for name, pool in claims(seen.context.inventory, seen.context.facts).items()}
+    pools = {name: pool.name for name, pool in node_pools(seen.context.inventory, seen.context.facts).items()}
     return tuple(
         _node(node, pools.get(node.name, ""), targets.get(node.name), own.get(node.name, []), seen)
         for node in seen.context.facts.nodes
@@ -48,7 +48,7 @@ def worst_of(found: Iterable[NodeState]) -> NodeState:
     return min(found, key=lambda state: _WORST.index(state.state))
 
 
-def told(state: NodeState) -> str:
+def describe_state(state: NodeState) -> str:
     """Return the reason of a state with its node."""
     return f"{state.node}: {state.reason}" if state.node and state.reason else state.reason
 
@@ -60,7 +60,7 @@ def _grouped(found: Iterable[tuple[str, NodeState]]) -> dict[str, list[NodeState
     return groups
 
 
-def _component(name: str, own: list[NodeState], seen: Situation) -> ComponentStatus:
+def _component(name: str, own: list[NodeState], seen: ClusterState) -> ComponentStatus:
     component = next(item for item in components.COMPONENTS if item.name == name)
     counted = [state for state in own if state.node] or own
     worst = worst_of(own)
@@ -72,7 +72,7 @@ def _component(name: str, own: list[NodeState], seen: Situation) -> ComponentSta
         desired=len(counted),
         ready=sum(state.state is State.READY for state in counted),
         state=worst.state,
-        reason=told(worst),
+        reason=describe_state(worst),
         versions=_versions_of_pools(seen.context.targets) if name == DRIVER else {},
     )
 
@@ -83,7 +83,7 @@ def _versions_of_pools(targets: Iterable[Target]) -> dict[str, str]:
     return found if len(set(found.values())) > 1 else {}
 
 
-def _node(node: NodeFacts, pool: str, target: Target | None, own: list[NodeState], seen: Situation) -> NodeStatus:
+def _node(node: NodeFacts, pool: str, target: Target | None, own: list[NodeState], seen: ClusterState) -> NodeStatus:
     model = target.pool.gpu.model if target and target.pool.gpu else ""
     gpu = node.labels.get(labels.GPU_PRODUCT, "") or model
     gpus = _number(node.labels.get(labels.GPU_COUNT, ""))
@@ -105,7 +105,7 @@ def _node(node: NodeFacts, pool: str, target: Target | None, own: list[NodeState
     )
 
 
-def _of_stack(node: NodeFacts, own: list[NodeState], seen: Situation) -> tuple[State, str]:
+def _of_stack(node: NodeFacts, own: list[NodeState], seen: ClusterState) -> tuple[State, str]:
     worst = worst_of(own)
     if worst.state is State.LEAVING:
         return worst.state, f"{worst.reason}; still has {', '.join(_left_on(node, seen)) or 'its labels'}"
@@ -117,7 +117,7 @@ def _of_kubelet(node: NodeFacts, reason: str = "") -> tuple[State, str]:
     return (State.READY, reason) if node.ready else (State.PROGRESSING, "NotReady")
 
 
-def _outside(node: NodeFacts, pool: str, seen: Situation) -> tuple[State | Outside, str]:
+def _outside(node: NodeFacts, pool: str, seen: ClusterState) -> tuple[State | Outside, str]:
     """Return where a node stands that gets no GPU component."""
     if left := _left_on(node, seen):
         return State.LEAVING, f"{LEFT}; still has {', '.join(left)}"
@@ -126,7 +126,7 @@ def _outside(node: NodeFacts, pool: str, seen: Situation) -> tuple[State | Outsi
     return _of_kubelet(node)
 
 
-def _left_on(node: NodeFacts, seen: Situation) -> list[str]:
+def _left_on(node: NodeFacts, seen: ClusterState) -> list[str]:
     """Return the components with pods on a node that is to have none."""
     daemons = (name for name, part in seen.parts.items() if part.daemonsets and name != _ON_ALL_NODES)
     return [name for name in daemons if seen.pods.get((name, node.name))]
@@ -135,7 +135,7 @@ def _left_on(node: NodeFacts, seen: Situation) -> list[str]:
 _ON_ALL_NODES = "nfd"
 
 
-def _loaded_driver(node: NodeFacts, target: Target | None, seen: Situation) -> str:
+def _loaded_driver(node: NodeFacts, target: Target | None, seen: ClusterState) -> str:
     """Return the version of the driver that is loaded; empty if nothing that is ready now shows it.
 
     GPU Feature Discovery's label outlives the driver that it was written for, so it only completes what a pod says: an
@@ -156,7 +156,7 @@ _NEED_A_DRIVER = ("gfd", "validator")
 """Components whose pods are ready only where a driver is loaded, also one of the host's own."""
 
 
-def _ready_pod(component: str, node: NodeFacts, seen: Situation) -> Manifest | None:
+def _ready_pod(component: str, node: NodeFacts, seen: ClusterState) -> Manifest | None:
     return next(filter(pod_view.is_ready, seen.pods.get((component, node.name), ())), None)
 
 
@@ -173,10 +173,12 @@ def _number(text: str) -> int | None:
 _MOST_LOGS = 10
 
 
-def status(cluster: Cluster, reading: Reading) -> Status:
+def status(cluster: Cluster, reading: ClusterPlan) -> Status:
     """Return what `gpu-provision status` shows. Reads a few logs besides the reading."""
-    seen = situation(reading.context, reading.desired, reading.observed)
-    settled = {key: at_rest(state) for key, state in settler_of(reading).settle(_told(cluster, seen), 0.0).items()}
+    seen = cluster_state(reading.context, reading.desired, reading.observed)
+    settled = {
+        key: between_runs(state) for key, state in deadline_tracker(reading).settle(_told(cluster, seen), 0.0).items()
+    }
     inventory = reading.context.inventory
     return Status(
         inventory=inventory.name,
@@ -190,7 +192,7 @@ def status(cluster: Cluster, reading: Reading) -> Status:
     )
 
 
-def _told(cluster: Cluster, seen: Situation) -> Mapping[Key, NodeState]:
+def _told(cluster: Cluster, seen: ClusterState) -> Mapping[Key, NodeState]:
     """Return the states, those of crashed containers with what they said; reads a few logs."""
     raw, crashes = states(seen), Crashes(cluster)
     for step in islice(crashes.unread(raw, seen), _MOST_LOGS):
@@ -198,7 +200,7 @@ def _told(cluster: Cluster, seen: Situation) -> Mapping[Key, NodeState]:
     return crashes.told(raw, seen)
 
 
-def evidence(seen: Situation) -> Iterator[Evidence]:
+def evidence(seen: ClusterState) -> Iterator[Evidence]:
     """Yield what vectorAdds printed last whose pods are there."""
     for component, runs_in in RUNS_IN.items():
         for target in seen.context.targets:

@@ -12,35 +12,28 @@ from typing import NamedTuple, Self
 from gpu_provision.components import device_plugin_validation, driver_validation, validator
 from gpu_provision.components.labels import APP, COMPONENT, STACK
 from gpu_provision.diagnostics import pods as pod_view
-from gpu_provision.diagnostics.failures import in_words
+from gpu_provision.diagnostics.failures import describe_exit
 from gpu_provision.diagnostics.pods import Crash
-from gpu_provision.kube import validation_records
+from gpu_provision.kube import records
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import AlreadyExists, NotFound, Outdated
+from gpu_provision.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from gpu_provision.kube.observe import POD
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import ProvisionError, Rejected
 from gpu_provision.model.progress import Evidence, NodeState, State
-from gpu_provision.planning.plan import superseded
-from gpu_provision.planning.states import Key, Situation
+from gpu_provision.planning.plan import superseded_pods
+from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.planning.validation import (
     RUNS_IN,
     VALIDATIONS,
     Verdict,
     verdict_of,
 )
-from gpu_provision.reconcile.actions import (
-    EvictPod,
-    LabelNode,
-    MoveNode,
-    ReadLog,
-    RemovePod,
-    StartPod,
-    Step,
-)
-from gpu_provision.reconcile.reading import Reading
-from gpu_provision.reconcile.rollout import Rollout
-from gpu_provision.rollout.actions import Move
+from gpu_provision.reconcile.actions import EvictPod, PatchNode, ReadLog, RemovePod, StartPod, Step, TransitionNode
+from gpu_provision.reconcile.plan import ClusterPlan
+from gpu_provision.reconcile.rollout import RolloutController
+from gpu_provision.reconcile.situation import Memo
+from gpu_provision.rollout.actions import StateTransition
 from gpu_provision.rollout.steps import NOT_READY
 
 LOG_LINES = 30
@@ -50,7 +43,7 @@ MOST_LOGS = 20
 _CONCERNED = frozenset({State.PROGRESSING, State.FAILED})
 
 
-class Said(NamedTuple):
+class CrashLog(NamedTuple):
     """The last lines of a container that ended by itself, and the name of its pod."""
 
     pod: str
@@ -63,25 +56,16 @@ class Crashes:
     """Reads logs through steps, so that nothing waits for them.
 
     What a pod said stands until its log has been read after the next restart.
-
-    Attributes:
-        nodes: Where containers have ended by themselves; empty for a pod of a Deployment.
     """
 
     cluster: Cluster
-    nodes: set[str] = field(default_factory=set)
     _asked: dict[str, dict[str, int]] = field(default_factory=dict)  # component -> uid -> restarts
-    _said: dict[str, Said] = field(default_factory=dict)  # by uid of the pod; written by threads of steps
-    _alike: dict[tuple[str, str], Said] = field(default_factory=dict)  # by component and how its container ended
+    _said: dict[str, CrashLog] = field(default_factory=dict)  # by uid of the pod; written by threads of steps
+    _alike: dict[tuple[str, str], CrashLog] = field(default_factory=dict)  # by component and how its container ended
 
-    def unread(self, states: Mapping[Key, NodeState], seen: Situation) -> Iterator[ReadLog]:
-        """Yield a step for each container that has ended by itself since its log was asked for.
-
-        Args:
-            states: Those that have changed, or all.
-        """
+    def unread(self, states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[ReadLog]:
+        """Yield a step for each container that has ended by itself since its log was asked for."""
         for key, pod, crash in _crashing(states, seen):
-            self.nodes.add(key[1])
             asked, uid = self._asked.setdefault(key[0], {}), pod["metadata"]["uid"]
             if asked.get(uid, -1) < crash.restarts and (uid in asked or len(asked) < MOST_LOGS):
                 asked[uid] = crash.restarts
@@ -95,18 +79,18 @@ class Crashes:
         except ProvisionError:
             return
         if any(map(str.strip, lines)):
-            self._said[step.uid] = self._alike[step.key[0], str(crash)] = Said(step.ref.name, crash, lines)
+            self._said[step.uid] = self._alike[step.key[0], str(crash)] = CrashLog(step.ref.name, crash, lines)
 
-    def told(self, states: Mapping[Key, NodeState], seen: Situation) -> Mapping[Key, NodeState]:
+    def told(self, states: Mapping[Key, NodeState], seen: ClusterState) -> Mapping[Key, NodeState]:
         """Return the states with what crashed containers said in place of how often they were started again."""
         known = {key: _with(states[key], pod, said) for key, pod, said in self._known(states, seen)}
         return {**states, **known} if known else states
 
-    def said_of(self, states: Mapping[Key, NodeState], seen: Situation) -> dict[Key, Said]:
+    def said_of(self, states: Mapping[Key, NodeState], seen: ClusterState) -> dict[Key, CrashLog]:
         """Return what the pods that states are about have said."""
         return {key: said for key, _, said in self._known(states, seen)}
 
-    def _known(self, states: Mapping[Key, NodeState], seen: Situation) -> Iterator[tuple[Key, Manifest, Said]]:
+    def _known(self, states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[tuple[Key, Manifest, CrashLog]]:
         for key, pod, crash in _crashing(states, seen) if self._said else ():
             uid, alike = pod["metadata"]["uid"], self._alike.get((key[0], str(crash)))
             said = self._said.get(uid) if uid in self._asked.get(key[0], {}) else alike
@@ -114,7 +98,7 @@ class Crashes:
                 yield key, pod, said
 
 
-def pods_of(state: NodeState, seen: Situation) -> Iterator[Manifest]:
+def pods_of(state: NodeState, seen: ClusterState) -> Iterator[Manifest]:
     """Yield the pods that a state is about: a component's on a node, or those of its Deployments, wherever they are."""
     if state.node:
         yield from seen.pods.get((state.component, state.node), ())
@@ -123,7 +107,7 @@ def pods_of(state: NodeState, seen: Situation) -> Iterator[Manifest]:
         yield from (pod for pod in pods if component == state.component and pod_view.is_of_deployment(pod))
 
 
-def _crashing(states: Mapping[Key, NodeState], seen: Situation) -> Iterator[tuple[Key, Manifest, Crash]]:
+def _crashing(states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[tuple[Key, Manifest, Crash]]:
     """Yield the states that are about a pod with a container that ended by itself, with the first such pod."""
     for key, state in states.items():
         found = pods_of(state, seen) if state.state in _CONCERNED else ()
@@ -132,9 +116,9 @@ def _crashing(states: Mapping[Key, NodeState], seen: Situation) -> Iterator[tupl
             yield key, *crashed
 
 
-def _with(state: NodeState, pod: Manifest, said: Said) -> NodeState:
+def _with(state: NodeState, pod: Manifest, said: CrashLog) -> NodeState:
     """Return a state that says what its pod said. One that is about something else, such as a turn, stays."""
-    words, cause = in_words(str(said.crash), said.lines), pod_view.cause(pod)
+    words, cause = describe_exit(str(said.crash), said.lines), pod_view.cause(pod)
     if cause in state.reason:
         return replace(state, reason=state.reason.replace(cause, words))
     is_about_it = not state.node or state.reason.startswith(NOT_READY)
@@ -152,34 +136,31 @@ class Validations:
         evidence: (component, node) -> what its vectorAdd printed in this run.
     """
 
-    def __init__(self, cluster: Cluster, reading: Reading) -> None:
+    def __init__(self, cluster: Cluster, reading: ClusterPlan) -> None:
         """Start from the record as it was read."""
         self._cluster, self._inventory = cluster, reading.context.inventory
         known = reading.context
         self._targets = frozenset(target.name for target in (*known.targets, *known.others))
         self.passed: dict[Key, str] = dict(reading.observed.passed)
         self.evidence: dict[Key, Evidence] = {}
+        self._verdicts = Memo[str, Verdict | None]()
         self._taken: dict[str, Verdict] = {}
         self._is_first = True
         self._repeats = reading.revalidate
         self._recorded: dict[Key, str] | None = None if reading.revalidate else dict(self.passed)
 
-    def take(self, seen: Situation) -> None:
-        """Take what vectorAdds have shown since the last look; what they had shown before the run is no evidence.
-
-        Args:
-            seen: All nodes at first, then those that have changed.
-        """
+    def take(self, seen: ClusterState) -> None:
+        """Take what vectorAdds have shown since the last look; what they had shown before the run is no evidence."""
         is_old, self._is_first = self._is_first, False
-        for (component, node), pods in seen.pods.items():
-            for pod in pods if component in _RUN_BY and node else ():
-                self._take((_RUN_BY[component], node), pod, seen, is_old=is_old)
+        ran = [(_RUN_BY[name], node, pods) for (name, node), pods in seen.pods.items() if name in _RUN_BY and node]
+        by_uid = {pod["metadata"]["uid"]: ((name, node), pod) for name, node, pods in ran for pod in pods}
+        found = self._verdicts.of(by_uid, lambda uid: verdict_of(by_uid[uid][1]))
+        for uid, verdict in found.items():
+            if verdict and uid not in seen.observed.void and self._taken.get(uid) != verdict:
+                self._taken[uid] = verdict
+                self._take(*by_uid[uid], verdict, is_old=is_old)
 
-    def _take(self, key: Key, pod: Manifest, seen: Situation, *, is_old: bool) -> None:
-        uid, verdict = pod["metadata"]["uid"], verdict_of(pod)
-        if verdict is None or uid in seen.observed.void or self._taken.get(uid) == verdict:
-            return
-        self._taken[uid] = verdict
+    def _take(self, key: Key, pod: Manifest, verdict: Verdict, *, is_old: bool) -> None:
         if verdict.passed and key[0] == device_plugin_validation.NAME:
             self.passed[key] = str(verdict)
         if not is_old:
@@ -196,15 +177,15 @@ class Validations:
     def record(self) -> None:
         """Write the record if it is behind: one request, however many nodes. Until then the pods tell what passed."""
         if self.passed != self._recorded:
-            validation_records.write(self._cluster, self._inventory, self._of_targets(self.passed))
+            records.write_validations(self._cluster, self._inventory, self._of_targets(self.passed))
             self._recorded = dict(self.passed)
 
-    def remove_succeeded(self, seen: Situation) -> bool:
+    def remove_succeeded(self, seen: ClusterState) -> bool:
         """Delete all pods that have succeeded in one request; return whether there were any.
 
         Pods of the first validation are of an earlier version, whose validator has left some of its own.
         """
-        names = {component for (component, _), _ in superseded(seen)}
+        names = {component for (component, _), _ in superseded_pods(seen)}
         selected = [f"{STACK}={self._inventory.name},{COMPONENT} in ({','.join(VALIDATIONS)})"] if names else []
         selected += [f"{APP}={validator.CUDA_POD}"] if driver_validation.NAME in names else []
         for labels in selected:
@@ -223,7 +204,7 @@ SEEN_SECONDS = 5.0
 _PARALLEL = 16
 
 
-class Steps:
+class StepExecutor:
     """Carries steps out in threads of its own; leaving the context waits for them.
 
     Attributes:
@@ -233,7 +214,7 @@ class Steps:
     def __init__(  # noqa: PLR0913 - what steps need, and whom they tell
         self,
         cluster: Cluster,
-        rollout: Rollout,
+        rollout: RolloutController,
         crashes: Crashes,
         *,
         rejected: dict[Key, str],
@@ -269,9 +250,9 @@ class Steps:
         return bool(self._running)
 
     @property
-    def moving(self) -> dict[str, Move]:
+    def moving(self) -> dict[str, StateTransition]:
         """Return the nodes that are being moved in a rollout, with the move."""
-        return {step.move.node: step.move for step in self._running if isinstance(step, MoveNode)}
+        return {step.move.node: step.move for step in self._running if isinstance(step, TransitionNode)}
 
     def start(self, step: Step, now: float) -> None:
         """Start a step, unless it runs or its effect may just not have been seen yet."""
@@ -281,16 +262,14 @@ class Steps:
         self._submit(step, partial(self._perform, step))
 
     def rest(self, seconds: float) -> None:
-        """Let time pass, at most until a step ends: what follows it is to be done at once."""
+        """Let time pass, at most until a step ends: what follows it comes at once."""
         self._has_ended.wait(seconds)
 
-    def collect(self) -> list[Step]:
-        """Forget the steps that have ended, and return them. Raises what a step could not go on from."""
+    def collect(self) -> None:
+        """Forget the steps that have ended. Raises what a step could not go on from."""
         self._has_ended.clear()
-        ended = [name for name, future in self._running.items() if future.done()]
-        for name in ended:
+        for name in [name for name, future in self._running.items() if future.done()]:
             self._running.pop(name).result()
-        return [step for step in ended if isinstance(step, Step)]
 
     def _submit(self, name: object, work: Callable[[], None]) -> None:
         self._running[name] = self._pool.submit(work)
@@ -304,20 +283,20 @@ class Steps:
     def _perform(self, step: Step) -> None:
         try:
             self._do(step)
-        except (AlreadyExists, NotFound, Outdated):
-            return  # somebody was faster, or the object is gone: the next look tells
+        except (AlreadyExistsError, NotFoundError, ConflictError):
+            return  # another client was faster, or the object is gone: the next look shows it
         except Rejected as error:
             self._rejected[step.key] = f"{step.ref}: {error.findings[0].evidence or error}"
 
     def _do(self, step: Step) -> None:
         match step:
-            case LabelNode():
+            case PatchNode():
                 self._on_written(self._cluster.merge(step.ref, step.patch()))
             case StartPod():
                 self._start(step)
             case RemovePod():
                 self._cluster.delete(step.ref, uid=step.uid)
-            case MoveNode():
+            case TransitionNode():
                 self._on_written(self._rollout.move(step))
             case EvictPod():
                 self._rollout.evict(step)
@@ -330,7 +309,7 @@ class Steps:
         """Create a pod. One that exists is what the next look has to see: its watch is behind."""
         try:
             self._on_written(self._cluster.create(step.manifest))
-        except AlreadyExists:
+        except AlreadyExistsError:
             if pod := self._cluster.get(step.ref):
                 self._on_written(pod)
             raise

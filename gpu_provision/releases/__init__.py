@@ -1,25 +1,131 @@
-"""The releases: named sets of component versions that were published and tested together."""
+"""Reads the catalogue of releases; the facts themselves are data, in catalogue.json.
+
+The releases and their images are those of NVIDIA's GPU Operator charts. A chart names its Node Feature
+Discovery by the version of a sub-chart; the image of sub-chart 0.x.y carries the tag v0.x.y. Where a chart
+names no version for the validator, the image carries the release's own name.
+"""
 
 from __future__ import annotations
 
-from gpu_provision.releases.catalogue import (
-    DEFAULT,
-    Release,
-    UnknownRelease,
-    driver_versions,
-    names,
-    older_names,
-    release,
-    versions,
-)
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
 
-__all__ = [
-    "DEFAULT",
-    "Release",
-    "UnknownRelease",
-    "driver_versions",
-    "names",
-    "older_names",
-    "release",
-    "versions",
-]
+from gpu_provision.model.specs import Image
+
+DEFAULT = "26.7.0"
+"""The release of an inventory that names none."""
+
+COMPONENTS = ("nfd", "driver", "toolkit", "validator", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
+"""Keys of the components that have an image of their own; ``driver_manager`` belongs to the driver."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """One installable release.
+
+    Attributes:
+        name: Such as ``26.7.0``.
+        kubernetes: The oldest Kubernetes that its charts accept, such as ``1.16``.
+        driver: Repository, image and recommended version; the operating system's suffix comes per node.
+        gfd: In releases before 24.3.0 an image of its own, since then that of the device plugin.
+    """
+
+    name: str
+    kubernetes: str
+    nfd: Image
+    driver: Image
+    driver_manager: Image
+    toolkit: Image
+    validator: Image
+    device_plugin: Image
+    gfd: Image
+    dcgm: Image
+    dcgm_exporter: Image
+
+    def image(self, component: str) -> Image:
+        """Return the image of a component by its inventory key. Raises KeyError for other names."""
+        if component not in (*COMPONENTS, "driver_manager"):
+            raise KeyError(component)
+        image: Image = getattr(self, component)
+        return image
+
+
+class UnknownReleaseError(LookupError):
+    """No release of this name can be installed.
+
+    Attributes:
+        name: What was asked for.
+        too_old: Whether the catalogue knows the name, as one older than all that can be installed.
+    """
+
+    def __init__(self, name: str, *, too_old: bool) -> None:
+        """Say why, and what can be had instead."""
+        oldest, newest = names()[0], names()[-1]
+        reason = (
+            f"release {name} is too old to be installed: its components predate what this tool drives"
+            if too_old
+            else f"there is no release {name}"
+        )
+        super().__init__(f"{reason}; {oldest} is the oldest supported one and {newest} the newest")
+        self.name, self.too_old = name, too_old
+
+
+def release(name: str) -> Release:
+    """Return the release of this name; a leading ``v`` is accepted. Raises UnknownRelease."""
+    bare = name.removeprefix("v")
+    found = _installable().get(bare)
+    if found is None:
+        raise UnknownReleaseError(name, too_old=bare in older_names())
+    return found
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all installable releases, oldest first."""
+    return tuple(_installable())
+
+
+def older_names() -> tuple[str, ...]:
+    """Return the names of the known releases that are too old to be installed, oldest first."""
+    return tuple(_facts()["older"])
+
+
+def versions(component: str) -> tuple[str, ...]:
+    """Return all versions of a component that installable releases carry, oldest release first."""
+    found = (each.image(component).version for each in _installable().values())
+    return tuple(dict.fromkeys(found))
+
+
+def driver_versions() -> tuple[str, ...]:
+    """Return every driver version that some release recommends, ascending; older releases included."""
+    known = {*_facts()["older"].values(), *versions("driver")}
+    return tuple(sorted(known, key=_numbers))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+@cache
+def _facts() -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(Path(__file__).with_name("catalogue.json").read_text(encoding="utf-8"))
+    return facts
+
+
+@cache
+def _installable() -> dict[str, Release]:
+    return {entry["name"]: _release(entry) for entry in _facts()["installable"]}
+
+
+def _release(entry: dict[str, str]) -> Release:
+    images = {key: _image(text) for key, text in entry.items() if key not in {"name", "kubernetes"}}
+    return Release(name=entry["name"], kubernetes=entry["kubernetes"], **images)
+
+
+def _image(reference: str) -> Image:
+    name, _, version = reference.rpartition(":")
+    repository, _, image = name.rpartition("/")
+    return Image(repository=repository, image=image, version=version)

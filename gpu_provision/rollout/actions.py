@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
 
-from gpu_provision.rollout import needs, states
-from gpu_provision.rollout.snapshot import Node
+from gpu_provision.rollout import predicates, states
+from gpu_provision.rollout.snapshot import FleetNode
 from gpu_provision.rollout.states import UpgradeState
 
 
@@ -24,7 +24,7 @@ class Cordon(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class StateTransition:
     """Write state, memory and cordon of a node in one patch, refused if the node is of another ``revision``.
 
     Attributes:
@@ -81,17 +81,17 @@ class TakeOff:
     node: str
 
 
-Action = Move | Evict | Restart | Validate | RollBack | TakeOff
+Action = StateTransition | Evict | Restart | Validate | RollBack | TakeOff
 
 
 def move(
-    node: Node,
+    node: FleetNode,
     to: UpgradeState,
     now: float,
     *,
     reason: str = "",
     also: Mapping[str, str | None] | None = None,
-) -> Move:
+) -> StateTransition:
     """Return the move of a node into a state, with all that has to be remembered or forgotten there."""
     notes: dict[str, str | None] = dict.fromkeys(states.PASSING)
     notes |= {states.ENABLED: "true", states.SINCE: str(int(now)), states.TARGET: node.wanted.digest}
@@ -106,24 +106,24 @@ def move(
             notes |= dict.fromkeys(states.MEMORY)
         case _:
             pass
-    return written(node, to, {**notes, **(also or {})}, reason=reason)
+    return write_marks(node, to, {**notes, **(also or {})}, reason=reason)
 
 
-def _failure(node: Node, reason: str) -> dict[str, str | None]:
+def _failure(node: FleetNode, reason: str) -> dict[str, str | None]:
     pod = node.driver.uid if node.driver else None
     return {states.REASON: reason, states.FAILED_IN: node.state.value, states.FAILED_WITH: pod}
 
 
-def released(node: Node, cordon: Cordon, reason: str) -> Move:
+def release(node: FleetNode, cordon: Cordon, reason: str) -> StateTransition:
     """Return the move that takes everything back that a rollout has written on a node."""
     notes: dict[str, str | None] = dict.fromkeys(states.ALL_ANNOTATIONS)
-    return replace(written(node, UpgradeState.UNKNOWN, notes, reason=reason), cordon=cordon)
+    return replace(write_marks(node, UpgradeState.UNKNOWN, notes, reason=reason), cordon=cordon)
 
 
-def written(node: Node, to: UpgradeState, notes: Mapping[str, str | None], *, reason: str) -> Move:
+def write_marks(node: FleetNode, to: UpgradeState, notes: Mapping[str, str | None], *, reason: str) -> StateTransition:
     """Return a move that writes only what is not there already."""
     changed = {key: value for key, value in notes.items() if node.annotations.get(key) != value}
-    return Move(
+    return StateTransition(
         node=node.name,
         revision=node.revision,
         to=to,
@@ -132,7 +132,7 @@ def written(node: Node, to: UpgradeState, notes: Mapping[str, str | None], *, re
     )
 
 
-def applied(node: Node, action: Move) -> Node:
+def apply_transition(node: FleetNode, action: StateTransition) -> FleetNode:
     """Return the node as it is once a move has been written: what we wrote ourselves need not be read to be known."""
     labels = {**node.labels, states.STATE: action.to.value}
     if action.to is UpgradeState.UNKNOWN:
@@ -148,7 +148,7 @@ def applied(node: Node, action: Move) -> Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class NodeDecision:
     """What one node does next.
 
     Attributes:
@@ -164,41 +164,41 @@ class Turn:
     is_candidate: bool = False
 
 
-RESTS = Turn()
+IDLE = NodeDecision()
 
 
-def do(*actions: Action) -> Turn:
+def act(*actions: Action) -> NodeDecision:
     """Act."""
-    return Turn(actions)
+    return NodeDecision(actions)
 
 
-def to(node: Node, state: UpgradeState, now: float, reason: str = "") -> Turn:
+def to(node: FleetNode, state: UpgradeState, now: float, reason: str = "") -> NodeDecision:
     """Go to another state."""
-    return do(move(node, state, now, reason=reason))
+    return act(move(node, state, now, reason=reason))
 
 
-def fail(node: Node, now: float, reason: str) -> Turn:
+def fail(node: FleetNode, now: float, reason: str) -> NodeDecision:
     """Stop here, with the reason on the node."""
     return to(node, UpgradeState.FAILED, now, reason)
 
 
-def cordoned(node: Node, state: UpgradeState, now: float, reason: str) -> Move:
+def cordon_node(node: FleetNode, state: UpgradeState, now: float, reason: str) -> StateTransition:
     """Return the move that cordons a node and marks the cordon as ours."""
     marks = {states.CORDONED: states.MANAGER, states.WAS_CORDONED: None, states.CORDONED_BY: None}
     return replace(move(node, state, now, reason=reason, also=marks), cordon=Cordon.SET)
 
 
-def given_back(node: Node, reason: str) -> Turn:
+def give_back(node: FleetNode, reason: str) -> NodeDecision:
     """Take back all that a rollout has written on a node, and its cordon if a rollout set it; else rest."""
-    cordon = Cordon.LIFT if needs.owns_cordon(node) else Cordon.KEEP
-    return do(released(node, cordon, reason)) if needs.is_marked(node) else RESTS
+    cordon = Cordon.LIFT if predicates.owns_cordon(node) else Cordon.KEEP
+    return act(release(node, cordon, reason)) if predicates.is_marked(node) else IDLE
 
 
-def deadline(node: Node, seconds: int) -> float:
+def deadline(node: FleetNode, seconds: int) -> float:
     """Return when the time of a state is over; zero seconds are without end."""
     return (node.since() or 0.0) + seconds if seconds else inf
 
 
-def validation(node: Node) -> tuple[Action, ...]:
+def validation(node: FleetNode) -> tuple[Action, ...]:
     """Return the validation of the driver pod that is there now."""
     return (Validate(node=node.name, driver=node.driver.uid),) if node.driver else ()

@@ -1,24 +1,25 @@
-"""Which nodes may start: the limits of their domain and of the fleet, their order, and the gates.
+"""Which nodes may start: limits, order, failures, the maintenance window and canaries.
 
-Gates are failures, the maintenance window and canaries. Pure arithmetic on counts.
+Arithmetic on counts. Which nodes are canaries is written on them when they start, so that every later look has the
+same ones.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, time, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from math import inf
 from typing import NamedTuple, assert_never
 
 from gpu_provision.model.inventory import Inventory, NodePool
-from gpu_provision.model.specs import Order
-from gpu_provision.rollout import canary, leaving, maintenance_window, pods, states
-from gpu_provision.rollout.snapshot import Domain, Node, Policy, Snapshot
+from gpu_provision.model.rollout_policy import Canary, Day, MaintenanceWindow, Order
+from gpu_provision.rollout import predicates, states
+from gpu_provision.rollout.snapshot import BudgetDomain, FleetNode, Policy, Snapshot
 from gpu_provision.rollout.states import UNDER_WAY, UpgradeState
 
 
@@ -30,7 +31,7 @@ def nodes_of(value: int | str, total: int) -> int:
 
 
 @dataclass(slots=True)
-class Budget:
+class UpgradeBudget:
     """What a scope has left. ``scope`` is how people name it: ``the fleet``, ``pool a100``.
 
     Each node counts once. One that is unavailable anyway costs no availability; every node costs a parallel slot.
@@ -42,7 +43,7 @@ class Budget:
     available: int
     unavailable_limit: int
 
-    def refusal(self, node: Node) -> str:
+    def refusal(self, node: FleetNode) -> str:
         """Say why a node may not start within this scope; empty if it may."""
         if self.parallel < 1:
             return f"{self.parallel_limit:.0f} at a time in {self.scope} (max_parallel_upgrades)"
@@ -50,12 +51,12 @@ class Budget:
             return f"no more than {self.unavailable_limit} of {self.scope} unavailable (max_unavailable)"
         return ""
 
-    def take(self, node: Node) -> None:
+    def take(self, node: FleetNode) -> None:
         """Count a node that starts."""
         self.parallel -= 1
         self.available -= 0 if node.is_unavailable else 1
 
-    def give_back(self, node: Node) -> None:
+    def give_back(self, node: FleetNode) -> None:
         """Count a node, as it is now, whose upgrade is over."""
         self.parallel += 1
         self.available += 0 if node.is_unavailable else 1
@@ -69,16 +70,16 @@ class Count(NamedTuple):
     unavailable: int
 
 
-def count(nodes: Collection[Node]) -> Count:
+def count(nodes: Collection[FleetNode]) -> Count:
     """Count nodes."""
     return Count(len(nodes), sum(node.state in UNDER_WAY for node in nodes), sum(node.is_unavailable for node in nodes))
 
 
-def budget(scope: str, counts: Iterable[Count], *, parallel: int, unavailable: int | str) -> Budget:
+def budget(scope: str, counts: Iterable[Count], *, parallel: int, unavailable: int | str) -> UpgradeBudget:
     """Return what is left of the limits of a scope, whose parts are counted; zero for ``parallel`` means no limit."""
     parts = tuple(counts)
     limit, allowed = parallel or inf, nodes_of(unavailable, sum(part.all for part in parts))
-    return Budget(
+    return UpgradeBudget(
         scope=scope,
         parallel=limit - sum(part.under_way for part in parts),
         parallel_limit=limit,
@@ -87,10 +88,10 @@ def budget(scope: str, counts: Iterable[Count], *, parallel: int, unavailable: i
     )
 
 
-Rank = tuple[int, tuple[tuple[str, int], ...], str]
+SortKey = tuple[int, tuple[tuple[str, int], ...], str]
 
 
-def rank(node: Node, order: Order) -> Rank:
+def sort_key(node: FleetNode, order: Order) -> SortKey:
     """Return what nodes are sorted by; names decide between equals, and node-2 comes before node-10."""
     natural = _natural(node.name)
     match order:
@@ -99,7 +100,7 @@ def rank(node: Node, order: Order) -> Rank:
         case Order.LISTED:
             return node.position, natural, node.name
         case Order.IDLE_FIRST:
-            return len(pods.holders(node)), natural, node.name
+            return len(predicates.gpu_pods(node)), natural, node.name
         case _:
             assert_never(order)
 
@@ -109,7 +110,7 @@ def _natural(name: str) -> tuple[tuple[str, int], ...]:
     return tuple((text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name))
 
 
-class Barrier(StrEnum):
+class HoldReason(StrEnum):
     """What keeps nodes from starting."""
 
     NOTHING = "nothing"
@@ -119,7 +120,7 @@ class Barrier(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class Admission:
     """Who may start.
 
     Attributes:
@@ -129,29 +130,29 @@ class Gate:
         as_canaries: Whether they go as canaries.
     """
 
-    barrier: Barrier
+    barrier: HoldReason
     waits: str = ""
     until: float = inf
-    open_to: tuple[Node, ...] = ()
+    open_to: tuple[FleetNode, ...] = ()
     as_canaries: bool = False
 
 
-def gate(snapshot: Snapshot, policy: Policy, candidates: Sequence[Node]) -> Gate:
+def admit(snapshot: Snapshot, policy: Policy, candidates: Sequence[FleetNode]) -> Admission:
     """Return who of the candidates, which are in order, may start. A node that leaves shows nothing as a canary."""
     fleet, leaving = policy.fleet, tuple(node for node in candidates if node.is_leaving)
-    stage = canary.stage(snapshot, fleet.canary, [node for node in candidates if not node.is_leaving])
-    broken = failed(snapshot)
+    stage = stage_of_canaries(snapshot, fleet.canary, [node for node in candidates if not node.is_leaving])
+    broken = failed_nodes(snapshot)
     if stage.failed or len(broken) >= fleet.stop_after_failures:
-        return Gate(Barrier.FAILURES, stage.waits or f"the rollout stopped: {', '.join(broken)} failed")
-    if fleet.maintenance_window is not None and not maintenance_window.is_open(fleet.maintenance_window, snapshot.now):
-        opening = maintenance_window.next_opening(fleet.maintenance_window, snapshot.now)
-        return Gate(Barrier.WINDOW, "the maintenance window is closed", opening)
+        return Admission(HoldReason.FAILURES, stage.waits or f"the rollout stopped: {', '.join(broken)} failed")
+    if fleet.maintenance_window is not None and not is_open(fleet.maintenance_window, snapshot.now):
+        opening = next_opening(fleet.maintenance_window, snapshot.now)
+        return Admission(HoldReason.WINDOW, "the maintenance window is closed", opening)
     if stage.waits:
-        return Gate(Barrier.CANARIES, stage.waits, stage.until, (*leaving, *stage.canaries), as_canaries=True)
-    return Gate(Barrier.NOTHING, open_to=tuple(candidates))
+        return Admission(HoldReason.CANARIES, stage.waits, stage.until, (*leaving, *stage.canaries), as_canaries=True)
+    return Admission(HoldReason.NOTHING, open_to=tuple(candidates))
 
 
-def failed(snapshot: Snapshot) -> tuple[str, ...]:
+def failed_nodes(snapshot: Snapshot) -> tuple[str, ...]:
     """Return the nodes that failed on the way to what is wanted now; earlier failures are no verdict on that."""
     return tuple(
         node.name
@@ -167,83 +168,74 @@ FLEET = "the fleet"
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class AdmittedNodes:
     """The candidates that start now, and why the others do not."""
 
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[FleetNode, ...] = ()
     waits: Mapping[str, str] = field(default_factory=dict)
 
 
-def granted(snapshot: Snapshot, policy: Policy, candidates: tuple[Node, ...], gate: Gate) -> Granted:
+def hand_out_slots(
+    snapshot: Snapshot, policy: Policy, candidates: tuple[FleetNode, ...], gate: Admission
+) -> AdmittedNodes:
     """Hand out slots. A candidate that does not fit does not keep a later one from starting that does."""
     fleet, domains = _budgets(snapshot, policy)
-    admitted = {node.name for node in gate.open_to}
-    waits = {node.name: gate.waits for node in candidates if node.name not in admitted}
-    starting, refused = [], dict[_Equals, str]()
-    for node in gate.open_to:
-        equals, scopes = _equals(node), (domains[node.domain], fleet)
-        refusal = refused.get(equals) or next(filter(None, (scope.refusal(node) for scope in scopes)), "")
-        if refusal:
-            waits[node.name] = refused[equals] = refusal
-            continue
-        for scope in scopes:
-            scope.take(node)
-        starting.append(node)
-    return Granted(tuple(starting), waits)
+    admitted, waits = {node.name for node in gate.open_to}, dict[str, str]()
+    starting = tuple(_take_slots(gate.open_to, fleet, domains, waits))
+    closed = {node.name: gate.waits for node in candidates if node.name not in admitted}
+    return AdmittedNodes(starting, closed | waits)
 
 
-def rounds(
-    snapshot: Snapshot, policy: Policy, candidates: tuple[Node, ...], over: Callable[[Node], Node]
-) -> Iterator[tuple[Node, ...]]:
-    """Yield who starts in each round, were every round over before the next begins. The cost grows with nodes alone.
+def plan_rounds(
+    snapshot: Snapshot, policy: Policy, candidates: tuple[FleetNode, ...], over: Callable[[FleetNode], FleetNode]
+) -> Iterator[tuple[FleetNode, ...]]:
+    """Yield who starts in each round, were every round over before the next begins.
 
     Args:
         candidates: In order, with nothing but slots in their way.
         over: A node -> the node as it is when its upgrade is over.
     """
     fleet, domains = _budgets(snapshot, policy)
-    queues: dict[_Equals, deque[tuple[int, Node]]] = {}
-    for place, node in enumerate(candidates):
-        queues.setdefault(_equals(node), deque()).append((place, node))
-    while started := tuple(_round(queues, fleet, domains)):
+    while started := tuple(_take_slots(candidates, fleet, domains)):
         yield started
+        names = {node.name for node in started}
+        candidates = tuple(node for node in candidates if node.name not in names)
         for node in map(over, started):
             for scope in (domains[node.domain], fleet):
                 scope.give_back(node)
 
 
-_Equals = tuple[str, bool]
-"""Domain, and whether unavailable anyway: where one of these nodes is refused, so are all after it."""
+def _take_slots(
+    candidates: Iterable[FleetNode],
+    fleet: UpgradeBudget,
+    domains: Mapping[str, UpgradeBudget],
+    waits: dict[str, str] | None = None,
+) -> Iterator[FleetNode]:
+    """Take slots, and yield who has one. ``waits``: gets why the others do not start.
 
-
-def _equals(node: Node) -> _Equals:
-    return node.domain, node.is_unavailable
-
-
-def _round(
-    queues: Mapping[_Equals, deque[tuple[int, Node]]], fleet: Budget, domains: Mapping[str, Budget]
-) -> Iterator[Node]:
-    waiting = {equals: queue for equals, queue in queues.items() if queue}
-    while waiting:
-        equals = min(waiting, key=lambda key: waiting[key][0][0])
-        _, node = waiting[equals][0]
-        scopes = (domains[node.domain], fleet)
-        if any(scope.refusal(node) for scope in scopes):
-            del waiting[equals]
+    Where one node is refused, so are all after it of the same domain that are as available as it is.
+    """
+    refused = dict[tuple[str, bool], str]()
+    for node in candidates:
+        if waits is None and not any(scope.parallel >= 1 for scope in domains.values()):
+            return
+        alike, scopes = (node.domain, node.is_unavailable), (domains[node.domain], fleet)
+        refusal = refused.get(alike) or next(filter(None, (scope.refusal(node) for scope in scopes)), "")
+        if refusal:
+            refused[alike] = refusal
+            if waits is not None:
+                waits[node.name] = refusal
             continue
         for scope in scopes:
             scope.take(node)
-        waiting[equals].popleft()
-        if not waiting[equals]:
-            del waiting[equals]
         yield node
 
 
-def _budgets(snapshot: Snapshot, policy: Policy) -> tuple[Budget, dict[str, Budget]]:
+def _budgets(snapshot: Snapshot, policy: Policy) -> tuple[UpgradeBudget, dict[str, UpgradeBudget]]:
     """Return what the fleet and each domain have left. A node that leaves at once counts nowhere."""
     shared = policy.fleet
-    nodes = [node for node in snapshot.nodes if not (node.is_leaving and leaving.is_free(node))]
-    members: dict[str, list[Node]] = {name: [] for name in policy.domains}
+    nodes = [node for node in snapshot.nodes if not (node.is_leaving and predicates.is_free(node))]
+    members: dict[str, list[FleetNode]] = {name: [] for name in policy.domains}
     for node in nodes:
         members[node.domain].append(node)
     counts = {name: count(found) for name, found in members.items()}
@@ -268,7 +260,7 @@ def policy_of(inventory: Inventory) -> Policy:
     """Return the policy that an inventory declares."""
     own = {domain_of(pool): _domain(pool) for pool in inventory.pools.values() if pool.overrides_upgrades}
     driver = inventory.specs.driver
-    shared = Domain(policy=driver.upgrade_policy, restart_seconds=driver.timeout)
+    shared = BudgetDomain(policy=driver.upgrade_policy, restart_seconds=driver.timeout)
     return Policy(fleet=inventory.rollout, domains={SHARED: shared, **own})
 
 
@@ -283,5 +275,115 @@ def domain_of(pool: NodePool) -> str:
     return f"pool {pool.name}" if pool.overrides_upgrades else SHARED
 
 
-def _domain(pool: NodePool) -> Domain:
-    return Domain(policy=pool.driver.upgrade_policy, restart_seconds=pool.driver.timeout)
+def _domain(pool: NodePool) -> BudgetDomain:
+    return BudgetDomain(policy=pool.driver.upgrade_policy, restart_seconds=pool.driver.timeout)
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryStage:
+    """Who may start as far as canaries are concerned.
+
+    Attributes:
+        waits: Why no other node may start; empty once all may.
+        until: When waiting ends by itself, in unix seconds.
+        canaries: The candidates that may start now, as canaries.
+        failed: The canaries that failed.
+    """
+
+    waits: str = ""
+    until: float = inf
+    canaries: tuple[FleetNode, ...] = ()
+    failed: tuple[str, ...] = ()
+
+
+_OPEN_TO_ALL = CanaryStage()
+
+
+def soaking_canaries(snapshot: Snapshot, canary: Canary | None) -> frozenset[str]:
+    """Return the canaries that are done and have to stay well, since not all of them have for long enough."""
+    chosen = _canaries(snapshot, canary)
+    if canary is None or snapshot.now >= _soaked_at(chosen, canary):
+        return frozenset()
+    return frozenset(node.name for node in chosen if node.state is UpgradeState.DONE)
+
+
+def stage_of_canaries(snapshot: Snapshot, canary: Canary | None, candidates: Sequence[FleetNode]) -> CanaryStage:
+    """Return who may start; ``candidates`` are in order."""
+    chosen = _canaries(snapshot, canary)
+    if canary is None or snapshot.is_rolling_back:
+        return _OPEN_TO_ALL
+    if failed := tuple(node.name for node in chosen if node.state is UpgradeState.FAILED):
+        return CanaryStage(waits=f"canary {', '.join(failed)} failed", failed=failed)
+    again = tuple(node for node in candidates if node in chosen)  # the fleet went back meanwhile: they go first again
+    eligible = _eligible(canary, [node for node in candidates if node not in again], is_first=not chosen)
+    left = (canary.nodes or len(eligible) + len(chosen)) - len(chosen)
+    first = eligible[: max(left, 0)]
+    if again or first:
+        return CanaryStage(waits=f"canaries go first: {_names_of((*chosen, *first))}", canaries=(*again, *first))
+    return _after_canaries(chosen, canary, snapshot.now)
+
+
+def _after_canaries(chosen: Sequence[FleetNode], canary: Canary, now: float) -> CanaryStage:
+    over = _soaked_at(chosen, canary)
+    if any(node.state is not UpgradeState.DONE for node in chosen):
+        return CanaryStage(waits=f"canaries go first: {_names_of(chosen)}")
+    if now < over:
+        return CanaryStage(
+            waits=f"canaries have to stay well for {over - now:.0f} s more: {_names_of(chosen)}", until=over
+        )
+    if unwell := [node for node in chosen if not predicates.is_well(node)]:
+        return CanaryStage(waits=f"canaries are not well: {_names_of(unwell)}")
+    return _OPEN_TO_ALL
+
+
+def _canaries(snapshot: Snapshot, canary: Canary | None) -> tuple[FleetNode, ...]:
+    if canary is None or snapshot.is_rolling_back:
+        return ()
+    staying = (node for node in snapshot.nodes if not node.is_leaving)
+    return tuple(node for node in staying if node.annotations.get(states.CANARY) == snapshot.target)
+
+
+def _soaked_at(chosen: Sequence[FleetNode], canary: Canary) -> float:
+    """Return when all canaries have been done for long enough; inf while one of them is not."""
+    if any(node.state is not UpgradeState.DONE for node in chosen):
+        return inf
+    return max([node.since() or 0.0 for node in chosen], default=0.0) + canary.soak_seconds
+
+
+def _eligible(canary: Canary, candidates: Sequence[FleetNode], *, is_first: bool) -> tuple[FleetNode, ...]:
+    """Return who may become a canary. If the selector has no node that needs the upgrade, the first node has to do."""
+    selected = tuple(node for node in candidates if canary.node_selector.items() <= node.labels.items())
+    return selected or (tuple(candidates[:1]) if is_first else ())
+
+
+def _names_of(nodes: Sequence[FleetNode]) -> str:
+    return ", ".join(node.name for node in nodes)
+
+
+_DAYS = tuple(Day)
+
+
+def is_open(window: MaintenanceWindow, now: float) -> bool:
+    """Whether ``now``, in unix seconds, lies in a window."""
+    length = timedelta(minutes=window.minutes).total_seconds()
+    return any(0 <= now - opening < length for opening in _openings(window, now))
+
+
+def next_opening(window: MaintenanceWindow, now: float) -> float:
+    """Return when the next window opens, in unix seconds, after ``now``."""
+    return min(opening for opening in _openings(window, now) if opening > now)
+
+
+def _openings(window: MaintenanceWindow, now: float) -> Iterator[float]:
+    """Yield the openings from the day before ``now`` to a week after it.
+
+    The wall clock counts: where summer time skips the hour, a window opens as if it had not; where it repeats one,
+    at the first.
+    """
+    zone = window.zone
+    hour, minute = (int(part) for part in window.start.split(":"))
+    today = datetime.fromtimestamp(now, UTC).astimezone(zone).date()
+    for offset in range(-2, 9):
+        day = today + timedelta(days=offset)
+        if _DAYS[day.weekday()] in window.days:
+            yield datetime.combine(day, time(hour, minute), zone).timestamp()

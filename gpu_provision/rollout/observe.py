@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,10 +11,20 @@ from gpu_provision.components import labels, validator
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.diagnostics.pods import phase
 from gpu_provision.model.cluster import Manifest
-from gpu_provision.model.selectors import Selector, of_object
-from gpu_provision.rollout.cordons import writer_of
-from gpu_provision.rollout.installation import installation
-from gpu_provision.rollout.snapshot import NOTHING, Budget, DriverPod, Node, Pod, Proof, Snapshot, Stack, Use, Wanted
+from gpu_provision.model.selectors import Selector, selector_of
+from gpu_provision.rollout.snapshot import (
+    NOTHING,
+    DesiredContent,
+    DisruptionBudget,
+    DriverPod,
+    FleetNode,
+    GpuUse,
+    Pod,
+    Snapshot,
+    StackPresence,
+    ValidationResult,
+)
+from gpu_provision.rollout.states import installation_digest, writer_of
 
 _WORKLOAD_RESOURCES = (
     "nvidia.com/gpu",
@@ -27,7 +37,7 @@ _MIRROR = "kubernetes.io/config.mirror"  # annotation of a static pod, which the
 _CORDON = "node.kubernetes.io/unschedulable"  # taint of a cordoned node
 _CLAIMS = "gpu.nvidia.com"  # the DRA driver that hands out GPUs
 
-PodBudget = tuple[str, Selector, Budget]
+PodBudget = tuple[str, Selector, DisruptionBudget]
 """Namespace, the pods that it covers, and what it allows."""
 
 
@@ -43,7 +53,7 @@ def pod_of(
     Args:
         manifest: The Pod.
         budgets: See `budgets_of`.
-        claims: Namespace and name of every ResourceClaim that holds GPUs, None if nobody could tell; see `claims_of`.
+        claims: Namespace and name of every ResourceClaim that holds GPUs, None if unknown; see `claims_of`.
         refusals: Uid -> what the API server last answered to its eviction.
     """
     metadata = manifest["metadata"]
@@ -79,22 +89,22 @@ def is_ours(manifest: Manifest) -> bool:
     return labels.STACK in (manifest["metadata"].get("labels") or {}) or validator.has_made(manifest)
 
 
-def use_of(manifest: Manifest, claims: Collection[tuple[str, str]] | None = ()) -> Use:
+def use_of(manifest: Manifest, claims: Collection[tuple[str, str]] | None = ()) -> GpuUse:
     """Say how a pod uses GPUs, the surest sign first."""
     spec = manifest["spec"]
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     if any(name.startswith(_WORKLOAD_RESOURCES) for container in containers for name in _resources(container)):
-        return Use.REQUEST
+        return GpuUse.REQUEST
     claimed = claims_named(manifest)
     if claims is not None and any(claim in claims for claim in claimed):
-        return Use.CLAIM
+        return GpuUse.CLAIM
     if spec.get("runtimeClassName") in _RUNTIME_CLASSES:
-        return Use.RUNTIME_CLASS
+        return GpuUse.RUNTIME_CLASS
     if any((volume.get("hostPath") or {}).get("path", "").startswith(_PATHS) for volume in spec.get("volumes") or ()):
-        return Use.HOST_PATH
+        return GpuUse.HOST_PATH
     if any(map(_asks_by_environment, containers)):
-        return Use.ENVIRONMENT
-    return Use.SOME_CLAIM if claimed and claims is None else Use.NONE
+        return GpuUse.ENVIRONMENT
+    return GpuUse.SOME_CLAIM if claimed and claims is None else GpuUse.NONE
 
 
 def _resources(container: Mapping[str, Any]) -> Iterator[str]:
@@ -123,8 +133,8 @@ def budgets_of(manifests: Iterable[Manifest]) -> tuple[PodBudget, ...]:
     return tuple(
         (
             each["metadata"].get("namespace", ""),
-            of_object(each["spec"].get("selector")),
-            Budget(each["metadata"]["name"], (each.get("status") or {}).get("disruptionsAllowed", 0)),
+            selector_of(each["spec"].get("selector")),
+            DisruptionBudget(each["metadata"]["name"], (each.get("status") or {}).get("disruptionsAllowed", 0)),
         )
         for each in manifests
     )
@@ -147,21 +157,24 @@ def claims_of(manifests: Iterable[Manifest] | None) -> frozenset[tuple[str, str]
 _MANAGER = "k8s-driver-manager"
 _DRIVER = "driver"
 _DEVICE_PLUGIN = "device_plugin"
+COMPONENTS_READ = frozenset({_DRIVER, _DEVICE_PLUGIN})
+"""Components of the stack whose pods a snapshot is read off."""
+
 _DEVICE_PLUGIN_OPERAND = labels.deploy("device-plugin")
 _RESOURCES = "nvidia.com/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class DesiredDriver:
     """What the inventory says of one node.
 
     Attributes:
-        domain: See `rollout.policy.domain_of`.
+        domain: See `budgets.domain_of`.
         position: Its place in the inventory.
         template: Pod template of its driver DaemonSet; None for a node that is to have no driver of the stack.
         version: The driver's version.
         has_device_plugin: Whether the stack's device plugin is to offer its GPUs, unless a label keeps it off.
-        left_out: See `rollout.snapshot.Node`.
+        left_out: See `FleetNode`.
         is_template_observed: The same.
         stack: The same.
     """
@@ -173,47 +186,66 @@ class Declared:
     has_device_plugin: bool = False
     left_out: str = ""
     is_template_observed: bool = True
-    stack: Stack = Stack.STAYS
+    stack: StackPresence = StackPresence.STAYS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ClusterObjects:
     """Live objects.
 
     Attributes:
         nodes: Nodes of the cluster; those that are not declared are left alone.
         pods: Pods of all namespaces.
         budgets: PodDisruptionBudgets.
-        claims: ResourceClaims; None if pods have some, and nobody could look at them.
+        claims: ResourceClaims; None if pods have some, and they could not be read.
         refusals: Uid of a pod -> what the API server last answered to its eviction.
         proofs: Node -> what validation says of the driver that is there now.
     """
 
     nodes: Iterable[Manifest]
     pods: Iterable[Manifest]
-    budgets: Iterable[Manifest] = ()
-    claims: Iterable[Manifest] | None = ()
+    budgets: Sequence[Manifest] = ()
+    claims: Sequence[Manifest] | None = ()
     refusals: Mapping[str, str] = field(default_factory=dict)
-    proofs: Mapping[str, Proof] = field(default_factory=dict)
+    proofs: Mapping[str, ValidationResult] = field(default_factory=dict)
 
 
-def observe(declared: Mapping[str, Declared], seen: Seen, *, now: float, previous: str = "") -> Snapshot:
-    """Return the fleet as it is: the nodes that are declared and exist, in the order of the inventory."""
-    budgets, claims = budgets_of(seen.budgets), claims_of(seen.claims)
-    pods = _by_node(seen.pods)
-    known = {node["metadata"]["name"]: node for node in seen.nodes}
-    target = fleet_digest(declared)
-    nodes = tuple(
-        node_from(known[name], wish, pods.get(name, ()), budgets, claims, seen.refusals, seen.proofs)
-        for name, wish in sorted(declared.items(), key=lambda item: item[1].position)
-        if name in known
-    )
-    return Snapshot(now=now, target=target, previous=previous, nodes=nodes, is_rolling_back=previous == target)
+_Each = Callable[[Mapping[str, object], Callable[[str], FleetNode]], Mapping[str, FleetNode]]
 
 
-def fleet_digest(declared: Mapping[str, Declared]) -> str:
+def _each(inputs: Mapping[str, object], read: Callable[[str], FleetNode]) -> Mapping[str, FleetNode]:
+    return {name: read(name) for name in inputs}
+
+
+def observe(
+    declared: Mapping[str, DesiredDriver], seen: ClusterObjects, *, now: float, previous: str = "", each: _Each = _each
+) -> Snapshot:
+    """Return the fleet as it is: the nodes that are declared and exist, in the order of the inventory.
+
+    Args:
+        each: Reads nodes, given by their names; node -> all that it is read off.
+    """
+    budgets, claims, answers = budgets_of(seen.budgets), claims_of(seen.claims), seen.refusals
+    nodes, pods = {node["metadata"]["name"]: node for node in seen.nodes}, _by_node(seen.pods)
+
+    def inputs_of(name: str) -> tuple[object, ...]:
+        there = pods.get(name, ())
+        refused = [answers.get(pod["metadata"]["uid"]) for pod in there] if answers else ()
+        return nodes[name], declared[name], there, refused, seen.proofs.get(name), seen.budgets, seen.claims
+
+    def read(name: str) -> FleetNode:
+        return node_from(nodes[name], declared[name], pods.get(name, ()), budgets, claims, answers, seen.proofs)
+
+    order = sorted((name for name in declared if name in nodes), key=lambda name: declared[name].position)
+    found, target = each({name: inputs_of(name) for name in order}, read), fleet_digest(declared)
+    nodes_in_order = tuple(found.values())
+    return Snapshot(now=now, target=target, previous=previous, nodes=nodes_in_order, is_rolling_back=previous == target)
+
+
+def fleet_digest(declared: Mapping[str, DesiredDriver]) -> str:
     """Return a name for the wanted drivers of all nodes together."""
-    text = "\n".join(sorted({installation(wish.template) for wish in declared.values() if wish.template}))
+    templates = {id(wish.template): wish.template for wish in declared.values() if wish.template}
+    text = "\n".join(sorted(set(map(installation_digest, templates.values()))))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -226,13 +258,13 @@ def _by_node(pods: Iterable[Manifest]) -> dict[str, list[Manifest]]:
 
 def node_from(  # noqa: PLR0913, PLR0917 - all that a node is read off
     node: Manifest,
-    wish: Declared,
+    wish: DesiredDriver,
     pods: Iterable[Manifest],
     budgets: Iterable[PodBudget],
     claims: Collection[tuple[str, str]] | None,
     refusals: Mapping[str, str],
-    proofs: Mapping[str, Proof],
-) -> Node:
+    proofs: Mapping[str, ValidationResult],
+) -> FleetNode:
     """Return one node as rollouts see it; ``pods`` are those on it, ours and those of others, in any order."""
     there = sorted(pods, key=lambda pod: (pod["metadata"].get("namespace", ""), pod["metadata"]["name"]))
     others = (pod_of(pod, budgets=budgets, claims=claims, refusals=refusals) for pod in there if not is_ours(pod))
@@ -241,13 +273,17 @@ def node_from(  # noqa: PLR0913, PLR0917 - all that a node is read off
 
 
 def _node(
-    node: Manifest, wish: Declared, ours: Sequence[Manifest], others: tuple[Pod, ...], proof: Proof | None
-) -> Node:
+    node: Manifest,
+    wish: DesiredDriver,
+    ours: Sequence[Manifest],
+    others: tuple[Pod, ...],
+    proof: ValidationResult | None,
+) -> FleetNode:
     metadata, spec = node["metadata"], node.get("spec") or {}
-    return Node(
+    return FleetNode(
         name=metadata["name"],
         domain=wish.domain,
-        wanted=Wanted(installation(wish.template), wish.version) if wish.template else NOTHING,
+        wanted=DesiredContent(installation_digest(wish.template), wish.version) if wish.template else NOTHING,
         position=wish.position,
         revision=metadata["resourceVersion"],
         labels=metadata.get("labels") or {},
@@ -295,7 +331,7 @@ def _driver(own: Iterable[Manifest], others: Iterable[Pod]) -> DriverPod | None:
     metadata = found["metadata"]
     return DriverPod(
         uid=metadata["uid"],
-        digest=installation(found),
+        digest=installation_digest(found),
         is_ready=pod_view.is_ready(found),
         is_terminating=bool(metadata.get("deletionTimestamp")),
         restarts=max((status.get("restartCount", 0) for status in _unready(found)), default=0),
@@ -314,4 +350,4 @@ def _is_held_up(driver: Manifest, others: Iterable[Pod]) -> bool:
     """Whether the driver manager has given up at least once while pods on the node use GPUs."""
     manager = next((each for each in _unready(driver) if each["name"] == _MANAGER), {})
     gave_up = manager.get("restartCount", 0) > 0 or (manager.get("state") or {}).get("terminated", {}).get("exitCode")
-    return bool(gave_up) and any(pod.use is not Use.NONE and not pod.is_over for pod in others)
+    return bool(gave_up) and any(pod.use is not GpuUse.NONE and not pod.is_over for pod in others)

@@ -13,28 +13,22 @@ from dataclasses import replace
 from math import inf
 
 from gpu_provision.model.plan import (
-    Leaving,
-    Outlook,
+    Eviction,
+    NodePreview,
     Schedule,
     Wave,
 )
-from gpu_provision.model.specs import UpgradePolicy
-from gpu_provision.rollout import (
-    budgets,
-    needs,
-    pods,
-    state_machine,
-    states,
-)
-from gpu_provision.rollout.actions import Move, applied
-from gpu_provision.rollout.snapshot import DriverPod, Node, Pod, Policy, Snapshot, Stack, Use
+from gpu_provision.model.rollout_policy import UpgradePolicy
+from gpu_provision.rollout import budgets, predicates, state_machine, states
+from gpu_provision.rollout.actions import StateTransition, apply_transition
+from gpu_provision.rollout.snapshot import DriverPod, FleetNode, GpuUse, Pod, Policy, Snapshot, StackPresence
 from gpu_provision.rollout.state_machine import Decision
 from gpu_provision.rollout.states import UpgradeState
 
 
-def schedule(snapshot: Snapshot, policy: Policy) -> Schedule:
+def plan_waves(snapshot: Snapshot, policy: Policy) -> Schedule:
     """Return what a run would do from here, failed nodes tried once more as every run does."""
-    moves = {move.node: move for move in state_machine.again(snapshot)}
+    moves = {move.node: move for move in state_machine.retry_failed(snapshot)}
     seen = replace(snapshot, nodes=tuple(_after(node, moves.get(node.name)) for node in snapshot.nodes))
     under_way = tuple(node.name for node in seen.nodes if node.is_under_way)
     seen = _done(seen, under_way)
@@ -68,10 +62,10 @@ def _opening(snapshot: Snapshot, seen: Snapshot) -> float | None:
 
 
 def _one_after_the_other(
-    seen: Snapshot, policy: Policy, queue: tuple[Node, ...], not_before: float | None
+    seen: Snapshot, policy: Policy, queue: tuple[FleetNode, ...], not_before: float | None
 ) -> Iterator[Wave]:
     """Yield all waves that are left; no upgrade that goes well puts anything in the way of another."""
-    for nodes in budgets.rounds(seen, policy, queue, lambda node: _upgraded(node, seen.now)):
+    for nodes in budgets.plan_rounds(seen, policy, queue, lambda node: _upgraded(node, seen.now)):
         yield Wave(nodes=_outlooks(nodes, policy), not_before=not_before)
 
 
@@ -93,19 +87,19 @@ def _with_books_open(seen: Snapshot, policy: Policy) -> tuple[Snapshot, Decision
     return seen, decision, written
 
 
-def _moves(decision: Decision) -> Iterator[Move]:
-    return (action for action in decision.actions if isinstance(action, Move))
+def _moves(decision: Decision) -> Iterator[StateTransition]:
+    return (action for action in decision.actions if isinstance(action, StateTransition))
 
 
-def _started(decision: Decision) -> tuple[Move, ...]:
+def _started(decision: Decision) -> tuple[StateTransition, ...]:
     return tuple(move for move in _moves(decision) if move.to is UpgradeState.CORDON_REQUIRED)
 
 
-def _after(node: Node, move: Move | None) -> Node:
-    return applied(node, move) if move else node
+def _after(node: FleetNode, move: StateTransition | None) -> FleetNode:
+    return apply_transition(node, move) if move else node
 
 
-def _done(seen: Snapshot, names: Iterable[str], moves: Mapping[str, Move] | None = None) -> Snapshot:
+def _done(seen: Snapshot, names: Iterable[str], moves: Mapping[str, StateTransition] | None = None) -> Snapshot:
     chosen, marks = set(names), moves or {}
     nodes = (
         _upgraded(_after(node, marks.get(node.name)), seen.now) if node.name in chosen else node for node in seen.nodes
@@ -113,11 +107,11 @@ def _done(seen: Snapshot, names: Iterable[str], moves: Mapping[str, Move] | None
     return replace(seen, nodes=tuple(nodes))
 
 
-def _upgraded(node: Node, now: float) -> Node:
+def _upgraded(node: FleetNode, now: float) -> FleetNode:
     """Return a node as it is after an upgrade without trouble; one that leaves, without anything of the stack."""
     if node.is_leaving:
-        uncordoned = node.is_cordoned and not needs.owns_cordon(node)
-        return replace(node, labels={}, annotations={}, is_cordoned=uncordoned, pods=(), stack=Stack.BARE)
+        uncordoned = node.is_cordoned and not predicates.owns_cordon(node)
+        return replace(node, labels={}, annotations={}, is_cordoned=uncordoned, pods=(), stack=StackPresence.BARE)
     kept = {key: value for key, value in node.annotations.items() if key not in states.MEMORY}
     for key in (states.REQUESTED, states.SAFE_LOAD):
         kept.pop(key, None)
@@ -125,75 +119,75 @@ def _upgraded(node: Node, now: float) -> Node:
         node,
         labels={**node.labels, states.STATE: UpgradeState.DONE.value},
         annotations={**kept, states.SINCE: str(int(now))},
-        is_cordoned=node.is_cordoned and not needs.owns_cordon(node),
+        is_cordoned=node.is_cordoned and not predicates.owns_cordon(node),
         driver=DriverPod(uid=f"next-{node.name}", digest=node.wanted.digest, is_ready=True),
         proof=None,
         pods=(),
     )
 
 
-def _wave(seen: Snapshot, policy: Policy, started: tuple[Move, ...], not_before: float | None) -> Wave:
+def _wave(seen: Snapshot, policy: Policy, started: tuple[StateTransition, ...], not_before: float | None) -> Wave:
     nodes = {node.name: node for node in seen.nodes}
     starting = [nodes[move.node] for move in started]
     marked = any(dict(move.annotations).get(states.CANARY) for move in started)
-    anew = any(node.annotations.get(states.CANARY) == seen.target for node in starting)  # they have their mark already
+    again = any(node.annotations.get(states.CANARY) == seen.target for node in starting)  # they have their mark already
     return Wave(
         nodes=_outlooks(starting, policy),
         not_before=not_before,
-        is_canary=policy.fleet.canary is not None and (marked or anew),
+        is_canary=policy.fleet.canary is not None and (marked or again),
     )
 
 
-def _outlooks(nodes: Iterable[Node], policy: Policy) -> tuple[Outlook, ...]:
+def _outlooks(nodes: Iterable[FleetNode], policy: Policy) -> tuple[NodePreview, ...]:
     members = tuple(nodes)
     narrow = _narrow_budgets(members)
     return tuple(_outlook(node, policy, narrow) for node in members)
 
 
-def _narrow_budgets(nodes: Iterable[Node]) -> frozenset[tuple[str, str]]:
+def _narrow_budgets(nodes: Iterable[FleetNode]) -> frozenset[tuple[str, str]]:
     """Return namespace and name of the budgets that let some pods go, but not all that go in one wave at once."""
     wanted: Counter[tuple[str, str]] = Counter()
     allowed: dict[tuple[str, str], int] = {}
-    for pod in (pod for node in nodes for pod in pods.holders(node)):
+    for pod in (pod for node in nodes for pod in predicates.gpu_pods(node)):
         for budget in pod.budgets:
             wanted[pod.namespace, budget.name] += 1
             allowed[pod.namespace, budget.name] = budget.allowed
     return frozenset(key for key, number in wanted.items() if 0 < allowed[key] < number)
 
 
-def _outlook(node: Node, policy: Policy, narrow: frozenset[tuple[str, str]]) -> Outlook:
+def _outlook(node: FleetNode, policy: Policy, narrow: frozenset[tuple[str, str]]) -> NodePreview:
     rules = policy.domains[node.domain].policy
-    jobs = pods.jobs(node, rules)
-    keeps_cordon = node.is_cordoned and not needs.owns_cordon(node)
-    return Outlook(
+    jobs = predicates.jobs(node, rules)
+    keeps_cordon = node.is_cordoned and not predicates.owns_cordon(node)
+    return NodePreview(
         node=node.name,
-        why=needs.why(node),
+        why=predicates.why(node),
         leaves=node.is_leaving,
         waits_for=tuple(_leaving(pod, certain=False) for pod in jobs),
         evicts=tuple(_evictions(node, rules, jobs, narrow)),
-        stays=tuple(_leaving(pod) for pod in pods.suspects(node)),
-        cordoned_by=(node.cordoned_by or "somebody") if keeps_cordon else "",
+        stays=tuple(_leaving(pod) for pod in predicates.possible_gpu_pods(node)),
+        cordoned_by=(node.cordoned_by or "another client") if keeps_cordon else "",
     )
 
 
 def _evictions(
-    node: Node, rules: UpgradePolicy, jobs: tuple[Pod, ...], narrow: frozenset[tuple[str, str]]
-) -> Iterator[Leaving]:
+    node: FleetNode, rules: UpgradePolicy, jobs: tuple[Pod, ...], narrow: frozenset[tuple[str, str]]
+) -> Iterator[Eviction]:
     """Yield the pods that use GPUs, and those that follow if evicting these is not enough."""
-    holding = pods.holders(node)
+    holding = predicates.gpu_pods(node)
     yield from (_leaving(pod, certain=pod not in jobs, narrow=narrow) for pod in holding)
-    drained = pods.drained(node, rules.drain) if rules.drain.enable else ()
+    drained = predicates.drained(node, rules.drain) if rules.drain.enable else ()
     yield from (_leaving(pod, certain=False) for pod in drained if pod not in holding)
 
 
-def _leaving(pod: Pod, *, certain: bool = True, narrow: Collection[tuple[str, str]] = ()) -> Leaving:
-    return Leaving(
+def _leaving(pod: Pod, *, certain: bool = True, narrow: Collection[tuple[str, str]] = ()) -> Eviction:
+    return Eviction(
         namespace=pod.namespace,
         name=pod.name,
         owner=pod.owner,
         use=pod.use.value,
         certain=certain,
-        returns=pod.tolerates_cordons and bool(pod.owner) and pod.use is not Use.NONE,
+        returns=pod.tolerates_cordons and bool(pod.owner) and pod.use is not GpuUse.NONE,
         budgets=tuple(budget.name for budget in pod.budgets if budget.allowed < 1),
         slowed_by=tuple(budget.name for budget in pod.budgets if (pod.namespace, budget.name) in narrow),
     )

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
-from gpu_provision.model.specs import RolloutPolicy, UpgradePolicy
+from gpu_provision.model.rollout_policy import RolloutPolicy, UpgradePolicy
 from gpu_provision.rollout import states
 from gpu_provision.rollout.states import UpgradeState
 
 
-class Use(StrEnum):
+class GpuUse(StrEnum):
     """How it is known that a pod uses GPUs."""
 
     NONE = ""
@@ -20,11 +20,11 @@ class Use(StrEnum):
     RUNTIME_CLASS = "runs with the NVIDIA runtime class"
     HOST_PATH = "mounts NVIDIA devices of the host"
     ENVIRONMENT = "sets NVIDIA_VISIBLE_DEVICES"
-    SOME_CLAIM = "holds a ResourceClaim, of which nobody could tell whether it is to GPUs"
+    SOME_CLAIM = "holds a ResourceClaim, and whether it is to GPUs is not known"
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class DisruptionBudget:
     """A PodDisruptionBudget that covers a pod. ``allowed`` is how many pods may go right now."""
 
     name: str
@@ -51,14 +51,14 @@ class Pod:
     uid: str
     owner: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
-    use: Use = Use.NONE
+    use: GpuUse = GpuUse.NONE
     is_daemon: bool = False
     is_over: bool = False
     has_empty_dir: bool = False
     tolerates_cordons: bool = False
     is_terminating: bool = False
     refusal: str = ""
-    budgets: tuple[Budget, ...] = ()
+    budgets: tuple[DisruptionBudget, ...] = ()
 
     def __str__(self) -> str:
         """Return the pod as findings name it."""
@@ -86,7 +86,7 @@ class DriverPod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
+class ValidationResult:
     """What validation showed of the driver pod that is there now.
 
     Attributes:
@@ -100,18 +100,18 @@ class Proof:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredContent:
     """The driver that a node is to have: the digest of a pod that is as wanted, and the driver's version."""
 
     digest: str
     version: str = ""
 
 
-NOTHING = Wanted("none")
+NOTHING = DesiredContent("none")
 """What a node is to have that left the inventory, or that has a driver of its own."""
 
 
-class Stack(Enum):
+class StackPresence(Enum):
     """Whether a node keeps the stack, and how far it is off one that left the inventory."""
 
     STAYS = "the node is in the inventory"
@@ -121,7 +121,7 @@ class Stack(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class FleetNode:
     """One node with the stack's driver, or one that left the inventory.
 
     Attributes:
@@ -142,7 +142,7 @@ class Node:
 
     name: str
     domain: str
-    wanted: Wanted
+    wanted: DesiredContent
     position: int = 0
     revision: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -151,12 +151,12 @@ class Node:
     cordoned_by: str = ""
     is_ready: bool = True
     driver: DriverPod | None = None
-    proof: Proof | None = None
+    proof: ValidationResult | None = None
     pods: tuple[Pod, ...] = ()
     offers_gpus: bool = True
     left_out: str = ""
     is_template_observed: bool = True
-    stack: Stack = Stack.STAYS
+    stack: StackPresence = StackPresence.STAYS
     state: UpgradeState = field(init=False, repr=False, compare=False)  # kept: it is asked for a dozen times a look
     is_unavailable: bool = field(init=False, repr=False, compare=False)  # the same
 
@@ -175,14 +175,14 @@ class Node:
     @property
     def is_leaving(self) -> bool:
         """Whether it left the inventory, and the stack is to go."""
-        return self.stack is not Stack.STAYS
+        return self.stack is not StackPresence.STAYS
 
     def says(self, annotation: str) -> bool:
         """Whether an annotation is ``true``."""
         return self.annotations.get(annotation) == "true"
 
     def since(self) -> float | None:
-        """When it entered its state, in unix seconds; None if nobody wrote that down."""
+        """When it entered its state, in unix seconds; None if that is not written down."""
         try:
             return float(self.annotations[states.SINCE])
         except (KeyError, ValueError):
@@ -202,13 +202,13 @@ class Snapshot:
 
     now: float
     target: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[FleetNode, ...]
     previous: str = ""
     is_rolling_back: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Domain:
+class BudgetDomain:
     """Nodes with limits in common: those of all pools without an upgrade policy of their own, or those of one pool.
 
     Attributes:
@@ -226,4 +226,4 @@ class Policy:
     """Everything that the inventory says about rollouts. ``domains`` has every ``Node.domain``."""
 
     fleet: RolloutPolicy = field(default_factory=RolloutPolicy)
-    domains: Mapping[str, Domain]
+    domains: Mapping[str, BudgetDomain]

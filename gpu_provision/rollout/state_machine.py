@@ -11,59 +11,46 @@ from enum import StrEnum
 from itertools import chain
 from math import inf
 from types import MappingProxyType
-from typing import Protocol, assert_never
+from typing import assert_never
 
-from gpu_provision.model.specs import OnFailure
-from gpu_provision.rollout import (
-    budgets,
-    canary,
-    leaving,
-    needs,
-    pods,
-    states,
-    steps,
-)
+from gpu_provision.model.rollout_policy import OnFailure
+from gpu_provision.rollout import budgets, predicates, states, steps
 from gpu_provision.rollout.actions import (
-    RESTS,
+    IDLE,
     Action,
     Cordon,
-    Move,
+    NodeDecision,
     RollBack,
-    Turn,
-    applied,
-    cordoned,
-    do,
-    given_back,
+    StateTransition,
+    act,
+    apply_transition,
+    cordon_node,
+    give_back,
     move,
-    written,
+    write_marks,
 )
-from gpu_provision.rollout.budgets import (
-    Barrier,
-    Gate,
-    failed,
-    gate,
-)
-from gpu_provision.rollout.snapshot import NOTHING, Domain, Node, Policy, Snapshot
+from gpu_provision.rollout.budgets import Admission, HoldReason, admit, failed_nodes
+from gpu_provision.rollout.snapshot import NOTHING, BudgetDomain, FleetNode, Policy, Snapshot
 from gpu_provision.rollout.states import EARLY, ELSEWHERE, LATE, UNDER_WAY, UpgradeState
 
 
-def lengthened(actions: tuple[Action, ...], snapshot: Snapshot, policy: Policy) -> Iterator[Action]:
+def coalesce(actions: tuple[Action, ...], snapshot: Snapshot, policy: Policy) -> Iterator[Action]:
     """Yield the actions of a decision, with every move as long as the node can go now."""
     nodes = {node.name: node for node in snapshot.nodes}
     for action in actions:
-        if isinstance(action, Move):
+        if isinstance(action, StateTransition):
             node = nodes[action.node]
             yield _long(action, node, policy.domains[node.domain], snapshot.now)
         else:
             yield action
 
 
-def _long(move: Move, node: Node, domain: Domain, now: float) -> Move:
-    reached = applied(node, move)
+def _long(move: StateTransition, node: FleetNode, domain: BudgetDomain, now: float) -> StateTransition:
+    reached = apply_transition(node, move)
     while not _has_to_be_seen(move, domain):
-        match turn(reached, domain, now).actions:
-            case (Move() as following,) if following.to in _PASSABLE and following.to is not reached.state:
-                reached = applied(reached, following)
+        match decide_node(reached, domain, now).actions:
+            case (StateTransition() as following,) if following.to in _PASSABLE and following.to is not reached.state:
+                reached = apply_transition(reached, following)
                 move = _joined(node, move, following)
             case _:
                 break
@@ -74,7 +61,7 @@ _PASSABLE = UNDER_WAY | {UpgradeState.DONE}
 """Who waits or has failed is written down by itself, since others may not start before that is known."""
 
 
-def _has_to_be_seen(move: Move, domain: Domain) -> bool:
+def _has_to_be_seen(move: StateTransition, domain: BudgetDomain) -> bool:
     """Whether what comes next depends on what others do about this.
 
     A job may have come until the cordon stood, and is waited for then. Other pods need no look of their own: the one
@@ -84,7 +71,7 @@ def _has_to_be_seen(move: Move, domain: Domain) -> bool:
     return (move.cordon is Cordon.SET and waits_for_jobs) or move.to not in UNDER_WAY
 
 
-def _joined(node: Node, move: Move, following: Move) -> Move:
+def _joined(node: FleetNode, move: StateTransition, following: StateTransition) -> StateTransition:
     notes = dict(move.annotations) | dict(following.annotations)
     return replace(
         following,
@@ -97,28 +84,28 @@ def _joined(node: Node, move: Move, following: Move) -> Move:
 _STAYS_CORDONED = (EARLY | LATE) - {UpgradeState.CORDON_REQUIRED, UpgradeState.UNCORDON_REQUIRED}
 
 
-def turn(  # noqa: PLR0911 - one case after the other
-    node: Node, domain: Domain, now: float, *, is_soaking: bool = False
-) -> Turn:
+def decide_node(  # noqa: PLR0911 - one case after the other
+    node: FleetNode, domain: BudgetDomain, now: float, *, is_soaking: bool = False
+) -> NodeDecision:
     """Return what a node does next. ``is_soaking``: it is a canary that has to stay well."""
     if node.left_out:
-        return Turn(waits=node.left_out if needs.why(node) or node.state in UNDER_WAY else "")
+        return NodeDecision(waits=node.left_out if predicates.why(node) or node.state in UNDER_WAY else "")
     if node.state in ELSEWHERE:
-        return Turn(waits=f"{states.STATE} is {node.labels[states.STATE]}, which is in other hands")
-    if node.wanted == NOTHING and leaving.is_free(node):
-        return given_back(node, needs.why(node) or "has a driver of its own")
+        return NodeDecision(waits=f"{states.STATE} is {node.labels[states.STATE]}, which is in other hands")
+    if node.wanted == NOTHING and predicates.is_free(node):
+        return give_back(node, predicates.why(node) or "has a driver of its own")
     if not domain.policy.auto_upgrade and node.state not in LATE:
         return _kept(node)
     if found := _repaired(node, now):
         return found
-    if is_soaking and not needs.is_well(node):
+    if is_soaking and not predicates.is_well(node):
         return steps.soaking(node, now)
     if node.is_leaving and node.state not in EARLY:
-        return leaving.turn(node, domain, now)
+        return steps.leave(node, domain, now)
     return _by_state(node, domain, now)
 
 
-def _by_state(node: Node, domain: Domain, now: float) -> Turn:  # noqa: C901, PLR0911 - one case a state
+def _by_state(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:  # noqa: C901, PLR0911 - one case a state
     match node.state:
         case UpgradeState.UNKNOWN | UpgradeState.DONE:
             return steps.idle(node, now)
@@ -141,56 +128,51 @@ def _by_state(node: Node, domain: Domain, now: float) -> Turn:  # noqa: C901, PL
         case UpgradeState.FAILED:
             return steps.failed(node, now)
         case UpgradeState.NODE_MAINTENANCE_REQUIRED | UpgradeState.POST_MAINTENANCE_REQUIRED | UpgradeState.FOREIGN:
-            return RESTS
+            return IDLE
         case _:
             assert_never(node.state)
 
 
-def _kept(node: Node) -> Turn:
+def _kept(node: FleetNode) -> NodeDecision:
     """Leave the driver alone, and take everything back that a rollout wrote; the reference leaves all cordons."""
-    if (found := given_back(node, "auto_upgrade is off")).actions:
+    if (found := give_back(node, "auto_upgrade is off")).actions:
         return found
     if node.is_leaving:
-        return Turn(waits=f"auto_upgrade is off, and pods use its GPUs: {pods.named(leaving.users(node))}")
-    reason = needs.why(node)
-    return Turn(waits=f"{reason}, but auto_upgrade is off") if reason else RESTS
+        return NodeDecision(
+            waits=f"auto_upgrade is off, and pods use its GPUs: {predicates.name_pods(predicates.losing_pods(node))}"
+        )
+    reason = predicates.why(node)
+    return NodeDecision(waits=f"{reason}, but auto_upgrade is off") if reason else IDLE
 
 
-def _repaired(node: Node, now: float) -> Turn | None:
-    """Put right what somebody else has changed under us; the clock of the state goes on."""
+def _repaired(node: FleetNode, now: float) -> NodeDecision | None:
+    """Put right what another client has changed meanwhile; the clock of the state goes on."""
     state, since = node.state, node.since()
-    if needs.inherits_cordon(node):
+    if predicates.inherits_cordon(node):
         mark = {states.CORDONED: node.cordoned_by or states.MANAGER}
-        return do(written(node, state, mark, reason="goes on with what the GPU Operator began"))
+        return act(write_marks(node, state, mark, reason="goes on with what the GPU Operator began"))
     if state in EARLY | LATE and since is None:
-        return do(move(node, state, now, reason="goes on from here"))
+        return act(move(node, state, now, reason="goes on from here"))
     if state in _STAYS_CORDONED and not node.is_cordoned:
-        return do(cordoned(node, state, since or now, "somebody lifted the cordon"))
-    if state not in EARLY | LATE and states.CORDONED in node.annotations and not needs.owns_cordon(node):
-        return do(written(node, state, {states.CORDONED: None}, reason="the cordon is not ours any more"))
+        return act(cordon_node(node, state, since or now, "the cordon was lifted meanwhile"))
+    if state not in EARLY | LATE and states.CORDONED in node.annotations and not predicates.owns_cordon(node):
+        return act(write_marks(node, state, {states.CORDONED: None}, reason="the cordon is not ours any more"))
     return None
 
 
-_NOTHING: Mapping[str, Move] = MappingProxyType({})
+_NOTHING: Mapping[str, StateTransition] = MappingProxyType({})
 _BOOKS = frozenset({UpgradeState.UPGRADE_REQUIRED, UpgradeState.FAILED})
 """Where a node goes when who waits, or who failed, is written down."""
 
 
-class AsksNode(Protocol):
-    """Says what a node does next, as `rollout.turns.turn`."""
-
-    def __call__(self, node: Node, domain: Domain, now: float, *, is_soaking: bool = False) -> Turn:
-        """Return what a node does next."""
-
-
-class Phase(StrEnum):
-    """Where the fleet stands as a whole. Each says when it is told."""
+class RolloutPhase(StrEnum):
+    """Where the fleet stands as a whole. Each says when it holds."""
 
     ROLLING = "rolling"  # nodes are under way, or there is something to do
     SOAKING = "soaking"  # nodes wait for canaries to stay well for a while
     CLOSED = "closed"  # nodes wait for the maintenance window
     PAUSED = "paused"  # nodes wait, since too many have failed
-    HELD = "held"  # nodes wait for what only somebody else can change
+    HELD = "held"  # nodes wait for what only a person can change
     FAILED = "failed"  # no node waits, and some have failed
     DONE = "done"  # every node is as wanted
 
@@ -207,43 +189,40 @@ class Decision:
         queue: The nodes with nothing but slots in their way, in order, those that start now among them.
     """
 
-    phase: Phase
+    phase: RolloutPhase
     actions: tuple[Action, ...] = ()
     waits: Mapping[str, str] = field(default_factory=dict)
     until: float = inf
     failures: Mapping[str, str] = field(default_factory=dict)
-    queue: tuple[Node, ...] = ()
+    queue: tuple[FleetNode, ...] = ()
 
 
-def decide(
-    snapshot: Snapshot, policy: Policy, writing: Mapping[str, Move] = _NOTHING, turn: AsksNode = turn
-) -> Decision:
-    """Return what to do next. The same snapshot has the same answer, whoever asks, and however often.
+def decide(snapshot: Snapshot, policy: Policy, writing: Mapping[str, StateTransition] = _NOTHING) -> Decision:
+    """Return what to do next. The same snapshot always has the same answer.
 
     Args:
         snapshot: The fleet.
         policy: What the inventory says about it.
-        writing: Node -> the move that is on its way to the API server, of which nobody knows yet how it will end. Such
+        writing: Node -> the move that is on its way to the API server, whose result is not known yet. Such
             a node does nothing else meanwhile, and the others go on.
-        turn: Answers as `rollout.turns.turn` does.
     """
     snapshot = _taken(snapshot, writing)
-    soaking = canary.soaking(snapshot, policy.fleet.canary)
+    soaking = budgets.soaking_canaries(snapshot, policy.fleet.canary)
     turns = {
-        node.name: turn(node, policy.domains[node.domain], snapshot.now, is_soaking=node.name in soaking)
+        node.name: decide_node(node, policy.domains[node.domain], snapshot.now, is_soaking=node.name in soaking)
         if node.name not in writing
-        else RESTS
+        else IDLE
         for node in snapshot.nodes
     }
     acting = tuple(action for found in turns.values() if found.actions for action in found.actions)
-    moves = (action for action in chain(writing.values(), acting) if isinstance(action, Move))
+    moves = (action for action in chain(writing.values(), acting) if isinstance(action, StateTransition))
     candidates = () if _opens_books(moves) else _candidates(snapshot, policy, turns)
-    opened = gate(snapshot, policy, candidates)
-    granted = budgets.granted(snapshot, policy, candidates, opened)
+    opened = admit(snapshot, policy, candidates)
+    granted = budgets.hand_out_slots(snapshot, policy, candidates, opened)
     mark = snapshot.target if opened.as_canaries else None
     actions = (
         *acting,
-        *(steps.started(node, snapshot.now, None if node.is_leaving else mark) for node in granted.nodes),
+        *(steps.start(node, snapshot.now, None if node.is_leaving else mark) for node in granted.nodes),
         *(() if writing else _roll_back(snapshot, policy, opened)),  # it ends the run: what is on its way arrives first
     )
     waits = {name: found.waits for name, found in turns.items() if found.waits} | dict(granted.waits)
@@ -253,71 +232,73 @@ def decide(
         waits=waits,
         until=min([*(found.until for found in turns.values()), opened.until if candidates else inf]),
         failures=_failures(snapshot.nodes),
-        queue=candidates if opened.barrier is Barrier.NOTHING else (),
+        queue=candidates if opened.barrier is HoldReason.NOTHING else (),
     )
 
 
-def again(snapshot: Snapshot) -> tuple[Move, ...]:
+def retry_failed(snapshot: Snapshot) -> tuple[StateTransition, ...]:
     """Return the moves with which a new run gives every failed node another chance."""
     failed_here = (node for node in snapshot.nodes if node.state is UpgradeState.FAILED and not node.left_out)
-    return tuple(steps.again(node, snapshot.now) for node in failed_here)
+    return tuple(steps.retry(node, snapshot.now) for node in failed_here)
 
 
-def _taken(snapshot: Snapshot, writing: Mapping[str, Move]) -> Snapshot:
+def _taken(snapshot: Snapshot, writing: Mapping[str, StateTransition]) -> Snapshot:
     """Return the fleet as limits have to see it: a slot is taken before that is written, and given back only after."""
     if not writing:
         return snapshot
     nodes = (
-        applied(node, writing[node.name]) if node.name in writing and not node.is_under_way else node
+        apply_transition(node, writing[node.name]) if node.name in writing and not node.is_under_way else node
         for node in snapshot.nodes
     )
     return replace(snapshot, nodes=tuple(nodes))
 
 
-def _opens_books(moves: Iterable[Move]) -> bool:
-    """Whether a node joins those that wait, or fails, in this very moment: then nobody starts before that is written.
+def _opens_books(moves: Iterable[StateTransition]) -> bool:
+    """Whether a node joins those that wait, or fails, in this very moment: then no node starts before that is written.
 
     Otherwise who goes first, and whether anybody still may, would depend on which of several writes came first.
     """
     return any(move.to in _BOOKS for move in moves)
 
 
-def _candidates(snapshot: Snapshot, policy: Policy, turns: Mapping[str, Turn]) -> tuple[Node, ...]:
+def _candidates(snapshot: Snapshot, policy: Policy, turns: Mapping[str, NodeDecision]) -> tuple[FleetNode, ...]:
     ready = (node for node in snapshot.nodes if turns[node.name].is_candidate)
-    return tuple(sorted(ready, key=lambda node: budgets.rank(node, policy.fleet.order)))
+    return tuple(sorted(ready, key=lambda node: budgets.sort_key(node, policy.fleet.order)))
 
 
-def _roll_back(snapshot: Snapshot, policy: Policy, opened: Gate) -> Iterator[RollBack]:
+def _roll_back(snapshot: Snapshot, policy: Policy, opened: Admission) -> Iterator[RollBack]:
     """A rollback that fails is not rolled back in its turn."""
-    wanted = policy.fleet.on_failure is OnFailure.ROLLBACK and opened.barrier is Barrier.FAILURES
+    wanted = policy.fleet.on_failure is OnFailure.ROLLBACK and opened.barrier is HoldReason.FAILURES
     if wanted and snapshot.previous and not snapshot.is_rolling_back:
-        yield RollBack(to=snapshot.previous, reason=f"failed: {', '.join(failed(snapshot))}")
+        yield RollBack(to=snapshot.previous, reason=f"failed: {', '.join(failed_nodes(snapshot))}")
 
 
-def _phase(snapshot: Snapshot, actions: Collection[object], waits: Collection[str], opened: Gate | None) -> Phase:
+def _phase(
+    snapshot: Snapshot, actions: Collection[object], waits: Collection[str], opened: Admission | None
+) -> RolloutPhase:
     if actions or any(node.is_under_way for node in snapshot.nodes):
-        return Phase.ROLLING
+        return RolloutPhase.ROLLING
     if opened is not None:
         return _phase_before(opened)
     if waits:
-        return Phase.HELD
-    return Phase.FAILED if _failures(snapshot.nodes) else Phase.DONE
+        return RolloutPhase.HELD
+    return RolloutPhase.FAILED if _failures(snapshot.nodes) else RolloutPhase.DONE
 
 
-def _phase_before(opened: Gate) -> Phase:
+def _phase_before(opened: Admission) -> RolloutPhase:
     match opened.barrier:
-        case Barrier.FAILURES:
-            return Phase.PAUSED
-        case Barrier.WINDOW:
-            return Phase.CLOSED
-        case Barrier.CANARIES:
-            return Phase.HELD if opened.until == inf else Phase.SOAKING
-        case Barrier.NOTHING:
-            return Phase.HELD
+        case HoldReason.FAILURES:
+            return RolloutPhase.PAUSED
+        case HoldReason.WINDOW:
+            return RolloutPhase.CLOSED
+        case HoldReason.CANARIES:
+            return RolloutPhase.HELD if opened.until == inf else RolloutPhase.SOAKING
+        case HoldReason.NOTHING:
+            return RolloutPhase.HELD
         case _:
             assert_never(opened.barrier)
 
 
-def _failures(nodes: Collection[Node]) -> dict[str, str]:
+def _failures(nodes: Collection[FleetNode]) -> dict[str, str]:
     broken = (node for node in nodes if node.state is UpgradeState.FAILED)
     return {node.name: node.annotations.get(states.REASON, "the reason is not on record") for node in broken}

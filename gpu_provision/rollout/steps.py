@@ -1,79 +1,133 @@
-"""What a node does in each state: start, cordon, empty, restart the driver, validate, uncordon, fail."""
+"""What a node does in each state: start, cordon, empty, restart the driver, validate, uncordon, fail, leave."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from gpu_provision.model.specs import PodDeletion, UpgradeDrain
-from gpu_provision.rollout import needs, pods, states
+from gpu_provision.model.rollout_policy import PodDeletion, UpgradeDrain
+from gpu_provision.rollout import predicates, states
 from gpu_provision.rollout.actions import (
-    RESTS,
+    IDLE,
     Cordon,
-    Move,
+    Evict,
+    NodeDecision,
     Restart,
-    Turn,
-    cordoned,
+    StateTransition,
+    TakeOff,
+    act,
+    cordon_node,
     deadline,
-    do,
     fail,
+    give_back,
     move,
     to,
     validation,
 )
-from gpu_provision.rollout.snapshot import NOTHING, Domain, DriverPod, Node, Pod
+from gpu_provision.rollout.snapshot import NOTHING, BudgetDomain, DriverPod, FleetNode, Pod, StackPresence
 from gpu_provision.rollout.states import UpgradeState
 
 
-def idle(node: Node, now: float) -> Turn:
+def leave(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
+    """Return what a node does next that left and is not free, before it is emptied and after."""
+    match node.state:
+        case UpgradeState.UNKNOWN | UpgradeState.DONE:
+            return _begun(node, domain, now)
+        case UpgradeState.UPGRADE_REQUIRED:
+            obstacle = held(node, domain)
+            return NodeDecision(waits=obstacle, is_candidate=not obstacle)
+        case UpgradeState.POD_RESTART_REQUIRED:
+            return _taken_off(node, domain, now)
+        case UpgradeState.VALIDATION_REQUIRED | UpgradeState.UNCORDON_REQUIRED:
+            return to(node, UpgradeState.POD_DELETION_REQUIRED, now, predicates.why(node))
+        case UpgradeState.FAILED:
+            return _failed_to_leave(node, now)
+        case _:
+            return IDLE
+
+
+def _begun(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
+    """Join those that wait for a slot. A node that could not start is not written to."""
+    obstacle = held(node, domain)
+    return NodeDecision(waits=obstacle) if obstacle else act(required_by(node, now, predicates.why(node)))
+
+
+def _taken_off(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
+    """Take the labels off an empty node, wait until the stack's pods have ended there, and give the node back."""
+    until = deadline(node, domain.restart_seconds)
+    waits = "pods of the stack to end"
+    match node.stack:
+        case StackPresence.LABELLED if predicates.losing_pods(node):
+            since = node.since() or now
+            return act(move(node, UpgradeState.POD_DELETION_REQUIRED, since, reason="GPU pods have come to the node"))
+        case StackPresence.LABELLED:
+            return NodeDecision((TakeOff(node=node.name),), waits, until)
+        case StackPresence.ENDING if now >= until:
+            return fail(node, now, f"pods of the stack have not ended after {domain.restart_seconds} s")
+        case StackPresence.ENDING:
+            return NodeDecision(waits=waits, until=until)
+        case _:
+            return give_back(node, "the stack is off the node")
+
+
+def _failed_to_leave(node: FleetNode, now: float) -> NodeDecision:
+    """Go on where what was in the way is gone."""
+    is_clear = (
+        not predicates.losing_pods(node) if node.stack is StackPresence.LABELLED else node.stack is StackPresence.BARE
+    )
+    return to(node, UpgradeState.POD_RESTART_REQUIRED, now, "nothing is in the way any more") if is_clear else IDLE
+
+
+def idle(node: FleetNode, now: float) -> NodeDecision:
     """Compare the driver with what is wanted."""
-    if needs.owns_cordon(node):
+    if predicates.owns_cordon(node):
         return _resumed(node, now)
     if missing := _not_comparable(node):
-        return Turn(waits=missing)
-    if reason := needs.why(node):
-        return do(required_by(node, now, reason))
+        return NodeDecision(waits=missing)
+    if reason := predicates.why(node):
+        return act(required_by(node, now, reason))
     if node.state is UpgradeState.DONE:
-        return RESTS
+        return IDLE
     is_ready = node.driver is not None and node.driver.is_ready
-    return to(node, UpgradeState.DONE, now) if is_ready else Turn(waits="the driver is not ready yet")
+    return to(node, UpgradeState.DONE, now) if is_ready else NodeDecision(waits="the driver is not ready yet")
 
 
-def _not_comparable(node: Node) -> str:
+def _not_comparable(node: FleetNode) -> str:
     if node.driver is None:
         return "has no driver pod"
     if node.driver.is_terminating:
         return "the driver pod is terminating"
-    if not node.driver.has_owner and not needs.is_forced(node):
+    if not node.driver.has_owner and not predicates.is_forced(node):
         return f"nothing would start its driver pod again; {states.REQUESTED}=true deletes it all the same"
     return ""
 
 
-def _resumed(node: Node, now: float) -> Turn:
-    """Go on with a node whose label somebody removed in the middle of its upgrade."""
-    if reason := needs.why(node):
-        return do(required_by(node, now, reason))
+def _resumed(node: FleetNode, now: float) -> NodeDecision:
+    """Go on with a node whose label was removed in the middle of its upgrade."""
+    if reason := predicates.why(node):
+        return act(required_by(node, now, reason))
     return to(node, UpgradeState.POD_RESTART_REQUIRED, now, "the label went, the cordon stayed")
 
 
-def required_by(node: Node, now: float, reason: str) -> Move:
+def required_by(node: FleetNode, now: float, reason: str) -> StateTransition:
     """Return the move with which a node joins those that wait for a slot."""
     began_with = {states.BEGAN_WITH: node.driver.uid if node.driver else None}
     return move(node, UpgradeState.UPGRADE_REQUIRED, now, reason=reason, also=began_with)
 
 
-def required(node: Node, domain: Domain, now: float) -> Turn:
+def required(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     """Say whether a node may start, were there a slot."""
     if node.driver is None:
-        return Turn(waits="has no driver pod")
+        return NodeDecision(waits="has no driver pod")
     if node.annotations.get(states.TARGET) != node.wanted.digest or states.BEGAN_WITH not in node.annotations:
-        return do(_adopted(node, now, node.driver.uid))
-    if not needs.why(node):
+        return act(_adopted(node, now, node.driver.uid))
+    if not predicates.why(node):
         return _not_required(node, now)
     obstacle = held(node, domain)
-    return Turn(waits=obstacle, is_candidate=not obstacle)
+    return NodeDecision(waits=obstacle, is_candidate=not obstacle)
 
 
-def held(node: Node, domain: Domain) -> str:
+def held(node: FleetNode, domain: BudgetDomain) -> str:
     """Say why a node cannot start whatever slots there are; better to leave it at work than to fail half way."""
     if node.labels.get(states.SKIP) == "true":
         return f"is left out by the label {states.SKIP}"
@@ -81,67 +135,67 @@ def held(node: Node, domain: Domain) -> str:
         return "the node is NotReady"
     if node.driver is not None and node.driver.is_terminating:
         return "the driver pod is terminating"
-    return "; ".join(pods.obstacles(node, domain.policy))
+    return "; ".join(predicates.obstacles(node, domain.policy))
 
 
-def _adopted(node: Node, now: float, driver: str) -> Move:
-    """Take over a label that somebody else wrote. On a node whose driver is as wanted it can only mean: once more."""
-    by_hand = states.TARGET not in node.annotations and not needs.why(node)
-    forced = "true" if by_hand or needs.is_forced(node) else None
+def _adopted(node: FleetNode, now: float, driver: str) -> StateTransition:
+    """Take over a label that this tool did not write. Where the driver is as wanted it can only mean: once more."""
+    by_hand = states.TARGET not in node.annotations and not predicates.why(node)
+    forced = "true" if by_hand or predicates.is_forced(node) else None
     also = {states.BEGAN_WITH: node.annotations.get(states.BEGAN_WITH) or driver, states.FORCED: forced}
     return move(node, UpgradeState.UPGRADE_REQUIRED, now, reason="asked for by label" if by_hand else "", also=also)
 
 
-def _not_required(node: Node, now: float) -> Turn:
-    """Somebody restarted the driver, or the wanted content has changed back."""
-    if needs.owns_cordon(node):
+def _not_required(node: FleetNode, now: float) -> NodeDecision:
+    """Handle a driver that was restarted meanwhile, or wanted content that has changed back."""
+    if predicates.owns_cordon(node):
         return to(node, UpgradeState.POD_RESTART_REQUIRED, now, "the driver is as wanted already")
-    if needs.is_untouched(node) or needs.is_proven(node):
+    if predicates.is_untouched(node) or predicates.is_proven(node):
         return to(node, UpgradeState.DONE, now, "the driver is as wanted already")
-    if trouble := needs.disproof(node):
+    if trouble := predicates.disproof(node):
         return fail(node, now, trouble)
-    return Turn(validation(node), "the driver was started by somebody else and has to prove itself")
+    return NodeDecision(validation(node), "the driver was restarted by another client and has to prove itself")
 
 
-def started(node: Node, now: float, canary: str | None) -> Move:
+def start(node: FleetNode, now: float, canary: str | None) -> StateTransition:
     """Return the move that gives a node its slot; ``canary`` names the content for which it goes first."""
     also = {
         states.BEGAN_WITH: node.driver.uid if node.driver else None,
         states.REQUESTED: None,
-        states.FORCED: "true" if needs.is_forced(node) else None,
+        states.FORCED: "true" if predicates.is_forced(node) else None,
     }
     marks = {states.CANARY: canary} if canary is not None else {}
-    return move(node, UpgradeState.CORDON_REQUIRED, now, reason=needs.why(node), also=also | marks)
+    return move(node, UpgradeState.CORDON_REQUIRED, now, reason=predicates.why(node), also=also | marks)
 
 
-def cordon(node: Node, now: float) -> Turn:
-    """Cordon the node, or remember that somebody else already has."""
+def cordon(node: FleetNode, now: float) -> NodeDecision:
+    """Cordon the node, or remember that it was cordoned before."""
     if found := _nothing_left_to_do(node, now):
         return found
     following = UpgradeState.WAIT_FOR_JOBS_REQUIRED
-    if not node.is_cordoned or needs.owns_cordon(node):
-        return do(cordoned(node, following, now, "cordoned"))
-    whose = node.cordoned_by or "somebody"
+    if not node.is_cordoned or predicates.owns_cordon(node):
+        return act(cordon_node(node, following, now, "cordoned"))
+    whose = node.cordoned_by or "another client"
     also = {states.WAS_CORDONED: "true", states.CORDONED_BY: whose, states.CORDONED: None}
-    return do(move(node, following, now, reason=f"was cordoned by {whose} and stays so", also=also))
+    return act(move(node, following, now, reason=f"was cordoned by {whose} and stays so", also=also))
 
 
-def wait_for_jobs(node: Node, domain: Domain, now: float) -> Turn:
+def wait_for_jobs(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     """Let jobs end by themselves; when their time is over they are evicted like anything else."""
     if found := _nothing_left_to_do(node, now):
         return found
-    running = pods.jobs(node, domain.policy)
+    running = predicates.jobs(node, domain.policy)
     until = deadline(node, domain.policy.wait_for_completion.timeout_seconds)
     if not running or now >= until:
         return to(node, UpgradeState.POD_DELETION_REQUIRED, now)
-    return Turn(waits=f"jobs: {pods.named(running)}", until=until)
+    return NodeDecision(waits=f"jobs: {predicates.name_pods(running)}", until=until)
 
 
-def delete_pods(node: Node, domain: Domain, now: float) -> Turn:
+def delete_pods(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     """Evict the pods that use GPUs."""
     if found := _nothing_left_to_do(node, now):
         return found
-    holding, rules = pods.holders(node), domain.policy.pod_deletion
+    holding, rules = predicates.gpu_pods(node), domain.policy.pod_deletion
     if not holding:
         return to(node, UpgradeState.POD_RESTART_REQUIRED, now)
     until = deadline(node, rules.timeout_seconds)
@@ -153,62 +207,72 @@ def delete_pods(node: Node, domain: Domain, now: float) -> Turn:
     return fail(node, now, trouble)
 
 
-def drain(node: Node, domain: Domain, now: float) -> Turn:
+def drain(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     """Evict all pods that the drain selects. With the drain off meanwhile, GPU pods still keep the driver."""
     if found := _nothing_left_to_do(node, now):
         return found
-    rules, holding = domain.policy.drain, pods.holders(node)
-    leaving = pods.drained(node, rules) if rules.enable else ()
+    rules, holding = domain.policy.drain, predicates.gpu_pods(node)
+    leaving = predicates.drained(node, rules) if rules.enable else ()
     if not (leaving or holding):
         return to(node, UpgradeState.POD_RESTART_REQUIRED, now)
     if not leaving:
-        return fail(node, now, f"the drain leaves {pods.named(holding)}")
+        return fail(node, now, f"the drain leaves {predicates.name_pods(holding)}")
     until = deadline(node, rules.timeout_seconds)
     trouble = _trouble(leaving, rules, "drain", is_over=now >= until)
     return fail(node, now, trouble) if trouble else _evict(node, leaving, until)
 
 
-def _nothing_left_to_do(node: Node, now: float) -> Turn | None:
+def _nothing_left_to_do(node: FleetNode, now: float) -> NodeDecision | None:
     """Go back where the driver has become as wanted; one that was never touched has nothing to prove."""
-    if node.driver is None or needs.why(node):
+    if node.driver is None or predicates.why(node):
         return None
-    if needs.is_untouched(node) and node.driver.is_ready:
+    if predicates.is_untouched(node) and node.driver.is_ready:
         return to(node, UpgradeState.UNCORDON_REQUIRED, now, "the driver is as wanted again")
-    return to(node, UpgradeState.POD_RESTART_REQUIRED, now, "somebody has restarted the driver")
+    return to(node, UpgradeState.POD_RESTART_REQUIRED, now, "the driver was restarted meanwhile")
 
 
 def _trouble(leaving: tuple[Pod, ...], rules: PodDeletion | UpgradeDrain, key: str, *, is_over: bool) -> str:
     """Say why evicting these pods cannot succeed; empty if it still may."""
-    if found := [text for pod in leaving if (text := pods.obstacle(pod, rules, key))]:
+    if found := [text for pod in leaving if (text := predicates.obstacle(pod, rules, key))]:
         return "; ".join(found)
     late = f"not gone after {rules.timeout_seconds} s ({key}.timeout_seconds)"
-    return f"{late}: {pods.named(leaving, pods.with_refusal)}" if is_over else ""
+    return f"{late}: {predicates.name_pods(leaving, predicates.with_refusal)}" if is_over else ""
 
 
-def _evict(node: Node, leaving: tuple[Pod, ...], until: float) -> Turn:
-    return Turn(tuple(pods.evictions(node, leaving)), f"pods to go: {pods.named(leaving, pods.with_refusal)}", until)
+def _evict(node: FleetNode, leaving: tuple[Pod, ...], until: float) -> NodeDecision:
+    return NodeDecision(
+        tuple(_evictions(node, leaving)), f"pods to go: {predicates.name_pods(leaving, predicates.with_refusal)}", until
+    )
+
+
+def _evictions(node: FleetNode, pods: Iterable[Pod]) -> Iterator[Evict]:
+    """Yield the evictions that are still to be asked for."""
+    for pod in pods:
+        if not pod.is_terminating:
+            yield Evict(node=node.name, namespace=pod.namespace, name=pod.name, uid=pod.uid)
 
 
 NOT_READY = "the driver is not ready"
 """Beginning of what a node waits for, or failed of, whose new driver pod does not get ready."""
 
+
 _MOST_RESTARTS = 10  # the reference's limit
 
 
-def restart(node: Node, domain: Domain, now: float) -> Turn:
+def restart(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     """Delete the driver pod once, and wait until its successor is ready."""
     until, driver = deadline(node, domain.restart_seconds), node.driver
     if driver is None or driver.is_terminating:
         waits = "the previous driver pod is terminating" if driver else "has no driver pod"
         return _overdue(node, waits, until, now)
-    if needs.must_restart(node):
+    if predicates.must_restart(node):
         return _delete_driver(node, driver.uid, until, now)
     if node.annotations.get(states.SAFE_LOAD):
-        return do(move(node, node.state, node.since() or now, reason="is empty", also={states.SAFE_LOAD: None}))
+        return act(move(node, node.state, node.since() or now, reason="is empty", also={states.SAFE_LOAD: None}))
     return _bring_up(node, driver, until, now)
 
 
-def _bring_up(node: Node, driver: DriverPod, until: float, now: float) -> Turn:
+def _bring_up(node: FleetNode, driver: DriverPod, until: float, now: float) -> NodeDecision:
     if driver.is_ready:
         return to(node, UpgradeState.VALIDATION_REQUIRED, now)
     if driver.restarts > _MOST_RESTARTS:
@@ -216,95 +280,99 @@ def _bring_up(node: Node, driver: DriverPod, until: float, now: float) -> Turn:
     return _overdue(node, f"{NOT_READY}{_suspected(node)}", until, now)
 
 
-def _delete_driver(node: Node, uid: str, until: float, now: float) -> Turn:
+def _delete_driver(node: FleetNode, uid: str, until: float, now: float) -> NodeDecision:
     """Delete the driver pod, unless GPU work has come to the node meanwhile; the clock then goes on."""
-    if pods.holders(node):
+    if predicates.gpu_pods(node):
         since = node.since() or now
-        return do(move(node, UpgradeState.POD_DELETION_REQUIRED, since, reason="GPU pods have come to the node"))
+        return act(move(node, UpgradeState.POD_DELETION_REQUIRED, since, reason="GPU pods have come to the node"))
     if not node.is_template_observed:
         return _overdue(node, "the DaemonSet controller has not observed the new template", until, now)
     if now >= until:
         return fail(node, now, "the previous driver pod is still there")
-    return Turn((Restart(node=node.name, uid=uid),), "the driver pod to go", until)
+    return NodeDecision((Restart(node=node.name, uid=uid),), "the driver pod to go", until)
 
 
-def _overdue(node: Node, waits: str, until: float, now: float) -> Turn:
+def _overdue(node: FleetNode, waits: str, until: float, now: float) -> NodeDecision:
     if now < until:
-        return Turn(waits=waits, until=until)
+        return NodeDecision(waits=waits, until=until)
     return fail(node, now, f"{waits}, {now - (node.since() or now):.0f} s after {node.state.value}")
 
 
-def _suspected(node: Node) -> str:
-    found = (*pods.holders(node), *pods.suspects(node))
-    return f"; these may use it: {pods.named(found, lambda pod: f'{pod} {pod.use}')}" if found else ""
+def _suspected(node: FleetNode) -> str:
+    found = (*predicates.gpu_pods(node), *predicates.possible_gpu_pods(node))
+    return f"; these may use it: {predicates.name_pods(found, lambda pod: f'{pod} {pod.use}')}" if found else ""
 
 
-def validate(node: Node, domain: Domain, now: float) -> Turn:
+def validate(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     """Have the driver prove itself; there is no way from here to the uncordon but through a proof."""
     until = deadline(node, domain.validation_seconds)
-    if needs.must_restart(node) and node.driver is not None:
-        return to(node, UpgradeState.POD_DELETION_REQUIRED, now, needs.why(node))
+    if predicates.must_restart(node) and node.driver is not None:
+        return to(node, UpgradeState.POD_DELETION_REQUIRED, now, predicates.why(node))
     if node.driver is None or node.driver.is_terminating or not node.driver.is_ready:
         return _overdue(node, "the driver is no longer ready", until, now)
-    if trouble := needs.disproof(node):
+    if trouble := predicates.disproof(node):
         return fail(node, now, trouble)
-    if needs.is_proven(node):
+    if predicates.is_proven(node):
         ready = to(node, UpgradeState.UNCORDON_REQUIRED, now)
         return ready if node.offers_gpus else _overdue(node, "the device plugin does not offer the GPUs", until, now)
     waiting = _overdue(node, "the validation has not ended", until, now)
-    return waiting if waiting.actions else Turn(validation(node), waiting.waits, until)
+    return waiting if waiting.actions else NodeDecision(validation(node), waiting.waits, until)
 
 
-def uncordon(node: Node, now: float) -> Turn:
+def uncordon(node: FleetNode, now: float) -> NodeDecision:
     """Give the node back, with a driver that is proven or has never been touched."""
-    untouched = needs.is_untouched(node) and not needs.why(node)
-    if not (untouched or needs.is_proven(node)):
+    untouched = predicates.is_untouched(node) and not predicates.why(node)
+    if not (untouched or predicates.is_proven(node)):
         return to(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has yet to prove itself")
-    lift = Cordon.LIFT if needs.owns_cordon(node) else Cordon.KEEP
-    return do(replace(move(node, UpgradeState.DONE, now), cordon=lift))
+    lift = Cordon.LIFT if predicates.owns_cordon(node) else Cordon.KEEP
+    return act(replace(move(node, UpgradeState.DONE, now), cordon=lift))
 
 
-def soaking(node: Node, now: float) -> Turn:
+def soaking(node: FleetNode, now: float) -> NodeDecision:
     """Fail a canary that did not stay well."""
-    trouble = needs.disproof(node) or ("the driver is not ready" if node.is_ready else "the node is NotReady")
+    trouble = predicates.disproof(node) or ("the driver is not ready" if node.is_ready else "the node is NotReady")
     return fail(node, now, f"did not stay well as a canary: {trouble}")
 
 
-def failed(node: Node, now: float) -> Turn:
+def failed(node: FleetNode, now: float) -> NodeDecision:
     """Try again where something has changed; the way back leads through the validation, unlike in the reference."""
     driver = node.driver
     if driver is None or driver.is_terminating:
-        return RESTS
+        return IDLE
     if node.says(states.REQUESTED) or _other_content_is_wanted(node):
-        return do(again(node, now))
-    if needs.why(node) or not needs.is_well(node) or not _has_news(node):
-        return RESTS
+        return act(retry(node, now))
+    if predicates.why(node) or not predicates.is_well(node) or not _has_news(node):
+        return IDLE
     if node.is_cordoned:
         return to(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has become ready")
-    return do(cordoned(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has become ready"))
+    return act(cordon_node(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has become ready"))
 
 
-def _other_content_is_wanted(node: Node) -> bool:
+def _other_content_is_wanted(node: FleetNode) -> bool:
     tried = node.annotations.get(states.TARGET)
-    return tried is not None and tried != node.wanted.digest and not needs.is_current(node)
+    return tried is not None and tried != node.wanted.digest and not predicates.is_current(node)
 
 
-def _has_news(node: Node) -> bool:
+def _has_news(node: FleetNode) -> bool:
     """Whether there is anything new to prove: a driver that failed its validation gets no second one for nothing."""
     same = node.driver is not None and node.annotations.get(states.FAILED_WITH) == node.driver.uid
     failed_to_prove = same and node.annotations.get(states.FAILED_IN) == UpgradeState.VALIDATION_REQUIRED
-    return not failed_to_prove or (needs.is_proven(node) and node.offers_gpus)
+    return not failed_to_prove or (predicates.is_proven(node) and node.offers_gpus)
 
 
-def again(node: Node, now: float) -> Move:
+def retry(node: FleetNode, now: float) -> StateTransition:
     """Return the move that has a failed node tried once more, from the beginning.
 
     One that could not leave, and is in the inventory again, has the driver that it has always had. A pod that has
     crashed is replaced: its restarts would count against this try, and the kubelet delays the next one for minutes.
     """
-    if node.annotations.get(states.TARGET) == NOTHING.digest and needs.is_untouched(node) and not needs.why(node):
+    if (
+        node.annotations.get(states.TARGET) == NOTHING.digest
+        and predicates.is_untouched(node)
+        and not predicates.why(node)
+    ):
         return move(node, UpgradeState.UNCORDON_REQUIRED, now, reason="is in the inventory again")
     also = {states.BEGAN_WITH: node.driver.uid if node.driver else None}
-    if needs.has_crashed(node):
+    if predicates.has_crashed(node):
         also[states.FORCED] = "true"
     return move(node, UpgradeState.UPGRADE_REQUIRED, now, reason="once more", also=also)

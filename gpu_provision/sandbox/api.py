@@ -12,15 +12,23 @@ from typing import Any, NamedTuple, Protocol
 Object = dict[str, Any]
 
 
-class Resource(NamedTuple):
-    """A resource by its REST name: ``Resource("apps", "v1", "daemonsets")``; the core group is empty."""
+class ApiResource(NamedTuple):
+    """A resource by its REST name: ``ApiResource("apps", "v1", "daemonsets")``; the core group is empty."""
 
     group: str
     version: str
     plural: str
 
 
-class WatchEvent(NamedTuple):
+class ServedResource(NamedTuple):
+    """A resource that a server has, with the kind of its objects."""
+
+    resource: ApiResource
+    kind: str
+    namespaced: bool
+
+
+class ObjectEvent(NamedTuple):
     """``type`` is ADDED, MODIFIED, DELETED or BOOKMARK."""
 
     type: str
@@ -39,38 +47,38 @@ class ApiError(Exception):
 class Api(Protocol):
     """What controllers and nodes may ask of a cluster; an empty ``namespace`` means cluster scope, or all."""
 
-    async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
+    async def get(self, resource: ApiResource, name: str, namespace: str = "") -> Object:
         """Return one object. Raises ApiError 404."""
         ...
 
     async def list(
-        self, resource: Resource, namespace: str = "", label_selector: str = "", field_selector: str = ""
+        self, resource: ApiResource, namespace: str = "", label_selector: str = "", field_selector: str = ""
     ) -> tuple[list[Object], str]:
         """Return the objects and the resourceVersion to watch from."""
         ...
 
     def watch(
         self,
-        resource: Resource,
+        resource: ApiResource,
         resource_version: str,
         namespace: str = "",
         label_selector: str = "",
         field_selector: str = "",
-    ) -> AsyncIterator[WatchEvent]:
+    ) -> AsyncIterator[ObjectEvent]:
         """Yield events since ``resource_version`` until cancelled. Raises ApiError 410 if it is too old."""
         ...
 
-    async def create(self, resource: Resource, body: Object, namespace: str = "") -> Object:
+    async def create(self, resource: ApiResource, body: Object, namespace: str = "") -> Object:
         """Create an object; ``metadata.generateName`` works. Raises ApiError 409."""
         ...
 
-    async def update(self, resource: Resource, body: Object, namespace: str = "", subresource: str = "") -> Object:
+    async def update(self, resource: ApiResource, body: Object, namespace: str = "", subresource: str = "") -> Object:
         """Replace an object, checking its resourceVersion. Raises ApiError 409 on conflict."""
         ...
 
     async def patch(
         self,
-        resource: Resource,
+        resource: ApiResource,
         name: str,
         body: Mapping[str, Any],
         namespace: str = "",
@@ -80,7 +88,7 @@ class Api(Protocol):
         ...
 
     async def delete(
-        self, resource: Resource, name: str, namespace: str = "", grace_seconds: int | None = None
+        self, resource: ApiResource, name: str, namespace: str = "", grace_seconds: int | None = None
     ) -> None:
         """Delete an object; pods with ``grace_seconds=0`` go at once. Raises ApiError 404."""
         ...
@@ -88,3 +96,24 @@ class Api(Protocol):
     async def bind(self, pod: str, node: str, namespace: str) -> None:
         """Bind a pod to a node, as the scheduler does."""
         ...
+
+
+PODS = ApiResource("", "v1", "pods")
+NODES = ApiResource("", "v1", "nodes")
+NAMESPACES = ApiResource("", "v1", "namespaces")
+SERVICES = ApiResource("", "v1", "services")
+ENDPOINTS = ApiResource("", "v1", "endpoints")
+EVENTS = ApiResource("", "v1", "events")
+CONFIG_MAPS = ApiResource("", "v1", "configmaps")
+DAEMON_SETS = ApiResource("apps", "v1", "daemonsets")
+DEPLOYMENTS = ApiResource("apps", "v1", "deployments")
+REPLICA_SETS = ApiResource("apps", "v1", "replicasets")
+CONTROLLER_REVISIONS = ApiResource("apps", "v1", "controllerrevisions")
+JOBS = ApiResource("batch", "v1", "jobs")
+LEASES = ApiResource("coordination.k8s.io", "v1", "leases")
+ENDPOINT_SLICES = ApiResource("discovery.k8s.io", "v1", "endpointslices")
+DISRUPTION_BUDGETS = ApiResource("policy", "v1", "poddisruptionbudgets")
+DEFINITIONS = ApiResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+RUNTIME_CLASSES = ApiResource("node.k8s.io", "v1", "runtimeclasses")
+NODE_FEATURES = ApiResource("nfd.k8s-sigs.io", "v1alpha1", "nodefeatures")
+NOT_FOUND, CONFLICT = 404, 409

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import ssl
 import tempfile
@@ -13,13 +14,14 @@ from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
+import yaml
 
-from gpu_provision.kube.config_entries import choose
-from gpu_provision.sandbox.api import ApiError, Object, Resource, WatchEvent
+from gpu_provision.sandbox.api import ApiError, ApiResource, Object, ObjectEvent
+from gpu_provision.sandbox.errors import SandboxError, SandboxProblem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Credentials:
+class KubeCredentials:
     """How to reach an API server; the secret parts do not show when the value is printed."""
 
     server: str
@@ -51,25 +53,48 @@ def _load_client(context: ssl.SSLContext, certificate: bytes, key: bytes) -> Non
         context.load_cert_chain(file.name)
 
 
-def credentials(path: str | Path, context: str = "") -> Credentials:
-    """Return the credentials of a context, the current one by default. Raises UsageError."""
-    chosen = choose(str(Path(path).expanduser()), context)
-    cluster, user = chosen.cluster, chosen.user
-    if not cluster.text("server"):
-        raise cluster.bad(key="server", reason="it is missing")
-    for key in ("exec", "auth-provider"):
-        if user.data.get(key):
-            raise user.bad(key=key, reason="simulated nodes need a token or a client certificate")
-    token = user.text("token") or (user.text("tokenFile") and user.read("tokenFile").decode(errors="replace").strip())
-    return Credentials(
-        server=cluster.text("server").rstrip("/"),
-        context=chosen.name,
-        authority=cluster.content("certificate-authority"),
-        insecure=cluster.flag("insecure-skip-tls-verify"),
-        token=token,
-        certificate=user.content("client-certificate"),
-        key=user.content("client-key"),
-    )
+def load_credentials(path: str | Path, context: str = "") -> KubeCredentials:
+    """Read the credentials of a context, by default the current one. Raises SandboxError (GP300)."""
+    file = Path(path).expanduser()
+    try:
+        config: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+        context = context or config["current-context"]
+        references = _find(config, "context", context)
+        cluster, user = _find(config, "cluster", references["cluster"]), _find(config, "user", references["user"])
+        if "exec" in user or "auth-provider" in user:
+            raise _unusable(file, f"user {references['user']!r}: simulated nodes need a token or a client certificate")
+        return KubeCredentials(
+            server=cluster["server"].rstrip("/"),
+            context=context,
+            authority=_content(file, cluster, "certificate-authority"),
+            insecure=bool(cluster.get("insecure-skip-tls-verify")),
+            token=user.get("token") or _content(file, user, "token", file_key="tokenFile").decode().strip(),
+            certificate=_content(file, user, "client-certificate"),
+            key=_content(file, user, "client-key"),
+        )
+    except OSError as error:
+        raise _unusable(file, f"{error.filename} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
+        raise _unusable(file, f"it is not a usable kubeconfig ({type(error).__name__})") from error
+
+
+def _unusable(file: Path, what: str) -> SandboxError:
+    return SandboxError(SandboxProblem(code="GP300", where=str(file), what=what))
+
+
+def _find(config: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
+    for entry in config[f"{kind}s"]:
+        if entry["name"] == name:
+            return dict(entry[kind])
+    raise SandboxError(SandboxProblem(code="GP300", what=f"the kubeconfig has no {kind} {name!r}"))
+
+
+def _content(file: Path, entry: dict[str, Any], key: str, *, file_key: str = "") -> bytes:
+    """Return what an entry holds in base64 or in a file; relative paths begin at the folder of the kubeconfig."""
+    if data := entry.get(f"{key}-data"):
+        return base64.b64decode(data)
+    named = entry.get(file_key or key)
+    return (file.parent / named).read_bytes() if named else b""
 
 
 _AT_ONCE = 32
@@ -77,14 +102,20 @@ _TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
 _WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=360)
 _WATCH_SECONDS = "300"
 _MERGE_PATCH = "application/merge-patch+json"
-_FIRST_ERROR = 400
+_FIRST_ERROR, _TOO_MANY, _SERVER_ERROR = 400, 429, 500
 
 
 class HttpApi:
-    """Implements ``Api`` against an API server. Used as an async context manager."""
+    """Implements ``Api`` against an API server. Used as an async context manager.
 
-    def __init__(self, credentials: Credentials, *, agent: str = "gpu-provision-sandbox-node") -> None:
+    Attributes:
+        pause: Seconds after which a request is sent again while the server is away, throttles or fails; None raises.
+            A create whose answer was lost is sent again, so an object with a generated name may be there twice.
+    """
+
+    def __init__(self, credentials: KubeCredentials, *, agent: str = "gpu-provision-sandbox-node") -> None:
         """Nothing is sent before the first call."""
+        self.pause: float | None = None
         self._credentials = credentials
         headers = {"Accept": "application/json", "User-Agent": agent}
         if credentials.token:
@@ -106,7 +137,7 @@ class HttpApi:
         if self._session is not None:
             await self._session.close()
 
-    def _url(self, resource: Resource, namespace: str = "", name: str = "", subresource: str = "") -> str:
+    def _url(self, resource: ApiResource, namespace: str = "", name: str = "", subresource: str = "") -> str:
         root = f"apis/{resource.group}" if resource.group else "api"
         scope = f"namespaces/{namespace}" if namespace else ""
         parts = (self._credentials.server, root, resource.version, scope, resource.plural, name, subresource)
@@ -115,9 +146,21 @@ class HttpApi:
     async def call(
         self, method: str, url: str, *, query: Mapping[str, str] | None = None, body: Any = None, kind: str = ""
     ) -> Any:
-        """Send one request and return the answer. Raises ApiError, or OSError if nobody answers."""
+        """Send one request and return the answer. Raises ApiError, or OSError if no server answers."""
+        while True:
+            try:
+                return await self._call(method, url, query, body, kind)
+            except ApiError as refusal:
+                if self.pause is None or (refusal.code < _SERVER_ERROR and refusal.code != _TOO_MANY):
+                    raise
+            except OSError:
+                if self.pause is None:
+                    raise
+            await asyncio.sleep(self.pause)
+
+    async def _call(self, method: str, url: str, query: Mapping[str, str] | None, body: Any, kind: str) -> Any:
         if self._session is None:
-            raise ApiError(0, "Closed", "the API is used outside its context")
+            raise ApiError(_FIRST_ERROR, "Closed", "the API is used outside its context")
         headers = {"Content-Type": kind or "application/json"} if body is not None else {}
         data = body if isinstance(body, str) or body is None else json.dumps(body)
         try:
@@ -132,13 +175,13 @@ class HttpApi:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ConnectionError(str(error) or repr(error)) from error
 
-    async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
+    async def get(self, resource: ApiResource, name: str, namespace: str = "") -> Object:
         """Return one object. Raises ApiError 404."""
         got: Object = await self.call("GET", self._url(resource, namespace, name))
         return got
 
     async def list(
-        self, resource: Resource, namespace: str = "", label_selector: str = "", field_selector: str = ""
+        self, resource: ApiResource, namespace: str = "", label_selector: str = "", field_selector: str = ""
     ) -> tuple[list[Object], str]:
         """Return the objects and the resourceVersion to watch from."""
         query = _selectors(label_selector, field_selector)
@@ -147,12 +190,12 @@ class HttpApi:
 
     async def watch(
         self,
-        resource: Resource,
+        resource: ApiResource,
         resource_version: str,
         namespace: str = "",
         label_selector: str = "",
         field_selector: str = "",
-    ) -> AsyncIterator[WatchEvent]:
+    ) -> AsyncIterator[ObjectEvent]:
         """Yield events since ``resource_version`` until the server ends the stream. Raises ApiError 410."""
         if self._session is None:
             raise ApiError(0, "Closed", "the API is used outside its context")
@@ -173,12 +216,12 @@ class HttpApi:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ConnectionError(str(error) or repr(error)) from error
 
-    async def create(self, resource: Resource, body: Object, namespace: str = "") -> Object:
+    async def create(self, resource: ApiResource, body: Object, namespace: str = "") -> Object:
         """Create an object; ``metadata.generateName`` works. Raises ApiError 409."""
         made: Object = await self.call("POST", self._url(resource, namespace), body=body)
         return made
 
-    async def update(self, resource: Resource, body: Object, namespace: str = "", subresource: str = "") -> Object:
+    async def update(self, resource: ApiResource, body: Object, namespace: str = "", subresource: str = "") -> Object:
         """Replace an object, checking its resourceVersion. Raises ApiError 409 on conflict."""
         url = self._url(resource, namespace, body["metadata"]["name"], subresource)
         made: Object = await self.call("PUT", url, body=body)
@@ -186,7 +229,7 @@ class HttpApi:
 
     async def patch(
         self,
-        resource: Resource,
+        resource: ApiResource,
         name: str,
         body: Mapping[str, Any],
         namespace: str = "",
@@ -198,7 +241,7 @@ class HttpApi:
         return made
 
     async def delete(
-        self, resource: Resource, name: str, namespace: str = "", grace_seconds: int | None = None
+        self, resource: ApiResource, name: str, namespace: str = "", grace_seconds: int | None = None
     ) -> None:
         """Delete an object; pods with ``grace_seconds=0`` go at once. Raises ApiError 404."""
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
@@ -210,7 +253,7 @@ class HttpApi:
         """Bind a pod to a node, as the scheduler does."""
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
-        await self.call("POST", self._url(Resource("", "v1", "pods"), namespace, pod, "binding"), body=body)
+        await self.call("POST", self._url(ApiResource("", "v1", "pods"), namespace, pod, "binding"), body=body)
 
     async def version(self) -> str:
         """Return the server's version, such as ``v1.34.1``."""
@@ -218,7 +261,7 @@ class HttpApi:
 
     async def post_log(self, namespace: str, pod: str, container: str, text: str, *, restart: int = 0) -> None:
         """Hand a container's output to a sandbox's API server, which has no kubelet to ask."""
-        url = self._url(Resource("", "v1", "pods"), namespace, pod, "log")
+        url = self._url(ApiResource("", "v1", "pods"), namespace, pod, "log")
         await self.call(
             "POST", url, query={"container": container, "restart": str(restart)}, body=text, kind="text/plain"
         )
@@ -238,11 +281,11 @@ async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
                 yield line
 
 
-def _event(line: bytes) -> WatchEvent:
+def _event(line: bytes) -> ObjectEvent:
     event = json.loads(line)
     if event["type"] == "ERROR":
         raise _status_refusal(event["object"])
-    return WatchEvent(event["type"], event["object"])
+    return ObjectEvent(event["type"], event["object"])
 
 
 def _refusal(code: int, text: str) -> ApiError:

@@ -1,7 +1,4 @@
-"""Fleet files: the simulated machines of a sandbox, read with every problem at once, each with its line.
-
-How long things take on these machines stands there, too.
-"""
+"""Fleet files: the simulated machines of a sandbox, their GPU models, and how long things take on them."""
 
 from __future__ import annotations
 
@@ -11,15 +8,15 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from gpu_provision.model.findings import Finding, InvalidInventory
-from gpu_provision.sandbox.gpus import GpuModel, models
-from gpu_provision.sandbox.nodes.faults import Fault, parse_faults
+from gpu_provision.sandbox.errors import FleetError, SandboxProblem
+from gpu_provision.sandbox.faults import NodeFault, parse_faults
 
 KERNELS = {
     "ubuntu20.04": "5.4.0-196-generic",
@@ -33,6 +30,49 @@ KERNELS = {
 """The kernel that a machine runs if the fleet does not say."""
 
 MOST_MACHINES = 5000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuModel:
+    """One model of GPU.
+
+    Attributes:
+        name: As ``nvidia-smi -L`` prints it, such as ``Tesla T4``.
+        device: PCI device id, four hexadecimal digits.
+        pci_class: PCI class and subclass: ``0302`` for a 3D controller, ``0300`` for VGA.
+        memory: MiB.
+        compute: CUDA compute capability, such as ``7.5``.
+        family: As GPU Feature Discovery labels it, such as ``turing``.
+        oldest_driver: First driver branch that supports the model.
+        open_modules_only: Whether the proprietary kernel modules refuse it.
+    """
+
+    name: str
+    device: str
+    pci_class: str
+    memory: int
+    compute: str
+    family: str
+    oldest_driver: int
+    open_modules_only: bool = False
+
+    @property
+    def label(self) -> str:
+        """The product as a node label's value: ``NVIDIA-H100-80GB-HBM3``."""
+        return self.name.replace(" ", "-")
+
+
+@cache
+def models() -> dict[str, GpuModel]:
+    """Return every model under its name and under each of its aliases."""
+    table = yaml.safe_load(resources.files(__package__).joinpath("gpus.yaml").read_text())
+    renamed = {"class": "pci_class", "driver": "oldest_driver"}
+    found = {}
+    for name, facts in table.items():
+        known_as = (name, *facts.pop("aliases", ()))
+        model = GpuModel(name=name, **{renamed.get(key, key): value for key, value in facts.items()})
+        found.update(dict.fromkeys(known_as, model))
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,22 +164,23 @@ class Fleet:
     name: str
     machines: tuple[MachineSpec, ...]
     timings: Timings = field(default_factory=Timings)
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[NodeFault, ...] = ()
     events: str = "all"
     source: str = ""
 
 
-def load_fleet(fleet: str | Path = "default") -> Fleet:
+def load_fleet(fleet: str | Path = "default", *, speed: float | None = None) -> Fleet:
     """Return the fleet of a file, or a built-in one by name; ``nodes-200`` has 200 GPU nodes, for benchmarks.
 
-    Raises InvalidInventory with all its findings.
+    ``speed`` takes the place of the fleet's own. Raises FleetError with all its problems.
     """
     numbered = re.fullmatch(r"nodes-(\d{1,4})", str(fleet))
     if numbered:
-        return gpu_fleet(int(numbered[1]), name=str(fleet))
-
-    name, source, text = _read(fleet)
-    return parse_fleet(text, name=name, source=source)
+        found = gpu_fleet(int(numbered[1]), name=str(fleet))
+    else:
+        name, source, text = _read(fleet)
+        found = _parse(text, name, source)
+    return replace(found, timings=replace(found.timings, speed=speed)) if speed else found
 
 
 def gpu_fleet(count: int, *, name: str = "bench", speed: float = 1.0) -> Fleet:
@@ -159,55 +200,38 @@ def fleet_digest(fleet: Fleet) -> str:
     return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
 
 
-def built_in() -> tuple[str, ...]:
+def list_built_in() -> tuple[str, ...]:
     """Return the names of the fleets that come with the sandbox."""
     folder = resources.files(__package__).joinpath("fleets")
     return tuple(sorted(Path(entry.name).stem for entry in folder.iterdir() if entry.name.endswith(".yaml")))
 
 
 def _read(fleet: str | Path) -> tuple[str, str, str]:
-    if str(fleet) in built_in():
+    if str(fleet) in list_built_in():
         file = resources.files(__package__).joinpath("fleets", f"{fleet}.yaml")
         return str(fleet), f"{fleet}.yaml", file.read_text(encoding="utf-8")
     path = Path(fleet)
     try:
         return path.stem, str(path), path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        fix = f"give the path of a fleet file, or one of: {', '.join(built_in())}, nodes-<count>"
+        fix = f"give the path of a fleet file, or one of: {', '.join(list_built_in())}, nodes-<count>"
         what = "the fleet file cannot be read"
-        raise InvalidInventory(
-            Finding(code="GP701", what=what, where=str(path), evidence=str(error), fix=fix)
+        raise FleetError(
+            SandboxProblem(code="GP701", what=what, where=str(path), evidence=str(error), fix=fix)
         ) from None
 
 
-Path_ = tuple[str | int, ...]
-
-
-def _parse(text: str, source: str) -> tuple[Any, dict[Path_, int]]:
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{source}:{mark.line + 1}" if mark else source
-        what = f"this is not YAML: {getattr(error, 'problem', None) or error}"
-        raise InvalidInventory(Finding(code="GP701", what=what, where=where)) from None
-    return document, dict(_lines(root, ())) if root else {}
-
-
-def _lines(node: yaml.Node, path: Path_) -> Iterator[tuple[Path_, int]]:
-    yield path, node.start_mark.line + 1
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            yield from _lines(value, (*path, str(key.value)))
-    if isinstance(node, yaml.SequenceNode):
-        for index, value in enumerate(node.value):
-            yield from _lines(value, (*path, index))
-
-
+Location = tuple[str | int, ...]
 Check = tuple[Callable[[Any], bool], str]
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+
+def _locate(node: yaml.Node, path: Location = ()) -> Iterator[tuple[Location, int]]:
+    """Yield the line of every part of a YAML document."""
+    yield path, node.start_mark.line + 1
+    children = node.value if isinstance(node, yaml.CollectionNode) else ()
+    for index, child in enumerate(children):
+        key, value = (child[0].value, child[1]) if isinstance(node, yaml.MappingNode) else (index, child)
+        yield from _locate(value, (*path, key))
 
 
 def _is_number(value: Any) -> bool:
@@ -215,167 +239,161 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_text_map(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
+    return _is_number(value) and isinstance(value, int)
 
 
 def _is_taint(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("key"), str) and isinstance(value.get("effect"), str)
 
 
+def _of_type(kind: type, title: str) -> Check:
+    return lambda value: isinstance(value, kind), title
+
+
+def _matches(pattern: str, title: str) -> Check:
+    return lambda value: bool(re.match(pattern, str(value))), title
+
+
+def _all(kind: Callable[[Any], bool], title: str) -> Check:
+    def check(value: Any) -> bool:
+        return isinstance(value, list | dict) and all(map(kind, value.values() if isinstance(value, dict) else value))
+
+    return check, title
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
 _TEXT: Check = (lambda value: isinstance(value, str) and bool(value), "a text")
 _COUNT: Check = (_is_count, "a whole number")
-_MAPPING: Check = (lambda value: isinstance(value, dict), "a mapping")
-_LIST: Check = (lambda value: isinstance(value, list), "a list")
-
-FLEET_KEYS: dict[str, Check] = {
+_MAPPING, _LIST = _of_type(dict, "a mapping"), _of_type(list, "a list")
+_FLEET_KEYS: dict[str, Check] = {
     "name": _TEXT,
     "nodes": _LIST,
     "timings": _MAPPING,
     "faults": _LIST,
-    "events": (lambda value: value in {"all", "problems"}, "'all' or 'problems'"),
+    "events": _matches("(all|problems)$", "'all' or 'problems'"),
 }
-NODE_KEYS: dict[str, Check] = {
+_NODE_KEYS: dict[str, Check] = {
     "name": _TEXT,
     "count": (lambda value: _is_count(value) and 0 < value <= MOST_MACHINES, f"1 to {MOST_MACHINES}"),
-    "os": (lambda value: bool(re.fullmatch(r"[a-z]+[0-9][0-9.]*", str(value))), "such as ubuntu22.04"),
+    "os": _matches("[a-z]+[0-9][0-9.]*$", "such as ubuntu22.04"),
     "kernel": _TEXT,
-    "architecture": (lambda value: value in {"amd64", "arm64"}, "amd64 or arm64"),
-    "runtime": (lambda value: "://" in str(value), "such as containerd://1.7.27"),
-    "kubelet": (lambda value: bool(re.match(r"v\d+\.\d+\.\d+", str(value))), "such as v1.34.1"),
+    "architecture": _matches("(amd64|arm64)$", "amd64 or arm64"),
+    "runtime": _matches(".*://", "such as containerd://1.7.27"),
+    "kubelet": _matches(r"v\d+\.\d+\.\d+", "such as v1.34.1"),
     "cpus": _COUNT,
-    "memory": (lambda value: bool(re.fullmatch(r"\d+[KMGT]i", str(value))), "such as 64Gi"),
+    "memory": _matches(r"\d+[KMGT]i$", "such as 64Gi"),
     "pods": _COUNT,
     "gpu": _MAPPING,
-    "labels": (_is_text_map, "a mapping of texts"),
-    "taints": (lambda value: isinstance(value, list) and all(map(_is_taint, value)), "a list of taints"),
-    "roles": (
-        lambda value: isinstance(value, list) and all(isinstance(r, str) for r in value),
-        "a list of texts",
-    ),
+    "labels": _all(_is_text, "a mapping of texts"),
+    "taints": _all(_is_taint, "a list of taints"),
+    "roles": _all(_is_text, "a list of texts"),
     "host": _MAPPING,
 }
-GPU_KEYS: dict[str, Check] = {
-    "model": _TEXT,
-    "count": (lambda value: _is_count(value) and value > 0, "1 or more"),
-}
-TIMING_KEYS: dict[str, Check] = {
+_GPU_KEYS: dict[str, Check] = {"model": _TEXT, "count": (lambda value: _is_count(value) and value > 0, "1 or more")}
+_TIMING_KEYS: dict[str, Check] = {
+    **{one.name: (_is_number, "seconds") for one in fields(Timings)},
     "speed": (lambda value: _is_number(value) and value > 0, "a number above 0"),
-    **{f.name: (_is_number, "seconds") for f in fields(Timings) if f.name != "speed"},
 }
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
-def parse_fleet(text: str, *, name: str, source: str) -> Fleet:
-    """Return the fleet that a text describes. Raises InvalidInventory with all its findings."""
-    document, lines = _parse(text, source)
-    builder = _Builder(source, lines)
-    built = builder.fleet(name, document)
-    if builder.findings:
-        raise InvalidInventory(*builder.findings)
-    return built
+def _parse(text: str, name: str, source: str) -> Fleet:
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{source}:{mark.line + 1}" if mark else source
+        what = f"this is not YAML: {getattr(error, 'problem', None) or error}"
+        raise FleetError(SandboxProblem(code="GP701", what=what, where=where)) from None
+    reader = _Reader(source, dict(_locate(root)) if root else {})
+    fleet = reader.fleet(name, document)
+    if reader.problems:
+        raise FleetError(*reader.problems)
+    return fleet
 
 
-class _Builder:
-    """Builds a fleet from a YAML document and collects what is wrong with it."""
+class _Reader:
+    """Reads a fleet from a YAML document and collects what is wrong with it."""
 
-    def __init__(self, source: str, lines: Mapping[Path_, int]) -> None:
+    def __init__(self, source: str, lines: Mapping[Location, int]) -> None:
         self.source, self.lines = source, lines
-        self.findings: list[Finding] = []
+        self.problems: list[SandboxProblem] = []
 
-    def complain(self, code: str, path: Path_, what: str, *, evidence: str = "", fix: str = "") -> None:
+    def complain(self, code: str, path: Location, what: str, evidence: Any = "", fix: str = "") -> None:
         line = next((self.lines[path[:end]] for end in range(len(path), -1, -1) if path[:end] in self.lines), 1)
         where = f"{self.source}:{line} {'.'.join(map(str, path))}".rstrip()
-        self.findings.append(Finding(code=code, what=what, where=where, evidence=evidence, fix=fix))
+        self.problems.append(SandboxProblem(code=code, what=what, where=where, evidence=str(evidence)[:80], fix=fix))
 
-    def checked(self, entry: Any, keys: Mapping[str, Check], path: Path_) -> dict[str, Any]:
-        """Return the entry's good keys; the others become findings."""
+    def check(self, entry: Any, keys: Mapping[str, Check], path: Location) -> dict[str, Any]:
+        """Return the entry's good keys; the others become problems."""
         if not isinstance(entry, dict):
-            self.complain("GP703", path, "this has to be a mapping", evidence=repr(entry)[:80])
+            self.complain("GP703", path, "this has to be a mapping", repr(entry))
             return {}
         good: dict[str, Any] = {}
         for key, value in entry.items():
             if key not in keys:
                 near = difflib.get_close_matches(str(key), keys, 1)
                 fix = f"write {near[0]}" if near else f"known here: {', '.join(sorted(keys))}"
-                self.complain("GP702", (*path, key), f"there is no key {key!r} here", evidence=str(key), fix=fix)
+                self.complain("GP702", (*path, key), f"there is no key {key!r} here", key, fix)
             elif not keys[key][0](value):
-                self.complain("GP703", (*path, key), f"expected {keys[key][1]}", evidence=repr(value)[:80])
+                self.complain("GP703", (*path, key), f"expected {keys[key][1]}", repr(value))
             else:
                 good[key] = value
         return good
 
     def fleet(self, name: str, document: Any) -> Fleet:
-        good = self.checked(document, FLEET_KEYS, ())
+        good = self.check(document, _FLEET_KEYS, ())
         if not good.get("nodes"):
             self.complain("GP703", ("nodes",), "a fleet has at least one node", fix="add nodes: [{name: gpu-1}]")
-        machines = [m for i, entry in enumerate(good.get("nodes", [])) for m in self.machines(entry, ("nodes", i))]
-        self.refuse_duplicates(machines)
-        faults, findings = parse_faults(good.get("faults", []), f"{self.source} faults")
-        self.findings += findings
+        machines = [m for i, entry in enumerate(good.get("nodes", ())) for m in self.machines(entry, ("nodes", i))]
+        for known, times in Counter(machine.name for machine in machines).items():
+            if times > 1:
+                self.complain("GP705", ("nodes",), f"{times} nodes are called {known}", known)
+        faults, problems = parse_faults(good.get("faults", []), f"{self.source} faults")
+        self.problems += problems
         return Fleet(
             name=good.get("name", name),
             machines=tuple(machines),
-            timings=Timings(**self.checked(good.get("timings", {}), TIMING_KEYS, ("timings",))),
+            timings=Timings(**self.check(good.get("timings", {}), _TIMING_KEYS, ("timings",))),
             faults=faults,
             events=good.get("events", "all"),
             source=self.source,
         )
 
-    def machines(self, entry: Any, path: Path_) -> list[MachineSpec]:
-        good = self.checked(entry, NODE_KEYS, path)
-        pattern = good.get("name", "")
-        count = good.pop("count", None)
-        names = [pattern] if count is None else self.names(pattern, count, path)
+    def machines(self, entry: Any, path: Location) -> list[MachineSpec]:
+        good = self.check(entry, _NODE_KEYS, path)
+        pattern, count, gpu = good.pop("name", ""), good.pop("count", None), good.pop("gpu", {})
+        names = [pattern]
+        if count is not None:
+            try:
+                names = [pattern.format(n) for n in range(1, count + 1)]
+            except (IndexError, KeyError, ValueError):
+                names = []
+            if len(set(names)) < count:
+                what = "with count, the name has to number the nodes"
+                self.complain("GP703", (*path, "name"), what, pattern, "gpu-{:03}")
+                return []
         bad = next((name for name in names if not _NAME.fullmatch(name)), None)
         if bad is not None:
             fix = "use lower case letters, digits, '-' and '.'; with count, a pattern such as gpu-{:03}"
-            self.complain("GP703", (*path, "name"), "a node's name is a DNS name", evidence=repr(bad), fix=fix)
+            self.complain("GP703", (*path, "name"), "a node's name is a DNS name", repr(bad), fix)
             return []
-        spec = self.machine(good, path)
+        kernel = KERNELS.get(good.get("os", "ubuntu22.04"), "6.1.0-generic")
+        plain = {key: tuple(value) if isinstance(value, list) else value for key, value in good.items()}
+        spec = MachineSpec(name="", **{"kernel": kernel, **plain, **self.gpu(gpu, (*path, "gpu"))})
         return [replace(spec, name=name) for name in names]
 
-    def names(self, pattern: str, count: int, path: Path_) -> list[str]:
-        try:
-            names = [pattern.format(n) for n in range(1, count + 1)]
-        except (IndexError, KeyError, ValueError):
-            names = []
-        if len(set(names)) == count:
-            return names
-        self.complain(
-            "GP703",
-            (*path, "name"),
-            "with count, the name has to number the nodes",
-            evidence=pattern,
-            fix="gpu-{:03}",
-        )
-        return []
-
-    def machine(self, good: dict[str, Any], path: Path_) -> MachineSpec:
-        gpu = self.checked(good.pop("gpu", {}), GPU_KEYS, (*path, "gpu"))
-        os = good.get("os", "ubuntu22.04")
-        plain = {key: good[key] for key in good if key not in {"taints", "roles"}}
-        return MachineSpec(
-            **{"name": "", "kernel": KERNELS.get(os, "6.1.0-generic"), **plain},
-            gpu=self.model(gpu, path),
-            gpus=gpu.get("count", 1) if gpu else 0,
-            taints=tuple(good.get("taints", ())),
-            roles=tuple(good.get("roles", ())),
-        )
-
-    def model(self, gpu: Mapping[str, Any], path: Path_) -> GpuModel | None:
-        if not gpu:
-            return None
-        name = gpu.get("model", "")
+    def gpu(self, entry: Any, path: Location) -> dict[str, Any]:
+        good = self.check(entry, _GPU_KEYS, path)
+        if not good:
+            return {}
+        name = good.get("model", "")
         if name not in models():
             near = difflib.get_close_matches(name, models(), 1, cutoff=0.3)
             fix = f"write {near[0]}" if near else f"known: {', '.join(models())}"
-            self.complain("GP704", (*path, "gpu", "model"), "this GPU model is not known", evidence=name, fix=fix)
-        return models().get(name)
-
-    def refuse_duplicates(self, machines: list[MachineSpec]) -> None:
-        for name, times in Counter(m.name for m in machines).items():
-            if times > 1:
-                self.complain("GP705", ("nodes",), f"{times} nodes are called {name}", evidence=name)
+            self.complain("GP704", (*path, "model"), "this GPU model is not known", name, fix)
+        return {"gpu": models().get(name), "gpus": good.get("count", 1)}

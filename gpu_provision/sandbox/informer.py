@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
-from gpu_provision.sandbox.api import Api, ApiError, Object, Resource, WatchEvent
+from gpu_provision.sandbox.api import Api, ApiError, ApiResource, Object, ObjectEvent
+from gpu_provision.sandbox.objects import Key, key_of
 
-Key = tuple[str, str]
 Change = Callable[[Object | None, Object | None], None]
 """Called with the object before and after; None stands for "did not exist" or "is gone"."""
 
@@ -23,12 +23,6 @@ _GONE = 410
 _FIRST_DELAY, _LONGEST_DELAY = 0.05, 10.0
 _SHORT_WATCH = 1.0
 _EVENTS_PER_TURN = 20
-
-
-def key_of(obj: Object) -> Key:
-    """Return (namespace, name); the namespace of objects of cluster scope is empty."""
-    metadata = obj["metadata"]
-    return metadata.get("namespace") or "", metadata["name"]
 
 
 class Index:
@@ -76,7 +70,7 @@ class Informer:
     def __init__(
         self,
         api: Api,
-        resource: Resource,
+        resource: ApiResource,
         *,
         namespace: str = "",
         label_selector: str = "",
@@ -199,7 +193,7 @@ class Informer:
             if count == 0 and time.monotonic() - started < _SHORT_WATCH:
                 return failures
 
-    def _take(self, event: WatchEvent) -> None:
+    def _take(self, event: ObjectEvent) -> None:
         version = _version(event.object)
         self._version = max(self._version, version)
         if event.type == "BOOKMARK":
@@ -249,7 +243,7 @@ def _call(handler: Change, old: Object | None, new: Object | None) -> None:
 
 
 def end_if_cancelled() -> None:
-    """Raise CancelledError if the running task has been cancelled and somebody below swallowed that.
+    """Raise CancelledError if the running task has been cancelled and a callee swallowed that.
 
     Before Python 3.12, asyncio.wait_for may, and so may a TaskGroup one of whose tasks fails at that moment.
     """

@@ -8,19 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_provision.components.labels import COMPONENT, STACK
-from gpu_provision.components.targets import claims
-from gpu_provision.kube.config import api_client
-from gpu_provision.kube.errors import NotFound
-from gpu_provision.kube.get import get
-from gpu_provision.kube.locate import locate
-from gpu_provision.kube.nodes import node_facts
-from gpu_provision.kube.retry import FIRST_CONTACT_SECONDS, RETRY_SECONDS
-from gpu_provision.kube.validation_records import entries
+from gpu_provision.components.targets import node_pools
+from gpu_provision.kube.config import api_client, resolve_context
+from gpu_provision.kube.errors import NotFoundError
+from gpu_provision.kube.observe import node_facts
+from gpu_provision.kube.records import validations_of
+from gpu_provision.kube.retry import FIRST_CONTACT_SECONDS, RETRY_SECONDS, get_with_retries
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ref_of
-from gpu_provision.model.inventory import HostPrerequisites, Inventory, Node, NodePool
-from gpu_provision.planning.observed import Observed
+from gpu_provision.model.hosts import HostPrerequisites
+from gpu_provision.model.inventory import Inventory, Node, NodePool
+from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.prepare import prepare
-from gpu_provision.planning.states import situation, states_of
+from gpu_provision.planning.states import cluster_state, states_of
 from gpu_provision.planning.validation import RUNS_IN, VALIDATIONS
 
 
@@ -62,7 +61,7 @@ def selected(inventory: Inventory, live: Iterable[Manifest]) -> tuple[DeclaredNo
     """
     facts = ClusterFacts(nodes=tuple(map(node_facts, live)))
     names = {node.name for node in inventory.nodes}
-    claimed = claims(inventory, facts).items()
+    claimed = node_pools(inventory, facts).items()
     return tuple(DeclaredNode(name=name, pool=pool) for name, pool in sorted(claimed) if name not in names)
 
 
@@ -83,17 +82,17 @@ def why_not_validated(inventory: Inventory, cluster: GpuCluster, component: str,
     found = [pod for name in names for pod in cluster.pods(node=node, labels={STACK: inventory.name, COMPONENT: name})]
     whole: list[Manifest] = [{"apiVersion": "v1", "kind": "Pod", **pod} for pod in found]  # items of a list say neither
     pods = {ref_of(pod): pod for pod in whole}
-    observed = Observed(cluster="", facts=facts, pods=pods, passed=_record(inventory, cluster))
+    observed = ObservedState(cluster="", facts=facts, pods=pods, passed=_record(inventory, cluster))
     target = next(each for each in context.targets if each.name == node)
-    state = states_of(target, situation(context, desired, observed)).get(component)
+    state = states_of(target, cluster_state(context, desired, observed)).get(component)
     return state.reason if state else None
 
 
 def _record(inventory: Inventory, cluster: GpuCluster) -> Mapping[tuple[str, str], str]:
     path = f"/api/v1/namespaces/{cluster.namespace}/configmaps/{inventory.name}-validations"
     try:
-        return entries(cluster.get(path).get("data") or {})
-    except NotFound:
+        return validations_of(cluster.get(path).get("data") or {})
+    except NotFoundError:
         return {}
 
 
@@ -115,18 +114,22 @@ class GpuCluster:
         Raises:
             Unreachable, Refused, Rejected: As the API server answers.
         """
-        return json.loads(get(self.api, path, query, accept="application/json", retry_seconds=RETRY_SECONDS))
+        return json.loads(
+            get_with_retries(self.api, path, query, accept="application/json", retry_seconds=RETRY_SECONDS)
+        )
 
     def text(self, path: str, **query: str) -> str:
         """Return the text at a path, such as a pod's log. Raises like `get`."""
-        return get(self.api, path, query, accept="*/*", retry_seconds=FIRST_CONTACT_SECONDS).decode(errors="replace")
+        return get_with_retries(self.api, path, query, accept="*/*", retry_seconds=FIRST_CONTACT_SECONDS).decode(
+            errors="replace"
+        )
 
     def nodes(self) -> list[Manifest]:
         """Return all nodes."""
         return list(self.get("/api/v1/nodes")["items"])
 
     def node(self, name: str) -> Manifest:
-        """Return one node. Raises NotFound."""
+        """Return one node. Raises NotFoundError."""
         return dict(self.get(f"/api/v1/nodes/{name}"))
 
     def daemonsets(self, *, labels: Mapping[str, str]) -> list[Manifest]:
@@ -141,8 +144,8 @@ class GpuCluster:
 
 def open_cluster(inventory: Inventory) -> GpuCluster:
     """Return the inventory's cluster, which answers. Raises Unreachable, Refused, UsageError."""
-    cluster = GpuCluster(api_client(*locate(inventory)), namespace=inventory.cluster.namespace)
-    get(cluster.api, "/version", {}, accept="application/json", retry_seconds=FIRST_CONTACT_SECONDS)
+    cluster = GpuCluster(api_client(*resolve_context(inventory)), namespace=inventory.cluster.namespace)
+    get_with_retries(cluster.api, "/version", {}, accept="application/json", retry_seconds=FIRST_CONTACT_SECONDS)
     return cluster
 
 

@@ -13,13 +13,13 @@ from testinfra.backend.base import BaseBackend, CommandResult
 from testinfra.backend.ssh import SshBackend
 from testinfra.host import Host
 
-from gpu_provision.inventory.groups import groups
+from gpu_provision.inventory.pyinfra_inventory import groups
 from gpu_provision.kube.exec import STDERR, STDOUT
-from gpu_provision.kube.node_shell import HostShell, shell_of
+from gpu_provision.kube.node_shell import NodeShell, open_shell
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, ProvisionError, Refused, Unreachable
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.sandbox import hosts as simulated
-from gpu_provision.verify import codes
 
 _ETC = ("/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib")
 _DISPLAY = ("0x0300", "0x0302")  # VGA and 3D controllers: GPUs, not their sound or USB functions
@@ -110,7 +110,7 @@ class NodePod(BaseBackend):
 
     NAME = "k8s-node"
 
-    def __init__(self, node: str, shell: HostShell) -> None:
+    def __init__(self, node: str, shell: NodeShell) -> None:
         """Keep an open shell."""
         self.shell = shell
         atexit.register(shell.close)
@@ -145,7 +145,7 @@ def open_node_pod(inventory: Inventory, node: str) -> NodePod:
     """
     cluster = inventory.cluster
     try:
-        return NodePod(node, shell_of(cluster.kubeconfig, cluster.context, node, inventory.helper_pod))
+        return NodePod(node, open_shell(cluster.kubeconfig, cluster.context, node, inventory.helper_pod))
     except Refused:
         raise
     except ProvisionError as error:
@@ -232,7 +232,7 @@ def _simulated(node: str, fleet: str) -> SandboxBackend:
         raise SkippedHost(message)
     try:
         return SandboxBackend(simulated.find(node, fleet))
-    except simulated.NoSuchHost as error:
+    except simulated.HostUnavailableError as error:
         raise _unreachable(node, str(error)) from error
 
 
@@ -261,7 +261,7 @@ def _ssh(data: Mapping[str, Any]) -> InventorySsh:
 def _unreachable(host: str, why: str) -> Unreachable:
     return Unreachable(
         Finding(
-            code=codes.NO_SSH,
+            code=codes.NO_LOGIN,
             what=f"cannot be logged in to: {why}",
             where=host,
             fix="see that ssh with the inventory's settings, and sudo where it is on, work without a question",

@@ -154,7 +154,7 @@ def _inventory(config: pytest.Config) -> Inventory:
 
 def _load(config: pytest.Config) -> Inventory:
     from gpu_provision.inventory import load
-    from gpu_provision.inventory.loader import elsewhere
+    from gpu_provision.inventory.loader import with_cluster
     from gpu_provision.model.findings import ProvisionError
 
     path = config.getoption("--gpu-inventory") or os.environ.get(_VARIABLE)
@@ -162,7 +162,7 @@ def _load(config: pytest.Config) -> Inventory:
         message = f"these tests need an inventory: --gpu-inventory FILE, or {_VARIABLE}"
         raise pytest.UsageError(message)
     try:
-        return elsewhere(
+        return with_cluster(
             load(path),
             kubeconfig=config.getoption("--gpu-kubeconfig"),
             context=config.getoption("--gpu-context"),

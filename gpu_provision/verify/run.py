@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from gpu_provision import files
+from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, RunFailed, UsageError, visible
 from gpu_provision.model.progress import Event, State
-from gpu_provision.verify import codes
 
 
 class CheckOutcome(StrEnum):

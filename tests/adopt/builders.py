@@ -7,11 +7,11 @@ from typing import Any
 
 import yaml
 
-from gpu_provision.adopt.discovery import Found, by_ref
-from gpu_provision.adopt.plan import Adoption, adoption
+from gpu_provision.adopt.discovery import OperatorInstall
+from gpu_provision.adopt.plan import Adoption, plan_adoption
 from gpu_provision.inventory import load
-from gpu_provision.kube.nodes import node_facts
-from gpu_provision.model.cluster import ClusterFacts, Manifest
+from gpu_provision.kube.observe import node_facts
+from gpu_provision.model.cluster import ClusterFacts, Manifest, by_ref
 from gpu_provision.planning.prepare import prepare
 from tests.adopt.chart import NAMESPACE, chart, owned
 
@@ -55,7 +55,7 @@ def driver_pod(on: str = "gpu-1") -> Manifest:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def found(**changes: Any) -> Found:
+def found(**changes: Any) -> OperatorInstall:
     """Return what is in a cluster of the chart with one node; ``changes`` replace parts of it."""
     whole = policy()
     objects = [_live(item) for item in (*chart()["helm"], *owned(whole))]
@@ -68,16 +68,16 @@ def found(**changes: Any) -> Found:
         **changes,
     }
     nodes = tuple(map(node_facts, parts["nodes"]))
-    return Found(**parts, facts=ClusterFacts(version="v1.34.0", nodes=nodes))
+    return OperatorInstall(**parts, facts=ClusterFacts(version="v1.34.0", nodes=nodes))
 
 
 def _live(item: Manifest) -> Manifest:
     return {**item, "metadata": {**item["metadata"], "uid": f"uid-{item['kind']}-{item['metadata']['name']}"}}
 
 
-def adopted(folder: Path, there: Found, **inventory: Any) -> Adoption:
+def adopted(folder: Path, there: OperatorInstall, **inventory: Any) -> Adoption:
     """Return what an inventory's adoption of a cluster does; ``inventory`` replaces keys of it."""
     file = folder / "gpu.yaml"
     file.write_text(yaml.safe_dump({**INVENTORY, **inventory}), encoding="utf-8")
     context, desired = prepare(load(file), there.facts)
-    return adoption(there, context, desired)
+    return plan_adoption(there, context, desired)

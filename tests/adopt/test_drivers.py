@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.adopt.drivers import Driver
+from gpu_provision.adopt.drivers import RunningDriver
 from gpu_provision.components import labels
 from gpu_provision.model.cluster import Manifest
-from gpu_provision.rollout.installation import installation
+from gpu_provision.rollout.states import installation_digest
 from tests.adopt.builders import (
     adopted,
     driver_pod,
@@ -22,7 +22,7 @@ from tests.adopt.builders import (
 Change = Callable[[Manifest], Any]
 
 
-def driver_of(folder: Path, change: Change = lambda _: None, **driver: Any) -> Driver:
+def driver_of(folder: Path, change: Change = lambda _: None, **driver: Any) -> RunningDriver:
     """Return the driver of the only node, whose pod was changed, under an inventory with driver settings."""
     pod = driver_pod()
     change(pod)
@@ -41,7 +41,7 @@ def mount(pod: Manifest, path: str, **volume: Any) -> None:
     container(pod)["volumeMounts"].append({"name": "more", "mountPath": path})
 
 
-def test_the_charts_driver_is_the_one_that_a_like_inventory_declares(tmp_path: Path) -> None:
+def test_the_charts_driver_is_current_under_a_like_inventory(tmp_path: Path) -> None:
     """It keeps running, and gets every label by which our DaemonSet, plans and rollouts know it."""
     kept = driver_of(tmp_path)
     assert (kept.keeps, kept.differs) == (True, ())
@@ -49,7 +49,7 @@ def test_the_charts_driver_is_the_one_that_a_like_inventory_declares(tmp_path: P
     assert kept.labels[labels.COMPONENT] == "driver"
     assert len(kept.labels[labels.DIGEST] or "") == 16
     marked = {**kept.live, "metadata": {**kept.live["metadata"], "labels": dict(kept.labels)}}
-    assert installation(marked) == kept.labels[labels.INSTALLATION] != installation(kept.live)
+    assert installation_digest(marked) == kept.labels[labels.INSTALLATION] != installation_digest(kept.live)
 
 
 def test_marks_of_the_cluster_policy_alone_go(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_another_driver_in_the_inventory_is_a_difference(tmp_path: Path) -> None
     assert "580.126.20-ubuntu24.04 is wanted" in driver_of(tmp_path, version="580.126.20").differs[0]
 
 
-def test_a_driver_that_was_taken_up_before_is_not_looked_at_again(tmp_path: Path) -> None:
+def test_a_driver_that_is_ours_already_is_not_compared(tmp_path: Path) -> None:
     """It may have been restarted since, and is ours in any case."""
     pod = driver_pod()
     pod["metadata"]["labels"][labels.COMPONENT] = "driver"

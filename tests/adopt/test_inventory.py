@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from gpu_provision.adopt import cluster_policy as policies
-from gpu_provision.adopt.discovery import Found
-from gpu_provision.adopt.inventory import document, release_of
+from gpu_provision.adopt.discovery import OperatorInstall
+from gpu_provision.adopt.inventory import derive_inventory, release_of
 from gpu_provision.components import labels
 from gpu_provision.inventory import check, schema
 from tests.adopt.builders import found, node, policy
@@ -18,8 +18,8 @@ from tests.adopt.builders import found, node, policy
 CLUSTER = {"kubeconfig": "", "context": "any"}
 
 
-def derived(cluster: Found) -> dict[str, Any]:
-    return document(cluster, name="gpu", cluster=CLUSTER)
+def derived(cluster: OperatorInstall) -> dict[str, Any]:
+    return derive_inventory(cluster, name="gpu", cluster=CLUSTER)
 
 
 def test_what_is_as_the_release_says_is_not_said_again(tmp_path: Path) -> None:
@@ -97,12 +97,12 @@ def test_values_of_the_chart_itself_are_not_declared(section: str, said: dict[st
     """The labels of its template, see the data, and what older charts have in their values; nor are they noted."""
     cluster = found(policies=(policy(**{section: said}),))
     assert derived(cluster) == derived(found())
-    assert [note.path for note in policies.notes(cluster.policies[0]["spec"])] == ["migManager.enabled"]
+    assert [note.path for note in policies.unsupported_settings(cluster.policies[0]["spec"])] == ["migManager.enabled"]
 
 
 @pytest.mark.parametrize("row", policies.ROWS, ids=lambda row: row.setting)
-def test_every_setting_of_the_table_is_one_of_the_inventorys(row: policies.Row) -> None:
-    """A row with a slip would show only where somebody uses the field."""
+def test_every_setting_of_the_table_is_one_of_the_inventorys(row: policies.SettingMapping) -> None:
+    """A row with a slip would show only where the field is used."""
     known = dict(schema())
     part: dict[str, Any] = known
     for step in row.setting.split("."):
@@ -169,8 +169,10 @@ def test_the_release_is_the_charts() -> None:
 )
 def test_what_cannot_be_declared_is_told(section: str, said: dict[str, Any], is_needed: bool) -> None:  # noqa: FBT001
     """Also a field that is newer than this table."""
-    before = {note.path for note in policies.notes(policy()["spec"])}
-    (note,) = [each for each in policies.notes(policy(**{section: said})["spec"]) if each.path not in before]
+    before = {note.path for note in policies.unsupported_settings(policy()["spec"])}
+    (note,) = [
+        each for each in policies.unsupported_settings(policy(**{section: said})["spec"]) if each.path not in before
+    ]
     assert note.path.startswith(section)
     assert note.is_needed is is_needed
     assert before == {"migManager.enabled"}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.adopt.discovery import Found
-from gpu_provision.adopt.plan import Adoption, Fate
+from gpu_provision.adopt.discovery import OperatorInstall
+from gpu_provision.adopt.plan import Adoption, Disposition
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Severity
 from gpu_provision.output import adopt as view
@@ -21,7 +21,7 @@ from tests.adopt.builders import (
 )
 
 
-def fates(done: Adoption) -> dict[str, Fate]:
+def fates(done: Adoption) -> dict[str, Disposition]:
     return {f"{item.ref.kind} {item.ref.name}": item.fate for item in done.objects}
 
 
@@ -29,7 +29,7 @@ def against(done: Adoption) -> set[str]:
     return {item.code for item in done.findings if item.severity is Severity.ERROR}
 
 
-def with_object(cluster: Found, kind: str, name: str, **metadata: Any) -> dict[Any, Manifest]:
+def with_object(cluster: OperatorInstall, kind: str, name: str, **metadata: Any) -> dict[Any, Manifest]:
     """Return the cluster's objects, one of which has other metadata."""
     return {
         ref: {**item, "metadata": {**item["metadata"], **metadata}} if (ref.kind, ref.name) == (kind, name) else item
@@ -50,22 +50,22 @@ def test_what_a_daemonset_that_stays_needs_stays_with_it(tmp_path: Path) -> None
     """Its account, its rights and its files; what served the operator alone goes."""
     found_fates = fates(adopted(tmp_path, found()))
     kinds = ("DaemonSet", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
-    assert {found_fates[f"{kind} nvidia-mig-manager"] for kind in kinds} == {Fate.LEFT}
-    assert found_fates["ConfigMap default-mig-parted-config"] is Fate.LEFT
-    assert found_fates["Service gpu-operator"] is found_fates["ClusterRole gpu-operator"] is Fate.REMOVED
+    assert {found_fates[f"{kind} nvidia-mig-manager"] for kind in kinds} == {Disposition.LEFT}
+    assert found_fates["ConfigMap default-mig-parted-config"] is Disposition.LEFT
+    assert found_fates["Service gpu-operator"] is found_fates["ClusterRole gpu-operator"] is Disposition.REMOVED
 
 
 def test_it_stays_also_when_only_half_of_them_were_let_go(tmp_path: Path) -> None:
-    """Somebody was killed in between: the DaemonSet is nobody's already, its account still the policy's."""
+    """The run was killed in between: the DaemonSet has no owner already, its account still the policy."""
     objects = with_object(found(), "DaemonSet", "nvidia-mig-manager", ownerReferences=[])
     found_fates = fates(adopted(tmp_path, found(objects=objects)))
     assert "DaemonSet nvidia-mig-manager" not in found_fates
-    assert found_fates["ServiceAccount nvidia-mig-manager"] is Fate.LEFT
+    assert found_fates["ServiceAccount nvidia-mig-manager"] is Disposition.LEFT
 
 
 def test_a_component_that_is_off_is_removed(tmp_path: Path) -> None:
     done = adopted(tmp_path, found(), dcgm_exporter={"enabled": False})
-    assert fates(done)["DaemonSet nvidia-dcgm-exporter"] is Fate.REMOVED
+    assert fates(done)["DaemonSet nvidia-dcgm-exporter"] is Disposition.REMOVED
 
 
 def test_an_object_that_cannot_become_ours_is_replaced(tmp_path: Path) -> None:
@@ -75,13 +75,13 @@ def test_an_object_that_cannot_become_ours_is_replaced(tmp_path: Path) -> None:
         for ref, item in cluster.objects.items()
     }
     done = adopted(tmp_path, found(objects=objects))
-    assert fates(done)["ClusterRoleBinding nvidia-driver"] is Fate.REPLACED
+    assert fates(done)["ClusterRoleBinding nvidia-driver"] is Disposition.REPLACED
 
 
-def test_node_feature_discovery_of_the_chart_stays_where_the_inventory_has_none(tmp_path: Path) -> None:
+def test_the_charts_nfd_stays_where_the_inventory_has_none(tmp_path: Path) -> None:
     found_fates = fates(adopted(tmp_path, found(), nfd={"enabled": False}))
-    assert found_fates["DaemonSet gpu-operator-node-feature-discovery-worker"] is Fate.LEFT
-    assert found_fates["Deployment gpu-operator"] is Fate.REMOVED
+    assert found_fates["DaemonSet gpu-operator-node-feature-discovery-worker"] is Disposition.LEFT
+    assert found_fates["Deployment gpu-operator"] is Disposition.REMOVED
 
 
 def test_what_a_user_added_to_the_release_is_not_touched(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_driver_upgrade_under_way_stands_against_it(tmp_path: Path, state: str
 
 @pytest.mark.parametrize(("manager", "codes"), [("gpu-provision", set[str]()), ("gpu-operator", {"GP361"})])
 def test_a_rollout_of_an_adoption_that_was_killed_does_not(tmp_path: Path, manager: str, codes: set[str]) -> None:
-    """The operator is stopped by then, so nobody else would end it."""
+    """The operator is stopped by then, so no other program would end it."""
     state = "nvidia.com/gpu-driver-upgrade-state"
     left = node(**{state: "pod-restart-required"})
     fields = {"f:metadata": {"f:labels": {f"f:{state}": {}}}}
@@ -131,7 +131,7 @@ def test_what_an_inventory_cannot_take_over_stands_against_it(
     assert code in against(adopted(tmp_path, found(**changes), **inventory))
 
 
-def test_an_operator_that_somebody_else_keeps_up_stands_against_it(tmp_path: Path) -> None:
+def test_an_operator_with_another_owner_stands_against_it(tmp_path: Path) -> None:
     """The Operator Lifecycle Manager would scale it up again."""
     owner = {"kind": "ClusterServiceVersion", "name": "gpu-operator-certified", "uid": "1"}
     objects = with_object(found(), "Deployment", "gpu-operator", ownerReferences=[owner])
@@ -145,7 +145,7 @@ def test_where_no_policy_is_there_is_nothing_to_do(tmp_path: Path) -> None:
 
 
 def test_the_text_says_what_happens_first_and_to_whom(tmp_path: Path) -> None:
-    """Its order is that of the steps; marks of ours and values of the server are left out."""
+    """Its order is that of the steps; our marks and the server's defaults are left out."""
     text = view.text(adopted(tmp_path, found(), driver={"version": "580.126.20"}))
     places = [
         text.index(part)

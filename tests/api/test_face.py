@@ -102,7 +102,7 @@ def test_checkers_see_what_python_sees() -> None:
     assert stub == {name: f"gpu_provision.{home}" for name, home in gpu_provision._HOMES.items()}
 
 
-def test_a_verb_is_a_function_also_after_its_package_was_imported() -> None:
+def test_a_verb_is_a_function_after_its_package_is_imported() -> None:
     """A verb shares its name with a package, which Python would put in their place."""
     program = """import gpu_provision.verify.run
 print(callable(gpu_provision.verify))"""

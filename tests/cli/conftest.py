@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 import gpu_provision
-from gpu_provision.api import cluster_phase
-from gpu_provision.api.phases import Work
-from gpu_provision.api.view_results import StackStatus
+from gpu_provision.api import jobs
+from gpu_provision.api.jobs import ApplyJob
+from gpu_provision.api.views import StackStatus
 from gpu_provision.cli import root
+from gpu_provision.history import rollback as records
 from gpu_provision.hosts import runner as hosts_run
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.plan import Plan
-from gpu_provision.model.progress import Lock, RunResult, Status
-from gpu_provision.reconcile import history as records
+from gpu_provision.model.progress import LockHolder, RunResult, Status
 from gpu_provision.reconcile import preflight
 from gpu_provision.reconcile.session import Session
 from tests.cli.harness import CHANGE, Fakes, Ran, Run, plan_of
@@ -54,14 +54,14 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
             raise value
         return value
 
-    def apply(*_: object, planned: Callable[[Plan], None], **arguments: object) -> Any:
+    def apply(job: ApplyJob, *, planned: Callable[[Plan], None], **arguments: object) -> Any:
         if isinstance(fakes.plan, Plan):
             planned(fakes.plan)
         fakes.applied += 1
-        fakes.arguments = arguments
+        fakes.arguments = {**arguments, "take_over": job.take_over, "back_to": job.back_to}
         return answer(fakes.result)
 
-    def unlock(_: object, *, agreed: Callable[[Lock], bool], **__: object) -> tuple[Lock | None, bool]:
+    def unlock(_: object, *, agreed: Callable[[LockHolder], bool], **__: object) -> tuple[LockHolder | None, bool]:
         return fakes.lock, fakes.lock is not None and agreed(fakes.lock)
 
     def teardown(*_: object, dry_run: bool, **__: object) -> Any:
@@ -73,13 +73,13 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
         return answer(fakes.plan)
 
     monkeypatch.setattr(hosts_run, "teardown", teardown)
-    monkeypatch.setattr(Work, "_prepare", lambda *_, **__: fakes.hosts or HostsResult())
-    monkeypatch.setattr(cluster_phase, "plan", plan)
-    monkeypatch.setattr(cluster_phase, "apply", apply)
-    monkeypatch.setattr(cluster_phase, "destroy", lambda *_, **__: answer(fakes.removal))
-    monkeypatch.setattr(cluster_phase, "drift", lambda *_, **__: fakes.drift)
+    monkeypatch.setattr(ApplyJob, "_prepare", lambda *_, **__: fakes.hosts or HostsResult())
+    monkeypatch.setattr(jobs, "plan", plan)
+    monkeypatch.setattr(jobs, "apply", apply)
+    monkeypatch.setattr(jobs, "destroy", lambda *_, **__: answer(fakes.removal))
+    monkeypatch.setattr(jobs, "drift", lambda *_, **__: fakes.drift)
     monkeypatch.setattr(Session, "cluster", None)
-    monkeypatch.setattr(records, "read", lambda *_: fakes.history)
+    monkeypatch.setattr(records, "read_history", lambda *_: fakes.history)
     monkeypatch.setattr(preflight, "preflight", lambda *_, **__: answer(fakes.judgement))
     monkeypatch.setattr(gpu_provision, "status", lambda *_, **__: StackStatus.copy_of(fakes.status))
     monkeypatch.setattr(gpu_provision, "unlock", unlock)

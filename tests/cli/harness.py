@@ -12,8 +12,8 @@ from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.history import History
-from gpu_provision.model.plan import Action, Change, Drift, Plan, RemovalResult
-from gpu_provision.model.progress import Lock, RunResult, Status
+from gpu_provision.model.plan import Action, Change, DestroyResult, Drift, Plan
+from gpu_provision.model.progress import LockHolder, RunResult, Status
 from gpu_provision.reconcile.preflight import Judgement
 
 REPOSITORY = Path(__file__).parents[2]
@@ -61,9 +61,9 @@ class Fakes:
     history: History = field(default_factory=lambda: History(()))
     applied: int = 0
     arguments: dict[str, Any] = field(default_factory=dict)
-    lock: Lock | None = None
+    lock: LockHolder | None = None
     drift: Drift = field(
         default_factory=lambda: Drift(inventory="sandbox", release="26.7.0", cluster="sandbox", differences=())
     )
-    removal: RemovalResult | ProvisionError = field(default_factory=lambda: RemovalResult(cluster="sandbox"))
+    removal: DestroyResult | ProvisionError = field(default_factory=lambda: DestroyResult(cluster="sandbox"))
     torn_down: list[bool] = field(default_factory=list)

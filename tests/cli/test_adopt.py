@@ -10,14 +10,14 @@ import pytest
 import yaml
 
 import gpu_provision
+from gpu_provision.adopt import discovery
 from gpu_provision.adopt.plan import Adoption
-from gpu_provision.api.adopt import StackAdoption
 from gpu_provision.api.results import StackRun
+from gpu_provision.api.views import StackAdoption
 from gpu_provision.inventory import check
 from gpu_provision.kube import client
 from gpu_provision.model.progress import RunResult
-from gpu_provision.output.documents import output_schema
-from gpu_provision.reconcile import adopt_discovery
+from gpu_provision.output.findings import output_schema
 from tests.adopt.builders import adopted, found, policy
 from tests.cli.harness import Run
 
@@ -42,7 +42,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     monkeypatch.setattr(gpu_provision, "adoption", lambda _: StackAdoption.copy_of(made.adoption))
     monkeypatch.setattr(gpu_provision, "adopt", made.adopt)
     monkeypatch.setattr(client, "connect", lambda *_: None)
-    monkeypatch.setattr(adopt_discovery, "look", lambda *_: found())
+    monkeypatch.setattr(discovery, "discover", lambda *_: found())
     monkeypatch.setenv("GPU_PROVISION_INVENTORY", str(tmp_path / "gpu.yaml"))
     return made
 
@@ -106,7 +106,7 @@ def test_its_document_fits_the_schema(run: Run, fake: Fake, words: list[str]) ->
 
 
 def test_an_inventory_of_what_is_there_is_written_once(run: Run, fake: Fake, tmp_path: Path) -> None:
-    """Never over a file that is there; what it cannot say is told."""
+    """Never over an existing file; what it cannot express is a finding."""
     file = tmp_path / "new.yaml"
     ran = run("adopt", "--json", "--inventory-out", file)
     jsonschema.validate(ran.document, dict(output_schema()))

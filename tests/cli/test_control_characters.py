@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from gpu_provision.cli import confirm as confirmation
-from gpu_provision.cli import errors
+from gpu_provision.cli import output
 from gpu_provision.cli.display import Display
 from gpu_provision.cli.operator_run import _text
 from gpu_provision.hosts.result import HostOutcome, HostsResult
@@ -23,27 +23,27 @@ from gpu_provision.model.history import History, Record
 from gpu_provision.model.plan import (
     Action,
     Change,
+    DestroyResult,
     Difference,
     Drift,
     FieldChange,
     FieldDrift,
     Origin,
     Plan,
-    RemovalResult,
     Writer,
 )
 from gpu_provision.model.progress import (
     ComponentStatus,
     Event,
     Evidence,
-    Lock,
+    LockHolder,
     NodeState,
     NodeStatus,
     RunResult,
     State,
     Status,
 )
-from gpu_provision.operator.events import Note
+from gpu_provision.operator.events import StackEvent
 from gpu_provision.reconcile.preflight import Judgement
 from tests.cli.harness import SANDBOX, Fakes, Run
 from tests.hostile import MIXED, MIXED_SHOWN, TEXTS, left_in
@@ -52,7 +52,7 @@ Plant = Callable[[Fakes, str], None]
 
 
 def _lock(fakes: Fakes, text: str) -> None:
-    fakes.lock = Lock(holder=text, since=text)
+    fakes.lock = LockHolder(holder=text, since=text)
 
 
 def _status(fakes: Fakes, text: str) -> None:
@@ -70,7 +70,7 @@ def _status(fakes: Fakes, text: str) -> None:
         components=(component,),
         nodes=(node,),
         evidence=(evidence,),
-        lock=Lock(holder=text, since=text),
+        lock=LockHolder(holder=text, since=text),
     )
 
 
@@ -146,7 +146,7 @@ def _drift(fakes: Fakes, text: str) -> None:
 
 def _removal(fakes: Fakes, text: str) -> None:
     warning = _finding(text, Severity.WARNING)
-    fakes.removal = RemovalResult(cluster=text, changes=_changes(text), findings=(warning,), evicted=(text,))
+    fakes.removal = DestroyResult(cluster=text, changes=_changes(text), findings=(warning,), evicted=(text,))
 
 
 SOURCES: dict[str, tuple[Plant, tuple[str, ...]]] = {
@@ -252,7 +252,7 @@ def test_progress_is_shown(text: str, shown: str, live: bool) -> None:  # noqa: 
     display(Event(component="driver", node=text, state=State.FAILED, message=text))
     display(Event(component="toolkit", node=text, state=State.PROGRESSING, message=text))
     display.tick()
-    told = re.sub(r"\r|\x1b\[\d*[AJ]|\x1b\[\?7[hl]", "", stream.getvalue()) if live else stream.getvalue()
+    told = re.sub(r"\r|\x1b\[[?\d]*[AKhl]", "", stream.getvalue()) if live else stream.getvalue()
     assert left_in(told) == set()
     assert shown in told or live
 
@@ -288,7 +288,7 @@ def test_a_question_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
         return True
 
     monkeypatch.setattr(click, "confirm", confirm)
-    assert confirmation.given(f"On {MIXED}?")
+    assert confirmation.ask(f"On {MIXED}?")
     assert asked == [f"On {MIXED_SHOWN}?"]
 
 
@@ -299,11 +299,11 @@ def test_a_cell_cannot_forge_a_row(run: Run, fakes: Fakes) -> None:
 
 
 def test_a_line_of_the_operators_log_is_one_line() -> None:
-    assert _text(Note(reason="Failed", message="a\nb", stack="prod")).endswith(r" prod: Failed: a\nb")
+    assert _text(StackEvent(reason="Failed", message="a\nb", stack="prod")).endswith(r" prod: Failed: a\nb")
 
 
 def test_the_log_file_holds_no_escape_sequence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    kept = errors.keep(ValueError("a\x1b[2Jb\ud800"), command="plan")
+    kept = output.log_traceback(ValueError("a\x1b[2Jb\ud800"), command="plan")
     assert kept is not None
     assert r"a\x1b[2Jb\ud800" in kept.read_text(encoding="utf-8")

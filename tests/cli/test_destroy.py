@@ -9,7 +9,7 @@ import pytest
 
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import ExitCode, Finding, Refused, RunFailed, Severity
-from gpu_provision.model.plan import Action, Change, FieldChange, RemovalResult
+from gpu_provision.model.plan import Action, Change, DestroyResult, FieldChange
 from tests.cli.harness import PROD, SANDBOX, Fakes, Run
 
 REMOVED = Change(component="driver", action=Action.DELETE, ref=ObjectRef("apps/v1", "DaemonSet", "gpu", "driver"))
@@ -24,8 +24,8 @@ LEFT = Finding(code="GP342", what="is still there", where="DaemonSet gpu/driver"
 KEPT = Finding(code="GP344", what="these stay", severity=Severity.WARNING)
 
 
-def result(*findings: Finding) -> RemovalResult:
-    return RemovalResult(cluster="test", changes=(REMOVED, CLEANED, TRACE), findings=findings, requests=9, seconds=1.5)
+def result(*findings: Finding) -> DestroyResult:
+    return DestroyResult(cluster="test", changes=(REMOVED, CLEANED, TRACE), findings=findings, requests=9, seconds=1.5)
 
 
 def failed(*findings: Finding) -> RunFailed:
@@ -70,7 +70,7 @@ def test_a_page_tells_of_a_removal(run: Run, fakes: Fakes, tmp_path: Path) -> No
     assert run("destroy", "--dry-run", "-i", SANDBOX, "--report", page).code == ExitCode.USAGE
 
 
-def test_hosts_are_left_alone_while_the_cluster_has_something_of_the_stack(run: Run, fakes: Fakes) -> None:
+def test_hosts_wait_until_the_cluster_is_clean(run: Run, fakes: Fakes) -> None:
     """Containers may still use what the host phase did. What was done is shown all the same."""
     fakes.removal = failed(LEFT)
     done = run("destroy", "--json", "-i", SANDBOX)
@@ -114,7 +114,7 @@ def test_nothing_to_do_is_said(run: Run, fakes: Fakes) -> None:
 
 
 def test_rights_for_a_removal_are_printed_apart(run: Run) -> None:
-    """They let nobody delete namespaces, and nothing outside the stack that is not named."""
+    """They allow no deletion of namespaces, nor of unnamed objects outside the stack."""
     roles = [item for item in run("rbac", "--destroy", "--json", "-i", PROD).document["manifests"] if "rules" in item]
     (cluster,) = (item for item in roles if item["kind"] == "ClusterRole")
     assert cluster["metadata"]["name"].endswith("-remover")

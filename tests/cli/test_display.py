@@ -61,17 +61,24 @@ class Terminal(io.StringIO):
     def screen(self) -> list[str]:
         """The lines that are there now."""
         screen, row = [""], 0
-        for part in re.split(r"(\r|\n|\x1b\[\d*[A-Zhlm]|\x1b\[\?7[hl])", self.getvalue()):
-            if part == "\x1b[J":
-                screen = [*screen[:row], ""]
-            elif up := re.fullmatch(r"\x1b\[(\d+)A", part):
-                row -= int(up[1])
+        for part in re.split(r"(\r|\n|\x1b\[[?\d]*[A-Za-z])", self.getvalue()):
+            if part == "\x1b[2K":
+                screen[row] = ""
+            elif part == "\x1b[1A":
+                row -= 1
             elif part == "\n":
                 row += 1
                 screen += [""] * (row + 1 - len(screen))
             elif not part.startswith(("\x1b", "\r")):
                 screen[row] += part
+        screen = [line.rstrip() for line in screen]
         return [line for line in screen if line]
+
+
+@pytest.fixture(autouse=True)
+def _eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
 
 
 def test_a_terminal_shows_a_picture_that_is_rewritten() -> None:
@@ -92,6 +99,20 @@ def test_a_terminal_shows_a_picture_that_is_rewritten() -> None:
     ]
 
 
+def test_what_wraps_is_taken_away_whole() -> None:
+    """Also while a failure is written above it."""
+    stream = Terminal()
+    display = Display(stream, live=True, clock=Clock())
+    display(replace(WAITING, message="waits for a slot: " + "and so on " * 8))
+    for _ in range(2):
+        display.tick()
+        display(FAILED)
+    display.tick()
+    assert [line for line in stream.screen if line.startswith("   0 s")] == stream.screen[1:2]
+    assert sum(line.startswith("t4-1  i") for line in stream.screen) == 1
+    assert all(len(line) <= 80 for line in stream.screen)
+
+
 @pytest.mark.parametrize(("columns", "lines"), [("80", "24"), ("80", "9"), ("40", "24"), ("20", "12")])
 def test_a_picture_of_many_nodes_fits_the_terminal(columns: str, lines: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also a narrow one; those that do not fit are counted."""
@@ -103,9 +124,9 @@ def test_a_picture_of_many_nodes_fits_the_terminal(columns: str, lines: str, mon
         display(replace(WAITING, node=f"a-node-with-a-long-name-{number}"))
     for _ in range(3):
         display.tick()
-    assert len(stream.screen) < int(lines)
-    assert all(len(line) < int(columns) for line in stream.screen)
-    assert any("more: " in line or line.endswith("...") for line in stream.screen)
+    assert len(stream.screen) <= int(lines)
+    assert all(len(line) <= int(columns) for line in stream.screen)
+    assert any("more: " in line or line.strip() == "..." for line in stream.screen)
 
 
 def test_leaving_takes_the_picture_away_and_ends_the_heartbeat() -> None:

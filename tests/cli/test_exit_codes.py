@@ -19,11 +19,11 @@ from gpu_provision.model.findings import (
     Unreachable,
 )
 from gpu_provision.model.plan import Difference, Origin
-from gpu_provision.model.progress import Lock
-from gpu_provision.output.documents import output_schema
+from gpu_provision.model.progress import LockHolder
+from gpu_provision.output.findings import output_schema
 from tests.cli.harness import CHANGE, PROD, SANDBOX, Fakes, Run, plan_of
 
-FINDING = Finding(code="GP301", where="https://x:6443", what="nobody answers", fix="start it")
+FINDING = Finding(code="GP301", where="https://x:6443", what="no answer", fix="start it")
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ FINDING = Finding(code="GP301", where="https://x:6443", what="nobody answers", f
         (Refused(FINDING), ExitCode.FAILED),
         (RunFailed(FINDING), ExitCode.FAILED),
         (KeyboardInterrupt(), ExitCode.INTERRUPTED),
-        (ValueError("a mistake of ours"), ExitCode.FAILED),
+        (ValueError("an internal mistake"), ExitCode.FAILED),
     ],
 )
 def test_a_failure_has_its_exit_code_in_both_forms(
@@ -53,10 +53,10 @@ def test_a_failure_has_its_exit_code_in_both_forms(
 
 def test_a_mistake_of_ours_is_one_line_and_a_log_file(run: Run, fakes: Fakes, tmp_path: Path) -> None:
     """The traceback is in the log, which its owner alone can read; -v shows it too."""
-    fakes.plan = ValueError("a mistake of ours")
+    fakes.plan = ValueError("an internal mistake")
     log = tmp_path / "state" / "gpu-provision" / "gpu-provision.log"
     assert str(log) in run("plan", "-i", SANDBOX).err
-    assert "ValueError: a mistake of ours" in log.read_text()
+    assert "ValueError: an internal mistake" in log.read_text()
     assert log.stat().st_mode & 0o077 == 0
     assert "Traceback" in run("plan", "-i", SANDBOX, "-v").err
 
@@ -132,7 +132,7 @@ def test_differences_are_2_only_when_asked_for(run: Run, fakes: Fakes) -> None:
     ("origin", "code"), [(Origin.DRIFT, 2), (Origin.EITHER, 2), (Origin.NOT_READY, 2), (Origin.PENDING, 0)]
 )
 def test_what_is_pending_is_no_drift(run: Run, fakes: Fakes, origin: Origin, code: int) -> None:
-    """A merge that nobody has applied yet shall not wake anybody; a host that differs shall."""
+    """A merge that is not applied yet is no reason to page; a host that differs is."""
     each = Difference(component="driver", ref=CHANGE.ref, action=CHANGE.action, origin=origin)
     fakes.drift = replace(fakes.drift, differences=(each,))
     assert run("drift", "-i", SANDBOX).code == 0
@@ -157,10 +157,12 @@ def test_prod_needs_yes_where_nobody_can_be_asked(run: Run, fakes: Fakes) -> Non
     assert fakes.applied == 0
 
 
-def test_a_lock_in_a_real_cluster_is_taken_away_only_if_somebody_says_so(run: Run, fakes: Fakes) -> None:
-    """A lock that nobody holds is done, and asks nobody."""
-    assert run("unlock", "-i", PROD).out == "Nobody holds the lock.\n"
-    fakes.lock = Lock(holder="root@ci pid 7", since="2026-11-21T08:00:00Z", held_seconds=125.0, silent_seconds=30.0)
+def test_a_lock_of_a_real_cluster_is_released_after_a_question(run: Run, fakes: Fakes) -> None:
+    """A free lock needs no question."""
+    assert run("unlock", "-i", PROD).out == "The lock is free.\n"
+    fakes.lock = LockHolder(
+        holder="root@ci pid 7", since="2026-11-21T08:00:00Z", held_seconds=125.0, silent_seconds=30.0
+    )
     refused = run("unlock", "-i", PROD)
     assert (refused.code, "GP005" in refused.err) == (64, True)
     freed = run("unlock", "-i", PROD, "--yes")

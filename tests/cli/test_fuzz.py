@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
+from gpu_provision.api.jobs import ApplyJob
 from gpu_provision.api.options import components_of, with_ignored
-from gpu_provision.api.phases import Work
-from gpu_provision.cli import codes
-from gpu_provision.cli.options import chosen, loaded
-from gpu_provision.cli.plan_file import promised
+from gpu_provision.cli.options import find_inventory, load_inventory
+from gpu_provision.cli.plan_file import load_plan
 from gpu_provision.components import requirements
 from gpu_provision.inventory import load
+from gpu_provision.model import codes
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.plan import FieldChange, ResourceChange
 from gpu_provision.output import findings, plan_file
-from gpu_provision.output.plan_file import Origin, seal
+from gpu_provision.output.plan_file import seal
 from tests import fuzzing
 from tests.cli.harness import SANDBOX
 from tests.output.samples import (
@@ -43,22 +43,22 @@ def document(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A plan file's content with all that one can hold; digests cost nothing."""
     monkeypatch.setattr(hashlib, "scrypt", lambda *_, salt, **__: hashlib.sha256(salt).digest())
     scope = {"hosts": True, "cluster": True, "limit": ["t4-1"], "targets": ["driver"], "ignored": ["GP620"]}
-    origin = Origin(tool="1", made_at="2026-11-21T08:00:00+00:00", cluster_id="u", salt="00" * 16, scope=scope)
-    made: dict[str, Any] = json.loads(json.dumps(plan_file.made(INVENTORY, WHOLE, HOSTS, origin)))
+    words = {"tool": "1", "made_at": "2026-11-21T08:00:00+00:00", "cluster_id": "u", "salt": "00" * 16}
+    made: dict[str, Any] = json.loads(json.dumps(plan_file.create(INVENTORY, WHOLE, HOSTS, **words, scope=scope)))
     return made
 
 
 def apply(path: Path) -> None:
     """Use a plan file as the command does up to the first question to a host or a cluster, and compare it."""
-    promise = promised(path)
-    named = promise.inventory
+    reviewed = load_plan(path)
+    named = reviewed.inventory
     steps = [
-        lambda: promise.hold_inventory(INVENTORY if chosen(named) == SANDBOX else loaded(named)),
-        lambda: with_ignored(INVENTORY, promise.ignored),
-        lambda: components_of(promise.work(INVENTORY).targets, requirements(INVENTORY)),
-        lambda: promise.hold_cluster(Work(inventory=INVENTORY, cluster=False)),
-        *(lambda hosts=hosts: promise.hold_hosts(hosts) for hosts in (HOSTS, None)),
-        *(lambda plan=plan: promise.hold_plan(plan) for plan in (WHOLE, EMPTY_PLAN)),
+        lambda: reviewed.check_inventory(INVENTORY if find_inventory(named) == SANDBOX else load_inventory(named)),
+        lambda: with_ignored(INVENTORY, reviewed.ignored),
+        lambda: components_of(reviewed.work(INVENTORY).targets, requirements(INVENTORY)),
+        lambda: reviewed.check_cluster(ApplyJob(inventory=INVENTORY, cluster=False)),
+        *(lambda hosts=hosts: reviewed.check_hosts(hosts) for hosts in (HOSTS, None)),
+        *(lambda plan=plan: reviewed.check_plan(plan) for plan in (WHOLE, EMPTY_PLAN)),
     ]
     for step in steps:
         told(step)
@@ -115,7 +115,7 @@ def test_plan_file_of_another_shape_is_told_with_the_place(document: dict[str, A
     path = tmp_path / "plan.json"
     path.write_text(json.dumps({**document, "seal": seal(document)}))
     with pytest.raises(ProvisionError) as caught:
-        promised(path)
+        load_plan(path)
     (finding,) = caught.value.findings
     assert finding.code == codes.NO_PLAN
     assert "$.plan.changes[1].object: 'kind' is a required property" in finding.evidence
@@ -131,5 +131,5 @@ def test_plan_file_that_json_cannot_hold(tmp_path: Path, text: str) -> None:
     path = tmp_path / "plan.json"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(ProvisionError) as caught:
-        promised(path)
+        load_plan(path)
     assert [finding.code for finding in caught.value.findings] == [codes.NO_PLAN]

@@ -11,6 +11,7 @@ import pytest
 
 import gpu_provision
 from gpu_provision import (
+    DestroyResult,
     Drift,
     Finding,
     HostOutcome,
@@ -18,7 +19,6 @@ from gpu_provision import (
     Inventory,
     Judgement,
     NodeState,
-    RemovalResult,
     RunFailed,
     RunResult,
     State,
@@ -105,7 +105,7 @@ def test_a_failed_run_has_its_result(fakes: Fakes, inventory: Inventory) -> None
 def test_a_removal_that_leaves_something_has_its_result(fakes: Fakes, inventory: Inventory) -> None:
     """Hosts are not touched then, which is said."""
     fakes.removal = RunFailed(CONFLICT)
-    fakes.removal.result = RemovalResult(cluster="sandbox", findings=(CONFLICT,))
+    fakes.removal.result = DestroyResult(cluster="sandbox", findings=(CONFLICT,))
     with pytest.raises(RunFailed) as caught:
         gpu_provision.destroy(inventory)
     assert (fakes.torn_down, len(caught.value.result.findings)) == ([], 2)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.output.documents import output_schema
+from gpu_provision.output.findings import output_schema
 from tests.cli.harness import PROD, Run
 
 IMAGE = "registry.example.com/gpu-provision:0.1.0"
@@ -35,7 +35,7 @@ def test_a_stack_is_printed_as_kubectl_takes_it(run: Run) -> None:
 
 
 def test_what_a_stack_does_not_have_is_told_if_asked(run: Run) -> None:
-    """Whoever hands a cluster over wants to know what stays behind."""
+    """A reader sees what is left out."""
     assert "Not in a stack: name" in run("operator", "stack", "-i", PROD, "-v").err
 
 
@@ -65,7 +65,7 @@ def test_versions_are_taken_as_clusters_say_them(run: Run, version: str) -> None
 
 
 def test_an_invalid_inventory_is_no_stack(run: Run, tmp_path: Path) -> None:
-    """What is wrong with it is told as for every other command."""
+    """An invalid inventory is reported as by every other command."""
     broken = tmp_path / "broken.yaml"
     broken.write_text("name: x\ncluster: {}\nrelease: 9.9.9\n", encoding="utf-8")
     ran = run("operator", "stack", "-i", broken)
@@ -131,9 +131,7 @@ def _kubeconfig(folder: Path) -> Path:
     return path
 
 
-def test_what_an_installation_has_to_say_is_told_and_is_no_failure(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_warnings_of_an_installation_are_no_failure(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finding = Finding(code="GP397", where="the definition", what="installed without rules", severity=Severity.WARNING)
     monkeypatch.setattr("gpu_provision.operator.install.install", lambda *_, **__: ((), (finding,)))
     words = ["operator", "install", "--yes", "--kubeconfig", _kubeconfig(tmp_path)]

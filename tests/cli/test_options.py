@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from gpu_provision.cli.options import chosen
+from gpu_provision.cli.options import find_inventory
 from gpu_provision.model.findings import ExitCode
-from tests.cli.harness import Run
+from tests.cli.harness import REPOSITORY, Run
 
 
 def test_a_tilde_is_the_users_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert chosen("~/prod.yaml") == tmp_path / "prod.yaml"
+    assert find_inventory("~/prod.yaml") == tmp_path / "prod.yaml"
 
 
-def test_the_home_of_an_unknown_user_is_a_missing_file_and_no_crash() -> None:
-    assert chosen("~no-such-user/prod.yaml") == Path("~no-such-user/prod.yaml")
+def test_the_home_of_an_unknown_user_is_a_missing_file() -> None:
+    assert find_inventory("~no-such-user/prod.yaml") == Path("~no-such-user/prod.yaml")
 
 
-def test_a_place_that_nobody_may_look_at_is_a_missing_file_and_no_crash(run: Run) -> None:
+def test_a_forbidden_folder_is_a_missing_file(run: Run) -> None:
     """Such as one in a folder of root; a name that is too long is as bad, and root can try that."""
     hopeless = "x" * 300
     assert run("validate", "-i", hopeless).code == ExitCode.INVALID_INVENTORY
@@ -32,4 +35,36 @@ def test_a_bare_name_is_a_file_of_inventories(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.chdir(tmp_path)
     (tmp_path / "inventories").mkdir()
     (tmp_path / "inventories" / "mine.yaml").touch()
-    assert chosen("mine") == Path("inventories/mine.yaml")
+    assert find_inventory("mine") == Path("inventories/mine.yaml")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("pl", {"plan"}),
+        ("history s", {"show"}),
+        ("plan --off", {"--offline"}),
+        ("plan -i p", {"prod"}),
+        ("plan --target driver_", {"driver_validation"}),
+        ("plan --limit t4-1,h100", {"t4-1,h100-1"}),
+        ("explain gp50", {f"GP50{last}" for last in (0, 1, 2, 3, 4, 5, 6, 8, 9)}),
+        ("plan -i missing --target d", set()),
+    ],
+)
+def test_a_shell_completes_commands_options_and_values(words: str, expected: set[str]) -> None:
+    """By the script of ``gpu-provision completion``, which asks the command itself."""
+    environment = {
+        **os.environ,
+        "_GPU_PROVISION_COMPLETE": "bash_complete",
+        "COMP_WORDS": f"gpu-provision {words}",
+        "COMP_CWORD": str(len(words.split())),
+    }
+    program = "from gpu_provision.cli import main; main([])"
+    command = [sys.executable, "-c", program]
+    ran = subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert {line.removeprefix("plain,") for line in ran.stdout.splitlines()} - {"file,", ""} == expected
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion_prints_a_script_for_the_shell(run: Run, shell: str) -> None:
+    assert "_GPU_PROVISION_COMPLETE" in run("completion", shell).out

@@ -1,4 +1,4 @@
-"""Plan files on the command line: what is no plan is told in one finding, and nothing is done."""
+"""Plan files on the command line: a file that is no plan is one finding, and nothing is done."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.api import cluster_phase
+from gpu_provision.api import jobs
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.output.plan_file import seal
 from tests.cli.harness import CHANGE, PROD, SANDBOX, Fakes, Ran, Run, plan_of
@@ -18,7 +18,7 @@ from tests.cli.harness import CHANGE, PROD, SANDBOX, Fakes, Ran, Run, plan_of
 
 @pytest.fixture(autouse=True)
 def _cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_phase, "cluster_id", lambda _: "uid")
+    monkeypatch.setattr(jobs.ApplyJob, "cluster_id", lambda _: "uid")
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def assert_refused(ran: Ran, fakes: Fakes, code: str) -> None:
 
 
 def test_the_file_is_the_consent_and_says_what_takes_part(run: Run, fakes: Fakes, saved: Path) -> None:
-    """Nobody is asked, also on a real cluster; and the inventory need not be named."""
+    """Without a question, also on a real cluster; the file names the inventory."""
     assert run("apply", saved).code == 0
     assert fakes.applied == 1
     assert run("apply", saved, "-i", PROD, "--timeout", 60).code == 0
@@ -64,7 +64,7 @@ def test_what_is_no_plan_is_told(run: Run, fakes: Fakes, saved: Path) -> None:
     assert run("apply", saved.with_name("none.json")).code == 64
 
 
-def test_another_cluster_another_inventory_and_other_hosts_are_told(
+def test_a_moved_cluster_inventory_or_host_is_named(
     run: Run, fakes: Fakes, saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert_refused(run("apply", saved, "-i", SANDBOX), fakes, "GP355")
@@ -72,7 +72,7 @@ def test_another_cluster_another_inventory_and_other_hosts_are_told(
     ran = run("apply", saved)
     assert_refused(ran, fakes, "GP356")
     assert "host t4-1: load y, planned was: load x" in ran.err
-    monkeypatch.setattr(cluster_phase, "cluster_id", lambda _: "other")
+    monkeypatch.setattr(jobs.ApplyJob, "cluster_id", lambda _: "other")
     assert_refused(run("apply", saved), fakes, "GP354")
 
 
@@ -84,7 +84,7 @@ def test_a_cluster_that_has_moved_is_told(run: Run, fakes: Fakes, tmp_path: Path
     fakes.plan = plan_of(CHANGE, replace(CHANGE, ref=CHANGE.ref._replace(name="y")))
     ran = run("apply", path)
     assert_refused(ran, fakes, "GP356")
-    assert "ConfigMap gpu-operator-resources/y is to be created, which was not planned" in ran.err
+    assert "ConfigMap gpu-operator-resources/y would be created, which was not planned" in ran.err
 
 
 def test_a_plan_that_cannot_be_applied_is_not_written(run: Run, fakes: Fakes, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_part_of_a_plan_is_kept_as_that_part(run: Run, fakes: Fakes, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["nowhere/plan.json", ".", ""])
-def test_a_plan_that_cannot_be_written_is_told_before_anything_is_asked(
+def test_an_unwritable_plan_file_is_refused_before_any_request(
     run: Run, fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """And nothing is left beside where it was to go."""

@@ -1,7 +1,11 @@
-"""The page of a run that is over."""
+"""report and --report: the page of a run, however it ended."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,14 +13,127 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from gpu_provision.model.findings import ExitCode, Finding
+from gpu_provision.history import store
+from gpu_provision.hosts.result import HostOutcome, HostsResult
+from gpu_provision.model.findings import ExitCode, Finding, RunFailed, Severity, attach_findings
 from gpu_provision.model.history import Ending, Record
-from gpu_provision.model.progress import RunResult
-from gpu_provision.output.documents import output_schema
-from gpu_provision.reconcile import local_records
-from tests.cli.harness import SANDBOX, Run
-from tests.output.page.test_render import FAILURE, TIMELINE
+from gpu_provision.model.progress import NodeState, RunResult, State
+from gpu_provision.output.findings import output_schema
+from tests.cli.harness import REPOSITORY, SANDBOX, Fakes, Run
 from tests.output.samples import PLAN, RESULT
+from tests.output.test_html_report import FAILURE, TIMELINE
+
+
+def test_a_run_that_went_well_leaves_a_page(run: Run, fakes: Fakes, tmp_path: Path) -> None:
+    """The result stays as it is; where the page is goes to stderr."""
+    fakes.hosts = HostsResult(hosts=(HostOutcome(name="t4-1", changes=("load ipmi_msghandler",)),))
+    page = tmp_path / "page.html"
+    ran = run("apply", "--report", page)
+    assert ran.code == ExitCode.OK
+    assert f"Report: {page}" in ran.err
+    assert page.stat().st_mode & 0o777 == 0o600
+    text = page.read_text()
+    assert "apply of sandbox" in text
+    assert "load ipmi_msghandler" in text
+    assert [each.name for each in tmp_path.iterdir() if "html" in each.name] == ["page.html"]
+    assert "Report" not in run("apply").err
+
+
+def test_a_run_that_failed_leaves_a_page_with_its_findings(run: Run, fakes: Fakes, tmp_path: Path) -> None:
+    """Both when something is not as declared in the end, and when the run could not even begin."""
+    finding = Finding(code="GP501", where="node t4-1", what="the driver is not ready")
+    failure = RunFailed(finding)
+    state = NodeState(component="driver", node="t4-1", state=State.FAILED, reason="no PCI bus")
+    failure.result = RunResult(states=(state,), findings=(finding,))
+    for each in (failure, RunFailed(finding)):
+        fakes.result = each
+        page = tmp_path / "page.html"
+        assert run("apply", "--report", page).code == ExitCode.FAILED
+        text = page.read_text()
+        assert ">failed</span></h1>" in text
+        assert "the driver is not ready" in text
+        page.unlink()
+
+
+def test_an_interrupted_run_tells_of_its_hosts_and_of_what_stays(run: Run, fakes: Fakes, tmp_path: Path) -> None:
+    """The host phase is over by then, so nothing else does; the page has it as well."""
+    fakes.hosts = HostsResult(
+        hosts=(HostOutcome(name="t4-1", changes=("load ipmi_msghandler",)), HostOutcome(name="t4-2"))
+    )
+    fakes.result = interrupt = KeyboardInterrupt()
+    attach_findings(interrupt, Finding(code="GP517", what="t4-1 stays cordoned", severity=Severity.WARNING))
+    page = tmp_path / "page.html"
+    ran = run("apply", "--report", page)
+    assert ran.code == ExitCode.INTERRUPTED
+    assert "seen: hosts changed before: t4-1\n" in ran.err
+    assert "warning: GP517: t4-1 stays cordoned" in ran.err
+    assert "t4-1 stays cordoned" in page.read_text()
+
+
+def test_an_unwritable_page_is_refused_before_the_run(run: Run, fakes: Fakes, tmp_path: Path) -> None:
+    """No such folder, and a folder instead of a file."""
+    for place in (tmp_path / "nowhere" / "page.html", tmp_path):
+        ran = run("apply", "--report", place)
+        assert ran.code == ExitCode.USAGE
+        assert f"GP370 {place}" in ran.err
+    assert fakes.applied == 0
+
+
+PROGRAM = """
+import sys, time
+from datetime import UTC, datetime
+from gpu_provision.cli import main
+from gpu_provision.history import store
+from gpu_provision.hosts.result import NO_HOSTS
+from gpu_provision.api import jobs
+from gpu_provision.model.history import Record
+from gpu_provision.model.plan import Plan
+from gpu_provision.model.progress import Event, Evidence, RunResult, State
+
+PLAN = Plan(inventory="sandbox", release="26.7.0", cluster="sandbox", components=(), changes=())
+EVIDENCE = Evidence(component="driver_validation", node="t4-2", pod="p", passed=True, lines=("Test PASSED",))
+
+def apply(inventory, *, listen, **rest):
+    listen(Event(component="driver", node="t4-1", state=State.PROGRESSING, message="builds"))
+    now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    for began, changed, evidence in (("2020-01-01T00:00:00Z", 99, ()), (now, 7, (EVIDENCE,)))[: int(sys.argv[3])]:
+        record = Record(id=began, began=began, inventory="sandbox", release="26.7.0")
+        result = RunResult(changed=changed, evidence=evidence)
+        store.write_local(record, lambda: store.run_details(PLAN, result, ()))
+    print("waiting", flush=True)
+    time.sleep(60)
+
+jobs.apply = apply
+jobs.ApplyJob._prepare = lambda *_, **__: NO_HOSTS
+main(["apply", "-i", sys.argv[1], "--report", sys.argv[2]])
+"""
+
+
+@pytest.mark.parametrize(("sent", "code", "records"), [(signal.SIGINT, 130, 2), (signal.SIGTERM, 143, 1)])
+def test_an_interrupted_run_leaves_a_page_of_how_far_it_came(
+    sent: signal.Signals, code: int, records: int, tmp_path: Path
+) -> None:
+    """With the node that it was about, and what it had put on record; the record of an earlier run is not its own."""
+    page = tmp_path / "page.html"
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(SANDBOX), str(page), str(records)],
+        cwd=REPOSITORY,
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+    assert process.stdout.readline() == "waiting\n"
+    process.send_signal(sent)
+    process.communicate(timeout=300)
+    assert process.returncode == code
+    text = page.read_text()
+    assert ">interrupted</span></h1>" in text
+    assert "driver coming up: builds" in text
+    assert ("Test PASSED" in text, "<dd>7</dd>" in text) == ((True, True) if records == 2 else (False, False))
+    assert "<dd>99</dd>" not in text
+
 
 RECORD = Record(
     id="20260101T000000.000000Z-abc",
@@ -35,7 +152,7 @@ def _sandbox(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
 
 def record(record: Record = RECORD, result: RunResult = RESULT, *findings: Finding) -> None:
     """Leave the local record of a run."""
-    local_records.write(record, lambda: local_records.details_of(PLAN, replace(result, timeline=TIMELINE), findings))
+    store.write_local(record, lambda: store.run_details(PLAN, replace(result, timeline=TIMELINE), findings))
 
 
 def test_the_newest_run_is_told_with_all_that_is_on_record(run: Run) -> None:
@@ -64,7 +181,7 @@ def test_the_newest_run_is_told_with_all_that_is_on_record(run: Run) -> None:
 def test_a_run_that_did_not_end_is_told_as_far_as_it_came(run: Run, ending: Ending, tmp_path: Path) -> None:
     """One that was killed has left its first record alone; a rollback is called one."""
     if ending is Ending.RUNNING:
-        local_records.write(replace(RECORD, ending=ending, back_to=2))
+        store.write_local(replace(RECORD, ending=ending, back_to=2))
     else:
         record(replace(RECORD, ending=ending, back_to=2), RunResult())
     page = tmp_path / "page.html"
@@ -89,7 +206,7 @@ def test_a_run_that_is_not_on_record_here_is_named(run: Run) -> None:
 def test_a_record_that_cannot_be_read_is_named(run: Run) -> None:
     """Such as one of another version."""
     for broken in ({"timeline": ["?"]}, {"states": [{"state": "odd"}]}, {"began": 5}, {"changes": [{}]}):
-        local_records.write(RECORD, partial(dict, broken))
+        store.write_local(RECORD, partial(dict, broken))
         ran = run("report")
         assert ran.code == ExitCode.FAILED
-        assert f"GP372 {local_records.folder('sandbox')}/{RECORD.id}.json" in ran.err
+        assert f"GP372 {store.local_folder('sandbox')}/{RECORD.id}.json" in ran.err

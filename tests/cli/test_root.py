@@ -10,11 +10,11 @@ import jsonschema
 import pytest
 import yaml
 
-from gpu_provision.api import cluster_phase
-from gpu_provision.api.cluster_phase import as_a_look
+from gpu_provision.api import jobs
+from gpu_provision.api.jobs import as_a_look
 from gpu_provision.api.options import nodes_of, with_timeout
 from gpu_provision.cli import confirm, root
-from gpu_provision.cli.root import Commands
+from gpu_provision.cli.root import SuggestingGroup
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.inventory import load
 from gpu_provision.model.cluster import ObjectRef
@@ -22,7 +22,7 @@ from gpu_provision.model.findings import ExitCode, Finding, UsageError
 from gpu_provision.model.history import Ending, History, Record
 from gpu_provision.model.plan import Action, Change
 from gpu_provision.model.progress import Event, State
-from gpu_provision.output.documents import output_schema
+from gpu_provision.output.findings import output_schema
 from tests.cli.harness import PROD, SANDBOX, Fakes, Run, plan_of
 
 
@@ -65,6 +65,25 @@ def test_every_command_prints_one_document_that_fits_the_schema(
     jsonschema.validate(document, dict(output_schema()))
 
 
+def test_explain_prints_title_cause_and_remedy(run: Run) -> None:
+    """As text and as a document; a code in small letters is the same code."""
+    text, found = run("explain", "gp501").out, run("explain", "GP501", "--json").document
+    jsonschema.validate(found, dict(output_schema()))
+    assert set(found["explanation"]) == {"code", "title", "cause", "remedy"}
+    assert all(part in text for part in found["explanation"].values())
+
+
+@pytest.mark.parametrize(
+    ("code", "fix"),
+    [("GP50x", "gpu-provision explain GP509"), ("501", "gpu-provision explain GP501"), ("zzz", "docs/findings.md")],
+)
+def test_explain_names_the_nearest_code(run: Run, code: str, fix: str) -> None:
+    """A mistyped code is wrong usage, with one finding."""
+    ran = run("explain", code)
+    assert (ran.code, ran.err.count("GP002")) == (ExitCode.USAGE, 1)
+    assert f"fix: {fix}" in ran.err
+
+
 def test_schema_prints_what_editors_need(run: Run) -> None:
     """One JSON Schema, and one for the output."""
     assert run("schema").document["$schema"].endswith("2020-12/schema")
@@ -78,7 +97,7 @@ def test_render_prints_every_object(run: Run) -> None:
 
 
 def test_rbac_prints_roles_and_the_bindings_that_are_asked_for(run: Run) -> None:
-    """Without a subject there is nobody to bind; what is missing is said beside the result."""
+    """Without a subject there is no binding; a note on stderr says so."""
     alone = run("rbac", "-i", SANDBOX)
     assert {item["kind"] for item in yaml.safe_load_all(alone.out)} == {"Namespace", "ClusterRole", "Role"}
     assert "--service-account" in alone.err
@@ -128,9 +147,9 @@ def test_a_plan_names_the_next_command_and_quiet_does_not(run: Run, fakes: Fakes
 def test_the_next_command_takes_the_same_part(
     run: Run, fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever copies it does what was looked at; a plan file knows what takes part, but not which kubeconfig it was."""
+    """The copied command does what the plan showed; a plan file knows its scope, but not the kubeconfig."""
     fakes.hosts = None
-    monkeypatch.setattr(cluster_phase, "cluster_id", lambda _: "uid")
+    monkeypatch.setattr(jobs.ApplyJob, "cluster_id", lambda _: "uid")
     words = ("-i", str(SANDBOX), "--limit", "t4-*", "--target", "driver", "--cluster-only")
     assert (
         f"Next: gpu-provision apply -i {SANDBOX} --limit 't4-*' --target driver --cluster-only\n"
@@ -157,12 +176,12 @@ def test_targets_and_limits_narrow_what_is_planned_and_applied(run: Run, fakes: 
 
 def test_a_failed_host_holds_the_cluster_phase_back(run: Run, fakes: Fakes) -> None:
     """And says which host, why, how to go on, and what was done on the others."""
-    away = Finding(code="GP685", where="t4-2", what="nobody answers")
+    away = Finding(code="GP685", where="t4-2", what="no answer")
     fakes.hosts = _hosts(HostOutcome(name="t4-1"), HostOutcome(name="t4-2", failed=True, errors=(away,)))
     ran = run("apply", "-i", SANDBOX)
     assert ran.code == ExitCode.FAILED
     assert fakes.applied == 0
-    assert "GP685 t4-2: nobody answers" in ran.err
+    assert "GP685 t4-2: no answer" in ran.err
     assert "held back" in ran.err
     assert "t4-1" in ran.out
     document = run("apply", "-i", SANDBOX, "--json").document
@@ -176,7 +195,7 @@ def test_password_of_sudo_is_asked_for_once_and_not_shown(
     """On stderr, so that JSON stays JSON."""
     given: list[str] = []
     monkeypatch.setattr("click.termui.hidden_prompt_func", lambda _: "geheim")
-    monkeypatch.setattr("gpu_provision.inventory.ssh.give", given.append)
+    monkeypatch.setattr("gpu_provision.inventory.pyinfra_inventory.set_sudo_password", given.append)
     fakes.hosts = _hosts(HostOutcome(name="t4-1"))
     ran = run("apply", "-i", SANDBOX, "--hosts-only", "-K", "--json")
     assert given == ["geheim"]
@@ -206,7 +225,7 @@ def test_an_absurd_inventory_gets_twenty_findings_and_a_count(run: Run, tmp_path
     jsonschema.validate(document, dict(output_schema()))
 
 
-def test_validating_gpus_refuses_a_cluster_that_is_not_as_declared(run: Run, fakes: Fakes) -> None:
+def test_revalidation_refuses_a_cluster_with_pending_changes(run: Run, fakes: Fakes) -> None:
     """Validating changes nothing but runs the validations."""
     ran = run("validate", "-i", SANDBOX, "--gpus")
     assert ran.code == ExitCode.FAILED
@@ -219,7 +238,7 @@ def test_validating_gpus_refuses_a_cluster_that_is_not_as_declared(run: Run, fak
     assert fakes.applied == 1
 
 
-def test_a_node_that_still_has_to_be_validated_is_validated_again(run: Run, fakes: Fakes) -> None:
+def test_revalidation_includes_nodes_that_were_not_validated(run: Run, fakes: Fakes) -> None:
     """The end of its startup taint follows from that, so it is not in the way."""
     node = ObjectRef("v1", "Node", "", "t4-1")
     fakes.plan = plan_of(Change(component="startup_taint", action=Action.UPDATE, ref=node))
@@ -251,7 +270,7 @@ def test_limit_takes_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["nope", "t4-1,nope", ","])
 def test_a_limit_that_matches_nothing_is_an_error(option: str) -> None:
-    """Running nothing and calling it success helps nobody."""
+    """Doing nothing is no success."""
     with pytest.raises(UsageError):
         nodes_of(load(SANDBOX), option)
 
@@ -264,14 +283,14 @@ def test_timeout_is_every_components_deadline() -> None:
     assert with_timeout(inventory, None) is inventory
 
 
-def test_an_inventory_is_found_by_its_short_name_and_beside_pyinfras(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_inventory_is_found_by_its_short_name(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """-i sandbox and -i inventories/sandbox.py both mean inventories/sandbox.yaml."""
     monkeypatch.chdir(SANDBOX.parents[1])
     for name in ("sandbox", "inventories/sandbox.py"):
         assert run("validate", "-i", name).out.startswith("inventories/sandbox.yaml is valid")
 
 
-def test_history_is_printed_and_its_options_may_stand_before_the_subcommand(run: Run, fakes: Fakes) -> None:
+def test_options_may_stand_before_the_subcommand_of_history(run: Run, fakes: Fakes) -> None:
     """A run that is not on record is wrong usage; a damaged one is a warning."""
     fakes.history = History((Record(id="a", number=3, text="name: x\n"),), damaged=("b",))
     listed = run("history", "-i", SANDBOX)
@@ -298,7 +317,7 @@ def test_a_diff_is_between_runs_or_up_to_the_file(run: Run, fakes: Fakes) -> Non
     assert "GP336" in run("diff", "1", "3", "-i", SANDBOX).err, "what is not valid today can still be compared as text"
 
 
-def test_a_rollback_applies_what_was_and_says_that_the_file_says_otherwise(run: Run, fakes: Fakes) -> None:
+def test_a_rollback_says_that_the_file_names_other_versions(run: Run, fakes: Fakes) -> None:
     """A dry run changes nothing; the inventory of the run is what is applied."""
     text = SANDBOX.read_text(encoding="utf-8").replace("v0.20.0", "v0.19.3")
     good = Record(id="a", number=1, ending=Ending.SUCCEEDED, release="26.7.0", text=text)
@@ -317,9 +336,9 @@ def test_the_list_of_commands_names_what_is_there_in_a_line_each(run: Run, words
     """Commands that are imported when they are asked for are where the list says, and their lines fit."""
     group: click.Command | None = root.cli
     for word in words:
-        assert isinstance(group, Commands)
+        assert isinstance(group, SuggestingGroup)
         group = group.get_command(click.Context(group), word)
-    assert isinstance(group, Commands)
+    assert isinstance(group, SuggestingGroup)
     listed = {line.rstrip() for line in run(*words, "--help").out.splitlines()}
     longest = max(map(len, group.list_commands(click.Context(group))))
     for name, command in group.elsewhere.items():
@@ -338,9 +357,9 @@ def test_a_run_that_asks_nobody_says_what_it_changes(run: Run, fakes: Fakes) -> 
 @pytest.mark.parametrize(
     ("words", "question"),
     [
-        (["apply"], "Apply these changes to cluster sandbox and 1 host?"),
+        (["apply"], "Apply these changes to cluster sandbox, context gpu-prod and 1 host?"),
         (["apply", "--hosts-only"], "Apply these changes to 1 host?"),
-        (["apply", "--cluster-only"], "Apply these changes to cluster sandbox?"),
+        (["apply", "--cluster-only"], "Apply these changes to cluster sandbox, context gpu-prod?"),
         (["destroy", "--hosts-only"], "Remove all of this from 1 host?"),
     ],
 )
@@ -353,7 +372,7 @@ def test_a_question_names_what_is_changed(
     if "--cluster-only" in words:
         fakes.hosts = None
     monkeypatch.setattr(confirm, "require_terminal", lambda *_, **__: None)
-    monkeypatch.setattr(confirm, "given", lambda text: bool(asked.append(text)) or True)
+    monkeypatch.setattr(confirm, "ask", lambda text: bool(asked.append(text)) or True)
     ran = run(*words, "-i", PROD)
     assert asked == [question]
     assert "Inventory" not in ran.err

@@ -8,7 +8,7 @@ from typing import Any
 from gpu_provision.components.labels import NFD_GPU, NFD_OS_ID, NFD_OS_VERSION
 from gpu_provision.components.targets import context as make_context
 from gpu_provision.model.cluster import ClusterFacts, Context, NodeFacts
-from gpu_provision.model.inventory import ClusterTarget, Gpu, Inventory, Node, NodePool, OperatingSystem
+from gpu_provision.model.inventory import ClusterConfig, Gpu, Inventory, Node, NodePool, OperatingSystem
 from gpu_provision.model.specs import (
     DcgmExporterSpec,
     DcgmSpec,
@@ -73,7 +73,7 @@ def inventory(**fields: Any) -> Inventory:
     base = Inventory(
         name="sandbox",
         release="26.7.0",
-        cluster=ClusterTarget(sandbox="default"),
+        cluster=ClusterConfig(sandbox="default"),
         specs=SPECS,
         pools=POOLS,
         nodes=NODES,

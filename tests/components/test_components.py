@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
-import builders
 import pytest
 
-from gpu_provision.components import COMPONENTS, Component, desired, problems, requirements
+from gpu_provision.components import COMPONENTS, desired, problems, requirements
 from gpu_provision.model.cluster import ClusterFacts, Context
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import Specs
+from tests.components import builders
 
 NAMES = [component.name for component in COMPONENTS]
 
@@ -70,7 +70,7 @@ def all_manifests() -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_module_has_the_same_five_names_as_all_others(name: str) -> None:
-    """Whoever knows one component knows them all."""
+    """A reader of one component knows them all."""
     module = importlib.import_module(f"gpu_provision.components.{name}")
     assert name == module.NAME
     assert module.TITLE
@@ -80,15 +80,15 @@ def test_a_module_has_the_same_five_names_as_all_others(name: str) -> None:
 
 
 def test_components_stand_in_dependency_order() -> None:
-    """What is required comes before whoever requires it."""
+    """What is required comes before what requires it."""
     seen: set[str] = set()
     for component in COMPONENTS:
         assert set(component.requires) <= seen
         seen.add(component.name)
 
 
-def test_components_are_the_thirteen_of_the_design_and_two_are_off() -> None:
-    """DCGM as in the reference, since the exporter has an engine built in; the startup taint until somebody asks."""
+def test_there_are_thirteen_components_and_two_are_off() -> None:
+    """DCGM as in the reference, since the exporter has an engine built in; the startup taint unless it is asked for."""
     assert len(COMPONENTS) == 13
     assert list(desired(builders.context())) == [name for name in NAMES if name not in {"dcgm", "startup_taint"}]
 
@@ -109,16 +109,6 @@ def test_a_component_says_which_version_an_inventory_asks_for() -> None:
     assert versions["driver"] == "595.91.07"
     assert versions["device_plugin"] == "v0.20.0"
     assert versions["prerequisites"] == versions["node_labels"] == ""
-
-
-def test_a_component_without_problems_needs_not_say_so() -> None:
-    """The default is none."""
-    assert (
-        Component(name="x", title="X", requires=(), spec=lambda _: None, manifests=lambda _spec, _context: []).problems(
-            None, builders.context()
-        )
-        == ()
-    )
 
 
 def test_the_sandbox_has_no_problems() -> None:
@@ -153,7 +143,7 @@ def test_manifests_are_plain_json() -> None:
         assert json.loads(json.dumps(manifest)) == manifest
 
 
-def test_manifests_leave_out_what_the_server_fills_in_or_rewrites() -> None:
+def test_manifests_leave_out_what_the_server_sets() -> None:
     """Such fields would be owned by us and yet belong to the server."""
     forbidden = {"serviceAccount", "creationTimestamp", "status", "clusterIP", "nodePort", "revisionHistoryLimit"}
     for manifest in all_manifests():

@@ -6,15 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import builders
 import pytest
 
 from gpu_provision.components import desired
 from gpu_provision.components.device_plugin_validation import pod_name
 from gpu_provision.components.labels import DIGEST
-from gpu_provision.components.scripts import VECTOR_ADD
 from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.inventory import Gpu, Inventory
+from tests.components import builders
 
 
 def pods(inventory: Inventory | None = None, facts: ClusterFacts | None = None) -> dict[str, Any]:
@@ -31,44 +30,6 @@ def node_of(pod: dict[str, Any]) -> str:
     assert (field["key"], field["operator"]) == ("metadata.name", "In")
     (name,) = field["values"]
     return str(name)
-
-
-def test_every_gpu_node_gets_a_pod_that_runs_vector_add_once() -> None:
-    """And no other node does."""
-    found = pods()
-    assert set(found) == {"t4-1", "t4-2", "h100-1"}
-    for pod in found.values():
-        (container,) = pod["spec"]["containers"]
-        assert [*container["command"], *container["args"]] == ["sh", "-c", VECTOR_ADD]
-        assert container["image"] == "nvcr.io/nvidia/gpu-operator:v26.7.0"
-        assert pod["spec"]["restartPolicy"] == "Never"
-        assert pod["spec"]["runtimeClassName"] == "nvidia"
-
-
-def test_the_plugin_validation_asks_the_scheduler_for_one_gpu_of_its_node() -> None:
-    """A nodeName would bypass the scheduler, which counts who has which GPU."""
-    pod = pods()["t4-1"]
-    (container,) = pod["spec"]["containers"]
-    assert container["resources"] == {"limits": {"nvidia.com/gpu": "1"}}
-    assert "nodeName" not in pod["spec"]
-    assert "env" not in container
-
-
-def test_a_validation_pushes_no_pod_off_and_runs_on_tainted_nodes() -> None:
-    """A priority would let the scheduler evict workloads for it."""
-    spec = pods()["t4-1"]["spec"]
-    assert "priorityClassName" not in spec
-    assert {"operator": "Exists", "effect": "NoSchedule"} in spec["tolerations"]
-    assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in spec["tolerations"]
-
-
-def test_a_pod_is_named_after_its_node_and_its_content() -> None:
-    """A reader of ``kubectl get pods`` sees which node is meant."""
-    pod = pods()["t4-1"]
-    labels, digest = pod["metadata"]["labels"], pod["metadata"]["labels"][DIGEST]
-    assert labels["app"] == "nvidia-device-plugin-validation"
-    assert len(digest) == 16
-    assert pod["metadata"]["name"] == f"nvidia-device-plugin-validation-t4-1-{digest[:8]}"
 
 
 def test_a_long_node_name_gives_way_to_its_digest() -> None:
@@ -114,7 +75,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_validation_is_repeated_when_what_it_proved_has_changed(change: str) -> None:
+def test_a_validation_is_repeated_when_its_content_changes(change: str) -> None:
     """And only then, so that a run without changes runs nothing."""
     make, is_repeated = CHANGES[change]
     before, after = pods()["t4-1"], pods(*make())["t4-1"]

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import builders
 import pytest
-import views
 
 from gpu_provision.components import desired, problems
 from gpu_provision.components.driver import image_of, spec
 from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.findings import Severity
 from gpu_provision.model.inventory import Inventory, OperatingSystem
+from tests.components import builders, views
 
 
 def daemon_sets(inventory: Inventory, facts: ClusterFacts | None = None) -> dict[str, dict[str, Any]]:
@@ -37,16 +36,6 @@ def env_of(container: dict[str, Any]) -> dict[str, Any]:
 def upgraded(version: str) -> Any:
     """Return driver settings with another version."""
     return replace(builders.DRIVER, image=replace(builders.DRIVER.image, version=version))
-
-
-def test_each_operating_system_gets_its_own_daemonset_and_image() -> None:
-    """The reference takes one node's system for all of them."""
-    found = daemon_sets(builders.inventory())
-    images = {name: item["spec"]["template"]["spec"]["containers"][0]["image"] for name, item in found.items()}
-    assert images == {
-        "nvidia-driver-daemonset-ubuntu22.04": "nvcr.io/nvidia/driver:595.91.07-ubuntu22.04",
-        "nvidia-driver-daemonset-ubuntu24.04": "nvcr.io/nvidia/driver:595.91.07-ubuntu24.04",
-    }
 
 
 def test_a_pool_with_a_version_of_its_own_gets_its_own_daemonset() -> None:
@@ -86,7 +75,7 @@ def test_what_needs_no_new_installation_keeps_the_digest() -> None:
 
 
 def test_a_pinned_digest_takes_no_suffix() -> None:
-    """Whoever pins an image has already chosen the system."""
+    """A pinned image has already chosen the system."""
     pinned = builders.with_spec("driver", image=replace(builders.DRIVER.image, version="sha256:abc"))
     assert pod_of(pinned)["containers"][0]["image"] == "nvcr.io/nvidia/driver@sha256:abc"
 
@@ -119,7 +108,7 @@ def test_nodes_without_a_driver_of_ours_get_no_daemonset() -> None:
     assert list(daemon_sets(chosen)) == ["nvidia-driver-daemonset-h100-ubuntu24.04"]
 
 
-def test_a_node_of_unknown_system_is_reported_and_gets_no_daemonset() -> None:
+def test_a_node_of_unknown_system_gets_no_daemonset() -> None:
     """No image can be chosen for it."""
     pools = {**builders.POOLS, "t4": replace(builders.POOLS["t4"], os=None)}
     facts = ClusterFacts(nodes=(builders.node("t4-1", None), builders.node("t4-2")))

@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import builders
 import pytest
 import yaml
 
 from gpu_provision.components import desired
 from gpu_provision.inventory import load
 from gpu_provision.model.cluster import ClusterFacts, Context
+from tests.components import builders
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
@@ -42,6 +42,11 @@ def with_prometheus() -> Context:
         env={"DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS": "true"},
     )
     return builders.context(chosen, replace(builders.fleet(), resources=resources))
+
+
+def with_host_network() -> Context:
+    """Return the sandbox with an exporter in the network of its node."""
+    return builders.context(builders.with_spec("dcgm_exporter", host_network=True), builders.fleet())
 
 
 def with_plugin_configurations() -> Context:
@@ -77,6 +82,7 @@ CASES: dict[str, tuple[Callable[[], Context], tuple[str, ...]]] = {
     ),
     "with-dcgm": (with_dcgm, ("dcgm", "dcgm_exporter")),
     "with-prometheus": (with_prometheus, ("dcgm_exporter",)),
+    "with-host-network": (with_host_network, ("dcgm_exporter",)),
     "with-plugin-configurations": (with_plugin_configurations, ("device_plugin", "gfd")),
     "with-mixed-runtimes": (with_mixed_runtimes, ("toolkit", "node_labels")),
     "with-host-drivers": (with_host_drivers, ("driver", "node_labels")),

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import builders
 import pytest
-import views
 
 from gpu_provision.components import desired
 from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import DaemonSetSettings, SecretKey
+from tests.components import builders, views
 
 OPERANDS = ("driver", "toolkit", "validator", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
 
@@ -61,15 +60,6 @@ def test_a_user_cannot_break_selectors() -> None:
         assert labels["good"] == "x"
 
 
-def test_an_empty_toleration_value_is_left_out() -> None:
-    """The server drops it, so it would be a difference for ever."""
-    chosen = with_settings(tolerations=({"key": "a", "operator": "Equal", "value": "", "effect": "NoSchedule"},))
-    for item in daemon_sets(chosen).values():
-        assert item["spec"]["template"]["spec"]["tolerations"] == [
-            {"key": "a", "operator": "Equal", "effect": "NoSchedule"}
-        ]
-
-
 @pytest.mark.parametrize("component", OPERANDS)
 def test_what_is_said_of_one_operand_reaches_its_container(component: str) -> None:
     """Image, pull policy, pull secrets, environment, arguments and resources."""
@@ -108,7 +98,7 @@ def test_pull_secrets_of_the_validators_image_are_there_as_well(component: str) 
 
 @pytest.mark.parametrize("strategy", ["none", "single", "mixed"])
 def test_the_mig_strategy_reaches_plugin_gfd_and_validator(strategy: str) -> None:
-    """Without MIG nobody is told to watch MIG devices."""
+    """Without MIG no container watches MIG devices."""
     chosen = builders.inventory(specs=builders.specs(mig_strategy=strategy))
     found = daemon_sets(chosen)
     for name in ("nvidia-device-plugin-daemonset", "gpu-feature-discovery"):
@@ -133,7 +123,7 @@ def test_the_validators_settings_reach_every_validation() -> None:
     ("component", "named"),
     [("device_plugin", "device_plugin"), ("gfd", "device_plugin"), ("dcgm_exporter", "dcgm_exporter")],
 )
-def test_editing_a_configuration_starts_the_pods_that_read_it_anew(component: str, named: str) -> None:
+def test_editing_a_configuration_restarts_its_readers(component: str, named: str) -> None:
     """The reference notices a label that chooses another configuration, but not another content of the same."""
     setting = {"device_plugin": "config_name", "dcgm_exporter": "metrics_config"}[named]
     chosen = builders.with_spec(named, **{setting: "mine"})
@@ -149,17 +139,7 @@ def exporter(**fields: Any) -> list[dict[str, Any]]:
     return desired(builders.context(builders.with_spec("dcgm_exporter", **fields), resources))["dcgm_exporter"]
 
 
-def test_the_exporter_uses_the_engine_of_its_node_if_there_is_one() -> None:
-    """Otherwise the one it has built in."""
-    with_engine = daemon_sets(builders.with_spec("dcgm", enabled=True))["nvidia-dcgm-exporter"]
-    without = daemon_sets(builders.inventory())["nvidia-dcgm-exporter"]
-    found = [
-        views.container(item["spec"]["template"]["spec"]["containers"][0])["env"] for item in (with_engine, without)
-    ]
-    assert [env.get("DCGM_REMOTE_HOSTENGINE_INFO") for env in found] == ["nvidia-dcgm:5555", None]
-
-
-def test_a_service_monitor_is_made_only_where_the_cluster_knows_such() -> None:
+def test_a_service_monitor_needs_its_resource_in_the_cluster() -> None:
     """An unknown kind would end the run."""
     known = ClusterFacts(resources=frozenset({"servicemonitors.monitoring.coreos.com"}))
     off = replace(builders.SPECS.dcgm_exporter.service_monitor, enabled=False)
@@ -169,7 +149,7 @@ def test_a_service_monitor_is_made_only_where_the_cluster_knows_such() -> None:
 
 
 @pytest.mark.parametrize("value", ["true", "false", ""])
-def test_the_exporter_may_read_pods_only_if_it_is_told_to_look_them_up(value: str) -> None:
+def test_the_exporter_reads_pods_only_if_configured_to(value: str) -> None:
     """Least privilege, as in the reference."""
     manifests = exporter(env={"DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS": value} if value else {})
     (item,) = views.of_kind(manifests, "DaemonSet")

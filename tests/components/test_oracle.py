@@ -6,18 +6,17 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-import builders
 import pytest
-import views
 
 from gpu_provision.components import desired
 from gpu_provision.model.cluster import ClusterFacts
 from tests import data_file
+from tests.components import builders, views
 
 ORACLE: dict[str, Any] = data_file.document(Path(__file__).with_name("oracle.yaml").read_text())
 OPERANDS = ("driver", "toolkit", "validator", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
 
-CONFIG = "pods start anew when a script or file changes that they read only once"
+CONFIG = "pods are restarted when a script or file changes that they read only once"
 ONE_GROUP = "one DaemonSet per driver group, each with a name, a selector and a node selector of its own"
 DIGEST = "the digest's own value"
 OWN_ROLLOUT = "a driver manager that evicts lifts any cordon when it is done; here rollouts evict, and lift their own"
@@ -61,7 +60,6 @@ DIFFERENCES: dict[str, dict[str, str]] = {
     },
 }
 
-
 NFD_PARTS = {"master": "Deployment", "worker": "DaemonSet", "gc": "Deployment"}
 
 
@@ -72,7 +70,7 @@ def _manifests(component: str, **settings: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("component", OPERANDS)
-def test_an_operand_differs_from_the_reference_only_where_we_say_so(component: str) -> None:
+def test_an_operand_differs_from_the_reference_as_listed(component: str) -> None:
     """Names, labels, mounts, settings, probes, access rights: users' scripts and dashboards go on working."""
     manifests = _manifests(component)
     found = views.operand(manifests, views.of_kind(manifests, "DaemonSet")[-1])
@@ -86,7 +84,7 @@ def test_an_operand_differs_from_the_reference_only_where_we_say_so(component: s
 
 
 @pytest.mark.parametrize("component", ["device_plugin", "gfd"])
-def test_named_plugin_configurations_bring_the_config_managers_of_the_reference(component: str) -> None:
+def test_plugin_configurations_bring_the_config_managers(component: str) -> None:
     """A ConfigMap of configurations adds a side-car that follows a node label."""
     chosen = builders.with_spec("device_plugin", config_name="time-slicing", config_default="all")
     manifests = desired(builders.context(chosen))[component]
@@ -129,7 +127,7 @@ def test_node_feature_discovery_is_what_its_chart_makes_of_it(part: str) -> None
             assert {"name": name, "hostPath": {"path": wanted["hostPath"]}} in pod["volumes"]
 
 
-def test_node_feature_discovery_has_the_access_rights_and_configuration_of_its_chart() -> None:
+def test_nfd_has_the_rules_and_configuration_of_its_chart() -> None:
     """Labels such as pci-10de.present depend on the worker's configuration."""
     manifests = _manifests("nfd")
     expected = {**ORACLE["nfd"]["rbac"]}

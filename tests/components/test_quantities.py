@@ -8,53 +8,13 @@ from gpu_provision.components.quantities import canonical, resources
 
 # The right side is what a kube-apiserver 1.20 stored for either side, but for signs, zeros and exponents of unusual
 # form (+1, 007, 1E3), which it keeps as they were sent.
-CANONICAL = {
-    "0": "0",
-    "0.0": "0",
-    "1": "1",
-    "2.0": "2",
-    "0.5": "500m",
-    ".5": "500m",
-    "1.5": "1500m",
-    "500m": "500m",
-    "1000m": "1",
-    "2000m": "2",
-    "100": "100",
-    "1000": "1k",
-    "1500": "1500",
-    "1000000": "1M",
-    "1024": "1024",
-    "0.5k": "500",
-    "1e3": "1e3",
-    "1E3": "1e3",
-    "5e-1": "500e-3",
-    "128Mi": "128Mi",
-    "1024Mi": "1Gi",
-    "2048Ki": "2Mi",
-    "1000Ki": "1000Ki",
-    "0.5Gi": "512Mi",
-    "1.5Gi": "1536Mi",
-    "0.1Ki": "102400m",
-    "1Ki": "1Ki",
-    "16Ei": "9223372036854775807",
-    "1e-10": "1e-3",
-    "0.1n": "1m",
-    "-1024Mi": "-1Gi",
-    "-0.5": "-500m",
-    "+1": "1",
-    " 1Gi ": "1Gi",
-    "4Gi": "4Gi",
-    "1000M": "1G",
-    "1000n": "1m",
-    "1001u": "2m",
-    "0.00001Mi": "10486m",
-    "7Ei": "7Ei",
-    "10E": "10E",
-    "1e0": "1",
-    "1e+3": "1e3",
-    "007": "7",
-    "1.": "1",
-}
+_PAIRS = """
+0=0 0.0=0 1=1 2.0=2 0.5=500m .5=500m 1.5=1500m 500m=500m 1000m=1 2000m=2 100=100 1000=1k 1500=1500 1000000=1M
+1024=1024 0.5k=500 1e3=1e3 1E3=1e3 5e-1=500e-3 128Mi=128Mi 1024Mi=1Gi 2048Ki=2Mi 1000Ki=1000Ki 0.5Gi=512Mi
+1.5Gi=1536Mi 0.1Ki=102400m 1Ki=1Ki 16Ei=9223372036854775807 1e-10=1e-3 0.1n=1m -1024Mi=-1Gi -0.5=-500m +1=1
+4Gi=4Gi 1000M=1G 1000n=1m 1001u=2m 0.00001Mi=10486m 7Ei=7Ei 10E=10E 1e0=1 1e+3=1e3 007=7 1.=1
+"""
+CANONICAL = {" 1Gi ": "1Gi", **dict(pair.split("=") for pair in _PAIRS.split())}
 
 
 @pytest.mark.parametrize(("given", "stored"), CANONICAL.items())

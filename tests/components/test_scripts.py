@@ -12,12 +12,6 @@ import pytest
 
 from gpu_provision.components import scripts
 
-ALL = {
-    "startup-probe": scripts.STARTUP_PROBE,
-    "toolkit": scripts.TOOLKIT_ENTRYPOINT,
-    "device-plugin": scripts.DEVICE_PLUGIN_ENTRYPOINT,
-}
-
 
 class Machine:
     """A directory that stands for a machine: its validations, its modules, and the commands it has."""
@@ -53,14 +47,6 @@ class Machine:
 def machine(tmp_path: Path) -> Machine:
     """Return a machine without a driver."""
     return Machine(tmp_path)
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_a_script_is_valid_for_the_smallest_shell(name: str) -> None:
-    """Images of operands have busybox at most."""
-    checked = subprocess.run(["sh", "-n", "-c", ALL[name]], capture_output=True, text=True, check=False, timeout=120)
-    assert (checked.returncode, checked.stderr) == (0, "")
-    assert ALL[name].startswith("#!/bin/sh\n")
 
 
 def test_the_startup_probe_fails_until_the_module_is_loaded(machine: Machine) -> None:
@@ -101,9 +87,7 @@ def test_the_startup_probe_tells_the_validators_in_the_end(machine: Machine) -> 
     ("script", "program"),
     [(scripts.TOOLKIT_ENTRYPOINT, "nvidia-toolkit"), (scripts.DEVICE_PLUGIN_ENTRYPOINT, "nvidia-device-plugin")],
 )
-def test_an_entrypoint_waits_for_the_driver_and_passes_on_what_it_says(
-    machine: Machine, script: str, program: str
-) -> None:
+def test_an_entrypoint_waits_for_the_driver(machine: Machine, script: str, program: str) -> None:
     """The driver validation writes where the driver is; sleeping here makes the file appear."""
     ready = machine.validations / "driver-ready"
     machine.command("sleep", f'echo "NVIDIA_DRIVER_ROOT=/run/nvidia/driver" > {ready}')
@@ -137,5 +121,5 @@ def test_the_validator_stays_until_it_is_told_to_end() -> None:
             running.terminate()
             assert running.wait(timeout=120) == 0
         finally:
-            with contextlib.suppress(ProcessLookupError):  # told before it slept, it leaves nobody behind
+            with contextlib.suppress(ProcessLookupError):  # it ended before it slept
                 os.killpg(running.pid, signal.SIGKILL)

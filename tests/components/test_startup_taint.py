@@ -1,20 +1,20 @@
-"""What tolerates the startup taint, what nodes are to say, and what is told of nodes that keep it."""
+"""What tolerates the startup taint, the labels of nodes, and findings about nodes that keep it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-import builders
 import pytest
 
 from gpu_provision.components import desired, problems, startup_taint
-from gpu_provision.components.codes import STAYS_TAINTED
 from gpu_provision.components.labels import DEPLOY_OPERANDS, NOT_VALIDATED, VALIDATED
-from gpu_provision.components.tolerations import STARTUP
+from gpu_provision.components.pods import STARTUP_TOLERATION
 from gpu_provision.model.cluster import ClusterFacts, Manifest
+from gpu_provision.model.codes import STAYS_TAINTED
 from gpu_provision.model.inventory import Gpu, Inventory
 from gpu_provision.model.specs import StartupTaintSpec
+from tests.components import builders
 
 WORKLOADS = {"DaemonSet", "Deployment", "Pod"}
 
@@ -35,16 +35,13 @@ def workloads(chosen: Inventory) -> list[Manifest]:
     return [item for items in found.values() for item in items if item["kind"] in WORKLOADS]
 
 
-def test_all_that_a_node_needs_before_it_is_validated_tolerates_the_taint() -> None:
+def test_what_validates_a_node_tolerates_the_taint() -> None:
     """Node Feature Discovery's master included: where all nodes are new, there is no other place."""
     found = workloads(asking())
     assert {item["kind"] for item in found} == WORKLOADS
-    assert [item["metadata"]["name"] for item in found if STARTUP not in pod_spec(item).get("tolerations", [])] == []
-
-
-def test_nothing_tolerates_it_where_it_is_off() -> None:
-    found = workloads(builders.inventory())
-    assert [item for item in found if STARTUP in pod_spec(item).get("tolerations", [])] == []
+    assert [
+        item["metadata"]["name"] for item in found if STARTUP_TOLERATION not in pod_spec(item).get("tolerations", [])
+    ] == []
 
 
 def contents(chosen: Inventory, facts: ClusterFacts | None = None) -> dict[str, str]:

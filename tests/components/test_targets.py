@@ -1,20 +1,100 @@
-"""Which nodes an inventory looks after."""
+"""Whose driver a node has."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import builders
 import pytest
 
 from gpu_provision.components.labels import DRIVER_GROUP, INVENTORY
-from gpu_provision.components.targets import context, dns_label, driver_group, problems, targets, unclaimed
-from gpu_provision.model.cluster import Basis, ClusterFacts, DriverChoice
+from gpu_provision.components.targets import (
+    choose_driver,
+    context,
+    dns_label,
+    driver_group,
+    problems,
+    targets,
+    unassigned_nodes,
+)
+from gpu_provision.hosts.facts.driver import Driver
+from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.model.cluster import ClusterFacts, DriverBasis, DriverChoice, NodeFacts
 from gpu_provision.model.findings import Severity
-from gpu_provision.model.inventory import Gpu, Inventory, OperatingSystem
+from gpu_provision.model.inventory import Gpu, Inventory, NodePool, OperatingSystem
+from tests.components import builders
 
-CONTAINER = DriverChoice(on_host=False, basis=Basis.DECLARED)
-HOST = DriverChoice(on_host=True, basis=Basis.DECLARED)
+DECLARED = {
+    "true": builders.DRIVER,
+    "false": replace(builders.DRIVER, enabled=False),
+    "auto": replace(builders.DRIVER, prefer_host=True),
+}
+
+MODULE = "/lib/modules/5.15.0-122-generic/updates/dkms/nvidia.ko"
+
+HOSTS = {
+    "unread": None,
+    "bare": Driver(),
+    "working": Driver(loaded="550.90.07", module=MODULE, module_version="550.90.07"),
+    "to be loaded": Driver(module=MODULE, module_version="550.90.07"),
+    "runs a container's": Driver(loaded="580.95.05", in_container=True),
+    "runs a container's, and has its own": Driver(loaded="580.95.05", in_container=True, module=MODULE),
+    "built for another kernel": Driver(libraries=("/usr/lib64/libnvidia-ml.so.550.90.07",)),
+    "removed, not yet unloaded": Driver(loaded="550.90.07", programs=("/usr/bin/nvidia-ctk",)),
+}
+
+NOTHING: dict[str, str] = {}
+HAS_OWN = {"nvidia.com/gpu.deploy.driver": "pre-installed", "gpu-provision.io/host-driver": "535.183.01"}
+BY_MANAGER = {"nvidia.com/gpu.deploy.driver": "pre-installed"}
+SWITCHED_OFF = {"nvidia.com/gpu.deploy.operands": "false", "gpu-provision.io/host-driver": "535.183.01"}
+IN_GROUP = {"nvidia.com/gpu.deploy.driver": "true", "gpu-provision.io/driver": "ubuntu22.04"}
+HOST_READ = DriverChoice(on_host=True, basis=DriverBasis.READ, version="550.90.07")
+CONTAINER_READ = DriverChoice(on_host=False, basis=DriverBasis.READ)
+
+
+@pytest.mark.parametrize(
+    ("declared", "host", "labels", "expected"),
+    [
+        ("auto", "working", NOTHING, HOST_READ),
+        ("auto", "to be loaded", NOTHING, HOST_READ),
+        ("auto", "bare", NOTHING, CONTAINER_READ),
+        ("auto", "built for another kernel", NOTHING, CONTAINER_READ),
+        ("auto", "removed, not yet unloaded", HAS_OWN, CONTAINER_READ),
+        # What runs stays: the modules of our container are not the host's.
+        ("auto", "runs a container's", IN_GROUP, CONTAINER_READ),
+        ("auto", "runs a container's, and has its own", IN_GROUP, CONTAINER_READ),
+        # What was read outweighs what was labelled, in both directions.
+        ("auto", "bare", HAS_OWN, CONTAINER_READ),
+        ("auto", "working", IN_GROUP, HOST_READ),
+        # Without a reading the labels decide.
+        ("auto", "unread", HAS_OWN, DriverChoice(on_host=True, basis=DriverBasis.LABEL, version="535.183.01")),
+        ("auto", "unread", SWITCHED_OFF, DriverChoice(on_host=True, basis=DriverBasis.LABEL, version="535.183.01")),
+        ("auto", "unread", BY_MANAGER, DriverChoice(on_host=True, basis=DriverBasis.LABEL)),
+        ("auto", "unread", IN_GROUP, DriverChoice(on_host=False, basis=DriverBasis.LABEL)),
+        ("auto", "unread", NOTHING, DriverChoice(on_host=False, basis=DriverBasis.GUESS)),
+        # Who is sure is believed; that the host has none is still worth knowing.
+        ("true", "unread", HAS_OWN, DriverChoice(on_host=False, basis=DriverBasis.DECLARED)),
+        ("true", "working", NOTHING, DriverChoice(on_host=False, basis=DriverBasis.DECLARED)),
+        ("true", "bare", BY_MANAGER, CONTAINER_READ),
+        ("false", "bare", IN_GROUP, DriverChoice(on_host=True, basis=DriverBasis.DECLARED)),
+        ("false", "working", NOTHING, DriverChoice(on_host=True, basis=DriverBasis.DECLARED)),
+    ],
+)
+def test_inventory_host_and_labels_decide_together(
+    declared: str, host: str, labels: dict[str, str], expected: DriverChoice
+) -> None:
+    """``driver.enabled`` first, then the host as it was read, then what is written on the node."""
+    driver = HOSTS[host]
+    read = HostRecord(driver=driver).driver.usable if driver else None
+    assert choose_driver(DECLARED[declared], read=read, labels=labels) == expected
+
+
+def test_a_driver_without_a_version_is_one() -> None:
+    """The module may not tell one; an empty version would mean that there is none."""
+    assert Driver(module=MODULE).usable == "unknown"
+
+
+CONTAINER = DriverChoice(on_host=False, basis=DriverBasis.DECLARED)
+HOST = DriverChoice(on_host=True, basis=DriverBasis.DECLARED)
 SELECTING = builders.pool("auto", gpu=Gpu("L40S", 2), node_selector={"fleet": "render"})
 
 
@@ -23,48 +103,47 @@ def auto() -> Inventory:
     return builders.with_spec("driver", prefer_host=True)
 
 
-def selecting(*pools: object) -> object:
+def selecting(*pools: NodePool) -> Inventory:
     """Return the default inventory with further pools."""
-    return builders.inventory(pools={**builders.POOLS, **{pool.name: pool for pool in pools}})  # type: ignore[attr-defined]
+    return builders.inventory(pools={**builders.POOLS, **{pool.name: pool for pool in pools}})
 
 
-def test_offline_the_targets_are_the_listed_gpu_nodes_sorted_by_name() -> None:
-    """Nodes of pools without a GPU are none."""
-    found = targets(builders.inventory(), ClusterFacts())
-    assert [target.name for target in found] == ["h100-1", "t4-1", "t4-2"]
-    assert all(target.facts is None for target in found)
+NODE = builders.node("t4-1")
+
+
+RENDER = {"fleet": "render"}
+LISTED = {"h100-1": "h100", "t4-1": "t4", "t4-2": "t4"}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "nodes", "expected"),
+    [
+        pytest.param(builders.inventory(), (), LISTED, id="offline: listed nodes of pools with a GPU, by name"),
+        pytest.param(
+            selecting(SELECTING),
+            (builders.node("new-1", labels={**RENDER, "zone": "a"}), builders.node("other-1", labels={"fleet": "web"})),
+            {**LISTED, "new-1": "auto"},
+            id="a node_selector adds nodes, such as autoscaled ones",
+        ),
+        pytest.param(builders.inventory(), (builders.node("new-1"),), LISTED, id="no selector selects nothing"),
+        pytest.param(
+            selecting(SELECTING), (builders.node("cpu-1", labels=RENDER),), LISTED, id="the list outweighs a selector"
+        ),
+    ],
+)
+def test_targets_are_listed_or_selected(
+    chosen: Inventory, nodes: tuple[NodeFacts, ...], expected: dict[str, str]
+) -> None:
+    found = targets(chosen, ClusterFacts(nodes=nodes))
+    assert {target.name: target.pool.name for target in found} == expected
+    assert [target.name for target in found] == sorted(expected)
 
 
 def test_a_listed_node_that_the_cluster_lacks_is_still_a_target() -> None:
     """The plan then says that it is missing."""
-    facts = ClusterFacts(nodes=(builders.node("t4-1"),))
-    found = {target.name: target.facts for target in targets(builders.inventory(), facts)}
-    assert found["t4-1"] is not None
+    found = {target.name: target.facts for target in targets(builders.inventory(), ClusterFacts(nodes=(NODE,)))}
+    assert found["t4-1"] is NODE
     assert found["t4-2"] is None
-
-
-def test_a_node_selector_adds_nodes_of_the_cluster() -> None:
-    """Autoscaled nodes have no names to list."""
-    facts = ClusterFacts(
-        nodes=(
-            builders.node("new-1", labels={"fleet": "render", "zone": "a"}),
-            builders.node("other-1", labels={"fleet": "web"}),
-        )
-    )
-    found = {target.name: target.pool.name for target in targets(selecting(SELECTING), facts)}
-    assert found == {"h100-1": "h100", "t4-1": "t4", "t4-2": "t4", "new-1": "auto"}
-
-
-def test_a_pool_without_a_selector_selects_nothing() -> None:
-    """An empty selector would otherwise match every node."""
-    facts = ClusterFacts(nodes=(builders.node("stranger"),))
-    assert "stranger" not in {target.name for target in targets(builders.inventory(), facts)}
-
-
-def test_the_list_of_nodes_outweighs_a_selector() -> None:
-    """What is said of one node counts more than what is said of many."""
-    facts = ClusterFacts(nodes=(builders.node("cpu-1", labels={"fleet": "render"}),))
-    assert "cpu-1" not in {target.name for target in targets(selecting(SELECTING), facts)}
 
 
 def test_a_node_that_two_pools_select_is_left_alone_and_reported() -> None:
@@ -89,7 +168,7 @@ def test_a_node_that_two_pools_select_is_left_alone_and_reported() -> None:
         (builders.UBUNTU_22, {"feature.node.kubernetes.io/system-os_release.ID": "rhel"}, None, builders.UBUNTU_22),
     ],
 )
-def test_the_operating_system_is_nfds_word_then_the_nodes_then_the_pools(
+def test_the_os_is_that_of_nfd_then_node_then_pool(
     observed: OperatingSystem | None,
     labels: dict[str, str],
     declared: OperatingSystem | None,
@@ -102,7 +181,7 @@ def test_the_operating_system_is_nfds_word_then_the_nodes_then_the_pools(
     assert found["t4-1"] == expected
 
 
-def test_a_node_that_runs_another_system_than_declared_is_reported() -> None:
+def test_a_node_with_another_system_than_declared_is_reported() -> None:
     """The run goes on with the node's own word."""
     facts = ClusterFacts(nodes=(builders.node("t4-1", builders.UBUNTU_24),))
     (finding,) = problems(context(builders.inventory(), facts))
@@ -112,11 +191,11 @@ def test_a_node_that_runs_another_system_than_declared_is_reported() -> None:
 
 
 def test_a_gpu_node_that_nobody_claims_is_left_alone_and_named() -> None:
-    """It may belong to somebody else."""
+    """It may belong to another team."""
     facts = ClusterFacts(
         nodes=(builders.node("stranger", labels=builders.nfd_labels()), builders.node("plain", labels={}))
     )
-    assert unclaimed(builders.inventory(), facts) == ("stranger",)
+    assert unassigned_nodes(builders.inventory(), facts) == ("stranger",)
     (finding,) = problems(context(builders.inventory(), facts))
     assert (finding.code, finding.severity) == ("GP405", Severity.WARNING)
     left = builders.node("stranger", labels={**builders.nfd_labels(), INVENTORY: "sandbox"})
@@ -127,10 +206,10 @@ def test_a_gpu_node_that_nobody_claims_is_left_alone_and_named() -> None:
 def test_a_gpu_in_a_pool_without_gpus_is_claimed() -> None:
     """A pool that says no GPU component is an answer, too."""
     facts = ClusterFacts(nodes=(builders.node("cpu-1", labels=builders.nfd_labels()),))
-    assert unclaimed(builders.inventory(), facts) == ()
+    assert unassigned_nodes(builders.inventory(), facts) == ()
 
 
-def test_nodes_with_equal_driver_needs_share_a_group_whose_name_holds_no_version() -> None:
+def test_nodes_with_equal_driver_needs_share_a_group() -> None:
     """An upgrade changes a DaemonSet instead of replacing it."""
     newer = replace(builders.DRIVER, image=replace(builders.DRIVER.image, version="600.0"))
     plain, own = builders.POOLS["t4"], replace(builders.POOLS["t4"], driver=newer, overrides_driver=True)
@@ -139,13 +218,13 @@ def test_nodes_with_equal_driver_needs_share_a_group_whose_name_holds_no_version
     assert driver_group(plain, OperatingSystem("rhel", "9.4"), CONTAINER) == "rhel9"
 
 
-def test_a_node_that_no_driver_daemonset_can_serve_is_in_no_group() -> None:
+def test_a_node_without_a_driver_daemonset_is_in_no_group() -> None:
     """Its system is unknown, or it has a driver of its own."""
     assert driver_group(builders.POOLS["t4"], None, CONTAINER) == ""
     assert driver_group(builders.POOLS["t4"], builders.UBUNTU_22, HOST) == ""
 
 
-def test_with_auto_nodes_of_one_pool_differ_by_what_their_hosts_have() -> None:
+def test_with_auto_nodes_of_a_pool_differ_by_their_hosts() -> None:
     """A node that runs its own driver is in no group; the other keeps the group that it would have anyway."""
     facts = replace(builders.fleet(), host_drivers={"t4-1": "550.90.07", "t4-2": ""})
     found = {target.name: target for target in targets(auto(), facts)}
@@ -161,7 +240,7 @@ def test_a_version_is_kept_as_the_label_can_have_it() -> None:
 
 
 def test_nodes_whose_driver_is_a_guess_are_named() -> None:
-    """Nobody has looked at them, and nothing is written on them; offline nobody can look."""
+    """They were not read, and have no label; offline there is no warning."""
     labelled = builders.node("t4-2", labels={DRIVER_GROUP: "ubuntu22.04"})
     facts = ClusterFacts(version="v1.34.0", nodes=(builders.node("t4-1"), labelled), host_drivers={"h100-1": ""})
     (finding,) = problems(context(auto(), facts))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.components.tolerations import untolerated
+from gpu_provision.components.pods import first_untolerated
 
 TEAM = {"key": "team", "value": "ml", "effect": "NoSchedule"}
 
@@ -29,4 +29,4 @@ TEAM = {"key": "team", "value": "ml", "effect": "NoSchedule"}
 )
 def test_a_taint_is_tolerated_as_the_scheduler_says(taint: Any, toleration: Any, told: str) -> None:
     """Kubernetes' own taints repeat conditions of the node, which are its reason."""
-    assert untolerated([taint], [toleration] if toleration else []) == told
+    assert first_untolerated([taint], [toleration] if toleration else []) == told

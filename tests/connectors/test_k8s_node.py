@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.kube.node_shell import CLIENT
-from gpu_provision.sandbox import process
+from gpu_provision.sandbox import lifecycle
 from tests.connectors.node_server import NodeServer, node_server
 from tests.kube.conftest import kubeconfig
 
@@ -56,7 +56,7 @@ def test_the_pod_of_a_killed_client_goes_with_the_next_run(
     assert server.pods == {}
 
 
-_PRINTS_ITS_IDENTITY = "from gpu_provision.kube.fence import identity; print(identity())"
+_PRINTS_ITS_IDENTITY = "from gpu_provision.kube.lease import process_identity; print(process_identity())"
 
 
 def test_command_that_fails_fails_its_host(server: NodeServer, pyinfra: Pyinfra, inventory: str) -> None:
@@ -111,14 +111,14 @@ def test_host_needs_the_name_of_its_node(pyinfra: Pyinfra) -> None:
 def test_simulated_pods_of_a_sandbox_have_no_shell(pyinfra: Pyinfra, tmp_path: Path) -> None:
     """One finding says so, and the pod is gone."""
     (tmp_path / "fleet.yaml").write_text("nodes:\n- {name: t4-1, gpu: {model: T4, count: 1}}\n")
-    sandbox = process.up(str(tmp_path / "fleet.yaml"), directory=tmp_path / "state")
+    sandbox = lifecycle.up(str(tmp_path / "fleet.yaml"), directory=tmp_path / "state")
     try:
         (tmp_path / "inventory.py").write_text(
             f"nodes = [('@k8s-node/t4-1', {{'k8s_kubeconfig': {str(sandbox.kubeconfig)!r}}})]\n"
         )
         done = pyinfra("inventory.py", "exec", "--", "true")
     finally:
-        process.down(directory=tmp_path / "state")
+        lifecycle.down(directory=tmp_path / "state")
     assert done.returncode == 1
     assert done.stdout.count("GP69") == 1
     assert "GP692 t4-1: no command can be run on this node" in done.stdout

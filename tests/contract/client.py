@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from gpu_provision.sandbox.client import Credentials, credentials
+from gpu_provision.sandbox.client import KubeCredentials, load_credentials
 
 Object = dict[str, Any]
 
@@ -44,7 +44,7 @@ class Answer(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """The reason of a refusal, such as NotFound; empty if the answer is none."""
+        """The reason of a refusal, such as NotFoundError; empty if the answer is none."""
         return str(self.body.get("reason", "")) if self._is_status else ""
 
     @property
@@ -127,13 +127,13 @@ class Server:
             no users to spare.
         controllers: Whether controllers and a scheduler run.
         compact: Makes the server forget all history, so that old versions expire; None if that cannot be asked of it.
-        node_flags: What simulated nodes are told, so that the server trusts their kubelets.
+        node_flags: Flags of simulated nodes, so that the server trusts their kubelets.
     """
 
     kind: str
     kubeconfig: Path
     directory: Path
-    access: Credentials
+    access: KubeCredentials
     user: Callable[[str], Path] | None = None
     controllers: bool = True
     compact: Callable[[], None] | None = None
@@ -158,9 +158,9 @@ class Server:
     def as_user(self, name: str) -> Server:
         """Return the same server, asked by a user who has no right until bound."""
         assert self.user is not None
-        return self.with_access(credentials(self.user(name)))
+        return self.with_access(load_credentials(self.user(name)))
 
-    def with_access(self, access: Credentials) -> Server:
+    def with_access(self, access: KubeCredentials) -> Server:
         """Return the same server, asked with other credentials."""
         return replace(self, access=access, _kept=threading.local())
 

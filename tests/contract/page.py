@@ -128,7 +128,7 @@ def _sections(cells: Mapping[str, Mapping[Row, str]], columns: Iterable[str]) ->
 
 
 def main() -> None:
-    """Bring the page's list of tests up to date; what nobody asked yet says so."""
+    """Bring the page's list of tests up to date; what was not asked yet says so."""
     PAGE.write_text(page({}, PAGE.read_text("utf-8") if PAGE.exists() else ""), "utf-8")
 
 

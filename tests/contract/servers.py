@@ -16,7 +16,7 @@ import pytest
 
 from gpu_provision.sandbox.apiserver import Server as SandboxServer
 from gpu_provision.sandbox.apiserver import serve
-from gpu_provision.sandbox.client import credentials
+from gpu_provision.sandbox.client import load_credentials
 from gpu_provision.sandbox.controllers import run_controllers
 from tests.contract.client import SECONDS, Server
 from tests.real import control_plane
@@ -80,7 +80,7 @@ def sandbox(directory: Path) -> Iterator[Server]:
         kind="sandbox",
         kubeconfig=running.kubeconfig,
         directory=directory,
-        access=credentials(running.kubeconfig),
+        access=load_credentials(running.kubeconfig),
         user=kubeconfig_of,
         compact=lambda: loop.run(compact()),
     )
@@ -97,7 +97,7 @@ def real(directory: Path) -> Iterator[Server]:
     """Start a control plane, or take the cluster that GPU_PROVISION_TEST_KUBECONFIG names; skip if there is neither."""
     given = control_plane.given()
     if given is not None:
-        server = Server(kind="real", kubeconfig=given, directory=directory, access=credentials(given))
+        server = Server(kind="real", kubeconfig=given, directory=directory, access=load_credentials(given))
         with contextlib.closing(server):
             yield server
         return
@@ -109,7 +109,7 @@ def real(directory: Path) -> Iterator[Server]:
             kind="real",
             kubeconfig=plane.kubeconfig,
             directory=directory,
-            access=credentials(plane.kubeconfig),
+            access=load_credentials(plane.kubeconfig),
             user=plane.kubeconfig_of,
             controllers={"kube-controller-manager", "kube-scheduler"} <= plane.programs.keys(),
             compact=_compaction(plane),

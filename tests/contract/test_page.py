@@ -14,7 +14,7 @@ def test_no_test_of_the_page_failed() -> None:
 
 
 def test_a_run_writes_what_it_asked() -> None:
-    """Other cells stay; of tests that are new they say that nobody asked."""
+    """Other cells stay; those of new tests say that they were not asked."""
     first, *others = rows()
     seen = Seen()
     seen.add(first, "passed")

@@ -11,7 +11,7 @@ import pytest
 from gevent.event import Event
 
 from gpu_provision.deploys.cluster import report_what_stays
-from gpu_provision.model.findings import Finding, leave_with
+from gpu_provision.model.findings import Finding, attach_findings
 
 STAYS = Finding(code="GP517", what="t4-1 stays cordoned")
 
@@ -32,7 +32,7 @@ def waits(told: list[str], waiting: Event, *, over: Event) -> None:
             waiting.set()
             over.wait()
         except KeyboardInterrupt as interrupt:
-            leave_with(interrupt, STAYS)
+            attach_findings(interrupt, STAYS)
             raise
 
 

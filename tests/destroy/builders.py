@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from gpu_provision.components import labels as keys
-from gpu_provision.destroy.nodes import Stack
+from gpu_provision.destroy.nodes import StackIdentity
 from gpu_provision.model.cluster import Manifest
 
 OURS = "gpu-provision"
 
 
-def stack(**fields: Any) -> Stack:
+def stack(**fields: Any) -> StackIdentity:
     """Return the stack ``prod``, alone in its cluster."""
     given: dict[str, Any] = {"name": "prod", "declared": {}, "brings_nfd": False, "is_alone": True}
-    return Stack(**{**given, **fields})
+    return StackIdentity(**{**given, **fields})
 
 
 def entry(manager: str, *paths: tuple[str, ...]) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def node(  # noqa: PLR0913 - the parts of a node
     """Return a node.
 
     Args:
-        hands: Key of a label or annotation -> who has written it; what is not named nobody knows of.
+        hands: Key of a label or annotation -> who has written it; of others the writer is unknown.
         marked: Whether it carries the mark of ``prod``.
     """
     own = {**({keys.INVENTORY: "prod"} if marked else {}), **(labels or {})}

@@ -1,30 +1,23 @@
-"""Which pods of others a removal has to know."""
+"""What others have in a namespace: first, what there can be at all."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Callable
 
-import pytest
-
-from gpu_provision.destroy.discovery import operator_of
-from gpu_provision.model.cluster import Manifest
-
-
-def pod(phase: str = "Running", **labels: str) -> Manifest:
-    metadata: dict[str, Any] = {"name": "p", "namespace": "gpu-operator", "uid": "u", "labels": labels}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {}, "status": {"phase": phase}}
+from gpu_provision.destroy.discovery import ListableKind, foreign_objects_in, listable_kinds
+from gpu_provision.kube.client import Cluster
 
 
-@pytest.mark.parametrize(
-    ("item", "named"),
-    [
-        (pod(app="gpu-operator"), "gpu-operator/p"),
-        (pod(**{"app.kubernetes.io/component": "gpu-operator"}), "gpu-operator/p"),
-        (pod("Failed", app="gpu-operator"), ""),
-        (pod(app="gpu-provision-operator"), ""),
-        (pod(), ""),
-    ],
-)
-def test_the_gpu_operator_is_known_by_its_pod(item: Manifest, named: str) -> None:
-    """Its ClusterPolicy alone writes nothing."""
-    assert operator_of([item]) == named
+def test_a_group_that_is_named_but_gone_has_nothing(answering: Callable[..., Cluster]) -> None:
+    """As for a moment after its only definition was deleted."""
+    groups = {"groups": [{"preferredVersion": {"groupVersion": "gpu-provision.io/v1alpha1"}}]}
+    cluster = answering((200, {}, json.dumps(groups).encode()), (404, {}, b""))
+    assert listable_kinds(cluster) == []
+
+
+def test_a_list_that_the_server_puts_off_is_asked_for_again(answering: Callable[..., Cluster]) -> None:
+    """As Kubernetes 1.36 does with custom resources that were not listed before."""
+    kind = ListableKind("nfd.k8s-sigs.io/v1alpha1", "NodeFeatureGroup", "nodefeaturegroups")
+    cluster = answering((429, {"Retry-After": "0"}, b"storage is (re)initializing"), (200, {}, b'{"items": []}'))
+    assert foreign_objects_in(cluster, "gpu-operator", [kind], ()) == []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_provision.destroy import codes
-from gpu_provision.destroy.findings import foretold
+from gpu_provision.destroy.findings import eviction_warnings
+from gpu_provision.model import codes
 
 LABELS = {"app": "train"}
 
@@ -30,21 +30,21 @@ def budget(allowed: int, *, namespace: str = "ml") -> dict[str, Any]:
 
 def test_pods_that_nobody_starts_again_are_named() -> None:
     """Those that are on their way out already are not."""
-    (lost,) = foretold([pod("a"), pod("b", owner=""), pod("c", owner="", going=True)], [])
-    assert (lost.code, lost.where) == (codes.NOBODY_STARTS_AGAIN, "Pod ml/b")
-    assert "a pod that has no controller: nobody starts it again" in lost.what
+    (lost,) = eviction_warnings([pod("a"), pod("b", owner=""), pod("c", owner="", going=True)], [])
+    assert (lost.code, lost.where) == (codes.UNMANAGED_PODS, "Pod ml/b")
+    assert "a pod that has no controller, which would start it again" in lost.what
 
 
 def test_a_budget_that_lets_nobody_go_will_hold_it_up() -> None:
     """One that lets some go may, and one that lets all go, or is of others, does not."""
     pods = [pod(name, labels=LABELS) for name in "ab"]
-    (held,) = foretold(pods, [budget(0)])
+    (held,) = eviction_warnings(pods, [budget(0)])
     assert (held.code, held.where) == (codes.BUDGET_HOLDS, "PodDisruptionBudget ml/train")
     assert (held.what, held.consequence[:20]) == ("the budget lets no pod go right now", "the removal will wai")
-    (slowed,) = foretold(pods, [budget(1)])
+    (slowed,) = eviction_warnings(pods, [budget(1)])
     assert (slowed.what, slowed.consequence[:20]) == (
         "the budget lets 1 of 2 pods go right now",
         "the removal may wait",
     )
-    assert not list(foretold(pods, [budget(2), budget(0, namespace="web")]))
-    assert not list(foretold([pod("a")], [budget(0)]))
+    assert not list(eviction_warnings(pods, [budget(2), budget(0, namespace="web")]))
+    assert not list(eviction_warnings([pod("a")], [budget(0)]))

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from gpu_provision.components import COMPONENTS
-from gpu_provision.destroy import codes, findings
-from gpu_provision.destroy.discovery import Remains, users
-from gpu_provision.destroy.plan import Removal, removal, takes_gpus, waves
+from gpu_provision.destroy import findings
+from gpu_provision.destroy.nodes import gpu_users
+from gpu_provision.destroy.plan import DestroyPlan, StackObjects, plan_destroy, takes_gpus, waves
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.plan import Action
 from gpu_provision.planning.applyset import STACK
@@ -35,17 +36,17 @@ def live(manifest: Manifest, *managers: str, **metadata: Any) -> Manifest:
     return {**manifest, "metadata": {**manifest["metadata"], "uid": uid, "managedFields": books, **metadata}}
 
 
-def left(*items: Manifest, **fields: Any) -> Remains:
+def left(*items: Manifest, **fields: Any) -> StackObjects:
     """Return a reading with these members."""
-    return Remains(cluster="test", members={ref_of(item): item for item in items}, **fields)
+    return StackObjects(cluster="test", members={ref_of(item): item for item in items}, **fields)
 
 
-def everything(**fields: Any) -> Remains:
+def everything(**fields: Any) -> StackObjects:
     """Return a reading of the whole stack."""
     return left(*map(live, APPLIED), **fields)
 
 
-def refs(plan: Removal) -> list[str]:
+def refs(plan: DestroyPlan) -> list[str]:
     """Return what is written, in order."""
     return [str(change.ref) for change in plan.changes]
 
@@ -58,7 +59,7 @@ def test_whatever_requires_a_component_goes_before_it() -> None:
 
 def test_access_to_gpus_goes_first_and_the_ground_last() -> None:
     """Nothing is written twice, and nothing is forgotten."""
-    plan = removal(everything(nodes=(node(),)), stack(brings_nfd=True), crds=True)
+    plan = plan_destroy(everything(nodes=(node(),)), stack(brings_nfd=True), crds=True)
     order = refs(plan)
     assert len(order) == len(set(order)) == len(APPLIED) + 1
     first = next(number for number, ref in enumerate(order) if ref.startswith("DaemonSet"))
@@ -76,7 +77,7 @@ def test_access_to_gpus_goes_first_and_the_ground_last() -> None:
 
 
 def test_definitions_stay_unless_they_are_asked_for() -> None:
-    plan = removal(everything(), stack(), crds=False)
+    plan = plan_destroy(everything(), stack(), crds=False)
     assert [finding.code for finding in plan.kept] == [codes.CRDS_KEPT]
     assert not [ref for ref in refs(plan) if ref.startswith("CustomResourceDefinition")]
 
@@ -85,7 +86,7 @@ def test_definitions_stay_unless_they_are_asked_for() -> None:
 def test_what_others_have_made_loses_our_labels_alone(kind: str) -> None:
     """Programs of the cluster that write to everything are not meant."""
     item = next(item for item in APPLIED if item["kind"] == kind)
-    plan = removal(left(live(item, "helm", "kube-controller-manager")), stack(), crds=True)
+    plan = plan_destroy(left(live(item, "helm", "kube-controller-manager")), stack(), crds=True)
     (change,) = plan.changes
     assert change.action is Action.UPDATE
     assert change.manifest == {
@@ -94,12 +95,12 @@ def test_what_others_have_made_loses_our_labels_alone(kind: str) -> None:
     assert [(finding.code, finding.evidence) for finding in plan.kept] == [
         (codes.NOT_OURS_ALONE, "field managers: helm")
     ]
-    (alone,) = removal(left(live(item, "kube-controller-manager")), stack(), crds=True).changes
+    (alone,) = plan_destroy(left(live(item, "kube-controller-manager")), stack(), crds=True).changes
     assert alone.action is Action.DELETE
 
 
 def test_a_namespace_with_something_of_others_stays() -> None:
-    plan = removal(everything(strangers={NFD: ("Secret x/y",)}), stack(), crds=True)
+    plan = plan_destroy(everything(foreign={NFD: ("Secret x/y",)}), stack(), crds=True)
     assert [change.action for change in plan.changes if change.ref == NFD] == [Action.UPDATE]
     assert [(finding.where, finding.evidence) for finding in plan.kept] == [(str(NFD), "Secret x/y")]
 
@@ -107,11 +108,11 @@ def test_a_namespace_with_something_of_others_stays() -> None:
 def test_what_is_on_its_way_out_is_not_deleted_again() -> None:
     """But the pods of what is gone are awaited."""
     going = live(APPLIED[0], deletionTimestamp="now")
-    assert removal(left(going), stack(), crds=True).stages == ()
+    assert plan_destroy(left(going), stack(), crds=True).stages == ()
     pod = {"metadata": {"name": "p", "labels": {STACK: "prod", "gpu-provision.io/component": "driver"}}, "spec": {}}
     pod = {**pod, "apiVersion": "v1", "kind": "Pod"}
     pod["metadata"] |= {"ownerReferences": [{"uid": "gone", "kind": "DaemonSet", "name": "d"}]}
-    plan = removal(left(pods={ref_of(pod): pod}), stack(), crds=True)
+    plan = plan_destroy(left(pods={ref_of(pod): pod}), stack(), crds=True)
     assert [(stage.changes, stage.components) for stage in plan.stages] == [((), frozenset({"driver"}))]
 
 
@@ -122,7 +123,7 @@ def _pod(name: str, where: str, **spec: Any) -> Manifest:
     return {"metadata": metadata, "spec": {"nodeName": where, "containers": [container], **spec}, "status": {}}
 
 
-def test_pods_that_would_lose_a_gpu_are_found_by_all_that_gives_one() -> None:
+def test_gpu_users_are_found_by_all_that_gives_a_gpu() -> None:
     """On our nodes; not a monitor of every node, which would be back at once, nor a pod that is waiting for a node."""
     pods = [
         _pod("asks", "n1", gpu=True),
@@ -133,7 +134,7 @@ def test_pods_that_would_lose_a_gpu_are_found_by_all_that_gives_one() -> None:
         _pod("elsewhere", "n3", gpu=True),
         _pod("waits", "", gpu=True),
     ]
-    found = users(pods, ["n1", "n2"])
+    found = gpu_users(pods, ["n1", "n2"])
     assert {name: [pod["metadata"]["name"] for pod in each] for name, each in found.items()} == {
         "n1": ["asks", "class"],
         "n2": ["daemon"],

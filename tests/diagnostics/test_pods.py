@@ -1,4 +1,4 @@
-"""The first cause that a Pod object tells."""
+"""Which events of a pod tell why it is not ready."""
 
 from __future__ import annotations
 
@@ -12,7 +12,62 @@ from gpu_provision.diagnostics.pods import (
     failing_container,
     is_ready,
     node_of,
+    relevant_events,
 )
+from gpu_provision.diagnostics.remedies import find_remedy
+
+WAITING = {"name": "a", "state": {"waiting": {"reason": "PodInitializing"}}}
+RUNNING = {"name": "a", "state": {"running": {}}}
+NOT_A_FILE = 'MountVolume.SetUp failed for volume "v" : hostPath type check failed: /run/nvidia is not a file'
+
+
+def pod_in(*containers: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"name": "p"}, "status": {"initContainerStatuses": list(containers)}}
+
+
+def event(reason: str, message: str, time: str = "") -> dict[str, Any]:
+    return {"reason": reason, "message": message, **({"lastTimestamp": time} if time else {})}
+
+
+def test_a_waiting_pod_is_described_by_what_keeps_it() -> None:
+    events = [event("Scheduled", "assigned"), event("FailedMount", NOT_A_FILE), event("Unhealthy", "of another life")]
+    assert relevant_events(pod_in(WAITING), events) == (f"FailedMount: {NOT_A_FILE}",)
+
+
+def test_a_started_pod_is_not_described_by_earlier_events() -> None:
+    events = [event("FailedCreatePodSandBox", "no runtime"), event("Unhealthy", "Startup probe failed: no module")]
+    assert relevant_events(pod_in(RUNNING), events) == ("Unhealthy: Startup probe failed: no module",)
+    crashed = {**WAITING, "lastState": {"terminated": {"exitCode": 1}}}
+    assert relevant_events(pod_in(crashed), events[:1]) == ()
+
+
+def test_a_pod_that_is_to_go_is_told_by_what_keeps_it() -> None:
+    """Its probes fail since it goes."""
+    events = [event("Unhealthy", "Liveness probe failed: i/o timeout"), event("FailedKillPod", "no such task")]
+    going = {**pod_in(RUNNING), "metadata": {"name": "p", "deletionTimestamp": "2026-11-21T04:00:01Z"}}
+    assert relevant_events(going, events) == ("FailedKillPod: no such task",)
+
+
+def test_the_latest_is_the_last_and_a_repeated_one_is_told_once() -> None:
+    late = event("Unhealthy", "late", "2026-11-21T04:00:02Z")
+    of_new_kind = {"reason": "Unhealthy", "message": "first\nof two", "eventTime": "2026-11-21T04:00:01.5Z"}
+    assert relevant_events(pod_in(RUNNING), [late, of_new_kind, late]) == ("Unhealthy: first of two", "Unhealthy: late")
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        (f"FailedMount: {NOT_A_FILE}", "a path of the node is missing, or is not what the pod mounts"),
+        ('path "/run/nvidia" is mounted on "/run" but it is not a shared mount', "the node does not share its mounts"),
+        ('MountVolume.SetUp failed for volume "c" : configmap "c" not found', "a volume of the pod cannot be mounted"),
+        ("container has runAsNonRoot and image will run as root", "the image runs as root"),
+        ("container's runAsUser breaks non-root policy", "the image runs as root"),
+        ("Unhealthy: Readiness probe failed: HTTP probe failed with statuscode: 404", "its probe fails"),
+        ("the previous pod is still terminating (not ready after 25 s)", "the previous pod does not end"),
+    ],
+)
+def test_what_the_kubelet_says_has_a_remedy(line: str, cause: str) -> None:
+    assert cause in find_remedy(line).cause
 
 
 def pod(**status: Any) -> dict[str, Any]:
@@ -70,7 +125,7 @@ def test_a_pod_on_its_way_out_is_not_ready() -> None:
     assert cause(live) == "Terminating"
 
 
-def test_a_pod_pinned_by_affinity_belongs_to_its_node_before_it_is_bound() -> None:
+def test_a_pod_pinned_by_affinity_belongs_to_its_node() -> None:
     fields = [{"key": "metadata.name", "operator": "In", "values": ["h100-1"]}]
     required = {"nodeSelectorTerms": [{"matchFields": fields}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}

@@ -10,13 +10,13 @@ import pytest
 
 from gpu_provision.inventory import load
 from gpu_provision.sandbox.fleet import load_fleet
-from gpu_provision.sandbox.hosts import sandbox_directory
+from gpu_provision.sandbox.state import sandbox_directory
 from tests.documents import CHECKOUT, Reader
 
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[Reader]:
-    """Somebody with a fresh copy and a fresh sandbox."""
+    """A user with a fresh copy and a fresh sandbox."""
     made = Reader(tmp_path)
     yield made
     made.close()
@@ -40,7 +40,7 @@ def test_the_job_and_the_notebook_run_on_the_sandbox(reader: Reader) -> None:
 
 @pytest.fixture
 def infra_repo(tmp_path: Path) -> Iterator[Reader]:
-    """Somebody with the package, and with the example in an empty folder."""
+    """A user with the package, and with the example in an empty folder."""
     made = Reader(tmp_path, example="infra-repo")
     yield made
     made.run("gpu-provision sandbox down --fleet machines.yaml")

@@ -30,7 +30,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import yaml
 
-from gpu_provision.sandbox.client import Credentials
+from gpu_provision.sandbox.client import KubeCredentials
 from tests.faults.doubles import Write
 from tests.faults.draws import Draws, Fault
 from tests.real.authority import Authority, write_private
@@ -77,7 +77,7 @@ class Proxy:
         writes: The server's answers to all requests that could change something, lost ones included.
     """
 
-    def __init__(self, upstream: Credentials, draws: Draws, folder: Path, *, delay: float = DELAY_SECONDS) -> None:
+    def __init__(self, upstream: KubeCredentials, draws: Draws, folder: Path, *, delay: float = DELAY_SECONDS) -> None:
         """Listen on a free port of loopback.
 
         Args:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gpu_provision.sandbox.client import credentials
+from gpu_provision.sandbox.client import load_credentials
 from tests.faults.draws import Fault
 from tests.faults.proxy import Proxy
 from tests.real.access import write_kubeconfig
@@ -112,8 +112,8 @@ def setup(tmp_path: Path) -> Iterator[Setup]:
     write_kubeconfig(original, url, authority.certificate, "me", "mine")
     threading.Thread(target=server.serve_forever, args=(0.05,)).start()
     try:
-        with Proxy(credentials(original), script, tmp_path / "proxy", delay=0.01) as proxy:  # type: ignore[arg-type]
-            access = credentials(proxy.kubeconfig(original))
+        with Proxy(load_credentials(original), script, tmp_path / "proxy", delay=0.01) as proxy:  # type: ignore[arg-type]
+            access = load_credentials(proxy.kubeconfig(original))
             assert (access.server, access.token) == (proxy.url, "mine")
             port = urlsplit(access.server).port
             connection = http.client.HTTPSConnection("127.0.0.1", port, context=access.ssl_context(), timeout=30)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_provision.sandbox.client import credentials
+from gpu_provision.sandbox.client import load_credentials
 from tests.faults.doubles import audited, doubles
 from tests.faults.draws import Draws, Fault
 from tests.faults.proxy import Proxy
@@ -86,7 +86,7 @@ class Trials:
         log = stack.world.audit_log
         logged_so_far = log.stat().st_size if log else 0
         folder, draws = self.folder / f"seed-{seed}", Draws(f"{seed} {name}", self.rate)
-        with Proxy(credentials(stack.world.kubeconfig), draws, folder / name) as stack.proxy:
+        with Proxy(load_credentials(stack.world.kubeconfig), draws, folder / name) as stack.proxy:
             start = time.monotonic()
             outcome = SCENARIOS[name](stack)
             seconds = time.monotonic() - start

@@ -9,6 +9,7 @@ import pytest
 
 from gpu_provision.hosts import runner
 from gpu_provision.sandbox import hosts
+from gpu_provision.sandbox.state import DIRECTORY_VARIABLE
 from tests.hosts.warm import Forge
 
 
@@ -37,5 +38,5 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert not hosts.isolation_problem(), hosts.isolation_problem()
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("hosts")
-        patch.setenv(hosts.DIRECTORY_VARIABLE, str(folder))
+        patch.setenv(DIRECTORY_VARIABLE, str(folder))
         yield folder

@@ -18,7 +18,8 @@ from gpu_provision.hosts.result import HostOutcome
 from gpu_provision.hosts.runner import PartialProgress, judge, prepare, teardown
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import RunFailed, UsageError
-from gpu_provision.model.inventory import Gpu, Inventory, Preflight
+from gpu_provision.model.hosts import Preflight
+from gpu_provision.model.inventory import Gpu, Inventory
 from gpu_provision.model.progress import Event, State
 from gpu_provision.sandbox import hosts
 from gpu_provision.verify.hosts import SandboxBackend

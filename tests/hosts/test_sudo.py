@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.hosts.runner import prepare
-from gpu_provision.inventory import ssh
+from gpu_provision.inventory import pyinfra_inventory
 from tests.hosts.ssh_server import Conduct
 from tests.hosts.ssh_site import Site, site
 
@@ -66,7 +66,7 @@ def test_nobody_is_asked_in_the_middle_of_a_run(here: Site) -> None:
 
 def test_password_from_the_environment_is_used_and_never_shown(here: Site) -> None:
     """By stock pyinfra, with every command on the screen."""
-    ran = here.pyinfra("host_prerequisites.py", "-y", "-vvv", "--debug", **{ssh.VARIABLE: PASSWORD})
+    ran = here.pyinfra("host_prerequisites.py", "-y", "-vvv", "--debug", **{pyinfra_inventory.SUDO_VARIABLE: PASSWORD})
     assert ran.returncode == 0, ran.stdout
     assert here.servers["asks"].ran("modprobe -a -- ")
     assert PASSWORD not in ran.stdout
@@ -74,19 +74,19 @@ def test_password_from_the_environment_is_used_and_never_shown(here: Site) -> No
 
 def test_given_password_is_used(here: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """It comes before that of the environment; nothing is left to do by now."""
-    monkeypatch.setenv(ssh.VARIABLE, "another")
-    token = ssh._given.set(PASSWORD)
+    monkeypatch.setenv(pyinfra_inventory.SUDO_VARIABLE, "another")
+    token = pyinfra_inventory._given.set(PASSWORD)
     try:
         result = prepare(here.inventory)
     finally:
-        ssh._given.reset(token)
+        pyinfra_inventory._given.reset(token)
     assert [(host.failed, host.changes) for host in result.hosts] == [(False, ()), (False, ())]
     assert PASSWORD not in repr(result)
 
 
 def test_wrong_password_is_a_finding_that_does_not_name_it(here: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sudo counts attempts; there is one."""
-    monkeypatch.setenv(ssh.VARIABLE, "another")
+    monkeypatch.setenv(pyinfra_inventory.SUDO_VARIABLE, "another")
     asks, free = prepare(here.inventory).hosts
     assert [finding.code for finding in asks.errors] == ["GP688"]
     assert "does not take the password" in asks.reason

@@ -1,19 +1,126 @@
-"""Asking a registry whether it has an image."""
+"""Finding the user's own credentials."""
 
 from __future__ import annotations
 
 import base64
+import json
 import socket
 import threading
 from email.message import Message
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpu_provision.images import registry as client
-from gpu_provision.images.registry import ask
-from gpu_provision.model.expectation import ImageState
+from gpu_provision.images.registry import Credentials, ImageReference, find_credentials, look_up_image, parse_reference
+from gpu_provision.model.hosts import ImageState
 from tests.images.conftest import TOKEN, Registry, log_in
+
+JANE = base64.b64encode(b"jane:s3:cret").decode()
+
+
+def found(directory: Path, registry: str, config: Any) -> Credentials | None:
+    (directory / "config.json").write_text(config if isinstance(config, str) else json.dumps(config))
+    return find_credentials(registry, {"DOCKER_CONFIG": str(directory)})
+
+
+@pytest.mark.parametrize("key", ["nvcr.io", "https://nvcr.io"])
+def test_docker_login(tmp_path: Path, key: str) -> None:
+    """A password may hold colons."""
+    assert found(tmp_path, "nvcr.io", {"auths": {key: {"auth": JANE}}}) == Credentials("jane", "s3:cret")
+
+
+def test_hub_has_a_key_of_its_own(tmp_path: Path) -> None:
+    """Docker writes Docker Hub's old address."""
+    config = {"auths": {"https://index.docker.io/v1/": {"auth": JANE}}}
+    assert found(tmp_path, "docker.io", config) == Credentials("jane", "s3:cret")
+
+
+@pytest.mark.parametrize("config", ["", "not JSON", [], {}, {"auths": None}, {"auths": {"nvcr.io": {"auth": "%%%"}}}])
+def test_nothing_or_broken_is_nothing(tmp_path: Path, config: Any) -> None:
+    """Public images need no credentials."""
+    assert found(tmp_path, "nvcr.io", config) is None
+
+
+HALF = "\ud800"
+NO_TEXTS = [None, 0, 1.5, True, [], ["x"], {}, {"x": 1}]
+
+BROKEN = [
+    *NO_TEXTS,
+    *({key: each} for key in ("auths", "credHelpers", "credsStore") for each in (*NO_TEXTS, HALF, "x")),
+    *({key: {"nvcr.io": each}} for key in ("auths", "credHelpers") for each in (*NO_TEXTS, HALF, "x")),
+    *(
+        {"auths": {"nvcr.io": {key: each}}}
+        for key in ("auth", "identitytoken")
+        for each in (*NO_TEXTS, HALF, "", "\u00e9")
+    ),
+    "[" * 100_000,
+    "1" * 5000,
+]
+
+
+@pytest.mark.parametrize("config", BROKEN, ids=range(len(BROKEN)))
+def test_file_of_any_shape_is_nothing(tmp_path: Path, config: Any) -> None:
+    """Whatever JSON can hold, at every place that is read; an identity token may be any text."""
+    credential = found(tmp_path, "nvcr.io", config)
+    assert credential is None or credential == Credentials("<token>", "\u00e9")
+
+
+@pytest.mark.parametrize("answer", ["null", "[]", "1", '"x"', "{}", '{"Username": 1, "Secret": []}', "[" * 100_000])
+def test_helper_of_any_answer_is_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    (tmp_path / "answer").write_text(answer)
+    helper = tmp_path / "docker-credential-test"
+    helper.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
+    helper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert found(tmp_path, "nvcr.io", {"credsStore": "test"}) is None
+
+
+def test_podman_comes_first(tmp_path: Path) -> None:
+    """Where its variable names a file."""
+    (tmp_path / "auth.json").write_text(json.dumps({"auths": {"nvcr.io": {"auth": JANE}}}))
+    assert find_credentials("nvcr.io", {"REGISTRY_AUTH_FILE": str(tmp_path / "auth.json"), "HOME": "/nowhere"})
+
+
+def test_credential_helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docker-credential-NAME get: the registry in, JSON out; one that fails is nothing."""
+    helper = tmp_path / "docker-credential-test"
+    helper.write_text('#!/bin/sh\nread -r key\necho "{\\"Username\\": \\"<token>\\", \\"Secret\\": \\"for $key\\"}"\n')
+    helper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    credential = found(tmp_path, "nvcr.io", {"credHelpers": {"nvcr.io": "test"}})
+    assert credential == Credentials("<token>", "for nvcr.io")
+    assert credential.is_token
+    helper.write_text("#!/bin/sh\nexit 1\n")
+    assert found(tmp_path, "nvcr.io", {"credsStore": "test"}) is None
+
+
+def test_password_is_not_shown() -> None:
+    """Neither in a log nor in a traceback."""
+    assert "s3" not in repr(Credentials("jane", "s3:cret"))
+
+
+@pytest.mark.parametrize(
+    ("text", "reference"),
+    [
+        ("nvcr.io/nvidia/driver:580-ubuntu22.04", ImageReference("nvcr.io", "nvidia/driver", "580-ubuntu22.04")),
+        ("registry:5000/a/b@sha256:12", ImageReference("registry:5000", "a/b", "sha256:12")),
+        ("localhost/x:1", ImageReference("localhost", "x", "1")),
+        ("busybox", ImageReference("docker.io", "library/busybox", "latest")),
+        ("nvidia/cuda:12", ImageReference("docker.io", "nvidia/cuda", "12")),
+        ("r.io/a:tag@sha256:12", ImageReference("r.io", "a", "sha256:12")),
+    ],
+)
+def test_references_are_read_as_runtimes_read_them(text: str, reference: ImageReference) -> None:
+    """A host has a dot or a port, or is localhost; a digest counts more than a tag."""
+    assert parse_reference(text) == reference
+
+
+def test_hub_answers_under_another_name() -> None:
+    """docker.io itself has no API."""
+    assert parse_reference("nvidia/cuda:12").manifest == "https://registry-1.docker.io/v2/nvidia/cuda/manifests/12"
+
 
 TAG = "580.95.05-ubuntu22.04"
 SECRET = base64.b64encode(b"jane:s3cret").decode()
@@ -37,7 +144,7 @@ def test_image_that_is_there(registry: Registry, wants: str, architectures: list
     """With and without the token that public registries ask everybody to fetch."""
     registry.wants = wants
     registry.images[f"nvidia/driver:{TAG}"] = architectures
-    answer = ask(image(registry), "amd64")
+    answer = look_up_image(image(registry), "amd64")
     assert answer.state is state
     assert answer.reference == image(registry)
 
@@ -45,13 +152,13 @@ def test_image_that_is_there(registry: Registry, wants: str, architectures: list
 def test_only_an_index_is_read(registry: Registry) -> None:
     """HEAD is enough elsewhere, and counts as no pull where pulls are counted."""
     registry.images[f"nvidia/driver:{TAG}"] = []
-    ask(image(registry), "amd64")
+    look_up_image(image(registry), "amd64")
     assert [method for method, _, _ in registry.asked] == ["HEAD"]
 
 
 def test_image_that_is_not_there(registry: Registry) -> None:
     """The registry's own words are the evidence."""
-    answer = ask(image(registry), "amd64")
+    answer = look_up_image(image(registry), "amd64")
     assert (answer.state, answer.evidence) == (ImageState.ABSENT, f"{registry.host}: HTTP 404")
 
 
@@ -59,10 +166,10 @@ def test_users_credentials_buy_the_token(registry: Registry, tmp_path: Path) -> 
     """They go to the token service, and the token to the registry."""
     registry.wants, registry.user = "bearer", "jane:s3cret"
     registry.images[f"nvidia/driver:{TAG}"] = []
-    assert ask(image(registry), "amd64").state is ImageState.REFUSED
+    assert look_up_image(image(registry), "amd64").state is ImageState.REFUSED
     log_in(tmp_path, registry.host, auth=SECRET)
     registry.asked.clear()
-    assert ask(image(registry), "amd64").state is ImageState.PRESENT
+    assert look_up_image(image(registry), "amd64").state is ImageState.PRESENT
     assert [given for _, _, given in registry.asked] == ["", f"Basic {SECRET}", f"Bearer {TOKEN}"]
 
 
@@ -71,23 +178,23 @@ def test_identity_token_is_exchanged(registry: Registry, tmp_path: Path) -> None
     registry.wants = "bearer"
     registry.images[f"nvidia/driver:{TAG}"] = []
     log_in(tmp_path, registry.host, identitytoken="refresh-me")
-    assert ask(image(registry), "amd64").state is ImageState.PRESENT
+    assert look_up_image(image(registry), "amd64").state is ImageState.PRESENT
 
 
 def test_basic_authentication(registry: Registry, tmp_path: Path) -> None:
     """As small registries of one's own have it."""
     registry.wants, registry.user = "basic", "jane:s3cret"
     registry.images[f"nvidia/driver:{TAG}"] = []
-    assert ask(image(registry), "amd64").state is ImageState.REFUSED
+    assert look_up_image(image(registry), "amd64").state is ImageState.REFUSED
     log_in(tmp_path, registry.host, auth=SECRET)
-    assert ask(image(registry), "amd64").state is ImageState.PRESENT
+    assert look_up_image(image(registry), "amd64").state is ImageState.PRESENT
 
 
 def test_wrong_password_is_refused_and_not_told(registry: Registry, tmp_path: Path) -> None:
     """Secrets never reach an evidence."""
     registry.wants, registry.user = "basic", "jane:other"
     log_in(tmp_path, registry.host, auth=SECRET)
-    answer = ask(image(registry), "amd64")
+    answer = look_up_image(image(registry), "amd64")
     assert answer.state is ImageState.REFUSED
     assert "s3cret" not in str(answer)
     assert SECRET not in str(answer)
@@ -97,7 +204,7 @@ def test_credentials_go_to_no_service_without_tls(registry: Registry, tmp_path: 
     """A registry may name any token service; one without TLS gets nothing."""
     registry.wants, registry.realm = "bearer", f"http://{registry.host}/token"
     log_in(tmp_path, registry.host, auth=SECRET)
-    assert ask(image(registry), "amd64").state is ImageState.REFUSED
+    assert look_up_image(image(registry), "amd64").state is ImageState.REFUSED
     assert len(registry.asked) == 1
 
 
@@ -113,7 +220,7 @@ def test_credentials_go_to_no_service_without_tls(registry: Registry, tmp_path: 
 def test_other_answers(registry: Registry, status: int, state: ImageState) -> None:
     """A redirect is not followed; an overloaded registry says nothing about the image."""
     registry.status = status
-    answer = ask(image(registry), "amd64")
+    answer = look_up_image(image(registry), "amd64")
     assert answer.state is state
     assert f"HTTP {status}" in answer.evidence
 
@@ -122,7 +229,7 @@ def test_nobody_there(registry: Registry) -> None:
     """A warning's worth, not a crash."""
     with socket.socket() as deaf:  # keeps its port from others, and accepts no connection
         deaf.bind(("127.0.0.1", 0))
-        answer = ask(f"localhost:{deaf.getsockname()[1]}/nvidia/driver:{TAG}", "amd64")
+        answer = look_up_image(f"localhost:{deaf.getsockname()[1]}/nvidia/driver:{TAG}", "amd64")
     assert answer.state is ImageState.UNREACHABLE
     assert "refused" in answer.evidence
     assert not registry.asked
@@ -132,7 +239,7 @@ def test_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A firewall that drops packets must not hold a plan for minutes."""
     monkeypatch.setattr(client, "SECONDS", 0.4)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        answer = ask(f"localhost:{silent.getsockname()[1]}/nvidia/driver:{TAG}", "amd64")
+        answer = look_up_image(f"localhost:{silent.getsockname()[1]}/nvidia/driver:{TAG}", "amd64")
     assert answer.state is ImageState.UNREACHABLE
 
 
@@ -142,7 +249,7 @@ def test_server_that_drips_is_given_up(registry: Registry, monkeypatch: pytest.M
     monkeypatch.setattr(client, "SECONDS", 0.5)
     registry.images[f"nvidia/driver:{TAG}"] = [f"a{number}" for number in range(15)]
     registry.drips = method
-    assert ask(image(registry), "amd64").state is ImageState.UNREACHABLE
+    assert look_up_image(image(registry), "amd64").state is ImageState.UNREACHABLE
     assert registry.is_left.wait(30)
 
 
@@ -157,7 +264,7 @@ def test_name_that_does_not_resolve_in_time(monkeypatch: pytest.MonkeyPatch) -> 
         raise OSError
 
     monkeypatch.setattr(socket, "getaddrinfo", hangs)
-    answer = ask(f"registry.invalid/nvidia/driver:{TAG}", "amd64")
+    answer = look_up_image(f"registry.invalid/nvidia/driver:{TAG}", "amd64")
     assert (answer.state, ended.is_set()) == (ImageState.UNREACHABLE, False)
     is_over.set()
 
@@ -179,7 +286,7 @@ def test_index_of_any_shape_names_no_platform(registry: Registry, content: str) 
     """It is there, which is all that it tells."""
     registry.images[f"nvidia/driver:{TAG}"] = ["arm64"]
     registry.content = content
-    assert ask(image(registry), "amd64").state is ImageState.PRESENT
+    assert look_up_image(image(registry), "amd64").state is ImageState.PRESENT
 
 
 TOKENS = ["null", "1", "[]", "{}", '"a\\nb"', '"\\u00e9\\u2028"', '"\\ud800"', '""']
@@ -190,7 +297,7 @@ def test_token_of_any_shape_lets_nobody_in(registry: Registry, content: str) -> 
     """One that no header can hold is not shown either."""
     registry.wants = "bearer"
     registry.content = content
-    answer = ask(image(registry), "amd64")
+    answer = look_up_image(image(registry), "amd64")
     assert answer.state in {ImageState.REFUSED, ImageState.UNREACHABLE}
     assert "Bearer" not in answer.evidence
 
@@ -207,14 +314,14 @@ def test_error_of_any_shape_is_told_by_its_status(content: str) -> None:
 )
 def test_realm_of_any_shape_is_no_crash(registry: Registry, realm: str) -> None:
     registry.wants, registry.realm = "bearer", realm
-    assert ask(image(registry), "amd64").state is ImageState.UNREACHABLE
+    assert look_up_image(image(registry), "amd64").state is ImageState.UNREACHABLE
 
 
 def test_untrusted_certificate(registry: Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing is asked of a server that cannot prove who it is."""
     (tmp_path / "none.pem").write_text("")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
-    answer = ask(image(registry), "amd64")
+    answer = look_up_image(image(registry), "amd64")
     assert answer.state is ImageState.UNREACHABLE
     assert "CERTIFICATE_VERIFY_FAILED" in answer.evidence
     assert not registry.asked

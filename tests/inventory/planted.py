@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_provision.inventory.again import VERSIONS
-from gpu_provision.inventory.document import Path
-from gpu_provision.inventory.schema_check import resolved, schema
-from gpu_provision.inventory.scope import ANY
+from gpu_provision.history.restore import VERSIONS
+from gpu_provision.inventory.document import KeyPath
+from gpu_provision.inventory.json_schema import ANY, resolved, schema
 
 EVIL = "evil.example.com/$(id)\nx\x1b]0;\x07"
 
@@ -52,7 +51,7 @@ nodes:
 """What a loader accepts; the versions of the pool that is not there now are of no use either."""
 
 
-def hostile(part: dict[str, Any] | None = None, path: Path = ()) -> Any:
+def hostile(part: dict[str, Any] | None = None, path: KeyPath = ()) -> Any:
     """Return an inventory in which every setting of the schema but versions has a hostile value, pool ``t4`` too.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.inventory import groups, hosts_of, load
-from gpu_provision.model.inventory import HelperPod
+from gpu_provision.model.hosts import HelperPod
 
 HERE = Path(__file__).parent
 INVENTORY = """
@@ -41,7 +41,7 @@ def hosts(result: dict[str, Any], group: str) -> list[str]:
 
 
 def test_groups_are_nodes_gpus_pools_and_the_cluster(file: Path) -> None:
-    """Nodes whose host phase is off are in none: nobody connects to them."""
+    """Nodes whose host phase is off are in none: pyinfra does not connect to them."""
     result = groups(file)
     assert {name: hosts(result, name) for name in result} == {
         "nodes": ["t4-1", "t4-2", "cpu-1"],
@@ -145,7 +145,7 @@ def test_hosts_without_ssh_are_reached_through_their_cluster(file: Path) -> None
     }
 
 
-def test_hosts_of_a_sandbox_are_simulated_whatever_connects_to_real_ones(file: Path) -> None:
+def test_hosts_of_a_sandbox_are_simulated_in_any_case(file: Path) -> None:
     """Its pods have no processes, and its hosts have a shell of their own."""
     text = INVENTORY.replace("{context: prod}", "{sandbox: eight}") + "connect: kubernetes\n"
     file.write_text(text, encoding="utf-8")

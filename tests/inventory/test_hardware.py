@@ -23,7 +23,7 @@ from gpu_provision.model.inventory import OperatingSystem
 )
 def test_models_are_found_however_they_are_spelled(name: str, model: str) -> None:
     """As in a shop, as `nvidia-smi -L` says, or as GPU Feature Discovery labels it."""
-    found = hardware.find(name)
+    found = hardware.find_model(name)
     assert found
     assert found.name == model
 
@@ -37,8 +37,8 @@ def test_no_spelling_names_two_models() -> None:
 
 
 def test_an_unknown_model_has_a_nearest_one() -> None:
-    """So that a typo is told as such."""
-    assert hardware.find("A100-SMX4-80GB") is None
+    """So that a typo is recognized."""
+    assert hardware.find_model("A100-SMX4-80GB") is None
     assert hardware.nearest_model("A100-SMX4-80GB") == "A100-SXM4-80GB"
     assert hardware.nearest_model("Voodoo2") == ""
 
@@ -63,7 +63,7 @@ def test_a_model_is_supported_by_some_driver() -> None:
 )
 def test_a_name_is_id_and_version(text: str, system: OperatingSystem | None) -> None:
     """As /etc/os-release has them."""
-    assert hardware.parse(text) == system
+    assert hardware.parse_system(text) == system
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_name_is_id_and_version(text: str, system: OperatingSystem | None) -> 
 )
 def test_images_are_known_by_version(text: str, has_images: bool) -> None:  # noqa: FBT001  a column of a table
     """By the major one for RHEL and its kin; for others, any may have some."""
-    system = hardware.parse(text)
+    system = hardware.parse_system(text)
     assert system
     assert hardware.has_images(system) is has_images
 

@@ -13,15 +13,14 @@ import yaml
 
 from gpu_provision import render
 from gpu_provision.inventory import schema
-from gpu_provision.inventory.document import Path
-from gpu_provision.inventory.loader import examined
-from gpu_provision.inventory.schema_check import mismatches, resolved
-from gpu_provision.inventory.source import Source, read
-from gpu_provision.inventory.ssh import ssh_config
+from gpu_provision.inventory.document import KeyPath, Source, read_source
+from gpu_provision.inventory.json_schema import find_schema_errors, resolved
+from gpu_provision.inventory.loader import validate_source
+from gpu_provision.inventory.pyinfra_inventory import ssh_config
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.findings import Findings
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.output import yaml_text
+from gpu_provision.output import object_text
 
 COMPLETE = FilePath(__file__).parent / "good/complete.yaml"
 
@@ -71,7 +70,7 @@ FREE = {
 """Places that take a text of nearly any form, and why it does no harm."""
 
 
-def texts(part: dict[str, Any], data: Any, path: Path = (), place: str = "") -> Iterator[tuple[Path, str]]:
+def texts(part: dict[str, Any], data: Any, path: KeyPath = (), place: str = "") -> Iterator[tuple[KeyPath, str]]:
     """Yield where the data has a text that no list of values bounds: its path, and the place in the schema."""
     part = resolved(part)
     if isinstance(data, dict):
@@ -86,7 +85,7 @@ def texts(part: dict[str, Any], data: Any, path: Path = (), place: str = "") -> 
         yield path, place.removeprefix(".")
 
 
-def keyed(part: dict[str, Any], data: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
+def keyed(part: dict[str, Any], data: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
     """Yield the mappings of the data whose keys are texts of the user's own: the path, and a key of each."""
     part = resolved(part)
     if isinstance(data, dict):
@@ -100,13 +99,13 @@ def keyed(part: dict[str, Any], data: Any, path: Path = ()) -> Iterator[tuple[Pa
             yield from keyed(part["items"], value, (*path, position))
 
 
-def at(data: Any, path: Path) -> Any:
+def at(data: Any, path: KeyPath) -> Any:
     for step in path:
         data = data[step]
     return data
 
 
-def with_texts(data: dict[str, Any], paths: list[Path], change: Callable[[str], str]) -> dict[str, Any]:
+def with_texts(data: dict[str, Any], paths: list[KeyPath], change: Callable[[str], str]) -> dict[str, Any]:
     """Return the data with other texts at some paths."""
     changed = copy.deepcopy(data)
     for *parent, last in paths:
@@ -117,24 +116,26 @@ def with_texts(data: dict[str, Any], paths: list[Path], change: Callable[[str], 
 
 def complete() -> dict[str, Any]:
     """Return an inventory with every key of the schema but the sandbox, which excludes two others."""
-    data = parse(read(COMPLETE))[0].data
+    data = parse(read_source(COMPLETE))[0].data
     data["host_prerequisites"]["sysctls"]["kernel.core_pattern"] = "core"
     return data
 
 
 def judged(data: dict[str, Any]) -> tuple[Inventory | None, Findings]:
     text = yaml.safe_dump(data)
-    return examined(Source(name="hostile", path=COMPLETE, text=text, digest=hashlib.sha256(text.encode()).hexdigest()))
+    return validate_source(
+        Source(name="hostile", path=COMPLETE, text=text, digest=hashlib.sha256(text.encode()).hexdigest())
+    )
 
 
 def one_of(places: dict[str, str], place: str) -> bool:
     return place.endswith(tuple(places))
 
 
-def accepted(data: dict[str, Any], change: Callable[[str], str]) -> list[tuple[Path, str]]:
+def accepted(data: dict[str, Any], change: Callable[[str], str]) -> list[tuple[KeyPath, str]]:
     """Return the texts that the schema takes also with a change, all changed at once."""
     found = list(texts(schema(), data))
-    refused = {each.path for each in mismatches(with_texts(data, [path for path, _ in found], change))}
+    refused = {each.path for each in find_schema_errors(with_texts(data, [path for path, _ in found], change))}
     return [(path, place) for path, place in found if path not in refused]
 
 
@@ -156,7 +157,7 @@ def test_every_key_is_refused(hostile: str) -> None:
     for path, key in list(keyed(schema(), data)):
         added.append((*path, HOSTILE[hostile](key)))
         at(data, path)[added[-1][-1]] = at(data, path)[key]
-    assert set(added) <= {each.path for each in mismatches(data)}
+    assert set(added) <= {each.path for each in find_schema_errors(data)}
     assert len(added) > 20
 
 
@@ -179,6 +180,6 @@ def test_a_free_text_stays_one_text_wherever_it_goes(hostile: str) -> None:
     assert before is not None
     assert after is not None
     objects = [manifest for group in render(after).values() for manifest in group]
-    assert list(yaml.safe_load_all(yaml_text.stream(objects))) == objects
+    assert list(yaml.safe_load_all(object_text.yaml_stream(objects))) == objects
     lines, changed = (ssh_config(inventory.nodes).split("\n") for inventory in (before, after))
     assert [line.split()[:1] for line in changed] == [line.split()[:1] for line in lines]

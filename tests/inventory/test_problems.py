@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.inventory import check, examine, load
-from gpu_provision.inventory.problems import MOST
-from gpu_provision.inventory.schema_check import mismatches
+from gpu_provision.inventory import check, load, validate
+from gpu_provision.inventory.document import MOST
+from gpu_provision.inventory.json_schema import find_schema_errors
 from gpu_provision.model.findings import Severity
 
 HEAD = "name: absurd\ncluster: {}\n"
@@ -78,7 +78,7 @@ def test_errors_come_before_warnings(tmp_path: Path) -> None:
     """What makes a file useless is shown, however many warnings stand above it."""
     file = tmp_path / "absurd.yaml"
     file.write_text(f"{text('unknown models', 30)}nodes: [{{name: a, pool: b}}]\n", encoding="utf-8")
-    inventory, findings = examine(file)
+    inventory, findings = validate(file)
     assert inventory is None
     assert [finding.code for finding in findings.errors] == ["GP142"]
     assert (len(findings.warnings), findings.all[-1].severity) == (MOST, Severity.WARNING)
@@ -88,7 +88,7 @@ def test_warnings_alone_leave_an_inventory_usable(tmp_path: Path) -> None:
     """Their number is a warning as well."""
     file = tmp_path / "absurd.yaml"
     file.write_text(text("unknown models", 30), encoding="utf-8")
-    inventory, findings = examine(file)
+    inventory, findings = validate(file)
     assert inventory is not None
     assert (findings.errors, len(findings.warnings)) == ((), MOST + 1)
 
@@ -109,6 +109,6 @@ class Text(str):
 def test_a_list_of_mixed_types_is_not_compared_pair_by_pair() -> None:
     """Its types are wrong; whether it repeats one is asked of its texts, each with those of the same hash."""
     secrets: list[object] = [1, *(Text(f"a{each}") for each in range(300)), Text("a7")]
-    found = mismatches({"name": "absurd", "cluster": {}, "image_pull_secrets": secrets})
+    found = find_schema_errors({"name": "absurd", "cluster": {}, "image_pull_secrets": secrets})
     assert {each.keyword for each in found} == {"type", "uniqueItems"}
     assert Text.compared < 1_000

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from gpu_provision.inventory import load, schema
-from gpu_provision.inventory.resolve import SPECS, container_env, expectation, merged, runtime_proxy
-from gpu_provision.inventory.schema_check import resolved
-from gpu_provision.model.expectation import Expectation
+from gpu_provision.inventory.json_schema import resolved
+from gpu_provision.inventory.resolve import SPECS, container_env, expected_of, merge, runtime_proxy
+from gpu_provision.model.hosts import Expectation
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.releases import DEFAULT, names, release
 
@@ -102,7 +102,7 @@ def test_the_file_is_named_by_path_and_digest(tmp_path: Path, monkeypatch: pytes
         ({"kubeconfig": "../config"}, "{above}/config", ""),
         ({"kubeconfig": "/etc/config"}, "/etc/config", ""),
         ({"kubeconfig": "~/.kube/config"}, "{home}/.kube/config", ""),
-        ({"kubeconfig": "~nobody-of-this-name/config"}, "{file}/~nobody-of-this-name/config", ""),
+        ({"kubeconfig": "~no-such-user/config"}, "{file}/~no-such-user/config", ""),
         ({"sandbox": "default"}, "", "default"),
         ({"sandbox": "fleets/big"}, "", "{file}/fleets/big"),
         ({"sandbox": "big.yaml"}, "", "{file}/big.yaml"),
@@ -119,7 +119,7 @@ def test_paths_begin_at_the_file(tmp_path: Path, cluster: dict[str, str], kubeco
 def test_mappings_are_merged_and_lists_replaced() -> None:
     """How a pool's settings go on top of the inventory's."""
     base = {"a": {"b": 1, "c": [1]}, "d": 1}
-    assert merged(base, {"a": {"c": [2], "e": 3}}) == {"a": {"b": 1, "c": [2], "e": 3}, "d": 1}
+    assert merge(base, {"a": {"c": [2], "e": 3}}) == {"a": {"b": 1, "c": [2], "e": 3}, "d": 1}
     assert base == {"a": {"b": 1, "c": [1]}, "d": 1}
 
 
@@ -191,7 +191,7 @@ nodes:
 def expected(directory: Path, name: str, cluster: str = "context: prod") -> Expectation:
     (directory / "i.yaml").write_text(FILE.replace("CLUSTER", cluster))
     inventory = load(directory / "i.yaml")
-    return expectation(inventory, next(node for node in inventory.nodes if node.name == name))
+    return expected_of(inventory, next(node for node in inventory.nodes if node.name == name))
 
 
 def test_everything_that_preflight_compares(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_everything_that_preflight_compares(tmp_path: Path) -> None:
 
 
 def test_host_drivers_have_no_image(tmp_path: Path) -> None:
-    """Nothing is to be asked of a registry."""
+    """The tool asks no registry."""
     found = expected(tmp_path, "b")
     assert (found.driver_container, found.driver_image) == (False, "")
 
@@ -246,5 +246,5 @@ def test_auto_is_a_container_until_the_host_has_been_read(tmp_path: Path) -> Non
         FILE.replace("CLUSTER", "context: prod").replace("driver: {enabled: false}", "driver: {enabled: auto}")
     )
     inventory = load(tmp_path / "i.yaml")
-    found = expectation(inventory, inventory.nodes[1])
+    found = expected_of(inventory, inventory.nodes[1])
     assert (found.driver_container, found.driver_auto, found.driver_image) == (True, True, "nvcr.io/nvidia/driver")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +12,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from gpu_provision.inventory import schema
+from gpu_provision.inventory.json_schema import resolved
 from gpu_provision.inventory.redaction import is_shown_variable
-from gpu_provision.inventory.resolve import SPECS
-from gpu_provision.inventory.schema_check import resolved
-from gpu_provision.model.inventory import Drain, HostPrerequisites, Ssh
-from gpu_provision.model.specs import (
-    Canary,
-    DaemonSetSettings,
-    DriverSpec,
-    MaintenanceWindow,
-    OperandSpec,
-    PodDeletion,
-    RolloutPolicy,
-    ServiceMonitorSpec,
-    StartupProbe,
-    UpgradeDrain,
-    UpgradePolicy,
-    WaitForCompletion,
-)
-from gpu_provision.releases import DEFAULT
+from gpu_provision.inventory.schema_source import inventory_schema
 
 
 def parts(part: dict[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -52,10 +36,14 @@ def test_it_is_a_schema_of_draft_2020_12() -> None:
     Draft202012Validator.check_schema(schema())
 
 
+def test_the_schema_is_that_of_the_declarations() -> None:
+    """After a change of a setting: make docs."""
+    assert json.loads(json.dumps(inventory_schema())) == schema()
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_every_key_is_described(name: str) -> None:
-    """Title and description are what an editor shows."""
-    assert ALL[name]["title"]
+    """The description is what an editor shows."""
     assert ALL[name]["description"].endswith((".", ".`"))
     assert len(ALL[name]["description"]) > 10
 
@@ -87,66 +75,7 @@ def test_every_definition_is_used() -> None:
     assert all(f"#/$defs/{name}" in text for name in schema()["$defs"])
 
 
-def _expected_keys(record: type[Any]) -> set[str]:
-    names = {field.name for field in fields(record)}
-    return names | {"repository", "version"} if issubclass(record, OperandSpec) else names
-
-
-@pytest.mark.parametrize(
-    ("path", "record"),
-    [
-        *((f"inventory.{key}", record) for key, record in SPECS.items()),
-        ("inventory.driver.startup_probe", StartupProbe),
-        ("inventory.driver.upgrade_policy", UpgradePolicy),
-        ("inventory.driver.upgrade_policy.drain", UpgradeDrain),
-        ("inventory.driver.upgrade_policy.pod_deletion", PodDeletion),
-        ("inventory.driver.upgrade_policy.wait_for_completion", WaitForCompletion),
-        ("inventory.rollout", RolloutPolicy),
-        ("inventory.rollout.canary", Canary),
-        ("inventory.rollout.maintenance_window", MaintenanceWindow),
-        ("inventory.dcgm_exporter.service_monitor", ServiceMonitorSpec),
-        ("inventory.daemonsets", DaemonSetSettings),
-        ("inventory.ssh", Ssh),
-        ("inventory.host_prerequisites", HostPrerequisites),
-        ("inventory.host_prerequisites.drain", Drain),
-        ("inventory.pools[].driver", DriverSpec),
-    ],
-)
-def test_the_keys_are_those_of_the_model(path: str, record: type[Any]) -> None:
-    """A setting that the model has can be declared, and nothing else. The validator cannot be off.
-
-    That a node's own driver is preferred is said by ``enabled: auto``.
-    """
-    unsettable = {"enabled"} if path == "inventory.validator" else {"prefer_host"}
-    assert set(ALL[path]["properties"]) == _expected_keys(record) - unsettable
-
-
-@pytest.mark.parametrize(
-    ("path", "record"),
-    [
-        ("inventory.driver.startup_probe", StartupProbe()),
-        ("inventory.driver.upgrade_policy.drain", UpgradeDrain()),
-        ("inventory.driver.upgrade_policy.pod_deletion", PodDeletion()),
-        ("inventory.driver.upgrade_policy.wait_for_completion", WaitForCompletion()),
-        ("inventory.dcgm_exporter.service_monitor", ServiceMonitorSpec()),
-        ("inventory.daemonsets", DaemonSetSettings()),
-        ("inventory.host_prerequisites", HostPrerequisites()),
-    ],
-)
-def test_the_defaults_are_those_of_the_model(path: str, record: object) -> None:
-    """Documentation and behaviour say the same."""
-    for key, part in ALL[path]["properties"].items():
-        value = getattr(record, key)
-        value = asdict(value) if is_dataclass(value) else value
-        assert resolved(part)["default"] == (list(value) if isinstance(value, tuple) else value)
-
-
-def test_the_default_release_is_that_of_the_catalogue() -> None:
-    """One place decides."""
-    assert ALL["inventory.release"]["default"] == DEFAULT
-
-
-def test_the_variables_that_are_shown_are_those_of_the_components() -> None:
+def test_shown_variables_are_those_of_the_components() -> None:
     """Every variable that a component sets itself, and that does not come of all others as a digest does."""
     folder = Path(__file__).parents[1] / "golden"
     texts = [file.read_text() for file in folder.rglob("*.yaml")]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from gpu_provision.inventory import check, load, source
+from gpu_provision.inventory import check, document, load
 from gpu_provision.model.findings import ExitCode, Finding, InvalidInventory
 
 
@@ -19,49 +20,40 @@ def only_finding(path: Path | str) -> Finding:
     return finding
 
 
-def test_a_missing_file_is_answered_with_the_nearest_one(tmp_path: Path) -> None:
-    """A typo in the name is the usual cause."""
-    (tmp_path / "prod.yaml").touch()
-    finding = only_finding(tmp_path / "prdo.yaml")
-    assert finding.code == "GP101"
-    assert finding.fix == f"Did you mean {tmp_path / 'prod.yaml'}?"
+def _pipe(folder: Path) -> None:
+    os.mkfifo(folder / "prod.yaml")
 
 
-def test_files_that_share_the_suffix_only_are_not_near(tmp_path: Path) -> None:
-    (tmp_path / "bin.yaml").write_text("a: 1")
-    assert only_finding(tmp_path / "missing.yaml").fix == "Name an existing YAML file."
+def _folder_with_a_newline(folder: Path) -> None:
+    (folder / "a\n  ProxyCommand b").mkdir()
+    (folder / "a\n  ProxyCommand b" / "prod.yaml").write_text("name: prod\n")
 
 
-def test_a_missing_file_in_a_missing_directory(tmp_path: Path) -> None:
-    """Then the directory is what is wrong."""
-    finding = only_finding(tmp_path / "inventory" / "prod.yaml")
-    assert (finding.code, str(tmp_path / "inventory") in finding.fix) == ("GP101", True)
-
-
-def test_a_file_below_a_file(tmp_path: Path) -> None:
-    """The system's error for it is another one, the answer is the same."""
-    (tmp_path / "prod.yaml").touch()
-    assert only_finding(tmp_path / "prod.yaml" / "more.yaml").code == "GP101"
-
-
-def test_a_directory_is_answered_with_its_files(tmp_path: Path) -> None:
-    """Naming inventories/ instead of inventories/prod.yaml."""
-    (tmp_path / "prod.yaml").touch()
-    finding = only_finding(tmp_path)
-    assert (finding.code, "prod.yaml" in finding.fix) == ("GP102", True)
-
-
-def test_a_pyinfra_inventory_is_answered_with_its_yaml(tmp_path: Path) -> None:
-    """The .py beside the YAML is for pyinfra."""
-    (tmp_path / "prod.py").write_text("hosts = []\n")
-    finding = only_finding(tmp_path / "prod.py")
-    assert (finding.code, "prod.yaml" in finding.fix) == ("GP102", True)
-
-
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    """Opening a pipe would block for ever."""
-    os.mkfifo(tmp_path / "prod.yaml")
-    assert only_finding(tmp_path / "prod.yaml").code == "GP102"
+@pytest.mark.parametrize(
+    ("made", "path", "code", "fix"),
+    [
+        ("prod.yaml", "prdo.yaml", "GP101", "Did you mean {}/prod.yaml?"),
+        ("bin.yaml", "missing.yaml", "GP101", "Name an existing YAML file."),
+        ("", "inventory/prod.yaml", "GP101", "Look for the directory {}/inventory"),
+        ("prod.yaml", "prod.yaml/more.yaml", "GP101", ""),
+        ("prod.yaml", "", "GP102", "Name one of its files: {}/prod.yaml"),
+        ("prod.py", "prod.py", "GP102", "Name the YAML file: {}/prod.yaml"),
+        (_pipe, "prod.yaml", "GP102", "Name a YAML file."),
+        (_folder_with_a_newline, "a\n  ProxyCommand b/prod.yaml", "GP102", "Rename the file or folder."),
+    ],
+    ids=["a typo", "nothing like it", "no folder", "below a file", "a folder", "pyinfra's", "a pipe", "a newline"],
+)
+def test_a_path_that_is_no_inventory_has_a_remedy(
+    tmp_path: Path, made: str | Callable[[Path], None], path: str, code: str, fix: str
+) -> None:
+    """A pipe is not opened: that would block. A newline would end a line of the written SSH configuration."""
+    if callable(made):
+        made(tmp_path)
+    elif made:
+        (tmp_path / made).touch()
+    finding = only_finding(tmp_path / path)
+    assert finding.code == code
+    assert not fix or finding.fix == fix.format(tmp_path)
 
 
 def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,22 +68,10 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (finding.code, finding.evidence) == ("GP102", "Permission denied")
 
 
-def test_a_path_that_no_file_can_have() -> None:
-    """A zero byte in a path raises ValueError, not OSError."""
-    assert only_finding("prod\0.yaml").code == "GP102"
-
-
-def test_a_path_with_a_newline_is_refused(tmp_path: Path) -> None:
-    """Files that an inventory names relative to its folder go into a configuration of SSH, line by line."""
-    folder = tmp_path / "a\n  ProxyCommand b"
-    folder.mkdir()
-    (folder / "prod.yaml").write_text("name: prod\n")
-    assert only_finding(folder / "prod.yaml").code == "GP102"
-
-
-def test_a_home_of_nobody() -> None:
-    """A tilde in front of an unknown user's name is no crash."""
-    assert only_finding("~nobody-of-this-name/prod.yaml").code == "GP101"
+@pytest.mark.parametrize(("path", "code"), [("prod\0.yaml", "GP102"), ("~no-such-user/prod.yaml", "GP101")])
+def test_a_path_that_no_file_can_have(path: str, code: str) -> None:
+    """A zero byte raises ValueError and not OSError, and the home of an unknown user RuntimeError."""
+    assert only_finding(path).code == code
 
 
 def test_fifty_megabytes_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +86,7 @@ def test_fifty_megabytes_are_not_read(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_reading_ends_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of /proc has no size before it is read."""
-    monkeypatch.setattr(source, "LIMIT", 100)
+    monkeypatch.setattr(document, "LIMIT", 100)
     finding = only_finding("/proc/self/status")
     assert (finding.code, finding.evidence) == ("GP103", "101 bytes")
 

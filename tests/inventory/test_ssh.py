@@ -11,9 +11,10 @@ import paramiko
 import pytest
 
 from gpu_provision.inventory import groups
-from gpu_provision.inventory.ssh import ssh_config
+from gpu_provision.inventory.pyinfra_inventory import ssh_config
 from gpu_provision.model.findings import ProvisionError
-from gpu_provision.model.inventory import Node, Ssh
+from gpu_provision.model.hosts import SshOptions
+from gpu_provision.model.inventory import Node
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +48,7 @@ def write(directory: Path, port: int = 22) -> Path:
 
 def test_each_node_and_each_bastion_has_one_entry() -> None:
     """What the inventory says comes first, then the user's own file, then a fallback for host keys."""
-    ssh = Ssh(bastion="jump@bastion.example.com:2200", key="/keys/id")
+    ssh = SshOptions(bastion="jump@bastion.example.com:2200", key="/keys/id")
     nodes = [Node(name="t4-1", pool="t4", address="10.0.0.1", ssh=ssh), Node(name="t4-2", pool="t4", ssh=ssh)]
     assert ssh_config(nodes).splitlines() == [
         "Host t4-1",

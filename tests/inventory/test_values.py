@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.inventory import load
-from gpu_provision.inventory.loader import examined
-from gpu_provision.inventory.source import Source
+from gpu_provision.inventory.document import Source
+from gpu_provision.inventory.loader import validate_source
 from gpu_provision.model.findings import InvalidInventory
 from gpu_provision.model.specs import SecretKey
 
@@ -86,7 +86,7 @@ def test_a_variable_without_a_value_is_one_finding(
 
 
 def test_a_pipe_is_not_opened(inventory: Path) -> None:
-    """Reading a pipe waits for a writer, who may never come."""
+    """ClusterPlan a pipe waits for a writer, who may never come."""
     (inventory.parent / "secrets/pat").unlink()
     os.mkfifo(inventory.parent / "secrets/pat")
     with pytest.raises(InvalidInventory, match="not a regular file"):
@@ -101,10 +101,10 @@ def test_another_value_makes_another_inventory(inventory: Path) -> None:
     assert load(inventory).digest != before
 
 
-def test_what_is_not_of_this_machine_reads_no_file_and_no_variable(inventory: Path) -> None:
+def test_a_stack_reads_no_file_and_no_variable(inventory: Path) -> None:
     """A stack of the cluster would read those of its controller."""
     source = Source(name="gpustack/x", path=inventory, text=TEXT, digest="", is_local=False)
-    found, findings = examined(source)
+    found, findings = validate_source(source)
     assert found is None
     refused = [each.where.partition(" ")[2] for each in findings.all if each.code == "GP169"]
     assert sorted(refused) == ["driver.env.GIT_PAT.file", "driver.env.LICENSE.env", "proxy.https_proxy.env"]

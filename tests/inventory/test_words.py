@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_provision.inventory.errors import repaired
-from gpu_provision.inventory.nearest import did_you_mean, nearest, one_of
-from gpu_provision.inventory.schema_check import schema
+from gpu_provision.inventory.json_schema import schema
+from gpu_provision.inventory.suggestions import did_you_mean, find_nearest, one_of, suggest_value
 
 
 @pytest.mark.parametrize(
@@ -22,7 +21,7 @@ from gpu_provision.inventory.schema_check import schema
 )
 def test_the_nearest_candidate(word: str, candidate: str) -> None:
     """Spelling conventions count for nothing; a word that is like none gets none."""
-    assert nearest(word, ["device_plugin", "driver", "nodes"]) == candidate
+    assert find_nearest(word, ["device_plugin", "driver", "nodes"]) == candidate
 
 
 def test_a_fix_names_the_nearest_or_gives_other_advice() -> None:
@@ -55,4 +54,4 @@ def test_lists_for_people(words: list[str], text: str) -> None:
 )
 def test_the_value_behind_a_malformed_one(definition: str, value: str, better: str) -> None:
     """Common slips are undone; nothing is made up."""
-    assert repaired(value, schema()["$defs"][definition]["pattern"]) == better
+    assert suggest_value(value, schema()["$defs"][definition]["pattern"]) == better

@@ -15,14 +15,13 @@ import yaml
 
 from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.model.cluster import Manifest
-from gpu_provision.sandbox.apiserver.auth import Rule
 from tests.sandbox.apiserver.conftest import Running
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One API server for a module's tests, which use objects of their own."""
-    running = Running(tmp_path_factory.mktemp("sandbox"), [Rule("viewer", ("patch",), ("configmaps",))])
+    running = Running(tmp_path_factory.mktemp("sandbox"))
     yield running
     running.stop()
 

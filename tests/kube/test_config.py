@@ -8,7 +8,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,12 +24,14 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from gpu_provision.kube import config as reader
-from gpu_provision.kube import credential_plugin
+from gpu_provision.kube import credentials as plugins
 from gpu_provision.kube.client import Cluster, connect
-from gpu_provision.kube.config import api_client, names
+from gpu_provision.kube.config import api_client, names, resolve_context
 from gpu_provision.kube.observe import observe_facts
 from gpu_provision.model.findings import ProvisionError, UsageError
-from gpu_provision.sandbox.client import credentials
+from gpu_provision.model.inventory import ClusterConfig
+from gpu_provision.sandbox import lifecycle
+from gpu_provision.sandbox.state import Sandbox
 from tests import fuzzing
 from tests.components.builders import inventory
 from tests.kube.conftest import kubeconfig
@@ -47,6 +49,7 @@ def _encoded(content: bytes | str) -> str:
 _MADE = trustme.CA().issue_cert(common_name="ada")
 CERTIFICATE, KEY = _MADE.cert_chain_pems[0].bytes(), _MADE.private_key_pem.bytes()
 OTHER_KEY = trustme.CA().issue_cert(common_name="eve").private_key_pem.bytes()
+
 LOCKED_KEY = load_pem_private_key(KEY, None).private_bytes(
     Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(SECRET.encode())
 )
@@ -159,6 +162,8 @@ def test_a_cluster_that_cannot_be_used_is_one_finding(
 
 
 BAD_TEXTS = {
+    "an empty file": ("", ""),
+    "a list": ("- a\n- b\n", ""),
     "a tag": (f"users: !{SECRET} x", ":1"),
     "an alias": (f"\nusers: *{SECRET}", ":2"),
     "a number": (f"users: !!int {SECRET}", ""),
@@ -176,6 +181,17 @@ def test_a_file_that_is_no_kubeconfig_is_not_quoted(text: str, line: str, tmp_pa
         connect(str(path))
     assert caught.value.findings[0].where == f"{path}{line}"
     assert SECRET not in str(caught.value)
+
+
+def test_missing_file_or_context_is_one_finding(tmp_path: Path) -> None:
+    for path, context in ((tmp_path / "none", ""), (tmp_path, ""), (kubeconfig(tmp_path, URL), "production")):
+        with pytest.raises(UsageError) as caught:
+            connect(str(path), context)
+        (finding,) = caught.value.findings
+        assert finding.code == "GP300"
+        assert str(path) in finding.where
+        assert context in finding.where
+        assert finding.fix
 
 
 def test_a_context_of_an_unknown_user_or_cluster_names_it(tmp_path: Path) -> None:
@@ -338,11 +354,9 @@ def test_a_damaged_kubeconfig_is_an_error_that_quotes_no_secret(
 
     def read(given: tuple[str, str]) -> None:
         text, answer = given
-        monkeypatch.setattr(credential_plugin, "_run", lambda *_, **__: (0, answer.encode(errors="replace"), b""))
+        monkeypatch.setattr(plugins, "_run", lambda *_, **__: (0, answer.encode(errors="replace"), b""))
         path.write_text(text, encoding="utf-8", errors="surrogateescape")
         names(str(path), "")
-        with suppress(ProvisionError):
-            credentials(path)
         error = _refused(path)
         met[error.findings[0].code if error else "accepted"] += 1
         quotes = any(secret in str(error) for secret in SECRETS)
@@ -371,3 +385,18 @@ def _is_quoted(text: str) -> bool:
     except Exception:  # noqa: BLE001 - of a text that is not YAML
         return False
     return any(secret in each for secret in SECRETS for each in quoted)
+
+
+def test_a_cluster_is_where_the_inventory_says() -> None:
+    stack = replace(inventory(), cluster=ClusterConfig(kubeconfig="/k", context="prod"))
+    assert resolve_context(stack) == ("/k", "prod")
+
+
+def test_a_sandbox_is_started_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def up(fleet: str) -> Sandbox:
+        return Sandbox(
+            name=fleet, directory=Path("/s"), kubeconfig=Path("/s/kubeconfig"), context="sandbox", url="", pid=1
+        )
+
+    monkeypatch.setattr(lifecycle, "up", up)
+    assert resolve_context(inventory()) == ("/s/kubeconfig", "sandbox")

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.kube import credential_plugin
+from gpu_provision.kube import credentials
 from gpu_provision.kube.client import Cluster, connect
-from gpu_provision.kube.credential_plugin import CredentialPluginError
+from gpu_provision.kube.credentials import CredentialPluginError
 from gpu_provision.model.cluster import Kind
 from gpu_provision.model.findings import ExitCode, Finding
 from tests.kube.conftest import kubeconfig
@@ -100,7 +100,7 @@ def test_what_is_no_credential_is_the_error(login: Login, line: str, what: str) 
 def test_a_plugin_that_hangs_is_ended_with_its_children(
     login: Login, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(credential_plugin, "_SECONDS", 0.5)
+    monkeypatch.setattr(credentials, "_SECONDS", 0.5)
     held = tmp_path / "held"
     os.mkfifo(held)
     reader = os.open(held, os.O_RDONLY | os.O_NONBLOCK)
@@ -124,8 +124,8 @@ def test_a_plugin_gets_the_terminal_and_shows_its_question(
     login: Login, server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as the page of a device login; what the command waits for is said first."""
-    monkeypatch.setattr(credential_plugin, "_PATIENCE_SECONDS", 0.1)
-    monkeypatch.setattr(credential_plugin, "_INTERACTIVE_SECONDS", 30)
+    monkeypatch.setattr(credentials, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(credentials, "_INTERACTIVE_SECONDS", 30)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
     entered = tmp_path / "entered"
     os.mkfifo(entered)
@@ -136,7 +136,7 @@ def test_a_plugin_gets_the_terminal_and_shows_its_question(
         if "AB-12" in text:
             entered.write_text("yes\n")
 
-    monkeypatch.setattr(credential_plugin, "_tell", show)
+    monkeypatch.setattr(credentials, "_tell", show)
     question = ["echo code AB-12 >&2", f"read answer < {entered}"]
     assert login(*question, _answer(token=server.server.tokens.token())).list(NODES).resource_version
     assert shown[0] == "Waiting for the credential plugin aws, at most 30 s.\n"

@@ -19,8 +19,7 @@ import trustme
 
 from gpu_provision.kube import credentials
 from gpu_provision.kube.client import Cluster, connect
-from gpu_provision.kube.credential_plugin import CredentialPluginError
-from gpu_provision.kube.credentials import Credential, Login, renewal_of
+from gpu_provision.kube.credentials import Credential, CredentialPluginError, Login, renewal_of
 from gpu_provision.model.findings import Finding, ProvisionError, Refused
 from tests.kube.conftest import kubeconfig
 
@@ -34,7 +33,7 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Replace that of credentials."""
         self.now = 1e9
-        monkeypatch.setattr(credentials, "time", SimpleNamespace(time=lambda: self.now))
+        monkeypatch.setattr(credentials, "time", SimpleNamespace(time=lambda: self.now, monotonic=time.monotonic))
 
 
 @pytest.fixture
@@ -226,7 +225,7 @@ def test_certificates_of_a_plugin_are_shown_and_replaced(
     assert cluster.version() == "ada"
     assert cluster._client.client.configuration.key_file.startswith("/proc/self/fd/")
     later = time.time() + 100 * 365 * 86400
-    monkeypatch.setattr(credentials, "time", SimpleNamespace(time=lambda: later))
+    monkeypatch.setattr(credentials, "time", SimpleNamespace(time=lambda: later, monotonic=time.monotonic))
     assert cluster.version() == "eve"
 
 
@@ -258,7 +257,7 @@ def test_a_token_file_is_read_again(
     file.write_text("second\n")
     assert cluster.version() == "Bearer first"
     later = time.time() + 61
-    monkeypatch.setattr(credentials, "time", SimpleNamespace(time=lambda: later))
+    monkeypatch.setattr(credentials, "time", SimpleNamespace(time=lambda: later, monotonic=time.monotonic))
     assert cluster.version() == "Bearer second"
     file.unlink()
     assert cluster.version() == "Bearer second"

@@ -8,90 +8,79 @@ from typing import Any
 import pytest
 
 from gpu_provision.kube.errors import (
-    AlreadyExists,
-    FieldConflict,
-    Gone,
-    LogUnavailable,
-    NotFound,
-    Outdated,
-    Place,
-    Protected,
-    Unavailable,
-    WebhookFailure,
+    AlreadyExistsError,
+    ConflictError,
+    EvictionBlockedError,
+    ExpiredError,
+    FieldConflictError,
+    LogUnavailableError,
+    NotFoundError,
+    RequestContext,
+    UnavailableError,
+    WebhookError,
     bad_kubeconfig,
-    translated,
+    map_api_errors,
 )
 from gpu_provision.model.findings import ProvisionError, Refused, Rejected, Unreachable
 
-PLACE = Place("https://api:6443", "PATCH", "DaemonSet ns/driver")
+PLACE = RequestContext("https://api:6443", "PATCH", "DaemonSet ns/driver")
 
 
-def raised(code: int, headers: dict[str, str] | None = None, *, place: Place = PLACE, **status: Any) -> ProvisionError:
+def raised(
+    code: int, headers: dict[str, str] | None = None, *, place: RequestContext = PLACE, **status: Any
+) -> ProvisionError:
     """What an answer of the API server becomes."""
     from kubernetes.client.exceptions import ApiException  # noqa: PLC0415 (slow to import)
 
     error = ApiException(status=code, reason="Reason")
     error.body, error.headers = json.dumps(status), headers
-    with pytest.raises(ProvisionError) as caught, translated(place):
+    with pytest.raises(ProvisionError) as caught, map_api_errors(place):
         raise error
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("code", "status", "kind", "finding"),
-    [
-        (401, {}, Refused, "GP302"),
-        (403, {}, Refused, "GP303"),
-        (
-            403,
-            {"message": 'nodes is forbidden: User "bob" cannot list resource "nodes" in API group ""'},
-            Refused,
-            "GP303",
-        ),
-        (403, {"message": 'configmaps "c" is forbidden: '}, Refused, "GP303"),
-        (
-            403,
-            {"message": 'pods "p" is forbidden: violates PodSecurity "baseline:latest": host namespaces'},
-            Rejected,
-            "GP305",
-        ),
-        (
-            403,
-            {"message": 'pods "p" is forbidden: exceeded quota: gpus, requested: nvidia.com/gpu=1'},
-            Rejected,
-            "GP305",
-        ),
-        (
-            403,
-            {"message": 'admission webhook "policy.example.com" denied the request: no privileged pods'},
-            Rejected,
-            "GP305",
-        ),
-        (
-            403,
-            {"message": "unable to create new content in namespace x because it is being terminated"},
-            Rejected,
-            "GP305",
-        ),
-        (404, {}, NotFound, "GP305"),
-        (409, {"reason": "AlreadyExists"}, AlreadyExists, "GP305"),
-        (409, {"reason": "Conflict"}, Outdated, "GP305"),
-        (410, {}, Gone, "GP305"),
-        (422, {"message": "spec.template: Required value"}, Rejected, "GP305"),
-        (429, {}, Unavailable, "GP301"),
-        (500, {}, Unavailable, "GP301"),
-        (
-            500,
-            {"message": "failed to create typed patch object (a/b; apps/v1, Kind=DaemonSet): .spec.x: not declared"},
-            Rejected,
-            "GP305",
-        ),
-        (502, {}, Unavailable, "GP301"),
-        (503, {}, Unavailable, "GP301"),
-        (504, {}, Unavailable, "GP301"),
-    ],
+LOG = RequestContext("https://api:6443", "GET", "log of Pod ns/a")
+BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+_WEBHOOK = 'Internal error occurred: failed calling {}webhook "p.example.com": connection refused'
+_KUBELET = (
+    'Get "https://10.0.0.5:10250/containerLogs/operands/pod/main?tailLines=50": x509: unknown authority',
+    'no preferred addresses found; known addresses: [{InternalIP ""}]',
+    'Get "https://10.0.0.5:10250/": dial tcp 10.0.0.5:10250: connect: connection refused',
+    "No agent available",
 )
-def test_an_answer_has_a_class_and_a_code(
+_NOT_ADMITTED = (
+    'pods "p" is forbidden: violates PodSecurity "baseline:latest": host namespaces',
+    'pods "p" is forbidden: exceeded quota: gpus, requested: nvidia.com/gpu=1',
+    'admission webhook "policy.example.com" denied the request: no privileged pods',
+    "unable to create new content in namespace x because it is being terminated",
+)
+_NO_RIGHT = (
+    "",
+    'nodes is forbidden: User "bob" cannot list resource "nodes" in API group ""',
+    'configmaps "c" is forbidden: ',
+)
+_TYPED = "failed to create typed patch object (a/b; apps/v1, Kind=DaemonSet): .spec.x: not declared"
+_RESTORED = "Timeout: Too large resource version: 900, current: 17"
+
+ANSWERS: list[tuple[int, dict[str, Any], type[ProvisionError], str]] = [
+    (401, {}, Refused, "GP302"),
+    *((403, {"message": message}, Refused, "GP303") for message in _NO_RIGHT),
+    *((403, {"message": message}, Rejected, "GP305") for message in _NOT_ADMITTED),
+    (404, {}, NotFoundError, "GP305"),
+    (409, {"reason": "AlreadyExists"}, AlreadyExistsError, "GP305"),
+    (409, {"reason": "Conflict"}, ConflictError, "GP305"),
+    (410, {}, ExpiredError, "GP305"),
+    (422, {"message": "spec.template: Required value"}, Rejected, "GP305"),
+    *((code, {}, UnavailableError, "GP301") for code in (429, 500, 502, 503, 504)),
+    (500, {"message": _TYPED}, Rejected, "GP305"),
+    (500, {"message": BUDGETS}, EvictionBlockedError, "GP305"),
+    *((500, {"message": _WEBHOOK.format(kind)}, WebhookError, "GP305") for kind in ("", "admission ")),
+    (504, {"reason": "Timeout", "message": _RESTORED}, ExpiredError, "GP305"),
+]
+
+
+@pytest.mark.parametrize(("code", "status", "kind", "finding"), ANSWERS)
+def test_answer_has_a_class_and_a_code(
     code: int, status: dict[str, Any], kind: type[ProvisionError], finding: str
 ) -> None:
     """What the cluster's rules forbid is not told as a missing permission of the user."""
@@ -100,47 +89,16 @@ def test_an_answer_has_a_class_and_a_code(
     assert error.findings[0].code == finding
     assert status.get("message", "") in error.findings[0].evidence
     assert error.findings[0].where
+    assert kind is not WebhookError or error.findings[0].what == "the admission webhook p.example.com fails"
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        'Get "https://10.0.0.5:10250/containerLogs/operands/pod/main?tailLines=50": x509: unknown authority',
-        'no preferred addresses found; known addresses: [{InternalIP ""}]',
-        'Get "https://10.0.0.5:10250/": dial tcp 10.0.0.5:10250: connect: connection refused',
-        "No agent available",
-    ],
-)
+@pytest.mark.parametrize("message", _KUBELET)
 @pytest.mark.parametrize("code", [500, 502, 504])
-def test_a_kubelet_without_its_logs_is_no_overloaded_server(code: int, message: str) -> None:
+def test_kubelet_without_its_logs_is_no_overloaded_server(code: int, message: str) -> None:
     """Waiting does not help: certificates, firewalls and tunnels to nodes stay as they are."""
-    error = raised(code, place=Place("https://api:6443", "GET", "log of Pod ns/a"), message=message)
-    assert type(error) is LogUnavailable
+    error = raised(code, place=LOG, message=message)
+    assert type(error) is LogUnavailableError
     assert "10250" in error.findings[0].fix
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        'Internal error occurred: failed calling webhook "p.example.com": Post "https://p.svc/": connection refused',
-        'Internal error occurred: failed calling admission webhook "p.example.com": context deadline exceeded',
-    ],
-)
-def test_a_webhook_that_fails_is_named(message: str) -> None:
-    error = raised(500, reason="InternalError", message=message)
-    assert type(error) is WebhookFailure
-    assert error.findings[0].what == "the admission webhook p.example.com fails"
-
-
-def test_a_pod_with_two_budgets_is_protected() -> None:
-    """Each answer is a 500, however often the eviction is asked for."""
-    message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-    assert type(raised(500, message=message)) is Protected
-
-
-def test_a_version_of_a_server_before_its_restore_is_gone() -> None:
-    message = "Timeout: Too large resource version: 900, current: 17"
-    assert type(raised(504, reason="Timeout", message=message)) is Gone
 
 
 def test_a_conflict_names_fields_and_managers() -> None:
@@ -151,7 +109,7 @@ def test_a_conflict_names_fields_and_managers() -> None:
     error = raised(
         409, reason="Conflict", message="Apply failed with 2 conflicts:\n- .spec", details={"causes": causes}
     )
-    assert isinstance(error, FieldConflict)
+    assert isinstance(error, FieldConflictError)
     assert error.managers == {"helm", "kubectl-edit"}
     assert ".spec.replicas" in error.findings[0].what
     assert error.findings[0].evidence == "Apply failed with 2 conflicts:"
@@ -176,18 +134,18 @@ DATE = "Fri, 20 Nov 2026 08:00:00 GMT"
 )
 def test_the_server_says_when_to_come_back(header: str | None, seconds: float) -> None:
     error = raised(429, {"Date": DATE} | ({"Retry-After": header} if header else {}))
-    assert isinstance(error, Unavailable)
+    assert isinstance(error, UnavailableError)
     assert error.retry_after == pytest.approx(seconds)
 
 
 def test_silence_is_worth_another_try() -> None:
-    with pytest.raises(Unreachable) as caught, translated(PLACE):
+    with pytest.raises(Unreachable) as caught, map_api_errors(PLACE):
         raise ConnectionResetError(104, "Connection reset by peer")
     assert "Connection reset by peer" in caught.value.findings[0].what
 
 
 def test_our_own_mistakes_are_not_disguised() -> None:
-    with pytest.raises(ZeroDivisionError), translated(PLACE):
+    with pytest.raises(ZeroDivisionError), map_api_errors(PLACE):
         _ = 1 // 0
 
 

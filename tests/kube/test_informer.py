@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from gpu_provision.kube import informer
-from gpu_provision.kube.client import Cluster, Listing, connect
-from gpu_provision.kube.errors import Gone
+from gpu_provision.kube.client import Cluster, ObjectList, connect
+from gpu_provision.kube.errors import ExpiredError
 from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.transport import WatchEvent
 from gpu_provision.kube.trim import whole
-from gpu_provision.kube.watch import WatchEvent
 from gpu_provision.model.cluster import Kind, Manifest, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Refused, Unreachable
 from tests.kube.conftest import added, config_map, fault
@@ -52,38 +52,22 @@ def mine(request: pytest.FixtureRequest, name: str, **parts: Any) -> Manifest:
 Following = Callable[..., Mirror]
 
 
-def test_what_exists_is_there_from_the_start(
-    cluster: Cluster, following: Following, request: pytest.FixtureRequest
-) -> None:
+def test_copies_follow_every_change(cluster: Cluster, following: Following, request: pytest.FixtureRequest) -> None:
+    """What a reader has got stays as it was."""
     cluster.create(mine(request, "before"))
-    assert names(following()) == {"before"}
-
-
-def test_every_change_arrives_and_wakes_whoever_waits(
-    cluster: Cluster, following: Following, request: pytest.FixtureRequest
-) -> None:
     mirror = following()
+    before = mirror.of(CONFIG_MAP)
+    assert {ref.name for ref in before} == {"before"}
     live = cluster.create(mine(request, "seen"))
-    eventually(lambda: mirror.wait(0.5) and names(mirror) == {"seen"}, "the creation")
+    eventually(lambda: mirror.wait(0.5) and names(mirror) == {"before", "seen"}, "the creation")
     cluster.replace({**live, "data": {"a": "1"}})
     eventually(lambda: mirror.of(CONFIG_MAP)[ref_of(live)].get("data") == {"a": "1"}, "the change")
     cluster.delete(ref_of(live))
-    eventually(lambda: not names(mirror), "the deletion")
+    eventually(lambda: names(mirror) == {"before"}, "the deletion")
+    assert {ref.name for ref in before} == {"before"}
 
 
-def test_a_copy_does_not_change_in_the_hands_of_its_reader(
-    cluster: Cluster, following: Following, request: pytest.FixtureRequest
-) -> None:
-    mirror = following()
-    before = mirror.of(CONFIG_MAP)
-    cluster.create(mine(request, "later"))
-    eventually(lambda: names(mirror), "the creation")
-    assert before == {}
-
-
-def test_a_version_that_is_too_old_is_listed_anew(
-    cluster: Cluster, following: Following, request: pytest.FixtureRequest
-) -> None:
+def test_expired_version_lists_again(cluster: Cluster, following: Following, request: pytest.FixtureRequest) -> None:
     """410: what was deleted meanwhile is gone from the copy as well."""
     live = cluster.create(mine(request, "passing"))
     mirror = following()
@@ -205,9 +189,9 @@ def test_the_end_of_a_predecessor_hides_no_written_object(answering: Callable[..
     """An object of the same name was deleted before; its event arrives after the answer to the write."""
     with Mirror(answering(EMPTY), [Scope(CONFIG_MAP)], patience=30) as mirror:
         mirror.note(_of_version("again", "10"))
-        mirror._take(Scope(CONFIG_MAP), WatchEvent("DELETED", _of_version("again", "8"), "8"))
+        mirror._take(mirror._watched[Scope(CONFIG_MAP)], WatchEvent("DELETED", _of_version("again", "8"), "8"))
         assert names(mirror) == {"again"}
-        mirror._take(Scope(CONFIG_MAP), WatchEvent("DELETED", _of_version("again", "11"), "11"))
+        mirror._take(mirror._watched[Scope(CONFIG_MAP)], WatchEvent("DELETED", _of_version("again", "11"), "11"))
         assert names(mirror) == set()
 
 
@@ -225,7 +209,7 @@ def test_what_was_listed_is_followed_without_a_list(
     labels = {"test": scope.label_selector.partition("=")[2]}
     cluster.create(config_map(f"before-{version}", labels=labels))
     listing = cluster.list(CONFIG_MAP, label_selector=scope.label_selector)
-    listed = {CONFIG_MAP: listing if version == "present" else Listing([], version)}
+    listed = {CONFIG_MAP: listing if version == "present" else ObjectList([], version)}
     before = cluster.requests
     with Mirror(cluster, [scope], patience=30, listed=listed) as mirror:
         cluster.create(config_map(f"after-{version}", labels=labels))
@@ -244,11 +228,9 @@ def test_a_write_that_a_watch_has_overtaken_changes_nothing(
     assert "data" not in mirror.of(CONFIG_MAP)[ref_of(live)]
 
 
-def test_a_server_that_stays_away_longer_than_our_patience_ends_the_waiting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_silence_of_the_server_ends_the_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(informer, "_PAUSE_SECONDS", 0.05)
-    server = Running(tmp_path / "own", [])
+    server = Running(tmp_path / "own")
     cluster = connect(str(server.server.kubeconfig))
     with Mirror(cluster, [Scope(CONFIG_MAP)], patience=0.3) as mirror:
         server.stop()
@@ -256,22 +238,18 @@ def test_a_server_that_stays_away_longer_than_our_patience_ends_the_waiting(
             eventually(lambda: mirror.wait(0.5) and False, "the failure")
 
 
-def test_to_be_woken_is_a_change(following: Following) -> None:
+def test_wake_counts_as_a_change_once(following: Following) -> None:
+    """Also one before the wait."""
     mirror = following()
     mirror.wait(0)
     threading.Thread(target=mirror.wake).start()
     assert mirror.wait(60)
     assert not mirror.wait(0)
-
-
-def test_a_wake_before_the_wait_is_not_lost(following: Following) -> None:
-    mirror = following()
-    mirror.wait(0)
     mirror.wake()
     assert mirror.wait(0)
 
 
-def test_a_change_of_nothing_that_is_held_is_taken_and_wakes_nobody() -> None:
+def test_heartbeat_is_taken_and_wakes_no_reader() -> None:
     """Five thousand kubelets send some seventeen heartbeats a second."""
     first, second, third = ({"data": {"a": a, "beat": beat}} for a, beat in (("1", "1"), ("1", "2"), ("2", "3")))
     follows: queue.Queue[WatchEvent] = queue.Queue()
@@ -287,7 +265,7 @@ def test_a_change_of_nothing_that_is_held_is_taken_and_wakes_nobody() -> None:
 
     script = Scripted(lambda: iter(follows.get, None))
     with Mirror(script, [Scope(CONFIG_MAP)], patience=10, keep=without_beat) as mirror:  # type: ignore[arg-type]
-        eventually(lambda: version() == "3", "the heartbeat: whoever writes the object names its version")
+        eventually(lambda: version() == "3", "the heartbeat: a writer names the object's version")
         mirror.wait(0)
         follows.put(WatchEvent("MODIFIED", {**config_map("beating"), **second, **_version("4")}, "4"))
         eventually(lambda: version() == "4", "the next one")
@@ -343,10 +321,10 @@ class Scripted:
         self.retry_seconds = 60.0
         self.watches, self.opened, self.lists = list(watches), 0, 0
 
-    def list(self, _kind: Kind, **_: str) -> Listing:
+    def list(self, _kind: Kind, **_: str) -> ObjectList:
         """Return nothing, from version 1 on."""
         self.lists += 1
-        return Listing([], "1")
+        return ObjectList([], "1")
 
     def watch(self, *_: object, **__: object) -> Any:
         """Play the next part."""
@@ -389,7 +367,7 @@ def refused() -> Iterator[WatchEvent]:
 
 def expired() -> Iterator[WatchEvent]:
     """A watch whose version is too old."""
-    raise Gone(Finding(code="GP305", what="too old"))
+    raise ExpiredError(Finding(code="GP305", what="too old"))
 
 
 def test_connections_lost_now_and_then_are_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -411,7 +389,7 @@ def test_a_server_that_ends_watches_at_once_is_not_hammered(monkeypatch: pytest.
     assert pauses[:4] == pytest.approx([0.1, 0.2, 0.4, 0.8])
 
 
-def test_every_expiry_lists_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_expiry_lists_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(informer, "_PAUSE_SECONDS", 0.01)
     script = Scripted(expired, expired, ends)
     with Mirror(script, [Scope(CONFIG_MAP)], patience=10):  # type: ignore[arg-type]

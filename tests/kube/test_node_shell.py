@@ -14,10 +14,10 @@ import pytest
 
 from gpu_provision.kube.client import connect
 from gpu_provision.kube.exec import STDERR, STDOUT
-from gpu_provision.kube.fence import identity
-from gpu_provision.kube.node_shell import CLIENT, HostShell, shell_of
+from gpu_provision.kube.lease import process_identity
+from gpu_provision.kube.node_shell import CLIENT, NodeShell, open_shell
 from gpu_provision.model.findings import ProvisionError, Unreachable
-from gpu_provision.model.inventory import HelperPod
+from gpu_provision.model.hosts import HelperPod
 from tests.connectors.node_server import NodeServer, node_server
 from tests.kube.conftest import kubeconfig
 
@@ -31,18 +31,18 @@ def server() -> Iterator[NodeServer]:
 
 
 @pytest.fixture
-def shell(server: NodeServer, tmp_path: Path) -> Iterator[HostShell]:
+def shell(server: NodeServer, tmp_path: Path) -> Iterator[NodeShell]:
     made = a_shell(server, tmp_path)
     made.open()
     yield made
     made.close()
 
 
-def a_shell(server: NodeServer, folder: Path, node: str = "n1") -> HostShell:
-    return HostShell(connect(str(kubeconfig(folder, server.url))), node, HelperPod())
+def a_shell(server: NodeServer, folder: Path, node: str = "n1") -> NodeShell:
+    return NodeShell(connect(str(kubeconfig(folder, server.url))), node, HelperPod())
 
 
-def outcome(shell: HostShell, command: str, **options: object) -> tuple[int, str, str]:
+def outcome(shell: NodeShell, command: str, **options: object) -> tuple[int, str, str]:
     said = {STDOUT: b"", STDERR: b""}
 
     def listen(channel: int, data: bytes) -> None:
@@ -56,27 +56,25 @@ def plain(command: str) -> str:
     return command
 
 
-def test_exit_status_and_both_outputs_are_told_apart(shell: HostShell) -> None:
+def test_exit_status_and_both_outputs_are_told_apart(shell: NodeShell) -> None:
     assert outcome(shell, "echo out; echo err >&2; exit 7") == (7, "out\n", "err\n")
 
 
-def test_commands_find_stdin_empty_unless_they_get_one(shell: HostShell) -> None:
+def test_commands_find_stdin_empty_unless_they_get_one(shell: NodeShell) -> None:
     assert outcome(shell, "cat; echo end") == (0, "end\n", "")
 
 
 @pytest.mark.parametrize("size", [0, 1, 300_000])
-def test_stdin_comes_as_a_whole_and_ends(shell: HostShell, size: int) -> None:
+def test_stdin_comes_as_a_whole_and_ends(shell: NodeShell, size: int) -> None:
     """Old servers cannot close it."""
     assert outcome(shell, "wc -c | tr -d ' '", stdin=b"x" * size) == (0, f"{size}\n", "")
 
 
-def test_command_that_does_not_read_its_stdin_is_no_problem(shell: HostShell) -> None:
+def test_command_that_does_not_read_its_stdin_is_no_problem(shell: NodeShell) -> None:
     assert outcome(shell, "exit 3", stdin=b"x" * 300_000) == (3, "", "")
 
 
-def test_commands_see_the_environment_of_a_login_and_not_the_pods(
-    shell: HostShell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_see_a_login_environment_not_the_pods(shell: NodeShell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     _, out, _ = outcome(shell, "env")
     names = {line.partition("=")[0] for line in out.splitlines()}
@@ -84,14 +82,14 @@ def test_commands_see_the_environment_of_a_login_and_not_the_pods(
     assert "KUBERNETES_SERVICE_HOST" not in names
 
 
-def test_commands_are_not_part_of_the_url(shell: HostShell, server: NodeServer) -> None:
+def test_commands_are_not_part_of_the_url(shell: NodeShell, server: NodeServer) -> None:
     """Audit logs and proxies keep URLs, and limit their length."""
     assert outcome(shell, f"x={WORDS}; : {'long ' * 10_000}") == (0, "", "")
     assert WORDS not in "".join(server.urls)
     assert max(map(len, server.urls)) < 2000
 
 
-def test_command_that_outlives_its_time_is_ended_with_its_children(shell: HostShell, tmp_path: Path) -> None:
+def test_command_past_its_time_ends_with_its_children(shell: NodeShell, tmp_path: Path) -> None:
     """Nothing of it goes on in secret."""
     pids = tmp_path / "pids"
     pids.touch()
@@ -108,12 +106,12 @@ def test_command_that_outlives_its_time_is_ended_with_its_children(shell: HostSh
 
 
 def is_alive(number: str) -> bool:
-    """Whether a process goes on; one that nobody has waited for yet does not."""
+    """Whether a process goes on; a zombie does not."""
     stat = Path(f"/proc/{number}/stat")
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def test_files_go_there_and_back_to_the_byte(shell: HostShell, tmp_path: Path) -> None:
+def test_files_go_there_and_back_to_the_byte(shell: NodeShell, tmp_path: Path) -> None:
     """Also where a name needs quoting."""
     content, path = os.urandom(1024 * 1024 + 1), str(tmp_path / "it's a file")
     shell.put(path, len(content), [content[:7], content[7:]], within=plain)
@@ -123,14 +121,14 @@ def test_files_go_there_and_back_to_the_byte(shell: HostShell, tmp_path: Path) -
     assert back.getvalue() == content
 
 
-def test_empty_files_go_too(shell: HostShell, tmp_path: Path) -> None:
+def test_empty_files_go_too(shell: NodeShell, tmp_path: Path) -> None:
     shell.put(str(tmp_path / "empty"), 0, [], within=plain)
     back = io.BytesIO()
     shell.get(str(tmp_path / "empty"), back.write, within=plain)
     assert (tmp_path / "empty").read_bytes() == back.getvalue() == b""
 
 
-def test_file_that_cannot_be_written_or_read_fails_with_what_the_shell_said(shell: HostShell, tmp_path: Path) -> None:
+def test_file_error_is_what_the_shell_said(shell: NodeShell, tmp_path: Path) -> None:
     away = str(tmp_path / "away" / "file")
     with pytest.raises(OSError, match=r"[Nn]o such file|nonexistent"):
         shell.put(away, 1_000_000, [b"x" * 1_000_000], within=plain)
@@ -138,14 +136,14 @@ def test_file_that_cannot_be_written_or_read_fails_with_what_the_shell_said(shel
         shell.get(away, io.BytesIO().write, within=plain)
 
 
-def test_lost_connection_is_told_as_such(shell: HostShell, server: NodeServer) -> None:
+def test_lost_connection_is_told_as_such(shell: NodeShell, server: NodeServer) -> None:
     """It is no success, and no failure of the command."""
     server.drop = True
     with pytest.raises(Unreachable, match="connection to a running command was lost"):
         outcome(shell, "true")
 
 
-def test_helper_pod_is_bound_to_the_node_and_bears_everything(shell: HostShell, server: NodeServer) -> None:
+def test_helper_pod_is_bound_to_the_node_and_bears_everything(shell: NodeShell, server: NodeServer) -> None:
     (pod,) = server.made
     spec = pod["spec"]
     assert (spec["nodeName"], spec["hostPID"], spec.get("hostNetwork")) == ("n1", True, None)
@@ -157,7 +155,7 @@ def test_helper_pod_is_bound_to_the_node_and_bears_everything(shell: HostShell, 
     assert server.pods == {}
 
 
-def test_helper_pod_that_has_ended_is_replaced(shell: HostShell, server: NodeServer) -> None:
+def test_helper_pod_that_has_ended_is_replaced(shell: NodeShell, server: NodeServer) -> None:
     """At its age, or with the node's boot; the command had not begun."""
     (first,) = server.pods.values()
     first["status"] = {"phase": "Failed", "reason": "DeadlineExceeded"}
@@ -168,7 +166,7 @@ def test_helper_pod_that_has_ended_is_replaced(shell: HostShell, server: NodeSer
 
 def test_pods_without_a_client_are_removed_and_used_ones_stay(server: NodeServer, tmp_path: Path) -> None:
     """On any node. A client elsewhere counts as alive, even if its machine has our machine's name."""
-    ours, place = identity(), identity().rpartition(" ")[2]
+    ours, place = process_identity(), process_identity().rpartition(" ")[2]
     dead = ours.replace(f"pid {os.getpid()} start ", f"pid {os.getpid()} start 1")
     elsewhere = dead.replace(place, "0" * len(place))
     for name, client, phase, node in (
@@ -181,17 +179,17 @@ def test_pods_without_a_client_are_removed_and_used_ones_stay(server: NodeServer
     ):
         metadata = {"name": name, "namespace": "kube-system", "uid": name, "annotations": {CLIENT: client}}
         server.pods[name] = {"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": phase}}
-    shell_of(str(kubeconfig(tmp_path, server.url)), "", "n1", HelperPod()).close()
+    open_shell(str(kubeconfig(tmp_path, server.url)), "", "n1", HelperPod()).close()
     assert set(server.pods) == {"elsewhere", "live", "of-an-older-version"}
 
 
-def test_the_image_is_pinned_by_digest(shell: HostShell, server: NodeServer) -> None:
+def test_the_image_is_pinned_by_digest(shell: NodeShell, server: NodeServer) -> None:
     assert shell
     ((image,),) = [[each["image"] for each in pod["spec"]["containers"]] for pod in server.made]
     assert re.fullmatch(r"docker\.io/library/busybox:[\d.]+@sha256:[0-9a-f]{64}", image)
 
 
-def refusal(shell: HostShell) -> str:
+def refusal(shell: NodeShell) -> str:
     with pytest.raises(ProvisionError) as caught:
         shell.open()
     return str(caught.value)
@@ -212,7 +210,7 @@ def test_node_that_is_not_ready_is_a_finding_at_once(server: NodeServer, tmp_pat
     assert server.made == []
 
 
-def test_helper_pod_that_does_not_start_is_a_finding_and_is_removed(server: NodeServer, tmp_path: Path) -> None:
+def test_helper_pod_that_does_not_start_is_removed(server: NodeServer, tmp_path: Path) -> None:
     waiting = {"reason": "ImagePullBackOff", "message": "no such host"}
     server.status = {
         "phase": "Pending",

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_provision.kube import validation_records
+from gpu_provision.kube import records
 from gpu_provision.kube.client import Cluster
 from gpu_provision.model.inventory import Inventory
 from tests.components.builders import inventory
@@ -28,23 +28,23 @@ def stack(request: pytest.FixtureRequest) -> Inventory:
 
 
 def test_what_is_written_is_read(cluster: Cluster, stack: Inventory) -> None:
-    assert validation_records.read(cluster, stack) == {}
+    assert records.read_validations(cluster, stack) == {}
     before = cluster.requests
-    validation_records.write(cluster, stack, PASSED)
+    records.write_validations(cluster, stack, PASSED)
     assert cluster.requests == before + 1
-    assert validation_records.read(cluster, stack) == PASSED
+    assert records.read_validations(cluster, stack) == PASSED
 
 
 def test_a_record_is_replaced_as_a_whole(cluster: Cluster, stack: Inventory) -> None:
     """A node that left the inventory leaves the record."""
-    validation_records.write(cluster, stack, PASSED)
-    validation_records.write(cluster, stack, {("driver_validation", "h100-1"): "c4"})
-    assert validation_records.read(cluster, stack) == {("driver_validation", "h100-1"): "c4"}
+    records.write_validations(cluster, stack, PASSED)
+    records.write_validations(cluster, stack, {("driver_validation", "h100-1"): "c4"})
+    assert records.read_validations(cluster, stack) == {("driver_validation", "h100-1"): "c4"}
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", "null", "7", '"text"'])
 def test_a_damaged_entry_is_no_entry(cluster: Cluster, stack: Inventory, damage: str) -> None:
-    validation_records.write(cluster, stack, PASSED)
-    manifest = validation_records.record(stack, {})
-    cluster.apply({**manifest, "data": {"t4-1": damage}}, manager="somebody", take_back=True)
-    assert validation_records.read(cluster, stack) == {("driver_validation", "h100-1"): "c3"}
+    records.write_validations(cluster, stack, PASSED)
+    manifest = records.validations_manifest(stack, {})
+    cluster.apply({**manifest, "data": {"t4-1": damage}}, manager="other", take_back=True)
+    assert records.read_validations(cluster, stack) == {("driver_validation", "h100-1"): "c3"}

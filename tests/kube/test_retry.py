@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -13,12 +14,12 @@ import pytest
 from gpu_provision.kube import retry
 from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.errors import (
-    AlreadyExists,
-    LogUnavailable,
-    Outdated,
-    Unavailable,
-    UntrustedCertificate,
-    WebhookFailure,
+    AlreadyExistsError,
+    ConflictError,
+    LogUnavailableError,
+    UnavailableError,
+    UntrustedCertificateError,
+    WebhookError,
 )
 from gpu_provision.kube.retry import Retries
 from gpu_provision.kube.transport import RequestPool
@@ -37,9 +38,9 @@ VERSION = (200, {}, b'{"gitVersion": "v1.34.1"}')
 Answering = Callable[..., Cluster]
 
 
-def unavailable(status: int = 503, retry_after: float = 0.0) -> Unavailable:
+def unavailable(status: int = 503, retry_after: float = 0.0) -> UnavailableError:
     """What an answer of this status becomes."""
-    error = Unavailable(FINDING)
+    error = UnavailableError(FINDING)
     error.status, error.retry_after = status, retry_after
     return error
 
@@ -72,21 +73,21 @@ def test_the_server_sets_the_pause_within_the_budget(asked: float, first: float)
     assert tries(unavailable(retry_after=asked), 60.0)[0] == pytest.approx(first)
 
 
-@pytest.mark.parametrize("failure", [UntrustedCertificate(FINDING)])
-def test_what_asking_cannot_change_is_not_repeated(failure: ProvisionError) -> None:
-    assert not tries(failure, 60.0)
-
-
-def test_a_log_is_asked_for_twice() -> None:
-    assert len(tries(LogUnavailable(FINDING), 60.0)) == 1
+@pytest.mark.parametrize(
+    ("failure", "seconds", "count"),
+    [
+        (UntrustedCertificateError(FINDING), 60.0, 0),
+        (LogUnavailableError(FINDING), 60.0, 1),
+        (unavailable(), 0.0, 0),
+    ],
+    ids=["certificate", "log", "no time"],
+)
+def test_number_of_further_tries(failure: ProvisionError, seconds: float, count: int) -> None:
+    assert len(tries(failure, seconds)) == count
 
 
 def test_a_webhook_that_always_fails_is_named_within_seconds() -> None:
-    assert tries(WebhookFailure(FINDING), 60.0)[-1] <= retry._WEBHOOK_SECONDS
-
-
-def test_a_budget_of_nothing_is_one_try() -> None:
-    assert not tries(unavailable(), 0.0)
+    assert tries(WebhookError(FINDING), 60.0)[-1] <= retry._WEBHOOK_SECONDS
 
 
 def test_a_handshake_takes_from_the_budget() -> None:
@@ -143,10 +144,10 @@ def test_any_answer_is_first_contact(answering: Answering) -> None:
 
 def test_a_long_wait_is_reported_once(answering: Answering, caplog: pytest.LogCaptureFixture) -> None:
     cluster = answering((503, {"Retry-After": "50"}, b""))
-    cluster.hurry()
+    cluster.cancel_retries()
     with caplog.at_level(logging.DEBUG, "gpu_provision.kube"):
         for _ in range(2):
-            with pytest.raises(Unavailable):
+            with pytest.raises(UnavailableError):
                 cluster.version()
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert said == ["the API server answered 503 once; trying for another 60 s (GET version)"]
@@ -165,7 +166,7 @@ def test_an_interrupt_ends_the_retries_of_other_threads(answering: Answering) ->
 
     with pytest.raises(KeyboardInterrupt):
         wait_in_vain()
-    assert isinstance(asked[0].exception(), Unavailable)
+    assert isinstance(asked[0].exception(), UnavailableError)
     assert cluster.requests == 1, "the last try at the end of the time was not awaited"
 
 
@@ -178,42 +179,51 @@ def made(cluster: Cluster, name: str, **parts: Any) -> Manifest:
     return {**manifest, **cluster.create(manifest)}
 
 
-def test_an_own_create_is_not_another_writers(lossy: Lossy) -> None:
-    assert made(lossy(), "created", data={"a": "1"})["data"] == {"a": "1"}
+Write = Callable[[Cluster, Manifest], Manifest]
 
 
-def test_an_object_of_another_writer_exists_already(cluster: Cluster, lossy: Lossy) -> None:
+def on_version(live: Manifest) -> Manifest:
+    return {**config_map(live["metadata"]["name"]), "metadata": {**_named(live), **_version(live)}, "data": {"a": "2"}}
+
+
+def _named(live: Manifest) -> dict[str, str]:
+    return {key: live["metadata"][key] for key in ("name", "namespace")}
+
+
+def _version(live: Manifest) -> dict[str, str]:
+    return {"resourceVersion": live["metadata"]["resourceVersion"]}
+
+
+WRITES: dict[str, Write] = {
+    "create": lambda cluster, live: cluster.create(config_map(f"{live['metadata']['name']}-2", data={"a": "2"})),
+    "replace": lambda cluster, live: cluster.replace({**live, "data": {"a": "2"}}),
+    "merge": lambda cluster, live: cluster.merge(
+        ref_of(live), {"metadata": _version(live), "data": {"a": "2", "b": None}}
+    ),
+    "apply": lambda cluster, live: cluster.apply(on_version(live), take_back=True).object,
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_own_write_with_lost_answer_is_not_another_writers(
+    cluster: Cluster, lossy: Lossy, request: pytest.FixtureRequest, write: Write
+) -> None:
+    name = re.sub("[^a-z]+", "-", request.node.name).strip("-")
+    live = made(cluster, name, data={"a": "1", "b": "1"} if "merge" in name else {"a": "1"})
+    assert write(lossy(), live)["data"] == {"a": "2"}
+
+
+def test_object_of_another_writer_is_told(cluster: Cluster, lossy: Lossy) -> None:
     made(cluster, "theirs-1", data={"a": "1"})
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(AlreadyExistsError):
         made(lossy(), "theirs-1", data={"a": "2"})
 
 
-def test_an_own_replace_is_not_another_writers(cluster: Cluster, lossy: Lossy) -> None:
-    live = made(cluster, "replaced", data={"a": "1"})
-    after = lossy().replace({**live, "data": {"a": "2"}})
-    assert after["metadata"]["resourceVersion"] != live["metadata"]["resourceVersion"]
-    assert after["data"] == {"a": "2"}
-
-
-def test_a_replace_that_another_writer_overwrote_is_outdated(cluster: Cluster, lossy: Lossy) -> None:
+def test_replace_that_another_writer_overwrote_is_a_conflict(cluster: Cluster, lossy: Lossy) -> None:
     live = made(cluster, "overwritten", data={"a": "1"})
     other = Cluster(cluster._client, name="other", server=cluster.server)
-    with pytest.raises(Outdated):
+    with pytest.raises(ConflictError):
         lossy(lambda: other.merge(ref_of(live), {"data": {"a": "3"}})).replace({**live, "data": {"a": "2"}})
-
-
-def test_an_own_merge_on_a_version_is_not_another_writers(cluster: Cluster, lossy: Lossy) -> None:
-    live = made(cluster, "merged", data={"a": "1", "b": "1"})
-    version = {"resourceVersion": live["metadata"]["resourceVersion"]}
-    after = lossy().merge(ref_of(config_map("merged")), {"metadata": version, "data": {"a": "2", "b": None}})
-    assert after["data"] == {"a": "2"}
-
-
-def test_an_own_apply_on_a_version_is_not_another_writers(cluster: Cluster, lossy: Lossy) -> None:
-    manifest = config_map("applied-on", data={"a": "1"})
-    version = cluster.apply(manifest).object["metadata"]["resourceVersion"]
-    again = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}, "data": {"a": "2"}}
-    assert lossy().apply(again).object["data"] == {"a": "2"}
 
 
 @pytest.mark.parametrize("is_created_again", [False, True])

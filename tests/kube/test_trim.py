@@ -12,25 +12,25 @@ import pytest
 from gpu_provision.components.labels import STACK
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.kube import trim as reading
-from gpu_provision.kube.nodes import node_facts
+from gpu_provision.kube.observe import node_facts
 from gpu_provision.kube.trim import is_same
 from gpu_provision.model.cluster import Kind, Manifest
-from gpu_provision.planning.states import situation, states
-from gpu_provision.rollout.observe import Declared, Seen, observe
-from gpu_provision.rollout.snapshot import Snapshot, Use
+from gpu_provision.planning.states import cluster_state, states
+from gpu_provision.rollout.observe import ClusterObjects, DesiredDriver, observe
+from gpu_provision.rollout.snapshot import GpuUse, Snapshot
 from tests.planning.builders import Stack, outdated, terminating
 
 CORDON = {"manager": "kubectl-cordon", "time": "2026-11-21T08:00:00Z", "fieldsV1": {"f:spec": {"f:unschedulable": {}}}}
-BOOKS = [{"manager": "kubelet", "fieldsV1": {"f:status": {f"f:{word}": {} for word in "abcdefghijklmnop"}}}]
+MANAGERS = [{"manager": "kubelet", "fieldsV1": {"f:status": {f"f:{word}": {} for word in "abcdefghijklmnop"}}}]
 WAITING = {"reason": "ImagePullBackOff", "message": "no such image"}
 ENDED = {"exitCode": 1, "message": "no headers", "startedAt": "2026-11-21T08:00:00Z", "containerID": "containerd://1"}
 
 
-def slim(item: Manifest) -> Manifest:
+def trimmed(item: Manifest) -> Manifest:
     """Return what is kept of an object, which is the same of JSON as of what is decoded already."""
     kind = Kind(item["apiVersion"], item["kind"])
-    kept = reading.slim(kind, item)
-    assert reading.slim(kind, msgspec.Raw(json.dumps(item).encode())) == kept
+    kept = reading.trim(kind, item)
+    assert reading.trim(kind, msgspec.Raw(json.dumps(item).encode())) == kept
     return kept
 
 
@@ -39,7 +39,7 @@ def node(name: str = "gpu-1", *, beat: str = "08:00:00", **spec: Any) -> Manifes
     ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": f"2026-11-21T{beat}Z", "reason": "KubeletReady"}
     info = {"osImage": "Ubuntu 22.04.5 LTS", "bootID": f"boot-{name}", "kubeletVersion": "v1.34.1+k3s1"}
     info |= {"containerRuntimeVersion": "containerd://1.7.27", "kernelVersion": "5.15", "architecture": "amd64"}
-    metadata = {"name": name, "uid": name, "resourceVersion": beat, "managedFields": [*BOOKS, CORDON]}
+    metadata = {"name": name, "uid": name, "resourceVersion": beat, "managedFields": [*MANAGERS, CORDON]}
     metadata |= {"labels": {"nvidia.com/gpu-driver-upgrade-state": "failed"}, "annotations": {"ours": "1"}}
     images = [{"names": [f"registry.example.com/image-{number}"], "sizeBytes": number} for number in range(50)]
     status = {"conditions": [ready], "allocatable": {"nvidia.com/gpu": "8"}, "nodeInfo": info, "images": images}
@@ -51,7 +51,7 @@ def pod(name: str = "driver-1", *, labels: dict[str, str] | None = None, **statu
     mine = {STACK: "prod", "gpu-provision.io/component": "driver"}
     metadata = {"name": name, "namespace": "gpus", "uid": name, "labels": mine if labels is None else labels}
     owners = [{"kind": "DaemonSet", "name": "driver", "controller": True}]
-    metadata |= {"ownerReferences": owners, "managedFields": BOOKS, "resourceVersion": "1"}
+    metadata |= {"ownerReferences": owners, "managedFields": MANAGERS, "resourceVersion": "1"}
     container = {"name": "d", "image": "driver:1", "env": [{"name": "DRIVER_CONFIG_DIGEST", "value": "abc"}]}
     container |= {"volumeMounts": [{"name": "dev", "mountPath": "/dev"}]}
     spec = {"nodeName": "gpu-1", "containers": [container], "initContainers": [container]}
@@ -86,7 +86,7 @@ PODS = (
 
 @pytest.mark.parametrize("whole", PODS, ids=range(len(PODS)))
 def test_what_keeps_a_pod_from_being_ready_is_still_known(whole: Manifest) -> None:
-    kept = slim(whole)
+    kept = trimmed(whole)
     for question in (
         pod_view.is_ready,
         pod_view.cause,
@@ -101,16 +101,16 @@ def test_what_keeps_a_pod_from_being_ready_is_still_known(whole: Manifest) -> No
 
 def test_a_node_tells_the_same_facts() -> None:
     whole = node(unschedulable=True)
-    assert node_facts(slim(whole)) == node_facts(whole)
+    assert node_facts(trimmed(whole)) == node_facts(whole)
 
 
 @pytest.mark.parametrize("mine", PODS[:4], ids=range(4))
 def test_a_rollout_sees_the_same_fleet(mine: Manifest) -> None:
     """Whose cordon it is, which driver is installed, and whether work of others uses GPUs."""
     live, work = node(unschedulable=True), pod("train", labels={"app": "train"}, phase="Running")
-    seen, kept = snapshot(live, mine, work), snapshot(*map(slim, (live, mine, work)))
+    seen, kept = snapshot(live, mine, work), snapshot(*map(trimmed, (live, mine, work)))
     assert kept == seen
-    assert [each.use for each in kept.nodes[0].pods] == [Use.HOST_PATH]
+    assert [each.use for each in kept.nodes[0].pods] == [GpuUse.HOST_PATH]
     assert kept.nodes[0].cordoned_by == "kubectl-cordon"
     assert kept.nodes[0].driver is not None
     assert kept.nodes[0].driver.digest == "abc"
@@ -118,8 +118,8 @@ def test_a_rollout_sees_the_same_fleet(mine: Manifest) -> None:
 
 def snapshot(live: Manifest, *pods: Manifest) -> Snapshot:
     """Return the fleet of one node as a rollout sees it."""
-    declared = {"gpu-1": Declared(domain="d", position=0, template={"spec": {"containers": []}})}
-    return observe(declared, Seen(nodes=[live], pods=pods), now=1.0)
+    declared = {"gpu-1": DesiredDriver(domain="d", position=0, template={"spec": {"containers": []}})}
+    return observe(declared, ClusterObjects(nodes=[live], pods=pods), now=1.0)
 
 
 def test_a_stack_stands_where_it_stands() -> None:
@@ -129,12 +129,12 @@ def test_a_stack_stands_where_it_stands() -> None:
     stack.put(terminating(stack.pod("toolkit", "t4-2")))
     before = states(stack.situation)
     observed = stack.observed
-    kept = {ref: slim(each) for ref, each in observed.pods.items()}
-    assert states(situation(stack.context, stack.desired, replace(observed, pods=kept))) == before
+    kept = {ref: trimmed(each) for ref, each in observed.pods.items()}
+    assert states(cluster_state(stack.context, stack.desired, replace(observed, pods=kept))) == before
 
 
-def test_images_books_and_heartbeats_are_not_kept() -> None:
-    text = json.dumps(slim(node()))
+def test_images_managers_and_heartbeats_are_not_kept() -> None:
+    text = json.dumps(trimmed(node()))
     assert "image-1" not in text
     assert 'kubelet"' not in text
     assert "lastHeartbeatTime" not in text
@@ -144,7 +144,7 @@ def test_images_books_and_heartbeats_are_not_kept() -> None:
 def test_what_is_equal_on_many_nodes_is_held_once() -> None:
     """Ten thousand pods have a few kinds of labels, containers and conditions."""
     one, other = (
-        slim(pod(f"driver-{number}", phase="Running", conditions=PODS[0]["status"]["conditions"])) for number in "12"
+        trimmed(pod(f"driver-{number}", phase="Running", conditions=PODS[0]["status"]["conditions"])) for number in "12"
     )
     assert one["metadata"]["labels"] is other["metadata"]["labels"]
     assert one["spec"]["containers"] is other["spec"]["containers"]
@@ -155,8 +155,8 @@ def test_what_is_equal_on_many_nodes_is_held_once() -> None:
 def test_a_heartbeat_is_no_change() -> None:
     before, after = node(), node(beat="08:05:00")
     assert not is_same(before, after)
-    assert is_same(slim(before), slim(after))
-    assert not is_same(slim(before), slim(node(unschedulable=True)))
+    assert is_same(trimmed(before), trimmed(after))
+    assert not is_same(trimmed(before), trimmed(node(unschedulable=True)))
 
 
 @pytest.mark.parametrize("component", ["driver", "toolkit", "device_plugin", "validator", "device_plugin_validation"])
@@ -166,7 +166,7 @@ def test_what_verdicts_stand_on_keeps_its_times(component: str) -> None:
     ran = [{"name": f"c{number}", "state": state} for number, state in enumerate(states)]
 
     def kept(name: str) -> list[Any]:
-        found = slim(pod(labels={STACK: "prod", "gpu-provision.io/component": name}, initContainerStatuses=ran))
+        found = trimmed(pod(labels={STACK: "prod", "gpu-provision.io/component": name}, initContainerStatuses=ran))
         return [each["state"] for each in found["status"]["initContainerStatuses"]]
 
     assert kept("gfd") == [{"terminated": {"exitCode": 1, "message": "no headers"}}, {"running": {}}]
@@ -176,10 +176,10 @@ def test_what_verdicts_stand_on_keeps_its_times(component: str) -> None:
 
 def test_features_of_a_node_are_not_kept() -> None:
     live = {"apiVersion": "nfd.k8s-sigs.io/v1alpha1", "kind": "NodeFeature", "metadata": {"name": "a"}}
-    assert slim({**live, "spec": {"features": {}}}) == live
+    assert trimmed({**live, "spec": {"features": {}}}) == live
 
 
 def test_objects_of_other_kinds_are_kept_whole() -> None:
-    """Whether an edit of one is to be undone is read off its books."""
-    live = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "driver", "managedFields": BOOKS}}
-    assert slim(live) == live
+    """Whether an edit of one has to be undone is read off its managedFields."""
+    live = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "driver", "managedFields": MANAGERS}}
+    assert trimmed(live) == live

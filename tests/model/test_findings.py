@@ -17,7 +17,7 @@ from gpu_provision.model.findings import (
     one_line,
     visible,
 )
-from gpu_provision.model.progress import Lock
+from gpu_provision.model.progress import LockHolder
 from tests.hostile import TEXTS, left_in
 
 
@@ -88,4 +88,4 @@ def test_a_value_cannot_forge_a_part_of_a_finding() -> None:
 
 
 def test_a_holder_cannot_forge_a_line() -> None:
-    assert str(Lock(holder="ada\nb\x1b[2J", since="now")) == r"ada\nb\x1b[2J, since now"
+    assert str(LockHolder(holder="ada\nb\x1b[2J", since="now")) == r"ada\nb\x1b[2J, since now"

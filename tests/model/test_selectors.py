@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.model.selectors import BadSelector, of_object, parsed
+from gpu_provision.model.selectors import SelectorError, parse_selector, selector_of
 
 TRAINING = {"app": "training", "tier": "batch"}
 HOSTILE = ("a=$(id)", "-a", "a in (b,-c)", "a notin (../..)", "!$(id)", f"a={'b' * 64}", f"{'a' * 64}=b")
@@ -36,14 +36,14 @@ HOSTILE = ("a=$(id)", "-a", "a in (b,-c)", "a notin (../..)", "!$(id)", f"a={'b'
 )
 def test_a_text_selects_as_in_kubectl(text: str, *, selects: bool) -> None:
     """A missing label is not equal to anything, and in no set."""
-    assert parsed(text)(TRAINING) is selects
+    assert parse_selector(text)(TRAINING) is selects
 
 
 @pytest.mark.parametrize("text", ["a=b,,c", "a in b", "a in (b", "a=b=c", "a b", "=b", ",", "a=b c", *HOSTILE])
 def test_what_is_no_selector_is_refused(text: str) -> None:
     """A selector that is misread would evict, or spare, the wrong pods."""
-    with pytest.raises(BadSelector):
-        parsed(text)
+    with pytest.raises(SelectorError):
+        parse_selector(text)
 
 
 @pytest.mark.parametrize(
@@ -62,4 +62,4 @@ def test_what_is_no_selector_is_refused(text: str) -> None:
 )
 def test_a_field_selects_as_the_api_server_does(selector: dict[str, Any] | None, *, selects: bool) -> None:
     """An empty selector selects everything, an absent one nothing."""
-    assert of_object(selector)(TRAINING) is selects
+    assert selector_of(selector)(TRAINING) is selects

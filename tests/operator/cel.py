@@ -10,7 +10,7 @@ from typing import Any
 import celpy
 from celpy import json_to_cel
 
-from gpu_provision.operator.structural_schema import Schema, spec_schema
+from gpu_provision.operator.crd import Schema, spec_schema
 
 RULES = "x-kubernetes-validations"
 _RESERVED = frozenset({"namespace"})

@@ -31,7 +31,7 @@ def file(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture
 def by_flux(tmp_path: Path) -> Iterator[Cluster]:
     """An API server with the stack of the sandbox's inventory, which Flux declares; no controller."""
-    running = Running(tmp_path, [])
+    running = Running(tmp_path)
     cluster = connect(str(running.server.kubeconfig))
     cluster.apply(definition())
     stack = stack_of({**data_of(SANDBOX), "rollout": {"stop_after_failures": 2}})

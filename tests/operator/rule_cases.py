@@ -17,7 +17,7 @@ _TELLING_PROXY = f"http://me:{SECRET}@proxy.example.com:3128"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A spec, and what is told of it.
+    """A spec, and the findings about it.
 
     Attributes:
         spec: Beside the pools, unless it has its own.
@@ -33,7 +33,7 @@ class Case:
 
 
 def stack(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return a stack of this spec, as somebody sends it."""
+    """Return a stack of this spec, as a client sends it."""
     return {**stack_of({"name": "prod"}), "spec": {"pools": {"gpu": POOL}, **spec}}
 
 

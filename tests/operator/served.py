@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gpu_provision.inventory.source import read
+from gpu_provision.inventory.document import read_source
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.cluster import Manifest
+from gpu_provision.operator.crd import spec_schema
 from gpu_provision.operator.stack import stack_of
-from gpu_provision.operator.structural_schema import spec_schema
-from gpu_provision.sandbox.apiserver.custom_resources import filled, pruned
+from gpu_provision.sandbox.apiserver.custom_resources import fill_defaults, prune
 
 SANDBOX = Path(__file__).parents[2] / "inventories" / "sandbox.yaml"
 
 
 def data_of(file: Path) -> dict[str, Any]:
     """Return what a file says."""
-    return parse(read(file))[0].data
+    return parse(read_source(file))[0].data
 
 
 def stored(file: Path) -> Manifest:
@@ -28,4 +28,4 @@ def stored(file: Path) -> Manifest:
 def as_stored(stack: Manifest) -> Manifest:
     """Return a stack as a server stores it."""
     schema = spec_schema()
-    return {**stack, "spec": filled(pruned(stack["spec"], schema), schema)}
+    return {**stack, "spec": fill_defaults(prune(stack["spec"], schema), schema)}

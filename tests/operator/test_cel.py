@@ -10,19 +10,18 @@ from typing import Any
 import jsonschema
 import pytest
 
-from gpu_provision.inventory.source import Unreadable, read
+from gpu_provision.inventory.document import SourceError, read_source
 from gpu_provision.inventory.yaml_parser import parse
-from gpu_provision.operator.cel import RULES, are_known
-from gpu_provision.operator.stack import HOME, inventory_of, moved, stack_of
-from gpu_provision.operator.structural_schema import Schema, spec_schema
-from gpu_provision.sandbox.apiserver.custom_resources import as_json_schema
+from gpu_provision.operator.crd import RULES, Schema, are_known, spec_schema
+from gpu_provision.operator.stack import HOME, inventory_of, namespace_changed, stack_of
+from gpu_provision.sandbox.apiserver.custom_resources import to_json_schema
 from tests.operator import cel
 from tests.operator.conftest import REPOSITORY
 from tests.operator.rule_cases import CASES, SECRET, Case, stack
 from tests.operator.served import as_stored, stored
 
 BAD = sorted((REPOSITORY / "tests/inventory/bad").glob("*.yaml"))
-IN_SHAPE = jsonschema.Draft202012Validator(as_json_schema(spec_schema()))
+IN_SHAPE = jsonschema.Draft202012Validator(to_json_schema(spec_schema()))
 
 
 def findings(stack: dict[str, Any], before: dict[str, Any] | None = None) -> set[str]:
@@ -30,7 +29,9 @@ def findings(stack: dict[str, Any], before: dict[str, Any] | None = None) -> set
     inventory, found = inventory_of(stack)
     home = inventory_of(before)[0] if before else None
     strayed = (
-        moved({"metadata": {"annotations": {HOME: home.cluster.namespace}}}, inventory) if home and inventory else None
+        namespace_changed({"metadata": {"annotations": {HOME: home.cluster.namespace}}}, inventory)
+        if home and inventory
+        else None
     )
     return {finding.what for finding in (*found, *([strayed] if strayed else []))}
 
@@ -42,21 +43,21 @@ def test_no_rule_refuses_what_the_loader_takes(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", BAD, ids=lambda file: str(file.stem))
-def test_a_rule_refuses_only_what_the_loader_refuses_and_says_the_same(file: Path) -> None:
+def test_rule_refuses_only_what_the_loader_refuses(file: Path) -> None:
     """Whatever else is wrong with it."""
     try:
-        stack = as_stored(stack_of({**parse(read(file))[0].data, "name": "prod"}))
-    except Unreadable:
+        stack = as_stored(stack_of({**parse(read_source(file))[0].data, "name": "prod"}))
+    except SourceError:
         return
     if IN_SHAPE.is_valid(stack["spec"]):  # a server looks at the schema first
         assert set(cel.refusals(stack["spec"])) <= findings(stack)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_a_rule_is_for_is_refused_in_the_words_of_the_finding(case: Case) -> None:
+def test_rule_refuses_in_the_words_of_the_finding(case: Case) -> None:
     """An API server is asked the same in tests/contract/api/test_stack_rules.py.
 
-    A proxy that a server without rules stores, or another namespace, is told in the status.
+    A proxy that a server without rules stores, or another namespace, is reported in the status.
     """
     new = as_stored(stack(case.spec))
     before = None if case.before is None else as_stored(stack(case.before))
@@ -65,10 +66,10 @@ def test_what_a_rule_is_for_is_refused_in_the_words_of_the_finding(case: Case) -
     assert SECRET not in str(inventory_of(new)[1])
 
 
-def test_a_stack_that_has_not_been_installed_is_in_no_namespace_yet() -> None:
+def test_stack_before_its_installation_has_no_namespace() -> None:
     inventory, _ = inventory_of(as_stored(stack({})))
     assert inventory
-    assert moved({"metadata": {}}, inventory) is None
+    assert namespace_changed({"metadata": {}}, inventory) is None
 
 
 def _parts(schema: Schema, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Schema]]:
@@ -77,7 +78,7 @@ def _parts(schema: Schema, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
         yield from _parts(part, (*path, key))
 
 
-def test_every_rule_is_in_the_definition_and_names_only_what_the_schema_types() -> None:
+def test_every_rule_is_in_the_definition() -> None:
     """A server refuses a definition whose rules name a key that it does not know, or cannot give a type."""
     schemas = dict(_parts(spec_schema(rules=True)))
     assert {path for path, part in schemas.items() if cel.RULES in part} == {rule.path for rule in RULES}

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpu_provision.inventory import load
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import Outdated
+from gpu_provision.kube.errors import ConflictError
 from gpu_provision.model.cluster import ref_of
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.operator.client import Resource, declare, look
-from gpu_provision.operator.stack import back_to_of
-from tests.operator.served import SANDBOX
+from gpu_provision.operator.client import (
+    StackResource,
+    apply_stack,
+    compare_stack,
+    omitted_fields,
+    other_managers,
+    removal_patch,
+    specs_equivalent,
+)
+from gpu_provision.operator.stack import rollback_run, stack_of
+from tests.operator.served import SANDBOX, as_stored, data_of, stored
 
 NOW = load(SANDBOX)
 
@@ -23,42 +34,42 @@ def _stopping_after(failures: int) -> Inventory:
 
 
 def test_a_plan_names_who_declares_what_it_would_change(by_flux: Cluster) -> None:
-    """Refused without a word more; whoever takes over is told that it may not last."""
+    """Refused without a word more; a takeover comes with a warning that it may not last."""
     for force, code in ((False, "GP304"), (True, "GP435")):
-        found = look(by_flux, _stopping_after(7), force=force)
+        found = compare_stack(by_flux, _stopping_after(7), force=force)
         assert found is not None
         (finding,) = found.findings
         assert (finding.code, "Flux's Kustomization gpu" in f"{finding.what} {finding.fix}") == (code, True)
-    same = look(by_flux, _stopping_after(2), force=True)
+    same = compare_stack(by_flux, _stopping_after(2), force=True)
     assert same is not None
     assert same.findings == ()
 
 
-def test_what_brings_an_earlier_run_back_says_so_until_something_else_is_declared(by_flux: Cluster) -> None:
-    """Whoever declares it, and whether or not the taking over has left something to change."""
+def test_rollback_is_annotated_until_another_spec(by_flux: Cluster) -> None:
+    """Whether or not the takeover has left something to change."""
 
     def declared(failures: int, back_to: int = 0) -> int:
-        resource = look(by_flux, _stopping_after(failures), force=True)
+        resource = compare_stack(by_flux, _stopping_after(failures), force=True)
         assert resource is not None
-        return back_to_of(declare(by_flux, resource, force=True, back_to=back_to))
+        return rollback_run(apply_stack(by_flux, resource, force=True, back_to=back_to))
 
     assert declared(7, back_to=3) == 3
     assert declared(8) == 0
     assert declared(9, back_to=4) == 4
-    live = look(by_flux, NOW, force=True)
+    live = compare_stack(by_flux, NOW, force=True)
     assert live is not None
     edited = by_flux.merge(ref_of(live.live), {"spec": {"rollout": {"stop_after_failures": 5}}})
-    assert back_to_of(edited) == 0
-    without = look(by_flux, NOW, force=True)
+    assert rollback_run(edited) == 0
+    without = compare_stack(by_flux, NOW, force=True)
     assert without is not None
-    assert back_to_of(declare(by_flux, without, force=True, back_to=6)) == 6
+    assert rollback_run(apply_stack(by_flux, without, force=True, back_to=6)) == 6
 
 
-def test_a_controller_may_tell_its_status_between_the_look_and_the_write(by_flux: Cluster) -> None:
+def test_status_may_change_between_look_and_write(by_flux: Cluster) -> None:
     """Also where something is taken out that the inventory does not say. Who changes the spec is not written over."""
 
-    def looked() -> Resource:
-        found = look(by_flux, _stopping_after(7), force=True)
+    def looked() -> StackResource:
+        found = compare_stack(by_flux, _stopping_after(7), force=True)
         assert found is not None
         return found
 
@@ -66,18 +77,92 @@ def test_a_controller_may_tell_its_status_between_the_look_and_the_write(by_flux
     before = by_flux.merge(ref_of(looked().live), {"spec": with_more})
     resource = looked()
     by_flux.merge(ref_of(before), {"status": {"observedGeneration": 1}}, part="status")
-    assert "keep" not in declare(by_flux, resource, force=True)["spec"].get("history", {})
+    assert "keep" not in apply_stack(by_flux, resource, force=True)["spec"].get("history", {})
 
     by_flux.merge(ref_of(before), {"spec": with_more})
     resource = looked()
     by_flux.merge(ref_of(before), {"spec": {"rollout": {"stop_after_failures": 4}}})
-    with pytest.raises(Outdated):
-        declare(by_flux, resource, force=True)
+    with pytest.raises(ConflictError):
+        apply_stack(by_flux, resource, force=True)
 
 
 def test_a_resource_takes_no_value_of_this_machine(by_flux: Cluster) -> None:
     """An apply says so before it writes anything."""
-    found = look(by_flux, replace(NOW, text=f"{NOW.text}driver: {{env: {{HOME: {{env: HOME}}}}}}\n"), force=False)
+    found = compare_stack(
+        by_flux, replace(NOW, text=f"{NOW.text}driver: {{env: {{HOME: {{env: HOME}}}}}}\n"), force=False
+    )
     assert found is not None
     assert [(each.code, each.where.rpartition(" ")[2]) for each in found.findings] == [("GP432", "driver.env.HOME.env")]
     assert found.wanted is None
+
+
+POOLS = {"gpu": {"gpu": {"model": "T4", "count": 1}, "node_selector": {"gpu": "yes"}}}
+
+
+def a_stack(**spec: Any) -> dict[str, Any]:
+    return stack_of({"name": "prod", "cluster": {}, "pools": POOLS, **spec})
+
+
+def test_what_a_server_has_written_into_a_stack_says_nothing_new(file: Path) -> None:
+    """Or an unchanged apply would write."""
+    wanted = stack_of(data_of(file))
+    assert specs_equivalent(stored(file), wanted)
+    assert omitted_fields(stored(file), wanted) == ()
+
+
+@pytest.mark.parametrize(
+    "other", [{"driver": {"version": "580.126.20"}}, {"rollout": {"max_parallel": 2}}, {"release": "26.3.0"}]
+)
+def test_another_declaration_is_another_meaning(other: dict[str, Any]) -> None:
+    """Also where no object follows from it."""
+    assert not specs_equivalent(a_stack(**other), a_stack())
+
+
+def test_invalid_stack_equals_no_other() -> None:
+    """So that an apply mends it."""
+    broken = a_stack(release="9.9.9")
+    assert not specs_equivalent(broken, broken)
+
+
+def test_omitted_fields_are_named_and_can_be_removed() -> None:
+    """A server-side apply leaves what others have set."""
+    live, wanted = (
+        as_stored(a_stack(dcgm={"enabled": True}, driver={"timeout": 77, "version": "580.126.20"})),
+        a_stack(driver={"version": "580.126.20"}),
+    )
+    found = {each.path: each.old for each in omitted_fields(live, wanted)}
+    assert found["spec.driver.timeout"] == 77
+    assert found["spec.dcgm"]["enabled"] is True
+    without = _merged(live["spec"], removal_patch(live["spec"], wanted["spec"]))
+    assert specs_equivalent(as_stored({**live, "spec": without}), wanted)
+
+
+def test_a_list_that_holds_more_is_replaced() -> None:
+    """A merge patch knows no items."""
+    nodes = [{"name": "a", "pool": "gpu"}, {"name": "b", "pool": "gpu"}]
+    assert removal_patch({"nodes": nodes}, {"nodes": nodes[:1]}) == {"nodes": nodes[:1]}
+    assert removal_patch({"nodes": nodes}, {"nodes": nodes}) == {}
+
+
+def test_other_managers_of_the_spec_are_known() -> None:
+    """Neither we ourselves, nor who writes the status, nor who set a label."""
+    fields = [
+        {"manager": "argocd-controller", "operation": "Apply", "fieldsV1": {"f:spec": {}}},
+        {"manager": "gpu-provision", "operation": "Apply", "fieldsV1": {"f:spec": {}}},
+        {"manager": "gpu-provision", "operation": "Update", "fieldsV1": {"f:status": {}}},
+        {"manager": "kubectl-label", "operation": "Update", "fieldsV1": {"f:metadata": {}}},
+    ]
+    assert other_managers({"metadata": {"managedFields": fields}}) == ("argocd-controller",)
+
+
+def _merged(value: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    """What a JSON merge patch makes of a value."""
+    found = deepcopy(value)
+    for key, item in patch.items():
+        if item is None:
+            found.pop(key, None)
+        elif isinstance(item, dict):
+            found[key] = _merged(found.get(key, {}), item)
+        else:
+            found[key] = item
+    return found

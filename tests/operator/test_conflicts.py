@@ -1,15 +1,22 @@
-"""Stacks that want the same, as a controller sees them."""
+"""Stacks that want the same, and tools that declare a stack's resource."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gpu_provision.operator import conflicts
-from gpu_provision.operator.conflicts import Claim, Hindrances, Overlap, overlaps
-from gpu_provision.operator.events import Note
+from gpu_provision.operator.conflicts import (
+    OverlapChecker,
+    StackClaim,
+    find_overlaps,
+    managed_by,
+    warn_on_destroy,
+    warn_on_release,
+    warn_on_takeover,
+)
+from gpu_provision.operator.events import StackEvent
 from gpu_provision.operator.stack import FINALIZER, HOME, stack_of
 from gpu_provision.operator.status import Reason
 
@@ -23,22 +30,17 @@ def a_stack(name: str, since: int, *nodes: str, namespace: str = "", **metadata:
     return {**made, "metadata": {"name": name, "uid": name, "generation": 1, "creationTimestamp": created, **metadata}}
 
 
-def ignore(_: Note) -> None:
+def ignore(_: StackEvent) -> None:
     """Take what the log would say."""
 
 
 def told(*stacks: dict[str, Any]) -> dict[str, str]:
-    found = Hindrances(ignore).look(stacks, [])
-    assert {halt.reason for halt in found.values()} <= {Reason.OVERLAP}
-    return {name: halt.message for name, halt in found.items()}
+    found = OverlapChecker(ignore).look(stacks, [])
+    assert {problem.reason for problem in found.values()} <= {Reason.OVERLAP}
+    return {name: problem.message for name, problem in found.items()}
 
 
-def test_the_younger_of_two_stacks_that_want_a_node_is_told_by_whom_it_is_owned() -> None:
-    found = told(a_stack("young", 2, "n1", "n2"), a_stack("old", 1, "n2"))
-    assert found == {"young": "stack old owns nodes that young wants, too: n2"}
-
-
-def test_a_namespace_has_one_stack() -> None:
+def test_namespace_has_one_stack() -> None:
     """Operands have the same names in each: two stacks would undo each other."""
     found = told(a_stack("old", 1, "n1", namespace="gpus"), a_stack("young", 2, "n2", namespace="gpus"))
     assert found.keys() == {"young"}
@@ -46,19 +48,19 @@ def test_a_namespace_has_one_stack() -> None:
     assert "spec.cluster.namespace" in found["young"]
 
 
-def test_a_stack_owns_the_namespace_that_it_is_in_whatever_it_declares() -> None:
+def test_stack_owns_the_namespace_that_it_is_in() -> None:
     old = a_stack("old", 1, "n1", namespace="elsewhere", annotations={HOME: "gpus"})
     assert told(old, a_stack("young", 2, "n2", namespace="gpus")).keys() == {"young"}
     assert told(old, a_stack("young", 2, "n2", namespace="elsewhere")) == {}
 
 
-def test_what_is_wanted_by_many_is_not_listed_without_end() -> None:
+def test_long_list_of_nodes_is_cut() -> None:
     nodes = [f"n{number:04}" for number in range(5000)]
     found = told(a_stack("old", 1, *nodes), a_stack("young", 2, *nodes))
     assert found["young"].endswith("n0009 and 4990 more")
 
 
-def test_a_stack_that_is_being_removed_still_owns_its_nodes() -> None:
+def test_stack_in_removal_still_owns_its_nodes() -> None:
     """Another one begins when it is gone, or both would write on them."""
     going = {"deletionTimestamp": "2026-11-22T10:00:00Z"}
     old = a_stack("old", 1, "n1", finalizers=[FINALIZER], **going)
@@ -66,13 +68,7 @@ def test_a_stack_that_is_being_removed_still_owns_its_nodes() -> None:
     assert told(a_stack("old", 1, "n1", **going), a_stack("young", 2, "n1")) == {}
 
 
-def test_a_stack_that_nobody_can_read_hinders_nobody() -> None:
-    broken = a_stack("old", 1, "n1")
-    broken["spec"]["release"] = "1.2.3"
-    assert told(broken, a_stack("young", 2, "n1")) == {}
-
-
-def test_a_declaration_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inventory_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The leader judges at every event, and a large one takes a second."""
     read: list[str] = []
 
@@ -82,7 +78,7 @@ def test_a_declaration_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     inventory_of = conflicts.inventory_of
     monkeypatch.setattr(conflicts, "inventory_of", counted)
-    looking, stacks = Hindrances(ignore), [a_stack("a", 1, "n1"), a_stack("b", 2, "n1")]
+    looking, stacks = OverlapChecker(ignore), [a_stack("a", 1, "n1"), a_stack("b", 2, "n1")]
     for _ in range(3):
         assert looking.look(stacks, []).keys() == {"b"}
     assert read == ["a", "b"]
@@ -90,46 +86,93 @@ def test_a_declaration_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read == ["a", "b", "b"]
 
 
-def test_a_mistake_about_one_stack_halts_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_about_one_stack_halts_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The log has the traceback once, not at every event."""
-    inventory_of, notes = conflicts.inventory_of, list[Note]()
+    inventory_of, notes = conflicts.inventory_of, list[StackEvent]()
 
     def fail_for_one(stack: dict[str, Any]) -> Any:
         return {}["not thought of"] if stack["metadata"]["name"] == "broken" else inventory_of(stack)
 
     monkeypatch.setattr(conflicts, "inventory_of", fail_for_one)
-    looking = Hindrances(notes.append)
+    looking = OverlapChecker(notes.append)
     stacks = [a_stack("broken", 0, "n1"), a_stack("old", 1, "n1"), a_stack("young", 2, "n1")]
     first, second = looking.look(stacks, []), looking.look(stacks, [])
     assert first == second
-    assert {name: halt.reason for name, halt in first.items()} == {"broken": Reason.MISTAKE, "young": Reason.OVERLAP}
+    assert {name: problem.reason for name, problem in first.items()} == {
+        "broken": Reason.MISTAKE,
+        "young": Reason.OVERLAP,
+    }
     assert "KeyError: 'not thought of'" in first["broken"].message
     (note,) = notes
     assert (note.stack, note.is_warning, "in fail_for_one" in note.message) == ("broken", True, True)
 
 
-def claim(stack: str, since: int, *nodes: str) -> Claim:
-    return Claim(stack, f"2026-11-22T09:00:0{since}Z", frozenset(nodes), f"home-of-{stack}")
+def claim(stack: str, since: int, *nodes: str, namespace: str = "") -> StackClaim:
+    return StackClaim(f"2026-11-22T09:00:0{since}Z", stack, frozenset(nodes), namespace or f"home-of-{stack}")
 
 
-def test_stacks_with_nodes_of_their_own_live_side_by_side() -> None:
-    assert overlaps([claim("a", 1, "n1"), claim("b", 2, "n2")]) == {}
+A, B = claim("a", 1, "n1"), claim("b", 2, "n1", "n2")
 
 
-def test_the_stack_that_was_there_first_keeps_its_nodes() -> None:
-    found = overlaps([claim("young", 2, "n1", "n2", "n3"), claim("old", 1, "n3", "n1")])
-    assert found == {"young": Overlap("old", ("n1", "n3"))}
+@pytest.mark.parametrize(
+    ("claims", "yields"),
+    [
+        ([A, claim("b", 2, "n2")], {}),
+        ([B, A], {"b": "stack a owns nodes that b wants, too: n1"}),
+        ([claim("b", 1, "n1"), A], {"b": "stack a owns nodes that b wants, too: n1"}),
+        ([A, B, claim("c", 3, "n2")], {"b": "stack a owns nodes that b wants, too: n1"}),
+    ],
+    ids=["side by side", "the older keeps", "of one second", "what gives way hinders no other"],
+)
+def test_older_stack_keeps_what_both_want(claims: list[StackClaim], yields: dict[str, str]) -> None:
+    assert find_overlaps(claims) == yields
 
 
-def test_of_two_that_were_made_in_one_second_the_name_decides() -> None:
-    assert overlaps([claim("b", 1, "n1"), claim("a", 1, "n1")]).keys() == {"b"}
+def managed_stack(manager: str = "gpu-provision", **metadata: Any) -> dict[str, Any]:
+    """A stack whose spec a field manager has set."""
+    fields = {"manager": manager, "operation": "Apply", "fieldsV1": {"f:spec": {}}}
+    return {"metadata": {"name": "prod", "managedFields": [fields], **metadata}, "spec": {}}
 
 
-def test_a_stack_that_gives_way_hinders_nobody() -> None:
-    found = overlaps([claim("a", 1, "n1"), claim("b", 2, "n1", "n2"), claim("c", 3, "n2")])
-    assert found.keys() == {"b"}
+FLUX = {"kustomize.toolkit.fluxcd.io/name": "gpu", "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}
+HELM = {"meta.helm.sh/release-name": "gpu", "meta.helm.sh/release-namespace": "infra"}
+OF_FLUX = {"helm.toolkit.fluxcd.io/name": "gpu", "helm.toolkit.fluxcd.io/namespace": "flux-system"}
+TRACKED = {"argocd.argoproj.io/tracking-id": "gpu-stacks:gpu-provision.io/GPUStack:/prod"}
 
 
-def test_a_namespace_is_owned_as_nodes_are() -> None:
-    one, other = claim("a", 1, "n1"), claim("b", 2, "n2")
-    assert overlaps([one, replace(other, namespace=one.namespace)]) == {"b": Overlap("a", (), "home-of-a")}
+@pytest.mark.parametrize(
+    ("stack", "who"),
+    [
+        (managed_stack(annotations=TRACKED), "Argo CD's application gpu-stacks"),
+        (managed_stack(labels={"argocd.argoproj.io/instance": "gpu"}), "Argo CD's application gpu"),
+        (managed_stack(labels=FLUX), "Flux's Kustomization flux-system/gpu"),
+        (managed_stack(labels=OF_FLUX, annotations=HELM), "Flux's HelmRelease flux-system/gpu"),
+        (managed_stack(annotations=HELM), "Helm's release infra/gpu"),
+        (managed_stack(labels={"app.kubernetes.io/instance": "gpu"}), "Argo CD or Helm, as gpu"),
+        (managed_stack("Terraform"), "the field manager Terraform"),
+        (managed_stack("argocd-controller", annotations=TRACKED), "Argo CD's application gpu-stacks"),
+    ],
+)
+def test_other_declaring_tool_is_known_by_name(stack: dict[str, Any], who: str) -> None:
+    """So that its reader knows where to look."""
+    assert managed_by(stack) == who
+
+
+@pytest.mark.parametrize("manager", ["gpu-provision", "kubectl-edit", "kubectl-client-side-apply", "kubectl"])
+def test_a_person_with_kubectl_brings_nothing_back(manager: str) -> None:
+    """Nor do we."""
+    stack = managed_stack(manager, labels={"team": "ml"}, annotations=None)
+    assert managed_by(stack) == ""
+    assert (*warn_on_release(stack), *warn_on_destroy(stack), *warn_on_takeover(stack)) == ()
+
+
+def test_what_comes_of_it_is_told_with_the_way_out() -> None:
+    stack = managed_stack(labels=FLUX)
+    told = [warn_on_release(stack), warn_on_destroy(stack), warn_on_takeover(stack)]
+    assert [(each.code, each.where, each.severity.value) for (each,) in told] == [
+        ("GP435", "gpustack/prod", "warning")
+    ] * 3
+    (release,), (removal,), (taking,) = told
+    assert "gpu-provision.io/on-delete: keep" in release.fix
+    assert "installs the stack again" in removal.consequence
+    assert "set back" in taking.what

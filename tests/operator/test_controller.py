@@ -15,10 +15,10 @@ from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.informer import Mirror
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import conflicts
-from gpu_provision.operator import controller as keeper
+from gpu_provision.operator import controller as worker
 from gpu_provision.operator.controller import Controller
 from gpu_provision.operator.crd import definition
-from gpu_provision.operator.events import Note
+from gpu_provision.operator.events import StackEvent
 from gpu_provision.operator.stack import STACK, stack_of
 from gpu_provision.operator.stack import inventory_of as real_inventory_of
 from tests.sandbox.apiserver.conftest import Running
@@ -38,7 +38,7 @@ def reasons(cluster: Cluster) -> dict[str, str]:
 
 def test_a_broken_watch_makes_the_controller_unready(tmp_path: Path) -> None:
     """Old copies of objects must not pass for what is there."""
-    running = Running(tmp_path, [])
+    running = Running(tmp_path)
     controller = Controller(connect(str(running.server.kubeconfig)), aim=lambda found: found, take=lambda _: None)
     assert controller.why_unready() == ""
     problem = "the watch of nodes starts again after KeyError: 'metadata'"
@@ -53,10 +53,10 @@ def test_a_stack_whose_loading_fails_does_not_end_the_controller(
     def fail_for_one(stack: dict[str, Any]) -> Any:
         return {}["not thought of"] if stack["metadata"]["name"] == "broken" else real_inventory_of(stack)
 
-    for module in (conflicts, keeper):
+    for module in (conflicts, worker):
         monkeypatch.setattr(module, "inventory_of", fail_for_one)
-    running = Running(tmp_path, [])
-    kubeconfig, notes = str(running.server.kubeconfig), list[Note]()
+    running = Running(tmp_path)
+    kubeconfig, notes = str(running.server.kubeconfig), list[StackEvent]()
 
     def aim(inventory: Inventory) -> Inventory:
         return replace(inventory, cluster=replace(inventory.cluster, kubeconfig=kubeconfig))

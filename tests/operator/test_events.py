@@ -4,7 +4,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from gpu_provision.kube.client import Cluster
-from gpu_provision.operator.events import Note, as_many_as_fit, changes, cut, post
+from gpu_provision.operator.events import StackEvent, condition_events, record_event
+from gpu_provision.operator.status import join_limited, truncate
 from tests.hostile import MIXED, MIXED_SHOWN
 
 
@@ -18,7 +19,7 @@ BROKEN = status(Ready=("False", "NodesFailed"), Progressing=("False", "NothingTo
 
 
 def told(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, bool]]:
-    return [(note.reason, note.is_warning) for note in changes(before, after, "main")]
+    return [(note.reason, note.is_warning) for note in condition_events(before, after, "main")]
 
 
 def test_what_stays_as_it_is_is_no_news() -> None:
@@ -31,8 +32,8 @@ def test_what_begins_is_told_and_trouble_is_a_warning() -> None:
 
 
 def test_the_end_of_trouble_is_told_with_what_it_was() -> None:
-    found = [note for note in changes(BROKEN, WELL, "main") if note.reason == "Recovered"]
-    assert found == [Note(reason="Recovered", message="what stood in the way is over: NodesFailed", stack="main")]
+    found = [note for note in condition_events(BROKEN, WELL, "main") if note.reason == "Recovered"]
+    assert found == [StackEvent(reason="Recovered", message="what stood in the way is over: NodesFailed", stack="main")]
 
 
 def test_another_kind_of_trouble_is_news() -> None:
@@ -45,23 +46,23 @@ def test_an_event_shows_what_would_steer_a_terminal() -> None:
     created: list[dict[str, Any]] = []
     cluster = cast("Cluster", SimpleNamespace(create=created.append))
     stack = {"apiVersion": "v1", "kind": "GPUStack", "metadata": {"name": "main", "uid": "u"}}
-    post(cluster, stack, Note(reason="Failed", message=MIXED * 100))
+    record_event(cluster, stack, StackEvent(reason="Failed", message=MIXED * 100))
     assert created[0]["message"].startswith(MIXED_SHOWN)
     assert len(created[0]["message"]) == 1024
 
 
 def test_a_long_text_ends_in_a_sign_that_there_is_more() -> None:
-    assert cut("abcdef", 4) == "abc…"
-    assert cut("abcd", 4) == "abcd"
+    assert truncate("abcdef", 4) == "abc…"
+    assert truncate("abcd", 4) == "abcd"
 
 
 def test_sentences_are_left_out_as_a_whole_and_counted() -> None:
-    found = as_many_as_fit(["a" * 30] * 9, 100)
+    found = join_limited(["a" * 30] * 9, 100)
     assert found == f"{'a' * 30}; {'a' * 30}; and 7 more"
-    assert as_many_as_fit(["a", "b"], 100) == "a; b"
+    assert join_limited(["a", "b"], 100) == "a; b"
 
 
 def test_a_sentence_that_is_too_long_by_itself_is_told_in_part() -> None:
-    found = as_many_as_fit(["a" * 300, "b"], 100)
+    found = join_limited(["a" * 300, "b"], 100)
     assert len(found) <= 100
     assert found.endswith("…; and 1 more")

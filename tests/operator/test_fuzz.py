@@ -6,22 +6,22 @@ import json
 from random import Random
 from typing import Any
 
-from gpu_provision.operator.conflicts import Hindrances
-from gpu_provision.operator.queue import Wish
+from gpu_provision.operator.conflicts import OverlapChecker
+from gpu_provision.operator.crd import spec_schema
+from gpu_provision.operator.queue import ReconcileRequest
 from gpu_provision.operator.stack import (
     BACK_TO,
     HOME,
     LED_BY,
-    back_to_of,
-    home_of,
     inventory_of,
     lease_of,
-    moved,
+    namespace_changed,
+    namespace_of,
+    rollback_run,
     stack_of,
 )
-from gpu_provision.operator.structural_schema import spec_schema
 from gpu_provision.output import findings
-from gpu_provision.sandbox.apiserver.custom_resources import filled, pruned
+from gpu_provision.sandbox.apiserver.custom_resources import fill_defaults, prune
 from tests import fuzzing
 from tests.operator.conftest import INVENTORIES
 from tests.operator.served import data_of
@@ -36,7 +36,7 @@ def mutated(dice: Random) -> dict[str, Any]:
     stack = dice.choice(STACKS)
     spec = fuzzing.mutated_value(dice, stack["spec"])
     if isinstance(spec, dict) and dice.random() < 0.5:
-        spec = filled(pruned(spec, spec_schema()), spec_schema())
+        spec = fill_defaults(prune(spec, spec_schema()), spec_schema())
     annotations = {key: dice.choice([value, fuzzing.mutated_text(dice, value)]) for key, value in ANNOTATIONS.items()}
     metadata = {
         **stack["metadata"],
@@ -56,12 +56,12 @@ def read(stack: dict[str, Any]) -> None:
     assert inventory or found
     findings.text(found)
     if inventory:
-        moved(stack, inventory)
-    back_to_of(stack), home_of(stack), lease_of(stack)
-    wish = Wish(stack)
-    wish.standing()
-    assert wish.asks_the_same_as(wish)
-    Hindrances(lambda _: None).look(
+        namespace_changed(stack, inventory)
+    rollback_run(stack), namespace_of(stack), lease_of(stack)
+    request = ReconcileRequest(stack)
+    request.observation()
+    assert request.is_equivalent(request)
+    OverlapChecker(lambda _: None).look(
         [stack, {**STACKS[0], "metadata": stack["metadata"] | {"name": "other", "uid": "v"}}], []
     )
 

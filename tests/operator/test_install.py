@@ -1,4 +1,4 @@
-"""The operator comes into a cluster in which somebody else has been before."""
+"""The operator comes into a cluster in which another tool has been before."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Rejected, RunFailed, Severity
 from gpu_provision.operator import install as installing
+from gpu_provision.operator.client import add_finalizer, remove_finalizer
 from gpu_provision.operator.crd import DEFINITION, NAME, definition
-from gpu_provision.operator.finalizer import hold, let_go
 from gpu_provision.operator.install import MANAGER, install, uninstall
-from gpu_provision.operator.manifests import Shape, manifests
+from gpu_provision.operator.manifests import InstallOptions, manifests
 from gpu_provision.operator.stack import HOME, LED_BY, STACK, stack_of
-from gpu_provision.sandbox.apiserver.status import Cause
+from gpu_provision.sandbox.apiserver.errors import Cause
+from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.validation import object_causes
 from tests.sandbox.apiserver.conftest import Running
 
@@ -29,39 +30,39 @@ POLICY = ObjectRef("networking.k8s.io/v1", "NetworkPolicy", "gpu-operator", "gpu
 @pytest.fixture
 def cluster(tmp_path: Any) -> Iterator[Cluster]:
     """An empty API server."""
-    running = Running(tmp_path, [])
+    running = Running(tmp_path)
     yield connect(str(running.server.kubeconfig))
     running.stop()
 
 
 def installed(cluster: Cluster, **terms: Any) -> tuple[str, ...]:
     """Install what has no controller; return the kinds and names of what was written."""
-    return tuple(map(str, install(cluster, Shape(), [], seconds=30, **terms)[0]))
+    return tuple(map(str, install(cluster, InstallOptions(), [], seconds=30, **terms)[0]))
 
 
 def versions(cluster: Cluster) -> dict[ObjectRef, str]:
     """Return the version of everything that makes up the operator and is there."""
-    refs = map(ref_of, manifests(Shape()))
+    refs = map(ref_of, manifests(InstallOptions()))
     found = {ref: cluster.get(ref) for ref in refs}
     return {ref: live["metadata"]["resourceVersion"] for ref, live in found.items() if live}
 
 
 def other_rights() -> dict[str, Any]:
-    """Return the role as somebody else applies it: with less in it."""
-    role = copy.deepcopy(next(item for item in manifests(Shape()) if ref_of(item) == ROLE))
+    """Return the role as another tool applies it: with less in it."""
+    role = copy.deepcopy(next(item for item in manifests(InstallOptions()) if ref_of(item) == ROLE))
     role["rules"] = role["rules"][1:]
     return role
 
 
-def test_what_somebody_has_applied_alike_is_shared(cluster: Cluster) -> None:
-    """Nobody undoes anything, and a second installation finds nothing to do."""
-    for item in manifests(Shape()):
+def test_equal_objects_of_another_tool_are_shared(cluster: Cluster) -> None:
+    """Nothing is undone, and a second installation finds nothing to do."""
+    for item in manifests(InstallOptions()):
         cluster.apply(item, manager=KUBECTL)
     installed(cluster)
     assert installed(cluster) == ()
 
 
-def test_what_somebody_has_applied_otherwise_is_told_before_anything_is_written(cluster: Cluster) -> None:
+def test_conflict_is_told_before_anything_is_written(cluster: Cluster) -> None:
     """With who it was, and both ways out."""
     installed(cluster)
     cluster.apply(other_rights(), manager=KUBECTL, take_back=True)
@@ -92,8 +93,8 @@ def older(cluster: Cluster) -> None:
     cluster.create({**stack_of({"name": "old"}), "spec": {"legacy": "x", "release": "26.7.0"}})
 
 
-def test_a_key_that_a_stack_would_lose_stops_the_installation_of_another_version(cluster: Cluster) -> None:
-    """The API server would drop it, and nobody would be told."""
+def test_key_that_a_stack_would_lose_stops_the_installation(cluster: Cluster) -> None:
+    """The API server would drop it in silence."""
     older(cluster)
     with pytest.raises(RunFailed) as refused:
         installed(cluster)
@@ -106,7 +107,7 @@ def test_a_key_that_a_stack_would_lose_stops_the_installation_of_another_version
     assert f"{DEFINITION.kind} {NAME}" in installed(cluster)
 
 
-def test_the_definition_keeps_its_rules_on_a_server_that_knows_them(cluster: Cluster) -> None:
+def test_definition_keeps_rules_where_the_server_knows_them(cluster: Cluster) -> None:
     installed(cluster)
     assert "x-kubernetes-validations" in str(cluster.read(ObjectRef(*DEFINITION, "", NAME)))
 
@@ -122,28 +123,26 @@ TOO_DEAR = Cause(
 def _refuses_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the server take no definition that has rules."""
 
-    def causes(item: Manifest, storage: str) -> list[Cause]:
-        return [*object_causes(item, storage), *([TOO_DEAR] if "x-kubernetes-validations" in str(item) else [])]
+    def causes(item: Manifest, info: ResourceInfo) -> list[Cause]:
+        return [*object_causes(item, info), *([TOO_DEAR] if "x-kubernetes-validations" in str(item) else [])]
 
-    monkeypatch.setattr("gpu_provision.sandbox.apiserver.admission.object_causes", causes)
+    monkeypatch.setattr("gpu_provision.sandbox.apiserver.strategy.object_causes", causes)
 
 
 @pytest.mark.usefixtures("_refuses_rules")
-def test_on_a_server_that_refuses_the_rules_the_operator_is_installed_without_and_that_is_told(
+def test_install_without_rules_where_the_server_refuses_them(
     cluster: Cluster,
 ) -> None:
     """In the server's words; and a second time nothing is written."""
-    written, (finding,) = install(cluster, Shape(), [], seconds=30)
+    written, (finding,) = install(cluster, InstallOptions(), [], seconds=30)
     assert f"{DEFINITION.kind} {NAME}" in map(str, written)
     assert (finding.code, finding.severity) == ("GP397", Severity.WARNING)
     assert TOO_DEAR.message in finding.evidence
     assert "x-kubernetes-validations" not in str(cluster.read(ObjectRef(*DEFINITION, "", NAME)))
-    assert install(cluster, Shape(), [], seconds=30) == ((), (finding,))
+    assert install(cluster, InstallOptions(), [], seconds=30) == ((), (finding,))
 
 
-def test_where_an_older_definition_has_rules_that_the_server_refuses_by_now_they_go(
-    cluster: Cluster, request: pytest.FixtureRequest
-) -> None:
+def test_rules_that_the_server_refuses_by_now_are_removed(cluster: Cluster, request: pytest.FixtureRequest) -> None:
     """As after an upgrade of the cluster, or of gpu-provision; before anything else is looked at."""
     installed(cluster)
     request.getfixturevalue("_refuses_rules")
@@ -154,7 +153,7 @@ def test_what_else_is_refused_of_the_definition_stays_an_error(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = Cause("FieldValueInvalid", "Invalid value: must be lower case", "spec.names.plural")
-    monkeypatch.setattr("gpu_provision.sandbox.apiserver.admission.object_causes", lambda *_: [wrong])
+    monkeypatch.setattr("gpu_provision.sandbox.apiserver.strategy.object_causes", lambda *_: [wrong])
     with pytest.raises(Rejected, match="must be lower case"):
         installed(cluster)
 
@@ -162,7 +161,7 @@ def test_what_else_is_refused_of_the_definition_stays_an_error(
 def test_an_older_installation_gets_a_network_policy(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes with the operator."""
     monkeypatch.setattr(installing, "_is_available", lambda _: True)  # a controller would need nodes
-    shape = Shape(image="registry.example.com/gpu-provision:0.1.0")
+    shape = InstallOptions(image="registry.example.com/gpu-provision:0.1.0")
     install(cluster, shape, [], seconds=30)
     assert cluster.get(POLICY)
     cluster.delete(POLICY)
@@ -175,19 +174,19 @@ def test_a_stack_is_held_once_with_where_it_is_installed(cluster: Cluster) -> No
     """What it declares later does not change that; by which lease controllers agree may change."""
     installed(cluster)
     stack = ref_of(cluster.create(stack_of({"name": "main"})))
-    hold(cluster, stack, "gpus")
+    add_finalizer(cluster, stack, "gpus")
     first = cluster.read(stack)["metadata"]
     assert first["annotations"][HOME] == "gpus"
-    hold(cluster, stack, "elsewhere")
+    add_finalizer(cluster, stack, "elsewhere")
     assert cluster.read(stack)["metadata"] == first
     cluster.merge(stack, {"metadata": {"annotations": {HOME: None}}})
-    hold(cluster, stack, "gpus")
+    add_finalizer(cluster, stack, "gpus")
     assert cluster.read(stack)["metadata"]["annotations"][HOME] == "gpus"
-    hold(cluster, stack, "gpus", "elsewhere/leader")
+    add_finalizer(cluster, stack, "gpus", "elsewhere/leader")
     assert cluster.read(stack)["metadata"]["annotations"] == {HOME: "gpus", LED_BY: "elsewhere/leader"}
-    hold(cluster, stack, "gpus")
+    add_finalizer(cluster, stack, "gpus")
     assert cluster.read(stack)["metadata"]["annotations"] == {HOME: "gpus"}
     cluster.delete(stack)
     assert cluster.get(stack)
-    let_go(cluster, stack)
+    remove_finalizer(cluster, stack)
     assert cluster.get(stack) is None

@@ -14,10 +14,11 @@ from gpu_provision.kube.resources import KINDS
 from gpu_provision.model.cluster import Permission
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import controller, manifests
-from gpu_provision.operator.manifests import NAME, NAMESPACE, Shape, budget_version, grouped, kustomization
+from gpu_provision.operator.manifests import NAME, NAMESPACE, InstallOptions, budget_version, grouped, kustomization
 from gpu_provision.operator.stack import inventory_of, stack_of
-from gpu_provision.planning.rbac import grants
-from gpu_provision.reconcile import destroy_discovery, permissions
+from gpu_provision.rbac import permissions
+from gpu_provision.rbac.permissions import for_destroy
+from gpu_provision.rbac.roles import grants
 
 IMAGE = "registry.example.com/gpu-provision:0.1.0"
 POOL = {"gpu": {"model": "T4", "count": 1}, "node_selector": {"gpu": "yes"}}
@@ -30,7 +31,7 @@ def a_stack(name: str = "prod", **spec: Any) -> Inventory:
 
 
 def made(*stacks: Inventory, **shape: Any) -> list[dict[str, Any]]:
-    return manifests.manifests(Shape(**{"image": IMAGE, **shape}), stacks)
+    return manifests.manifests(InstallOptions(**{"image": IMAGE, **shape}), stacks)
 
 
 def of_kind(found: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
@@ -61,9 +62,9 @@ def test_no_rule_has_a_wildcard() -> None:
 
 @pytest.mark.parametrize("name", ["prod", "lab"])
 def test_a_stack_of_any_name_can_be_kept_and_removed(name: str) -> None:
-    """Whoever installs the operator does not know the stacks yet."""
+    """The stacks are not known at the installation."""
     inventory, found = a_stack(name), made()
-    wanted = permissions.everything(inventory) | destroy_discovery.everything(inventory)
+    wanted = permissions.for_apply(inventory) | for_destroy(inventory)
     assert [one for one in sorted(wanted) if not may(found, one)] == []
 
 
@@ -75,7 +76,7 @@ def test_a_known_stack_can_be_kept_wherever_it_is() -> None:
         driver={"licensing_config": "licence", "repo_config": "sources"},
         operator={"runtime_class": "own-class"},
     )
-    wanted = permissions.everything(inventory) | destroy_discovery.everything(inventory)
+    wanted = permissions.for_apply(inventory) | for_destroy(inventory)
     known, unknown = made(inventory), made()
     assert [one for one in sorted(wanted) if not may(known, one)] == []
     missing = {one.namespace for one in wanted if not may(unknown, one)}
@@ -119,8 +120,8 @@ def test_the_controller_may_answer_in_stacks_and_lead() -> None:
 
 def test_the_controller_holds_the_lease_that_it_has_the_right_to() -> None:
     """Both are named in one place, or a controller would wait for ever."""
-    nobody = cast("Any", None)
-    lease = controller.Controller(nobody, aim=nobody, take=nobody)._lease
+    unused = cast("Any", None)
+    lease = controller.Controller(unused, aim=unused, take=unused)._lease
     assert (lease.namespace, lease.name) == (NAMESPACE, NAME)
 
 
@@ -140,45 +141,17 @@ def test_the_pod_has_no_more_than_it_needs() -> None:
     assert container["resources"].keys() == {"requests", "limits"}
 
 
-def test_the_controller_is_probed_and_runs_as_in_the_cluster() -> None:
-    """Readiness and liveness are different questions."""
-    (container,) = pod_of(made())["containers"]
-    assert container["args"][:3] == ["operator", "run", "--address"]
-    assert container["image"] == IMAGE
-    paths = [container[probe]["httpGet"]["path"] for probe in ("livenessProbe", "readinessProbe")]
-    assert paths == ["/healthz", "/readyz"]
-    assert container["ports"][0]["containerPort"] == manifests.PORT
-
-
-def test_several_controllers_have_a_budget_and_a_single_one_has_none() -> None:
+def test_only_several_controllers_have_a_budget() -> None:
     """A budget for one would keep its node from being drained."""
     assert len(of_kind(made(), "PodDisruptionBudget")) == 1
     assert of_kind(made(replicas=1), "PodDisruptionBudget") == []
 
 
-def test_connections_come_in_at_the_endpoints_port_alone() -> None:
-    """Egress is free: no address of an API server is known."""
-    found = made()
-    (policy,), (container,) = of_kind(found, "NetworkPolicy"), pod_of(found)["containers"]
-    (deployment,) = of_kind(found, "Deployment")
-    assert policy["spec"] == {
-        "podSelector": deployment["spec"]["selector"],
-        "policyTypes": ["Ingress"],
-        "ingress": [{"ports": [{"protocol": "TCP", "port": container["ports"][0]["containerPort"]}]}],
-    }
-    assert policy["metadata"]["namespace"] == deployment["metadata"]["namespace"]
-
-
-def test_without_an_image_there_is_no_controller_but_all_that_one_elsewhere_needs() -> None:
+def test_without_an_image_there_is_no_controller() -> None:
     """``gpu-provision operator run`` outside the cluster."""
     kinds = {item["kind"] for item in made(image="")}
     assert {"CustomResourceDefinition", "ClusterRole", "ServiceAccount", "Namespace"} <= kinds
     assert not {"Deployment", "NetworkPolicy", "PodDisruptionBudget"} & kinds
-
-
-def test_pull_secrets_of_the_controller_are_named() -> None:
-    """A registry of the company's own may want a password."""
-    assert pod_of(made(pull_secrets=("mirror",)))["imagePullSecrets"] == [{"name": "mirror"}]
 
 
 @pytest.mark.parametrize(
@@ -188,31 +161,6 @@ def test_pull_secrets_of_the_controller_are_named() -> None:
 def test_budgets_are_of_the_version_that_the_cluster_has(kubernetes: str, expected: str) -> None:
     """One went with Kubernetes 1.25, the other came with 1.21."""
     assert budget_version(kubernetes) == expected
-
-
-def test_everything_is_applied_before_what_needs_it() -> None:
-    """Namespaces before what is in them, rights before who uses them."""
-    kinds = [item["kind"] for item in made()]
-    assert kinds.index("CustomResourceDefinition") == 0
-    assert max(index for index, kind in enumerate(kinds) if kind == "Namespace") < kinds.index("ServiceAccount")
-    assert kinds.index("ClusterRole") < kinds.index("Deployment")
-
-
-def test_files_hold_every_object_once() -> None:
-    """In the order in which they can be applied, for whoever applies them one by one."""
-    found = made()
-    files = grouped(found)
-    assert list(files) == ["definition.yaml", "namespaces.yaml", "rights.yaml", "controller.yaml"]
-    assert sorted(map(str, found)) == sorted(str(item) for items in files.values() for item in items)
-    assert kustomization([*files])["resources"] == [*files]
-
-
-def test_namespaces_of_stacks_are_left_to_stacks() -> None:
-    """A label here would be one that the stack and the operator fight about."""
-    namespaces = {item["metadata"]["name"]: item["metadata"] for item in of_kind(made(), "Namespace")}
-    assert namespaces["gpu-operator-resources"] == {"name": "gpu-operator-resources"}
-    assert namespaces[NAMESPACE]["labels"]
-    assert "default" not in namespaces
 
 
 def test_what_is_followed_between_two_runs_may_be_followed() -> None:

@@ -1,270 +1,198 @@
+"""When the worker of a stack begins a run, and how long it waits after failures and repeated edits."""
+
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
 
-from gpu_provision.operator.queue import EDIT_SECONDS, SETTLE_SECONDS, Agenda, Backoff, Quarrels, Wish
+from gpu_provision.operator.queue import (
+    EDIT_SECONDS,
+    SETTLE_SECONDS,
+    Backoff,
+    EditConflictBackoff,
+    ReconcileRequest,
+    ReconcileScheduler,
+)
 
 LATER = 0.5
-EDIT = "DaemonSet a/b"
+NAME = EDIT = "DaemonSet a/b"
+NEVER = float("inf")
+Step = Callable[[ReconcileScheduler], None]
 
 
-def test_a_stack_that_needs_nothing_is_left_alone_for_ever() -> None:
-    agenda = Agenda()
-    agenda.look((), 0.0)
-    assert not agenda.is_due(100.0)
-    assert agenda.wait(100.0, is_running=False) == float("inf")
+def look(now: float, *needs: str, edited: Collection[str] = ()) -> Step:
+    return lambda scheduler: scheduler.look({*needs, *edited}, now, edited={*edited})
 
 
-def test_what_is_needed_for_a_moment_only_is_the_echo_of_our_own_writes() -> None:
-    agenda = Agenda()
-    agenda.look({"DaemonSet a/b"}, 0.0)
-    assert not agenda.is_due(0.0)
-    assert agenda.wait(0.0, is_running=False) == SETTLE_SECONDS
-    agenda.look((), LATER / 2)
-    agenda.look({"DaemonSet a/b"}, LATER)
-    assert not agenda.is_due(LATER)
+def start(now: float) -> Step:
+    return lambda scheduler: scheduler.on_start(now)
 
 
-def test_what_lasts_is_due_at_once() -> None:
-    agenda = Agenda()
-    agenda.look({"DaemonSet a/b"}, 0.0)
-    agenda.look({"DaemonSet a/b"}, LATER)
-    assert agenda.is_due(LATER)
+def finish(now: float, *needs: str, well: bool = False) -> Step:
+    return lambda scheduler: scheduler.on_finish({*needs}, now, is_well=well)
 
 
-def test_what_a_run_has_left_undone_is_tried_again_after_a_while() -> None:
-    agenda = Agenda()
-    agenda.look({"validation"}, 0.0)
-    agenda.ran({"validation"}, 1.0, is_well=False)
-    agenda.look({"validation"}, 2.0)
-    assert not agenda.is_due(2.0)
-    assert agenda.wait(2.0, is_running=False) == 4.0
-    agenda.look({"validation"}, 6.0)
-    assert agenda.is_due(6.0)
+def preempt(scheduler: ReconcileScheduler) -> None:
+    scheduler.on_preempt()
 
 
-def test_what_comes_up_after_a_failed_run_does_not_wait_with_it() -> None:
-    agenda = Agenda()
-    agenda.ran({"validation"}, 0.0, is_well=False)
-    agenda.look({"validation", "labels"}, 1.0)
-    agenda.look({"validation", "labels"}, 1.0 + LATER)
-    assert agenda.is_due(1.0 + LATER)
+def due(now: float, *, expected: bool = True) -> Step:
+    def check(scheduler: ReconcileScheduler) -> None:
+        assert scheduler.is_due(now) is expected, now
+
+    return check
 
 
-def test_what_shows_right_after_a_run_counts_as_left_by_it() -> None:
-    """Its last word comes through another watch than ours."""
-    agenda = Agenda()
-    agenda.ran((), 0.0, is_well=False)
-    agenda.look({"validation"}, SETTLE_SECONDS / 2)
-    agenda.look({"validation"}, LATER * 3)
-    assert not agenda.is_due(LATER * 3)
+def wait(now: float, seconds: float, *, running: bool = False) -> Step:
+    def check(scheduler: ReconcileScheduler) -> None:
+        assert scheduler.wait(now, is_running=running) == seconds, now
+
+    return check
 
 
-def test_what_was_left_undone_and_mended_since_is_news_when_it_comes_back() -> None:
-    agenda = Agenda()
-    agenda.ran({"DaemonSet a/b"}, 0.0, is_well=False)
-    agenda.look((), 1.0)
-    agenda.look({"DaemonSet a/b"}, 2.0)
-    agenda.look({"DaemonSet a/b"}, 2.0 + LATER)
-    assert agenda.is_due(2.0 + LATER)
+def edits(now: float, *expected: str) -> Step:
+    def check(scheduler: ReconcileScheduler) -> None:
+        assert scheduler.new_edits(now) == {*expected}, now
+
+    return check
 
 
-def test_an_edit_between_two_runs_needs_no_time_to_settle() -> None:
-    """It is no echo of ours: it was as declared, and somebody did that."""
-    agenda = Agenda()
-    agenda.look({EDIT}, 0.0, edited={EDIT})
-    assert not agenda.is_due(0.0)
-    assert agenda.wait(0.0, is_running=False) == EDIT_SECONDS
-    assert agenda.is_due(EDIT_SECONDS)
+REPEATED = [step for number in range(5) for step in (look(100.0 * number, edited=[EDIT]), look(100.0 * (number + 1)))]
+
+SCRIPTS: dict[str, list[Step]] = {
+    "without pending changes nothing begins": [look(0.0), due(100.0, expected=False), wait(100.0, NEVER)],
+    "the echo of our own writes is no change": [
+        *(look(0.0, "a"), due(0.0, expected=False), wait(0.0, SETTLE_SECONDS)),
+        *(look(LATER / 2), look(LATER, "a"), due(LATER, expected=False)),
+    ],
+    "a change that lasts is due": [look(0.0, "a"), look(LATER, "a"), due(LATER)],
+    "what a run has left undone is tried again later": [
+        *(look(0.0, "a"), finish(1.0, "a"), look(2.0, "a"), due(2.0, expected=False)),
+        *(wait(2.0, 4.0), look(6.0, "a"), due(6.0)),
+    ],
+    "a new change does not wait with a failed one": [
+        *(finish(0.0, "a"), look(1.0, "a", "b"), look(1.0 + LATER, "a", "b"), due(1.0 + LATER)),
+    ],
+    "what shows right after a run was left by it": [
+        *(finish(0.0), look(SETTLE_SECONDS / 2, "a"), look(LATER * 3, "a"), due(LATER * 3, expected=False)),
+    ],
+    "what was mended since is new when it comes back": [
+        *(finish(0.0, "a"), look(1.0), look(2.0, "a"), look(2.0 + LATER, "a"), due(2.0 + LATER)),
+    ],
+    "an edit needs no time to settle": [
+        *(look(0.0, edited=[EDIT]), due(0.0, expected=False), wait(0.0, EDIT_SECONDS), due(EDIT_SECONDS)),
+    ],
+    "a run learns once of each edit": [
+        *(look(0.0, edited=[EDIT]), edits(0.0), edits(SETTLE_SECONDS, EDIT), edits(SETTLE_SECONDS * 2)),
+        *(look(5.0), edits(5.0), look(6.0, edited=[EDIT]), edits(6.0 + LATER, EDIT)),
+    ],
+    "what is desired only now is no edit": [look(0.0, "new"), edits(10.0), wait(0.0, NEVER, running=True)],
+    "a run ends when an edit has settled, and is not asked all the time": [
+        *(look(0.0, edited=[EDIT]), wait(0.0, SETTLE_SECONDS, running=True)),
+        wait(SETTLE_SECONDS, 1.0, running=True),
+    ],
+    "a run that was preempted is followed at once": [
+        *(look(0.0, "a"), start(1.0), look(2.0, "a", edited=[EDIT])),
+        *(look(2.0 + SETTLE_SECONDS, "a", edited=[EDIT]), preempt),
+        *(due(2.0 + SETTLE_SECONDS), wait(2.0 + SETTLE_SECONDS, 0.0)),
+    ],
+    "an edit at the end of a failed run is not left undone by it": [
+        *(look(0.0, "a"), start(0.0), look(9.9, "a", edited=[EDIT])),
+        *(finish(10.0, "a", EDIT), look(10.1, "a", edited=[EDIT]), due(10.1)),
+    ],
+    "an edit at the end of a run is not left undone by it": [
+        *(look(0.0, "a"), start(0.0), look(9.9, "a", edited=[EDIT])),
+        *(finish(10.0, "a", EDIT, well=True), look(10.1, "a", edited=[EDIT]), due(10.1)),
+    ],
+    "an edit that a run could not undo waits with the rest": [
+        *(look(0.0, edited=[EDIT]), start(1.0), finish(2.0, EDIT)),
+        *(look(3.0, edited=[EDIT]), due(3.0, expected=False)),
+    ],
+    "what came up while a run succeeded does not wait": [
+        *(look(0.0, "a"), start(1.0), look(4.0, "b"), finish(5.0, "b", well=True)),
+        *(look(5.1, "b"), look(5.0 + LATER, "b"), due(5.0 + LATER)),
+    ],
+    "what a run leaves although it succeeded is no reason for the next": [
+        *(look(0.0, "a"), start(1.0), finish(2.0, "a", well=True), look(3.0, "a"), due(3.0, expected=False)),
+    ],
+    "an object that is edited repeatedly waits longer": [
+        *(*REPEATED, look(500.0, edited=[EDIT]), wait(500.0, 4.0), wait(500.0, 4.0, running=True)),
+    ],
+}
 
 
-def test_a_run_is_told_once_of_each_object_that_somebody_edits_meanwhile() -> None:
-    agenda = Agenda()
-    agenda.look({EDIT}, 0.0, edited={EDIT})
-    assert not agenda.new_edits(0.0)
-    assert agenda.new_edits(SETTLE_SECONDS) == {EDIT}
-    assert not agenda.new_edits(SETTLE_SECONDS * 2)
-    agenda.look((), 5.0)
-    assert not agenda.new_edits(5.0)
-    agenda.look({EDIT}, 6.0, edited={EDIT})
-    assert agenda.new_edits(6.0 + LATER) == {EDIT}
+@pytest.mark.parametrize("steps", SCRIPTS.values(), ids=SCRIPTS)
+def test_scheduler(steps: list[Step]) -> None:
+    scheduler = ReconcileScheduler()
+    for step in steps:
+        step(scheduler)
 
 
-def test_what_became_wanted_during_a_run_is_no_edit() -> None:
-    """The run itself makes it."""
-    agenda = Agenda()
-    agenda.look({"DaemonSet new/group"}, 0.0)
-    assert not agenda.new_edits(10.0)
-    assert agenda.wait(0.0, is_running=True) == float("inf")
-
-
-def test_a_run_is_asked_to_end_as_soon_as_an_edit_has_settled() -> None:
-    agenda = Agenda()
-    agenda.look({EDIT}, 0.0, edited={EDIT})
-    assert agenda.wait(0.0, is_running=True) == SETTLE_SECONDS
-    assert agenda.wait(SETTLE_SECONDS, is_running=True) >= 1.0, "a run that cannot end yet is not asked all the time"
-
-
-def test_a_run_that_was_cut_short_for_an_edit_is_followed_at_once() -> None:
-    """It has failed at nothing: neither the edit nor the rest waits."""
-    agenda = Agenda()
-    agenda.look({"driver of t4-1"}, 0.0)
-    agenda.begins(1.0)
-    agenda.look({"driver of t4-1", EDIT}, 2.0, edited={EDIT})
-    agenda.look({"driver of t4-1", EDIT}, 2.0 + SETTLE_SECONDS, edited={EDIT})
-    agenda.was_cut_short()
-    assert agenda.is_due(2.0 + SETTLE_SECONDS)
-    assert agenda.wait(2.0 + SETTLE_SECONDS, is_running=False) == 0.0
-
-
-@pytest.mark.parametrize("is_well", [True, False])
-def test_an_edit_in_the_last_moment_of_a_run_is_not_left_undone_by_it(*, is_well: bool) -> None:
-    """However long the pause is that a stack that fails makes."""
-    agenda = Agenda()
-    agenda.look({"validation"}, 0.0)
-    agenda.begins(0.0)
-    agenda.look({"validation", EDIT}, 9.9, edited={EDIT})
-    agenda.ran({"validation", EDIT}, 10.0, is_well=is_well)
-    assert agenda.undone == {"validation"}
-    agenda.look({"validation", EDIT}, 10.1, edited={EDIT})
-    assert agenda.is_due(10.1)
-
-
-def test_an_edit_that_a_run_could_not_undo_waits_with_the_rest() -> None:
-    """Somebody else holds the field: that is a conflict, and told."""
-    agenda = Agenda()
-    agenda.look({EDIT}, 0.0, edited={EDIT})
-    agenda.begins(1.0)
-    agenda.ran({EDIT}, 2.0, is_well=False)
-    agenda.look({EDIT}, 3.0, edited={EDIT})
-    assert not agenda.is_due(3.0)
-
-
-def test_what_came_up_while_a_run_succeeded_does_not_wait() -> None:
-    """A node joined when it was nearly over."""
-    agenda = Agenda()
-    agenda.look({"labels"}, 0.0)
-    agenda.begins(1.0)
-    agenda.look({"labels of another"}, 4.0)
-    agenda.ran({"labels of another"}, 5.0, is_well=True)
-    agenda.look({"labels of another"}, 5.1)
-    agenda.look({"labels of another"}, 5.0 + LATER)
-    assert agenda.is_due(5.0 + LATER)
-
-
-def test_what_a_run_leaves_although_it_succeeded_is_no_reason_for_one_after_the_other() -> None:
-    agenda = Agenda()
-    agenda.look({"labels"}, 0.0)
-    agenda.begins(1.0)
-    agenda.ran({"labels"}, 2.0, is_well=True)
-    agenda.look({"labels"}, 3.0)
-    assert not agenda.is_due(3.0)
-
-
-def test_an_object_that_is_edited_again_and_again_waits_ever_longer() -> None:
-    agenda, now = Agenda(), 0.0
-    for _ in range(5):
-        agenda.look({EDIT}, now, edited={EDIT})
-        now += 100.0
-        agenda.look((), now)
-    agenda.look({EDIT}, now, edited={EDIT})
-    assert agenda.wait(now, is_running=False) == 4.0
-    assert agenda.wait(now, is_running=True) == 4.0
-
-
-def test_nothing_has_to_wait_before_something_has_failed() -> None:
-    assert Backoff().left(100.0) == 0.0
-
-
-def test_each_failure_doubles_the_time_until_the_next_try_up_to_a_bound() -> None:
+def test_failures_double_the_pause_until_a_success() -> None:
     backoff, waits = Backoff(), []
+    assert backoff.left(100.0) == 0.0
     for _ in range(9):
         backoff.failed(100.0)
         waits.append(backoff.left(100.0))
     assert waits == [5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 600.0, 600.0]
-
-
-def test_time_passes() -> None:
-    backoff = Backoff()
-    backoff.failed(100.0)
-    assert backoff.left(103.0) == 2.0
-    assert backoff.left(106.0) == 0.0
-
-
-def test_a_success_forgets_all_failures() -> None:
-    backoff = Backoff()
-    backoff.failed(100.0)
+    assert (backoff.left(699.0), backoff.left(701.0)) == (1.0, 0.0)
     backoff.succeeded()
     assert backoff.left(100.0) == 0.0
     backoff.failed(100.0)
     assert backoff.left(100.0) == 5.0
 
 
-NAME = "DaemonSet a/b"
-
-
-def after_repairs(number: int, *, at: float = 0.0) -> Quarrels:
-    quarrels = Quarrels()
+def after_repairs(number: int) -> EditConflictBackoff:
+    conflicts = EditConflictBackoff()
     for _ in range(number):
-        quarrels.look((), {NAME}, at)
-        quarrels.look({NAME}, (), at)
-    return quarrels
+        conflicts.look((), {NAME}, 0.0)
+        conflicts.look({NAME}, (), 0.0)
+    return conflicts
 
 
-def test_the_first_edits_are_undone_at_once() -> None:
-    """Somebody tries something, and tries again."""
-    assert Quarrels().patience(NAME) == 0.0
-    assert after_repairs(2).patience(NAME) == 0.0
+def test_repeated_edits_are_undone_ever_later() -> None:
+    """The first ones at once: an administrator tries something. Two programs would go on for ever."""
+    delays = [after_repairs(number).delay(NAME) for number in (0, 2, 3, 4, 5, 12)]
+    assert delays == [0.0, 0.0, 1.0, 2.0, 4.0, 60.0]
+    assert after_repairs(9).delay("DaemonSet a/c") == 0.0
 
 
-def test_then_each_takes_twice_as_long_up_to_a_minute() -> None:
-    """Two programs that want it otherwise go on for ever."""
-    assert [after_repairs(number).patience(NAME) for number in (3, 4, 5, 12)] == [1.0, 2.0, 4.0, 60.0]
+def test_edits_are_forgotten_once_they_stop() -> None:
+    conflicts = after_repairs(9)
+    conflicts.look((), (), 60.0)
+    assert conflicts.delay(NAME) == 60.0
+    conflicts.look((), {NAME}, 119.0)
+    conflicts.look((), {NAME}, 500.0)
+    assert conflicts.delay(NAME) == 60.0, "an edit that lasts is not forgotten"
+    conflicts.look((), (), 501.0)
+    assert conflicts.delay(NAME) == 0.0
 
 
-def test_an_object_that_is_left_alone_for_a_while_is_repaired_at_once_again() -> None:
-    quarrels = after_repairs(9)
-    quarrels.look((), (), 60.0)
-    assert quarrels.patience(NAME) == 60.0
-    quarrels.look((), (), 120.0)
-    assert quarrels.patience(NAME) == 0.0
+def test_edit_that_was_gone_before_it_was_undone_is_no_repair() -> None:
+    conflicts = after_repairs(2)
+    conflicts.look((), {NAME}, 0.0)
+    conflicts.look((), (), 0.0)
+    assert conflicts.delay(NAME) == 0.0
 
 
-def test_an_edit_that_lasts_is_not_forgotten_however_long_it_has_to_wait() -> None:
-    quarrels = after_repairs(9)
-    quarrels.look((), {NAME}, 500.0)
-    assert quarrels.patience(NAME) == 60.0
-
-
-def test_what_was_gone_before_anybody_did_something_is_no_repair() -> None:
-    quarrels = after_repairs(2)
-    quarrels.look((), {NAME}, 0.0)
-    quarrels.look((), (), 0.0)
-    assert quarrels.patience(NAME) == 0.0
-
-
-def test_objects_are_told_apart() -> None:
-    assert after_repairs(9).patience("DaemonSet a/c") == 0.0
-
-
-def wish(**metadata: Any) -> Wish:
-    return Wish({"metadata": {"name": "prod", "uid": "u", "generation": 1, **metadata}, "spec": {}})
+def request(**metadata: Any) -> ReconcileRequest:
+    return ReconcileRequest({"metadata": {"name": "prod", "uid": "u", "generation": 1, **metadata}, "spec": {}})
 
 
 GOING = {"deletionTimestamp": "2026-11-22T09:00:00Z"}
 KEEP = {"annotations": {"gpu-provision.io/on-delete": "keep"}}
 
 
-def test_a_stack_that_is_deleted_takes_what_it_has_installed_along_unless_it_says_otherwise() -> None:
+def test_deleted_stack_is_removed_unless_annotated() -> None:
     """By an annotation that kubectl can set."""
-    assert not wish(**GOING).is_to_be_released
-    assert not wish(annotations={"gpu-provision.io/on-delete": "remove"}).is_to_be_released
-    assert wish(**GOING, **KEEP).is_to_be_released
+    assert not request(**GOING).is_released
+    assert not request(annotations={"gpu-provision.io/on-delete": "remove"}).is_released
+    assert request(**GOING, **KEEP).is_released
 
 
 def test_the_annotation_counts_also_while_a_removal_waits() -> None:
-    """And breaks no run off while nobody deletes the stack."""
-    assert wish().asks_the_same_as(wish(**KEEP))
-    assert not wish(**GOING).asks_the_same_as(wish(**GOING, **KEEP))
+    """And ends no run while the stack is not deleted."""
+    assert request().is_equivalent(request(**KEEP))
+    assert not request(**GOING).is_equivalent(request(**GOING, **KEEP))

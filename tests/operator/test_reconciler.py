@@ -9,11 +9,11 @@ import pytest
 
 from gpu_provision.model.findings import Finding, RunFailed
 from gpu_provision.operator import reconciler
-from gpu_provision.operator.events import Note
-from gpu_provision.operator.queue import SETTLE_SECONDS, Wish
-from gpu_provision.operator.reconciler import Upkeep
-from gpu_provision.operator.status import Standing
-from gpu_provision.reconcile.observer import Standpoint
+from gpu_provision.operator.events import StackEvent
+from gpu_provision.operator.queue import SETTLE_SECONDS, ReconcileRequest
+from gpu_provision.operator.reconciler import StackReconciler
+from gpu_provision.operator.status import StackObservation
+from gpu_provision.reconcile.observer import Observation
 
 EDITED = "DaemonSet gpu-operator-resources/nvidia-dcgm-exporter"
 
@@ -24,33 +24,33 @@ class Kept:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Have runs counted instead of begun."""
         self.now, self.silence, self.runs = 0.0, 0.0, 0
-        self.told: list[Standing] = []
-        self.notes: list[Note] = []
+        self.told: list[StackObservation] = []
+        self.notes: list[StackEvent] = []
         self.waits: list[float] = []
         self.figures = SimpleNamespace(take_needs=lambda *_: None)
         clock = SimpleNamespace(monotonic=lambda: self.now, thread_time=lambda: 0.0, sleep=lambda _: None)
         monkeypatch.setattr(reconciler, "time", clock)
-        monkeypatch.setattr(Upkeep, "_begin", self.begin)
-        wish = Wish({"metadata": {"name": "main", "generation": 1}, "spec": {}})
+        monkeypatch.setattr(StackReconciler, "_start_run", self.begin)
+        request = ReconcileRequest({"metadata": {"name": "main", "generation": 1}, "spec": {}})
         this = cast("Any", self)
-        self.upkeep = Upkeep(wish, this, this, self.notes.append, is_over=lambda: False)
+        self.reconciler = StackReconciler(request, this, this, self.notes.append, is_superseded=lambda: False)
 
     def begin(self, *_: object) -> None:
         """Count a run."""
         self.runs += 1
 
-    def look(self, _now: float) -> Standpoint:
+    def look(self, _now: float) -> Observation:
         """Return what is there."""
         nothing = frozenset[str]()
-        return Standpoint(cast("Any", None), {}, objects=frozenset({EDITED}), edited=nothing, steps=nothing)
+        return Observation(cast("Any", None), {}, objects=frozenset({EDITED}), edited=nothing, steps=nothing)
 
     def next_deadline(self, _now: float) -> float:
         """Return that nothing has a time."""
         return float("inf")
 
-    def report(self, standing: Standing, _now: float) -> float:
+    def report(self, observation: StackObservation, _now: float) -> float:
         """Take a status."""
-        self.told.append(standing)
+        self.told.append(observation)
         return float("inf")
 
     def wait(self, seconds: float) -> None:
@@ -61,7 +61,7 @@ class Kept:
     def turn(self, times: int = 1) -> None:
         """Look so often."""
         for _ in range(times):
-            self.upkeep._turn(cast("Any", self), cast("Any", self))
+            self.reconciler._tick(cast("Any", self), cast("Any", self))
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
 
 
 def test_no_run_begins_from_copies_that_may_be_old(kept: Kept) -> None:
-    """One watch has ended, and no new one is answered: that is told once, looked at every second, and waited for."""
+    """One watch has ended, and no new one is answered: that is logged once, checked every second, and waited for."""
     kept.silence = 3.0
     kept.turn(4)
     assert kept.runs == 0
@@ -94,24 +94,22 @@ def test_a_status_is_written_after_the_first_write_of_a_run(kept: Kept, monkeypa
     """To say where a fleet stands takes a processor as long as to put an object right."""
 
     def begin(*_: object) -> None:
-        kept.upkeep._session = cast("Any", SimpleNamespace(is_running=True, is_following=False))
+        kept.reconciler._session = cast("Any", SimpleNamespace(is_running=True, is_following=False))
 
-    monkeypatch.setattr(Upkeep, "_begin", begin)
+    monkeypatch.setattr(StackReconciler, "_start_run", begin)
     for told in (1, 1, 2):  # before the run, as it begins, and afterwards
         kept.turn()
         assert len(kept.told) == told
     assert kept.waits[1] == SETTLE_SECONDS
 
 
-def test_a_record_that_gives_an_unknown_version_holds_a_stack_to_nothing(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unknown_version_on_record_holds_to_nothing(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     """An event says why, as nothing is done."""
 
     def unknown(*_: object) -> None:
         raise RunFailed(Finding(code="GP338", what="not known"))
 
-    monkeypatch.setattr(reconciler, "in_force", unknown)
+    monkeypatch.setattr(reconciler, "active_inventory", unknown)
     monkeypatch.setattr(reconciler, "Session", lambda _: SimpleNamespace(cluster=None))
-    assert kept.upkeep._in_force() is None
+    assert kept.reconciler._in_force() is None
     assert [(note.is_warning, note.message) for note in kept.notes] == [(True, "GP338: not known")]

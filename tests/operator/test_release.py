@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from gpu_provision.inventory import load
 from gpu_provision.kube.client import Cluster
-from gpu_provision.model.plan import RemovalResult
+from gpu_provision.model.plan import DestroyResult
 from gpu_provision.operator import release
+from gpu_provision.operator.client import get_stack
 from tests.operator.served import SANDBOX
 
 NOW = load(SANDBOX)
 
 
-def test_where_gitops_declares_a_stack_too_its_end_is_told_not_to_last(by_flux: Cluster) -> None:
+def test_end_of_a_stack_that_gitops_declares_is_a_warning(by_flux: Cluster) -> None:
     """Before anything is deleted."""
-    (before,) = release.before_release(by_flux, NOW.name)
+    (before,) = release.release_findings(by_flux, NOW.name)
     assert (before.code, "Flux's Kustomization gpu" in before.what) == ("GP435", True)
-    assert release.before_release(by_flux, "nobody") == ()
-    stack = release.of(by_flux, NOW)
-    ended = RemovalResult(cluster="test")
-    for told in (release.foretold(ended, stack), release.warned(ended, stack)):
+    assert release.release_findings(by_flux, "other") == ()
+    stack = get_stack(by_flux, NOW)
+    ended = DestroyResult(cluster="test")
+    for told in (release.preview_destroy(ended, stack), release.with_warnings(ended, stack)):
         assert [each.code for each in told.findings] == ["GP435"]
-    assert release.warned(ended, None) == ended
+    assert release.with_warnings(ended, None) == ended

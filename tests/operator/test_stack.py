@@ -1,4 +1,4 @@
-"""A stack and the inventory that it declares: nothing is lost, and nothing comes along."""
+"""A stack and the inventory that it declares: nothing is lost, and nothing is added."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ import pytest
 
 from gpu_provision import render
 from gpu_provision.inventory import load
-from gpu_provision.model.inventory import ClusterTarget, HelperPod, HostPrerequisites, Inventory, Node, Preflight
+from gpu_provision.model.hosts import HelperPod, HostPrerequisites, Preflight
+from gpu_provision.model.inventory import ClusterConfig, Inventory, Node
 from gpu_provision.operator.stack import (
     BACK_TO,
     HOME,
     LED_BY,
-    back_to,
-    back_to_of,
-    home_of,
     inventory_of,
     lease_of,
+    namespace_of,
+    rollback_annotation,
+    rollback_run,
     spec_of,
     stack_of,
 )
@@ -48,17 +49,17 @@ def a_stack(name: str = "prod", **spec: Any) -> dict[str, Any]:
         ("3\n 7", 0),
     ],
 )
-def test_a_stack_brings_an_earlier_run_back_as_long_as_it_is_not_changed(annotation: str, run: int) -> None:
+def test_rollback_holds_until_the_stack_is_changed(annotation: str, run: int) -> None:
     """Anybody may write an annotation."""
-    assert back_to_of({"metadata": {"generation": 7, "annotations": {BACK_TO: annotation}}}) == run
-    assert back_to_of({"metadata": {"generation": 7, "annotations": back_to(run, 7)}}) == run
+    assert rollback_run({"metadata": {"generation": 7, "annotations": {BACK_TO: annotation}}}) == run
+    assert rollback_run({"metadata": {"generation": 7, "annotations": rollback_annotation(run, 7)}}) == run
 
 
 @pytest.mark.parametrize("name", ["a\n", "../secrets/x", "a/b", "$(id)", "", "a?watch=1", "A"])
 def test_an_annotation_that_is_no_name_becomes_no_path(name: str) -> None:
     """Namespace and lease of a stack are parts of paths at the API server."""
     annotations = {HOME: name, LED_BY: f"ns/{name}"}
-    assert home_of({"metadata": {"annotations": annotations}}) == ""
+    assert namespace_of({"metadata": {"annotations": annotations}}) == ""
     assert lease_of({"metadata": {"annotations": annotations}}) == ""
     assert lease_of({"metadata": {"annotations": {LED_BY: f"{name}/lease"}}}) == ""
 
@@ -74,7 +75,7 @@ def in_the_cluster(inventory: Inventory) -> Inventory:
         path="",
         digest="",
         text="",
-        cluster=ClusterTarget(namespace=inventory.cluster.namespace),
+        cluster=ClusterConfig(namespace=inventory.cluster.namespace),
         pools=pools,
         nodes=tuple(Node(name=node.name, pool=node.pool, labels=node.labels) for node in inventory.nodes),
         preflight=Preflight(),
@@ -93,7 +94,7 @@ def told(value: Any) -> Any:
     return str(value) if isinstance(value, float) else value
 
 
-def test_the_stack_of_an_inventory_means_the_same_after_a_server_has_stored_it(file: Path) -> None:
+def test_stored_stack_means_the_same_as_its_inventory(file: Path) -> None:
     """Defaults that a server writes out change nothing, or handing a cluster over would restart what runs."""
     declared, found = load(file), inventory_of(stored(file))
     assert found[1] == ()
@@ -102,7 +103,7 @@ def test_the_stack_of_an_inventory_means_the_same_after_a_server_has_stored_it(f
     assert render(found[0]) == render(in_the_cluster(declared))
 
 
-def test_the_complete_inventory_leaves_out_hosts_and_connections_and_says_so() -> None:
+def test_spec_leaves_out_hosts_and_connections() -> None:
     """What a stack does not have is a decision, not an accident."""
     _, left = spec_of(data_of(Path(__file__).parents[1] / "inventory/good/complete.yaml"))
     kinds = {path.rsplit(".", 1)[-1] for path in left}
@@ -130,7 +131,7 @@ def test_a_stack_names_its_release() -> None:
     assert spec_of({"name": "prod", "cluster": {}})[0] == {"release": DEFAULT}
 
 
-def test_a_pool_has_nothing_that_nobody_said() -> None:
+def test_pool_has_no_defaults() -> None:
     """A default there would win over what the stack says as a whole."""
     pool = {"gpu": {"model": "T4", "count": 1}, "driver": {"version": "580.126.20"}, "node_selector": {"gpu": "yes"}}
     stack = as_stored(a_stack(pools={"gpu": pool}, driver={"timeout": 77}))
@@ -162,7 +163,7 @@ def test_an_amount_with_a_fraction_becomes_a_text() -> None:
     ids=["name", "release", "missing", "pool", "twice", "unknown"],
 )
 def test_findings_name_the_place_in_the_stack(stack: dict[str, Any], where: str) -> None:
-    """Nobody has seen the text that the loader reads, so no line of it is told."""
+    """The loader reads a generated text, so no line of it is named."""
     inventory, findings = inventory_of(stack)
     assert inventory is None
     assert where in {finding.where for finding in findings}
@@ -170,7 +171,7 @@ def test_findings_name_the_place_in_the_stack(stack: dict[str, Any], where: str)
 
 
 def test_no_stack_has_a_file_of_the_controller_read(tmp_path: Path) -> None:
-    """Whoever may write stacks may not read the controller's files, even if a server let the keys pass."""
+    """A writer of stacks may not read the controller's files, even if a server let the keys pass."""
     secret = tmp_path / "secret"
     secret.write_text("me:token\n", encoding="utf-8")
     stack = a_stack(cluster={"namespace": "own"})
@@ -182,7 +183,7 @@ def test_no_stack_has_a_file_of_the_controller_read(tmp_path: Path) -> None:
     stack["spec"]["cluster"]["kubeconfig"] = str(secret)
     inventory, findings = inventory_of(stack)
     assert inventory is not None
-    assert (inventory.cluster, inventory.path) == (ClusterTarget(namespace="own"), "")
+    assert (inventory.cluster, inventory.path) == (ClusterConfig(namespace="own"), "")
     assert findings == ()
     assert str(tmp_path) not in inventory.text
     assert "token" not in inventory.text

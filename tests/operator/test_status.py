@@ -5,21 +5,21 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.kube.codes import LOCKED, OUTRUN, ROLLED_BACK
 from gpu_provision.model.cluster import NodeFacts
+from gpu_provision.model.codes import LOCKED, OUTRUN, ROLLED_BACK
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.operator.crd import MOST_PROBLEMS
 from gpu_provision.operator.status import (
-    Halt,
-    Phase,
     Reason,
-    Standing,
-    failures,
-    halt_of,
+    StackObservation,
+    StackPhase,
+    StackProblem,
+    evaluate_status,
+    failed_components,
+    problem_of,
     since,
     status_of,
-    verdict,
     was_rolled_back,
 )
 from gpu_provision.planning.states import Key, states
@@ -31,8 +31,8 @@ NOW, LATER = "2026-11-22T09:00:00Z", "2026-11-22T10:00:00Z"
 def status(stack: Stack, before: dict[str, Any] | None = None, now: str = NOW, **changes: Any) -> dict[str, Any]:
     seen = stack.situation
     known: dict[Key, NodeState] = states(seen) | changes.pop("states", {})
-    standing = Standing(generation=3, release="26.7.0", seen=seen, states=known, **changes)
-    return status_of(standing, before or {}, now)
+    observation = StackObservation(generation=3, release="26.7.0", seen=seen, states=known, **changes)
+    return status_of(observation, before or {}, now)
 
 
 def condition(found: dict[str, Any], kind: str) -> tuple[str, str]:
@@ -44,35 +44,42 @@ def failed(node: str = "t4-1") -> dict[Key, NodeState]:
     return {("driver", node): NodeState(component="driver", node=node, state=State.FAILED, reason="it does not build")}
 
 
-def test_a_stack_as_declared_is_ready_and_nothing_else() -> None:
-    found = status(Stack())
-    assert condition(found, "Ready") == ("True", Reason.READY)
-    assert condition(found, "Progressing") == ("False", Reason.IDLE)
-    assert condition(found, "Degraded") == ("False", Reason.WELL)
-    assert found["nodes"]["summary"] == "3/3"
-    assert found["observedGeneration"] == 3
+def without_nfd() -> Stack:
+    facts = labelled()
+    for name in GPU_NODES:
+        facts = with_node(facts, name, labels={})
+    return Stack(facts=facts)
 
 
-def test_while_a_run_goes_on_nothing_is_ready() -> None:
-    found = status(Stack(), is_working=True)
-    assert condition(found, "Ready") == ("False", Reason.WORKING)
-    assert condition(found, "Progressing") == ("True", Reason.WORKING)
+def without_nodes() -> dict[str, Any]:
+    seen = Stack().situation
+    empty = replace(seen, context=replace(seen.context, targets=()))
+    return status_of(StackObservation(generation=1, seen=empty, states={}), {}, NOW)
+
+
+OVERLAP = StackProblem(Reason.OVERLAP, "stack a owns t4-1")
+CONDITIONS = {
+    "as declared": (status(Stack()), "Ready", (Reason.READY, Reason.IDLE, Reason.WELL)),
+    "in a run": (status(Stack(), is_working=True), "Progressing", (Reason.WORKING, Reason.WORKING, Reason.WELL)),
+    "failed": (status(Stack(), states=failed()), "Degraded", (Reason.FAILED, Reason.IDLE, Reason.FAILED)),
+    "blocked": (status(Stack(), problem=OVERLAP), "Degraded", (Reason.OVERLAP, Reason.IDLE, Reason.OVERLAP)),
+    "no nodes": (without_nodes(), "Degraded", (Reason.NO_GPU_NODES, Reason.IDLE, Reason.NO_GPU_NODES)),
+    "no labels": (status(without_nfd()), "Degraded", (Reason.NO_FEATURES, None, Reason.NO_FEATURES)),
+    "no labels yet": (status(without_nfd(), is_working=True), "Progressing", (Reason.WORKING, None, Reason.WELL)),
+}
+
+
+@pytest.mark.parametrize(("found", "holds", "reasons"), CONDITIONS.values(), ids=CONDITIONS)
+def test_conditions(found: dict[str, Any], holds: str, reasons: tuple[Reason | None, ...]) -> None:
+    """One of them holds, and each has its reason."""
+    assert [each["type"] for each in found["conditions"] if each["status"] == "True"] == [holds]
+    for each, reason in zip(found["conditions"], reasons, strict=True):
+        assert reason is None or each["reason"] == reason
 
 
 def test_what_a_run_waits_for_before_it_begins_is_told() -> None:
     found = status(Stack(), is_working=True, hold_up="a watch has ended")
     assert {each["message"] for each in found["conditions"][:2]} == {"a watch has ended"}
-
-
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [(ROLLED_BACK, Reason.ROLLED_BACK), (LOCKED, Reason.OTHER_RUN), (OUTRUN, Reason.OTHER_RUN), ("GP1", Reason.HALTED)],
-)
-def test_some_findings_are_a_reason_of_their_own(code: str, reason: Reason) -> None:
-    """Alerts tell a run of somebody else from a failure."""
-    found = halt_of([Finding(code="GP2", what="x"), Finding(code=code, what="y")])
-    assert found is not None
-    assert found.reason is reason
 
 
 def test_a_node_that_fails_is_named_with_its_component_and_cause() -> None:
@@ -82,27 +89,6 @@ def test_a_node_that_fails_is_named_with_its_component_and_cause() -> None:
     assert "driver on t4-1: it does not build" in found["conditions"][0]["message"]
     assert found["nodes"]["problems"][0]["name"] == "t4-1"
     assert found["nodes"]["summary"] == "2/3"
-
-
-def test_why_nothing_is_done_outweighs_what_is_seen() -> None:
-    found = status(Stack(), halt=Halt(Reason.OVERLAP, "stack a owns t4-1"))
-    assert condition(found, "Ready") == ("False", Reason.OVERLAP)
-    assert condition(found, "Degraded") == ("True", Reason.OVERLAP)
-
-
-def test_a_stack_without_gpu_nodes_is_never_ready() -> None:
-    seen = Stack().situation
-    nobody = replace(seen, context=replace(seen.context, targets=()))
-    found = status_of(Standing(generation=1, seen=nobody, states={}), {}, NOW)
-    assert condition(found, "Ready") == ("False", Reason.NO_GPU_NODES)
-
-
-def test_a_fleet_that_node_feature_discovery_has_not_labelled_is_never_ready() -> None:
-    facts = labelled()
-    for name in GPU_NODES:
-        facts = with_node(facts, name, labels={})
-    assert condition(status(Stack(facts=facts)), "Degraded") == ("True", Reason.NO_FEATURES)
-    assert condition(status(Stack(facts=facts), is_working=True), "Degraded") == ("False", Reason.WELL)
 
 
 def test_a_condition_keeps_its_time_until_its_status_turns() -> None:
@@ -129,7 +115,7 @@ def test_a_status_never_says_anything_in_an_empty_text() -> None:
     assert all(each["message"] for each in status(Stack())["conditions"])
 
 
-def test_a_rollout_tells_how_far_it_is_and_nothing_when_it_is_over() -> None:
+def test_rollout_counts_while_it_lasts() -> None:
     facts = labelled()
     for name, state in (("t4-1", "pod-restart-required"), ("t4-2", "upgrade-done")):
         known = next(node.labels for node in facts.nodes if node.name == name)
@@ -140,30 +126,26 @@ def test_a_rollout_tells_how_far_it_is_and_nothing_when_it_is_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("findings", "halt"),
+    ("findings", "problem"),
     [
         ((), None),
         ((Finding(code="GP1", what="beware", severity=Severity.WARNING),), None),
         (
             (Finding(code="GP304", what="a conflict", where="ConfigMap a/b", evidence="kubectl"),),
-            Halt(Reason.HALTED, "GP304 ConfigMap a/b: a conflict (kubectl)"),
+            StackProblem(Reason.RUN_FAILED, "GP304 ConfigMap a/b: a conflict (kubectl)"),
         ),
-        ((Finding(code=ROLLED_BACK, what="back"),), Halt(Reason.ROLLED_BACK, f"{ROLLED_BACK} back")),
+        ((Finding(code=ROLLED_BACK, what="back"),), StackProblem(Reason.ROLLED_BACK, f"{ROLLED_BACK} back")),
+        ((Finding(code=LOCKED, what="y"),), StackProblem(Reason.OTHER_RUN, f"{LOCKED} y")),
+        ((Finding(code=OUTRUN, what="y"),), StackProblem(Reason.OTHER_RUN, f"{OUTRUN} y")),
     ],
 )
-def test_findings_come_to_one_sentence_of_errors(findings: tuple[Finding, ...], halt: Halt | None) -> None:
-    assert halt_of(findings) == halt
+def test_findings_come_to_one_sentence_of_errors(findings: tuple[Finding, ...], problem: StackProblem | None) -> None:
+    assert problem_of(findings) == problem
 
 
-def test_a_message_is_bounded() -> None:
-    found = halt_of([Finding(code="GP1", what="x" * 5000)])
-    assert found is not None
-    assert len(found.message) <= 4096
-
-
-def test_each_finding_is_told_with_what_mends_it_as_long_as_there_is_room() -> None:
+def test_findings_are_listed_with_fixes_while_there_is_room() -> None:
     findings = [Finding(code="GP142", where=f"spec.nodes[{n}].pool", what="No.", fix="Mend it.") for n in range(500)]
-    found = halt_of(findings, Reason.INVALID)
+    found = problem_of(findings, Reason.INVALID)
     assert found is not None
     told = found.message.split("; ")
     assert told[:2] == [f"GP142 spec.nodes[{n}].pool: No. Fix: Mend it" for n in range(2)]
@@ -171,24 +153,27 @@ def test_each_finding_is_told_with_what_mends_it_as_long_as_there_is_room() -> N
     assert len(found.message) <= 4096
 
 
-def test_what_was_rolled_back_stays_so_until_something_else_is_declared() -> None:
+def test_rollback_lasts_until_another_spec() -> None:
     """Also for a controller that has just begun."""
-    halt = Halt(Reason.ROLLED_BACK, "GP337 back")
-    stack = {"metadata": {"generation": 3}, "status": status(Stack(), halt=halt)}
-    assert was_rolled_back(stack) == halt
+    problem = StackProblem(Reason.ROLLED_BACK, "GP337 back")
+    stack = {"metadata": {"generation": 3}, "status": status(Stack(), problem=problem)}
+    assert was_rolled_back(stack) == problem
     assert was_rolled_back({**stack, "metadata": {"generation": 4}}) is None
     assert was_rolled_back({"metadata": {"generation": 3}, "status": status(Stack())}) is None
     assert was_rolled_back({"metadata": {"generation": 3}}) is None
 
 
-def test_what_failed_since_a_rollback_is_told_and_does_not_add_up() -> None:
-    """However often a controller begins anew."""
-    halt, failed_since = Halt(Reason.ROLLED_BACK, "GP337 back"), Halt(Reason.HALTED, "GP301 silence")
-    told = since(halt, failed_since)
-    assert told == Halt(Reason.ROLLED_BACK, "GP337 back; since then: GP301 silence")
-    assert was_rolled_back({"metadata": {"generation": 3}, "status": status(Stack(), halt=told)}) == halt
+def test_failure_since_a_rollback_does_not_add_up() -> None:
+    """However often a controller restarts."""
+    problem, failed_since = (
+        StackProblem(Reason.ROLLED_BACK, "GP337 back"),
+        StackProblem(Reason.RUN_FAILED, "GP301 silence"),
+    )
+    told = since(problem, failed_since)
+    assert told == StackProblem(Reason.ROLLED_BACK, "GP337 back; since then: GP301 silence")
+    assert was_rolled_back({"metadata": {"generation": 3}, "status": status(Stack(), problem=told)}) == problem
     assert since(None, failed_since) == failed_since
-    assert since(halt, None) == halt
+    assert since(problem, None) == problem
 
 
 def test_a_status_names_so_many_nodes_and_counts_the_others() -> None:
@@ -202,50 +187,43 @@ def test_a_status_names_so_many_nodes_and_counts_the_others() -> None:
         targets=tuple(replace(pool, name=node.name, facts=node) for node in nodes),
     )
     broken = {key: state for name in names for key, state in failed(name).items()}
-    found = status_of(Standing(generation=1, seen=replace(seen, context=context), states=broken), {}, NOW)
+    found = status_of(StackObservation(generation=1, seen=replace(seen, context=context), states=broken), {}, NOW)
     assert len(found["nodes"]["problems"]) == MOST_PROBLEMS
     assert found["nodes"]["summary"] == f"0/{len(names)}"
 
 
-def of(generation: int = 3, **standing: Any) -> dict[str, Any]:
+def of(generation: int = 3, **observation: Any) -> dict[str, Any]:
     """A stack with the status that a controller writes."""
-    return {"metadata": {"name": "prod", "generation": generation}, "status": status(Stack(), **standing)}
+    return {"metadata": {"name": "prod", "generation": generation}, "status": status(Stack(), **observation)}
 
 
-HALT = Halt(Reason.INVALID, "no such release")
+PROBLEM = StackProblem(Reason.INVALID, "no such release")
 
 
 @pytest.mark.parametrize(
     ("stack", "phase"),
     [
-        (of(), Phase.READY),
-        (of(generation=4), Phase.UNSEEN),
-        (of(is_working=True), Phase.WORKING),
-        (of(states=failed(), is_working=True), Phase.WORKING),
-        (of(states=failed()), Phase.FAILED),
-        (of(halt=HALT), Phase.FAILED),
-        ({"metadata": {"generation": 1}}, Phase.UNSEEN),
+        (of(), StackPhase.READY),
+        (of(generation=4), StackPhase.UNSEEN),
+        (of(is_working=True), StackPhase.WORKING),
+        (of(states=failed(), is_working=True), StackPhase.WORKING),
+        (of(states=failed()), StackPhase.FAILED),
+        (of(problem=PROBLEM), StackPhase.FAILED),
+        ({"metadata": {"generation": 1}}, StackPhase.UNSEEN),
     ],
-    ids=["ready", "older", "working", "trying-again", "failed", "halted", "new"],
+    ids=["ready", "older", "working", "trying-again", "failed", "problem", "new"],
 )
-def test_a_status_comes_to_a_verdict(stack: dict[str, Any], phase: Phase) -> None:
+def test_a_status_comes_to_a_verdict(stack: dict[str, Any], phase: StackPhase) -> None:
     """A run that is under way may mend what has failed before."""
-    assert verdict(stack).phase is phase
-
-
-def test_a_failure_has_the_reason_and_the_message_of_its_condition() -> None:
-    """The controller's own words."""
-    assert verdict(of(halt=HALT)).told == "InvalidSpec: no such release"
+    found = evaluate_status(stack)
+    assert found.phase is phase
+    assert stack != of(problem=PROBLEM) or found.told == "InvalidSpec: no such release"
 
 
 def test_nodes_that_failed_are_found_with_component_and_cause() -> None:
-    """So that the end is told as that of any run; what only waits is no failure."""
+    """So that the end is reported as that of any run; what only waits is no failure."""
     waiting = NodeState(component="gfd", node="t4-2", state=State.PROGRESSING, reason="ContainerCreating")
-    found = failures(of(states={**failed("t4-1"), ("gfd", "t4-2"): waiting}))
+    found = failed_components(of(states={**failed("t4-1"), ("gfd", "t4-2"): waiting}))
     assert found == {("driver", "t4-1"): "it does not build"}
-
-
-def test_a_component_that_fails_on_no_node_is_found_as_a_whole() -> None:
-    """Such as a Deployment."""
     gone = NodeState(component="nfd", node="", state=State.FAILED, reason="ImagePullBackOff")
-    assert failures(of(states={("nfd", ""): gone}))["nfd", ""] == "ImagePullBackOff"
+    assert failed_components(of(states={("nfd", ""): gone}))["nfd", ""] == "ImagePullBackOff", "such as a Deployment"

@@ -7,16 +7,7 @@ from typing import Any
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.plan import (
-    Action,
-    Change,
-    FieldChange,
-    Leaving,
-    Outlook,
-    Plan,
-    Schedule,
-    Wave,
-)
+from gpu_provision.model.plan import Action, Change, Eviction, FieldChange, NodePreview, Plan, Schedule, Wave
 from gpu_provision.model.progress import (
     ComponentStatus,
     Evidence,
@@ -111,19 +102,19 @@ CONFLICT = Finding(
 WARNING = Finding(code="GP202", where="gpu-99", what="a GPU node is not in the inventory", severity=Severity.WARNING)
 
 
-def train(number: int, **fields: Any) -> Leaving:
+def train(number: int, **fields: Any) -> Eviction:
     """Return a pod of one training that runs on many nodes."""
-    return Leaving(namespace="ml", name=f"train-{number}", owner="StatefulSet train", use="requests GPUs", **fields)
+    return Eviction(namespace="ml", name=f"train-{number}", owner="StatefulSet train", use="requests GPUs", **fields)
 
 
 ROLLOUT = Schedule(
     under_way=("t4-9",),
     waves=(
-        Wave(nodes=(Outlook(node="gpu-0001", why=WHY, evicts=(train(1),)),), is_canary=True),
+        Wave(nodes=(NodePreview(node="gpu-0001", why=WHY, evicts=(train(1),)),), is_canary=True),
         *(
             Wave(
                 nodes=tuple(
-                    Outlook(node=f"gpu-{number:04}", why=WHY, evicts=(train(number),))
+                    NodePreview(node=f"gpu-{number:04}", why=WHY, evicts=(train(number),))
                     for number in range(first, min(first + 10, 1001))
                 ),
                 not_before=SOAKED,
@@ -132,17 +123,19 @@ ROLLOUT = Schedule(
         ),
         Wave(
             nodes=(
-                Outlook(
+                NodePreview(
                     node="t4-1",
                     why="driver 570.1 is wanted",
-                    waits_for=(Leaving(namespace="ml", name="job-x", owner="Job job", certain=False),),
+                    waits_for=(Eviction(namespace="ml", name="job-x", owner="Job job", certain=False),),
                     evicts=(
-                        Leaving(
+                        Eviction(
                             namespace="web", name="demo", use="sets NVIDIA_VISIBLE_DEVICES", budgets=("demo", "all")
                         ),
-                        Leaving(namespace="web", name="cpu", owner="ReplicaSet cpu", certain=False),
+                        Eviction(namespace="web", name="cpu", owner="ReplicaSet cpu", certain=False),
                     ),
-                    stays=(Leaving(namespace="mon", name="netdata-a", owner="DaemonSet netdata", use="requests GPUs"),),
+                    stays=(
+                        Eviction(namespace="mon", name="netdata-a", owner="DaemonSet netdata", use="requests GPUs"),
+                    ),
                     cordoned_by="kubectl-cordon",
                 ),
             ),

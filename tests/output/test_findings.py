@@ -1,11 +1,78 @@
-"""Findings as text."""
+"""Findings as text, and documents that fit the published schema."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import jsonschema
+import pytest
 
 from gpu_provision.model.findings import Finding
-from gpu_provision.output import findings
+from gpu_provision.output import findings, plan, status
+from gpu_provision.output.findings import document, output_schema
+
+
+@pytest.fixture(scope="module")
+def validator() -> jsonschema.Draft202012Validator:
+    """The published schema, checked itself."""
+    schema = output_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def test_a_plan_fits(validator: jsonschema.Draft202012Validator, samples: ModuleType) -> None:
+    """Plan --json."""
+    for made in (samples.PLAN, replace(samples.PLAN, rollout=samples.ROLLOUT)):
+        parts = {"hosts": status.hosts_document(samples.HOSTS), **plan.document(made)}
+        validator.validate(document("plan", made.findings, **parts))
+
+
+def test_a_status_fits(validator: jsonschema.Draft202012Validator, samples: ModuleType) -> None:
+    """Status --json."""
+    validator.validate(document("status", **status.document(samples.STATUS)))
+
+
+def test_a_run_fits(validator: jsonschema.Draft202012Validator, samples: ModuleType) -> None:
+    """Apply --json."""
+    parts = {"inventory": "prod", "hosts": [], **status.run_document(samples.RESULT)}
+    validator.validate(document("apply", **parts))
+
+
+def test_a_failure_fits_without_the_commands_own_parts(
+    validator: jsonschema.Draft202012Validator, samples: ModuleType
+) -> None:
+    """A failed command still prints one document."""
+    validator.validate(document("plan", [samples.CONFLICT]))
+
+
+def test_a_success_without_the_commands_own_parts_does_not_fit(validator: jsonschema.Draft202012Validator) -> None:
+    """The schema promises the parts to scripts."""
+    with pytest.raises(jsonschema.ValidationError):
+        validator.validate(document("plan"))
+
+
+def test_every_key_is_described() -> None:
+    """The schema needs no other page."""
+    bare = [path for path, node in _properties(output_schema(), "") if not _described(node)]
+    assert bare == []
+
+
+def _described(node: Any) -> bool:
+    return "description" in node or "$ref" in node
+
+
+def _properties(node: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key == "properties" and "if" not in path:
+                yield from ((f"{path}.{name}", below) for name, below in value.items())
+            yield from _properties(value, f"{path}.{key}")
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            yield from _properties(value, f"{path}[{index}]")
 
 
 def test_findings_that_differ_in_the_place_alone_are_one() -> None:

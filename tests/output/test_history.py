@@ -39,7 +39,7 @@ def test_a_stack_without_runs_has_a_sentence() -> None:
 
 
 def test_what_a_killed_run_has_written_is_not_known() -> None:
-    """Nobody was left to put it on record: a number would be made up."""
+    """The killed run did not record it."""
     killed = replace(RUN, ending=Ending.INTERRUPTED, ended="", changed=0)
     row = history.text(History((killed,))).splitlines()[1].split()
     assert row[2:7] == ["-", "interrupted", "26.7.0", "-", "alice@laptop"]

@@ -15,15 +15,15 @@ from gpu_provision.model.plan import (
     Action,
     Change,
     Departure,
+    Eviction,
     FieldChange,
-    Leaving,
-    Outlook,
+    NodePreview,
     Plan,
     ResourceChange,
     Schedule,
     Wave,
 )
-from gpu_provision.output import plan, run
+from gpu_provision.output import plan, status
 from gpu_provision.output.text import Style, for_terminal
 
 Golden = Callable[[str, str], None]
@@ -47,15 +47,7 @@ def test_a_change_that_depends_on_others_says_may(samples: ModuleType) -> None:
     assert "(may)" not in plan.changes(replace(changed, changes=(samples.upgrade(),)))
 
 
-def test_a_digest_that_follows_from_other_fields_is_not_told(samples: ModuleType) -> None:
-    """An edit of one version shows one changed field."""
-    lines = plan.changes(replace(samples.EMPTY_PLAN, changes=(samples.upgrade(),))).splitlines()
-    old, new = "example.com/dcgm-exporter:4.2.0", "example.com/dcgm-exporter:4.4.1"
-    expected = f"      spec.template.spec.containers[dcgm].image: {old} -> {new}"
-    assert [line for line in lines if "->" in line] == [expected]
-
-
-def test_the_digest_of_an_installation_is_told_only_if_nothing_else_tells_why(samples: ModuleType) -> None:
+def test_a_digest_is_shown_only_if_nothing_else_differs(samples: ModuleType) -> None:
     """It follows from a version; where a ConfigMap's content has changed it is all that there is to see."""
     path = "spec.template.spec.containers[nvidia-driver-ctr].env[DRIVER_CONFIG_DIGEST].value"
     upgrade = samples.upgrade()
@@ -79,13 +71,6 @@ def test_colors_change_nothing_but_the_escapes(samples: ModuleType) -> None:
     colored = plan.text(samples.PLAN, Style(enabled=True))
     assert "\x1b[" in colored
     assert _without_escapes(for_terminal(colored)) == plan.text(samples.PLAN)
-
-
-def test_equal_changes_of_different_nodes_are_one_block(samples: ModuleType) -> None:
-    """Eight equal nodes take two lines, not sixteen."""
-    text = plan.changes(samples.PLAN)
-    assert text.count("gpu.present") == 1
-    assert "~ Node gpu-01..08" in text
 
 
 def test_pods_are_named_by_their_node_however_they_are_pinned(samples: ModuleType) -> None:
@@ -114,7 +99,7 @@ def test_pods_of_one_daemonset_are_one_block(samples: ModuleType) -> None:
     assert titles == ["~ Pod gpu/driver-a-* on t4-1, t4-2", "~ Pod gpu/driver-b-m3n8v on h100-1"]
 
 
-def test_effects_that_name_their_node_do_not_keep_equal_changes_apart(samples: ModuleType) -> None:
+def test_equal_changes_of_several_nodes_share_a_block(samples: ModuleType) -> None:
     """Three validations of three nodes are one block."""
     runs = [replace(samples.validation(node), effects=(f"runs vectorAdd on {node}",)) for node in ("t4-1", "t4-2")]
     text = plan.changes(replace(samples.EMPTY_PLAN, changes=tuple(runs)))
@@ -151,8 +136,8 @@ def test_nodes_that_leave_are_one_line(samples: ModuleType, changes: list[Change
 
 
 def test_a_node_that_leaves_has_no_driver_to_replace(samples: ModuleType) -> None:
-    train = Leaving(namespace="default", name="train", use="requests GPUs")
-    outlook = Outlook(node="t4-1", why="no longer in the inventory", leaves=True, evicts=(train,))
+    train = Eviction(namespace="default", name="train", use="requests GPUs")
+    outlook = NodePreview(node="t4-1", why="no longer in the inventory", leaves=True, evicts=(train,))
     rollout = Schedule(waves=(Wave(nodes=(outlook,)),))
     told = plan.text(replace(samples.EMPTY_PLAN, changes=(departure("t4-1"),), rollout=rollout))
     assert "nodes that leave: 1 node in 1 wave, 1 pod to evict" in told
@@ -163,17 +148,6 @@ def test_the_summary_counts_every_action(samples: ModuleType) -> None:
     """The document's counts are those of the closing sentence."""
     summary = plan.document(samples.PLAN)["summary"]
     assert summary == {"create": 1, "update": 9, "delete": 1, "run": 2, "wait": 0, "conflict": 1}
-
-
-def test_a_removed_component_is_shown_although_it_is_off(samples: ModuleType) -> None:
-    """What is pruned belongs to a component that the plan no longer lists."""
-    assert "mig_manager\n  - DaemonSet" in plan.changes(samples.PLAN)
-
-
-def test_every_action_has_a_sign_of_its_own() -> None:
-    """The sign alone tells the action."""
-    signs = [plan.SIGNS[action][0] for action in Action]
-    assert len(set(signs)) == len(signs)
 
 
 def test_one_conflict_is_counted_even_without_changes(samples: ModuleType) -> None:
@@ -187,10 +161,10 @@ def test_hosts_that_would_be_rebooted_are_counted(samples: ModuleType) -> None:
     rebooted = HostsResult(hosts=(HostOutcome(name="t4-1", changes=("rebooted: nouveau is in use", "evicted: a/b")),))
     told = plan.text(samples.EMPTY_PLAN, on_hosts=HostsResult(hosts=(*samples.HOSTS.hosts, *rebooted.hosts)))
     assert "Plan: 4 hosts to change, 1 of them to reboot, 0 to create" in told
-    assert [host["rebooted"] for host in run.hosts_document(rebooted)] == [True]
+    assert [host["rebooted"] for host in status.hosts_document(rebooted)] == [True]
 
 
-def test_the_resource_that_carries_a_plan_out_is_told_with_what_changes_there() -> None:
+def test_a_plan_names_the_resource_that_carries_it_out() -> None:
     """Also where no object follows from it: then there is something to apply."""
     fields = (FieldChange("spec.rollout.max_parallel", 1, 2),)
     stack = ResourceChange(name="gpustack/prod", fields=fields)
@@ -215,10 +189,24 @@ def _without_escapes(text: str) -> str:
     return text
 
 
-def test_a_run_announces_its_changes_without_what_a_plan_ends_with(samples: ModuleType) -> None:
+def test_a_run_announces_its_changes_without_a_closing(samples: ModuleType) -> None:
     """Its findings come at its end; that nothing was changed would be a lie."""
     text = plan.announced(samples.PLAN)
     assert text.startswith("Inventory prod, release 26.7.0")
     assert "- DaemonSet gpu-operator-resources/nvidia-mig-manager" in text
     assert "GP304" not in text
     assert "Nothing was changed" not in text
+
+
+def test_a_run_says_which_drivers_it_replaced(samples: ModuleType) -> None:
+    """By version, not by image; nodes that leave are none of them."""
+    path = "spec.template.spec.containers[nvidia-driver-ctr].image"
+    image = FieldChange(path, "nvcr.io/driver:595.91.07-ubuntu22.04", "nvcr.io/driver:580.126.20-ubuntu22.04")
+    driver = Change(
+        component="driver", action=Action.UPDATE, ref=ObjectRef("apps", "DaemonSet", "n", "d"), fields=(image,)
+    )
+    waves = tuple(Wave(nodes=(NodePreview(node=name, why="another driver"),)) for name in ("t4-1", "t4-2"))
+    planned = replace(samples.EMPTY_PLAN, changes=(driver,), rollout=Schedule(waves=waves))
+    assert plan.replaced_drivers(planned) == "driver 595.91.07 -> 580.126.20 on 2 nodes in 2 waves"
+    leaves = Schedule(waves=(Wave(nodes=(NodePreview(node="t4-1", why="left", leaves=True),)),))
+    assert plan.replaced_drivers(replace(planned, rollout=leaves)) == ""

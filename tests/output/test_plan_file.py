@@ -16,9 +16,9 @@ from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.plan import (
     Action,
     Change,
+    Eviction,
     FieldChange,
-    Leaving,
-    Outlook,
+    NodePreview,
     Plan,
     ResourceChange,
     Schedule,
@@ -37,8 +37,8 @@ UPDATE = Change(
     nodes=("t4-1",),
     manifest=MANIFEST,
 )
-TRAIN = Leaving(namespace="default", name="train-1", owner="ReplicaSet train", budgets=("default/train",))
-ROLLOUT = Schedule(waves=(Wave(nodes=(Outlook(node="t4-1", why="x", evicts=(TRAIN,)),), not_before=1.0),))
+TRAIN = Eviction(namespace="default", name="train-1", owner="ReplicaSet train", budgets=("default/train",))
+ROLLOUT = Schedule(waves=(Wave(nodes=(NodePreview(node="t4-1", why="x", evicts=(TRAIN,)),), not_before=1.0),))
 HOSTS = HostsResult(hosts=(HostOutcome(name="t4-1", changes=("load x",), driver=""),))
 
 
@@ -49,15 +49,15 @@ def plan(*changes: Change, rollout: Schedule | None = None) -> Plan:
 def made(of: Plan, on_hosts: HostsResult | None = None) -> dict[str, Any]:
     """A plan file's document, as it comes back from the file."""
     scope = {"hosts": True, "cluster": True, "limit": [], "targets": [], "ignored": []}
-    origin = plan_file.Origin(
-        tool="1", made_at="2026-11-21T08:00:00+00:00", cluster_id="u", salt="00" * 16, scope=scope
+    words = {"tool": "1", "made_at": "2026-11-21T08:00:00+00:00", "cluster_id": "u", "salt": "00" * 16}
+    document: dict[str, Any] = json.loads(
+        json.dumps(plan_file.create(load(SANDBOX), of, on_hosts, **words, scope=scope))
     )
-    document: dict[str, Any] = json.loads(json.dumps(plan_file.made(load(SANDBOX), of, on_hosts, origin)))
     jsonschema.validate(document, dict(plan_file.schema()))
     return document
 
 
-def one_node(outlook: Outlook) -> Schedule:
+def one_node(outlook: NodePreview) -> Schedule:
     return Schedule(waves=(Wave(nodes=(outlook,)),))
 
 
@@ -70,7 +70,7 @@ SAME: list[Callable[[Plan], Plan]] = [
     ),
     lambda before: replace(
         before,
-        rollout=one_node(Outlook(node="t4-1", why="x", evicts=(replace(TRAIN, name="train-2", budgets=()),))),
+        rollout=one_node(NodePreview(node="t4-1", why="x", evicts=(replace(TRAIN, name="train-2", budgets=()),))),
     ),
 ]
 
@@ -79,14 +79,14 @@ SAME: list[Callable[[Plan], Plan]] = [
 def test_what_changes_by_itself_has_not_moved(later: Callable[[Plan], Plan]) -> None:
     """Readiness, restarts, versions of objects, names of pods, budgets, the time of day."""
     before = plan(UPDATE, rollout=ROLLOUT)
-    assert plan_file.moved_in_cluster(made(before), later(before)) == ()
+    assert plan_file.cluster_changes(made(before), later(before)) == ()
 
 
 MOVED: list[tuple[Plan, str]] = [
-    (plan(rollout=ROLLOUT), "no longer: DaemonSet n/x is to be updated"),
+    (plan(rollout=ROLLOUT), "no longer: DaemonSet n/x would be updated"),
     (
         plan(UPDATE, replace(UPDATE, ref=REF._replace(name="y")), rollout=ROLLOUT),
-        "DaemonSet n/y is to be updated, which was not planned",
+        "DaemonSet n/y would be updated, which was not planned",
     ),
     (
         plan(replace(UPDATE, fields=(FieldChange("spec.image", "c", "b"),)), rollout=ROLLOUT),
@@ -98,7 +98,7 @@ MOVED: list[tuple[Plan, str]] = [
     ),
     (
         plan(replace(UPDATE, manifest={**MANIFEST, "spec": {"image": "d"}}), rollout=ROLLOUT),
-        "DaemonSet n/x: what is to be applied is another content",
+        "DaemonSet n/x: the content to apply differs",
     ),
     (
         plan(UPDATE),
@@ -109,7 +109,7 @@ MOVED: list[tuple[Plan, str]] = [
         "node t4-1: is skipped: it is NotReady; planned was: wave 1, evicts default/ReplicaSet train",
     ),
     (
-        plan(UPDATE, rollout=one_node(Outlook(node="t4-1", why="x", evicts=(TRAIN,), cordoned_by="me"))),
+        plan(UPDATE, rollout=one_node(NodePreview(node="t4-1", why="x", evicts=(TRAIN,), cordoned_by="me"))),
         (
             "node t4-1: wave 1, evicts default/ReplicaSet train, cordoned by me;"
             " planned was: wave 1, evicts default/ReplicaSet train"
@@ -136,20 +136,20 @@ def test_a_stack_that_went_to_or_from_the_operator_has_moved(
 ) -> None:
     """What was agreed to is who carries it out, too."""
     before, after = (replace(plan(UPDATE), resource=each) for each in (then, now))
-    assert plan_file.moved_in_cluster(made(before), after) == (told,)
+    assert plan_file.cluster_changes(made(before), after) == (told,)
 
 
 @pytest.mark.parametrize(("now", "told"), MOVED)
 def test_what_has_moved_is_named(now: Plan, told: str) -> None:
-    assert plan_file.moved_in_cluster(made(plan(UPDATE, rollout=ROLLOUT)), now) == (told,)
+    assert plan_file.cluster_changes(made(plan(UPDATE, rollout=ROLLOUT)), now) == (told,)
 
 
 def test_hosts_that_would_be_changed_otherwise_are_named() -> None:
     document = made(plan(), HOSTS)
-    assert plan_file.moved_on_hosts(document, HOSTS) == ()
+    assert plan_file.host_changes(document, HOSTS) == ()
     quiet = HostsResult(hosts=(replace(HOSTS.hosts[0], changes=()),))
-    assert plan_file.moved_on_hosts(document, quiet) == ("host t4-1: nothing to change, planned was: load x",)
-    assert plan_file.moved_on_hosts(document, None) == ("host t4-1: takes no part, planned was: load x",)
+    assert plan_file.host_changes(document, quiet) == ("host t4-1: nothing to change, planned was: load x",)
+    assert plan_file.host_changes(document, None) == ("host t4-1: takes no part, planned was: load x",)
 
 
 def test_no_secret_is_in_the_file() -> None:

@@ -1,4 +1,4 @@
-"""What a run says while it goes."""
+"""What a run says while it goes, and what each node was about."""
 
 from __future__ import annotations
 
@@ -6,25 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_provision.model.progress import Event, State
-from gpu_provision.output.progress import (
-    HEARTBEAT,
-    Progress,
-    fitted,
-    lines,
-)
-from gpu_provision.output.timeline import is_under_way
+from gpu_provision.model.progress import Event, State, Transition
+from gpu_provision.output.progress import HEARTBEAT, Activity, Progress, TimelineSpan, is_under_way, lines, timelines_of
 from gpu_provision.rollout.states import UpgradeState
 
 
 def _event(component: str, node: str, state: State, message: str = "") -> Event:
     return Event(component=component, node=node, state=state, message=message)
-
-
-def test_a_line_names_component_node_state_and_reason() -> None:
-    """One line per step, readable in a log."""
-    event = _event("driver", "gpu-03", State.PROGRESSING, "ImagePullBackOff")
-    assert lines([event]) == [". driver gpu-03 progressing: ImagePullBackOff"]
 
 
 def test_nodes_that_take_the_same_step_share_a_line() -> None:
@@ -33,15 +21,6 @@ def test_nodes_that_take_the_same_step_share_a_line() -> None:
     for number in range(1, 201):
         progress.observe(_event("driver", f"n{number}", State.READY))
     assert progress.news(1.0) == ["+ driver n1..200 ready"]
-
-
-def test_an_event_that_says_nothing_new_is_silent() -> None:
-    """The same state twice is one line."""
-    progress = Progress(0.0)
-    for _ in range(2):
-        progress.observe(_event("driver", "gpu-03", State.PROGRESSING))
-    assert len(progress.news(1.0)) == 1
-    assert progress.news(2.0) == []
 
 
 def test_the_heartbeat_names_what_is_awaited_and_why() -> None:
@@ -69,7 +48,6 @@ def test_many_reasons_are_counted() -> None:
     for number in range(20):
         progress.observe(_event("driver", f"n{number}", State.PROGRESSING, f"reason {number}"))
     assert progress.current(2.0).endswith("n2: reason 2 and 17 more")
-    assert len(fitted(progress.current(2.0), 40)) < 40
 
 
 def test_a_message_of_the_run_itself_stands_alone() -> None:
@@ -77,8 +55,8 @@ def test_a_message_of_the_run_itself_stands_alone() -> None:
     assert lines([_event("", "", State.PROGRESSING, "waiting for the lock")]) == [". waiting for the lock"]
 
 
-def test_where_a_pod_stands_is_for_the_heartbeat_and_trouble_is_told_at_once() -> None:
-    """A first run on many nodes would say hundreds of lines that nobody acts on."""
+def test_trouble_is_said_at_once_the_rest_by_the_heartbeat() -> None:
+    """A first run on many nodes would say hundreds of lines without need."""
     progress = Progress(0.0)
     told = []
     for state, message in (
@@ -112,7 +90,7 @@ def test_counts_are_of_nodes_where_there_are_any() -> None:
     assert "nfd 1/1 ready" in progress.current(1.0)
 
 
-def test_every_step_of_a_replacement_is_a_line_with_what_it_waits_for() -> None:
+def test_every_step_of_a_replacement_is_a_line() -> None:
     """The step is the word on the node's label; another reason within a step is for the heartbeat."""
     progress = Progress(0.0)
     for step, message in (
@@ -135,7 +113,7 @@ def test_every_step_of_a_replacement_is_a_line_with_what_it_waits_for() -> None:
     ]
 
 
-def test_a_run_that_only_speaks_for_itself_is_awaited_with_its_own_words() -> None:
+def test_a_run_without_components_waits_with_its_own_words() -> None:
     """Such as a removal; beside components its last word, which may be old, is not what is awaited."""
     progress = Progress(0.0)
     progress.observe(_event("", "", State.PROGRESSING, "waits for default/train to end"))
@@ -154,3 +132,80 @@ def test_an_event_prints_as_its_line(state: State, step: UpgradeState) -> None:
     word = step.value if state is State.PROGRESSING and is_under_way(step) else state.value
     assert [str(event)] == lines([event])
     assert str(event)[2:] == f"driver t4-1 {word}"
+
+
+def at(seconds: float, component: str, state: State, reason: str = "", *, step: str = "") -> Transition:
+    """Return a transition on the one node of these tests."""
+    return Transition(at=seconds, component=component, node="t4-1", state=state, reason=reason, step=step)
+
+
+def test_a_new_node_is_about_its_first_component_not_ready() -> None:
+    """Reasons within one component make no new span; the last one stands."""
+    lane = timelines_of(
+        [
+            at(0, "driver", State.PROGRESSING, "no pod on this node yet"),
+            at(0, "driver_validation", State.PENDING, "waits for driver"),
+            at(2, "driver", State.PROGRESSING, "ContainerCreating"),
+            at(5, "driver", State.READY),
+            at(5, "driver_validation", State.PROGRESSING),
+            at(9, "driver_validation", State.READY),
+        ]
+    ).of["t4-1"]
+    assert [span for span in lane.spans(12) if span.end > span.begin] == [
+        TimelineSpan(0, 5, Activity.COMES_UP, "driver", "ContainerCreating"),
+        TimelineSpan(5, 9, Activity.VALIDATION, "driver_validation", ""),
+        TimelineSpan(9, 12, Activity.READY, "driver", ""),
+    ]
+
+
+def test_a_replacement_is_what_a_node_is_about_until_its_end() -> None:
+    """Whatever the other components do meanwhile."""
+    lane = timelines_of(
+        [
+            at(0, "toolkit", State.READY),
+            at(0, "driver", State.PROGRESSING, "waits for a slot", step="upgrade-required"),
+            at(3, "driver", State.PROGRESSING, step="cordon-required"),
+            at(4, "driver", State.PROGRESSING, "default/train", step="pod-deletion-required"),
+            at(6, "driver", State.PROGRESSING, "is in pod-restart-required", step="pod-restart-required"),
+            at(6, "toolkit", State.PROGRESSING),
+            at(8, "toolkit", State.READY),
+            at(9, "driver", State.PROGRESSING, step="validation-required"),
+            at(11, "driver", State.READY, step="upgrade-done"),
+        ]
+    ).of["t4-1"]
+    spans = [span for span in lane.spans(12) if span.end > span.begin]
+    assert "".join(span.doing.letter for span in spans) == ".cerv+"
+    assert [span.text for span in spans[:3]] == ["waits for a slot", "cordon", "GPU pods leave: default/train"]
+    assert spans[3].text == "driver restarts"
+    assert lane.started == 3
+
+
+def test_a_failure_is_what_matters_most() -> None:
+    """Also that of a replacement, with its component and its reason."""
+    lane = timelines_of(
+        [
+            at(0, "driver", State.PROGRESSING, step="pod-restart-required"),
+            at(5, "driver", State.FAILED, "no PCI bus", step="upgrade-failed"),
+            at(5, "toolkit", State.BLOCKED, "needs driver"),
+        ]
+    ).of["t4-1"]
+    assert lane.current.text == "driver failed: no PCI bus"
+
+
+def test_a_paused_replacement_is_blocked() -> None:
+    """It neither goes on nor waits for anything that would come."""
+    lane = timelines_of([at(0, "driver", State.BLOCKED, "the rollout stopped", step="upgrade-required")]).of["t4-1"]
+    assert lane.current.doing is Activity.BLOCKED
+
+
+def test_a_node_whose_host_is_ready_waits_for_the_cluster_phase() -> None:
+    """What is ready before anything else is known of is not all that there is to do."""
+    lane = timelines_of([at(0, "hosts", State.READY), at(3, "driver", State.PENDING), at(9, "driver", State.READY)])
+    assert [span.doing for span in lane.of["t4-1"].spans(10)] == [Activity.WAITS, Activity.WAITS, Activity.READY]
+    only_hosts = timelines_of([at(0, "hosts", State.PROGRESSING), at(3, "hosts", State.READY)])
+    assert only_hosts.of["t4-1"].current.doing is Activity.READY
+
+
+def test_what_is_not_per_node_has_no_lane() -> None:
+    """Such as a Deployment."""
+    assert not timelines_of([Transition(at=0, component="nfd", node="", state=State.READY)]).of

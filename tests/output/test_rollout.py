@@ -7,21 +7,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
 
-from gpu_provision.model.plan import Outlook, Schedule, Wave
+from gpu_provision.model.plan import NodePreview, Schedule, Wave
 from gpu_provision.output import plan, rollout
 
 Golden = Callable[[str, str], None]
 
 
 def test_a_thousand_nodes_that_are_alike_take_a_few_lines(samples: ModuleType, golden: Golden) -> None:
-    """Waves, evictions and skipped nodes in ranges; what is not alike is told by itself."""
+    """Waves, evictions and skipped nodes in ranges; what differs has a line of its own."""
     golden("rollout", rollout.text(samples.ROLLOUT))
 
 
 def test_what_is_cut_short_is_counted_and_json_has_all_of_it(samples: ModuleType) -> None:
     """A plan of a thousand owners is still a page; nothing is lost."""
     nodes = tuple(
-        Outlook(node=f"gpu-{number}", why=samples.WHY, evicts=(replace(samples.train(number), owner=f"Job {number}"),))
+        NodePreview(
+            node=f"gpu-{number}", why=samples.WHY, evicts=(replace(samples.train(number), owner=f"Job {number}"),)
+        )
         for number in range(100)
     )
     schedule = Schedule(waves=(Wave(nodes=nodes),))
@@ -32,9 +34,11 @@ def test_what_is_cut_short_is_counted_and_json_has_all_of_it(samples: ModuleType
     assert all(f"ml/train-{number}".rpartition("/")[2] in told for number in range(100))
 
 
-def test_waves_keep_their_order_also_where_it_is_not_that_of_names(samples: ModuleType) -> None:
+def test_waves_keep_their_order_whatever_the_names(samples: ModuleType) -> None:
     """With order idle_first node-9 may well come before node-2."""
-    waves = tuple(Wave(nodes=(Outlook(node=f"node-{number}", why=samples.WHY),)) for number in (9, 2, 3, 4, 1, 8, 5))
+    waves = tuple(
+        Wave(nodes=(NodePreview(node=f"node-{number}", why=samples.WHY),)) for number in (9, 2, 3, 4, 1, 8, 5)
+    )
     assert "  waves 1..7, one node at a time: node-9, node-2..4, node-1, node-8, node-5" in rollout.text(
         Schedule(waves=waves)
     )

@@ -1,4 +1,4 @@
-"""The status tables."""
+"""How a stack, a run and its hosts stand, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -6,15 +6,76 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
 
+import pytest
+
+from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.progress import Outside, State
 from gpu_provision.output import status
+from gpu_provision.output.text import Style
 
 Golden = Callable[[str, str], None]
+
+
+def test_the_result_reads_as_designed(samples: ModuleType, golden: Golden) -> None:
+    """A table, the evidence, one closing sentence."""
+    golden("run", status.run_text(samples.RESULT))
+
+
+def test_a_run_with_a_failed_node_did_not_succeed(samples: ModuleType) -> None:
+    """Failed and blocked, with the node."""
+    assert not status.has_succeeded(samples.RESULT)
+    assert status.closing(samples.RESULT).startswith("Not as declared: driver, toolkit on t4-2.")
+
+
+def test_a_run_that_wrote_nothing_says_no_changes(samples: ModuleType) -> None:
+    """The words that people look for in a second run."""
+    ready = tuple(replace(each, state=State.READY) for each in samples.RESULT.states)
+    assert "No changes" in status.closing(replace(samples.RESULT, changed=0, states=ready))
+
+
+def test_equal_hosts_are_one_block(samples: ModuleType) -> None:
+    """A fleet of equal machines takes two lines."""
+    assert status.hosts_text(samples.HOSTS).splitlines() == [
+        "~ gpu-01..03  8 GPUs",
+        "    load kernel module ipmi_msghandler",
+        "= t4-1  1 GPU",
+        "! t4-2",
+        "    cannot be reached",
+    ]
+
+
+def test_a_driver_of_the_hosts_own_is_named(samples: ModuleType) -> None:
+    """A host without one, or that was not asked, has no such part."""
+    own, plain = replace(samples.HOSTS.hosts[0], name="own-1", driver="550.90.07"), samples.HOSTS.hosts[0]
+    lines = status.hosts_text(HostsResult(hosts=(own, replace(plain, driver="")))).splitlines()
+    assert lines[0] == "~ own-1  8 GPUs  host driver 550.90.07"
+    assert lines[2] == f"~ {plain.name}  8 GPUs"
+
+
+def test_what_is_only_planned_is_still_to_do(samples: ModuleType) -> None:
+    """The words of a change are the same in a plan and in a run."""
+    heads = [line for line in status.hosts_text(samples.HOSTS, done=False).splitlines() if not line.startswith(" ")]
+    assert heads == ["~ gpu-01..03  8 GPUs  to do:", "= t4-1  1 GPU", "! t4-2"]
 
 
 def test_the_tables_read_as_designed(samples: ModuleType, golden: Golden) -> None:
     """Components, nodes, evidence."""
     golden("status", status.text(samples.STATUS))
+    golden("status-verbose", status.text(samples.STATUS, verbose=True))
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_the_tables_fit_the_terminal(samples: ModuleType, golden: Golden, columns: int) -> None:
+    """Also where pools differ, a node is cordoned, and a reason is long."""
+    driver, *others = samples.STATUS.components
+    versions = {"t4": "595.91.07", "h100": "580.126.20"}
+    first, second = samples.STATUS.nodes
+    reason = "driver: CrashLoopBackOff: modprobe: ERROR: could not insert 'nvidia': Key was rejected by service"
+    node = replace(first, state=State.FAILED, reason=reason, cordoned=True, cordoned_by="kubectl since 08:00:00Z")
+    found = replace(samples.STATUS, components=(replace(driver, versions=versions), *others), nodes=(node, second))
+    text = status.text(found, Style(columns=columns))
+    golden(f"status-{columns}", text)
+    assert max(map(len, text.splitlines())) <= columns
 
 
 def test_the_stack_is_ready_when_every_component_and_gpu_node_is(samples: ModuleType) -> None:
@@ -28,11 +89,11 @@ def test_the_stack_is_ready_when_every_component_and_gpu_node_is(samples: Module
     assert not status.is_ready(samples.STATUS)
 
 
-def test_an_unknown_number_is_a_dash(samples: ModuleType) -> None:
-    """Nobody registered nvidia.com/gpu is not the same as none allocatable."""
+def test_an_unknown_number_is_no_zero(samples: ModuleType) -> None:
+    """That the device plugin registered nothing is not the same as none allocatable."""
     row = replace(samples.STATUS.nodes[0], allocatable=0, gpus=None)
     cells = status.nodes([row]).splitlines()[1].split()
-    assert cells[5:8] == ["-", "580.95.05", "0"]
+    assert cells[3:5] == ["0/?", "580.95.05"]
 
 
 def test_equal_logs_are_shown_once_with_all_their_nodes(samples: ModuleType) -> None:
@@ -50,7 +111,7 @@ def test_a_failed_validation_stands_apart(samples: ModuleType) -> None:
 
 
 def test_a_driver_of_the_hosts_own_is_marked(samples: ModuleType) -> None:
-    """Whoever upgrades it looks elsewhere than in the inventory."""
+    """Its upgrade is not in the inventory."""
     row = replace(samples.STATUS.nodes[0], driver="550.90.07", driver_on_host=True)
     assert "550.90.07 (host)" in status.nodes([row])
     document = status.document(replace(samples.STATUS, nodes=(row,)))
@@ -72,7 +133,7 @@ def test_a_column_says_who_cordoned_nodes_if_any_is(samples: ModuleType) -> None
     ]
 
 
-def test_a_driver_that_is_not_loaded_is_told_where_one_is_expected(samples: ModuleType) -> None:
+def test_an_expected_driver_that_is_missing_is_not_loaded(samples: ModuleType) -> None:
     """Not on a node without a GPU, on one that the stack leaves alone, and where the host's own is not known."""
     gpu, cpu = (replace(row, driver="") for row in samples.STATUS.nodes)
     rows = [gpu, cpu, replace(gpu, state=Outside.UNDECLARED), replace(gpu, driver_on_host=True)]

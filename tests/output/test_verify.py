@@ -5,7 +5,7 @@ from __future__ import annotations
 import jsonschema
 
 from gpu_provision.output import verify
-from gpu_provision.output.documents import document, output_schema
+from gpu_provision.output.findings import document, output_schema
 from gpu_provision.output.text import Style
 from gpu_provision.verify.run import Check, CheckOutcome, Verification
 
@@ -45,7 +45,7 @@ skipped: gpu-01: dcgm exporter answers for every gpu
 
 
 def test_table_then_what_did_not_pass_then_the_sum() -> None:
-    """Worst first; equal reasons together; a silent host is told once."""
+    """Worst first; equal reasons together; a silent host is one line."""
     assert verify.text(FOUND) == TEXT
     assert "\x1b[" in verify.text(FOUND, Style(enabled=True))
 

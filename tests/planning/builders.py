@@ -1,4 +1,4 @@
-"""Observed clusters made in Python: the sandbox's default fleet with what runs on it."""
+"""ObservedState clusters made in Python: the sandbox's default fleet with what runs on it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.model.cluster import ClusterFacts, Context, Manifest, NodeFacts, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.planning.applyset import digest_of, selects
-from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.prepare import prepare
-from gpu_provision.planning.states import Desired, Situation, situation
+from gpu_provision.planning.states import ClusterState, Desired, cluster_state
 from gpu_provision.planning.validation import Verdict
 from tests.components.builders import fleet, inventory
 
@@ -189,9 +189,9 @@ class Stack:
         del self.pods[ref_of(pod)]
 
     @property
-    def observed(self) -> Observed:
+    def observed(self) -> ObservedState:
         """What is seen."""
-        return Observed(
+        return ObservedState(
             cluster="test (v1.34.0)",
             facts=self.context.facts,
             members=self.members,
@@ -201,6 +201,6 @@ class Stack:
         )
 
     @property
-    def situation(self) -> Situation:
+    def situation(self) -> ClusterState:
         """What states are read off."""
-        return situation(self.context, self.desired, self.observed)
+        return cluster_state(self.context, self.desired, self.observed)

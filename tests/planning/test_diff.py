@@ -8,7 +8,7 @@ import pytest
 
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.plan import Action, FieldChange
-from gpu_provision.planning.diff import between, changes_between, differences, shows
+from gpu_provision.planning.diff import changes_between, diff_manifests, differences, shows
 
 
 def daemonset(image: str = "plugin:v1", **container: Any) -> dict[str, Any]:
@@ -21,95 +21,83 @@ def owned(manifest: dict[str, Any], fields: dict[str, Any], manager: str = "gpu-
     return {**manifest, "metadata": {**manifest["metadata"], "managedFields": [entry]}}
 
 
-def test_equal_objects_have_no_differences() -> None:
-    assert differences(daemonset(), daemonset()) == ()
+MAIN = "spec.template.spec.containers[main]"
+ARGS = {"f:spec": {"f:template": {"f:spec": {"f:containers": {'k:{"name":"main"}': {".": {}, "f:args": {}}}}}}}
+OLD_ENV = {'k:{"name":"OLD"}': {".": {}, "f:name": {}, "f:value": {}}}
+ENV = {"f:spec": {"f:template": {"f:spec": {"f:containers": {'k:{"name":"main"}': {"f:env": OLD_ENV}}}}}}
+NEW_ENV = {"name": "NEW", "value": "2"}
 
 
-def test_what_the_server_adds_is_no_difference() -> None:
-    """Defaults, status and bookkeeping fields stand only in the live object."""
+def of_server() -> dict[str, Any]:
+    """Return a live object with defaults, status and bookkeeping fields."""
     live = daemonset(terminationMessagePath="/dev/termination-log")
-    live["metadata"] |= {"uid": "1", "resourceVersion": "7", "annotations": {"somebody": "else"}}
-    live["status"] = {"numberReady": 1}
-    assert differences(daemonset(), live) == ()
+    live["metadata"] |= {"uid": "1", "resourceVersion": "7", "annotations": {"other": "tool"}}
+    return {**live, "status": {"numberReady": 1}}
 
 
-def test_a_changed_value_is_named_with_old_and_new() -> None:
-    path = "spec.template.spec.containers[main].image"
-    assert differences(daemonset("plugin:v2"), daemonset()) == (FieldChange(path, "plugin:v1", "plugin:v2"),)
+def noted(value: str, *, manager: str = "") -> dict[str, Any]:
+    """Return an object with an annotation, which may be of a manager."""
+    made = daemonset()
+    made["metadata"]["annotations"] = {"nvidia.com/gpu": value}
+    return owned(made, {"f:metadata": {"f:annotations": {"f:nvidia.com/gpu": {}}}}, manager) if manager else made
 
 
-def test_a_missing_field_is_added() -> None:
-    path = "spec.template.spec.containers[main].args"
-    assert differences(daemonset(args=["-v"]), daemonset()) == (FieldChange(path, None, ["-v"]),)
+@pytest.mark.parametrize(
+    ("desired", "live", "found"),
+    [
+        (daemonset(), daemonset(), ()),
+        (daemonset(), of_server(), ()),
+        (daemonset("plugin:v2"), daemonset(), (FieldChange(f"{MAIN}.image", "plugin:v1", "plugin:v2"),)),
+        (daemonset(args=["-v"]), daemonset(), (FieldChange(f"{MAIN}.args", None, ["-v"]),)),
+        (
+            daemonset(env=[{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]),
+            daemonset(env=[{"name": "B", "value": "2"}, {"name": "A", "value": "9"}, {"name": "C", "value": "3"}]),
+            (FieldChange(f"{MAIN}.env[A].value", "9", "1"),),
+        ),
+        (daemonset(ports=[{"containerPort": 94}]), daemonset(ports=[{"containerPort": 94, "protocol": "TCP"}]), ()),
+        (daemonset(args=["-v", "2"]), daemonset(args=["-v", "1"]), (FieldChange(f"{MAIN}.args[1]", "1", "2"),)),
+        (daemonset(args=["-v"]), daemonset(args=[]), (FieldChange(f"{MAIN}.args", [], ["-v"]),)),
+        (daemonset(), owned(daemonset(args=["-v"]), ARGS), (FieldChange(f"{MAIN}.args", ["-v"], None),)),
+        (
+            daemonset(env=[NEW_ENV]),
+            owned(daemonset(env=[{"name": "OLD"}, NEW_ENV]), ENV),
+            (FieldChange(f"{MAIN}.env[OLD]", {"name": "OLD"}, None),),
+        ),
+        (daemonset(), noted("1", manager="helm"), ()),
+        (daemonset(tty=True), daemonset(tty=1), (FieldChange(f"{MAIN}.tty", 1, new=True),)),
+        (noted("1"), noted("0"), (FieldChange('metadata.annotations."nvidia.com/gpu"', "0", "1"),)),
+    ],
+    ids=[
+        "equal",
+        "what the server adds",
+        "a changed value",
+        "a missing field",
+        "list items by key, in any order",
+        "ports without a protocol are TCP",
+        "other lists by position",
+        "lists of another length as a whole",
+        "a field that is no longer wanted",
+        "a list item that is no longer wanted",
+        "a field of another manager",
+        "true is not one",
+        "keys with dots are quoted",
+    ],
+)
+def test_fields_that_are_not_as_desired(
+    desired: dict[str, Any], live: dict[str, Any], found: tuple[FieldChange, ...]
+) -> None:
+    assert differences(desired, live) == found
 
 
-def test_list_items_are_matched_by_key_whatever_their_order() -> None:
-    desired = daemonset(env=[{"name": "A", "value": "1"}, {"name": "B", "value": "2"}])
-    live = daemonset(env=[{"name": "B", "value": "2"}, {"name": "A", "value": "9"}, {"name": "C", "value": "3"}])
-    path = "spec.template.spec.containers[main].env[A].value"
-    assert differences(desired, live) == (FieldChange(path, "9", "1"),)
-
-
-def test_ports_without_a_protocol_are_tcp() -> None:
-    desired = daemonset(ports=[{"containerPort": 9400, "name": "metrics"}])
-    live = daemonset(ports=[{"containerPort": 9400, "name": "metrics", "protocol": "TCP"}])
-    assert differences(desired, live) == ()
-
-
-def test_unkeyed_lists_are_compared_by_position() -> None:
-    changes = differences(daemonset(args=["-v", "2"]), daemonset(args=["-v", "1"]))
-    assert changes == (FieldChange("spec.template.spec.containers[main].args[1]", "1", "2"),)
-
-
-def test_unkeyed_lists_of_other_length_differ_as_a_whole() -> None:
-    changes = differences(daemonset(args=["-v"]), daemonset(args=[]))
-    assert [change.path for change in changes] == ["spec.template.spec.containers[main].args"]
-
-
-def test_a_field_that_we_owned_and_no_longer_want_goes() -> None:
-    container = {'k:{"name":"main"}': {".": {}, "f:name": {}, "f:image": {}, "f:args": {}}}
-    fields = {"f:spec": {"f:template": {"f:spec": {"f:containers": container}}}}
-    live = owned(daemonset(args=["-v"]), fields)
-    path = "spec.template.spec.containers[main].args"
-    assert differences(daemonset(), live) == (FieldChange(path, ["-v"], None),)
-
-
-def test_a_list_item_that_we_owned_and_no_longer_want_goes() -> None:
-    env = {'k:{"name":"OLD"}': {".": {}, "f:name": {}, "f:value": {}}}
-    fields = {"f:spec": {"f:template": {"f:spec": {"f:containers": {'k:{"name":"main"}': {"f:env": env}}}}}}
-    live = owned(daemonset(env=[{"name": "OLD", "value": "1"}, {"name": "NEW", "value": "2"}]), fields)
-    changes = differences(daemonset(env=[{"name": "NEW", "value": "2"}]), live)
-    assert [change.path for change in changes] == ["spec.template.spec.containers[main].env[OLD]"]
-
-
-def test_fields_of_other_managers_are_left_alone() -> None:
-    fields = {"f:metadata": {"f:annotations": {"f:theirs": {}}}}
-    live = owned(daemonset(), fields, manager="helm")
-    live["metadata"]["annotations"] = {"theirs": "1"}
-    assert differences(daemonset(), live) == ()
-
-
-def test_true_is_not_one() -> None:
-    """JSON tells booleans from numbers; Python's equality does not."""
-    assert len(differences(daemonset(tty=True), daemonset(tty=1))) == 1
-
-
-def test_keys_with_dots_are_quoted() -> None:
-    desired, live = daemonset(), daemonset()
-    desired["metadata"]["labels"] = {"nvidia.com/gpu": "1"}
-    live["metadata"]["labels"] = {"nvidia.com/gpu": "0"}
-    assert differences(desired, live)[0].path == 'metadata.labels."nvidia.com/gpu"'
-
-
-def test_changes_between_two_versions_name_what_came_and_what_went() -> None:
+def test_changes_between_versions_name_what_came_and_went() -> None:
     before, after = daemonset(args=["-v"]), daemonset("plugin:v2")
     assert changes_between(before, after) == (
-        FieldChange("spec.template.spec.containers[main].args", ["-v"], None),
-        FieldChange("spec.template.spec.containers[main].image", "plugin:v1", "plugin:v2"),
+        FieldChange(f"{MAIN}.args", ["-v"], None),
+        FieldChange(f"{MAIN}.image", "plugin:v1", "plugin:v2"),
     )
 
 
-def test_the_digest_of_a_template_is_told_only_if_nothing_else_differs() -> None:
+def test_a_template_digest_counts_only_if_nothing_else_differs() -> None:
     """A reader wants the one field that changed; a forged digest alone is still drift."""
 
     def labelled(digest: str, image: str) -> dict[str, Any]:
@@ -118,16 +106,16 @@ def test_the_digest_of_a_template_is_told_only_if_nothing_else_differs() -> None
         return made
 
     both = differences(labelled("b", "plugin:v2"), labelled("a", "plugin:v1"))
-    assert [change.path for change in both] == ["spec.template.spec.containers[main].image"]
+    assert [change.path for change in both] == [f"{MAIN}.image"]
     assert len(differences(labelled("b", "plugin:v1"), labelled("a", "plugin:v1"))) == 1
 
 
-def test_the_generation_that_the_server_counts_in_an_annotation_is_no_change() -> None:
-    """A DaemonSet's change is told as what its reader changed, and nothing else."""
+def test_the_generation_in_an_annotation_is_no_change() -> None:
+    """A DaemonSet's change says what its reader changed, and nothing else."""
     before, after = daemonset("plugin:v1"), daemonset("plugin:v2")
     before["metadata"]["annotations"] = {"deprecated.daemonset.template.generation": "1"}
     after["metadata"]["annotations"] = {"deprecated.daemonset.template.generation": "2"}
-    assert [change.path for change in changes_between(before, after)] == ["spec.template.spec.containers[main].image"]
+    assert [change.path for change in changes_between(before, after)] == [f"{MAIN}.image"]
 
 
 @pytest.mark.parametrize(
@@ -157,11 +145,11 @@ def test_objects_come_change_and_go_and_validations_run() -> None:
         "a": [_item("ConfigMap", "same", data={"k": "v"}), _item("ConfigMap", "new")],
         "b": [_item("Pod", "new")],
     }
-    found = [(each.component, each.action, each.ref.name) for each in between(before, after)]
+    found = [(each.component, each.action, each.ref.name) for each in diff_manifests(before, after)]
     assert found == [
         ("a", Action.UPDATE, "same"),
         ("a", Action.CREATE, "new"),
         ("b", Action.RUN, "new"),
         ("a", Action.DELETE, "gone"),
     ]
-    assert between(after, after) == ()
+    assert diff_manifests(after, after) == ()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gpu_provision.model.cluster import Manifest
-from gpu_provision.model.inventory import Drain
-from gpu_provision.planning.drain import in_words, leaving, named, not_drained, would_lose
+from gpu_provision.model.hosts import Drain
+from gpu_provision.planning.drain import data_loss_finding, describe_pod, name_pods, not_drained_finding, plan_drain
 
 FORCE, EMPTY = Drain(force=True), Drain(delete_empty_dir=True)
 
@@ -74,26 +74,28 @@ CASES: dict[str, tuple[Manifest, Drain, str]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_every_pod_is_sorted_once(case: str) -> None:
     subject, terms, wanted = CASES[case]
-    left = leaving([subject], terms)
+    left = plan_drain([subject], terms)
     found = {"evict": left.evict, "ending": left.ending, "kept": tuple(each for each, _ in left.kept)}
     assert found == {name: ((subject,) if name == wanted else ()) for name in found}
 
 
 def test_a_refusal_names_every_pod_with_what_would_be_lost() -> None:
     both = pod("both", owner="", volumes=[{"name": "scratch", "emptyDir": {}}])
-    finding = would_lose("gpu-1", leaving([both, pod("fine"), pod("bare", owner="")], Drain()))
+    finding = data_loss_finding("gpu-1", plan_drain([both, pod("fine"), pod("bare", owner="")], Drain()))
     assert finding is not None
     assert (finding.code, finding.where) == ("GP695", "gpu-1")
     assert finding.evidence == (
         "work/bare: no controller would bring it back, "
         "work/both: no controller would bring it back and its emptyDir volumes would be lost"
     )
-    assert would_lose("gpu-1", leaving([pod()], Drain())) is None
+    assert data_loss_finding("gpu-1", plan_drain([pod()], Drain())) is None
 
 
-def test_what_did_not_leave_in_time_is_named_with_the_budget_that_held_it() -> None:
+def test_pods_that_stay_too_long_are_named_with_their_budget() -> None:
     going = pod("going", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
-    finding = not_drained("gpu-1", 300, leaving([pod("held"), going], Drain()), {"uid-held": "budget web needs 2"})
+    finding = not_drained_finding(
+        "gpu-1", 300, plan_drain([pod("held"), going], Drain()), {"uid-held": "budget web needs 2"}
+    )
     assert "2 pods did not leave the node within 300 s" in finding.what
     assert finding.evidence == "work/held (ReplicaSet o): budget web needs 2, work/going (ReplicaSet o): still ending"
 
@@ -102,9 +104,9 @@ def test_pods_go_by_the_names_that_people_gave() -> None:
     """The ReplicaSet that a Deployment makes has a name of its own."""
     owners = [{"kind": "ReplicaSet", "name": "web-5d8f", "controller": True}]
     made = pod(metadata={"ownerReferences": owners, "labels": {"pod-template-hash": "5d8f"}})
-    assert in_words(made) == "work/p (Deployment web)"
-    assert in_words(pod(owner="")) == "work/p"
+    assert describe_pod(made) == "work/p (Deployment web)"
+    assert describe_pod(pod(owner="")) == "work/p"
 
 
 def test_a_long_list_is_cut() -> None:
-    assert named(map(str, range(14))) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 2 more"
+    assert name_pods(map(str, range(14))) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 2 more"

@@ -1,4 +1,4 @@
-"""Drift is told from a changed inventory: by a record of what was applied, else by the field managers."""
+"""How drift differs from a changed inventory: by a record of what was applied, else by the field managers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.plan import Action, Change, Difference, Origin, Writer
 from gpu_provision.planning.diff import FIELD_MANAGER, differences
-from gpu_provision.planning.drift import Known, drift
+from gpu_provision.planning.drift import KnownState, find_drift
 from gpu_provision.planning.managed_fields import owners, writers_of
 from gpu_provision.planning.plan import plan
 from tests.components.builders import inventory
@@ -50,8 +50,8 @@ def found(declared: Manifest, live: Manifest, applied: Manifest | None = None) -
         fields=differences(declared, live),
         manifest=declared,
     )
-    known = Known(live={ref_of(live): live}, applied={ref_of(applied): applied} if applied else None)
-    (difference,) = drift([change], known)
+    known = KnownState(live={ref_of(live): live}, applied={ref_of(applied): applied} if applied else None)
+    (difference,) = find_drift([change], known)
     return difference
 
 
@@ -62,7 +62,7 @@ def test_a_field_that_is_ours_is_as_it_was_applied() -> None:
     assert FIELD_MANAGER == "gpu-provision"
 
 
-def test_a_field_of_somebody_else_is_drift_and_names_them() -> None:
+def test_a_field_of_another_client_is_drift_and_names_them() -> None:
     live = owned(workload("a"), gpu_provision=("name",), kubectl_edit=("image",))
     difference = found(workload("b"), live)
     (field,) = difference.fields
@@ -75,7 +75,7 @@ def test_a_field_that_is_gone_has_no_owner_and_may_be_either() -> None:
 
 
 @pytest.mark.parametrize(("applied", "origin"), [("same", Origin.DRIFT), ("other", Origin.PENDING)])
-def test_what_a_pod_template_lacks_is_told_by_its_digest(applied: str, origin: Origin) -> None:
+def test_what_a_pod_template_lacks_is_reported_by_its_digest(applied: str, origin: Origin) -> None:
     """The digest is of the content that was applied."""
     declared = marked(workload("a", arguments=("-v",)), "same")
     live = owned(marked(workload("a"), applied), gpu_provision=("image", "name"))
@@ -104,13 +104,13 @@ def test_the_most_alarming_field_speaks_for_the_object() -> None:
     [("a", "a", Origin.PENDING), ("b", "a", Origin.DRIFT), ("c", "a", Origin.DRIFT)],
 )
 def test_with_a_record_the_values_tell(applied: str, live: str, origin: Origin) -> None:
-    """Whoever owns the field: another tool may have applied the same value."""
+    """Any owner counts: another tool may have applied the same value."""
     books = owned(workload(live), gpu_provision=("image",))
     assert found(workload("b"), books, workload(applied)).origin is origin
 
 
 def test_with_a_record_labels_that_were_never_there_are_pending() -> None:
-    """A node's label of None means that it is to be absent."""
+    """A node's label of None means that it has to be absent."""
     node: dict[str, Any] = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "t4-1"}}
     applied = {**node, "metadata": {"name": "t4-1", "labels": {"a": None, "b": "1"}}}
     live = {**node, "metadata": {"name": "t4-1", "labels": {"b": "2"}}}
@@ -120,7 +120,7 @@ def test_with_a_record_labels_that_were_never_there_are_pending() -> None:
 
 
 @pytest.mark.parametrize("key", ["team", "example.com/team"])
-def test_a_label_of_a_pool_that_somebody_changed_is_drift(key: str) -> None:
+def test_a_label_of_a_pool_that_was_changed_is_drift(key: str) -> None:
     """Whatever its key: the plan and the record have one path for it."""
     chosen = inventory()
     pools = {name: replace(pool, labels={key: "ml"}) for name, pool in chosen.pools.items()}
@@ -132,7 +132,7 @@ def test_a_label_of_a_pool_that_somebody_changed_is_drift(key: str) -> None:
     (made,) = (each for each in plan(stack.context, stack.desired, stack.observed).changes if each.ref.kind == "Node")
     (applied,) = (item for item in stack.desired["node_labels"] if ref_of(item) == made.ref)
     live = {**applied, "metadata": {"name": node.name, "labels": edited}}
-    (difference,) = drift([made], Known(live={made.ref: live}, applied={made.ref: applied}))
+    (difference,) = find_drift([made], KnownState(live={made.ref: live}, applied={made.ref: applied}))
     assert [(each.found, each.origin) for each in difference.fields] == [("ai", Origin.DRIFT)]
 
 
@@ -147,26 +147,26 @@ WAS_THERE = {ObjectRef("v1", "Service", "n", "x"): workload("a")}
 @pytest.mark.parametrize(
     ("action", "known", "origin"),
     [
-        (Action.CREATE, Known(live={}), Origin.PENDING),
-        (Action.CREATE, Known(live=LIVE), Origin.EITHER),
-        (Action.CREATE, Known(live=LIVE, applied=WAS_THERE), Origin.DRIFT),
-        (Action.CREATE, Known(live=LIVE, applied={}), Origin.PENDING),
-        (Action.DELETE, Known(live=LIVE), Origin.PENDING),
-        (Action.DELETE, Known(live=LIVE, applied=WAS_THERE), Origin.PENDING),
-        (Action.DELETE, Known(live=LIVE, applied={}), Origin.DRIFT),
-        (Action.RUN, Known(live=LIVE, applied=WAS_THERE), Origin.NOT_READY),
-        (Action.RUN, Known(live=LIVE, applied={}), Origin.PENDING),
-        (Action.WAIT, Known(live=LIVE, applied={}), Origin.NOT_READY),
+        (Action.CREATE, KnownState(live={}), Origin.PENDING),
+        (Action.CREATE, KnownState(live=LIVE), Origin.EITHER),
+        (Action.CREATE, KnownState(live=LIVE, applied=WAS_THERE), Origin.DRIFT),
+        (Action.CREATE, KnownState(live=LIVE, applied={}), Origin.PENDING),
+        (Action.DELETE, KnownState(live=LIVE), Origin.PENDING),
+        (Action.DELETE, KnownState(live=LIVE, applied=WAS_THERE), Origin.PENDING),
+        (Action.DELETE, KnownState(live=LIVE, applied={}), Origin.DRIFT),
+        (Action.RUN, KnownState(live=LIVE, applied=WAS_THERE), Origin.NOT_READY),
+        (Action.RUN, KnownState(live=LIVE, applied={}), Origin.PENDING),
+        (Action.WAIT, KnownState(live=LIVE, applied={}), Origin.NOT_READY),
     ],
 )
-def test_whole_objects(action: Action, known: Known, origin: Origin) -> None:
+def test_whole_objects(action: Action, known: KnownState, origin: Origin) -> None:
     """An empty cluster is one to which nothing was applied; what was applied and is gone was removed."""
-    assert [each.origin for each in drift([change(action)], known)] == [origin]
+    assert [each.origin for each in find_drift([change(action)], known)] == [origin]
 
 
-def test_without_a_record_a_validation_belongs_to_what_is_pending() -> None:
-    alone = drift([change(Action.RUN)], Known(live=LIVE))
-    beside = drift([change(Action.DELETE, "y"), change(Action.RUN)], Known(live=LIVE))
+def test_without_a_record_a_validation_is_pending() -> None:
+    alone = find_drift([change(Action.RUN)], KnownState(live=LIVE))
+    beside = find_drift([change(Action.DELETE, "y"), change(Action.RUN)], KnownState(live=LIVE))
     assert [each.origin for each in alone] == [Origin.NOT_READY]
     assert [each.origin for each in beside] == [Origin.PENDING, Origin.PENDING]
 

@@ -168,6 +168,12 @@ def waiting_longer(made: Stack) -> None:
     another(made, "toolkit")
 
 
+def waiting_revalidated(made: Stack) -> None:
+    """The validator's pod was replaced, and the vectorAdd of the new one has not ended."""
+    waiting(made)
+    made.put({**made.pod("validator", NODE), "status": {"phase": "Pending"}})
+
+
 def waiting_rebooted(made: Stack) -> None:
     """The machine has rebooted while it waits."""
     waiting(made)
@@ -200,7 +206,7 @@ def unrecorded(made: Stack) -> None:
 
 
 @pytest.mark.parametrize("happens", [reboot, replaced, restarted, failed, waiting_rebooted])
-def test_a_label_goes_as_soon_as_what_it_says_does_not_run_any_more(happens: Any) -> None:
+def test_a_label_goes_when_its_content_does_not_run_any_more(happens: Any) -> None:
     made = stack()
     happens(made)
     assert label_for_now(made) is None
@@ -208,7 +214,7 @@ def test_a_label_goes_as_soon_as_what_it_says_does_not_run_any_more(happens: Any
     assert label_for_now(made, "t4-2") is ...
 
 
-@pytest.mark.parametrize("happens", [waiting, waiting_longer, behind, unrecorded])
+@pytest.mark.parametrize("happens", [waiting, waiting_longer, waiting_revalidated, behind, unrecorded])
 def test_a_label_stays_while_what_was_validated_runs(happens: Any) -> None:
     """Else every node of a fleet would lose it at once, and get it back only with the end of a rollout."""
     made = stack()
@@ -225,7 +231,7 @@ def test_a_label_goes_with_a_pod_of_the_same_content(component: str) -> None:
     assert label_for_now(made) is None
 
 
-def test_a_node_that_keeps_its_driver_keeps_its_label_and_needs_no_write() -> None:
+def test_a_node_that_keeps_its_driver_keeps_its_label() -> None:
     """A plan that says otherwise would never be empty."""
     made = stack()
     facts = next(each for each in made.context.facts.nodes if each.name == NODE)
@@ -236,7 +242,7 @@ def test_a_node_that_keeps_its_driver_keeps_its_label_and_needs_no_write() -> No
     assert changes(made) == {}
 
 
-def test_a_label_that_somebody_writes_is_put_right() -> None:
+def test_a_label_that_another_client_writes_is_put_right() -> None:
     made = stack()
     facts = next(each for each in made.context.facts.nodes if each.name == NODE)
     made = Stack(asking(), with_node(made.context.facts, NODE, labels={**facts.labels, labels.VALIDATED: "yes"}))
@@ -254,8 +260,8 @@ def test_a_node_on_which_nothing_is_validated_says_nothing() -> None:
     assert label_for_now(made) is None
 
 
-def test_where_it_is_off_label_and_taint_go_and_nothing_has_to_pass() -> None:
-    """Nobody else would ever take the taint off."""
+def test_where_it_is_off_label_and_taint_go() -> None:
+    """No other program would ever take the taint off."""
     made = stack(enabled=False, tainted=True)
     forget(made)
     assert changes(made) == {
@@ -274,7 +280,7 @@ def test_a_node_that_leaves_the_inventory_loses_both() -> None:
     }
 
 
-def test_the_plan_says_that_a_node_is_not_told_to_be_validated_for_a_while() -> None:
+def test_the_plan_says_that_a_label_goes_for_a_while() -> None:
     """The device plugin's pod is replaced, and the label is the same before and after."""
     made = stack()
     made.put(outdated(made.pod("device_plugin", NODE)))

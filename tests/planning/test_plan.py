@@ -1,4 +1,4 @@
-"""What a run would change, and what a reader is told about it."""
+"""What a run would change, and how it is described."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, ref_o
 from gpu_provision.model.findings import Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Plan
-from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import findings, prepare
 from tests.components.builders import fleet, inventory, with_spec
@@ -29,14 +29,14 @@ def test_a_cluster_as_declared_has_an_empty_plan() -> None:
 
 def test_an_empty_cluster_gets_everything_in_dependency_order() -> None:
     context, desired = prepare(inventory(), ClusterFacts())
-    made = plan(context, desired, Observed(cluster="offline", facts=ClusterFacts()))
+    made = plan(context, desired, ObservedState(cluster="offline", facts=ClusterFacts()))
     order = [change.component for change in made.changes]
     assert order == sorted(order, key=list(desired).index)
     assert {change.action for change in made.changes} == {Action.CREATE, Action.UPDATE, Action.RUN}
     assert all(not change.certain for change in made.changes if change.ref.kind == "Node"), "NFD has not spoken"
 
 
-def test_one_changed_field_is_one_change_and_names_the_nodes_where_pods_restart() -> None:
+def test_a_changed_field_names_nodes_where_pods_restart() -> None:
     stack = Stack()
     ref = ref_of(stack.daemonset("gfd"))
     edited = copy.deepcopy(stack.members[ref])
@@ -75,7 +75,7 @@ def _of_another_installation(manifest: Manifest, *below: str) -> Manifest:
     return edited
 
 
-def test_a_change_on_which_no_installation_depends_restarts_no_driver() -> None:
+def test_a_change_outside_the_installation_restarts_no_driver() -> None:
     """Labels, resources, pull policy: the running pods stay as they are, and the plan says so."""
     stack = Stack()
     ref = ref_of(stack.daemonset("driver", "t4-1"))
@@ -133,7 +133,7 @@ def test_pods_restart_only_on_nodes_where_their_daemonset_stays() -> None:
         ("gfd", []),
     ],
 )
-def test_a_validation_runs_again_where_what_it_stands_on_is_replaced(component: str, validations: list[str]) -> None:
+def test_a_validation_runs_again_where_its_pods_are_replaced(component: str, validations: list[str]) -> None:
     """Also if its own content stays the same; only where the pod is behind."""
     stack = Stack()
     stack.put(outdated(stack.pod(component, "t4-1")))
@@ -142,7 +142,7 @@ def test_a_validation_runs_again_where_what_it_stands_on_is_replaced(component: 
     assert all(change.effects == ("runs vectorAdd on t4-1",) for change in runs)
 
 
-def test_validation_pods_that_nothing_takes_the_place_of_are_deleted() -> None:
+def test_validation_pods_without_successor_are_deleted() -> None:
     """Here the device plugin was turned off; those of the driver stay."""
     before = Stack()
     (pod,) = (pod for pod in before.validations() if "t4-1" in pod["metadata"]["name"])
@@ -154,7 +154,7 @@ def test_validation_pods_that_nothing_takes_the_place_of_are_deleted() -> None:
     assert (change.action, change.component, change.ref) == (Action.DELETE, "device_plugin_validation", ref_of(pod))
 
 
-def test_a_validation_runs_for_new_content_and_again_after_a_failure() -> None:
+def test_a_validation_runs_for_new_content_and_after_failure() -> None:
     stack = Stack()
     del stack.passed["device_plugin_validation", "t4-1"]
     (change,) = planned(stack).changes
@@ -225,7 +225,7 @@ def test_a_gpu_that_is_missing_is_awaited_where_a_reader_sees_it() -> None:
     assert "the node offers 7" in " ".join(changes[0].effects)
 
 
-def test_a_node_that_goes_over_to_another_driver_is_told_in_words() -> None:
+def test_a_node_that_changes_drivers_has_a_line_of_words() -> None:
     """To its own, and back to a container's; nothing is said of nodes that stay."""
     auto = with_spec("driver", prefer_host=True)
     assert _driver_words(replace(fleet(), host_drivers={"t4-1": "550.90.07"}), auto) == {
@@ -238,5 +238,5 @@ def test_a_node_that_goes_over_to_another_driver_is_told_in_words() -> None:
 
 def _driver_words(facts: ClusterFacts, wanted: Inventory) -> dict[str, tuple[str, ...]]:
     context, desired = prepare(wanted, facts)
-    changes = plan(context, desired, Observed(cluster="c", facts=facts)).of("node_labels")
+    changes = plan(context, desired, ObservedState(cluster="c", facts=facts)).of("node_labels")
     return {change.ref.name: change.effects for change in changes if change.effects}

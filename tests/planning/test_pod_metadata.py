@@ -12,7 +12,7 @@ from gpu_provision.components import labels
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.plan import Action, Change, Origin
 from gpu_provision.planning.diff import FIELD_MANAGER
-from gpu_provision.planning.drift import Known, drift
+from gpu_provision.planning.drift import KnownState, find_drift
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.pod_metadata import as_applied, pod_changes
 from gpu_provision.planning.states import states
@@ -125,13 +125,13 @@ def test_pods_of_another_installation_are_no_exception() -> None:
 @pytest.mark.parametrize(
     ("live", "origin"), [({"team": "hand"}, Origin.DRIFT), ({"team": "ai", "tier": "a"}, Origin.PENDING)]
 )
-def test_drift_of_a_pod_is_told_from_an_edited_inventory(live: dict[str, str], origin: Origin) -> None:
+def test_drift_of_a_pod_is_reported_from_an_edited_inventory(live: dict[str, str], origin: Origin) -> None:
     """By what its DaemonSet gave it when it was applied last."""
     made = with_pod(stack(before={"tier": "a"}), labels=live)
     (change,) = found(made)
     applied = with_pod_labels(made.daemonset("driver", NODE), live if origin is Origin.PENDING else {})
-    known = Known(live=made.pods, applied={change.ref: as_applied(applied)})
-    (difference,) = drift([change], known)
+    known = KnownState(live=made.pods, applied={change.ref: as_applied(applied)})
+    (difference,) = find_drift([change], known)
     assert difference.origin is origin
 
 
@@ -148,7 +148,7 @@ def test_a_controller_has_a_reason_for_a_run() -> None:
     (change,) = found(made)
     for each, expected in ((made, {f"metadata of {change.ref}"}), (stack(), set())):
         known = states(each.situation)
-        assert {step for _, step in observer._steps(each.situation, known, known)} == expected
+        assert {*observer._steps(each.situation, known, known)} == expected
 
 
 def test_a_plan_lists_each_pod_after_its_daemon_set() -> None:

@@ -1,22 +1,37 @@
-"""From an inventory to manifests that are marked as the stack's own."""
+"""From an inventory to the manifests of a part, and what pods refer to."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from gpu_provision.components.labels import COMPONENT, DIGEST
-from gpu_provision.kube import validation_records
-from gpu_provision.model.cluster import ClusterFacts, Context, ref_of
+from gpu_provision.diagnostics.pods import node_of
+from gpu_provision.kube import records
+from gpu_provision.model.cluster import ClusterFacts, Context, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.plan import Plan
+from gpu_provision.model.inventory import ALL, RunSelection
+from gpu_provision.model.plan import Action, Plan
+from gpu_provision.model.specs import SecretKey
 from gpu_provision.planning.applyset import PART_OF, STACK, kinds_of
-from gpu_provision.planning.observed import Observed
-from gpu_provision.planning.prepare import MOST_OF_OBJECT, MOST_OF_VALUES, findings, prepare, too_many_nodes
-from gpu_provision.reconcile.reading import Reading, refusals_of
-from tests.components.builders import fleet, inventory
+from gpu_provision.planning.observed import ObservedState
+from gpu_provision.planning.plan import plan
+from gpu_provision.planning.prepare import (
+    MOST_OF_OBJECT,
+    MOST_OF_VALUES,
+    findings,
+    missing_findings,
+    part_of,
+    prepare,
+    references,
+    too_many_nodes,
+    unread_finding,
+)
+from gpu_provision.reconcile.plan import ClusterPlan, blocking_findings
+from tests.components.builders import fleet, inventory, with_spec
 from tests.planning.builders import Stack
 
 
@@ -62,6 +77,7 @@ def test_warnings_about_the_file_are_findings_of_the_plan() -> None:
 LIMITS = [(9, 9_000, 10_000), (45, 6_500, 7_500), (253, 2_000, 3_000)]
 """Length of names, a number of nodes that fits, and one that does not."""
 
+
 _LONGEST = f"{'0' * 16}.{'0' * 36}.2026-11-21T07:30:00Z"  # verdict
 
 
@@ -72,9 +88,7 @@ def known(length: int, count: int) -> Context:
 
 
 @pytest.mark.parametrize(("length", "fits", "is_too_many"), LIMITS, ids=["short", "of a cloud", "as long as may be"])
-def test_a_stack_whose_record_would_be_refused_is_told_so_before_the_first_write(
-    length: int, fits: int, is_too_many: int
-) -> None:
+def test_a_record_that_would_not_fit_is_found_by_the_plan(length: int, fits: int, is_too_many: int) -> None:
     assert not [*too_many_nodes(known(length, fits))]
     (found,) = too_many_nodes(known(length, is_too_many))
     room = int(found.evidence.split()[-2])
@@ -85,16 +99,157 @@ def test_a_stack_whose_record_would_be_refused_is_told_so_before_the_first_write
 def test_a_plan_says_so_and_cannot_be_carried_out() -> None:
     context = known(253, 3_000)
     draft = Plan(inventory="x", release="x", cluster="x", components=(), changes=(), findings=findings(context))
-    reading = Reading(context, {}, Observed(cluster="x", facts=context.facts), draft)
-    assert "GP382" in {item.code for item in refusals_of(reading)}
+    reading = ClusterPlan(context, {}, ObservedState(cluster="x", facts=context.facts), draft)
+    assert "GP382" in {item.code for item in blocking_findings(reading)}
 
 
 @pytest.mark.parametrize(("length", "fits"), [limit[:2] for limit in LIMITS], ids=["short", "of a cloud", "long"])
 def test_what_is_said_to_fit_does(length: int, fits: int) -> None:
     """As the API server counts: values alone, and the whole with its book of fields."""
     names = [target.name for target in known(length, fits).targets]
-    record = validation_records.record(inventory(), {("device_plugin_validation", name): _LONGEST for name in names})
+    record = records.validations_manifest(inventory(), {("device_plugin_validation", name): _LONGEST for name in names})
     assert sum(map(len, record["data"].values())) < MOST_OF_VALUES
     book = {f"f:{name}": {} for name in names}
     data = sum(len(key) + len(value) for key, value in record["data"].items())
     assert data + len(json.dumps(book, separators=(",", ":"))) < MOST_OF_OBJECT
+
+
+NAMESPACE = "operands"
+
+
+def daemonset(**spec: Any) -> Manifest:
+    metadata = {"name": "plugin", "namespace": NAMESPACE}
+    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": {"template": {"spec": spec}}}
+
+
+def named(*manifests: Manifest) -> set[tuple[str, str, bool]]:
+    return {(each.ref.kind, each.ref.name, each.is_required) for each in references({"device_plugin": manifests})}
+
+
+def container(**fields: Any) -> dict[str, Any]:
+    return {"containers": [fields]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"volumes": [{"name": "v", "configMap": {"name": "a"}}]}, ("ConfigMap", "a", True)),
+        ({"volumes": [{"name": "v", "configMap": {"name": "a", "optional": True}}]}, None),
+        ({"volumes": [{"name": "v", "secret": {"secretName": "a"}}]}, ("Secret", "a", True)),
+        ({"volumes": [{"name": "v", "projected": {"sources": [{"secret": {"name": "a"}}]}}]}, ("Secret", "a", True)),
+        ({"volumes": [{"name": "v", "emptyDir": {}}]}, None),
+        ({"imagePullSecrets": [{"name": "a"}]}, ("Secret", "a", False)),
+        (container(envFrom=[{"configMapRef": {"name": "a"}}]), ("ConfigMap", "a", True)),
+        (
+            container(env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "a", "key": "k"}}}]),
+            ("Secret", "a", True),
+        ),
+        (container(env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]), None),
+        ({"initContainers": [{"envFrom": [{"secretRef": {"name": "a", "optional": True}}]}]}, None),
+    ],
+)
+def test_what_pods_refer_to_is_found(spec: dict[str, Any], expected: tuple[str, str, bool] | None) -> None:
+    assert named(daemonset(**spec)) == ({expected} if expected else set())
+
+
+def test_what_the_stack_makes_itself_is_no_reference() -> None:
+    metadata = {"name": "a", "namespace": NAMESPACE}
+    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+    assert named(daemonset(volumes=[{"configMap": {"name": "a"}}]), made) == set()
+    assert references(prepare(inventory(), fleet())[1]) == ()
+
+
+def test_every_setting_that_names_an_object_is_found() -> None:
+    """Whatever the components do with it."""
+    driver = {
+        "repo_config": "repos",
+        "cert_config": "certificates",
+        "kernel_module_config": "modules",
+        "licensing_config": "licence",
+        "image_pull_secrets": ("mirror",),
+        "env": {"TOKEN": SecretKey(name="git", key="pat")},
+    }
+    found = {each.ref.name for each in references(prepare(with_spec("driver", **driver), fleet())[1])}
+    assert found == {"repos", "certificates", "modules", "licence", "mirror", "git"}
+
+
+CONFIG = ObjectRef("v1", "ConfigMap", NAMESPACE, "sharing")
+
+
+PULL = ObjectRef("v1", "Secret", NAMESPACE, "mirror")
+
+
+BOTH = daemonset(volumes=[{"configMap": {"name": "sharing"}}], imagePullSecrets=[{"name": "mirror"}])
+
+
+def test_a_missing_object_is_one_error_before_pods_need_it() -> None:
+    """Also if several components refer to it. Images may be pulled without a pull secret."""
+    other = {**BOTH, "metadata": {**BOTH["metadata"], "name": "gfd"}}
+    uses = references({"device_plugin": [BOTH], "gfd": [other]})
+    error, warning = missing_findings(uses, {CONFIG, PULL}, {ref_of(other)}, {NAMESPACE})
+    assert (error.severity, error.where) == (Severity.ERROR, "ConfigMap operands/sharing")
+    assert "device_plugin, gfd" in error.what
+    assert f"kubectl -n {NAMESPACE} create configmap sharing " in error.fix
+    assert (warning.severity, warning.where) == (Severity.WARNING, "Secret operands/mirror")
+    assert "docker-registry" in warning.fix
+
+
+def test_pods_that_run_are_worth_a_warning() -> None:
+    (found,) = missing_findings(references({"device_plugin": [BOTH]}), {CONFIG}, (), ())
+    assert found.severity is Severity.WARNING
+    assert "kubectl create namespace operands; " in found.fix
+
+
+def test_what_may_not_be_read_is_one_warning() -> None:
+    (found,) = unread_finding({CONFIG, PULL})
+    assert (found.severity, found.where) == (Severity.WARNING, "ConfigMap operands/sharing, Secret operands/mirror")
+    assert not [*unread_finding(())]
+
+
+def about(part: RunSelection) -> dict[str, list[Manifest]]:
+    return {name: list(items) for name, items in prepare(inventory(), fleet(), part)[1].items()}
+
+
+def test_a_component_comes_with_all_that_it_requires() -> None:
+    """And with nothing else. A driver that is replaced has to prove itself."""
+    assert list(about(part_of(inventory(), ["node_labels"], []))) == ["prerequisites", "nfd", "node_labels"]
+    proof = ["toolkit", "driver_validation", "validator"]
+    driver = about(part_of(inventory(), ["driver"], []))
+    assert list(driver) == ["prerequisites", "nfd", "node_labels", "driver", *proof]
+    assert "DaemonSet" in {item["kind"] for item in driver["validator"]}, "which the proof runs in"
+    assert part_of(inventory(), [], []) == ALL
+    whole = about(ALL)
+    assert about(part_of(inventory(), ["driver"], []))["prerequisites"] == whole["prerequisites"], "one parent for all"
+
+
+def test_a_limit_narrows_what_is_about_one_node_and_nothing_else() -> None:
+    """A DaemonSet serves all nodes, and is the same for every part."""
+    whole, some = about(ALL), about(RunSelection(nodes=frozenset({"t4-1"})))
+    assert {item["metadata"]["name"] for item in some["node_labels"] if item["kind"] == "Node"} == {"t4-1"}
+    assert [node_of(item) for item in some["device_plugin_validation"] if item["kind"] == "Pod"] == ["t4-1"]
+    assert some["driver"] == whole["driver"]
+
+
+def test_what_was_not_looked_at_is_not_pruned() -> None:
+    """The exporter is off by now; a run of the driver alone does not take it away."""
+    stack = Stack()
+    off = with_spec("dcgm_exporter", enabled=False)
+
+    def deleted(part: RunSelection) -> set[str]:
+        context, desired = prepare(off, stack.context.facts, part)
+        changes = plan(context, desired, stack.observed).changes
+        return {change.component for change in changes if change.action is Action.DELETE}
+
+    assert deleted(ALL) == {"dcgm_exporter"}
+    assert deleted(RunSelection(nodes=frozenset({"t4-1"}))) == {"dcgm_exporter"}, "it serves all nodes"
+    assert deleted(part_of(off, ["driver"], [])) == set()
+
+
+def test_what_is_left_out_is_reported() -> None:
+    """A part is not taken for the whole."""
+    part = part_of(inventory(), ["dcgm_exporter"], ["t4-1", "cpu-1"])
+    (told,) = (item for item in findings(prepare(inventory(), fleet(), part)[0]) if item.code == "GP380")
+    assert told.evidence.endswith("(--target); nodes h100-1, t4-2 (--limit)")
+    assert "gfd" in told.evidence
+    assert "toolkit" not in told.evidence
+    assert not any(item.code == "GP380" for item in findings(prepare(inventory(), fleet())[0]))

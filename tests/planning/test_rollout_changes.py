@@ -1,4 +1,4 @@
-"""What a plan says of a rollout besides new drivers; tests/scenarios/test_promises.py shows that runs do it."""
+"""What a plan says about a rollout besides new drivers, and about nodes that left."""
 
 from __future__ import annotations
 
@@ -6,22 +6,143 @@ from dataclasses import replace
 
 import pytest
 
+from gpu_provision.components import labels
 from gpu_provision.components.labels import DRIVER_GROUP, VALIDATED
 from gpu_provision.diagnostics.pods import node_of
-from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
-from gpu_provision.model.plan import Action, Change, FieldChange, Outlook, Plan, Schedule, Wave
+from gpu_provision.model.cluster import DriverBasis, DriverChoice, Manifest, ObjectRef, ref_of
+from gpu_provision.model.inventory import RunSelection
+from gpu_provision.model.plan import Action, Change, Departure, FieldChange, NodePreview, Plan, Schedule, Wave
+from gpu_provision.model.progress import State
 from gpu_provision.planning.plan import label_path, plan
-from gpu_provision.planning.rollout_changes import foreseen
+from gpu_provision.planning.prepare import limit_to
+from gpu_provision.planning.rollout_changes import with_departures, with_rollout_changes
+from gpu_provision.planning.states import LEFT, states
+from gpu_provision.planning.upgrades import STAYS, needs_rollout
+from gpu_provision.reconcile.rollout import nodes_without_driver
+from gpu_provision.rollout import states as upgrade
 from tests.components.builders import inventory
 from tests.planning.builders import Stack, labelled, outdated, with_node
 
+NODES = ("t4-1", "t4-2")
+
+
+def without(*names: str) -> Stack:
+    """Return a stack that is up, and whose inventory has just lost nodes."""
+    before, chosen = Stack(), inventory()
+    after = replace(chosen, nodes=tuple(node for node in chosen.nodes if node.name not in names))
+    stack = Stack(after, labelled(chosen=chosen))
+    stack.members |= before.members
+    stack.pods |= before.pods
+    return stack
+
+
+def planned(stack: Stack, found: Schedule | None = None, **users: tuple[str, ...]) -> Plan:
+    seen = stack.situation
+    drawn = plan(stack.context, stack.desired, stack.observed)
+    read = {name.replace("_", "-"): pods for name, pods in users.items()}
+    return with_departures(drawn, seen, found or Schedule(), read)
+
+
+def of_node(drawn: Plan, name: str = "t4-1") -> Change:
+    return next(change for change in drawn.changes if change.ref.kind == "Node" and change.ref.name == name)
+
+
+def test_a_node_that_left_is_leaving_until_the_mark_is_off() -> None:
+    """That calls for a rollout, which alone sees whether pods of others use its GPUs."""
+    found = states(without("t4-1").situation)
+    state = found["node_labels", "t4-1"]
+    assert (state.state, state.reason) == (State.LEAVING, LEFT)
+    assert needs_rollout(found)
+    assert not needs_rollout(states(Stack().situation))
+
+
+def test_a_plan_says_what_leaves_a_node_and_who_uses_its_gpu() -> None:
+    change = of_node(planned(without("t4-1"), t4_1=("default/train",)))
+    assert change.departure == Departure(pods=6, users=("default/train",))
+    assert change.action is Action.UPDATE
+    assert {field.new for field in change.fields} == {None}
+    assert f'metadata.labels."{labels.INVENTORY}"' in {field.path for field in change.fields}
+    assert not change.effects
+
+
+def test_without_the_right_to_read_pods_users_are_unknown() -> None:
+    assert of_node(planned(without("t4-1"))).departure == Departure(pods=6, users=None)
+
+
+def test_what_a_rollout_wrote_on_the_node_goes_with_it() -> None:
+    stack = without("t4-1")
+    node = next(node for node in stack.context.facts.nodes if node.name == "t4-1")
+    marked = {"labels": {**node.labels, upgrade.STATE: "upgrade-done"}, "annotations": {upgrade.SINCE: "1"}}
+    facts = with_node(stack.context.facts, "t4-1", **marked)
+    stack.context = replace(stack.context, facts=facts)
+    paths = {field.path for field in of_node(planned(stack)).fields}
+    assert {f'metadata.labels."{upgrade.STATE}"', f'metadata.annotations."{upgrade.SINCE}"'} <= paths
+
+
+def test_a_node_that_keeps_the_stack_has_a_line_with_the_reason() -> None:
+    """No write is planned for it, and a plan that has nothing else is not empty: the apply fails, and says why."""
+    drawn = planned(without("t4-1"), Schedule(skipped=(("t4-1", "default/bare has no controller"),)))
+    change = of_node(drawn)
+    assert (change.action, change.fields) == (Action.WAIT, ())
+    assert change.effects == (f"{STAYS}: default/bare has no controller",)
+    assert drawn.rollout is None
+
+
+def test_only_a_node_of_a_later_wave_is_uncertain() -> None:
+    waves = tuple(Wave(nodes=(NodePreview(node=name, why="left", leaves=True),)) for name in NODES)
+    drawn = planned(without(*NODES), Schedule(waves=waves))
+    assert [of_node(drawn, name).certain for name in NODES] == [True, False]
+
+
+@pytest.mark.parametrize(("skipped", "goes"), [((), True), ((("t4-1", "is in use"),), False)])
+def test_the_daemonset_of_the_last_node_goes_after_it(skipped: tuple[tuple[str, str], ...], *, goes: bool) -> None:
+    """Not before: its pod would go with it, under whatever runs on the node."""
+    stack = without(*NODES)
+    driver = ref_of(Stack().daemonset("driver", "t4-1"))
+    at_once = [change.ref for change in plan(stack.context, stack.desired, stack.observed).changes]
+    assert driver not in at_once
+    deleted = [change for change in planned(stack, Schedule(skipped=skipped)).changes if change.ref == driver]
+    assert [(change.action, change.certain) for change in deleted] == ([(Action.DELETE, False)] if goes else [])
+
+
+def test_a_run_on_other_nodes_does_nothing_to_a_node_that_left() -> None:
+    stack = without("t4-1")
+    stack.context, stack.desired = limit_to(stack.context, stack.desired, RunSelection(nodes=frozenset({"h100-1"})))
+    assert ("node_labels", "t4-1") not in states(stack.situation)
+    assert not [change for change in planned(stack).changes if change.ref.kind == "Node"]
+
+
+def test_a_node_that_the_cluster_lost_as_well_is_no_matter() -> None:
+    stack = without("t4-1")
+    nodes = tuple(node for node in stack.context.facts.nodes if node.name != "t4-1")
+    stack.context = replace(stack.context, facts=replace(stack.context.facts, nodes=nodes))
+    assert ("node_labels", "t4-1") not in states(stack.situation)
+
+
+@pytest.mark.parametrize(("step", "expected"), [("pod-deletion-required", True), ("upgrade-done", False)])
+def test_a_rollout_that_a_host_driver_ended_is_taken_back(step: str, *, expected: bool) -> None:
+    """The node has left and come back meanwhile, or its driver was installed on the host."""
+    stack = Stack()
+    (target,) = (target for target in stack.context.targets if target.name == "t4-1")
+    assert target.facts
+    facts = replace(target.facts, labels={**target.facts.labels, upgrade.STATE: step})
+    own = replace(target, facts=facts, driver=DriverChoice(on_host=True, basis=DriverBasis.READ), driver_group="")
+    others = (each for each in stack.context.targets if each is not target)
+    stack.context = replace(stack.context, targets=(*others, own))
+    seen = stack.situation
+    assert needs_rollout(states(seen)) is expected
+    assert ("t4-1" in nodes_without_driver(seen)) is expected
+
+
 WHY = "driver 580 is wanted"
+
+
 VALIDATIONS = ("device_plugin_validation", "driver_validation")
 
 
 def rollout(*waves: tuple[str, ...], skipped: tuple[str, ...] = ()) -> Schedule:
     """Return a rollout of these nodes."""
-    told = tuple(Wave(nodes=tuple(Outlook(node=node, why=WHY) for node in nodes)) for nodes in waves)
+    told = tuple(Wave(nodes=tuple(NodePreview(node=node, why=WHY) for node in nodes)) for nodes in waves)
     return Schedule(waves=told, skipped=tuple((node, "the node is NotReady") for node in skipped))
 
 
@@ -36,7 +157,7 @@ def upgraded() -> Stack:
 def made(stack: Stack, found: Schedule, **options: tuple[str, ...]) -> Plan:
     """Return the plan with its rollout."""
     before = plan(stack.context, stack.desired, stack.observed)
-    return foreseen(before, found, stack.situation, **options)
+    return with_rollout_changes(before, found, stack.situation, **options)
 
 
 def runs(found: Plan) -> dict[str, bool]:
@@ -62,7 +183,7 @@ def test_a_node_that_keeps_its_driver_says_what_it_said(kept: str, written: list
     label = FieldChange(label_path(VALIDATED), "before", "after")
     change = Change(component="startup_taint", action=Action.UPDATE, ref=ref, fields=(label,))
     empty = Plan(inventory="", release="", cluster="", components=("startup_taint",), changes=(change,))
-    found = foreseen(empty, rollout(skipped=(kept,)), stack.situation, outdated=("t4-1", "t4-2"))
+    found = with_rollout_changes(empty, rollout(skipped=(kept,)), stack.situation, outdated=("t4-1", "t4-2"))
     assert [each.ref.name for each in found.changes if each.ref.kind == "Node"] == written
 
 
@@ -93,7 +214,7 @@ def test_a_driver_that_is_left_as_it_is_restarts_no_pod() -> None:
     change = Change(component="driver", action=Action.UPDATE, ref=ref, nodes=("t4-1", "t4-2"))
     empty = plan(stack.context, stack.desired, stack.observed)
     for kept, told in ((("t4-2",), (("t4-1",), ())), (("t4-1", "t4-2"), ((), ("no driver restart",)))):
-        found = foreseen(replace(empty, changes=(change,)), rollout(skipped=kept), stack.situation)
+        found = with_rollout_changes(replace(empty, changes=(change,)), rollout(skipped=kept), stack.situation)
         assert [(each.nodes, each.effects) for each in found.changes] == [told]
 
 

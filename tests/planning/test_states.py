@@ -49,7 +49,7 @@ def test_nothing_exists_in_an_empty_cluster() -> None:
     assert found["driver_validation", "t4-1"].reason == NEVER_RUN
 
 
-def test_a_node_that_has_not_joined_fails_once_and_all_else_waits() -> None:
+def test_a_node_that_has_not_joined_fails_once() -> None:
     stack = Stack(facts=without_node(labelled(), "t4-2"))
     found = {component: item for (component, node), item in states(stack.situation).items() if node == "t4-2"}
     assert {item.reason for item in found.values()} == {NO_NODE}
@@ -138,7 +138,7 @@ def test_labels_wait_for_node_feature_discovery() -> None:
     assert "Node Feature Discovery" in state(stack, "node_labels").reason
 
 
-def test_a_declared_gpu_that_nobody_sees_is_told_when_the_labels_are_written() -> None:
+def test_a_missing_gpu_is_reported_once_labels_are_written() -> None:
     facts = with_node(fleet(), "t4-1", labels=nfd_labels(UBUNTU_22, gpu=False))
     stack = Stack(facts=labelled(facts))
     assert state(stack, "node_labels").state is State.PROGRESSING
@@ -226,7 +226,7 @@ def test_a_kept_off_operand_has_no_state_on_that_node() -> None:
     assert ("dcgm_exporter", "t4-2") in states(stack.situation)
 
 
-def test_an_object_that_somebody_deleted_is_missed() -> None:
+def test_an_object_that_was_deleted_is_missed() -> None:
     stack = Stack()
     ref = ref_of(stack.daemonset("gfd"))
     del stack.members[ref]

@@ -11,10 +11,10 @@ from gpu_provision.components.labels import DRIVER_GROUP
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.plan import Action, Plan
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.model.specs import UpgradePolicy
+from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.states import states
-from gpu_provision.planning.upgrades import AT_WORK, KEEPS, NOT_VALIDATED, OUTDATED, at_rest
+from gpu_provision.planning.upgrades import AT_WORK, KEEPS, NOT_VALIDATED, OUTDATED, between_runs
 from gpu_provision.rollout.states import CORDONED, ENABLED, REASON, REQUESTED, SKIP, STATE
 from tests.components.builders import inventory, with_spec
 from tests.planning.builders import Stack, labelled, outdated, terminating, with_node
@@ -54,23 +54,23 @@ def found(
         ({"labels": {STATE: "upgrade-required"}}, "upgrade-required"),
         ({"annotations": {REQUESTED: "true"}}, "it asks for one"),
         ({"annotations": {CORDONED: "gpu-provision"}}, "it asks for one"),
-        ({"policy": OFF, "labels": {STATE: "upgrade-done"}}, "what it wrote on the node is to be taken back"),
-        ({"policy": OFF, "annotations": {ENABLED: "true"}}, "what it wrote on the node is to be taken back"),
+        ({"policy": OFF, "labels": {STATE: "upgrade-done"}}, "what it wrote on the node is not taken back yet"),
+        ({"policy": OFF, "annotations": {ENABLED: "true"}}, "what it wrote on the node is not taken back yet"),
     ],
 )
-def test_a_node_that_a_rollout_has_left_in_the_middle_is_not_ready(node: dict[str, Any], reason: str) -> None:
+def test_a_node_that_a_rollout_left_halfway_is_not_ready(node: dict[str, Any], reason: str) -> None:
     """Whatever its pod is like; else no run would go on with it."""
     driver = found(**node)["driver"]
     assert (driver.state, driver.reason) == (State.PROGRESSING, f"{AT_WORK}: {reason}")
     assert found(**node, is_old=True)["driver"].state is State.PROGRESSING
 
 
-def test_an_upgrade_that_failed_has_failed_until_a_run_goes_on_with_it() -> None:
-    """Whoever asks for the status sees it at once; one that is under way has not failed."""
+def test_a_failed_upgrade_stays_failed_until_the_next_run() -> None:
+    """A status shows it at once; one that is under way has not failed."""
     failed = found(labels={STATE: "upgrade-failed"}, annotations={REASON: "no PCI bus"})["driver"]
-    assert (at_rest(failed).state, "no PCI bus" in at_rest(failed).reason) == (State.FAILED, True)
+    assert (between_runs(failed).state, "no PCI bus" in between_runs(failed).reason) == (State.FAILED, True)
     under_way = found(labels={STATE: "pod-restart-required"})["driver"]
-    assert at_rest(under_way) == under_way
+    assert between_runs(under_way) == under_way
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_an_upgrade_that_failed_has_failed_until_a_run_goes_on_with_it() -> None
         {},
         {"labels": {STATE: "upgrade-done"}, "annotations": {ENABLED: "true"}},
         {"annotations": {REQUESTED: "false"}},
-        {"labels": {STATE: "somebody's own word"}},
+        {"labels": {STATE: "a value of another tool"}},
     ],
 )
 def test_a_node_at_rest_is_as_its_pod(node: dict[str, Any]) -> None:
@@ -95,7 +95,7 @@ def test_a_node_at_rest_is_as_its_pod(node: dict[str, Any]) -> None:
         ({"labels": {SKIP: "true", STATE: "upgrade-required"}}, SKIP),
     ],
 )
-def test_who_is_to_keep_an_old_driver_keeps_it_and_is_not_validated(node: dict[str, Any], why: str) -> None:
+def test_a_kept_old_driver_is_not_validated(node: dict[str, Any], why: str) -> None:
     """A validation would put on record that content works which is not there."""
     states_of_node = found(**node, is_old=True)
     driver, proof = states_of_node["driver"], states_of_node["device_plugin_validation"]
@@ -155,7 +155,7 @@ def test_the_daemonset_stays_as_long_as_it_has_pods_there() -> None:
 
 
 @pytest.mark.parametrize("node", NODES)
-def test_a_node_whose_installation_stays_the_same_goes_over_at_once(node: str) -> None:
+def test_a_node_with_the_same_installation_moves_at_once(node: str) -> None:
     """Its pod restarts, and installs nothing."""
     stack, _ = regrouped()
     seen = stack.situation

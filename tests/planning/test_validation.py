@@ -9,18 +9,12 @@ from typing import Any
 import pytest
 
 from gpu_provision.components.validator import VECTOR_ADD
-from gpu_provision.model.cluster import Basis, DriverChoice, Manifest
+from gpu_provision.model.cluster import DriverBasis, DriverChoice, Manifest
 from gpu_provision.model.plan import Action
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.states import states
-from gpu_provision.planning.validation import (
-    VALIDATIONS,
-    Verdict,
-    doubt,
-    recorded,
-    verdict_of,
-)
+from gpu_provision.planning.validation import VALIDATIONS, Verdict, doubt, parse_verdict, verdict_of
 from tests.planning.builders import (
     VALIDATED,
     Stack,
@@ -207,7 +201,7 @@ def test_a_damaged_verdict_is_none(damage: str) -> None:
 
 def test_a_verdict_is_short_and_read_as_it_was_written() -> None:
     made = Verdict("0123456789abcdef" * 2, "0c7a1e0e-6b0c-4b7e-8c4b-1f8a4f6e2d11", VALIDATED)
-    assert recorded(str(made)) == made
+    assert parse_verdict(str(made)) == made
     assert len(str(made)) <= 90  # planning.sizes counts with that
 
 
@@ -219,9 +213,9 @@ def test_a_host_whose_driver_changed_is_validated_again() -> None:
     assert verdict
     assert verdict.driver == "580.1"
     for version, basis, why in (
-        ("580.2", Basis.READ, "has not run since the host's driver changed from 580.1 to 580.2"),
-        ("580.1", Basis.READ, ""),
-        ("580.2", Basis.LABEL, ""),
+        ("580.2", DriverBasis.READ, "has not run since the host's driver changed from 580.1 to 580.2"),
+        ("580.1", DriverBasis.READ, ""),
+        ("580.2", DriverBasis.LABEL, ""),
     ):
         choice = DriverChoice(on_host=True, version=version, basis=basis)
         on_host = replace(target, driver=choice)

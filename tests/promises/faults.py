@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from gpu_provision.sandbox.apiserver.requestlog import Request
+from gpu_provision.sandbox.apiserver.request_log import LoggedRequest
 from tests.promises.writes import (
     VALIDATION,
     VALIDATOR,
@@ -27,7 +27,7 @@ _NAMED_ALONE = "nfd"
 
 
 def faults(
-    plan: Document, run: Document, requests: Sequence[Request], before: Cluster, after: Cluster
+    plan: Document, run: Document, requests: Sequence[LoggedRequest], before: Cluster, after: Cluster
 ) -> Iterator[str]:
     """Yield the differences between a plan and what a run of it did.
 

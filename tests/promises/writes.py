@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from gpu_provision.sandbox.apiserver.requestlog import Request
+from gpu_provision.sandbox.apiserver.request_log import LoggedRequest
 
 Document = Mapping[str, Any]
 
@@ -90,7 +90,7 @@ def _pod(pod: Document) -> Pod:
     )
 
 
-def asked(requests: Iterable[Request], before: Cluster, after: Cluster) -> Iterator[Write]:
+def asked(requests: Iterable[LoggedRequest], before: Cluster, after: Cluster) -> Iterator[Write]:
     """Yield what an API server was asked to do, but for bookkeeping.
 
     The log does not name pods that are created, and they are gone afterwards; the record tells where they ran. A

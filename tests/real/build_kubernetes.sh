@@ -49,7 +49,7 @@ source_lines() {
     'Origin: Debian' 'Component: main' 'Created-By: Packages' | sed -n 's/^bookworm[^ ]* //p' | sort -u
 }
 
-# Package lists in a folder of ours.
+# Package lists in a folder of their own.
 private_apt() {
   apt-get -o Dir::Etc::SourceList="$work/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null \
     -o Dir::State::Lists="$work/apt/lists" -o Dir::Cache="$work/apt/cache" -o APT::Sandbox::User='' "$@"

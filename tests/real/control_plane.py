@@ -295,7 +295,7 @@ def main(argv: Sequence[str]) -> None:
     site = Site(arguments.bind, arguments.port, arguments.advertise, dict(arguments.user), dict(arguments.flag))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt), control_plane(arguments.directory, site) as plane:
-        plane.authority.issue("nodes", LOOPBACK)  # for simulated nodes that somebody attaches
+        plane.authority.issue("nodes", LOOPBACK)  # for simulated nodes that are attached later
         print(plane.kubeconfig, flush=True)  # noqa: T201 - the one thing that a caller wants to know
         interrupted.wait()
 

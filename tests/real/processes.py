@@ -80,7 +80,7 @@ class Program:
 def listening(program: Program, running: contextlib.ExitStack, *, port: int = 0) -> tuple[int, subprocess.Popen[bytes]]:
     """Start a program and wait until it serves; return its port, a free one unless given, and the process.
 
-    Somebody may take a free port before the program does, which then ends: it gets another one. A given port it gets
+    A free port may be taken before the program takes it. It then ends and gets another one. A given port it gets
     again: who has it may be a connection that passes.
 
     Raises:
@@ -117,7 +117,7 @@ def await_ready(ready: Callable[[], bool], *needed: subprocess.Popen[bytes]) -> 
 
 
 def free_port() -> int:
-    """Return a port of loopback that nobody listens on now."""
+    """Return a port of loopback that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

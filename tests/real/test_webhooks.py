@@ -9,7 +9,7 @@ import pytest
 
 from gpu_provision.kube import retry
 from gpu_provision.kube.client import Cluster, connect
-from gpu_provision.kube.errors import WebhookFailure
+from gpu_provision.kube.errors import WebhookError
 from gpu_provision.model.cluster import Manifest, ref_of
 from tests.kube.conftest import config_map
 from tests.real.control_plane import control_plane, missing
@@ -45,7 +45,7 @@ def test_a_webhook_that_does_not_answer_is_named(tmp_path: Path, caplog: pytest.
         path = f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}s"
         cluster._json("POST", path, kind, body={**hook, "webhooks": [_HOOK]})
         manifest = config_map("refused")
-        with pytest.raises(WebhookFailure) as caught:
+        with pytest.raises(WebhookError) as caught:
             _create_until_refused(cluster, manifest)
         assert f"the admission webhook {_NAME} fails" in str(caught.value)
         assert "kubectl get validatingwebhookconfigurations" in str(caught.value)

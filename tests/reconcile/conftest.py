@@ -14,6 +14,6 @@ __all__ = ["start"]
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """An API server without controllers and kubelets, empty when a module's tests begin."""
-    running = Running(tmp_path_factory.mktemp("sandbox"), [])
+    running = Running(tmp_path_factory.mktemp("sandbox"))
     yield running
     running.stop()

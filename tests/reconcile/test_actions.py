@@ -13,15 +13,9 @@ from gpu_provision.model.cluster import ClusterFacts, Manifest, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.specs import StartupTaintSpec
-from gpu_provision.planning.states import TO_BE_LABELLED, Key, situation, states
+from gpu_provision.planning.states import TO_BE_LABELLED, Key, cluster_state, states
 from gpu_provision.planning.upgrades import KEEPS
-from gpu_provision.reconcile.actions import (
-    LabelNode,
-    RemovePod,
-    StartPod,
-    Step,
-    next_steps,
-)
+from gpu_provision.reconcile.actions import PatchNode, RemovePod, StartPod, Step, next_actions
 from tests.components.builders import fleet, inventory, specs
 from tests.planning.builders import Stack, labelled, outdated, restarted, shown, terminating, validation_pod, with_node
 
@@ -31,8 +25,8 @@ LATER = "2026-11-21T08:00:00Z"
 def steps(stack: Stack, *void: Manifest) -> list[Step]:
     """Return what is next; ``void`` are pods whose vectorAdd runs again."""
     observed = replace(stack.observed, void=frozenset(pod["metadata"]["uid"] for pod in void))
-    seen = situation(stack.context, stack.desired, observed)
-    return list(next_steps(seen, states(seen)))
+    seen = cluster_state(stack.context, stack.desired, observed)
+    return list(next_actions(seen, states(seen)))
 
 
 def forgotten(stack: Stack, node: str = "t4-1") -> Manifest:
@@ -45,9 +39,9 @@ def test_nothing_is_done_to_a_cluster_as_declared() -> None:
     assert steps(Stack()) == []
 
 
-def test_nodes_are_labelled_once_node_feature_discovery_has_spoken() -> None:
+def test_nodes_are_labelled_after_node_feature_discovery() -> None:
     stack = Stack(facts=with_node(fleet(), "t4-2", labels={}))
-    found = [step for step in steps(stack) if isinstance(step, LabelNode)]
+    found = [step for step in steps(stack) if isinstance(step, PatchNode)]
     assert [step.ref.name for step in found] == ["h100-1", "t4-1"]
     assert found[0].uid == "uid-of-h100-1"
     assert (labels.GPU_PRESENT, "true") in found[0].labels
@@ -63,7 +57,7 @@ def test_labels_of_a_node_that_left_go_when_its_rollout_says_so() -> None:
     assert steps(stack) == [], "whether pods of others use its GPU is not known"
     assert _steps_with(stack, replace(state, state=State.PROGRESSING, reason="pods to go: default/train")) == []
     (step,) = _steps_with(stack, replace(state, state=State.PROGRESSING, reason=TO_BE_LABELLED))
-    assert isinstance(step, LabelNode)
+    assert isinstance(step, PatchNode)
     assert step.ref.name == "cpu-1"
     assert dict(step.labels) == dict.fromkeys(left)
     assert _steps_with(stack, replace(state, state=State.FAILED, reason="denied")) == []
@@ -71,7 +65,7 @@ def test_labels_of_a_node_that_left_go_when_its_rollout_says_so() -> None:
 
 def _steps_with(stack: Stack, state: NodeState) -> list[Step]:
     settled = states(stack.situation) | {(state.component, state.node): state}
-    return list(next_steps(stack.situation, settled))
+    return list(next_actions(stack.situation, settled))
 
 
 def test_a_validation_is_started_once() -> None:
@@ -108,7 +102,7 @@ def test_a_validation_that_began_before_the_driver_makes_room(phase: str) -> Non
     assert isinstance(step, StartPod)
 
 
-def test_the_validator_is_deleted_where_another_vector_add_is_due() -> None:
+def test_the_validator_pod_is_deleted_for_another_vector_add() -> None:
     """Its DaemonSet makes another pod; one that is replaced anyway, or has yet to run, is left alone."""
     stack = Stack()
     pod = stack.pod("validator", "t4-1")
@@ -130,7 +124,7 @@ def test_a_validation_that_is_to_be_repeated_is_removed() -> None:
     assert [(type(step), step.ref) for step in found] == [(RemovePod, ref_of(validator)), (RemovePod, ref_of(pod))]
 
 
-def test_a_validation_that_is_put_off_leaves_the_one_before_it_alone() -> None:
+def test_a_postponed_validation_leaves_the_earlier_pod() -> None:
     """The driver keeps its content, so none runs in its place, and the plan says nothing of it."""
     stack = Stack()
     pod = validation_pod(forgotten(stack), "Succeeded")
@@ -138,7 +132,7 @@ def test_a_validation_that_is_put_off_leaves_the_one_before_it_alone() -> None:
     stack.put(restarted(stack.pod("toolkit", "t4-1"), LATER))
     kept = NodeState(component="driver", node="t4-1", state=State.READY, reason=f"{KEEPS}: auto_upgrade is off")
     settled = states(stack.situation) | {("driver", "t4-1"): kept}
-    assert list(next_steps(stack.situation, settled)) == []
+    assert list(next_actions(stack.situation, settled)) == []
 
 
 def test_a_validation_waits_until_its_requirements_are_ready() -> None:
@@ -148,10 +142,10 @@ def test_a_validation_waits_until_its_requirements_are_ready() -> None:
     waiting: Mapping[Key, NodeState] = {
         key: replace(state, state=State.PENDING, reason="waits for toolkit") for key, state in states(seen).items()
     }
-    assert list(next_steps(seen, waiting)) == []
+    assert list(next_actions(seen, waiting)) == []
 
 
-def test_a_failed_validation_stays_and_one_of_an_earlier_run_goes() -> None:
+def test_a_failed_validation_pod_goes_in_the_next_run() -> None:
     """So that its log can be read until the next run."""
     stack = Stack()
     pod = validation_pod(forgotten(stack), "Failed")
@@ -164,7 +158,7 @@ def test_a_failed_validation_stays_and_one_of_an_earlier_run_goes() -> None:
 
 
 @pytest.mark.parametrize("on_record", [False, True])
-def test_a_validation_that_its_node_turned_away_is_removed_to_be_repeated(*, on_record: bool) -> None:
+def test_a_rejected_validation_pod_is_removed_and_repeated(*, on_record: bool) -> None:
     """A device plugin that restarts in the wrong moment is no failed vectorAdd, nor a reason to trust an old one."""
     stack = Stack()
     known = dict(stack.passed)
@@ -205,11 +199,11 @@ def tainted(stack: Stack, node: str = "t4-1", **fields: Any) -> ClusterFacts:
     return with_node(stack.context.facts, node, taints=_TAINTS, revision="7", **fields)
 
 
-def test_a_validated_node_loses_its_taint_with_the_write_of_its_label() -> None:
+def test_a_validated_node_loses_its_taint_with_its_label() -> None:
     """Of exactly the node that was looked at: other taints are not ours to lose."""
     chosen = asking()
     stack = Stack(chosen, labelled(chosen=chosen))
-    written = [step for step in steps(Stack(chosen, tainted(stack))) if isinstance(step, LabelNode)]
+    written = [step for step in steps(Stack(chosen, tainted(stack))) if isinstance(step, PatchNode)]
     assert [step.key for step in written] == [("startup_taint", name) for name in ("h100-1", "t4-1", "t4-2")]
     (content,) = written[1].labels
     assert written[1].patch() == {
@@ -223,7 +217,7 @@ def test_a_node_that_is_not_validated_keeps_its_taint() -> None:
     chosen = asking()
     stack = Stack(chosen, tainted(Stack(chosen, labelled(chosen=chosen))))
     forgotten(stack)
-    assert [step.ref.name for step in steps(stack) if isinstance(step, LabelNode)] == ["h100-1", "t4-2"]
+    assert [step.ref.name for step in steps(stack) if isinstance(step, PatchNode)] == ["h100-1", "t4-2"]
 
 
 def test_what_the_settler_holds_back_is_not_written() -> None:
@@ -235,13 +229,13 @@ def test_what_the_settler_holds_back_is_not_written() -> None:
         key: replace(state, state=State.FAILED, reason="denied") if key[0] == "startup_taint" else state
         for key, state in states(seen).items()
     }
-    assert list(next_steps(seen, failed)) == []
+    assert list(next_actions(seen, failed)) == []
 
 
-def test_where_it_is_off_a_taint_goes_before_node_feature_discovery_has_spoken() -> None:
+def test_where_it_is_off_a_taint_goes_at_once() -> None:
     """Its worker does not tolerate the taint then, so it never would."""
     chosen = asking(enabled=False)
     stack = Stack(chosen, tainted(Stack(chosen), labels={}))
-    (step,) = (step for step in steps(stack) if isinstance(step, LabelNode))
+    (step,) = (step for step in steps(stack) if isinstance(step, PatchNode))
     assert (step.key, step.labels) == (("node_labels", "t4-1"), ())
     assert step.patch()["spec"] == {"taints": [_TAINTS[0]]}

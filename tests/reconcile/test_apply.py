@@ -9,17 +9,16 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_provision.kube import validation_records
-from gpu_provision.kube.client import Applied, Cluster, connect
-from gpu_provision.kube.errors import NotFound
+from gpu_provision.kube import records
+from gpu_provision.kube.client import ApplyResult, Cluster, connect
+from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change
-from gpu_provision.reconcile.apply import Objects
-from gpu_provision.reconcile.planner import read
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.apply import Applier
+from gpu_provision.reconcile.plan import ClusterPlan, read_and_plan
 from gpu_provision.reconcile.steps import Validations
 from tests.components.builders import inventory
 from tests.sandbox.apiserver.conftest import Running
@@ -37,7 +36,7 @@ def server(server: Running) -> Running:
 
 
 def _provision(cluster: Cluster) -> None:
-    changes = read(cluster, STACK).plan.changes
+    changes = read_and_plan(cluster, STACK).plan.changes
     for change in sorted(changes, key=lambda change: change.ref.kind not in _FIRST):
         if change.manifest and change.ref.kind not in {"Node", "Pod"}:
             cluster.apply(change.manifest)
@@ -49,7 +48,7 @@ def cluster(server: Running) -> Cluster:
     return connect(str(server.server.kubeconfig))
 
 
-def writes(reading: Reading) -> list[Change]:
+def writes(reading: ClusterPlan) -> list[Change]:
     return [change for change in reading.plan.changes if change.action is not Action.WAIT]
 
 
@@ -70,34 +69,23 @@ def edit(server: Running, live: Manifest, manager: str, **spec: object) -> None:
     assert answer.code == 200, answer.body
 
 
-def test_what_has_been_applied_needs_no_change(cluster: Cluster) -> None:
-    assert writes(read(cluster, STACK)) == []
-
-
-def test_a_reading_of_what_is_as_declared_writes_nothing_not_even_dry(cluster: Cluster, server: Running) -> None:
-    log = server.server.request_log
-    before = log.read_text().count("PATCH")
-    read(cluster, STACK)
-    assert log.read_text().count("PATCH") == before
-
-
 def test_a_hand_edit_is_drift_and_the_plan_says_whose(cluster: Cluster, server: Running) -> None:
     live = deployment(cluster)
     edit(server, live, "kubectl-edit", replicas=3)
-    (change,) = writes(read(cluster, STACK))
+    (change,) = writes(read_and_plan(cluster, STACK))
     assert change.action is Action.UPDATE
     assert change.takes_back_from == ("kubectl-edit",)
     assert [(field.path, field.old, field.new) for field in change.fields] == [("spec.replicas", 3, 1)]
     assert "undoes an edit by kubectl-edit" in change.effects
     assert change.manifest
     cluster.apply(change.manifest, take_back=True)
-    assert writes(read(cluster, STACK)) == []
+    assert writes(read_and_plan(cluster, STACK)) == []
 
 
 def test_a_field_of_a_controller_is_a_conflict_and_no_change(cluster: Cluster, server: Running) -> None:
     live = deployment(cluster)
     edit(server, live, "autoscaler", replicas=5)
-    reading = read(cluster, STACK)
+    reading = read_and_plan(cluster, STACK)
     assert writes(reading) == []
     (conflict,) = [finding for finding in reading.plan.findings if finding.code == "GP304"]
     assert "autoscaler" in conflict.what
@@ -106,10 +94,10 @@ def test_a_field_of_a_controller_is_a_conflict_and_no_change(cluster: Cluster, s
     edit(server, live, "autoscaler", replicas=1)
 
 
-def test_an_object_that_somebody_deleted_is_created(cluster: Cluster) -> None:
+def test_an_object_that_was_deleted_is_created(cluster: Cluster) -> None:
     live = deployment(cluster)
     cluster.delete(ref_of(live))
-    (change,) = writes(read(cluster, STACK))
+    (change,) = writes(read_and_plan(cluster, STACK))
     assert (change.action, change.ref) == (Action.CREATE, ref_of(live))
     assert change.manifest
     cluster.apply(change.manifest)
@@ -117,14 +105,14 @@ def test_an_object_that_somebody_deleted_is_created(cluster: Cluster) -> None:
 
 def test_what_is_to_be_repeated_leaves_the_record_at_once(cluster: Cluster) -> None:
     """A repetition that fails must not leave the old success for the next reader."""
-    validation_records.write(cluster, STACK, {("device_plugin_validation", "t4-1"): "a1"})
-    reading = read(cluster, STACK, revalidate=True)
+    records.write_validations(cluster, STACK, {("device_plugin_validation", "t4-1"): "a1"})
+    reading = read_and_plan(cluster, STACK, revalidate=True)
     validations = Validations(cluster, reading)
     validations.forget_repeated()
-    assert validation_records.read(cluster, STACK) == {}
+    assert records.read_validations(cluster, STACK) == {}
 
 
-def test_objects_of_another_stack_are_refused_and_what_one_that_is_gone_has_left_is_taken(
+def test_objects_of_another_stack_are_refused(
     start: Callable[..., Running],
 ) -> None:
     """A removal leaves definitions, of which others may have objects: the next stack may have another name."""
@@ -132,16 +120,18 @@ def test_objects_of_another_stack_are_refused_and_what_one_that_is_gone_has_left
     cluster = connect(str(server.server.kubeconfig))
     _provision(cluster)
     other = replace(STACK, name="other")
-    (finding,) = [each for each in read(cluster, other).plan.findings if each.code == "GP309"]
+    (finding,) = [each for each in read_and_plan(cluster, other).plan.findings if each.code == "GP309"]
     assert finding.where == f"stack {STACK.name} in namespace {OPERANDS}"
     assert f"stack {STACK.name} owns " in finding.what
     assert "gpu-provision destroy -i FILE" in finding.fix
     assert "gpu-provision sandbox reset" in finding.fix
     asked = [line for line in server.server.request_log.read_text().splitlines() if "applyset.kubernetes.io/id" in line]
     assert len(asked) == 1, "who it is, is asked once"
-    definitions = {ref for ref in read(cluster, STACK).observed.members if ref.kind == "CustomResourceDefinition"}
+    definitions = {
+        ref for ref in read_and_plan(cluster, STACK).observed.members if ref.kind == "CustomResourceDefinition"
+    }
     cluster.delete(ObjectRef("v1", "ConfigMap", OPERANDS, STACK.name))
-    reading = read(cluster, other)
+    reading = read_and_plan(cluster, other)
     assert [finding for finding in reading.plan.findings if finding.code == "GP309"] == []
     assert definitions
     assert definitions <= {change.ref for change in writes(reading)}
@@ -162,23 +152,23 @@ class Fake:
     def merge(self, ref: ObjectRef, patch: object) -> None:
         """Accept everything."""
         if self._gone:
-            raise NotFound(Finding(code="GP306", what="it is gone"))
+            raise NotFoundError(Finding(code="GP306", what="it is gone"))
         self.asked.append(ref)
         self.merged.append(patch)
 
-    def apply(self, manifest: Manifest, **_: Any) -> Applied:
+    def apply(self, manifest: Manifest, **_: Any) -> ApplyResult:
         """Accept everything."""
         self.asked.append(ref_of(manifest))
-        return Applied(manifest, created=True, warnings=())
+        return ApplyResult(manifest, created=True, warnings=())
 
     def delete(self, ref: ObjectRef, **_: Any) -> None:
         """Accept everything."""
         self.asked.append(ref)
 
 
-def objects(fake: Fake) -> Objects:
+def objects(fake: Fake) -> Applier:
     reading = SimpleNamespace(desired={}, observed=SimpleNamespace(members={}))
-    return Objects(cast("Cluster", fake), cast("Reading", reading))
+    return Applier(cast("Cluster", fake), cast("ClusterPlan", reading))
 
 
 def change(action: Action, api_version: str, kind: str, namespace: str = "a") -> Change:
@@ -209,12 +199,12 @@ def test_what_was_written_is_shown_once_the_copy_is_no_older() -> None:
     written.apply([replace(daemonset, manifest=now), role])
     assert not written.are_shown(Showing())
     assert not written.are_shown(Showing({**manifest, "metadata": {**manifest["metadata"], "generation": 1}}))
-    assert written.are_shown(Showing(now)), "nobody follows roles"
+    assert written.are_shown(Showing(now)), "roles are not followed"
     written.prune([change(Action.DELETE, "apps/v1", "DaemonSet")])
     assert written.are_shown(Showing())
 
 
-def test_a_role_is_there_before_its_binding_and_both_before_what_uses_them() -> None:
+def test_roles_come_before_bindings_and_bindings_before_pods() -> None:
     """The server compares what a binding grants with what its writer holds, so it wants to see the role."""
     fake = Fake()
     kinds = (

@@ -7,12 +7,13 @@ from typing import Any, cast
 
 import pytest
 
+from gpu_provision.history import rollback
 from gpu_provision.model.cluster import Kind, ref_of
 from gpu_provision.model.history import History
 from gpu_provision.model.plan import Action, Drift, Origin
 from gpu_provision.planning.plan import plan
-from gpu_provision.reconcile import drift, history
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile import drift
+from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.session import Session
 from tests.components.builders import fleet
 from tests.planning.builders import Stack
@@ -23,9 +24,9 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return the drift of a stack of which nothing is on record."""
 
     def found(stack: Stack) -> Drift:
-        monkeypatch.setattr(history, "read", lambda *_: History(()))
+        monkeypatch.setattr(rollback, "read_history", lambda *_: History(()))
         context, desired, observed = stack.context, stack.desired, stack.observed
-        reading = Reading(context, desired, observed, plan(context, desired, observed))
+        reading = ClusterPlan(context, desired, observed, plan(context, desired, observed))
         nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": each.name}} for each in context.facts.nodes]
         cluster = SimpleNamespace(list=lambda _: SimpleNamespace(items=nodes))
         return drift.read(cast("Session", SimpleNamespace(cluster=cluster, reading=lambda: reading)))

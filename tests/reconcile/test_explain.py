@@ -15,11 +15,11 @@ from gpu_provision.model.findings import Finding, ProvisionError, Severity
 from gpu_provision.model.history import Record
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import NodeState, RunResult, State
-from gpu_provision.planning.states import Situation
+from gpu_provision.planning.states import ClusterState
 from gpu_provision.planning.upgrades import OUTDATED
 from gpu_provision.reconcile.explain import explain
 from gpu_provision.reconcile.run import Outcome
-from gpu_provision.reconcile.steps import Said
+from gpu_provision.reconcile.steps import CrashLog
 from gpu_provision.rollout import states
 
 POD: dict[str, Any] = {
@@ -78,7 +78,7 @@ def explained(
 ) -> Finding:
     state = NodeState(component="gfd", node=node, state=State.FAILED, reason="Pending (not ready after 9 s)")
     seen = SimpleNamespace(pods=pods, context=context())
-    outcome = Outcome(RunResult(states=(state,)), cast("Situation", seen), cast("Plan", None), Record(id="x"))
+    outcome = Outcome(RunResult(states=(state,)), cast("ClusterState", seen), cast("Plan", None), Record(id="x"))
     (found,) = explain(cast("Cluster", FakeCluster(events)), outcome)
     return found
 
@@ -96,7 +96,7 @@ def test_events_that_may_not_be_read_cost_only_the_evidence() -> None:
     assert finding(forbidden).what == "gfd failed on t4-1: Pending (not ready after 9 s)"
 
 
-def test_a_deployment_is_explained_by_its_own_pod_whatever_node_that_is_on() -> None:
+def test_a_deployment_is_explained_by_its_own_pod() -> None:
     """Pods of the component's daemon set, and of other components, say nothing about it."""
     metadata = POD["metadata"]
     own = POD | {"metadata": metadata | {"ownerReferences": [{"kind": "ReplicaSet", "name": "gfd-1"}]}}
@@ -109,23 +109,23 @@ def test_a_deployment_is_explained_by_its_own_pod_whatever_node_that_is_on() -> 
 
 
 @pytest.mark.parametrize(("key", "told"), [("gpu-provision.io/not-validated", ["GP511"]), ("team", [])])
-def test_nodes_that_keep_their_startup_taint_are_told(key: str, told: list[str]) -> None:
+def test_nodes_that_keep_their_startup_taint_are_reported(key: str, told: list[str]) -> None:
     node = NodeFacts(name="t4-1", taints=({"key": key, "effect": "NoSchedule"},))
     seen = SimpleNamespace(context=context(node))
     state = NodeState(component="startup_taint", node="t4-1", state=State.READY, reason="not validated yet")
-    outcome = Outcome(RunResult(states=(state,)), cast("Situation", seen), cast("Plan", None), Record(id="x"))
+    outcome = Outcome(RunResult(states=(state,)), cast("ClusterState", seen), cast("Plan", None), Record(id="x"))
     found = explain(cast("Cluster", None), outcome)
     assert [finding.code for finding in found] == told
     assert all("kubectl taint node t4-1 gpu-provision.io/not-validated-" in finding.fix for finding in found)
 
 
-def test_nodes_that_a_failed_rollout_leaves_cordoned_are_told() -> None:
+def test_nodes_left_cordoned_by_a_rollout_are_reported() -> None:
     marks = {INVENTORY: "prod", states.STATE: "upgrade-failed"}
     node = NodeFacts(
         name="t4-1", labels=marks, annotations={states.CORDONED: states.MANAGER}, unschedulable=True, ready=True
     )
     seen = SimpleNamespace(context=context(node))
-    outcome = Outcome(RunResult(), cast("Situation", seen), cast("Plan", None), Record(id="x"))
+    outcome = Outcome(RunResult(), cast("ClusterState", seen), cast("Plan", None), Record(id="x"))
     (found,) = explain(cast("Cluster", None), outcome)
     assert (found.code, found.severity) == ("GP517", Severity.WARNING)
     assert found.what == "t4-1 stays cordoned (upgrade-failed)"
@@ -135,7 +135,7 @@ def test_what_was_told_while_waiting_is_what_is_explained() -> None:
     """Its log is not read once more."""
     words = "the driver cannot be built for the kernel that the node runs: ERROR: failed to build for kernel 5"
     state = NodeState(component="driver", node="t4-1", state=State.FAILED, reason=f"{words} (not ready after 9 s)")
-    said = Said("driver-x", Crash("ctr", 1, "exit 1", is_over=True), ("ERROR: failed to build for kernel 5",))
+    said = CrashLog("driver-x", Crash("ctr", 1, "exit 1", is_over=True), ("ERROR: failed to build for kernel 5",))
     (found,) = explain(cast("Cluster", None), outcome_of(state, said={("driver", "t4-1"): said}))
     assert (found.code, found.where) == ("GP501", "node t4-1, pod driver-x")
     assert found.evidence == "ERROR: failed to build for kernel 5 (not ready after 9 s)"
@@ -153,4 +153,4 @@ def test_pods_that_wait_behind_one_that_failed_are_no_cause() -> None:
 
 def outcome_of(*states: NodeState, **fields: Any) -> Outcome:
     seen = SimpleNamespace(pods={}, context=context())
-    return Outcome(RunResult(states=states), cast("Situation", seen), cast("Plan", None), Record(id="x"), **fields)
+    return Outcome(RunResult(states=states), cast("ClusterState", seen), cast("Plan", None), Record(id="x"), **fields)

@@ -1,4 +1,4 @@
-"""A stack between two runs: what somebody edited, and what its declaration refers to."""
+"""A stack between two runs: what was edited, and what its declaration refers to."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_provision.kube.client import Applied, Cluster
-from gpu_provision.kube.informer import Mirror, News, Scope
+from gpu_provision.kube.client import ApplyResult, Cluster
+from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.observe import SERVICE_MONITORS, config_maps_of, secrets_of
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.progress import State
@@ -17,14 +17,8 @@ from gpu_provision.planning.plan import plan
 from gpu_provision.planning.states import states
 from gpu_provision.reconcile import observer
 from gpu_provision.reconcile.apply import DEFINITION
-from gpu_provision.reconcile.observer import (
-    CONFIG_MAP,
-    SECRET,
-    Resident,
-    followed,
-    of_one,
-)
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.observer import CONFIG_MAP, SECRET, StackObserver, scope_of_object, watched_scopes
+from gpu_provision.reconcile.plan import ClusterPlan
 from tests.components.builders import nfd_labels, with_spec
 from tests.planning.builders import Stack
 
@@ -39,10 +33,6 @@ class Showing(Mirror):
     def __init__(self, objects: dict[ObjectRef, Manifest]) -> None:
         """Show these; they may be changed."""
         self.objects = objects
-
-    def since(self, what: Kind | Scope, seen: int) -> News:
-        """Return everything."""
-        return News(seen, self.of(what), is_whole=True)
 
     def of(self, what: Kind | Scope) -> dict[ObjectRef, Manifest]:
         """Return those of a kind, or of one name."""
@@ -70,7 +60,9 @@ class World:
         stack = Stack(chosen, ClusterFacts(version="v1.34.0", **facts))
         draft = plan(stack.context, stack.desired, stack.observed)
         self.objects = dict(stack.members)
-        self.resident = Resident(Reading(stack.context, stack.desired, stack.observed, draft), Showing(self.objects))
+        self.resident = StackObserver(
+            ClusterPlan(stack.context, stack.desired, stack.observed, draft), Showing(self.objects)
+        )
         self.ref = next(ref for ref in self.objects if ref.kind == "DaemonSet")
 
     def edit(self, by: list[dict[str, Any]]) -> None:
@@ -84,7 +76,7 @@ class World:
 
     @property
     def edited(self) -> frozenset[str]:
-        """What somebody has edited."""
+        """What was edited."""
         return self.resident.look(0.0).edited
 
 
@@ -128,7 +120,7 @@ class Asked:
     """A cluster that is asked for a plan."""
 
     def __init__(self) -> None:
-        """Nobody has the lock."""
+        """The lock is free."""
         self.questions: list[str] = []
 
     def get(self, ref: ObjectRef) -> Manifest | None:
@@ -136,10 +128,10 @@ class Asked:
         self.questions.append(str(ref))
         return None
 
-    def apply(self, manifest: Manifest, **_: object) -> Applied:
+    def apply(self, manifest: Manifest, **_: object) -> ApplyResult:
         """Say yes."""
         self.questions.append(str(ref_of(manifest)))
-        return Applied(manifest, created=True, warnings=())
+        return ApplyResult(manifest, created=True, warnings=())
 
 
 def test_the_plan_of_a_run_is_made_of_live_copies() -> None:
@@ -160,30 +152,24 @@ def test_the_plan_of_a_run_is_that_of_a_reading_of_its_own() -> None:
     world = World()
     world.edit(BY_HAND)
     reading = world.resident.read(cast("Cluster", Asked()))
-    anew = plan(reading.context, reading.desired, reading.observed)
-    assert reading.plan.changes == anew.changes
-    assert reading.plan.components == anew.components
+    fresh = plan(reading.context, reading.desired, reading.observed)
+    assert reading.plan.changes == fresh.changes
+    assert reading.plan.components == fresh.components
 
 
-def test_a_run_goes_on_from_what_is_known_and_takes_nothing_with_it() -> None:
-    """A fleet is not judged anew for one node; and who looks on meanwhile does so in another thread."""
+def test_a_run_starts_from_what_is_known_and_keeps_it_apart() -> None:
+    """What was ready is not told again; and who looks on meanwhile does so in another thread."""
     world = World()
     seen = world.resident.look(0.0).seen
-    known = states(seen)
-    nodes = seen.observed.facts.nodes
-    reading = world.resident.read(cast("Cluster", Asked()))
-    live = world.resident.live(reading)
-    assert live.standing.ready == {key: state for key, state in known.items() if state.state is State.READY}
-    assert live.standing.ready
+    live = world.resident.live(world.resident.read(cast("Cluster", Asked())))
+    assert live.ready == {key: state for key, state in states(seen).items() if state.state is State.READY}
+    assert live.ready
     node = node_object("late")
     world.objects[ref_of(node)] = node
-    among = live.view.look(live.mirror, dict(world.objects), {})
-    assert among.seen.observed.facts.nodes != nodes
-    live.standing.take(among)
-    assert live.standing.all == states(among.seen)
+    among = live.situations.build(live.mirror, dict(world.objects), {})
+    assert among.observed.facts.nodes != seen.observed.facts.nodes
     del world.objects[ref_of(node)]
     assert world.resident.look(0.0).seen == seen
-    assert world.resident.live(reading).view.look(live.mirror, dict(world.objects), {}).seen.desired is seen.desired
 
 
 def config_map(**data: str) -> Manifest:
@@ -191,7 +177,7 @@ def config_map(**data: str) -> Manifest:
     return {"apiVersion": CONFIG_MAP.api_version, "kind": CONFIG_MAP.kind, "metadata": metadata, "data": data}
 
 
-def test_an_input_that_somebody_edits_between_the_reading_and_the_first_look_is_seen() -> None:
+def test_an_input_edited_before_the_first_look_is_seen() -> None:
     """The reading remembers what it has read; a copy that is made later does not."""
     before, after = config_map(any="v1"), config_map(any="v2")
     world = World(config_maps=config_maps_of([before]))
@@ -236,7 +222,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         (monitors("v1alpha1"), (), 30.0),
     ],
 )
-def test_a_prometheus_operator_that_comes_or_goes_has_the_stack_read_again(
+def test_a_prometheus_operator_that_comes_or_goes_is_seen(
     clock: list[float], definition: Manifest | None, known: tuple[str, ...], seconds: float
 ) -> None:
     """What an API server has just begun to serve it may not name yet, so once every two seconds at most."""
@@ -250,13 +236,13 @@ def test_a_prometheus_operator_that_comes_or_goes_has_the_stack_read_again(
     assert world.resident.next_deadline(clock[0]) >= 2.0
 
 
-def test_where_no_such_object_is_wanted_nobody_looks() -> None:
-    scopes = {of_one(DEFINITION)}
+def test_where_no_such_object_is_wanted_it_is_not_followed() -> None:
+    scopes = {scope_of_object(DEFINITION)}
     for on in (True, False):
         stack = Stack(with_spec("dcgm_exporter", service_monitor=ServiceMonitorSpec(enabled=on)))
         draft = plan(stack.context, stack.desired, stack.observed)
-        reading = Reading(stack.context, stack.desired, stack.observed, draft)
-        assert (scopes <= {*followed(reading)}) is on
+        reading = ClusterPlan(stack.context, stack.desired, stack.observed, draft)
+        assert (scopes <= {*watched_scopes(reading)}) is on
 
 
 def test_a_label_of_an_input_is_no_other_declaration() -> None:
@@ -267,7 +253,7 @@ def test_a_label_of_an_input_is_no_other_declaration() -> None:
 
 
 @pytest.mark.parametrize("data", [{"gridd.conf": "YQ=="}, {}])
-def test_digests_of_secrets_tell_contents_apart_and_say_nothing_of_them(data: dict[str, str]) -> None:
+def test_digests_of_secrets_do_not_reveal_them(data: dict[str, str]) -> None:
     metadata = {"name": LICENCE, "namespace": "gpu-operator-resources", "uid": "u"}
     secret = {"apiVersion": SECRET.api_version, "kind": SECRET.kind, "metadata": metadata}
     one, other = secrets_of([{**secret, "data": data}]), secrets_of([{**secret, "data": {"gridd.conf": "Yg=="}}])

@@ -8,9 +8,9 @@ import pytest
 
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model.cluster import ClusterFacts, NodeFacts
-from gpu_provision.model.expectation import ImageAnswer, ImageState
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.inventory import ClusterTarget, Inventory, Node, OperatingSystem, Preflight
+from gpu_provision.model.hosts import ImageAnswer, ImageState, Preflight
+from gpu_provision.model.inventory import ClusterConfig, Inventory, Node, OperatingSystem
 from gpu_provision.reconcile import preflight as engine
 from gpu_provision.reconcile.preflight import Judgement, preflight
 from tests.components.builders import inventory
@@ -42,14 +42,14 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(engine, "judge", lambda *_, **__: world.hosts)
     monkeypatch.setattr(engine, "observe_facts", lambda *_: ClusterFacts(version="v1.34.1", nodes=world.nodes))
     monkeypatch.setattr(engine, "Session", lambda _: type("Session", (), {"cluster": None}))
-    monkeypatch.setattr(engine, "ask", world.ask)
+    monkeypatch.setattr(engine, "look_up_image", world.ask)
     return world
 
 
 def stack(*, ignore: tuple[str, ...] = (), registry: bool = True) -> Inventory:
     """Return an inventory of one node with a GPU on a real cluster."""
     return inventory(
-        cluster=ClusterTarget(context="prod"),
+        cluster=ClusterConfig(context="prod"),
         nodes=(Node(name="t4-1", pool="t4"),),
         preflight=Preflight(ignore=ignore, registry=registry),
     )
@@ -79,7 +79,7 @@ def test_all_is_well(world: World) -> None:
 
 
 def test_errors_come_first(world: World) -> None:
-    """Whoever found them; and they fail the whole."""
+    """Any source counts, and they fail the whole."""
     failed = HostOutcome(name="t4-1", gpus=1, failed=True, errors=(error("t4-1"),))
     world.hosts = HostsResult(hosts=(failed,), findings=(error("t4-2", Severity.WARNING),))
     world.nodes = ()
@@ -88,7 +88,7 @@ def test_errors_come_first(world: World) -> None:
     assert found.failed
 
 
-def test_host_that_could_not_be_read_is_an_error_that_can_be_ignored(world: World) -> None:
+def test_a_host_that_cannot_be_read_is_an_ignorable_error(world: World) -> None:
     """Its reason is the evidence; its image is asked for by the cluster's word."""
     world.hosts = HostsResult(hosts=(HostOutcome(name="t4-1", failed=True, reason="connection refused"),))
     found = judged(stack())
@@ -104,8 +104,8 @@ def test_what_a_host_was_told_stays_as_it_is(world: World) -> None:
     assert codes(judged(stack(ignore=("GP620",)))) == [("GP620", "t4-1")]
 
 
-def test_managed_nodes_are_judged_by_the_cluster_and_the_registry(world: World) -> None:
-    """Nobody connects to them."""
+def test_managed_nodes_are_judged_by_cluster_and_registry(world: World) -> None:
+    """No connection is made to them."""
     world.image = ImageState.ABSENT
     found = judged(stack())
     assert codes(found) == [("GP660", "t4-1")]
@@ -119,7 +119,7 @@ def test_offline_asks_no_registry(world: World) -> None:
     assert not world.asked
 
 
-def test_old_runtime_is_told_once(world: World) -> None:
+def test_old_runtime_is_reported_once(world: World) -> None:
     """The host says so, and the node as well."""
     old = replace(error("t4-1"), code="GP640")
     world.hosts = HostsResult(hosts=(HostOutcome(name="t4-1", gpus=1, failed=True, errors=(old,)),))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpu_provision.model.progress import Event, NodeState, State, Transition
-from gpu_provision.reconcile import timeline
-from gpu_provision.reconcile.progress import Announcer
-from gpu_provision.reconcile.timeline import Timeline
+from gpu_provision.reconcile import progress
+from gpu_provision.reconcile.progress import ProgressReporter, Timeline
 
 
 def event(reason: str = "", *, state: State = State.PROGRESSING, component: str = "driver") -> Event:
@@ -28,8 +27,8 @@ def test_every_change_is_written_down_once_with_its_time() -> None:
 
 def test_a_timeline_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """New reasons are left out first, then everything."""
-    monkeypatch.setattr(timeline, "_MOST_REASONS", 2)
-    monkeypatch.setattr(timeline, "MOST", 4)
+    monkeypatch.setattr(progress, "_MOST_REASONS", 2)
+    monkeypatch.setattr(progress, "MOST", 4)
     line = Timeline(began=0.0)
     for number in range(5):
         line.observe(event(f"reason {number}"), number)
@@ -46,18 +45,18 @@ def state(node: str, found: State, reason: str = "") -> NodeState:
 READY = {("driver", node): state(node, State.READY) for node in ("a", "b")}
 
 
-def test_what_is_new_is_told_once() -> None:
+def test_what_is_new_is_reported_once() -> None:
     told: list[Event] = []
-    announcer = Announcer(told.append, 0.0)
+    announcer = ProgressReporter(told.append, 0.0)
     announcer.show(READY)
     announcer.show(READY)
     assert [(event.node, event.state) for event in told] == [("a", State.READY), ("b", State.READY)]
 
 
-def test_what_was_ready_before_a_run_is_not_told_when_a_node_joins() -> None:
+def test_what_was_ready_before_a_run_is_not_reported() -> None:
     """A thousand nodes of which nothing has changed would else be told each time, component by component."""
     told: list[Event] = []
-    announcer = Announcer(told.append, 0.0, known=READY)
+    announcer = ProgressReporter(told.append, 0.0, known=READY)
     assert not announcer.states, "a record of how far the run has come is short before its first look"
     shown = READY | {("driver", "c"): state("c", State.PENDING), ("driver", "b"): state("b", State.PROGRESSING)}
     announcer.show(shown)

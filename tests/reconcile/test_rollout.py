@@ -1,4 +1,4 @@
-"""What the actions of a rollout are as patches and objects."""
+"""The actions of a rollout as patches and objects, and the states of drivers meanwhile."""
 
 from __future__ import annotations
 
@@ -9,10 +9,34 @@ import pytest
 
 from gpu_provision.components import labels
 from gpu_provision.model.cluster import ref_of
-from gpu_provision.reconcile.rollout import declared_of, patch_of, unobserved_groups
+from gpu_provision.model.progress import NodeState, State
+from gpu_provision.model.rollout_policy import UpgradePolicy
+from gpu_provision.planning.states import TO_BE_LABELLED
+from gpu_provision.planning.upgrades import AT_WORK, KEEPS, OUTDATED, STAYS
+from gpu_provision.reconcile.rollout import desired_drivers, patch_of, unobserved_groups
+from gpu_provision.reconcile.rollout_states import (
+    driver_state,
+    drivers_without_deadline,
+    leaving_state,
+    pending_validation_states,
+    validation_results,
+)
 from gpu_provision.rollout import states
-from gpu_provision.rollout.actions import Cordon, Move
-from gpu_provision.rollout.states import UpgradeState
+from gpu_provision.rollout.actions import Cordon, StateTransition
+from gpu_provision.rollout.snapshot import (
+    NOTHING,
+    DesiredContent,
+    DriverPod,
+    FleetNode,
+    GpuUse,
+    Pod,
+    Snapshot,
+    StackPresence,
+    ValidationResult,
+)
+from gpu_provision.rollout.state_machine import Decision
+from gpu_provision.rollout.state_machine import RolloutPhase as Phase
+from gpu_provision.rollout.states import SKIP, STATE, UpgradeState
 from tests.components.builders import with_spec
 from tests.planning.builders import Stack
 
@@ -25,10 +49,10 @@ from tests.planning.builders import Stack
         (Cordon.LIFT, {"spec": {"unschedulable": None}}),
     ],
 )
-def test_a_move_is_one_patch_on_exactly_the_node_that_was_looked_at(cordon: Cordon, spec: dict[str, Any]) -> None:
-    """State, memory and cordon can never part; whoever wrote in between makes the server refuse."""
+def test_a_transition_is_one_patch_of_the_observed_node(cordon: Cordon, spec: dict[str, Any]) -> None:
+    """State, memory and cordon never part; a write in between makes the server refuse."""
     memory = ((states.REASON, "no"), (states.SINCE, None))
-    move = Move(node="n1", revision="7", to=UpgradeState.FAILED, cordon=cordon, annotations=memory)
+    move = StateTransition(node="n1", revision="7", to=UpgradeState.FAILED, cordon=cordon, annotations=memory)
     assert patch_of(move) == {
         "metadata": {
             "resourceVersion": "7",
@@ -41,7 +65,7 @@ def test_a_move_is_one_patch_on_exactly_the_node_that_was_looked_at(cordon: Cord
 
 def test_a_node_that_is_given_back_loses_its_label() -> None:
     """An empty value would be a label all the same."""
-    move = Move(node="n1", revision="7", to=UpgradeState.UNKNOWN)
+    move = StateTransition(node="n1", revision="7", to=UpgradeState.UNKNOWN)
     assert patch_of(move)["metadata"]["labels"] == {states.STATE: None}
 
 
@@ -64,5 +88,154 @@ def test_a_template_is_observed_at_its_generation(observed: int, found: set[str]
 def test_a_slot_waits_for_the_device_plugin_that_is_on(*, enabled: bool) -> None:
     """Where the inventory has none, nothing is to offer the GPUs again."""
     stack = Stack(with_spec("device_plugin", enabled=enabled))
-    found = declared_of(stack.situation)
+    found = desired_drivers(stack.situation)
     assert {wish.has_device_plugin for wish in found.values()} == {enabled}
+
+
+KEY = ("driver", "n1")
+
+
+OLD = DriverPod(uid="1", digest="old", is_ready=True)
+
+
+NEW = DriverPod(uid="2", digest="new", is_ready=True)
+
+
+STARTING = DriverPod(uid="2", digest="new", is_ready=False)
+
+
+def fleet(label: str, driver: DriverPod | None = OLD) -> Snapshot:
+    node = FleetNode(name="n1", domain="d", wanted=DesiredContent("new"), labels={STATE: label}, driver=driver)
+    return Snapshot(now=0, target="t", nodes=(node,))
+
+
+def state(seen: Snapshot, phase: Phase, raw: tuple[State, str] = (State.PROGRESSING, OUTDATED), **told: Any) -> Any:
+    """Return state and reason of the driver on the only node."""
+    given = NodeState(component="driver", node="n1", state=raw[0], reason=raw[1])
+    found = driver_state(seen.nodes[0], Decision(phase=phase, **told), given)
+    assert found.step == seen.nodes[0].labels[STATE]
+    return found.state, found.reason
+
+
+WAITS = {"waits": {"n1": "why not"}}
+
+
+@pytest.mark.parametrize(
+    ("label", "driver", "phase", "expected"),
+    [
+        ("upgrade-required", OLD, Phase.ROLLING, (State.PROGRESSING, "waits: why not")),
+        ("upgrade-required", OLD, Phase.SOAKING, (State.PROGRESSING, "waits: why not")),
+        ("upgrade-required", OLD, Phase.CLOSED, (State.READY, f"{KEEPS}: why not")),
+        ("upgrade-required", OLD, Phase.PAUSED, (State.BLOCKED, f"{KEEPS}: why not")),
+        ("upgrade-required", OLD, Phase.HELD, (State.BLOCKED, f"{KEEPS}: why not")),
+        ("upgrade-required", None, Phase.HELD, (State.PROGRESSING, OUTDATED)),
+        ("pod-deletion-required", OLD, Phase.ROLLING, (State.PROGRESSING, "why not")),
+        ("pod-restart-required", STARTING, Phase.ROLLING, (State.PROGRESSING, "why not")),
+        ("validation-required", NEW, Phase.ROLLING, (State.READY, "")),
+        ("upgrade-done", OLD, Phase.ROLLING, (State.PROGRESSING, OUTDATED)),
+        ("a value of another tool", OLD, Phase.HELD, (State.BLOCKED, f"{KEEPS}: why not")),
+    ],
+)
+def test_a_driver_stands_where_its_node_and_the_fleet_stand(
+    label: str, driver: DriverPod | None, phase: Phase, expected: tuple[State, str]
+) -> None:
+    """What only a user's wish holds back is no failure; what needs a person is one."""
+    assert state(fleet(label, driver), phase, **WAITS) == expected
+
+
+def test_a_failure_is_reported_with_its_reason_once_it_is_final() -> None:
+    """A new run tries once more, and does not fail before it has."""
+    assert state(fleet("upgrade-failed"), Phase.PAUSED, failures={"n1": "no"}) == (State.FAILED, "no")
+    assert state(fleet("upgrade-failed"), Phase.ROLLING)[0] is State.PROGRESSING
+
+
+def test_a_finished_node_does_not_wait_for_its_watch() -> None:
+    stale = (State.PROGRESSING, f"{AT_WORK}: uncordon-required")
+    assert state(fleet("upgrade-done", NEW), Phase.DONE, stale) == (State.READY, "")
+
+
+@pytest.mark.parametrize(
+    ("component", "found", "proof"),
+    [
+        ("driver_validation", (State.READY, ""), ValidationResult(passed=True)),
+        ("driver_validation", (State.FAILED, "exit 1"), ValidationResult(passed=False, reason="exit 1")),
+        ("driver_validation", (State.READY, f"not validated: the driver {KEEPS}"), None),
+        ("driver_validation", (State.PENDING, "has not run since the node booted"), None),
+        ("device_plugin_validation", (State.READY, ""), None),
+    ],
+)
+def test_the_validation_of_a_driver_is_its_proof(
+    component: str, found: tuple[State, str], proof: ValidationResult | None
+) -> None:
+    raw = {(component, "n1"): NodeState(component=component, node="n1", state=found[0], reason=found[1])}
+    assert validation_results(raw).get("n1") == proof
+
+
+def test_a_driver_is_not_done_before_its_node_is_given_back() -> None:
+    """Its own proof may begin, though, which is why it is ready for others."""
+    seen, decision = fleet("validation-required", NEW), Decision(phase=Phase.ROLLING)
+    ready = {KEY: NodeState(component="driver", node="n1", state=State.READY)}
+    assert pending_validation_states(seen, decision, ready)[KEY].state is State.PROGRESSING
+    assert pending_validation_states(fleet("upgrade-done", NEW), decision, ready) == {}
+
+
+@pytest.mark.parametrize(
+    ("label", "driver", "expected"),
+    [
+        ("upgrade-required", OLD, True),
+        ("pod-restart-required", STARTING, True),
+        ("", OLD, True),
+        ("", STARTING, False),
+        ("upgrade-done", STARTING, False),
+    ],
+)
+def test_the_rollout_keeps_the_time_of_what_it_replaces(label: str, driver: DriverPod, *, expected: bool) -> None:
+    """A driver that starts by itself has the deadline of every component."""
+    assert (KEY in drivers_without_deadline(fleet(label, driver).nodes)) is expected
+
+
+TRAIN = Pod(namespace="default", name="train", uid="3", use=GpuUse.REQUEST)
+
+
+FAILURES = {"failures": {"n1": "not gone"}}
+
+
+@pytest.mark.parametrize(
+    ("labels", "pods", "phase", "told", "auto_upgrade", "expected"),
+    [
+        ({}, (), Phase.DONE, {}, True, (State.PROGRESSING, TO_BE_LABELLED)),
+        ({}, (), Phase.DONE, {}, False, (State.PROGRESSING, TO_BE_LABELLED)),
+        ({STATE: "upgrade-done"}, (), Phase.ROLLING, {}, True, (State.PROGRESSING, "is about to leave")),
+        ({}, (TRAIN,), Phase.ROLLING, {}, True, (State.PROGRESSING, "is about to leave")),
+        ({}, (TRAIN,), Phase.ROLLING, WAITS, True, (State.PROGRESSING, "waits: why not")),
+        ({}, (TRAIN,), Phase.HELD, WAITS, True, (State.BLOCKED, f"{STAYS}: why not")),
+        ({}, (TRAIN,), Phase.PAUSED, WAITS, True, (State.BLOCKED, f"{STAYS}: why not")),
+        ({}, (TRAIN,), Phase.CLOSED, WAITS, True, (State.READY, f"{STAYS}: why not")),
+        ({}, (TRAIN,), Phase.HELD, WAITS, False, (State.READY, f"{STAYS}: why not")),
+        ({SKIP: "true"}, (TRAIN,), Phase.HELD, WAITS, True, (State.READY, f"{STAYS}: why not")),
+        ({STATE: "pod-deletion-required"}, (TRAIN,), Phase.ROLLING, WAITS, True, (State.PROGRESSING, "why not")),
+        ({STATE: "pod-restart-required"}, (), Phase.ROLLING, WAITS, True, (State.PROGRESSING, "why not")),
+        (
+            {STATE: "upgrade-failed"},
+            (TRAIN,),
+            Phase.FAILED,
+            FAILURES,
+            True,
+            (State.FAILED, f"{STAYS}: not gone"),
+        ),
+    ],
+)
+def test_a_node_that_leaves_stands_where_its_rollout_stands(  # noqa: PLR0913, PLR0917 - a table
+    labels: dict[str, str],
+    pods: tuple[Pod, ...],
+    phase: Phase,
+    told: dict[str, Any],
+    auto_upgrade: bool,  # noqa: FBT001 - a column
+    expected: tuple[State, str],
+) -> None:
+    """Its labels are not written yet only while no pod would lose a GPU, and after the marks of its rollout."""
+    node = FleetNode(name="n1", domain="d", wanted=NOTHING, labels=labels, pods=pods, stack=StackPresence.LABELLED)
+    raw = NodeState(component="node_labels", node="n1", state=State.LEAVING)
+    policy = UpgradePolicy(auto_upgrade=auto_upgrade)
+    found = leaving_state(node, Decision(phase=phase, **told), raw, policy)
+    assert (found.state, found.reason) == expected

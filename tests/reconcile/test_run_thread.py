@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.model.findings import Finding, Locked, ProvisionError, RunFailed, left_with
-from gpu_provision.reconcile.run_thread import Background
+from gpu_provision.model.findings import Finding, Locked, ProvisionError, RunFailed, attached_findings
+from gpu_provision.reconcile.run_thread import RunThread
 
 STAYS = Finding(code="GP517", what="t4-1 stays cordoned")
 GOES_ON = "the controller goes on with gpustack/main"
@@ -36,9 +36,9 @@ class _Run:
 
 
 def _interrupted(make: Callable[..., Any]) -> BaseException:
-    """Return what comes out of a run that is interrupted while somebody waits for it."""
+    """Return what comes out of a run that is interrupted while a caller waits for it."""
     nothing: Any = None
-    run = Background(nothing, nothing, nothing, 0, make=make)
+    run = RunThread(nothing, nothing, nothing, 0, make=make)
     run.start()
 
     def interrupt(_: str) -> None:
@@ -51,13 +51,13 @@ def _interrupted(make: Callable[..., Any]) -> BaseException:
 
 
 @pytest.mark.parametrize(("going_on", "notes"), [(GOES_ON, [GOES_ON]), ("", [])])
-def test_who_interrupts_a_run_is_told_what_goes_on_without_it(going_on: str, notes: list[str]) -> None:
-    """A controller is not interrupted by whoever follows what it does."""
+def test_an_interrupt_says_what_goes_on_without_the_run(going_on: str, notes: list[str]) -> None:
+    """A controller is not interrupted by a command that follows it."""
     assert getattr(_interrupted(lambda *_, **__: _Run(going_on)), "__notes__", []) == notes
 
 
-def test_who_interrupts_a_run_is_told_what_stays_half_done() -> None:
-    assert left_with(_interrupted(lambda *_, **__: _Run(""))) == (STAYS,)
+def test_an_interrupt_says_what_stays_half_done() -> None:
+    assert attached_findings(_interrupted(lambda *_, **__: _Run(""))) == (STAYS,)
 
 
 class _Broken(_Run):
@@ -77,7 +77,7 @@ def test_a_run_that_ends_early_says_what_stays_half_done(kind: type[ProvisionErr
     """But for one whose lock was taken: the run that has it goes on."""
     nothing: Any = None
     why = Finding(code="GP1", what="the API server is gone")
-    run = Background(nothing, nothing, nothing, 0, make=lambda *_, **__: _Broken(kind(why)))
+    run = RunThread(nothing, nothing, nothing, 0, make=lambda *_, **__: _Broken(kind(why)))
     run.start()
     with pytest.raises(kind) as caught:
         run.join()

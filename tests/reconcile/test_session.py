@@ -1,4 +1,4 @@
-"""What somebody who waits for a run is told."""
+"""What a caller that waits for a run hears."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gpu_provision.reconcile.session import Session
 from tests.components.builders import inventory
 
 
-def test_a_summary_counts_nodes_and_names_the_first_that_is_awaited() -> None:
+def test_a_summary_counts_nodes_and_names_the_first_missing() -> None:
     found = [
         NodeState(component="gfd", node="", state=State.READY),
         NodeState(component="gfd", node="a", state=State.READY),
@@ -20,7 +20,7 @@ def test_a_summary_counts_nodes_and_names_the_first_that_is_awaited() -> None:
     assert summary({}, "gfd") == "0/0 ready"
 
 
-def test_whoever_waits_for_a_run_that_nobody_started_goes_on_at_once() -> None:
+def test_waiting_for_a_run_that_did_not_start_returns() -> None:
     """Nothing had to change; no cluster is asked."""
     session = Session(inventory())
     assert session.wait("driver") == ()

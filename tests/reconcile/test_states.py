@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import random
-from dataclasses import replace
-
 import pytest
 
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.states import Key
 from gpu_provision.planning.upgrades import KEEPS
-from gpu_provision.reconcile.states import (
-    BUSY,
-    NOT_VALIDATED,
-    STEADY_SECONDS,
-    Settler,
-)
+from gpu_provision.reconcile.states import BUSY, NOT_VALIDATED, STEADY_SECONDS, DeadlineTracker
 
 REQUIRES = {"driver": (), "toolkit": ("driver",), "plugin": ("toolkit",)}
 
 
-def settler() -> Settler:
-    return Settler(requires=REQUIRES, timeouts={"driver": 60, "toolkit": 10})
+def settler() -> DeadlineTracker:
+    return DeadlineTracker(requires=REQUIRES, timeouts={"driver": 60, "toolkit": 10})
 
 
 def raw(**found: tuple[State, str]) -> dict[Key, NodeState]:
@@ -63,7 +55,7 @@ def test_a_failure_blocks_what_requires_it_and_nothing_else() -> None:
     assert settled["plugin", "a"].state is State.BLOCKED
 
 
-def test_whoever_is_ready_for_moments_gets_no_time_by_that() -> None:
+def test_being_ready_for_moments_grants_no_time() -> None:
     """In a crash loop a container is ready at every start; the run would never end."""
     clock, crashed = settler(), (State.PROGRESSING, "CrashLoopBackOff")
     for start in range(0, 9, 3):
@@ -75,7 +67,7 @@ def test_whoever_is_ready_for_moments_gets_no_time_by_that() -> None:
     assert clock.settle(raw(driver=READY, toolkit=crashed), 10.6)["toolkit", "a"].state is State.FAILED
 
 
-def test_whoever_was_ready_for_a_while_gets_all_its_time() -> None:
+def test_being_ready_for_a_while_grants_all_its_time() -> None:
     """A pod that is replaced an hour later is not a crash loop."""
     clock, starting = settler(), (State.PROGRESSING, "starts")
     clock.settle(raw(driver=READY, toolkit=starting), 0)
@@ -108,7 +100,7 @@ def test_a_refused_object_fails_its_component_for_good() -> None:
     assert settled["toolkit", "a"].state is State.BLOCKED
 
 
-def test_what_somebody_else_keeps_the_time_of_has_no_deadline() -> None:
+def test_what_another_client_keeps_the_time_of_has_no_deadline() -> None:
     """A driver whose turn comes later; its own time begins when it does."""
     clock, untimed = settler(), {("driver", "a")}
     clock.settle(raw(driver=BUILDING), 0)
@@ -118,7 +110,7 @@ def test_what_somebody_else_keeps_the_time_of_has_no_deadline() -> None:
 
 @pytest.mark.parametrize("state", [State.READY, State.BLOCKED])
 def test_a_driver_that_keeps_its_previous_content_blocks_nothing(state: State) -> None:
-    """It works; whether that is as it should be is told of the driver alone."""
+    """It works; only the driver's own state says whether that is right."""
     settled = settler().settle(raw(driver=(state, f"{KEEPS}: the rollout stopped"), toolkit=BUILDING), 0)
     assert settled["driver", "a"].state is state
     assert settled["toolkit", "a"].state is State.PROGRESSING
@@ -139,7 +131,7 @@ def test_what_is_ready_is_no_longer_timed() -> None:
 
 
 def test_a_validation_that_finds_all_gpus_in_use_fails_no_run() -> None:
-    """The GPUs work for somebody; the validation waits for a free one."""
+    """The GPUs are in use; the validation waits for a free one."""
     clock = settler()
     waiting = (State.PROGRESSING, f"Unschedulable: 0/5 nodes are available: 1 {BUSY}")
     clock.settle(raw(driver=READY, toolkit=waiting), 0)
@@ -148,7 +140,7 @@ def test_a_validation_that_finds_all_gpus_in_use_fails_no_run() -> None:
     assert (settled.state, settled.reason) == (State.READY, NOT_VALIDATED)
 
 
-def test_what_rests_on_a_validation_that_is_put_off_is_put_off_as_well() -> None:
+def test_dependents_of_a_postponed_validation_are_postponed() -> None:
     """At once, and without an end: a node in use is not told to be validated, and fails nothing."""
     waiting = (State.PENDING, f"1 {BUSY}")
     settled = settler().settle(raw(driver=READY, toolkit=(State.READY, NOT_VALIDATED), plugin=waiting), 0)
@@ -156,7 +148,7 @@ def test_what_rests_on_a_validation_that_is_put_off_is_put_off_as_well() -> None
 
 
 def test_a_clock_pauses_while_a_requirement_is_away() -> None:
-    """A driver that somebody restarts in the middle does not use up the toolkit's time, nor grant it more."""
+    """A driver that restarts in the middle does not use up the toolkit's time, nor grant it more."""
     clock, starting = settler(), (State.PROGRESSING, "Init:0/1")
     clock.settle(raw(driver=READY, toolkit=starting), 0)
     clock.settle(raw(driver=BUILDING, toolkit=starting), 6)
@@ -165,7 +157,7 @@ def test_a_clock_pauses_while_a_requirement_is_away() -> None:
     assert clock.settle(raw(driver=READY, toolkit=starting), 55)["toolkit", "a"].state is State.FAILED
 
 
-def test_a_clock_that_stands_wakes_nobody() -> None:
+def test_a_clock_that_stands_wakes_no_run() -> None:
     """Else the run would look ten times a second until its end."""
     clock, starting = settler(), (State.PROGRESSING, "Init:0/1")
     clock.settle(raw(driver=READY, toolkit=starting), 0)
@@ -179,79 +171,3 @@ def test_what_was_refused_on_a_node_without_a_state_is_a_failure() -> None:
     clock = settler()
     clock.rejected["node_labels", "cpu-1"] = "Node cpu-1: denied"
     assert clock.settle(raw(driver=READY), 0)["node_labels", "cpu-1"].state is State.FAILED
-
-
-COMPONENTS = ("driver", "toolkit", "plugin")
-FATES = (
-    READY,
-    BUILDING,
-    (State.PENDING, "not yet"),
-    (State.FAILED, "broken"),
-    (State.PROGRESSING, BUSY),
-    (State.READY, f"{KEEPS}: it is closed"),
-)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_settling_what_has_changed_comes_to_the_same_as_settling_everything(seed: int) -> None:
-    """States, refusals, clocks that somebody else keeps, components as a whole, nodes that come and go."""
-    fate = random.Random(seed)  # noqa: S311 - no secrets here
-    found, keys = {}, [(component, node) for component in COMPONENTS for node in ("", "a", "b", "c")]
-    on_odd = {"odd": (), **{name: ("odd", *required) for name, required in REQUIRES.items()}}
-    sparing, thorough = settler(), replace(settler(), requires=on_odd)
-    for now in range(0, 4000, 5):
-        key = fate.choice(keys)
-        state, reason = fate.choice(FATES)
-        found[key] = NodeState(component=key[0], node=key[1], state=state, reason=reason)
-        if fate.random() < 0.1:
-            found.pop(fate.choice(keys), None)
-        if fate.random() < 0.1:
-            sparing.rejected[fate.choice(keys)] = "denied"
-        if fate.random() < 0.2:
-            sparing.rejected.clear()
-        thorough.rejected = dict(sparing.rejected)
-        untimed = fate.sample(keys, 2) if fate.random() < 0.3 else ()
-        raw = {each: found[each] for each in keys if each in found}
-        odd = {
-            ("odd", ""): NodeState(component="odd", node="", state=State.READY, reason=f"{now}")
-        }  # concerns all nodes
-        expected = thorough.settle(raw | odd, now, untimed=untimed)
-        settled = sparing.settle(raw, now, untimed=untimed)
-        assert settled == {each: expected[each] for each in expected if each not in odd}
-        assert [each for each in settled if each in raw] == list(raw), "in dependency order"
-        assert sparing.next_deadline(now) == thorough.next_deadline(now)
-
-
-def test_a_node_that_joins_leaves_those_that_are_there_as_they_were() -> None:
-    """A thousand may join within a minute."""
-    clock, joined = settler(), NodeState(component="driver", node="b", state=State.PENDING)
-    before = clock.settle(raw(driver=READY, toolkit=(State.FAILED, "broken"), plugin=BUILDING), 0)
-    after = clock.settle(
-        raw(driver=READY, toolkit=(State.FAILED, "broken"), plugin=BUILDING) | {("driver", "b"): joined}, 1
-    )
-    assert after["driver", "b"] == joined
-    assert after["plugin", "a"] is before["plugin", "a"]
-
-
-def test_a_node_of_which_nothing_has_changed_is_not_settled_anew() -> None:
-    """The very same value comes back."""
-    clock, beside = settler(), NodeState(component="driver", node="b", state=State.PENDING)
-    waiting = raw(driver=BUILDING, toolkit=BUILDING)
-    settled = clock.settle(waiting, 0, untimed={("driver", "a")})["toolkit", "a"]
-    again = clock.settle({**waiting, ("driver", "b"): beside}, 1, untimed={("driver", "a")})
-    assert again["toolkit", "a"] == settled
-    once_more = clock.settle({**waiting, ("driver", "b"): replace(beside)}, 2, untimed={("driver", "a")})
-    assert once_more["toolkit", "a"] is again["toolkit", "a"]
-
-
-def test_what_changes_as_a_whole_concerns_the_nodes_that_differ() -> None:
-    """A DaemonSet is gone, its pods are still there: the fleet is not evaluated again for that."""
-    clock, known = settler(), raw(driver=READY, toolkit=READY, plugin=BUILDING)
-    clock.settle(known, 0)
-    gone = {name: replace(known[name, ""], state=State.PENDING, reason="missing") for name in REQUIRES}
-    settled, names = clock.settle_some({("driver", ""): gone["driver"]}, (), 1)
-    assert names == frozenset()
-    assert settled.keys() == {(name, "") for name in REQUIRES}
-    settled, names = clock.settle_some({("plugin", ""): gone["plugin"]}, (), 1)
-    assert names == {"a"}
-    assert settled["plugin", "a"].reason == "waits for plugin"

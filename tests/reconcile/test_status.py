@@ -29,12 +29,12 @@ TAINT = {"key": NOT_VALIDATED, "effect": "NoSchedule"}
         pytest.param(
             "cpu-1", {"taints": ({"key": "team"},)}, "no GPU: gets no GPU component", id="a taint of its user"
         ),
-        pytest.param("cpu-1", {"taints": (TAINT,)}, "has the startup taint", id="a taint that nobody will take off"),
+        pytest.param("cpu-1", {"taints": (TAINT,)}, "has the startup taint", id="a taint that no program takes off"),
         pytest.param(
             "t4-1",
             {"taints": (TAINT,)},
-            "node_labels: labels are to be written; has the startup taint",
-            id="a taint beside what is to be done",
+            "node_labels: labels are not written yet; has the startup taint",
+            id="a taint beside what comes next",
         ),
     ],
 )

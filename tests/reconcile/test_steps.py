@@ -1,29 +1,130 @@
-"""How the steps of a run are started, and what becomes of those that fail."""
+"""How the steps of a run are carried out, and what pods that ran say."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from gpu_provision.kube.errors import AlreadyExists, NotFound, Outdated
-from gpu_provision.model.cluster import ObjectRef
-from gpu_provision.model.findings import Finding, Refused, Rejected
-from gpu_provision.planning.states import Key
-from gpu_provision.reconcile.actions import (
-    LabelNode,
-    MoveNode,
-    RemovePod,
-    StartPod,
-)
-from gpu_provision.reconcile.steps import SEEN_SECONDS, Crashes, Steps
-from gpu_provision.rollout.actions import Move
+from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
+from gpu_provision.model.cluster import Manifest, ObjectRef
+from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected
+from gpu_provision.model.progress import NodeState, State
+from gpu_provision.planning.states import ClusterState, Key
+from gpu_provision.planning.validation import parse_verdict
+from gpu_provision.reconcile.actions import PatchNode, RemovePod, StartPod, TransitionNode
+from gpu_provision.reconcile.steps import MOST_LOGS, SEEN_SECONDS, Crashes, StepExecutor, Validations
+from gpu_provision.rollout.actions import StateTransition
 from gpu_provision.rollout.states import UpgradeState
+from gpu_provision.rollout.steps import NOT_READY
+from tests.planning.builders import VALIDATED, Stack, shown, validation_pod
+
+BUILD = ("Installing", "ERROR: The kernel module failed to build for kernel 5.15.0-1.", "Unmounting")
+
+
+WORDS = (
+    "the driver cannot be built for the kernel that the node runs: "
+    "ERROR: The kernel module failed to build for kernel 5.15.0-1. (ctr: exit 1)"
+)
+
+
+WAITS = "ctr: CrashLoopBackOff: back-off 10s restarting failed container, last exit 1"
+
+
+class Logs:
+    """An API server that has one log, or none."""
+
+    def __init__(self, *lines: str) -> None:
+        """Keep the lines, and what is asked for."""
+        self.lines, self.asked = lines, list[tuple[str, bool]]()
+
+    def log(self, ref: ObjectRef, container: str, *, lines: int, previous: bool) -> tuple[str, ...]:
+        """Answer with them."""
+        assert (container, lines) == ("ctr", 30)
+        self.asked.append((ref.name, previous))
+        if not self.lines:
+            raise ProvisionError(Finding(code="GP303", what="may not read logs"))
+        return self.lines
+
+
+def crashed(name: str, restarts: int = 1, *, runs: bool = False) -> dict[str, Any]:
+    message = "back-off 10s restarting failed container"
+    state = {"running": {}} if runs else {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
+    ended = {"terminated": {"exitCode": 1}}
+    status = {"name": "ctr", "ready": False, "restartCount": restarts, "state": state, "lastState": ended}
+    metadata = {"name": name, "namespace": "operands", "uid": f"uid-of-{name}"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {}}
+    return {**pod, "status": {"phase": "Running", "containerStatuses": [status]}}
+
+
+def situation(*pods: dict[str, Any]) -> ClusterState:
+    by_key = {("driver", pod["metadata"]["name"]): (pod,) for pod in pods}
+    return cast("ClusterState", SimpleNamespace(pods=by_key))
+
+
+def waiting(*nodes: str, reason: str = WAITS, state: State = State.PROGRESSING) -> dict[Key, NodeState]:
+    return {("driver", node): NodeState(component="driver", node=node, state=state, reason=reason) for node in nodes}
+
+
+def look(crashes: Crashes, seen: ClusterState, states: dict[Key, NodeState]) -> list[str]:
+    """Read all that is unread, and return the reasons."""
+    for step in [*crashes.unread(states, seen)]:
+        crashes.read(step)
+    return [state.reason for state in crashes.told(states, seen).values()]
+
+
+def test_the_log_of_a_crash_is_read_once_for_each_restart() -> None:
+    """The words stay while the container runs again, and until it has failed again."""
+    logs = Logs(*BUILD)
+    crashes, states = Crashes(cast("Cluster", logs)), waiting("a")
+    seen = situation(crashed("a"))
+    assert crashes.told(states, seen) is states
+    assert look(crashes, seen, states) == look(crashes, seen, states) == [WORDS]
+    running = waiting("a", reason="ctr runs, but is not ready yet")
+    assert look(crashes, situation(crashed("a", runs=True)), running) == [WORDS]
+    assert logs.asked == [("a", True)]
+    look(crashes, situation(crashed("a", restarts=2)), states)
+    assert logs.asked == [("a", True)] * 2
+    assert crashes.said_of(waiting("a", state=State.FAILED), seen)["driver", "a"].lines == BUILD
+
+
+def test_a_log_that_cannot_be_read_leaves_the_reason_as_it_is() -> None:
+    """And is asked for again only after the next restart."""
+    logs = Logs()
+    crashes, seen = Crashes(cast("Cluster", logs)), situation(crashed("a"))
+    assert look(crashes, seen, waiting("a")) == look(crashes, seen, waiting("a")) == [WAITS]
+    assert len(logs.asked) == 1
+
+
+def test_a_rollout_says_it_with_its_own_words() -> None:
+    crashes, seen = Crashes(cast("Cluster", Logs(*BUILD))), situation(crashed("a"))
+    assert look(crashes, seen, waiting("a", reason=NOT_READY)) == [f"{WORDS}; {NOT_READY}"]
+    assert look(crashes, seen, waiting("a", reason="waits: 1 at a time")) == ["waits: 1 at a time"]
+
+
+def test_what_is_ready_or_blocked_is_not_asked() -> None:
+    logs = Logs(*BUILD)
+    for state in (State.READY, State.BLOCKED, State.PENDING):
+        look(Crashes(cast("Cluster", logs)), situation(crashed("a")), waiting("a", state=state))
+    assert logs.asked == []
+
+
+def test_a_fleet_that_crashes_is_reported_by_its_first_pods() -> None:
+    """A thousand logs say what twenty say."""
+    names = [f"n{number}" for number in range(MOST_LOGS + 5)]
+    logs = Logs(*BUILD)
+    crashes, seen = Crashes(cast("Cluster", logs)), situation(*map(crashed, names))
+    assert {*look(crashes, seen, waiting(*names))} == {WORDS}
+    assert len(logs.asked) == MOST_LOGS
+
 
 _KEY = ("driver_validation", "t4-1")
+
+
 _STEP = RemovePod(_KEY, ObjectRef("v1", "Pod", "operands", "cuda"), "uid")
 
 
@@ -33,12 +134,12 @@ def finding(evidence: str) -> Finding:
 
 def steps(
     delete: Callable[..., None], rejected: dict[Key, str] | None = None, on_end: Callable[[], None] = lambda: None
-) -> Steps:
-    """Return steps on a cluster that deletes as told, where nothing is to be written down."""
+) -> StepExecutor:
+    """Return steps on a cluster that deletes as told, where nothing is recorded."""
     cluster: Any = SimpleNamespace(delete=delete)
     rollout: Any = None
     told = {} if rejected is None else rejected
-    return Steps(cluster, rollout, Crashes(cluster), rejected=told, on_end=on_end, on_written=lambda _: None)
+    return StepExecutor(cluster, rollout, Crashes(cluster), rejected=told, on_end=on_end, on_written=lambda _: None)
 
 
 @pytest.mark.parametrize("is_there", [False, True])
@@ -48,12 +149,12 @@ def test_a_pod_that_exists_is_shown_to_the_next_look(*, is_there: bool) -> None:
 
     def create(_: object) -> Any:
         if is_there:
-            raise AlreadyExists(finding("exists"))
+            raise AlreadyExistsError(finding("exists"))
         return pod
 
     cluster: Any = SimpleNamespace(create=create, get=lambda _: pod)
     rest: Any = None
-    made = Steps(cluster, rest, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
+    made = StepExecutor(cluster, rest, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
     with made:
         made.start(StartPod(_KEY, _STEP.ref, {"kind": "Pod"}), 0.0)
     assert shown == [pod]
@@ -65,10 +166,10 @@ def test_a_node_that_was_moved_is_shown_to_the_next_look() -> None:
     shown, node = list[Any](), {"metadata": {"name": "t4-1", "resourceVersion": "8"}}
     rollout: Any = SimpleNamespace(move=lambda _: node)
     rest: Any = None
-    made = Steps(rest, rollout, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
-    move = Move(node="t4-1", revision="7", to=UpgradeState.CORDON_REQUIRED)
+    made = StepExecutor(rest, rollout, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
+    move = StateTransition(node="t4-1", revision="7", to=UpgradeState.CORDON_REQUIRED)
     with made:
-        made.start(MoveNode(("driver", "t4-1"), ObjectRef("v1", "Node", "", "t4-1"), move), 0.0)
+        made.start(TransitionNode(("driver", "t4-1"), ObjectRef("v1", "Node", "", "t4-1"), move), 0.0)
     assert shown == [node]
 
 
@@ -77,14 +178,14 @@ def test_a_node_that_was_labelled_is_shown_to_the_next_look() -> None:
     shown, node = list[Any](), {"metadata": {"name": "t4-1", "resourceVersion": "8"}}
     cluster: Any = SimpleNamespace(merge=lambda *_: node)
     rest: Any = None
-    made = Steps(cluster, rest, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
+    made = StepExecutor(cluster, rest, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
     labels = (("nvidia.com/gpu.present", "true"),)
     with made:
-        made.start(LabelNode(("node_labels", "t4-1"), ObjectRef("v1", "Node", "", "t4-1"), "uid", labels), 0.0)
+        made.start(PatchNode(("node_labels", "t4-1"), ObjectRef("v1", "Node", "", "t4-1"), "uid", labels), 0.0)
     assert shown == [node]
 
 
-def test_a_step_is_not_started_again_before_its_effect_could_be_seen() -> None:
+def test_a_step_is_not_repeated_before_its_effect_can_be_seen() -> None:
     asked, ended = list[str](), threading.Semaphore(0)
     made = steps(lambda *_, **__: asked.append("once more"), on_end=ended.release)
     with made:
@@ -97,7 +198,7 @@ def test_a_step_is_not_started_again_before_its_effect_could_be_seen() -> None:
     assert asked == ["once more"] * 2
 
 
-def test_a_step_that_runs_is_not_started_beside_itself_and_is_waited_for() -> None:
+def test_a_step_that_runs_is_not_started_twice() -> None:
     go, asked = threading.Event(), list[bool]()
     made = steps(lambda *_, **__: asked.append(go.wait(120)))
     with made:
@@ -109,8 +210,8 @@ def test_a_step_that_runs_is_not_started_beside_itself_and_is_waited_for() -> No
     assert made.written == [_STEP]
 
 
-@pytest.mark.parametrize("kind", [NotFound, Outdated])
-def test_somebody_who_was_faster_fails_nothing(kind: type[Exception]) -> None:
+@pytest.mark.parametrize("kind", [NotFoundError, ConflictError])
+def test_another_client_that_was_faster_fails_nothing(kind: type[Exception]) -> None:
     rejected: dict[Key, str] = {}
     made = steps(raising(kind(finding("gone"))), rejected)
     with made:
@@ -120,7 +221,7 @@ def test_somebody_who_was_faster_fails_nothing(kind: type[Exception]) -> None:
     assert not made.written
 
 
-def test_what_the_server_rejects_is_told_for_the_component_on_its_node() -> None:
+def test_a_rejection_is_reported_for_component_and_node() -> None:
     rejected: dict[Key, str] = {}
     made = steps(raising(Rejected(finding("quota exceeded"))), rejected)
     with made:
@@ -144,3 +245,87 @@ def raising(error: Exception) -> Callable[..., None]:
         raise error
 
     return fail
+
+
+DRIVER, PLUGIN = ("driver_validation", "t4-1"), ("device_plugin_validation", "t4-1")
+
+
+class Deletions:
+    """Takes deletions of many pods at once."""
+
+    def __init__(self) -> None:
+        """Nothing is deleted yet."""
+        self.deleted: list[dict[str, str]] = []
+
+    def delete_all(self, _kind: object, namespace: str, **selectors: str) -> None:
+        """Take a deletion."""
+        self.deleted.append({"namespace": namespace, **selectors})
+
+
+def validations(stack: Stack, cluster: Deletions | None = None) -> Validations:
+    """Return those of a run that begins now."""
+    reading: Any = SimpleNamespace(context=stack.context, observed=stack.observed, revalidate=False)
+    taker: Any = cluster or Deletions()
+    return Validations(taker, reading)
+
+
+def pod_of(stack: Stack) -> Manifest:
+    return next(item for item in stack.validations() if "t4-1" in item["metadata"]["name"])
+
+
+def test_what_ended_in_this_run_is_evidence_of_it() -> None:
+    """What had ended before is none, and both kinds of pods count."""
+    stack = Stack()
+    made = validations(stack)
+    made.take(stack.situation)
+    assert made.evidence == {}
+    stack.put(shown(stack.pod("validator", "t4-1"), began="2026-11-21T08:00:00Z", said="Test PASSED\nDone"))
+    stack.put(validation_pod(pod_of(stack), "Failed"))
+    made.take(stack.situation)
+    assert {key: (each.passed, each.lines) for key, each in made.evidence.items()} == {
+        DRIVER: (True, ("Test PASSED", "Done")),
+        PLUGIN: (False, ("no CUDA-capable device",)),
+    }
+    assert PLUGIN not in made.passed or parse_verdict(made.passed[PLUGIN]) is not None
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_what_passed_is_recorded_before_its_pod_goes(*, is_old: bool) -> None:
+    """Also what a run has left that was killed between the two."""
+    stack = Stack()
+    stack.passed = {}
+    made = validations(stack)
+    if not is_old:
+        made.take(stack.situation)
+    stack.put(validation_pod(pod_of(stack), "Succeeded"))
+    made.take(stack.situation)
+    verdict = parse_verdict(made.passed[PLUGIN])
+    assert verdict
+    assert verdict.began == VALIDATED
+    assert DRIVER not in made.passed, "its pod stays"
+
+
+def test_all_pods_that_succeeded_go_in_one_request() -> None:
+    stack, cluster = Stack(), Deletions()
+    made = validations(stack, cluster)
+    assert not made.remove_succeeded(stack.situation)
+    for pod in stack.validations():
+        stack.put(validation_pod(pod, "Succeeded"))
+    assert made.remove_succeeded(stack.situation)
+    (deleted,) = cluster.deleted  # without those of an earlier version, which tests/scenarios/test_upgrades.py has
+    assert deleted["field_selector"] == "status.phase=Succeeded"
+    assert deleted["label_selector"] == (
+        "gpu-provision.io/stack=sandbox,gpu-provision.io/component in (driver_validation,device_plugin_validation)"
+    )
+
+
+def test_what_is_to_be_repeated_is_neither_evidence_nor_recorded() -> None:
+    stack = Stack()
+    stack.passed = {}
+    pod = validation_pod(pod_of(stack), "Succeeded")
+    stack.put(pod)
+    made = validations(stack)
+    seen = stack.situation
+    object.__setattr__(seen.observed, "void", frozenset({pod["metadata"]["uid"]}))
+    made.take(seen)
+    assert (made.passed, made.evidence) == ({}, {})

@@ -7,14 +7,14 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_provision.kube.client import Applied, Cluster
+from gpu_provision.kube.client import ApplyResult, Cluster
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import Finding, Unreachable
 from gpu_provision.model.plan import Action, Change
-from gpu_provision.reconcile.apply import Objects
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.apply import Applier
+from gpu_provision.reconcile.plan import ClusterPlan
 
-NOTHING = cast("Reading", SimpleNamespace(desired={}, observed=SimpleNamespace(members={})))
+NOTHING = cast("ClusterPlan", SimpleNamespace(desired={}, observed=SimpleNamespace(members={})))
 
 
 def change(name: str) -> Change:
@@ -26,15 +26,15 @@ def cluster(apply: Any) -> Cluster:
     return cast("Cluster", SimpleNamespace(apply=apply, hurry=lambda: None))
 
 
-def test_an_error_of_one_write_is_told_when_the_others_have_ended() -> None:
+def test_an_error_of_one_write_is_raised_after_the_others() -> None:
     written: list[str] = []
 
-    def apply(manifest: Manifest, **_: Any) -> Applied:
+    def apply(manifest: Manifest, **_: Any) -> ApplyResult:
         if manifest["metadata"]["name"] == "bad":
             raise Unreachable(Finding(code="GP301", what="silent"))
         written.append(manifest["metadata"]["name"])
-        return Applied(manifest, created=True, warnings=())
+        return ApplyResult(manifest, created=True, warnings=())
 
     with pytest.raises(Unreachable, match="silent"):
-        Objects(cluster(apply), NOTHING).apply([change("bad"), change("a"), change("b")])
+        Applier(cluster(apply), NOTHING).apply([change("bad"), change("a"), change("b")])
     assert sorted(written) == ["a", "b"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as some
 
-from gpu_provision.model.specs import (
+from gpu_provision.model.rollout_policy import (
     Canary,
     MaintenanceWindow,
     OnFailure,
@@ -19,7 +19,7 @@ from gpu_provision.model.specs import (
     WaitForCompletion,
 )
 from gpu_provision.rollout import states
-from gpu_provision.rollout.snapshot import Domain, Policy, Use
+from gpu_provision.rollout.snapshot import BudgetDomain, GpuUse, Policy
 from tests.rollout.world import BEGINNING, Machine, Trouble, Work, World
 
 SECONDS = some.sampled_from([0, 10, 300])
@@ -28,7 +28,7 @@ SHARES = some.sampled_from([1, 2, 3, "25%", "34%", "50%", "100%"])
 works = some.builds(
     Work,
     name=some.just("work"),
-    use=some.sampled_from(Use),
+    use=some.sampled_from(GpuUse),
     owner=some.sampled_from(["ReplicaSet web", "Job train", ""]),
     labels=some.sampled_from([{}, {"job": "yes"}, {states.DRAIN_SKIP: "true"}]),
     is_daemon=some.sampled_from([False, False, False, True]),
@@ -116,8 +116,8 @@ policies = some.builds(
     fleet=rollout_policies,
     domains=some.fixed_dictionaries(
         {
-            "shared": some.builds(Domain, policy=upgrade_policies, restart_seconds=some.just(60)),
-            "own": some.builds(Domain, policy=upgrade_policies, restart_seconds=some.just(60)),
+            "shared": some.builds(BudgetDomain, policy=upgrade_policies, restart_seconds=some.just(60)),
+            "own": some.builds(BudgetDomain, policy=upgrade_policies, restart_seconds=some.just(60)),
         }
     ),
 )

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from gpu_provision.model.specs import UpgradePolicy
+from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.rollout import states
-from gpu_provision.rollout.actions import Action, Cordon, Evict, Move, Restart, RollBack, TakeOff
-from gpu_provision.rollout.snapshot import Node, Pod, Snapshot, Use
-from gpu_provision.rollout.state_machine import Decision, Phase
+from gpu_provision.rollout.actions import Action, Cordon, Evict, Restart, RollBack, StateTransition, TakeOff
+from gpu_provision.rollout.snapshot import FleetNode, GpuUse, Pod, Snapshot
+from gpu_provision.rollout.state_machine import Decision, RolloutPhase
 from gpu_provision.rollout.states import UpgradeState
 from tests.rollout.world import Machine, World
 
@@ -29,7 +29,7 @@ EMPTYING = {UpgradeState.CORDON_REQUIRED, UpgradeState.WAIT_FOR_JOBS_REQUIRED}
 
 def starts(decision: Decision) -> list[str]:
     """Return the nodes that a decision gives a slot."""
-    moves = [action for action in decision.actions if isinstance(action, Move)]
+    moves = [action for action in decision.actions if isinstance(action, StateTransition)]
     return [action.node for action in moves if action.to is UpgradeState.CORDON_REQUIRED]
 
 
@@ -61,7 +61,7 @@ class Rules:
                     self._restart(nodes[action.node])
                 case TakeOff():
                     self._take_off(nodes[action.node])
-                case Move():
+                case StateTransition():
                     self._move(nodes[action.node], action)
         self.started += fresh
 
@@ -69,7 +69,7 @@ class Rules:
         """Hold what is written against the rules that no number of states in one write may get around."""
         nodes = {node.name: node for node in seen.nodes}
         for action in actions:
-            if isinstance(action, Move):
+            if isinstance(action, StateTransition):
                 self._move(nodes[action.node], action)
                 fresh = action.cordon is Cordon.SET and nodes[action.node].state is UpgradeState.UPGRADE_REQUIRED
                 waits_for_jobs = self.world.policy.domains[nodes[action.node].domain].policy.wait_for_completion
@@ -78,7 +78,7 @@ class Rules:
 
     @staticmethod
     def _one_move_each(decision: Decision) -> None:
-        moved = [action.node for action in decision.actions if isinstance(action, Move)]
+        moved = [action.node for action in decision.actions if isinstance(action, StateTransition)]
         assert len(moved) == len(set(moved)), "a node goes one step at a time"
 
     def _known(self, decision: Decision, fresh: list[str]) -> None:
@@ -89,7 +89,7 @@ class Rules:
         assert not fresh or not to & {UpgradeState.FAILED, UpgradeState.UPGRADE_REQUIRED}, "who waits or failed is open"
         assert not to or not any(isinstance(action, RollBack) for action in decision.actions)
 
-    def _limits(self, seen: Snapshot, nodes: dict[str, Node], fresh: list[str]) -> None:
+    def _limits(self, seen: Snapshot, nodes: dict[str, FleetNode], fresh: list[str]) -> None:
         fleet = self.world.policy.fleet
         if fresh:  # those whose start is on its way have their slots as well
             fresh = [*fresh, *(name for name, move in self.world.writing.items() if move.to in ACTIVE)]
@@ -100,7 +100,7 @@ class Rules:
             self._within(members, mine, domain.policy.max_parallel_upgrades, domain.policy.max_unavailable)
 
     @staticmethod
-    def _within(members: Iterable[Node], fresh: list[str], parallel: int, unavailable: int | str) -> None:
+    def _within(members: Iterable[FleetNode], fresh: list[str], parallel: int, unavailable: int | str) -> None:
         """Starting nodes never brings the unavailable ones above the limit; those that are so anyway may start."""
         if not fresh:
             return
@@ -127,7 +127,7 @@ class Rules:
         since = (clock.hour * 60 + clock.minute - hour * 60 - minute) % (24 * 60)
         assert since < window.minutes, f"{fresh} start at {clock:%H:%M}, outside the maintenance window"
 
-    def _canaries_first(self, seen: Snapshot, nodes: dict[str, Node], fresh: list[str]) -> None:
+    def _canaries_first(self, seen: Snapshot, nodes: dict[str, FleetNode], fresh: list[str]) -> None:
         canary = self.world.policy.fleet.canary
         fresh = [name for name in fresh if not self.world.machines[name].leaves]
         if canary is None or seen.is_rolling_back or not fresh:
@@ -138,17 +138,17 @@ class Rules:
         marked = {
             action.node: dict(action.annotations).get(states.CANARY)
             for action in self.world.decisions[-1].actions
-            if isinstance(action, Move)
+            if isinstance(action, StateTransition)
         }
         others = [name for name in fresh if marked[name] != seen.target and nodes[name] not in chosen]
         if others:
-            assert chosen, "nobody starts before a canary"
+            assert chosen, "no node starts before a canary"
             ends = [float(node.annotations[states.SINCE]) + canary.soak_seconds for node in chosen]
             assert all(node.state is UpgradeState.DONE for node in chosen), f"{others} start before canaries are done"
             assert all(seen.now >= end for end in ends), f"{others} start before canaries have soaked"
             assert all(node.driver is not None and node.driver.is_ready for node in chosen), "canaries are not well"
 
-    def _eviction(self, node: Node, action: Evict) -> None:
+    def _eviction(self, node: FleetNode, action: Evict) -> None:
         policy = self.world.policy.domains[node.domain].policy
         pod = next(pod for pod in node.pods if pod.uid == action.uid)
         assert node.state in {UpgradeState.POD_DELETION_REQUIRED, UpgradeState.DRAIN_REQUIRED}, "not the time to evict"
@@ -156,7 +156,7 @@ class Rules:
         assert not pod.is_daemon
         assert not pod.is_over
         if node.state is UpgradeState.POD_DELETION_REQUIRED:
-            assert pod.use is not Use.NONE, f"{pod} does not use a GPU"
+            assert pod.use is not GpuUse.NONE, f"{pod} does not use a GPU"
             assert pod.owner or policy.pod_deletion.force
             assert not pod.has_empty_dir or policy.pod_deletion.delete_empty_dir
         else:
@@ -165,7 +165,7 @@ class Rules:
             assert pod.owner or policy.drain.force
             assert not pod.has_empty_dir or policy.drain.delete_empty_dir
 
-    def _restart(self, node: Node) -> None:
+    def _restart(self, node: FleetNode) -> None:
         assert node.state is UpgradeState.POD_RESTART_REQUIRED, "not the time to restart a driver"
         assert node.driver is not None
         forced = node.says(states.FORCED) or node.says(states.REQUESTED)
@@ -173,21 +173,21 @@ class Rules:
         assert not [pod for pod in node.pods if uses_gpu(pod)], "GPU work loses its driver"
         assert node.is_cordoned
 
-    def _take_off(self, node: Node) -> None:
+    def _take_off(self, node: FleetNode) -> None:
         machine = self.world.machines[node.name]
         assert machine.leaves
         assert node.state is UpgradeState.POD_RESTART_REQUIRED, "not the time to take the stack off"
         assert not self.world.users(machine), "GPU work loses its driver"
         assert node.is_cordoned
 
-    def _move(self, node: Node, action: Move) -> None:
+    def _move(self, node: FleetNode, action: StateTransition) -> None:
         machine = self.world.machines[node.name]
         if machine.leaves:
             no_stack = not machine.has_labels and machine.driver is None
             is_over = action.to is UpgradeState.UNKNOWN
             given_up = not self.world.policy.domains[node.domain].policy.auto_upgrade
             assert not is_over or no_stack or given_up or node.state not in ACTIVE, "given back with the stack on it"
-            assert action.to not in {UpgradeState.VALIDATION_REQUIRED, UpgradeState.DONE}, "nothing is to be proven"
+            assert action.to not in {UpgradeState.VALIDATION_REQUIRED, UpgradeState.DONE}, "nothing has to be proven"
         elif node.state is UpgradeState.FAILED:
             allowed = {UpgradeState.FAILED, UpgradeState.VALIDATION_REQUIRED, UpgradeState.UPGRADE_REQUIRED}
             given_up = not self.world.policy.domains[node.domain].policy.auto_upgrade
@@ -201,15 +201,15 @@ class Rules:
             assert untouched or self.world.is_proven(machine), "a driver that has proven nothing"
             assert untouched or self.world.offers_gpus(machine), "given back before pods can have its GPUs"
         if action.cordon is Cordon.LIFT:
-            assert not machine.is_foreign, "that cordon is somebody else's"
+            assert not machine.is_foreign, "that cordon is another client's"
 
 
-def is_away(node: Node) -> bool:
+def is_away(node: FleetNode) -> bool:
     """Whether a node takes no work."""
     return node.is_cordoned or not node.is_ready or node.state in ACTIVE or node.state is UpgradeState.FAILED
 
 
-def failed_now(node: Node) -> bool:
+def failed_now(node: FleetNode) -> bool:
     """Whether a node failed on its way to what is wanted now."""
     is_failed = node.state is UpgradeState.FAILED and not node.is_leaving
     return is_failed and node.annotations.get(states.TARGET) == node.wanted.digest
@@ -218,21 +218,23 @@ def failed_now(node: Node) -> bool:
 def uses_gpu(pod: Pod) -> bool:
     """Whether a pod is sure to lose something with the driver, or can be evicted in time.
 
-    One with a claim that nobody could look at stays: it may be to a network card.
+    One with a claim that could not be read stays: it may be to a network card.
     """
-    hint = pod.use not in {Use.REQUEST, Use.CLAIM}
-    return pod.use not in {Use.NONE, Use.SOME_CLAIM} and not pod.is_over and not (pod.is_daemon and hint)
+    hint = pod.use not in {GpuUse.REQUEST, GpuUse.CLAIM}
+    return pod.use not in {GpuUse.NONE, GpuUse.SOME_CLAIM} and not pod.is_over and not (pod.is_daemon and hint)
 
 
 def judge_the_end(world: World, decision: Decision) -> None:
     """Hold the end of a rollout against what every end has to be."""
-    assert not [action for action in decision.actions if isinstance(action, Move | Restart)], "it had not ended"
+    assert not [action for action in decision.actions if isinstance(action, StateTransition | Restart)], (
+        "it had not ended"
+    )
     for machine in world.machines.values():
         policy = world.policy.domains[machine.domain].policy
         _judge_one(world, machine, policy, decision)
     reasons = {name for name, machine in world.machines.items() if machine.state is UpgradeState.FAILED}
     assert set(decision.failures) == reasons
-    if decision.phase is Phase.DONE:
+    if decision.phase is RolloutPhase.DONE:
         staying = [machine for machine in world.machines.values() if not machine.leaves]
         upgraded = [each for each in staying if world.policy.domains[each.domain].policy.auto_upgrade]
         assert all(machine.state is UpgradeState.DONE for machine in upgraded)
@@ -241,7 +243,7 @@ def judge_the_end(world: World, decision: Decision) -> None:
 def _judge_one(world: World, machine: Machine, policy: UpgradePolicy, decision: Decision) -> None:
     waits = decision.waits.get(machine.name, "")
     if machine.is_foreign:
-        assert machine.cordoned_by, "somebody wants it cordoned"
+        assert machine.cordoned_by, "another client wants it cordoned"
     if machine.is_forgotten:
         assert not {states.STATE, *states.ALL_ANNOTATIONS} & {*machine.labels, *machine.annotations}, "marks stayed"
         assert machine.is_foreign or not machine.cordoned_by, "our cordon stayed"

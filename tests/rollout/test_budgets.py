@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.inventory import load
-from gpu_provision.model.specs import Order, RolloutPolicy, UpgradePolicy
-from gpu_provision.rollout.budgets import SHARED, domain_of, nodes_of, policy_of, rank
-from gpu_provision.rollout.snapshot import Domain, Node, Pod, Policy, Use, Wanted
+from gpu_provision.model.rollout_policy import Order, RolloutPolicy, UpgradePolicy
+from gpu_provision.rollout.budgets import SHARED, domain_of, nodes_of, policy_of, sort_key
+from gpu_provision.rollout.snapshot import BudgetDomain, DesiredContent, FleetNode, GpuUse, Pod, Policy
 from tests.rollout.rules import starts
 from tests.rollout.world import Machine, Trouble, World
 
@@ -27,8 +27,8 @@ def world(
     count: int, *, parallel: int = 1, away: int | str = "25%", fleet: RolloutPolicy | None = None, **others: Machine
 ) -> World:
     machines = [others.get(f"node_{number}") or Machine(name=f"node-{number}") for number in range(1, count + 1)]
-    shared = Domain(policy=UpgradePolicy(max_parallel_upgrades=parallel, max_unavailable=away))
-    own = Domain(policy=UpgradePolicy(max_parallel_upgrades=parallel, max_unavailable=away))
+    shared = BudgetDomain(policy=UpgradePolicy(max_parallel_upgrades=parallel, max_unavailable=away))
+    own = BudgetDomain(policy=UpgradePolicy(max_parallel_upgrades=parallel, max_unavailable=away))
     return World(machines, Policy(fleet=fleet or RolloutPolicy(), domains={"shared": shared, "own": own}))
 
 
@@ -51,8 +51,8 @@ def test_slots_of_a_healthy_fleet_are_those_of_the_reference(
     assert len(first_starts(world(count, parallel=parallel, away=away))) == slots
 
 
-def test_a_node_that_somebody_cordoned_uses_up_the_limit_but_may_be_upgraded_itself() -> None:
-    """With 4 nodes and 25 % the reference starts nothing either, but tells nobody why."""
+def test_a_cordoned_node_uses_up_the_limit_but_may_start() -> None:
+    """With 4 nodes and 25 % the reference starts nothing either, without a reason."""
     cordoned = Machine(name="node-3", cordoned_by="kubectl-cordon", is_foreign=True)
     found = world(4, node_3=cordoned)
     assert first_starts(found) == ["node-3"]
@@ -83,23 +83,23 @@ def test_the_limit_of_the_fleet_holds_over_all_pools() -> None:
     assert first_starts(few) == ["node-1"]
 
 
-def node(name: str, position: int = 0, *pods: Pod) -> Node:
-    return Node(name=name, domain="d", wanted=Wanted("x"), position=position, pods=pods)
+def node(name: str, position: int = 0, *pods: Pod) -> FleetNode:
+    return FleetNode(name=name, domain="d", wanted=DesiredContent("x"), position=position, pods=pods)
 
 
 def test_numbers_in_names_count_as_numbers() -> None:
     """And texts before them as texts."""
     names = ["t4-10", "t4-9", "h100-1", "rack2-node10", "rack2-node9", "rack10-node1"]
-    ordered = sorted(names, key=lambda name: rank(node(name), Order.NAME))
+    ordered = sorted(names, key=lambda name: sort_key(node(name), Order.NAME))
     assert ordered == ["h100-1", "rack2-node9", "rack2-node10", "rack10-node1", "t4-9", "t4-10"]
 
 
-def test_the_other_orders_begin_with_something_else_and_end_with_the_name() -> None:
+def test_the_other_orders_end_with_the_name() -> None:
     """Equals would otherwise come in any order."""
-    job = Pod(namespace="default", name="train", uid="u", use=Use.REQUEST)
+    job = Pod(namespace="default", name="train", uid="u", use=GpuUse.REQUEST)
     nodes = [node("b", 0, job), node("c", 2), node("a", 1)]
-    assert [each.name for each in sorted(nodes, key=lambda one: rank(one, Order.LISTED))] == ["b", "a", "c"]
-    assert [each.name for each in sorted(nodes, key=lambda one: rank(one, Order.IDLE_FIRST))] == ["a", "c", "b"]
+    assert [each.name for each in sorted(nodes, key=lambda one: sort_key(one, Order.LISTED))] == ["b", "a", "c"]
+    assert [each.name for each in sorted(nodes, key=lambda one: sort_key(one, Order.IDLE_FIRST))] == ["a", "c", "b"]
 
 
 TEXT = """
@@ -119,7 +119,7 @@ nodes:
 """
 
 
-def test_a_pool_has_its_own_limits_exactly_if_it_declares_a_policy(tmp_path: Path) -> None:
+def test_a_pool_has_own_limits_if_it_declares_a_policy(tmp_path: Path) -> None:
     """Another driver alone is no reason; a policy of its own starts from the inventory's."""
     file = tmp_path / "stack.yaml"
     file.write_text(TEXT)
@@ -137,7 +137,7 @@ def test_a_pool_has_its_own_limits_exactly_if_it_declares_a_policy(tmp_path: Pat
     assert (shared.restart_seconds, slow.restart_seconds) == (900, 1800)
 
 
-def test_a_policy_alone_does_not_part_a_pool_from_the_daemonset_of_the_others(tmp_path: Path) -> None:
+def test_a_policy_alone_makes_no_other_daemonset(tmp_path: Path) -> None:
     """Otherwise declaring one would replace its drivers."""
     file = tmp_path / "stack.yaml"
     file.write_text(TEXT.replace("timeout: 1800, ", ""))

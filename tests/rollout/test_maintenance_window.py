@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, reset_tzpath
 
 import pytest
 
-from gpu_provision.model.specs import Day, MaintenanceWindow
-from gpu_provision.rollout.maintenance_window import is_open, next_opening
+from gpu_provision.model.rollout_policy import Day, MaintenanceWindow
+from gpu_provision.rollout.budgets import is_open, next_opening
 
 BERLIN = "Europe/Berlin"
 NIGHT = MaintenanceWindow(days=(Day.SATURDAY,), start="22:30", minutes=240, timezone=BERLIN)

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from gpu_provision.rollout import states
-from gpu_provision.rollout.installation import installation
 from gpu_provision.rollout.observe import (
-    Declared,
-    Seen,
+    ClusterObjects,
+    DesiredDriver,
     budgets_of,
     claims_of,
     fleet_digest,
@@ -20,8 +19,8 @@ from gpu_provision.rollout.observe import (
     pod_of,
     use_of,
 )
-from gpu_provision.rollout.snapshot import Budget, DriverPod, Node, Use, Wanted
-from gpu_provision.rollout.states import UpgradeState
+from gpu_provision.rollout.snapshot import DesiredContent, DisruptionBudget, DriverPod, FleetNode, GpuUse
+from gpu_provision.rollout.states import UpgradeState, installation_digest
 
 READY = {"conditions": [{"type": "Ready", "status": "True"}], "phase": "Running"}
 STACK, COMPONENT = "gpu-provision.io/stack", "gpu-provision.io/component"
@@ -51,30 +50,30 @@ def work(**resources: str) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {"nodeName": "n1", "containers": containers}, "status": {"phase": "Running"}}
 
 
-def seen_node(*pods: dict[str, Any], of: dict[str, Any] | None = None) -> Node:
-    declared = {"n1": Declared(domain="d", position=3, template=template("new"), version="560")}
-    (found,) = observe(declared, Seen(nodes=[of or node()], pods=pods), now=1.0).nodes
+def seen_node(*pods: dict[str, Any], of: dict[str, Any] | None = None) -> FleetNode:
+    declared = {"n1": DesiredDriver(domain="d", position=3, template=template("new"), version="560")}
+    (found,) = observe(declared, ClusterObjects(nodes=[of or node()], pods=pods), now=1.0).nodes
     return found
 
 
-def test_nodes_come_in_the_order_of_the_inventory_and_strangers_are_left_out() -> None:
+def test_nodes_come_in_the_order_of_the_inventory() -> None:
     """A node that is declared and does not exist is no node."""
     declared = {
-        name: Declared(domain="d", position=place, template=template("new")) for place, name in enumerate("cba")
+        name: DesiredDriver(domain="d", position=place, template=template("new")) for place, name in enumerate("cba")
     }
     live = [node("a"), node("c"), node("stranger")]
-    snapshot = observe(declared, Seen(nodes=live, pods=()), now=5.0, previous=fleet_digest(declared))
+    snapshot = observe(declared, ClusterObjects(nodes=live, pods=()), now=5.0, previous=fleet_digest(declared))
     assert [each.name for each in snapshot.nodes] == ["c", "a"]
     assert snapshot.now == 5.0
     assert snapshot.is_rolling_back, "what is wanted is what was there before"
 
 
-def test_the_driver_is_compared_by_what_its_installation_depends_on() -> None:
+def test_the_driver_is_compared_by_its_installation() -> None:
     """The rest of the pod template may differ without a restart."""
     found = seen_node(ours("driver", digest="old"))
-    assert found.wanted == Wanted("new", "560")
+    assert found.wanted == DesiredContent("new", "560")
     assert found.driver == DriverPod(uid="driver-1", digest="old", is_ready=True)
-    assert installation({"spec": {"containers": [{"name": "d"}]}}) == ""
+    assert installation_digest({"spec": {"containers": [{"name": "d"}]}}) == ""
 
 
 def test_state_memory_and_cordon_are_read_off_the_node() -> None:
@@ -127,9 +126,9 @@ def test_a_node_offers_gpus_with_a_ready_device_plugin(
     live = node(labels={"nvidia.com/gpu.deploy.device-plugin": operand})
     live["status"] = {**READY, "allocatable": offered}
     pods = [] if plugin is None else [ours("device_plugin", status=plugin)]
-    declared = Declared(domain="d", template=template("new"), position=0, has_device_plugin=True)
+    declared = DesiredDriver(domain="d", template=template("new"), position=0, has_device_plugin=True)
     for wish, expected in ((declared, offers), (replace(declared, has_device_plugin=False), True)):
-        (found,) = observe({"n1": wish}, Seen(nodes=[live], pods=pods), now=1.0).nodes
+        (found,) = observe({"n1": wish}, ClusterObjects(nodes=[live], pods=pods), now=1.0).nodes
         assert found.offers_gpus is expected
 
 
@@ -146,7 +145,7 @@ def test_restarts_are_those_of_containers_that_are_not_ready() -> None:
 
 
 @pytest.mark.parametrize(("resource", "held_up"), [("nvidia.com/gpu", True), ("cpu", False)])
-def test_a_driver_is_held_up_by_gpu_pods_once_its_manager_has_given_up(resource: str, *, held_up: bool) -> None:
+def test_gpu_pods_hold_a_driver_up_once_its_manager_gave_up(resource: str, *, held_up: bool) -> None:
     """Such a driver pod was deleted by hand or by a reboot; the reference never empties its node."""
     status = {
         "phase": "Pending",
@@ -181,42 +180,42 @@ def container(**fields: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("found", "use"),
     [
-        (pod(), Use.NONE),
-        (pod(containers=container(resources={"limits": {"nvidia.com/gpu": "1"}})), Use.REQUEST),
-        (pod(containers=container(resources={"limits": {"nvidia.com/gpu": "0"}})), Use.NONE),
-        (pod(containers=container(resources={"requests": {"nvidia.com/mig-1g.5gb": 1}})), Use.REQUEST),
-        (pod(containers=container(resources={"limits": {"nvidia.com/gpu.shared": "2"}})), Use.REQUEST),
-        (pod(containers=container(resources={"limits": {"cpu": "1", "rdma/hca": "1"}})), Use.NONE),
-        (pod(initContainers=container(resources={"limits": {"nvidia.com/gpu": "1"}})), Use.REQUEST),
-        (pod(runtimeClassName="nvidia"), Use.RUNTIME_CLASS),
-        (pod(runtimeClassName="kata"), Use.NONE),
-        (pod(volumes=[{"name": "d", "hostPath": {"path": "/dev/nvidia0"}}]), Use.HOST_PATH),
-        (pod(volumes=[{"name": "d", "hostPath": {"path": "/run/nvidia/driver"}}]), Use.HOST_PATH),
-        (pod(volumes=[{"name": "d", "hostPath": {"path": "/dev"}}]), Use.NONE),
-        (pod(containers=container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])), Use.ENVIRONMENT),
-        (pod(containers=container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}])), Use.NONE),
-        (pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}]), Use.CLAIM),
-        (pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "nic"}]), Use.NONE),
+        (pod(), GpuUse.NONE),
+        (pod(containers=container(resources={"limits": {"nvidia.com/gpu": "1"}})), GpuUse.REQUEST),
+        (pod(containers=container(resources={"limits": {"nvidia.com/gpu": "0"}})), GpuUse.NONE),
+        (pod(containers=container(resources={"requests": {"nvidia.com/mig-1g.5gb": 1}})), GpuUse.REQUEST),
+        (pod(containers=container(resources={"limits": {"nvidia.com/gpu.shared": "2"}})), GpuUse.REQUEST),
+        (pod(containers=container(resources={"limits": {"cpu": "1", "rdma/hca": "1"}})), GpuUse.NONE),
+        (pod(initContainers=container(resources={"limits": {"nvidia.com/gpu": "1"}})), GpuUse.REQUEST),
+        (pod(runtimeClassName="nvidia"), GpuUse.RUNTIME_CLASS),
+        (pod(runtimeClassName="kata"), GpuUse.NONE),
+        (pod(volumes=[{"name": "d", "hostPath": {"path": "/dev/nvidia0"}}]), GpuUse.HOST_PATH),
+        (pod(volumes=[{"name": "d", "hostPath": {"path": "/run/nvidia/driver"}}]), GpuUse.HOST_PATH),
+        (pod(volumes=[{"name": "d", "hostPath": {"path": "/dev"}}]), GpuUse.NONE),
+        (pod(containers=container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])), GpuUse.ENVIRONMENT),
+        (pod(containers=container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}])), GpuUse.NONE),
+        (pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}]), GpuUse.CLAIM),
+        (pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "nic"}]), GpuUse.NONE),
         (
             pod(
                 resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "t"}],
                 status={"phase": "Running", "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "mine"}]},
             ),
-            Use.CLAIM,
+            GpuUse.CLAIM,
         ),
     ],
 )
-def test_a_pod_that_uses_gpus_is_recognized(found: dict[str, Any], use: Use) -> None:
+def test_a_pod_that_uses_gpus_is_recognized(found: dict[str, Any], use: GpuUse) -> None:
     """The reference knows requests of containers and claims alone."""
     assert use_of(found, {("default", "mine")}) is use
 
 
-def test_a_claim_that_nobody_could_look_at_is_a_doubt() -> None:
+def test_a_claim_that_could_not_be_read_is_a_doubt() -> None:
     """Surer signs count before it; a pod without a claim leaves none."""
     claiming = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
-    assert use_of(pod(**claiming), None) is Use.SOME_CLAIM
-    assert use_of(pod(runtimeClassName="nvidia", **claiming), None) is Use.RUNTIME_CLASS
-    assert use_of(pod(), None) is Use.NONE
+    assert use_of(pod(**claiming), None) is GpuUse.SOME_CLAIM
+    assert use_of(pod(runtimeClassName="nvidia", **claiming), None) is GpuUse.RUNTIME_CLASS
+    assert use_of(pod(), None) is GpuUse.NONE
     assert claims_of(None) is None
 
 
@@ -249,7 +248,7 @@ def test_the_controller_of_a_pod_says_who_starts_it_again() -> None:
     assert (bare.owner, bare.is_daemon) == ("", False)
 
 
-def test_state_data_and_refusals_are_told() -> None:
+def test_state_data_and_refusals_are_reported() -> None:
     """A pod that is over holds nothing."""
     found = pod_of(
         pod(metadata={"deletionTimestamp": "2026-11-21T08:00:00Z"}, volumes=[{"name": "d", "emptyDir": {}}]),
@@ -259,8 +258,8 @@ def test_state_data_and_refusals_are_told() -> None:
     assert pod_of(pod(status={"phase": "Succeeded"})).is_over
 
 
-def test_budgets_cover_the_pods_of_their_namespace_that_they_select() -> None:
-    """A budget without status allows nothing: nobody has counted yet."""
+def test_budgets_cover_selected_pods_of_their_namespace() -> None:
+    """A budget without status allows nothing: its pods are not counted yet."""
 
     def budget(name: str, namespace: str, selector: Any, **status: Any) -> dict[str, Any]:
         return {
@@ -278,7 +277,7 @@ def test_budgets_cover_the_pods_of_their_namespace_that_they_select() -> None:
             budget("db", "default", {"matchLabels": {"app": "db"}}, disruptionsAllowed=1),
         ]
     )
-    assert pod_of(pod(), budgets=budgets).budgets == (Budget("web", 1), Budget("all", 0))
+    assert pod_of(pod(), budgets=budgets).budgets == (DisruptionBudget("web", 1), DisruptionBudget("all", 0))
 
 
 def test_pods_of_the_stack_are_ours() -> None:

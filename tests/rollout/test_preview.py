@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from gpu_provision.components.labels import DRIVER_GROUP
-from gpu_provision.model.specs import (
+from gpu_provision.model.rollout_policy import (
     Canary,
     MaintenanceWindow,
     RolloutPolicy,
@@ -15,17 +15,17 @@ from gpu_provision.model.specs import (
 )
 from gpu_provision.output.rollout import lines
 from gpu_provision.rollout import states
-from gpu_provision.rollout.preview import schedule
-from gpu_provision.rollout.snapshot import Domain, Policy, Use
-from gpu_provision.rollout.state_machine import again
+from gpu_provision.rollout.preview import plan_waves
+from gpu_provision.rollout.snapshot import BudgetDomain, GpuUse, Policy
+from gpu_provision.rollout.state_machine import retry_failed
 from tests.rollout.world import BEGINNING, NEW, Driver, Machine, Trouble, Work, World
 
 
 def told(*machines: Machine, policy: UpgradePolicy | None = None, fleet: RolloutPolicy | None = None) -> list[str]:
     chosen = policy or UpgradePolicy(max_parallel_upgrades=2, max_unavailable="100%")
-    found = World(machines, Policy(fleet=fleet or RolloutPolicy(), domains={"shared": Domain(policy=chosen)}))
+    found = World(machines, Policy(fleet=fleet or RolloutPolicy(), domains={"shared": BudgetDomain(policy=chosen)}))
     seen = found.snapshot()
-    return list(lines(schedule(seen, found.policy)))
+    return list(lines(plan_waves(seen, found.policy)))
 
 
 def test_nodes_come_in_waves_with_what_happens_to_their_pods() -> None:
@@ -33,9 +33,9 @@ def test_nodes_come_in_waves_with_what_happens_to_their_pods() -> None:
     busy = [
         Work(name="web", blocked_until=math.inf),
         Work(name="train", owner="Job train", labels={"job": "yes"}),
-        Work(name="shell", owner="ReplicaSet shell", use=Use.RUNTIME_CLASS),
-        Work(name="netdata", owner="DaemonSet netdata", use=Use.RUNTIME_CLASS, is_daemon=True),
-        Work(name="cpu", use=Use.NONE),
+        Work(name="shell", owner="ReplicaSet shell", use=GpuUse.RUNTIME_CLASS),
+        Work(name="netdata", owner="DaemonSet netdata", use=GpuUse.RUNTIME_CLASS, is_daemon=True),
+        Work(name="cpu", use=GpuUse.NONE),
     ]
     machines = [Machine(name="node-1", work=busy), Machine(name="node-2"), Machine(name="node-3")]
     policy = UpgradePolicy(
@@ -74,7 +74,7 @@ def test_canaries_soak_times_and_windows_are_in_it() -> None:
     ]
 
 
-def test_a_canary_that_goes_first_anew_is_called_one() -> None:
+def test_a_canary_that_goes_first_again_is_called_one() -> None:
     """Its mark is of the first try of the same content."""
     again = Machine(name="node-2", annotations={states.CANARY: "fleet-560"})
     told_of = told(Machine(name="node-1"), again, fleet=RolloutPolicy(canary=Canary()))
@@ -106,34 +106,36 @@ def test_a_driver_that_waits_for_an_empty_node_is_planned_once() -> None:
     assert told(safe) == ["driver 560 is wanted: node-1", "wave 1: node-1"]
 
 
-def test_nodes_that_an_earlier_run_left_come_first_and_failed_ones_are_tried_again() -> None:
+def test_nodes_of_an_earlier_run_come_first() -> None:
     """As a run does it."""
     nodes = [Machine(name="node-1", trouble=Trouble.DISPROVEN), Machine(name="node-2")]
     chosen = Policy(
         fleet=RolloutPolicy(stop_after_failures=9),
-        domains={"shared": Domain(policy=UpgradePolicy(max_unavailable="100%"))},
+        domains={"shared": BudgetDomain(policy=UpgradePolicy(max_unavailable="100%"))},
     )
     found = World(nodes, chosen)
     while nodes[1].labels.get(states.STATE) != "pod-restart-required":
         found.step()
     nodes[0].driver = found._new_driver("550", found.now - 100)
     seen = found.snapshot()
-    assert list(lines(schedule(seen, chosen))) == [
+    assert list(lines(plan_waves(seen, chosen))) == [
         "first, what an earlier run began is finished: node-2",
         "driver 560 is wanted: node-1",
         "wave 1: node-1",
     ]
 
 
-def test_a_driver_that_crashed_is_replaced_in_the_next_run_as_planned() -> None:
+def test_a_crashed_driver_is_replaced_as_planned() -> None:
     """It gets another pod, whose restarts count from zero."""
-    chosen = Policy(fleet=RolloutPolicy(), domains={"shared": Domain(policy=UpgradePolicy(max_unavailable="100%"))})
+    chosen = Policy(
+        fleet=RolloutPolicy(), domains={"shared": BudgetDomain(policy=UpgradePolicy(max_unavailable="100%"))}
+    )
     node = Machine(name="node-1", trouble=Trouble.CRASHES)
     found = World([node], chosen)
     found.run()
     seen = found.snapshot()
-    assert list(lines(schedule(seen, chosen))) == ["the driver pod has crashed: node-1", "wave 1: node-1"]
-    for move in again(seen):
+    assert list(lines(plan_waves(seen, chosen))) == ["the driver pod has crashed: node-1", "wave 1: node-1"]
+    for move in retry_failed(seen):
         found.apply(move)
     while len(found.restarts) < 2:
         found.step()
@@ -142,19 +144,19 @@ def test_a_driver_that_crashed_is_replaced_in_the_next_run_as_planned() -> None:
     assert node.labels[states.STATE] == "upgrade-done"
 
 
-def test_a_drain_that_may_follow_is_told_apart_from_what_is_sure() -> None:
+def test_a_drain_that_may_follow_is_not_certain() -> None:
     """Pods without GPUs go only if evicting those with GPUs is not enough; exempt pods stay."""
-    work = [Work(name="web"), Work(name="cpu", use=Use.NONE)]
+    work = [Work(name="web"), Work(name="cpu", use=GpuUse.NONE)]
     policy = UpgradePolicy(max_unavailable="100%", drain=UpgradeDrain(enable=True))
     assert told(Machine(name="node-1", work=work), policy=policy)[2:] == [
         "will evict default/web (ReplicaSet web) on node-1, which requests GPUs",
         "may evict default/cpu (ReplicaSet web) on node-1, if evicting GPU pods is not enough",
     ]
-    exempt = Machine(name="node-1", work=[Work(name="shy", use=Use.NONE, labels={states.DRAIN_SKIP: "true"})])
+    exempt = Machine(name="node-1", work=[Work(name="shy", use=GpuUse.NONE, labels={states.DRAIN_SKIP: "true"})])
     assert "shy" not in "".join(told(exempt, policy=policy))
 
 
-def test_with_auto_upgrade_off_nobody_starts_and_it_says_so() -> None:
+def test_with_auto_upgrade_off_no_node_starts_and_it_says_so() -> None:
     """Otherwise the plan would promise what a run does not do."""
     assert told(Machine(name="node-1"), policy=UpgradePolicy(auto_upgrade=False)) == [
         "skipped: node-1: driver 560 is wanted, but auto_upgrade is off"
@@ -173,7 +175,7 @@ def test_nodes_that_are_only_written_to_are_named() -> None:
     assert told(marked, policy=off) == ["driver stays, state of upgrades is written: node-1"]
 
 
-def test_a_budget_that_lets_fewer_go_than_a_wave_asks_for_is_told() -> None:
+def test_a_budget_that_slows_a_wave_is_named() -> None:
     """The pods of a wave go one after the other then; one node at a time is no trouble."""
     work = {"name": "web", "blocked_until": 0.0}  # one disruption is allowed
     machines = [Machine(name=f"node-{number}", work=[Work(**work)]) for number in (1, 2)]
@@ -183,7 +185,7 @@ def test_a_budget_that_lets_fewer_go_than_a_wave_asks_for_is_told() -> None:
     assert at_once in told(*machines, policy=one_by_one)
 
 
-def test_a_pod_that_tolerates_cordons_may_come_back_and_is_told() -> None:
+def test_a_pod_that_tolerates_cordons_is_reported() -> None:
     """The scheduler puts its successor on the same node, where the driver cannot be unloaded then."""
     sticky = Work(name="sticky", tolerates_cordons=True)
     assert told(Machine(name="node-1", work=[sticky]))[2:] == [

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as some
 
 from gpu_provision.rollout import budgets
-from gpu_provision.rollout.budgets import Barrier, Gate
-from gpu_provision.rollout.preview import schedule
-from gpu_provision.rollout.snapshot import Node, Policy, Snapshot
+from gpu_provision.rollout.budgets import Admission, HoldReason
+from gpu_provision.rollout.preview import plan_waves
+from gpu_provision.rollout.snapshot import FleetNode, Policy, Snapshot
 from gpu_provision.rollout.states import UpgradeState
 from tests.rollout.fleets import Mishap, befall, canaries, machines, mishaps, policies
 from tests.rollout.rules import Rules, judge_the_end
@@ -46,7 +46,7 @@ BREAKING = (
 
 @CASES
 @given(fleet=machines(), policy=policies, tells_managers=some.booleans(), makes_strides=some.booleans())
-def test_every_node_ends_as_wanted_or_failed_or_held_with_a_reason(
+def test_every_node_ends_as_wanted_failed_or_held(
     fleet: list[Machine], policy: Policy, *, tells_managers: bool, makes_strides: bool
 ) -> None:
     """Limits, evictions, restarts, canaries and cordons are held against their rules on the way."""
@@ -73,9 +73,7 @@ def test_mishaps_break_no_rule(fleet: list[Machine], policy: Policy, befalls: li
 
 @CASES
 @given(machines(), policies)
-def test_several_states_in_one_write_change_nothing_but_the_number_of_writes(
-    fleet: list[Machine], policy: Policy
-) -> None:
+def test_coalesced_writes_end_in_the_same_place(fleet: list[Machine], policy: Policy) -> None:
     """What comes of each node is the same, and so is when it is done; within one moment there is no order."""
     by_steps, by_strides = World(copy.deepcopy(fleet), policy), World(fleet, policy)
     by_strides.makes_strides = True
@@ -89,7 +87,7 @@ def test_several_states_in_one_write_change_nothing_but_the_number_of_writes(
 
 @CASES
 @given(machines(), policies, kills)
-def test_a_rollout_that_is_killed_again_and_again_ends_like_an_undisturbed_one(
+def test_a_rollout_killed_often_ends_like_an_undisturbed_one(
     fleet: list[Machine], policy: Policy, killed: Kills
 ) -> None:
     """Each kill loses all but some of the actions of one look, and whatever the process had in mind."""
@@ -138,7 +136,7 @@ def ends(world: World) -> dict[str, tuple[object, ...]]:
 def test_a_failed_canary_touches_no_other_node(
     fleet: list[Machine], policy: Policy, canary: object, trouble: Trouble, data: some.DataObject
 ) -> None:
-    """Whoever is chosen first fails: no node outside the canaries is cordoned, emptied or restarted."""
+    """The first canary fails: no node outside the canaries is cordoned, emptied or restarted."""
     assert isinstance(canary, type(policy.fleet.canary)) or policy.fleet.canary is None
     patient = replace(policy.fleet, canary=canary, stop_after_failures=data.draw(some.sampled_from([1, 99])))  # type: ignore[arg-type]
     world = World(fleet, replace(policy, fleet=patient), previous="")
@@ -180,7 +178,7 @@ def test_a_plan_has_the_order_of_the_rollout_that_follows(fleet: list[Machine], 
         machine.work = []
     world = World(fleet, policy)
     rules = Rules(world)
-    planned = [outlook.node for wave in schedule(world.snapshot(), policy).waves for outlook in wave.nodes]
+    planned = [outlook.node for wave in plan_waves(world.snapshot(), policy).waves for outlook in wave.nodes]
     world.run()
     assert rules.started == planned
 
@@ -188,20 +186,20 @@ def test_a_plan_has_the_order_of_the_rollout_that_follows(fleet: list[Machine], 
 @CASES
 @given(machines(troubles=(), most=14), policies)
 def test_rounds_are_slots_handed_out_again_and_again(fleet: list[Machine], policy: Policy) -> None:
-    """The plan counts on from round to round what the machine would count anew at every look."""
+    """The plan counts on from round to round what the machine would count at every look."""
     seen = World(fleet, policy).snapshot()
-    assert list(budgets.rounds(seen, policy, seen.nodes, upgraded)) == list(asked_again(seen, policy))
+    assert list(budgets.plan_rounds(seen, policy, seen.nodes, upgraded)) == list(asked_again(seen, policy))
 
 
-def asked_again(seen: Snapshot, policy: Policy) -> Iterator[tuple[Node, ...]]:
+def asked_again(seen: Snapshot, policy: Policy) -> Iterator[tuple[FleetNode, ...]]:
     """Yield the rounds as the machine grants them one by one."""
     left = seen.nodes
-    while started := budgets.granted(seen, policy, left, Gate(Barrier.NOTHING, open_to=left)).nodes:
+    while started := budgets.hand_out_slots(seen, policy, left, Admission(HoldReason.NOTHING, open_to=left)).nodes:
         yield started
         left = tuple(node for node in left if node not in started)
         seen = replace(seen, nodes=tuple(upgraded(node) if node in started else node for node in seen.nodes))
 
 
-def upgraded(node: Node) -> Node:
-    """Return a node after its upgrade, with its own cordon and nobody else's."""
+def upgraded(node: FleetNode) -> FleetNode:
+    """Return a node after its upgrade, with its own cordon and no other."""
     return replace(node, is_cordoned=node.cordoned_by == "kubectl-cordon")

@@ -1,4 +1,4 @@
-"""A rollout node by node, in named situations; test_properties.py looks for the ones that nobody thought of."""
+"""A rollout node by node, in named situations; test_properties.py looks for the ones that were not thought of."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gpu_provision.components import labels
-from gpu_provision.model.specs import (
+from gpu_provision.model.rollout_policy import (
     Canary,
     MaintenanceWindow,
     OnFailure,
@@ -19,10 +19,10 @@ from gpu_provision.model.specs import (
     UpgradePolicy,
     WaitForCompletion,
 )
-from gpu_provision.rollout import needs, states
-from gpu_provision.rollout.actions import Evict, Move
-from gpu_provision.rollout.snapshot import Domain, Policy, Use
-from gpu_provision.rollout.state_machine import Phase, again
+from gpu_provision.rollout import predicates, states
+from gpu_provision.rollout.actions import Evict, StateTransition
+from gpu_provision.rollout.snapshot import BudgetDomain, GpuUse, Policy
+from gpu_provision.rollout.state_machine import RolloutPhase, retry_failed
 from gpu_provision.rollout.states import UpgradeState
 from tests.rollout.rules import Rules, judge_the_end
 from tests.rollout.world import BEGINNING, Machine, Trouble, Work, World
@@ -32,7 +32,7 @@ NO_LIMIT = UpgradePolicy(max_parallel_upgrades=0, max_unavailable="100%")
 
 
 def world(*machines: Machine, policy: UpgradePolicy = ONE, fleet: RolloutPolicy | None = None) -> World:
-    domain = Domain(policy=policy, restart_seconds=60, validation_seconds=60)
+    domain = BudgetDomain(policy=policy, restart_seconds=60, validation_seconds=60)
     found = World(machines, Policy(fleet=fleet or RolloutPolicy(), domains={"shared": domain}))
     Rules(found)
     return found
@@ -40,7 +40,9 @@ def world(*machines: Machine, policy: UpgradePolicy = ONE, fleet: RolloutPolicy 
 
 def way(found: World, node: str = "node-1") -> list[str]:
     """Return the states that a node went through."""
-    moves = (action for decision in found.decisions for action in decision.actions if isinstance(action, Move))
+    moves = (
+        action for decision in found.decisions for action in decision.actions if isinstance(action, StateTransition)
+    )
     return [action.to.value for action in moves if action.node == node]
 
 
@@ -68,7 +70,7 @@ def test_a_node_goes_the_way_of_the_reference() -> None:
         "uncordon-required",
         "upgrade-done",
     ]
-    assert found.decisions[-1].phase is Phase.DONE
+    assert found.decisions[-1].phase is RolloutPhase.DONE
     assert node.driver is not None
     assert node.driver.digest == found.content
     assert node.annotations.keys() == {states.ENABLED, states.SINCE}
@@ -85,7 +87,7 @@ def test_a_node_that_is_left_out_is_not_touched() -> None:
     assert states.STATE not in fresh.labels
     assert failed.labels == {states.STATE: "upgrade-failed"}
     assert found.decisions[-1].waits == {"node-1": "is left out", "node-2": "is left out"}
-    assert not again(found.snapshot())
+    assert not retry_failed(found.snapshot())
 
 
 def test_a_node_that_is_left_out_counts_all_the_same() -> None:
@@ -93,7 +95,7 @@ def test_a_node_that_is_left_out_counts_all_the_same() -> None:
     busy = Machine(name="node-1", left_out="is left out", labels={states.STATE: "pod-restart-required"})
     found = ended(world(busy, Machine(name="node-2"), policy=ONE))
     assert not found.restarts
-    assert found.decisions[-1].phase is Phase.HELD
+    assert found.decisions[-1].phase is RolloutPhase.HELD
     assert "max_parallel_upgrades" in found.decisions[-1].waits["node-2"]
 
 
@@ -134,9 +136,9 @@ class TestPods:
         work = Work(name="web", blocked_until=BEGINNING + 100)
         found = ended(world(Machine(name="node-1", work=[work])))
         assert work.gone == BEGINNING + 100 + 3
-        assert found.decisions[-1].phase is Phase.DONE
+        assert found.decisions[-1].phase is RolloutPhase.DONE
 
-    def test_an_eviction_that_is_refused_for_too_long_fails_with_the_answer(self) -> None:
+    def test_an_eviction_refused_for_too_long_fails(self) -> None:
         """The reference says so in the operator's log alone."""
         node = Machine(name="node-1", work=[Work(name="web", blocked_until=math.inf)])
         found = ended(world(node))
@@ -158,7 +160,7 @@ class TestPods:
         node, other = Machine(name="node-1", work=[work, Work(name="web")]), Machine(name="node-2")
         found = ended(world(node, other))
         assert words in found.decisions[-1].waits["node-1"]
-        assert found.decisions[-1].phase is Phase.HELD
+        assert found.decisions[-1].phase is RolloutPhase.HELD
         assert not node.cordoned_by
         assert node.work[1].gone == math.inf
         assert other.state is UpgradeState.DONE, "it stops no other node"
@@ -172,26 +174,26 @@ class TestPods:
 
     def test_pods_that_use_gpus_without_a_request_are_evicted_too(self) -> None:
         """They hold the driver as well; the reference does not see them, and the unloading fails."""
-        uses = (Use.RUNTIME_CLASS, Use.HOST_PATH, Use.ENVIRONMENT, Use.CLAIM)
+        uses = (GpuUse.RUNTIME_CLASS, GpuUse.HOST_PATH, GpuUse.ENVIRONMENT, GpuUse.CLAIM)
         works = [Work(name=f"work-{number}", use=use) for number, use in enumerate(uses)]
-        idle = Work(name="web", use=Use.NONE)
+        idle = Work(name="web", use=GpuUse.NONE)
         ended(world(Machine(name="node-1", work=[*works, idle])))
         assert all(work.gone < math.inf for work in works)
         assert idle.gone == math.inf
 
-    def test_a_monitor_on_every_node_stops_nothing_and_is_named_when_the_driver_does_not_come(self) -> None:
+    def test_a_monitor_is_named_when_the_driver_does_not_come(self) -> None:
         """It cannot be evicted for good, and may be harmless."""
-        monitor = Work(name="netdata", use=Use.RUNTIME_CLASS, is_daemon=True, owner="DaemonSet netdata")
+        monitor = Work(name="netdata", use=GpuUse.RUNTIME_CLASS, is_daemon=True, owner="DaemonSet netdata")
         node = Machine(name="node-1", work=[monitor], trouble=Trouble.CRASHES)
         ended(world(node))
         assert "restarted 11 times" in reason(node)
         assert "default/netdata (DaemonSet netdata) runs with the NVIDIA runtime class" in reason(node)
 
-    def test_a_pod_that_came_back_is_named_when_the_driver_does_not_come(self) -> None:
-        """Its toleration of cordons brought it; whoever reads the failure has to know whom to stop."""
+    def test_a_pod_that_came_back_is_named_on_failure(self) -> None:
+        """Its toleration of cordons brought it; the failure has to name it."""
         node = Machine(name="node-1", trouble=Trouble.CRASHES)
         upgrade = world(node)
-        while not needs.is_current(upgrade.snapshot().nodes[0]):
+        while not predicates.is_current(upgrade.snapshot().nodes[0]):
             upgrade.step()
         node.work.append(Work(name="sticky", owner="ReplicaSet sticky"))
         ended(upgrade)
@@ -202,14 +204,14 @@ class TestPods:
         drain = UpgradeDrain(enable=True, force=True)
         works = [
             Work(name="bare", owner=""),
-            Work(name="web", use=Use.NONE),
-            Work(name="kept", use=Use.NONE, labels={states.DRAIN_SKIP: "true"}),
+            Work(name="web", use=GpuUse.NONE),
+            Work(name="kept", use=GpuUse.NONE, labels={states.DRAIN_SKIP: "true"}),
         ]
         found = ended(world(Machine(name="node-1", work=works), policy=replace(ONE, drain=drain)))
         assert "drain-required" in way(found)
         assert [work.gone < math.inf for work in works] == [True, True, False]
 
-    def test_gpu_work_that_slips_in_before_the_restart_is_evicted_first(self) -> None:
+    def test_gpu_work_that_comes_before_the_restart_is_evicted(self) -> None:
         """A pod with nodeName takes no notice of a cordon."""
         node = Machine(name="node-1")
         found = world(node)
@@ -222,9 +224,9 @@ class TestPods:
 
 
 class TestCordons:
-    """A cordon is lifted by whoever set it."""
+    """A cordon is lifted by its owner."""
 
-    def test_a_node_that_was_cordoned_before_stays_so_and_it_is_known_by_whom(self) -> None:
+    def test_a_node_that_was_cordoned_before_stays_cordoned(self) -> None:
         """The annotation is the reference's; the name is ours."""
         node = Machine(name="node-1", cordoned_by="kubectl-cordon", is_foreign=True)
         found = world(node)
@@ -236,7 +238,7 @@ class TestCordons:
         assert node.state is UpgradeState.DONE
         assert node.cordoned_by == "kubectl-cordon"
 
-    def test_a_cordon_that_somebody_lifts_on_the_way_is_set_again_and_then_ours(self) -> None:
+    def test_a_cordon_that_is_lifted_on_the_way_is_set_again(self) -> None:
         """GPU work must not come back before the driver has."""
         node = Machine(name="node-1", cordoned_by="kubectl-cordon", is_foreign=True)
         found = world(node)
@@ -248,7 +250,7 @@ class TestCordons:
         ended(found)
         assert not node.cordoned_by
 
-    def test_a_cordon_that_changed_hands_between_two_looks_is_not_ours(self) -> None:
+    def test_a_cordon_that_changed_hands_is_not_lifted(self) -> None:
         """The field manager tells; the mark alone does not."""
         node = Machine(name="node-1")
         found = world(node)
@@ -259,7 +261,7 @@ class TestCordons:
         assert node.state is UpgradeState.DONE
         assert node.cordoned_by == "kubectl-cordon"
 
-    def test_a_cordon_is_told_apart_also_where_nobody_keeps_books(self) -> None:
+    def test_a_cordon_is_reported_apart_also_without_managed_fields(self) -> None:
         """Managed fields may have been stripped; what was there before is remembered on the node itself."""
         node = Machine(name="node-1", cordoned_by="kubectl-cordon", is_foreign=True)
         found = world(node)
@@ -279,7 +281,7 @@ class TestCordons:
         assert node.cordoned_by == "gpu-provision"
         assert node.annotations[labels.CORDONED] == marks[labels.CORDONED]
 
-    def test_an_upgrade_that_the_reference_began_is_finished_and_its_cordon_lifted(self) -> None:
+    def test_an_upgrade_that_the_reference_began_is_finished(self) -> None:
         """It leaves no mark of its own on cordons; that the state is past the cordon is mark enough."""
         node = Machine(name="node-1", cordoned_by="gpu-operator", labels={states.STATE: "pod-restart-required"})
         ended(world(node))
@@ -293,7 +295,7 @@ class TestCordons:
         found = world(node, other, policy=NO_LIMIT)
         while node.state is not UpgradeState.POD_DELETION_REQUIRED:
             found.step()
-        off = Domain(policy=replace(NO_LIMIT, auto_upgrade=False), restart_seconds=60)
+        off = BudgetDomain(policy=replace(NO_LIMIT, auto_upgrade=False), restart_seconds=60)
         found.policy = Policy(fleet=found.policy.fleet, domains={"shared": off})
         ended(found)
         assert (node.labels, node.annotations, node.cordoned_by) == ({}, {}, "")
@@ -343,7 +345,7 @@ class TestFailures:
         found = ended(world(node, other, policy=replace(ONE, max_unavailable=2)))
         assert reason(node) == words
         assert node.cordoned_by == "gpu-provision"
-        assert found.decisions[-1].phase is Phase.PAUSED
+        assert found.decisions[-1].phase is RolloutPhase.PAUSED
         assert found.decisions[-1].waits == {"node-2": "the rollout stopped: node-1 failed"}
         assert found.restarts == ["node-1"]
 
@@ -355,9 +357,9 @@ class TestFailures:
         found = ended(world(*nodes, policy=policy))
         assert [node.state for node in nodes[:2]] == [UpgradeState.DONE, UpgradeState.FAILED]
         assert {node.state for node in nodes[2:]} == {UpgradeState.UPGRADE_REQUIRED}
-        assert found.decisions[-1].phase is Phase.PAUSED
+        assert found.decisions[-1].phase is RolloutPhase.PAUSED
 
-    def test_a_driver_that_becomes_ready_after_all_has_to_prove_itself(self) -> None:
+    def test_a_driver_that_is_ready_late_has_to_prove_itself(self) -> None:
         """The reference gives the node back without a look."""
         node = Machine(name="node-1", trouble=Trouble.HANGS)
         found = ended(world(node))
@@ -383,15 +385,15 @@ class TestFailures:
         found = ended(world(node))
         assert node.driver
         node.trouble, node.proofs[node.driver.uid] = Trouble.NONE, found.now
-        assert ended(found).decisions[-1].phase is Phase.DONE
+        assert ended(found).decisions[-1].phase is RolloutPhase.DONE
         assert found.restarts == ["node-1"]
 
     def test_a_new_run_tries_again(self) -> None:
-        """Whoever has removed the cause runs the command once more."""
+        """Once the cause is gone the command runs once more."""
         node = Machine(name="node-1", trouble=Trouble.DISPROVEN)
         found = ended(world(node))
         node.trouble, node.driver = Trouble.NONE, found._new_driver("550", found.now - 100)
-        (move,) = again(found.snapshot())
+        (move,) = retry_failed(found.snapshot())
         found.apply(move)
         ended(found)
         assert node.state is UpgradeState.DONE
@@ -428,9 +430,9 @@ class TestFailures:
         nodes = [Machine(name="node-1", trouble=Trouble.DISPROVEN), Machine(name="node-2")]
         found = world(*nodes, fleet=RolloutPolicy(on_failure=OnFailure.ROLLBACK))
         found.previous = ""
-        assert ended(found).decisions[-1].phase is Phase.PAUSED
+        assert ended(found).decisions[-1].phase is RolloutPhase.PAUSED
 
-    def test_a_node_that_failed_although_it_was_asked_for_stays_failed(self) -> None:
+    def test_a_failed_node_with_a_request_stays_failed(self) -> None:
         """Its driver is as wanted and ready all the time: that is no reason to begin again, and again."""
         node = Machine(name="node-1", work=[Work(name="web", blocked_until=math.inf)])
         found = world(node, policy=replace(ONE, pod_deletion=PodDeletion(timeout_seconds=10)))
@@ -439,7 +441,7 @@ class TestFailures:
         ended(found)
         assert way(found).count("upgrade-failed") == 1
 
-    def test_a_change_of_mind_lets_go_of_nodes_that_are_not_touched_yet(self) -> None:
+    def test_a_change_of_mind_releases_untouched_nodes(self) -> None:
         """Their drivers have nothing to prove."""
         node = Machine(name="node-1", work=[Work(name="web", blocked_until=math.inf)])
         found = world(node)
@@ -460,7 +462,7 @@ class TestCanaries:
         nodes = [Machine(name=f"node-{number}") for number in range(1, 4)]
         fleet = RolloutPolicy(canary=Canary(nodes=1, soak_seconds=600))
         found = world(*nodes, policy=NO_LIMIT, fleet=fleet)
-        while Phase.SOAKING not in {decision.phase for decision in found.decisions}:
+        while RolloutPhase.SOAKING not in {decision.phase for decision in found.decisions}:
             found.step()
         assert found.restarts == ["node-1"]
         assert nodes[0].annotations[states.CANARY] == "fleet-560"
@@ -469,7 +471,7 @@ class TestCanaries:
         assert found.restarts == ["node-1", "node-2", "node-3"]
         assert found.now >= BEGINNING + 600
 
-    def test_a_canary_that_went_back_goes_first_anew(self) -> None:
+    def test_a_canary_that_went_back_goes_first_again(self) -> None:
         """After a rollback the same content is tried again: the mark of the first try stands on the node."""
         nodes = [Machine(name=f"node-{number}") for number in range(1, 4)]
         nodes[1].annotations[states.CANARY] = "fleet-560"
@@ -496,7 +498,7 @@ class TestCanaries:
         assert reason(canary) == "did not stay well as a canary: the node is NotReady"
         assert found.restarts == ["node-1"]
         canary.is_ready = True
-        assert ended(found).decisions[-1].phase is Phase.DONE
+        assert ended(found).decisions[-1].phase is RolloutPhase.DONE
         assert found.restarts == ["node-1", "node-2"]
 
     def test_after_a_failed_canary_not_even_another_canary_starts(self) -> None:
@@ -505,17 +507,17 @@ class TestCanaries:
         fleet = RolloutPolicy(canary=Canary(nodes=3), stop_after_failures=99)
         found = ended(world(*nodes, policy=replace(ONE, max_unavailable="100%"), fleet=fleet))
         assert found.restarts == ["node-1"]
-        assert found.decisions[-1].phase is Phase.PAUSED
+        assert found.decisions[-1].phase is RolloutPhase.PAUSED
 
-    def test_a_canary_that_falls_ill_later_holds_up_whoever_has_not_started(self) -> None:
+    def test_a_canary_that_falls_ill_holds_the_others_up(self) -> None:
         """They go on when it is well again."""
         nodes = [Machine(name=f"node-{number}") for number in range(1, 21)]
         nodes[0].trouble = Trouble.LATE
         found = ended(world(*nodes, fleet=RolloutPolicy(canary=Canary(soak_seconds=30))))
         assert found.decisions[-1].waits["node-20"] == "canaries are not well: node-1"
-        assert found.decisions[-1].phase is Phase.HELD
+        assert found.decisions[-1].phase is RolloutPhase.HELD
         nodes[0].trouble = Trouble.NONE
-        assert ended(found).decisions[-1].phase is Phase.DONE
+        assert ended(found).decisions[-1].phase is RolloutPhase.DONE
 
     def test_a_selector_chooses_among_those_that_need_the_upgrade(self) -> None:
         """And where it chooses none of them, the first node goes first."""
@@ -529,18 +531,18 @@ class TestCanaries:
 class TestStarts:
     """When a node may start at all."""
 
-    def test_nodes_start_while_the_window_is_open_and_are_finished_after_it(self) -> None:
+    def test_nodes_start_in_the_window_and_finish_after_it(self) -> None:
         """BEGINNING is 8:00 UTC; nine seconds a node."""
         nodes = [Machine(name=f"node-{number}") for number in range(1, 9)]
         window = MaintenanceWindow(start="12:00", minutes=1)
         found = world(*nodes, fleet=RolloutPolicy(maintenance_window=window))
         found.run()
-        closed = next(decision for decision in found.decisions if decision.phase is Phase.CLOSED)
+        closed = next(decision for decision in found.decisions if decision.phase is RolloutPhase.CLOSED)
         assert closed.waits["node-1"] == "the maintenance window is closed"
         assert closed.until == BEGINNING + 4 * 3600
         assert found.now > BEGINNING + 28 * 3600, "eight nodes take two windows"
 
-    def test_node_2_comes_before_node_10_and_idle_nodes_first_if_declared(self) -> None:
+    def test_nodes_start_in_the_declared_order(self) -> None:
         """The order is the user's."""
         names = ("node-10", "node-9", "node-1")
         by_name = ended(world(*(Machine(name=name) for name in (*names, "gpu-500"))))
@@ -551,7 +553,7 @@ class TestStarts:
         idle_first = ended(world(*busy, fleet=RolloutPolicy(order=Order.IDLE_FIRST)))
         assert idle_first.restarts == ["node-9", "node-10", "node-1"]
 
-    def test_a_node_that_is_asked_for_is_upgraded_although_it_is_as_wanted(self) -> None:
+    def test_a_requested_node_is_upgraded_although_as_wanted(self) -> None:
         """Once; by annotation, or by writing the label. The reference forgets the wish if there is no slot."""
         asked = Machine(name="node-1", annotations={states.REQUESTED: "true"})
         labelled = Machine(name="node-2", labels={states.STATE: "upgrade-required"})

@@ -14,21 +14,21 @@ from enum import StrEnum
 import pytest
 
 from gpu_provision.rollout import states
-from gpu_provision.rollout.actions import Action, Cordon, Evict, Move, Restart, RollBack, TakeOff, Validate
+from gpu_provision.rollout.actions import Action, Cordon, Evict, Restart, RollBack, StateTransition, TakeOff, Validate
 from gpu_provision.rollout.snapshot import (
     NOTHING,
-    Budget,
+    DesiredContent,
+    DisruptionBudget,
     DriverPod,
-    Node,
+    FleetNode,
+    GpuUse,
     Pod,
     Policy,
-    Proof,
     Snapshot,
-    Stack,
-    Use,
-    Wanted,
+    StackPresence,
+    ValidationResult,
 )
-from gpu_provision.rollout.state_machine import Decision, decide, lengthened
+from gpu_provision.rollout.state_machine import Decision, coalesce, decide
 from gpu_provision.rollout.states import UpgradeState
 
 OLD, NEW = "550", "560"
@@ -54,10 +54,10 @@ class Trouble(StrEnum):
 
 @dataclass(kw_only=True)
 class Work:
-    """A pod of somebody's."""
+    """A pod of a user."""
 
     name: str
-    use: Use = Use.REQUEST
+    use: GpuUse = GpuUse.REQUEST
     owner: str = "ReplicaSet web"
     labels: dict[str, str] = field(default_factory=dict)
     is_daemon: bool = False
@@ -99,7 +99,7 @@ class Machine:
     work: list[Work] = field(default_factory=list)
     proofs: dict[str, float] = field(default_factory=dict)  # uid of a driver -> when its validation ends
     revision: int = 1
-    is_foreign: bool = False  # somebody wants it cordoned
+    is_foreign: bool = False  # another client wants it cordoned
     left_out: str = ""  # of this run
     is_template_observed: bool = True
     leaves: bool = False  # the inventory
@@ -123,7 +123,7 @@ class World:
         self.makes_strides = False  # several states in one write, as runs do
         self.tells_managers = True  # False: a cluster whose managed fields have been stripped
         self.decisions: list[Decision] = []
-        self.writing: dict[str, Move] = {}  # on their way
+        self.writing: dict[str, StateTransition] = {}  # on their way
         self.rolled_back: list[str] = []
         self.observers: list[Callable[[Snapshot, Decision], None]] = []
         self.judges: list[Callable[[Snapshot, tuple[Action, ...]], None]] = []
@@ -152,11 +152,11 @@ class World:
         rolling_back = self.is_rolling_back
         return Snapshot(now=self.now, target=target, previous=previous, nodes=nodes, is_rolling_back=rolling_back)
 
-    def _node(self, machine: Machine, place: int) -> Node:
-        return Node(
+    def _node(self, machine: Machine, place: int) -> FleetNode:
+        return FleetNode(
             name=machine.name,
             domain=machine.domain,
-            wanted=NOTHING if machine.leaves else Wanted(self.content, self.content),
+            wanted=NOTHING if machine.leaves else DesiredContent(self.content, self.content),
             position=place,
             revision=str(machine.revision),
             labels=dict(machine.labels),
@@ -170,14 +170,14 @@ class World:
             offers_gpus=self.offers_gpus(machine),
             left_out=machine.left_out,
             is_template_observed=machine.is_template_observed,
-            stack=self._stack(machine) if machine.leaves else Stack.STAYS,
+            stack=self._stack(machine) if machine.leaves else StackPresence.STAYS,
         )
 
     @staticmethod
-    def _stack(machine: Machine) -> Stack:
+    def _stack(machine: Machine) -> StackPresence:
         if machine.has_labels:
-            return Stack.LABELLED
-        return Stack.ENDING if machine.driver else Stack.BARE
+            return StackPresence.LABELLED
+        return StackPresence.ENDING if machine.driver else StackPresence.BARE
 
     def _pod(self, machine: Machine, work: Work) -> Pod:
         blocked = self.now < work.blocked_until
@@ -194,7 +194,7 @@ class World:
             tolerates_cordons=work.tolerates_cordons,
             is_terminating=work.gone < math.inf,
             refusal=work.refusal,
-            budgets=(Budget("budget", 0 if blocked else 1),) if work.blocked_until > -math.inf else (),
+            budgets=(DisruptionBudget("budget", 0 if blocked else 1),) if work.blocked_until > -math.inf else (),
         )
 
     def _driver_pod(self, machine: Machine) -> DriverPod | None:
@@ -230,18 +230,18 @@ class World:
             return False
         return driver.started + START + OFFER <= self.now < driver.gone
 
-    def _proof(self, machine: Machine) -> Proof | None:
+    def _proof(self, machine: Machine) -> ValidationResult | None:
         uid = machine.driver.uid if machine.driver else ""
         if machine.driver is None or self.now < machine.proofs.get(uid, math.inf):
             return None
         return self._verdict(machine, machine.driver)
 
-    def _verdict(self, machine: Machine, driver: Driver) -> Proof:
+    def _verdict(self, machine: Machine, driver: Driver) -> ValidationResult:
         is_new = driver.digest == NEW
         if (is_new and machine.trouble is Trouble.DISPROVEN) or machine.trouble is Trouble.ALWAYS:
-            return Proof(passed=False, reason="vectorAdd found no device")
+            return ValidationResult(passed=False, reason="vectorAdd found no device")
         other = "390" if is_new and machine.trouble is Trouble.WRONG_VERSION else driver.digest
-        return Proof(passed=True, version=other)
+        return ValidationResult(passed=True, version=other)
 
     def is_proven(self, machine: Machine) -> bool:
         """Whether the driver that a machine has now is the wanted one and has shown that it works."""
@@ -254,7 +254,7 @@ class World:
     def apply(self, action: Action) -> bool:
         """Do what an action asks for; return whether that changed anything."""
         match action:
-            case Move():
+            case StateTransition():
                 return self._move(action)
             case Evict():
                 return self._evict(action)
@@ -271,7 +271,7 @@ class World:
                 self.rolled_back.append(action.reason)
                 return True
 
-    def _move(self, action: Move) -> bool:
+    def _move(self, action: StateTransition) -> bool:
         machine = self.machines[action.node]
         if action.revision != str(machine.revision):
             return False  # 409: decided by what is no longer so
@@ -287,7 +287,7 @@ class World:
         if action.cordon is Cordon.SET and not machine.cordoned_by:
             machine.cordoned_by = "gpu-provision"
         if action.cordon is Cordon.LIFT:
-            assert not machine.is_foreign, f"{machine.name} was cordoned by somebody else"
+            assert not machine.is_foreign, f"{machine.name} was cordoned by another client"
             machine.cordoned_by = ""
         assert before != (machine.labels, machine.annotations, machine.cordoned_by), f"a write of nothing: {action}"
         machine.revision += 1
@@ -347,7 +347,7 @@ class World:
 
     def users(self, machine: Machine) -> list[Work]:
         """Return the work on a machine that would lose its GPU with the driver."""
-        sure, unknown = {Use.REQUEST, Use.CLAIM}, {Use.NONE, Use.SOME_CLAIM}
+        sure, unknown = {GpuUse.REQUEST, GpuUse.CLAIM}, {GpuUse.NONE, GpuUse.SOME_CLAIM}
         return [
             work
             for work in machine.work
@@ -382,7 +382,7 @@ class World:
         self.decisions.append(decision)
         for observe in self.observers:
             observe(seen, decision)
-        actions = tuple(lengthened(decision.actions, seen, self.policy)) if self.makes_strides else decision.actions
+        actions = tuple(coalesce(decision.actions, seen, self.policy)) if self.makes_strides else decision.actions
         for judge in self.judges:
             judge(seen, actions)
         if kept is not None:
@@ -392,7 +392,9 @@ class World:
             self._forget()
             return True
         arriving = [*self.writing.values()]
-        late = {index: each for index, each in enumerate(actions) if index in slow and isinstance(each, Move)}
+        late = {
+            index: each for index, each in enumerate(actions) if index in slow and isinstance(each, StateTransition)
+        }
         self.writing = {move.node: move for move in late.values()}
         now = (action for index, action in enumerate(actions) if index not in late)
         changed = [self.apply(action) for action in (*arriving, *now)]

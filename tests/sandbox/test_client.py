@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpu_provision.model.findings import UsageError
-from gpu_provision.sandbox.api import ApiError, Object, Resource
+from gpu_provision.sandbox.api import ApiError, ApiResource, Object
 from gpu_provision.sandbox.apiserver.server import serve
-from gpu_provision.sandbox.client import Credentials, HttpApi, credentials
+from gpu_provision.sandbox.client import HttpApi, KubeCredentials, load_credentials
+from gpu_provision.sandbox.errors import SandboxError
 
-CONFIG_MAPS, PODS, NODES = (Resource("", "v1", kind) for kind in ("configmaps", "pods", "nodes"))
+CONFIG_MAPS, PODS, NODES = (ApiResource("", "v1", kind) for kind in ("configmaps", "pods", "nodes"))
 
 
 def on_server(directory: Path, scenario: Callable[[HttpApi], Awaitable[None]]) -> None:
@@ -24,7 +24,7 @@ def on_server(directory: Path, scenario: Callable[[HttpApi], Awaitable[None]]) -
     async def main() -> None:
         server = await serve(directory)
         try:
-            async with HttpApi(credentials(server.kubeconfig)) as api:
+            async with HttpApi(load_credentials(server.kubeconfig)) as api:
                 await scenario(api)
         finally:
             await server.close()
@@ -81,24 +81,11 @@ def test_changes_are_watched(tmp_path: Path) -> None:
     on_server(tmp_path, scenario)
 
 
-def test_pods_are_bound(tmp_path: Path) -> None:
-    """As the scheduler does it."""
-
-    async def scenario(api: HttpApi) -> None:
-        pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-        await api.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
-        await api.create(PODS, {"apiVersion": "v1", "kind": "Pod", **pod}, "default")
-        await api.bind("p", "n", "default")
-        assert (await api.get(PODS, "p", "default"))["spec"]["nodeName"] == "n"
-
-    on_server(tmp_path, scenario)
-
-
 def test_a_server_that_is_not_there_is_a_connection_error() -> None:
     """So that callers can wait for it to come back."""
 
     async def scenario() -> None:
-        async with HttpApi(Credentials(server="https://127.0.0.1:9", context="x", insecure=True)) as api:
+        async with HttpApi(KubeCredentials(server="https://127.0.0.1:9", context="x", insecure=True)) as api:
             with pytest.raises(OSError, match=r"127\.0\.0\.1"):
                 await api.get(NODES, "n")
 
@@ -121,7 +108,7 @@ def written(tmp_path: Path, **user: str) -> Path:
 
 def test_a_token_and_files_beside_the_kubeconfig(tmp_path: Path) -> None:
     """Relative paths are those of the kubeconfig; secrets do not show."""
-    found = credentials(written(tmp_path, token="secret"))  # noqa: S106 - it is no secret
+    found = load_credentials(written(tmp_path, token="secret"))  # noqa: S106 - it is no secret
     assert (found.server, found.authority, found.token) == ("https://127.0.0.1:1", b"CA", "secret")
     assert "secret" not in repr(found)
 
@@ -129,7 +116,7 @@ def test_a_token_and_files_beside_the_kubeconfig(tmp_path: Path) -> None:
 def test_client_certificates_as_data(tmp_path: Path) -> None:
     """Base64 in the file itself."""
     data = {"client-certificate-data": base64.b64encode(b"CERT").decode(), "client-key-data": "S0VZ"}
-    found = credentials(written(tmp_path, **data))
+    found = load_credentials(written(tmp_path, **data))
     assert (found.certificate, found.key) == (b"CERT", b"KEY")
 
 
@@ -143,7 +130,7 @@ def test_client_certificates_as_data(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_used_is_one_finding(tmp_path: Path, context: str, user: dict[str, str], said: str) -> None:
     """With the file's name."""
-    with pytest.raises(UsageError) as refused:
-        credentials(written(tmp_path, **user), context)
-    assert refused.value.findings[0].code == "GP300"
+    with pytest.raises(SandboxError) as refused:
+        load_credentials(written(tmp_path, **user), context)
+    assert refused.value.problems[0].code == "GP300"
     assert said in str(refused.value)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.model.findings import Finding, InvalidInventory
+from gpu_provision.sandbox.errors import FleetError, SandboxProblem
 from gpu_provision.sandbox.fleet import Fleet, fleet_digest, gpu_fleet, load_fleet
 
 BAD = sorted((Path(__file__).parent / "fleets" / "bad").glob("*.yaml"))
@@ -56,20 +56,20 @@ def test_the_digest_changes_with_what_the_file_says(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_one_finding() -> None:
-    """A missing file is told with the names of the built-in fleets."""
-    with pytest.raises(InvalidInventory) as refused:
+    """The problem names the built-in fleets."""
+    with pytest.raises(FleetError) as refused:
         load_fleet("nowhere.yaml")
-    assert [(f.code, f.where) for f in refused.value.findings] == [("GP701", "nowhere.yaml")]
-    assert "default" in refused.value.findings[0].fix
+    assert [(f.code, f.where) for f in refused.value.problems] == [("GP701", "nowhere.yaml")]
+    assert "default" in refused.value.problems[0].fix
 
 
 @pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
 def test_mistakes_are_told_all_at_once_with_line_and_remedy(path: Path) -> None:
     """Each bad fleet lists its findings in its first lines."""
     expected = [match.groups() for line in path.read_text().splitlines() if (match := EXPECTED.match(line))]
-    with pytest.raises(InvalidInventory) as refused:
+    with pytest.raises(FleetError) as refused:
         load_fleet(path)
-    found = list(refused.value.findings)
+    found = list(refused.value.problems)
     assert len(found) == len(expected)
     for (code, line, where, what, fix), finding in zip(expected, found, strict=True):
         assert_told(finding, code, what)
@@ -78,7 +78,7 @@ def test_mistakes_are_told_all_at_once_with_line_and_remedy(path: Path) -> None:
         assert fix is None or finding.fix == fix
 
 
-def assert_told(finding: Finding, code: str, what: str) -> None:
+def assert_told(finding: SandboxProblem, code: str, what: str) -> None:
     """Check the parts that every finding has."""
     assert finding.code == code
     assert finding.what.startswith(what)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gpu_provision.sandbox.gpus import models
+from gpu_provision.sandbox.fleet import models
 
 
 def test_every_model_is_complete() -> None:

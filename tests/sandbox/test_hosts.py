@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.sandbox import hosts, isolation
+from gpu_provision.sandbox import hosts
 from gpu_provision.sandbox.fleet import load_fleet
-from gpu_provision.sandbox.host_root import HostSpec, spec_of
-from gpu_provision.sandbox.hosts import SimulatedHost
+from gpu_provision.sandbox.hosts import SimulatedHost, isolation
+from gpu_provision.sandbox.hosts.spec import HostSpec, to_host_spec
+from gpu_provision.sandbox.state import DIRECTORY_VARIABLE, sandbox_directory
 
 T4 = ("1eb8", "0302")
 KERNEL = "5.15.0-122-generic"
@@ -51,7 +52,7 @@ def loaded(shell: Shell) -> set[str]:
 
 
 def test_a_driver_of_the_machine_below_is_not_the_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever has an NVIDIA driver on the own machine has a sandbox, too. Any file stands in for the driver's."""
+    """A machine with an NVIDIA driver of its own can run a sandbox, too. Any file stands in for the driver's."""
     monkeypatch.setattr(isolation, "DRIVER_FILES", ("lib/os-releas*",))
     isolation._driver_files.cache_clear()
     covered = hosts.ensure(HostSpec(name="t4-1"), tmp_path)
@@ -60,19 +61,52 @@ def test_a_driver_of_the_machine_below_is_not_the_hosts(tmp_path: Path, monkeypa
     assert said(covered, "[ -s /usr/lib/os-release ] || echo covered") == "covered"
 
 
-def test_host_says_who_it_is(shell: Shell) -> None:
-    """Name, kernel, machine and system are its own, not those of the machine below."""
-    assert shell("hostname; uname -n; cat /etc/hostname").split() == ["t4-1"] * 3
-    assert shell("uname -r") == KERNEL
-    assert shell("uname -sm") == "Linux x86_64"
-    assert 'ID="ubuntu"' in shell("cat /etc/os-release")
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [
+        ("hostname; uname -n; cat /etc/hostname", "t4-1\nt4-1\nt4-1"),
+        ("uname -r; uname -sm", f"{KERNEL}\nLinux x86_64"),
+        ("grep -c 'ID=\"ubuntu\"' /etc/os-release", "1"),
+        ("id -u; sudo -H -n -u root sh -c 'echo $HOME'; sudo -n FOO=bar printenv FOO", "0\n/root\nbar"),
+        ("cat /sys/bus/pci/devices/*/vendor /sys/bus/pci/devices/0000:10:00.0/class", "0x8086\n0x10de\n0x030200"),
+        ("modprobe ipmi-msghandler; modprobe ipmi_msghandler; grep -c ^ipmi_msghandler /proc/modules", "1"),
+        ("modprobe ipmi_si; ls -d /sys/module/ipmi_si", "/sys/module/ipmi_si"),
+        ("modprobe i2c_core; lsmod | grep -c i2c || modinfo i2c-core", "0\nfilename:       (builtin)"),
+        ("modprobe ipmi_si ipmi_devintf; lsmod | grep -c ipmi_devintf || true", "0"),
+        ("modprobe -r nouveau; modprobe -r nouveau; lsmod | grep -c nouveau || true", "0"),
+    ],
+)
+def test_a_host_has_a_system_of_its_own(shell: Shell, command: str, output: str) -> None:
+    """Name, kernel, root, PCI bus and modules are its own, not those of the machine below."""
+    assert shell(command) == output
 
 
-def test_everybody_is_root_on_it(shell: Shell) -> None:
-    """As root and as an ordinary user; sudo is there for inventories that ask for it."""
-    assert shell("id -u") == "0"
-    assert shell("sudo -H -n -u root sh -c 'echo $HOME'") == "/root"
-    assert shell("sudo -n FOO=bar printenv FOO") == "bar"
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("touch /usr/bin/gpu-provision-test", "cannot touch"),
+        ("modprobe nope", "FATAL: Module nope not found in directory /lib/modules/"),
+        (
+            "modprobe -a nope ipmi_si",
+            "WARNING: Module nope not found",
+        ),
+        ("modprobe -a -- -r ipmi_si", "WARNING: Module -r not found"),
+        ("modprobe -r i2c_core", "is builtin"),
+        ("rmmod ipmi_si", "not found"),
+    ],
+)
+def test_a_host_refuses(host: SimulatedHost, command: str, message: str) -> None:
+    """Programs of the machine below are read-only; modprobe fails as the real one does."""
+    assert message in failed(host, command)
+
+
+def test_state_outlives_its_users(host: SimulatedHost) -> None:
+    """Until it is removed, as by `sandbox reset`."""
+    directory = host.directory.parents[1]
+    said(host, "modprobe ipmi_si")
+    assert "ipmi_si" in said(hosts.ensure(WITH_NOUVEAU, directory), "lsmod")
+    hosts.remove("t4-1", directory)
+    assert "ipmi_si" not in said(hosts.ensure(WITH_NOUVEAU, directory), "lsmod")
 
 
 def test_writes_stay_on_the_host(host: SimulatedHost, shell: Shell) -> None:
@@ -80,11 +114,6 @@ def test_writes_stay_on_the_host(host: SimulatedHost, shell: Shell) -> None:
     shell("echo mine > /etc/gpu-provision-test; mkdir /opt/thing")
     assert (host.directory / "etc/gpu-provision-test").read_text() == "mine\n"
     assert not Path("/etc/gpu-provision-test").exists()
-
-
-def test_programs_of_the_machine_cannot_be_changed(host: SimulatedHost) -> None:
-    """/usr is shared, and so is not writable."""
-    assert "cannot touch" in failed(host, "touch /usr/bin/gpu-provision-test")
 
 
 def test_machine_specific_parts_of_usr_are_hidden(host: SimulatedHost, shell: Shell) -> None:
@@ -96,58 +125,10 @@ def test_machine_specific_parts_of_usr_are_hidden(host: SimulatedHost, shell: Sh
     del host
 
 
-def test_gpus_are_on_the_pci_bus(shell: Shell) -> None:
-    """One device of NVIDIA's, beside a bridge of somebody else's."""
-    assert shell("cat /sys/bus/pci/devices/*/vendor") == "0x8086\n0x10de"
-    assert shell("cat /sys/bus/pci/devices/0000:10:00.0/class") == "0x030200"
-
-
-def test_modprobe_loads_what_the_kernel_has(shell: Shell) -> None:
-    """With dashes too, twice without complaint, and visible in /proc and /sys."""
-    shell("modprobe ipmi-msghandler; modprobe ipmi_msghandler")
-    assert shell("grep -c ^ipmi_msghandler /proc/modules") == "1"
-    assert shell("ls -d /sys/module/ipmi_msghandler") == "/sys/module/ipmi_msghandler"
-
-
-def test_modprobe_of_a_built_in_module_changes_nothing(shell: Shell) -> None:
-    """It succeeds, and lsmod does not show it: the case that pyinfra's own operation gets wrong."""
-    shell("modprobe i2c_core")
-    assert "i2c_core" not in loaded(shell)
-    assert shell("modinfo i2c-core") == "filename:       (builtin)"
-
-
-def test_modprobe_refuses_what_the_kernel_lacks(host: SimulatedHost, shell: Shell) -> None:
-    """One by one it is fatal; with -a the others are loaded all the same."""
-    assert "FATAL: Module nope not found in directory /lib/modules/" in failed(host, "modprobe nope")
-    assert "WARNING: Module nope not found" in failed(host, "modprobe -a nope ipmi_si")
-    assert "ipmi_si" in loaded(shell)
-
-
-def test_modprobe_takes_no_option_after_two_dashes(host: SimulatedHost, shell: Shell) -> None:
-    """What looks like one is the name of a module."""
-    shell("modprobe ipmi_si")
-    assert "WARNING: Module -r not found" in failed(host, "modprobe -a -- -r ipmi_si")
-    assert "ipmi_si" in loaded(shell)
-
-
-def test_modprobe_takes_what_follows_a_module_as_its_parameters(shell: Shell) -> None:
-    """Without -a there is one module."""
-    shell("modprobe ipmi_si ipmi_devintf")
-    assert "ipmi_devintf" not in loaded(shell)
-
-
 def test_modprobe_by_its_full_path_is_the_simulated_one(shell: Shell) -> None:
     """Where the machine has one at all."""
     shell("[ ! -x /usr/sbin/modprobe ] || env -i /usr/sbin/modprobe ipmi_si")
     assert shell("env -i PATH=/.sandbox/bin modprobe -n -v ipmi_devintf").startswith("insmod /lib/modules/")
-
-
-def test_unloading(host: SimulatedHost, shell: Shell) -> None:
-    """A loaded module goes, a built-in one cannot, one that is not loaded is no error."""
-    shell("modprobe -r nouveau; modprobe -r nouveau")
-    assert "nouveau" not in loaded(shell)
-    assert "is builtin" in failed(host, "modprobe -r i2c_core")
-    assert "not found" in failed(host, "rmmod ipmi_si")
 
 
 def test_module_in_use_cannot_be_unloaded(tmp_path: Path) -> None:
@@ -166,7 +147,7 @@ def test_reboot_forgets_modules_and_loads_those_of_the_boot(host: SimulatedHost,
     assert shell("cat /proc/sys/kernel/random/boot_id") != boot_id
 
 
-def test_nouveau_comes_back_until_the_initramfs_knows_the_blacklist(host: SimulatedHost, shell: Shell) -> None:
+def test_nouveau_returns_until_the_initramfs_is_updated(host: SimulatedHost, shell: Shell) -> None:
     """The mistake that people make most."""
     shell("echo blacklist nouveau > /etc/modprobe.d/no-nouveau.conf")
     hosts.reboot(host)
@@ -186,21 +167,6 @@ def test_initramfs_tool_is_that_of_the_system(tmp_path: Path, shell: Shell) -> N
     assert said(rhel, "ls /boot/initramfs*") == "/boot/initramfs-5.14.0.img"
 
 
-def test_state_outlives_its_users(host: SimulatedHost) -> None:
-    """The next run finds what this one left."""
-    said(host, "modprobe ipmi_si")
-    again = hosts.ensure(WITH_NOUVEAU, host.directory.parents[1])
-    assert "ipmi_si" in said(again, "lsmod")
-
-
-def test_removed_host_begins_anew(host: SimulatedHost) -> None:
-    """As after `sandbox reset`."""
-    directory = host.directory.parents[1]
-    said(host, "modprobe ipmi_si")
-    hosts.remove("t4-1", directory)
-    assert "ipmi_si" not in said(hosts.ensure(WITH_NOUVEAU, directory), "lsmod")
-
-
 def test_hosts_do_not_see_each_other(host: SimulatedHost, tmp_path: Path) -> None:
     """Each has its own files and modules."""
     other = hosts.ensure(HostSpec(name="t4-2"), tmp_path)
@@ -210,11 +176,11 @@ def test_hosts_do_not_see_each_other(host: SimulatedHost, tmp_path: Path) -> Non
 
 def test_default_fleet_becomes_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by name, with the fleet's own kernel and GPUs."""
-    monkeypatch.setenv(hosts.DIRECTORY_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
     host = hosts.find("h100-1")
     assert host.directory == tmp_path / "default/hosts/h100-1"
     assert said(host, "grep -l 0x2330 /sys/bus/pci/devices/*/device | wc -l") == "8"
-    with pytest.raises(hosts.NoSuchHost, match="has no node h100-2; it has control-1"):
+    with pytest.raises(hosts.HostUnavailableError, match="has no node h100-2; it has control-1"):
         hosts.find("h100-2")
 
 
@@ -224,30 +190,30 @@ def test_fleet_says_how_a_host_differs(tmp_path: Path) -> None:
     host = {"nouveau": True, "builtin": ["ipmi_msghandler"], "available": [], "in_use": ["nouveau"]}
     nodes = [{"name": "a", "os": "rhel9.4", "host": host}, {"name": "b", "host": {"reachable": False}}]
     fleet.write_text(json.dumps({"nodes": nodes}))
-    a, b = map(spec_of, load_fleet(fleet).machines)
+    a, b = map(to_host_spec, load_fleet(fleet).machines)
     assert (a.os_id, a.os_version, a.architecture) == ("rhel", "9.4", "x86_64")
     assert (a.builtin, a.available, a.in_use) == (("ipmi_msghandler",), (), ("nouveau",))
     assert "nouveau" in a.modules
-    with pytest.raises(hosts.NoSuchHost, match="unreachable"):
+    with pytest.raises(hosts.HostUnavailableError, match="unreachable"):
         hosts.ensure(b, tmp_path)
 
 
 def test_state_directory_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours first, then XDG's, then the home directory."""
-    monkeypatch.setenv(hosts.DIRECTORY_VARIABLE, "/a")
-    assert hosts.sandbox_directory("f") == Path("/a/f")
-    monkeypatch.delenv(hosts.DIRECTORY_VARIABLE)
+    monkeypatch.setenv(DIRECTORY_VARIABLE, "/a")
+    assert sandbox_directory("f") == Path("/a/f")
+    monkeypatch.delenv(DIRECTORY_VARIABLE)
     monkeypatch.setenv("XDG_STATE_HOME", "/b")
-    assert hosts.sandbox_directory() == Path("/b/gpu-provision/sandbox/default")
+    assert sandbox_directory() == Path("/b/gpu-provision/sandbox/default")
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", "/c")
-    assert hosts.sandbox_directory() == Path("/c/.local/state/gpu-provision/sandbox/default")
+    assert sandbox_directory() == Path("/c/.local/state/gpu-provision/sandbox/default")
 
 
 def test_state_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     """A file stands where the directory should be."""
     (tmp_path / "hosts").write_text("")
-    with pytest.raises(hosts.NoSuchHost, match="cannot be written"):
+    with pytest.raises(hosts.HostUnavailableError, match="cannot be written"):
         hosts.ensure(HostSpec(name="t4-1"), tmp_path)
 
 
@@ -255,7 +221,7 @@ AS_USER = """
 import pathlib, sys
 sys.path.insert(0, sys.argv[1])
 from gpu_provision.sandbox import hosts
-from gpu_provision.sandbox.host_root import HostSpec
+from gpu_provision.sandbox.hosts.rootfs import HostSpec
 host = hosts.SimulatedHost("", pathlib.Path())
 if not hosts.isolation_problem():
     host = hosts.ensure(HostSpec(name="t4-1"), pathlib.Path(sys.argv[2]))
@@ -269,7 +235,7 @@ def test_ordinary_user_has_the_same_hosts(tmp_path: Path) -> None:
     """Root's privileges are not needed; user namespaces are."""
     python = "/usr/bin/python3"  # the tests' own may be where only root can read, as the checkout
     package = tmp_path / "package"
-    shutil.copytree(Path(hosts.__file__).parents[1], package / "gpu_provision", ignore=shutil.ignore_patterns("*.pyc"))
+    shutil.copytree(Path(hosts.__file__).parents[2], package / "gpu_provision", ignore=shutil.ignore_patterns("*.pyc"))
     tmp_path.chmod(0o777)
     for parent in tmp_path.parents:
         if parent == Path(tempfile.gettempdir()):
@@ -288,7 +254,7 @@ def test_hosts_are_light_to_import() -> None:
 
 
 def test_a_new_host_is_in_the_boot_that_its_node_is_in(tmp_path: Path) -> None:
-    """Whoever uses a host for the first time has not rebooted its node by that."""
+    """The first use of a host does not reboot its node."""
     memory = tmp_path / "machines/t4-1.jsonl"
     memory.parent.mkdir()
     memory.write_text('{"boot_id": "before"}\n{"boot_id": "as of the node"}\n')

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.sandbox.api import ApiError, Object, Resource, WatchEvent
+from gpu_provision.sandbox.api import ApiError, ApiResource, Object, ObjectEvent
 from gpu_provision.sandbox.informer import Informer
 
-PODS = Resource("", "v1", "pods")
+PODS = ApiResource("", "v1", "pods")
 
 
 def pod(name: str, version: int, *, uid: str = "", **metadata: Any) -> Object:
@@ -28,14 +28,14 @@ class ScriptedApi:
         self.lists, self.watches = lists, watches
         self.asked: list[str] = []
 
-    async def list(self, _resource: Resource, **_narrowed: str) -> tuple[list[Object], str]:
+    async def list(self, _resource: ApiResource, **_narrowed: str) -> tuple[list[Object], str]:
         """Return the next list."""
         answer = self.lists.pop(0) if len(self.lists) > 1 else self.lists[0]
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    async def watch(self, _resource: Resource, version: str, **_narrowed: str) -> AsyncIterator[WatchEvent]:
+    async def watch(self, _resource: ApiResource, version: str, **_narrowed: str) -> AsyncIterator[ObjectEvent]:
         """Yield the next script; then wait for ever."""
         self.asked.append(version)
         for step in self.watches.pop(0) if self.watches else ():
@@ -72,10 +72,10 @@ def follow(api: ScriptedApi, truth: Callable[[Informer, list[tuple[str, str]]], 
 def test_listed_and_watched_objects_are_known_and_indexed() -> None:
     """Every change reaches handlers, objects and indexes."""
     script = [
-        WatchEvent("ADDED", pod("b", 6, node="x")),
-        WatchEvent("MODIFIED", pod("a", 7, node="y")),
-        WatchEvent("BOOKMARK", {"metadata": {"resourceVersion": "9"}}),
-        WatchEvent("DELETED", pod("b", 10, node="x")),
+        ObjectEvent("ADDED", pod("b", 6, node="x")),
+        ObjectEvent("MODIFIED", pod("a", 7, node="y")),
+        ObjectEvent("BOOKMARK", {"metadata": {"resourceVersion": "9"}}),
+        ObjectEvent("DELETED", pod("b", 10, node="x")),
     ]
     api = ScriptedApi([([pod("a", 1, node="x")], "5")], [script])
     wanted = [("ADDED", "a"), ("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "b")]
@@ -86,7 +86,7 @@ def test_listed_and_watched_objects_are_known_and_indexed() -> None:
     assert api.asked == ["5"]
 
 
-def test_an_expired_watch_leads_to_a_new_list_whose_differences_are_told() -> None:
+def test_an_expired_watch_leads_to_a_new_list() -> None:
     """What vanished meanwhile is DELETED, what changed is MODIFIED, what is equal is not told again."""
     api = ScriptedApi(
         [([pod("a", 1), pod("b", 2), pod("c", 3)], "5"), ([pod("b", 2), pod("c", 8), pod("d", 9)], "9")],
@@ -101,20 +101,20 @@ def test_a_lost_connection_is_survived_also_while_listing() -> None:
     """Whatever the transport raises, the informer tries again."""
     api = ScriptedApi(
         [ConnectionError("refused"), ApiError(503, "Unavailable", "later"), ([pod("a", 1)], "5")],
-        [[ConnectionError("reset")], [WatchEvent("ADDED", pod("b", 6))]],
+        [[ConnectionError("reset")], [ObjectEvent("ADDED", pod("b", 6))]],
     )
     follow(api, lambda informer, _: len(informer.objects) == 2)
 
 
 def test_a_watch_that_ends_goes_on_from_the_last_version() -> None:
     """Servers end watches after a while; bookmarks count."""
-    first = [WatchEvent("ADDED", pod("b", 6)), WatchEvent("BOOKMARK", {"metadata": {"resourceVersion": "8"}})]
-    api = ScriptedApi([([], "5")], [first, [WatchEvent("ADDED", pod("c", 9))]])
+    first = [ObjectEvent("ADDED", pod("b", 6)), ObjectEvent("BOOKMARK", {"metadata": {"resourceVersion": "8"}})]
+    api = ScriptedApi([([], "5")], [first, [ObjectEvent("ADDED", pod("c", 9))]])
     follow(api, lambda informer, _: len(informer.objects) == 2)
     assert api.asked == ["5", "8"]
 
 
-def test_an_object_of_the_same_name_and_another_uid_is_another_object() -> None:
+def test_another_uid_is_another_object() -> None:
     """Its predecessor is DELETED first, also if a relist skipped that."""
     api = ScriptedApi(
         [([pod("a", 1, uid="old")], "5"), ([pod("a", 8, uid="new")], "9")],
@@ -143,14 +143,14 @@ def test_a_handler_that_raises_does_not_blind_the_others(caplog: pytest.LogCaptu
     assert "a handler failed" in caplog.text
 
 
-def test_own_writes_are_seen_at_once_and_older_events_do_not_undo_them() -> None:
+def test_own_writes_are_observed_at_once() -> None:
     """``observe`` runs ahead of the watch; an answer that the watch has overtaken is dropped."""
     api = ScriptedApi([([pod("a", 1)], "5")], [])
     informer = follow(api, lambda informer, _: informer.is_synced)
     informer.observe(pod("a", 7, labels={"new": "yes"}))
-    informer._take(WatchEvent("MODIFIED", pod("a", 6)))
+    informer._take(ObjectEvent("MODIFIED", pod("a", 6)))
     assert informer.objects["n", "a"]["metadata"]["labels"] == {"new": "yes"}
-    informer._take(WatchEvent("DELETED", pod("a", 8)))
+    informer._take(ObjectEvent("DELETED", pod("a", 8)))
     informer.observe(pod("a", 7))
     assert informer.objects == {}
 
@@ -160,22 +160,22 @@ def test_own_deletions_are_shown_until_the_watch_says_more() -> None:
     api = ScriptedApi([([pod("a", 1)], "5")], [])
     informer = follow(api, lambda informer, _: informer.is_synced)
     informer.observe_deletion(informer.objects["n", "a"], "2026-01-01T00:00:00Z")
-    informer._take(WatchEvent("MODIFIED", pod("a", 6)))
+    informer._take(ObjectEvent("MODIFIED", pod("a", 6)))
     assert informer.objects["n", "a"]["metadata"]["deletionTimestamp"] == "2026-01-01T00:00:00Z"
-    informer._take(WatchEvent("DELETED", pod("a", 7)))
-    informer._take(WatchEvent("ADDED", pod("a", 8, uid="next")))
+    informer._take(ObjectEvent("DELETED", pod("a", 7)))
+    informer._take(ObjectEvent("ADDED", pod("a", 8, uid="next")))
     assert "deletionTimestamp" not in informer.objects["n", "a"]["metadata"]
 
 
-def test_cancellation_ends_an_informer_even_if_the_transport_swallows_it() -> None:
+def test_cancellation_ends_an_informer() -> None:
     """As asyncio.wait_for may before Python 3.12."""
 
     class Swallowing(ScriptedApi):
-        async def watch(self, *_: Any, **__: Any) -> AsyncIterator[WatchEvent]:
+        async def watch(self, *_: Any, **__: Any) -> AsyncIterator[ObjectEvent]:
             for number in range(6, 1000):
                 try:
                     await asyncio.sleep(3600)
                 except asyncio.CancelledError:
-                    yield WatchEvent("ADDED", pod("b", number))
+                    yield ObjectEvent("ADDED", pod("b", number))
 
     follow(Swallowing([([], "5")], []), lambda informer, _: informer.is_synced)

@@ -8,13 +8,14 @@ from unittest.mock import ANY
 
 import pytest
 
-from gpu_provision.sandbox import hosts, isolation
-from gpu_provision.sandbox.host_root import HostSpec
+from gpu_provision.sandbox import hosts
+from gpu_provision.sandbox.hosts import isolation
+from gpu_provision.sandbox.hosts.spec import HostSpec
 
 
 @pytest.fixture(autouse=True)
 def untried() -> None:
-    isolation._working.cache_clear()
+    isolation._find_method.cache_clear()
 
 
 def test_refusal_of_the_system_is_one_line_with_its_own_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -25,7 +26,7 @@ def test_refusal_of_the_system_is_one_line_with_its_own_words(monkeypatch: pytes
     problem = isolation.problem()
     assert problem.endswith("make namespaces (unshare: Operation not permitted)")
     assert len(problem.splitlines()) == 1
-    isolation._working.cache_clear()
+    isolation._find_method.cache_clear()
 
 
 def test_state_directory_may_have_any_name(tmp_path: Path) -> None:
@@ -46,4 +47,4 @@ def test_root_of_a_host_lacks_rights_over_the_machine(tmp_path: Path) -> None:
     host = hosts.ensure(HostSpec(name="t4-1"), tmp_path)
     said = hosts.run(host, "grep CapBnd /.proc/self/status").stdout.split()
     left = {right for right in (16, 17, 22, 25) if int(said[1], 16) >> right & 1}
-    assert isolation._working()[0] == "user" or not left
+    assert isolation._find_method()[0] == "user" or not left

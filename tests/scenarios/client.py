@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 import yaml
 
-from gpu_provision.sandbox.client import credentials
+from gpu_provision.sandbox.client import load_credentials
 from tests.contract.client import MERGE, STRATEGIC, Object, Server, Watch, until
 
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -44,7 +44,7 @@ class Client:
 
     def __init__(self, kubeconfig: Path) -> None:
         """Ask for nothing yet."""
-        self._server = Server("any", kubeconfig, kubeconfig.parent, credentials(kubeconfig))
+        self._server = Server("any", kubeconfig, kubeconfig.parent, load_credentials(kubeconfig))
         self._known: list[_Resource] = []
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple
 
-from gpu_provision.sandbox.client import credentials
+from gpu_provision.sandbox.client import load_credentials
 from tests.contract.client import MERGE, SECONDS, Object, Server, until
 from tests.contract.servers import is_furnished
 
@@ -71,7 +71,7 @@ class Bare:
             kubeconfig: An administrator's.
             is_leftover: Says of an object, by its kind, that it is not to be remembered.
         """
-        self._server = Server("real", kubeconfig, kubeconfig.parent, credentials(kubeconfig))
+        self._server = Server("real", kubeconfig, kubeconfig.parent, load_credentials(kubeconfig))
         until(self._is_complete)
         found = self._listing(self._resources())
         self._wanted = {each.path: each.lasting for each in found if not is_leftover(each.kind, each.item)}

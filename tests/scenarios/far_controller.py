@@ -1,4 +1,4 @@
-"""Runs a controller as one of another machine: nobody sees whether its process lives. Argument: a kubeconfig."""
+"""Runs a controller as one of another machine: its process cannot be seen. Argument: a kubeconfig."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import secrets
 import sys
 
 from gpu_provision.cli import main
-from gpu_provision.kube import fence
+from gpu_provision.kube import lease
 
 
 def start(kubeconfig: str) -> int:
     """Run as a program."""
     place = secrets.token_hex(4)
-    fence._place = lambda: place  # type: ignore[assignment]
+    lease._place = lambda: place  # type: ignore[assignment]
     return main(["operator", "run", "--port", "0", "--kubeconfig", kubeconfig])
 
 

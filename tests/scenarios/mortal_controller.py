@@ -77,7 +77,7 @@ def make_mortal(left: dict[bool, int], places: Sequence[str], deaths: int) -> No
 
 
 def live(kubeconfig: str, left: dict[bool, int], places: Sequence[str], deaths: int) -> None:
-    """Be a controller, until the last write or the end of whoever started us."""
+    """Be a controller, until the last write or the end of the parent process."""
     ctypes.CDLL(None).prctl(_DEATH_OF_PARENT, signal.SIGKILL)
     make_mortal(left, places, deaths)
     code = main(["operator", "run", "--port", "0", "--kubeconfig", kubeconfig])

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import yaml
 
-from gpu_provision.sandbox.client import credentials
-from gpu_provision.sandbox.nodes.node import SIMULATED
+from gpu_provision.sandbox.client import load_credentials
+from gpu_provision.sandbox.kubelet.node import SIMULATED
 from tests.contract.client import Object, Server
 from tests.real.authority import write_private
 from tests.scenarios.emptying import FIRST_NAMESPACES, Bare
@@ -30,7 +30,7 @@ def given_cluster(kubeconfig: Path, directory: Path) -> Iterator[Cluster]:
     """Take a cluster without nodes of its own, remove what killed runs left, and make an account without rights."""
     directory.mkdir(parents=True, exist_ok=True)
     account = directory / f"{_ACCOUNT}.kubeconfig"
-    server = Server("real", kubeconfig, directory, credentials(kubeconfig))
+    server = Server("real", kubeconfig, directory, load_credentials(kubeconfig))
     with contextlib.closing(server):
         nodes = server.get("/api/v1/nodes")["items"]
         own = [node["metadata"]["name"] for node in nodes if SIMULATED not in node["metadata"].get("annotations", {})]

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from gpu_provision.sandbox.apiserver.requestlog import Request
+from gpu_provision.sandbox.apiserver.request_log import LoggedRequest
 from tests.real import kept_logs
 from tests.real.control_plane import ControlPlane, Site, control_plane, process
 from tests.scenarios.emptying import Bare
@@ -42,9 +42,9 @@ class Cluster:
     Attributes:
         bare: Empties it.
         kubeconfig: The administrator's.
-        account: The kubeconfig of somebody without rights.
-        subject: What ``gpu-provision rbac`` is told to bind them.
-        node_flags: What the simulated nodes are told beside the kubeconfig.
+        account: The kubeconfig of an account without rights.
+        subject: The flags that have ``gpu-provision rbac`` bind them.
+        node_flags: Flags of the simulated nodes beside the kubeconfig.
         plane: The control plane, if tests started it: the audit log is theirs to read, and the programs to end.
     """
 
@@ -102,7 +102,7 @@ class Lender:
 
 
 class RealWorld(World):
-    """Nobody logs in to simulated hosts here: they are attached to a cluster that runs elsewhere."""
+    """Simulated hosts have no login here: they are attached to a cluster that runs elsewhere."""
 
     def __init__(self, folder: Path, cluster: Cluster, **fleet: Any) -> None:
         """Write the files, attach the nodes and bind the user's role; ``fleet`` changes the default fleet."""
@@ -141,7 +141,7 @@ class RealWorld(World):
         """Bind the rights that the inventory needs now."""
         self.give_rights()
 
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[LoggedRequest]:
         """Every request of this tool, from the audit log; one that is not answered yet is left out, a watch is not."""
         self._plane("reads the API server's audit log")
         assert self._audit is not None
@@ -183,7 +183,7 @@ class RealWorld(World):
 
     @contextlib.contextmanager
     def _attached_nodes(self) -> Iterator[None]:
-        command = [sys.executable, "-m", "gpu_provision.sandbox.nodes", "--kubeconfig", str(self.kubeconfig)]
+        command = [sys.executable, "-m", "gpu_provision.sandbox.attach", "--kubeconfig", str(self.kubeconfig)]
         log = self.folder / "nodes.log"
         environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
         command += ["--fleet", str(self.fleet), *self.node_flags]
@@ -207,10 +207,10 @@ class AuditLog:
 
     def __init__(self, path: Path) -> None:
         """Read nothing yet."""
-        self._path, self._read, self._found = path, path.stat().st_size, dict[str, Request]()
+        self._path, self._read, self._found = path, path.stat().st_size, dict[str, LoggedRequest]()
         self._since = datetime.now(UTC).isoformat()
 
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[LoggedRequest]:
         """Return all that were received so far."""
         with self._path.open("rb") as log:
             log.seek(self._read)
@@ -224,15 +224,15 @@ class AuditLog:
         return list(self._found.values())
 
 
-def _request(event: dict[str, Any]) -> Request:
+def _request(event: dict[str, Any]) -> LoggedRequest:
     address = urlsplit(event["requestURI"])
-    return Request(
+    return LoggedRequest(
         time=event["requestReceivedTimestamp"],
         verb=_METHODS.get(event["verb"], "GET"),
         path=address.path,
         query=address.query,
         agent=event["userAgent"],
-        user=event["user"].get("username", ""),  # nobody, if the token was wrong
+        user=event["user"].get("username", ""),  # anonymous, if the token was wrong
         code=event.get("responseStatus", {}).get("code", 0),
         dry_run="dryRun=" in address.query,
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gpu_provision.sandbox.apiserver.requestlog import Request, requests
+from gpu_provision.sandbox.apiserver.request_log import LoggedRequest, requests
 from tests.scenarios.world import World, default_fleet
 
 _LATENCY_SECONDS = 0.1
@@ -47,7 +47,7 @@ class SandboxWorld(World):
     def edited(self) -> None:
         """Nothing to do: who starts a sandbox may do everything there."""
 
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[LoggedRequest]:
         """Every request that this tool sent so far, from the sandbox's request log."""
         log = self.kubeconfig.parent / "requests.log"
         return [request for request in requests(log) if request.agent.startswith("gpu-provision")]

@@ -110,7 +110,7 @@ def test_while_it_runs_the_operator_undoes_what_is_done_to_its_objects(cluster: 
 
 
 def test_a_look_writes_nothing_and_tells_what_becomes_of_every_object(cluster: Cluster) -> None:
-    """Nobody agreed to anything yet."""
+    """No one has confirmed anything yet."""
     before = len(cluster.world.writes())
     looked = cluster.adopt("--json")
     assert len(cluster.world.writes()) == before
@@ -132,7 +132,7 @@ def test_a_look_writes_nothing_and_tells_what_becomes_of_every_object(cluster: C
 
 
 def test_an_upgrade_under_way_is_waited_for(cluster: Cluster) -> None:
-    """The operator has to end what it has begun: afterwards nobody would uncordon the node."""
+    """The operator has to finish its upgrade: no controller would uncordon the node afterwards."""
     cluster.world.api.label("node", "gpu-2", labels={_STATE: "pod-restart-required"})
     before = len(cluster.world.writes())
     refused = cluster.adopt("--yes")
@@ -192,7 +192,7 @@ def _has_written(world: World, writes: int) -> bool:
 
 
 def _rolls_out(world: World, node: str) -> bool:
-    """Whether a node is on its way to another driver: nobody but the next adoption can take it there."""
+    """Whether a node is on its way to another driver: only the next adoption can take it there."""
     return str(world.json("node", node)["metadata"]["labels"].get(_STATE, "upgrade-done")) != "upgrade-done"
 
 

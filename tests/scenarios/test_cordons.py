@@ -1,4 +1,4 @@
-"""A cordon of somebody else is theirs: whatever is done to the node, it stays."""
+"""A cordon of another owner stays: whatever happens to the node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_cordon_that_was_there_first_is_there_after_everything(new_world: Make
         "the first apply": lambda: world.apply("--cluster-only", check=True),
         "another one": lambda: world.apply("--cluster-only", check=True),
         "another driver": lambda: _with_another_driver(world),
-        "a driver pod that somebody deletes": lambda: _without_its_driver_pod(world),
+        "a driver pod that is deleted": lambda: _without_its_driver_pod(world),
         "the removal": lambda: _without_the_stack(world),
     }
     for name, step in steps.items():

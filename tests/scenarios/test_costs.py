@@ -16,6 +16,7 @@ import pytest
 
 import gpu_provision
 from gpu_provision.planning import states as planned_states
+from gpu_provision.reconcile import situation
 from tests.crowd import Crowd
 from tests.request_counts import by_verb_and_kind
 
@@ -115,7 +116,8 @@ def _counted(patch: pytest.MonkeyPatch) -> list[None]:
         calls.append(None)
         return compute(*arguments)
 
-    patch.setattr(planned_states, "states_of", counted)
+    for module in (planned_states, situation):
+        patch.setattr(module, "states_of", counted)
     return calls
 
 

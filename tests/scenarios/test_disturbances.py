@@ -1,4 +1,4 @@
-"""Somebody else works on the cluster while a run goes on: it ends, says what happened, and the next one mends it."""
+"""Other clients change the cluster during a run: it ends, reports what happened, and the next one repairs it."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_without_drift_there_is_one_line(stack: World) -> None:
 
 
 def test_whoever_changed_something_is_named(stack: World) -> None:
-    """With the time of the API server's books; a field that is pending beside it is told apart."""
+    """With the time of the API server's books; a pending field beside it is reported apart."""
     stack.api.set_image("daemonset", EXPORTER, "-n", OPERANDS, image="example.com/other:1")
     stack.api.label("node", "t4-1", labels={"gpu-provision.io/driver": "other"}, manager="robot")
     stack.api.delete("service", EXPORTER, "-n", OPERANDS)
@@ -80,7 +80,7 @@ def test_what_is_declared_and_not_applied_is_no_drift(stack: World) -> None:
     stack.api.label("daemonset", EXPORTER, "-n", OPERANDS, labels={"app.kubernetes.io/managed-by": "me"})
     code, found = drift(stack)
     assert code == 2
-    assert found["summary"]["drift"] == 1, "an annotation of somebody's own is nobody's drift"
+    assert found["summary"]["drift"] == 1, "an annotation of a user is no drift"
     assert by_object(found)[f"DaemonSet/{EXPORTER}"]["origin"] == "drift"
     stack.apply("--cluster-only", check=True)
     assert drift(stack)[0] == 0

@@ -1,4 +1,4 @@
-"""Nodes on which something goes wrong: its first cause is told, the rest is finished, and a second run mends it."""
+"""Nodes with a failure: its first cause is reported, the rest is finished, and a second run repairs it."""
 
 from __future__ import annotations
 

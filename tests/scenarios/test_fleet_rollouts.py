@@ -97,7 +97,7 @@ def _state(node: Mapping[str, Any]) -> states.UpgradeState:
 
 
 def test_whoever_is_in_the_way_is_told_and_all_others_go_over(fleet: World) -> None:
-    """A cordon of somebody else, a pod that nobody may evict, a driver that does not start, a node that is left out.
+    """A cordon of another owner, a pod that cannot be evicted, a driver that does not start, a node that is left out.
 
     Never more nodes are at work, or away, than the policy says; GPU work stays within its budget.
     """

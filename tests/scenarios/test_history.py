@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.planning.history import decoded, encoded
+from gpu_provision.history.records import decode, encode
 from tests.inventory.planted import VALID
 from tests.scenarios.world import World
 
@@ -153,7 +153,7 @@ def test_as_many_runs_are_kept_as_the_inventory_says(stack: World) -> None:
 
 
 def test_a_run_that_was_killed_is_told_as_interrupted(stack: World) -> None:
-    """By whoever looks, and by the next run, which goes on."""
+    """By `history`, and by the next run, which resumes."""
     stack.settings(device_plugin={"version": "v0.19.2"})
     stack.slow_down()
     before = len(stack.writes())
@@ -165,8 +165,8 @@ def test_a_run_that_was_killed_is_told_as_interrupted(stack: World) -> None:
     assert runs(stack)[-1] == (5, "interrupted", 0)
     after = stack.apply("--cluster-only")
     assert after.code == 0, after.text
-    assert "run 5 of" in after.err
-    assert "never ended" in after.err
+    assert "resuming after run 5 (" in after.err
+    assert "which was interrupted" in after.err
     assert runs(stack)[-2:] == [(5, "interrupted", 0), (6, "succeeded", 0)]
 
 
@@ -186,9 +186,9 @@ def plant(world: World, number: int, text: str) -> dict[str, str]:
     """Edit the inventory of a run on record; return what undoes that."""
     kept = world.json(*_record(world))["data"]
     for key, line in kept.items():
-        record = decoded(key, line)
+        record = decode(key, line)
         if record and record.number in {0, number}:
-            world.api.patch(*_record(world), patch={"data": {key: encoded(replace(record, text=text))}})
+            world.api.patch(*_record(world), patch={"data": {key: encode(replace(record, text=text))}})
             return {key: line}
     raise KeyError(number)
 
@@ -244,7 +244,7 @@ def test_a_rollout_that_fails_goes_back_by_itself_if_the_policy_says_so(stack: W
     stack.fault()
     assert failed.code == 1, failed.text
     assert "GP337" in failed.err
-    assert "no such tag" in failed.err, "why it failed is told, although it is over"
+    assert "no such tag" in failed.err, "the reason is reported, although it is over"
     assert runs(stack)[-2:] == [(number + 1, "failed", 0), (number + 2, "succeeded", number)]
     assert command(stack, "history")["runs"][-2]["reason"].endswith(f"goes back to run {number}")
     assert driver_images(stack) == images

@@ -18,8 +18,8 @@ import yaml
 from gpu_provision.inventory import load
 from gpu_provision.model.cluster import Permission
 from gpu_provision.operator.crd import definition
-from gpu_provision.reconcile import permissions
-from gpu_provision.sandbox.apiserver.requestlog import Request
+from gpu_provision.rbac import permissions
+from gpu_provision.sandbox.apiserver.request_log import LoggedRequest
 from tests.answers import Answer
 from tests.scenarios.on_sandbox import SandboxWorld
 from tests.scenarios.world import World
@@ -31,7 +31,7 @@ _QUESTIONS = ("selfsubjectrulesreviews", "selfsubjectaccessreviews", "selfsubjec
 
 
 class Robot:
-    """An account with a kubeconfig of its own, in somebody's world."""
+    """An account with a kubeconfig of its own, in the world of another."""
 
     def __init__(self, world: SandboxWorld, name: str = NAME) -> None:
         """Make the account; it may do nothing yet."""
@@ -57,11 +57,11 @@ class Robot:
         words = ("rbac", "-i", str(self.world.inventory), "--user", self.name, *options)
         self.world.submit(self.world.cli(*words, check=True).out)
 
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[LoggedRequest]:
         """Everything that this account asked so far."""
         return [request for request in self.world.requests() if request.user == self.name]
 
-    def writes(self) -> list[Request]:
+    def writes(self) -> list[LoggedRequest]:
         """What could change something."""
         return [request for request in self.requests() if request.is_write]
 
@@ -111,7 +111,7 @@ def test_a_look_needs_no_right_to_write(robot: Robot) -> None:
     reader = Robot(robot.world, "reader")
     reader.is_given_its_rights("--read-only")
     assert "as declared" in reader.does("plan", "--cluster-only", check=True).out
-    assert "Test PASSED" in reader.does("status", check=True).out
+    assert "Test PASSED" in reader.does("status", "-v", check=True).out
     reader.applies()
 
 
@@ -180,7 +180,7 @@ def test_what_is_switched_off_is_removed(robot: Robot) -> None:
     try:
         robot.world.until(lambda: _is_gone(robot.world, "node-feature-discovery"))
     finally:
-        running.send_signal(signal.SIGINT)  # nobody labels the nodes now, so they would not get ready
+        running.send_signal(signal.SIGINT)  # no controller labels the nodes now, so they would not get ready
         text, _ = running.communicate(timeout=300)
     assert "GP3" not in text
     robot.world.until(lambda: _daemonsets(robot.world) == {"nvidia-operator-validator"})
@@ -203,10 +203,8 @@ def test_every_right_was_needed_and_is_in_the_table(robot: Robot, checkout: Path
     robot.world.submit(definition())  # a stack's resource is looked for where the server knows such
     robot.does("plan", "--cluster-only")
     used = {permission for request in robot.requests() for permission in _permissions(request)}
-    granted = permissions.own(inventory)
-    anywhere = {
-        one._replace(namespace="") for one in used if one.resource == "pods/eviction"
-    }  # nobody knows beforehand
+    granted = permissions.for_own_requests(inventory)
+    anywhere = {one._replace(namespace="") for one in used if one.resource == "pods/eviction"}  # not known beforehand
     assert sorted({one[:4] for one in granted} - {one[:4] for one in used | anywhere}) == []
     named = {one[1:] for one in granted if one.name and one.verb != "delete"}  # other settings and versions made more
     assert sorted(named - {one[1:] for one in used}) == []
@@ -218,7 +216,7 @@ def _alike(used: Permission) -> set[Permission]:
     return {used._replace(namespace=where, name=name) for where in ("", used.namespace) for name in ("", used.name)}
 
 
-def _permissions(request: Request) -> Iterator[Permission]:
+def _permissions(request: LoggedRequest) -> Iterator[Permission]:
     """What a request asked for, as RBAC sees it."""
     parts = request.path.strip("/").split("/")
     if parts[-1] in _QUESTIONS or parts[0] not in {"api", "apis"} or len(parts) < 3:
@@ -241,7 +239,7 @@ def _permissions(request: Request) -> Iterator[Permission]:
 
 
 def test_whoever_may_only_look_gets_a_plan_and_is_told_what_a_run_needs(robot: Robot) -> None:
-    """The plan goes without the server's word; a run ends before the first write, and the lock is nobody's."""
+    """The plan goes without the server's word; a run ends before the first write, and the lock is free."""
     reader = Robot(robot.world, "reader")
     reader.is_given_its_rights("--read-only")
     robot.world.settings(gfd={"enabled": True})

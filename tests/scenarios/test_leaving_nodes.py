@@ -13,7 +13,7 @@ from gpu_provision.components.labels import DEPLOY_PREFIX, INVENTORY
 from gpu_provision.inventory import load
 from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.model.progress import State
-from gpu_provision.reconcile.planner import read
+from gpu_provision.reconcile.plan import read_and_plan
 from gpu_provision.reconcile.run import Run
 from gpu_provision.rollout import states
 from tests.scenarios.test_rollouts import Killed, Mortal
@@ -140,7 +140,7 @@ def test_killed_runs_take_a_pool_off_its_nodes(stack: World, writes: int) -> Non
 def applied(world: World, cluster: Cluster) -> bool:
     """Apply in this process; return whether the run came to its end, with everything as declared."""
     try:
-        reading = read(cluster, load(world.inventory))
+        reading = read_and_plan(cluster, load(world.inventory))
         ended = Run(cluster, reading, listen=lambda _: None).execute().result.states if reading.plan.changes else ()
     except Killed:
         return False

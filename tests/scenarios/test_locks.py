@@ -1,4 +1,4 @@
-"""Two runs never write at once, whoever they are; each test goes on where the last one ended."""
+"""Two runs never write at once; each test goes on where the last one ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_provision.sandbox.apiserver.requestlog import Request
+from gpu_provision.sandbox.apiserver.request_log import LoggedRequest
 from tests.scenarios.conftest import Open
 from tests.scenarios.world import World
 
@@ -25,7 +25,7 @@ def world(opening: Open, tmp_path_factory: pytest.TempPathFactory) -> Iterator[W
 
 
 def as_administrator(world: World) -> tuple[str, ...]:
-    """The flags to run as somebody else than the world's user."""
+    """The flags to run as another user than the world's."""
     context = yaml.safe_load(world.kubeconfig.read_text())["current-context"]
     return "--kubeconfig", str(world.kubeconfig), "--context", context
 
@@ -39,7 +39,7 @@ def run_both(world: World) -> list[int]:
     return sorted(run.returncode for run in runs)
 
 
-def assert_apart(writes: list[Request]) -> None:
+def assert_apart(writes: list[LoggedRequest]) -> None:
     """Between the first and the last write of one user there is none of anybody else."""
     done = sorted((one for one in writes if one.code < 300), key=lambda one: one.time)
     turns = [
@@ -90,7 +90,7 @@ def test_a_run_that_lives_keeps_its_lock_unless_it_is_taken_by_force(world: Worl
 
 @pytest.mark.real
 def test_the_lock_of_a_run_that_was_killed_can_be_taken_away(world: World) -> None:
-    """And a lock that nobody holds is no error."""
+    """And a free lock is no error."""
     run = stuck(world)
     run.kill()
     run.communicate(timeout=300)
@@ -98,7 +98,7 @@ def test_the_lock_of_a_run_that_was_killed_can_be_taken_away(world: World) -> No
     assert (code, freed["unlocked"]) == (0, True), freed
     code, again = unlock(world)
     assert (code, again["lock"], again["unlocked"]) == (0, None, False)
-    assert "Nobody holds the lock" in world.cli("unlock", "--yes", "-i", str(world.inventory)).out
+    assert "The lock is free" in world.cli("unlock", "--yes", "-i", str(world.inventory)).out
     world.fault()
     world.apply("--cluster-only", check=True)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_provision.sandbox.apiserver.requestlog import Request
+from gpu_provision.sandbox.apiserver.request_log import LoggedRequest
 from tests.scenarios.world import SPARE_NODES, World
 
 GPU_NODES = {"t4-1": 1, "t4-2": 1, "h100-1": 8}
@@ -198,7 +198,7 @@ def _drivers(world: World) -> dict[str, dict[str, Any]]:
     return {pod["metadata"]["uid"]: pod["metadata"] for pod in pods}
 
 
-def _patches_pod(request: Request) -> bool:
+def _patches_pod(request: LoggedRequest) -> bool:
     return request.verb == "PATCH" and "/pods/" in request.path
 
 

@@ -111,7 +111,7 @@ def _if_ready(told: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_stack_is_brought_up_held_and_taken_away_again(home: Callable[..., Home]) -> None:
-    """From a bare cluster and back; in between somebody deletes and edits what is ours."""
+    """From a bare cluster and back; in between objects of the stack are deleted and edited."""
     made = home()
     world, before = made.world, dump(made.world)
     made.declare()
@@ -185,7 +185,7 @@ def test_another_version_of_the_driver_is_rolled_out(home: Callable[..., Home]) 
 
 @pytest.mark.real
 def test_a_rollout_that_fails_goes_back_once_and_for_all(home: Callable[..., Home]) -> None:
-    """Until somebody declares something else. What it went back to is held, also by a controller that begins then."""
+    """Until the spec changes. What it went back to is held, also by a controller that begins then."""
     made = home(controllers=0)
     run = made.controller()
     made.declare(driver={"version": OLD, "timeout": 15}, rollout={"on_failure": "rollback"})
@@ -286,7 +286,7 @@ def test_a_stack_stays_in_its_namespace_and_is_removed_from_there(home: Callable
 
 @pytest.mark.real
 def test_a_node_that_joins_is_provisioned(home: Callable[..., Home]) -> None:
-    """Nobody lists it; its labels say that it is one of a pool's."""
+    """It is not listed; its labels say that it is one of a pool's."""
     made = home()
     nodes = [node for node in made.spec["nodes"] if node["name"] != "t4-2"]
     pools = made.spec["pools"] | {"late": {"gpu": {"model": "T4", "count": 1}, "node_selector": {"fleet": "late"}}}

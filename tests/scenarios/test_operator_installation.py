@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_provision.operator.cel import are_known
+from gpu_provision.operator.crd import are_known
 from tests.contract.client import JSON_PATCH
 from tests.scenarios.test_removal import dump
 from tests.scenarios.world import OPERATOR, Answer, World
@@ -64,7 +64,7 @@ def test_the_operator_is_installed_once_and_leaves_nothing(new_world: Make) -> N
 
 
 def test_what_others_have_in_its_namespace_stays(new_world: Make) -> None:
-    """With what it is in; and that is told."""
+    """With what it is in, and a message says so."""
     world = new_world()
     operator(world, "install")
     notes = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "notes", "namespace": "gpu-operator"}}
@@ -78,7 +78,7 @@ def test_what_others_have_in_its_namespace_stays(new_world: Make) -> None:
 
 @pytest.mark.real  # for the time it takes
 def test_a_controller_with_just_these_rights_keeps_a_stack_until_both_are_removed(new_world: Make) -> None:
-    """As installed for stacks of any name; and nobody removes the operator while there is a stack."""
+    """As installed for stacks of any name; and the operator is not removed while there is a stack."""
     world = new_world()
     before = dump(world)
     operator(world, "install")

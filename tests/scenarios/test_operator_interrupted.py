@@ -42,7 +42,7 @@ class Five(Home):
     """A stack of five GPU nodes."""
 
     def __init__(self, world: World) -> None:
-        """Nobody looks after it yet."""
+        """No controller reconciles it yet."""
         super().__init__(world)
         self.spec["nodes"] += [{"name": name, "pool": "t4"} for name in MORE]
         self.before = _without_nfds_definitions(dump(self.world))
@@ -82,7 +82,7 @@ def five(opening: Open, tmp_path: Path) -> Callable[[str], contextlib.AbstractCo
 def test_a_controller_that_is_killed_at_its_writes_ends_where_an_undisturbed_one_ends(
     five: Callable[[str], contextlib.AbstractContextManager[Five]],
 ) -> None:
-    """From a bare cluster over another version of the driver and back; each time it starts anew and goes on."""
+    """From a bare cluster over another version of the driver and back; each time it restarts and resumes."""
     with five("undisturbed") as undisturbed:
         undisturbed.controller()
         wanted = undisturbed.lead_through_a_life()
@@ -138,7 +138,7 @@ def test_a_restart_of_the_api_server_costs_nothing(new_world: Make) -> None:
 
 
 def test_a_leader_that_hangs_in_a_rollout_is_followed_without_waiting_for_its_lock(new_world: Make) -> None:
-    """It is on another machine, so that nobody sees what became of it; when it goes on it writes nothing any more."""
+    """It is on another machine, so that its process cannot be seen; when it goes on it writes nothing any more."""
     made = Home(new_world(timings={"speed": 10}))
     world = made.world
     world.environment["PYTHONPATH"] = str(CHECKOUT)

@@ -58,7 +58,7 @@ def test_a_limit_leaves_labels_and_validations_of_other_nodes_alone(world: World
 
 @pytest.mark.real  # for the time it takes
 def test_a_driver_is_replaced_on_the_nodes_that_were_named(world: World) -> None:
-    """The others keep theirs, and what is known of them; what is off by now stays where nobody looked at it."""
+    """The others keep theirs, and what is known of them; what is off by now stays where no run looked at it."""
     world.apply("--cluster-only", check=True)
     world.settings(driver={"version": "580.126.20"}, dcgm_exporter={"enabled": False})
     before = drivers(world)

@@ -36,7 +36,7 @@ def other_version(world: World) -> None:
 
 
 def carried_out(world: World, path: Path, *flags: str) -> Answer:
-    """Apply a plan file; nobody is asked."""
+    """Apply a plan file, without a prompt."""
     return world.cli("apply", str(path), *flags)
 
 
@@ -80,7 +80,7 @@ def test_a_plan_is_carried_out_once(world: World) -> None:
     assert carried_out(world, path).code == 0
     error = refused(world, path, "GP356")
     assert (
-        "no longer: DaemonSet gpu-operator-resources/nvidia-device-plugin-daemonset is to be updated"
+        "no longer: DaemonSet gpu-operator-resources/nvidia-device-plugin-daemonset would be updated"
         in (error["evidence"])
     )
 
@@ -95,7 +95,7 @@ def test_what_has_moved_in_the_cluster_is_named(world: World) -> None:
     container = world.json("daemonset", plugin, "-n", OPERANDS)["spec"]["template"]["spec"]["containers"][0]["name"]
     world.api.set_image("daemonset", plugin, "-n", OPERANDS, image="example.com/other:1")
     evidence = refused(world, path, "GP356")["evidence"]
-    assert f"DaemonSet {OPERANDS}/{EXPORTER} is to be updated, which was not planned" in evidence
+    assert f"DaemonSet {OPERANDS}/{EXPORTER} would be updated, which was not planned" in evidence
     assert (
         f"DaemonSet {OPERANDS}/{plugin}: spec.template.spec.containers[{container}].image example.com/other:1 ->"
         in (evidence)

@@ -7,7 +7,7 @@ chain of a dozen inventories on a sandbox of its own: each is planned and applie
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -63,7 +63,7 @@ def applied_as_planned(world: World, *scope: str) -> Iterator[str]:
     before, begin = look(world), len(world.writes())
     done = run(world, "apply", "--yes", "--timeout", "60", *scope)
     yield from problems(done)
-    world.until(lambda: all(map(is_rolled, world.json("daemonsets", "-A")["items"])))
+    world.until(lambda: is_rolled(world.json("daemonsets", "-A")["items"], world.json("pods", "-A")["items"]))
     yield from faults(plan.document, done.document, world.writes()[begin:], before, look(world))
 
 
@@ -89,12 +89,28 @@ def run(world: World, command: str, *options: str) -> Answer:
     return world.cli(command, "--json", *options, "-i", str(world.inventory))
 
 
-def is_rolled(daemonset: dict[str, Any]) -> bool:
-    """Return whether all pods are current: a run does not wait for nodes that are none of its own."""
-    status, is_by_hand = daemonset.get("status") or {}, daemonset["spec"]["updateStrategy"]["type"] == "OnDelete"
+def is_rolled(daemonsets: Iterable[dict[str, Any]], pods: Iterable[dict[str, Any]]) -> bool:
+    """Return whether all pods are current: a run does not wait for nodes that are not its own.
+
+    A DaemonSet's status does not count pods on nodes whose taints its new template does not tolerate.
+    """
+    by_itself = [each for each in daemonsets if each["spec"]["updateStrategy"]["type"] != "OnDelete"]
+    wanted = {each["metadata"]["uid"]: digest_of(each["spec"]["template"]) for each in by_itself}
+    owned = ((pod, pod["metadata"].get("ownerReferences", ({},))[0].get("uid")) for pod in pods)
+    are_current = (digest_of(pod) == wanted[owner] for pod, owner in owned if owner in wanted)
+    return all(map(is_updated, by_itself)) and all(are_current)
+
+
+def digest_of(made: dict[str, Any]) -> str:
+    """Return the digest of the template of a pod or of a DaemonSet's."""
+    return str(made["metadata"]["labels"].get("gpu-provision.io/digest", ""))
+
+
+def is_updated(daemonset: dict[str, Any]) -> bool:
+    """Return whether the status of a DaemonSet counts no pod of an earlier template."""
+    status = daemonset.get("status") or {}
     is_observed = status.get("observedGeneration") == daemonset["metadata"]["generation"]
-    updated = status.get("updatedNumberScheduled", 0) == status.get("desiredNumberScheduled", 0)
-    return is_by_hand or (is_observed and updated)
+    return is_observed and status.get("updatedNumberScheduled", 0) == status.get("desiredNumberScheduled", 0)
 
 
 def look(world: World) -> Cluster:

@@ -15,8 +15,8 @@ import pytest
 
 from gpu_provision.hosts.maintenance import NodeRole
 from gpu_provision.inventory import load
-from gpu_provision.model.inventory import Drain
-from gpu_provision.reconcile.maintenance import NodeGuard
+from gpu_provision.model.hosts import Drain
+from gpu_provision.nodes.maintenance import NodeMaintenance
 from tests.answers import Answer
 from tests.scenarios.on_sandbox import SandboxWorld
 from tests.scenarios.world import World
@@ -149,12 +149,12 @@ def test_a_drain_waits_for_the_budget_and_the_node_is_given_back_in_its_new_boot
     web(world, 2, at_least=1)
     inventory = load(world.inventory)
     here = replace(inventory.cluster, sandbox="", kubeconfig=str(world.account()))
-    guard, said = NodeGuard(replace(inventory, cluster=here)), list[str]()
+    guard, said = NodeMaintenance(replace(inventory, cluster=here)), list[str]()
     before = boot(world, "t4-1")
     world.api.cordon("t4-2")
     with observed(world, "deployment", "web", _ready_replicas) as ready, ThreadPoolExecutor(1) as pool:
         assert guard.membership("t4-1").role is NodeRole.MEMBER
-        leaving = pool.submit(guard.leave, "t4-1", Drain(timeout_seconds=60), said.append)
+        leaving = pool.submit(guard.cordon_and_drain, "t4-1", Drain(timeout_seconds=60), said.append)
         world.until(lambda: any("disruption budget web" in line for line in said))
         world.api.uncordon("t4-2")
         pods = leaving.result()

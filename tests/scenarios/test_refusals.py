@@ -24,10 +24,10 @@ def test_an_api_server_that_is_down_is_one_message(world: World) -> None:
 
 
 def test_a_wrong_token_is_refused_in_one_message_that_does_not_tell_it(world: World) -> None:
-    run = _with_another_kubeconfig(world, token="nobody")  # noqa: S106 - it is nobody's
+    run = _with_another_kubeconfig(world, token="wrong-token")  # noqa: S106 - it is of no account
     assert run.code == 1
     assert "GP302" in run.text
-    assert "nobody" not in run.text
+    assert "wrong-token" not in run.text
 
 
 def test_a_field_of_another_manager_is_a_conflict_and_nothing_is_written(world: World) -> None:
@@ -35,7 +35,7 @@ def test_a_field_of_another_manager_is_a_conflict_and_nothing_is_written(world: 
         "apiVersion": "node.k8s.io/v1",
         "kind": "RuntimeClass",
         "metadata": {"name": "nvidia"},
-        "handler": "somebody-elses",
+        "handler": "another-handler",
     }
     world.submit(theirs, manager="helm")
     run = world.apply("--cluster-only")
@@ -44,7 +44,7 @@ def test_a_field_of_another_manager_is_a_conflict_and_nothing_is_written(world: 
     assert "helm" in run.text
     assert "handler" in run.text
     assert world.writes() == []
-    assert world.json("runtimeclass", "nvidia")["handler"] == "somebody-elses"
+    assert world.json("runtimeclass", "nvidia")["handler"] == "another-handler"
     world.api.delete("runtimeclass", "nvidia")
 
 

@@ -1,4 +1,4 @@
-"""A stack is taken off a cluster again: what was there before is there, and nothing else; each test applies it anew."""
+"""A stack is removed: what was there before is there, and nothing else; each test applies it again."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.destroy import codes
+from gpu_provision.destroy.discovery import DestroyOptions, discover
+from gpu_provision.destroy.runner import DestroyRunner
 from gpu_provision.inventory import load
 from gpu_provision.kube import lock
 from gpu_provision.kube.client import connect
 from gpu_provision.kube.transport import Connection
-from gpu_provision.reconcile.destroy_discovery import Terms, look
-from gpu_provision.reconcile.destroy_run import Removing
+from gpu_provision.model import codes
 from tests.scenarios.world import World
 
 OPERANDS, NFD, THEIRS = "gpu-operator-resources", "node-feature-discovery", "theirs"
 Dump = dict[str, Any]
 
-# What every cluster writes all the time, and what an object has that is made anew.
+# What every cluster writes all the time, and what an object has that is created again.
 _PASSING_KINDS = frozenset({"Event", "Lease", "Endpoints", "EndpointSlice", "NodeMetrics", "PodMetrics"})
 _PASSING = frozenset({"resourceVersion", "managedFields", "generation", "status"})
 
@@ -158,7 +158,7 @@ def test_gpu_work_forbids_it_until_it_may_be_evicted(world: World, before: Dump)
     world.until(lambda: world.json("pdb", "train", "-n", THEIRS).get("status", {}).get("expectedPods"))
     foreseen = destroy(world, "--evict", "--dry-run")
     assert told(foreseen, codes.BUDGET_HOLDS) == [f"PodDisruptionBudget {THEIRS}/train"]
-    assert told(foreseen, codes.NOBODY_STARTS_AGAIN) == []
+    assert told(foreseen, codes.UNMANAGED_PODS) == []
     kept = destroy(world, "--evict", "--timeout", "2", code=1)["errors"][0]
     assert (kept["code"], "disruption budget" in kept["evidence"]) == (codes.GPUS_IN_USE, True)
     assert world.json("daemonsets", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"], "no driver went"
@@ -215,8 +215,8 @@ class Killed(SystemExit):
 def mortal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Have what this process does from now on end after so many writes, as if it was killed: none is sent any more."""
     send = Connection._once
-    dead = re.sub(r"pid \d+", "pid 999999999", lock.identity())
-    monkeypatch.setattr(lock, "identity", lambda: dead)
+    dead = re.sub(r"pid \d+", "pid 999999999", lock.process_identity())
+    monkeypatch.setattr(lock, "process_identity", lambda: dead)
 
     def kill_after(writes: int) -> None:
         left = [writes]
@@ -241,13 +241,13 @@ def test_a_removal_that_is_killed_again_and_again_ends_where_another_ends(
     world.submit({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "notes", "namespace": NFD}})
     rule = {"apiVersion": "nfd.k8s-sigs.io/v1alpha1", "kind": "NodeFeatureRule", "metadata": {"name": "theirs"}}
     world.submit({**rule, "spec": {"rules": []}})
-    inventory, terms, deaths, result = load(world.inventory), Terms(crds=True), 0, None
-    kept = look(connect(str(world.account())), inventory, terms).plan.kept
+    inventory, terms, deaths, result = load(world.inventory), DestroyOptions(crds=True), 0, None
+    kept = discover(connect(str(world.account())), inventory, terms).plan.kept
     while result is None:
         mortal(7)
         cluster = connect(str(world.account()))
         try:
-            result = Removing(cluster, inventory, look(cluster, inventory, terms), terms).execute()
+            result = DestroyRunner(cluster, inventory, discover(cluster, inventory, terms), terms).execute()
         except Killed:
             deaths += 1
     assert 8 < deaths < 40

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from gpu_provision.sandbox.apiserver.requestlog import Request
+from gpu_provision.sandbox.apiserver.request_log import LoggedRequest
 from tests.scenarios.on_sandbox import SandboxWorld
 
 NODES = 5
@@ -78,17 +78,17 @@ def _requests_of_an_apply(world: SandboxWorld) -> Counter[str]:
     return _counted(world.requests()[before:])
 
 
-def _counted(requests: Sequence[Request]) -> Counter[str]:
+def _counted(requests: Sequence[LoggedRequest]) -> Counter[str]:
     """Count by verb and kind, but for those of validations: their pods, logs and record."""
     return Counter(_named(request) for request in requests if not _is_of_validation(request))
 
 
-def _is_of_validation(request: Request) -> bool:
+def _is_of_validation(request: LoggedRequest) -> bool:
     record = request.verb == "PATCH" and request.path.endswith("-validations")
     return record or request.path.endswith("/log") or ("/pods" in request.path and request.verb != "GET")
 
 
-def _named(request: Request) -> str:
+def _named(request: LoggedRequest) -> str:
     parts = request.path.strip("/").split("/")
     rest = parts[2:] if parts[0] == "api" else parts[3:]
     if len(rest) > 2 and rest[0] == "namespaces":

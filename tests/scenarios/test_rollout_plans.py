@@ -10,8 +10,7 @@ from gpu_provision.inventory import load
 from gpu_provision.kube.client import connect
 from gpu_provision.model.progress import RunResult, State
 from gpu_provision.output import plan
-from gpu_provision.reconcile.planner import read
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.plan import ClusterPlan, read_and_plan
 from gpu_provision.reconcile.run import Run
 from tests.scenarios.world import World
 
@@ -60,9 +59,9 @@ def planned(world: World) -> Any:
     return found
 
 
-def reading_of(world: World) -> Reading:
+def reading_of(world: World) -> ClusterPlan:
     """Read the cluster in this process, as the tool's user."""
-    return read(connect(str(world.account())), load(world.inventory))
+    return read_and_plan(connect(str(world.account())), load(world.inventory))
 
 
 def applied(world: World) -> RunResult:
@@ -76,7 +75,7 @@ def order(found: Any) -> list[list[str]]:
 
 
 def test_without_another_driver_there_is_no_rollout_and_nobody_is_asked_for_one(stack: World) -> None:
-    """All pods of a cluster and its budgets are read only when drivers are to be replaced."""
+    """All pods of a cluster and its budgets are read only for a rollout of drivers."""
     before = len(stack.requests())
     assert planned(stack)["rollout"] is None
     assert not [request for request in stack.requests()[before:] if "poddisruptionbudgets" in request.path]
@@ -99,7 +98,7 @@ def test_the_plan_names_waves_evictions_budgets_cordons_and_who_is_left_out(stac
 
 
 def test_people_read_the_same_in_the_plan_and_in_the_dry_run_of_pyinfra(stack: World) -> None:
-    """Whom it evicts is what nobody wants to learn afterwards."""
+    """Users want to know before whom it evicts."""
     for text in (stack.plan().out, stack.pyinfra("--dry", check=True).text):
         assert "rollout of the driver: 2 nodes in 2 waves" in text
         assert "wave 1: h100-1" in text

@@ -13,14 +13,14 @@ import yaml
 
 from gpu_provision.inventory import load
 from gpu_provision.kube.client import Cluster, connect
-from gpu_provision.model.findings import Finding, ProvisionError, left_with
+from gpu_provision.model.findings import Finding, ProvisionError, attached_findings
 from gpu_provision.model.progress import Event, RunResult, State
-from gpu_provision.output.timeline import Doing, lanes_of
+from gpu_provision.output.progress import Activity, timelines_of
 from gpu_provision.planning.upgrades import KEEPS
 from gpu_provision.planning.validation import VALIDATIONS
-from gpu_provision.reconcile.planner import read
+from gpu_provision.reconcile.plan import read_and_plan
 from gpu_provision.reconcile.run import Run
-from gpu_provision.reconcile.run_thread import Background
+from gpu_provision.reconcile.run_thread import RunThread
 from gpu_provision.rollout import states
 from tests.scenarios.world import World
 
@@ -50,7 +50,7 @@ def roll_out(world: World, *, listen: Listen = lambda _: None, **driver: Any) ->
 
 def applied(world: World, cluster: Cluster, listen: Listen = lambda _: None) -> RunResult:
     """Apply in this process; nothing to do is a result, too."""
-    reading = read(cluster, load(world.inventory))
+    reading = read_and_plan(cluster, load(world.inventory))
     if reading.plan.is_empty:
         return RunResult()
     return Run(cluster, reading, listen=listen).execute().result
@@ -119,10 +119,12 @@ def test_nodes_go_one_after_the_other_and_a_foreign_cordon_stays(stack: World) -
             ("PATCH", "upgrade-done", *cordon),
             ("POST", "device_plugin_validation"),
         ]), node  # fmt: skip
-    lanes = lanes_of(result.timeline).of
+    lanes = timelines_of(result.timeline).of
     for node in GPU_NODES:
-        assert {span.doing for span in lanes[node].spans(result.seconds)} >= {Doing.RESTART, Doing.VALIDATION}, node
-        assert lanes[node].current.doing is Doing.READY, node
+        assert {span.doing for span in lanes[node].spans(result.seconds)} >= {Activity.RESTART, Activity.VALIDATION}, (
+            node
+        )
+        assert lanes[node].current.doing is Activity.READY, node
     ends = [node for node, state in told if state == "ready"]
     assert ends == list(GPU_NODES)
     proofs = [place for place, (_, state) in enumerate(told) if state == "validation-required"]
@@ -190,7 +192,7 @@ def test_an_interrupted_rollout_names_what_it_leaves_cordoned(stack: World) -> N
     stack.settings(driver={"version": "580.142.00", "upgrade_policy": {"max_unavailable": "100%"}})
     cluster, inventory = connect(str(stack.account())), load(stack.inventory)
     steps: set[tuple[str, str]] = set()
-    run = Background(cluster, read(cluster, inventory), lambda event: steps.add((event.node, event.step)), 0)
+    run = RunThread(cluster, read_and_plan(cluster, inventory), lambda event: steps.add((event.node, event.step)), 0)
     run.start()
 
     def interrupt(_: str) -> None:
@@ -199,7 +201,7 @@ def test_an_interrupted_rollout_names_what_it_leaves_cordoned(stack: World) -> N
 
     with pytest.raises(KeyboardInterrupt) as caught:
         run.wait_for("driver", interrupt)
-    (left,) = left_with(caught.value)
+    (left,) = attached_findings(caught.value)
     assert left.what == "h100-1 stays cordoned (pod-restart-required)"
     rows = {row["node"]: (row["driver"], row["cordoned_by"]) for row in stack.status()["nodes"] if row["gpu"]}
     assert rows["h100-1"] == ("", "gpu-provision: pod-restart-required")

@@ -123,7 +123,7 @@ def test_the_label_follows_what_is_declared_and_goes_with_it(new_world: Make) ->
 
 
 def test_a_controller_frees_nodes_and_takes_a_label_back_that_does_not_hold_any_more(new_world: Make) -> None:
-    """A node that has rebooted proves itself anew; a label that somebody removes comes back."""
+    """A rebooted node is validated again; a label that a user removes comes back."""
     world = new_world(**fleet())
     submit_training(world, "t4-1")
     home = Home(world)
@@ -141,4 +141,4 @@ def test_a_controller_frees_nodes_and_takes_a_label_back_that_does_not_hold_any_
     world.until(lambda: not told(world, "t4-2"))
     world.fault()
     world.until(lambda: told(world, "t4-2") == content)
-    assert not is_tainted(world, "t4-2"), "nobody puts the taint back"
+    assert not is_tainted(world, "t4-2"), "the taint does not come back"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from gpu_provision.sandbox.client import credentials
+from gpu_provision.sandbox.client import load_credentials
 from tests.answers import Answer
 from tests.scenarios.on_sandbox import SandboxWorld
 from tests.scenarios.test_locks import STUCK, assert_apart
@@ -280,7 +280,7 @@ _BINDING = {
 
 
 def _side(world: Revived, command: tuple[str, ...], kubeconfig: Path, machine: str, user: str) -> Side:
-    access = {"kubeconfig": str(kubeconfig), "context": credentials(kubeconfig).context}
+    access = {"kubeconfig": str(kubeconfig), "context": load_credentials(kubeconfig).context}
     inventory = world.folder / f"{user}.yaml"
     inventory.write_text(yaml.safe_dump(yaml.safe_load(world.inventory.read_text()) | {"cluster": access}))
     return Side(command, kubeconfig, inventory, machine, user)

@@ -17,7 +17,7 @@ import yaml
 from gpu_provision.inventory import load
 from gpu_provision.kube.client import connect
 from gpu_provision.model.progress import State
-from gpu_provision.reconcile.planner import read
+from gpu_provision.reconcile.plan import read_and_plan
 from gpu_provision.reconcile.status import status
 from tests.scenarios.on_sandbox import SandboxWorld, sandbox_world
 from tests.scenarios.test_rollouts import Killed, Mortal, applied
@@ -142,7 +142,7 @@ def _restarts(world: SandboxWorld, node: str) -> list[int]:
 def ready(world: SandboxWorld) -> set[str]:
     """Return the nodes with a GPU of the inventory that a status shows as ready."""
     cluster = connect(str(world.kubeconfig))
-    reading = read(cluster, load(world.inventory))
+    reading = read_and_plan(cluster, load(world.inventory))
     ours = {target.name for target in reading.context.targets}
     return {each.node for each in status(cluster, reading).nodes if each.state is State.READY and each.node in ours}
 

@@ -31,7 +31,7 @@ def applied(sandbox: SandboxWorld) -> SandboxWorld:
 
 
 def test_everything_passes_after_a_run(applied: SandboxWorld, tmp_path: Path) -> None:
-    """On every host and node; what nobody can ask here is skipped with its reason."""
+    """On every host and node; what cannot be tested here is skipped with its reason."""
     done = applied.cli("verify", "-i", str(applied.inventory), "--junit", str(tmp_path / "junit.xml"))
     assert done.code == 0, done.text
     suite = ET.parse(tmp_path / "junit.xml").getroot()[0]  # noqa: S314 - our own file
@@ -85,7 +85,7 @@ def test_content_that_was_not_applied_yet_has_not_passed(applied: SandboxWorld) 
 
 
 def test_node_that_falls_short_fails_on_any_server(world: World) -> None:
-    """The same on a real control plane, with the least rights; nobody logs in to its simulated hosts."""
+    """The same on a real control plane, with the least rights; its simulated hosts have no login."""
     world.apply("--cluster-only", check=True)
     assert not_passed(world, "--cluster-only") == []
     world.settings(pools={"h100": {"os": "ubuntu24.04", "gpu": {"model": "H100", "count": 9}}})

@@ -90,7 +90,7 @@ class _SharedWorkers(Workers):
 
 
 def _serve(line: socket.socket) -> None:
-    """Fork for each request, until there is nobody to send one."""
+    """Fork for each request, until no client is left."""
     _import_all()
     from gpu_provision.hosts import runner  # noqa: PLC0415 - only this process and its forks may be changed
 
@@ -120,7 +120,7 @@ def _import_all() -> None:
 
 
 def _bury() -> None:
-    """Take note of all commands that have ended, so that the time that they took is on somebody's account."""
+    """Take note of all commands that have ended, so that their time is accounted for."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -140,7 +140,7 @@ def _command(request: dict[str, Any], files: list[int]) -> NoReturn:
         atexit._clear()
         code = _exit_code()
         atexit._run_exitfuncs()
-    except BaseException:  # noqa: BLE001 - as the interpreter does for a process that nobody forked
+    except BaseException:  # noqa: BLE001 - as the interpreter does for a process that was not forked
         traceback.print_exc()
     finally:
         with contextlib.suppress(OSError):

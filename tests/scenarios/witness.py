@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpu_provision.sandbox.client import credentials
+from gpu_provision.sandbox.client import load_credentials
 from tests.contract.client import Event, Server
 from tests.scenarios.world import World
 
@@ -75,7 +75,7 @@ class Witness:
         self._is_closed = True
 
     def _follow(self, path: str) -> None:
-        server = Server("any", self.world.kubeconfig, self.world.folder, credentials(self.world.kubeconfig))
+        server = Server("any", self.world.kubeconfig, self.world.folder, load_credentials(self.world.kubeconfig))
         version = ""
         while not self._is_closed:
             with (

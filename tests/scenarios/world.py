@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from gpu_provision.sandbox.apiserver.requestlog import Request
+from gpu_provision.sandbox.apiserver.request_log import LoggedRequest
 from tests.answers import Answer
 from tests.scenarios.client import Client
 from tests.scenarios.warm import Forge
@@ -29,7 +29,7 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 0.5
 OPERATOR = "system:serviceaccount:gpu-operator:gpu-provision-operator"
 """The controller's account, as an API server calls it."""
 ADOPTER = "adopter"
-"""Somebody with the rights for an adoption, and no others."""
+"""An account with the rights for an adoption, and no others."""
 
 SPARE_NODES = 8
 """GPU nodes of every fleet that no inventory names at first."""
@@ -51,11 +51,11 @@ def with_spare_nodes() -> dict[str, Any]:
 
 
 class World(ABC):
-    """Somebody with a folder, an inventory in it, and a cluster with simulated nodes; close it with `down`.
+    """A user with a folder, an inventory in it, and a cluster with simulated nodes; close it with `down`.
 
     Attributes:
         forge: Runs commands of gpu-provision that begin at once; None for processes from their start.
-        node_flags: What simulated nodes that are attached to the cluster are told beside its kubeconfig.
+        node_flags: What simulated nodes that are attached to the cluster get beside its kubeconfig.
         audit_log: Of a real API server that tests started.
     """
 
@@ -97,7 +97,7 @@ class World(ABC):
         """End the cluster, or leave it."""
 
     @abstractmethod
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[LoggedRequest]:
         """Every request that this tool sent to this world's API server so far."""
 
     @abstractmethod
@@ -110,7 +110,7 @@ class World(ABC):
 
     @abstractmethod
     def kubeconfig_of(self, user: str) -> Path:
-        """The kubeconfig of somebody who has no right until RBAC gives it."""
+        """The kubeconfig of an account that has no permission until RBAC grants it."""
 
     @abstractmethod
     def slow_down(self) -> None:
@@ -191,7 +191,7 @@ class World(ABC):
         """Start a command of this user in the background.
 
         Args:
-            log: Where its output goes, for what runs long: a pipe that nobody reads is full after 64 KiB, and then the
+            log: Where its output goes, for what runs long: an unread pipe is full after 64 KiB, and then the
                 command waits. None for one pipe.
         """
         with contextlib.ExitStack() as opened:
@@ -269,7 +269,7 @@ class World(ABC):
         }
         self.submit(manifest)
 
-    def writes(self) -> list[Request]:
+    def writes(self) -> list[LoggedRequest]:
         """The tool's requests that could change something."""
         return [request for request in self.requests() if request.is_write]
 

@@ -15,8 +15,8 @@ import pytest
 from gpu_provision.components.labels import COMPONENT
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.inventory import load
-from gpu_provision.kube.errors import NotFound, Unavailable
-from gpu_provision.kube.nodes import node_facts
+from gpu_provision.kube.errors import NotFoundError, UnavailableError
+from gpu_provision.kube.observe import node_facts
 from gpu_provision.model.cluster import ClusterFacts, Manifest
 from gpu_provision.model.findings import Finding, ProvisionError, Refused
 from gpu_provision.model.inventory import Inventory
@@ -43,7 +43,7 @@ class Answering(GpuCluster):
         """Answer; pods of the driver and the toolkit there are none."""
         if COMPONENT in labelSelector:
             return {"items": []}
-        answer = self.answers.get(path, NotFound(Finding(code="GP305", what="not found")))
+        answer = self.answers.get(path, NotFoundError(Finding(code="GP305", what="not found")))
         if isinstance(answer, ProvisionError):
             raise answer
         return answer
@@ -134,15 +134,15 @@ CASES: dict[str, tuple[Callable[..., None], Answering, Any, str]] = {
     "no version": (VERSION, Answering({NODE: live()}), FAILED, "is missing, not 595.91.07"),
     "metrics of every GPU": (EXPORTER, with_exporter(exporter(1)), None, ""),
     "metrics of another GPU": (EXPORTER, with_exporter(exporter(2)), FAILED, "are of 2 GPUs, declared are 1"),
-    "an exporter that is down": (EXPORTER, with_exporter(error(Unavailable, "refused")), FAILED, "refused"),
+    "an exporter that is down": (EXPORTER, with_exporter(error(UnavailableError, "refused")), FAILED, "refused"),
     "no right to ask it": (EXPORTER, with_exporter(error(Refused, "")), SKIPPED, "no right to get pods/proxy"),
     "no way to it": (
         EXPORTER,
-        with_exporter(error(NotFound, "the server could not find the requested resource")),
+        with_exporter(error(NotFoundError, "the server could not find the requested resource")),
         SKIPPED,
         "no proxy to pods",
     ),
-    "its own 404": (EXPORTER, with_exporter(error(NotFound, "404 page not found")), NotFound, "404"),
+    "its own 404": (EXPORTER, with_exporter(error(NotFoundError, "404 page not found")), NotFoundError, "404"),
     "complete DaemonSets": (DAEMONS, daemonset("RollingUpdate", 3, 3), None, ""),
     "pods of another content": (
         DAEMONS,

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpu_provision.components.codes import OS_DIFFERS, RUNTIME_WITHOUT_CDI
-from gpu_provision.hosts import codes
-from gpu_provision.model.expectation import Expectation, ImageAnswer
+from gpu_provision.model import codes
+from gpu_provision.model.codes import OS_DIFFERS, RUNTIME_WITHOUT_CDI
 from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.hosts import Expectation, ImageAnswer
 
 if TYPE_CHECKING:  # the facts take a while, and most users of this module judge no host
     from gpu_provision.hosts.facts.host import HostRecord
@@ -37,7 +37,7 @@ def drop_reported_by_cluster(of_hosts: Iterable[Finding], of_cluster: Iterable[F
 
 def unknown_codes(ignored: Iterable[str]) -> tuple[str, ...]:
     """Return those of the codes that no rule tells."""
-    return tuple(code for code in ignored if code not in codes.PREFLIGHT_CODES)
+    return tuple(code for code in ignored if code not in codes.PREFLIGHT)
 
 
 @dataclass(frozen=True, slots=True)

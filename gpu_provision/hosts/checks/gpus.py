@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.checks.findings import CheckedHost
 from gpu_provision.hosts.facts.gpus import PciDevice
 from gpu_provision.inventory import hardware as catalogue
 from gpu_provision.inventory.hardware import Model
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
 
 _OF_VIRTUAL_MACHINES = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
@@ -61,7 +61,7 @@ def gpu_undeclared(subject: CheckedHost) -> Iterator[Finding]:
 
 def gpu_model(subject: CheckedHost) -> Iterator[Finding]:
     """Yield models that are certainly others than the declared one."""
-    declared = catalogue.find(subject.expected.gpu_model) if subject.expected.gpu_count else None
+    declared = catalogue.find_model(subject.expected.gpu_model) if subject.expected.gpu_count else None
     if declared is None:
         return
     others = [gpu for gpu in subject.host.pci.gpus if gpu.model.models and not _matches_model(gpu, declared)]

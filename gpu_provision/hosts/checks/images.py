@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from functools import cache
 from threading import Lock
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.checks.findings import CheckedHost
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.images.registry import ask
+from gpu_provision.images.registry import look_up_image
 from gpu_provision.inventory import hardware
-from gpu_provision.model.expectation import Expectation, ImageAnswer, ImageState
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
+from gpu_provision.model.hosts import Expectation, ImageAnswer, ImageState
 from gpu_provision.model.inventory import OperatingSystem
 
 _NVIDIAS = "/nvidia/driver"
@@ -119,4 +119,4 @@ def _lock(_reference: str) -> Lock:
 
 @cache
 def _look_up(reference: str, architecture: str) -> ImageAnswer:
-    return ask(reference, architecture)
+    return look_up_image(reference, architecture)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from gpu_provision.hosts.checks import driver, gpus, images, kernel, machine
 from gpu_provision.hosts.checks.findings import CheckedHost, Rule, apply_ignored
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.model.expectation import Expectation
 from gpu_provision.model.findings import Finding
+from gpu_provision.model.hosts import Expectation
 
 RULES: tuple[Rule, ...] = (
     machine.node_name,

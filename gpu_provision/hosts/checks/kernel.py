@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.checks.findings import CheckedHost
 from gpu_provision.hosts.facts.kernel import Certainty
 from gpu_provision.hosts.facts.packages import Package
 from gpu_provision.hosts.facts.system import Firmware
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
 
 _KERNELS = ("linux-image-*", "kernel", "kernel-core", "kernel-default")

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from posixpath import dirname
 
 from gpu_provision.components.toolkit_runtimes import RUNTIMES
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.checks.findings import CheckedHost
 from gpu_provision.hosts.facts.runtime import CONTAINERD, ContainerRuntime
 from gpu_provision.inventory import hardware
-from gpu_provision.model.distributions import Places
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
+from gpu_provision.model.hosts import DistributionPaths
 
 GIB = 1 << 30
 
@@ -45,7 +45,7 @@ def node_name(subject: CheckedHost) -> Iterator[Finding]:
 
 def other_system(subject: CheckedHost) -> Iterator[Finding]:
     """Yield another operating system than declared."""
-    declared, seen = hardware.parse(subject.expected.os), subject.host.system.name
+    declared, seen = hardware.parse_system(subject.expected.os), subject.host.system.name
     if declared and seen and declared.tag != seen.tag:
         yield subject.warning(
             codes.OTHER_SYSTEM,
@@ -174,7 +174,7 @@ def runtime_paths(subject: CheckedHost) -> Iterator[Finding]:
     )
 
 
-def _is_at_home(runtime: ContainerRuntime, places: Places) -> bool:
+def _is_at_home(runtime: ContainerRuntime, places: DistributionPaths) -> bool:
     """Return whether a runtime reads its configuration where its distribution keeps it; snaps count revisions."""
     return re.sub(r"/microk8s/\d+/", "/microk8s/current/", runtime.config) == places.containerd_config
 

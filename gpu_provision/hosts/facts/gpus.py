@@ -129,7 +129,7 @@ def model_of(device: str) -> PciModel:
         first_branch=facts.get("first_branch", 0),
         last_branch=facts.get("last_branch", 0),
         open_modules=facts.get("open_modules", ""),
-        models=tuple(model for name in entry.get("models", ()) if (model := hardware.find(name))),
+        models=tuple(model for name in entry.get("models", ()) if (model := hardware.find_model(name))),
     )
 
 

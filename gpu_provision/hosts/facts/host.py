@@ -55,7 +55,7 @@ from gpu_provision.hosts.facts.system import (
     read_settings,
     read_system,
 )
-from gpu_provision.model.distributions import DISTRIBUTIONS
+from gpu_provision.model.hosts import DISTRIBUTIONS
 
 SECTIONS: Mapping[str, Callable[[SectionOutput], Any]] = {
     "system": read_system,

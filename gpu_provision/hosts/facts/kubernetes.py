@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass
 
 from gpu_provision.hosts.facts.parser import SectionOutput
-from gpu_provision.model.distributions import (
+from gpu_provision.model.hosts import (
     DISTRIBUTIONS,
     KUBEADM,
     OTHER,
-    Places,
-    places_of,
+    DistributionPaths,
+    paths_of,
 )
 
 
@@ -39,9 +39,9 @@ class Kubernetes:
     refuses_swap: bool | None = None
 
     @property
-    def places(self) -> Places:
+    def places(self) -> DistributionPaths:
         """Where this distribution keeps its files."""
-        return places_of(self.distribution)
+        return paths_of(self.distribution)
 
     @property
     def socket(self) -> str:
@@ -67,7 +67,7 @@ def read_kubernetes(output: SectionOutput) -> Kubernetes:
     distribution = _distribution(output, processes)
     flags = _flags(output)
     settings = dict(re.findall(r"^(\w+):\s*\"?([^\"\s]+)", "\n".join(output.all("setting")), re.MULTILINE))
-    root = flags.get("root-dir") or (places_of(distribution).kubelet_root if distribution else "")
+    root = flags.get("root-dir") or (paths_of(distribution).kubelet_root if distribution else "")
     endpoint = flags.get("container-runtime-endpoint") or settings.get("containerRuntimeEndpoint", "")
     return Kubernetes(
         distribution=distribution,

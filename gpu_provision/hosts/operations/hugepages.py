@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pyinfra.context import host, state
 
-from gpu_provision.hosts import codes, scripts
+from gpu_provision.hosts import scripts
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.storage import kilobytes
 from gpu_provision.hosts.findings import (
@@ -23,6 +23,7 @@ from gpu_provision.hosts.operations.reboot_rules import reboot_needed
 from gpu_provision.hosts.paths import (
     HUGEPAGES_FILE,
 )
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailed, Severity
 
 HEADER = "# Written by gpu-provision: huge pages, reserved before anything has taken the memory to pieces."

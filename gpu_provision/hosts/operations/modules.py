@@ -8,7 +8,6 @@ from typing import Any
 
 from pyinfra.context import host, state
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.checks import images
 from gpu_provision.hosts.checks.findings import CheckedHost
 from gpu_provision.hosts.checks.judge import check_host, resolve_driver
@@ -27,8 +26,9 @@ from gpu_provision.hosts.paths import (
     MODULES_FILE,
     NOUVEAU_FILE,
 )
-from gpu_provision.model.expectation import Expectation
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailed, Severity
+from gpu_provision.model.hosts import Expectation
 
 MODULES_HEADER = "# Written by gpu-provision: kernel modules that GPU nodes need at boot."
 

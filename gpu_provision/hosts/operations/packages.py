@@ -12,7 +12,6 @@ from pyinfra.api.command import StringCommand
 from pyinfra.api.facts import FactBase
 from pyinfra.context import host, state
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.packages import Package
 from gpu_provision.hosts.findings import (
@@ -25,6 +24,7 @@ from gpu_provision.hosts.gpu_host import read_host, require_host
 from gpu_provision.hosts.operations.backups import HostChange, change, exclusively, make_changes
 from gpu_provision.hosts.operations.persistence import has_own_driver
 from gpu_provision.hosts.paths import HEADERS_LOG, HELD_FILE, HOME, INSTALLED_FILE
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailed
 
 _INSTALLERS: Mapping[str, tuple[tuple[str, str], ...]] = {

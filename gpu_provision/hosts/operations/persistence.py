@@ -12,7 +12,6 @@ from typing import Any
 
 from pyinfra.context import host
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.checks.judge import resolve_driver
 from gpu_provision.hosts.facts.driver import DAEMON
 from gpu_provision.hosts.facts.host import HostRecord
@@ -31,8 +30,9 @@ from gpu_provision.hosts.paths import (
     PERSISTENCE_FILE,
     PERSISTENCE_UNIT,
 )
-from gpu_provision.model.expectation import Expectation
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.hosts import Expectation
 
 PROGRAM = "/usr/bin/nvidia-smi"
 

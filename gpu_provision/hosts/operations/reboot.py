@@ -22,7 +22,6 @@ from pyinfra.api.state import State
 from pyinfra.connectors.util import clear_askpass_cache
 from pyinfra.context import host, state
 
-from gpu_provision.hosts.codes import REBOOT_NEEDED
 from gpu_provision.hosts.errors import unreadable
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.findings import (
@@ -44,9 +43,9 @@ from gpu_provision.hosts.maintenance import (
 )
 from gpu_provision.hosts.operations import reboot_rules
 from gpu_provision.hosts.operations.reboot_rules import reboot_reasons
+from gpu_provision.model.codes import PODS_WOULD_BE_LOST, REBOOT_NEEDED
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed
-from gpu_provision.model.inventory import Drain
-from gpu_provision.planning.codes import PODS_WOULD_BE_LOST
+from gpu_provision.model.hosts import Drain
 
 _SECTIONS = ("system", "kernel", "modules", "kubernetes")
 _PAUSE_SECONDS = 2

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from pyinfra.api.command import StringCommand
 from pyinfra.context import host
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.background_script import (
     Problem,
     ScriptOutcome,
@@ -41,6 +40,7 @@ from gpu_provision.hosts.paths import (
     ENVIRONMENT_DROP_IN,
     PROXY_FILE,
 )
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailed, Severity
 
 _DEFAULT_UNITS = {CONTAINERD: "containerd.service", "cri-o": "crio.service", "docker": "docker.service"}

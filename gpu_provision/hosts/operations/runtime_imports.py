@@ -20,7 +20,7 @@ from pyinfra.api.command import StringCommand
 from pyinfra.context import host
 
 from gpu_provision.components.toolkit_runtimes import RUNTIMES
-from gpu_provision.hosts import codes, scripts
+from gpu_provision.hosts import scripts
 from gpu_provision.hosts.background_script import (
     Problem,
     ScriptOutcome,
@@ -43,9 +43,9 @@ from gpu_provision.hosts.findings import (
     record_changes,
 )
 from gpu_provision.hosts.gpu_host import require_host
-from gpu_provision.model.distributions import KUBEADM, OTHER, places_of
-from gpu_provision.model.expectation import Expectation
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.hosts import KUBEADM, OTHER, Expectation, paths_of
 
 _FIRST_WITH_DROP_IN = (1, 18)
 
@@ -159,7 +159,7 @@ def _own_containerd(record: HostRecord) -> ContainerRuntime | None:
     runtime, distribution = record.cri, record.kubernetes.distribution
     if runtime is None or runtime.kind != CONTAINERD or not runtime.binary or not runtime.socket:
         return None
-    has_template = distribution not in {KUBEADM, OTHER} and runtime.config == places_of(distribution).containerd_config
+    has_template = distribution not in {KUBEADM, OTHER} and runtime.config == paths_of(distribution).containerd_config
     return None if has_template else runtime
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pyinfra.api.command import StringCommand
 from pyinfra.context import host
 
-from gpu_provision.hosts import codes, scripts
+from gpu_provision.hosts import scripts
 from gpu_provision.hosts.facts.parser import FileLines
 from gpu_provision.hosts.facts.runtime import (
     UNLIMITED,
@@ -34,6 +34,7 @@ from gpu_provision.hosts.paths import (
     SYSCTL_FILE,
     UNIT_DIRECTORY,
 )
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailed
 
 LIMITS_HEADER = "# Written by gpu-provision: limits that containers begin with."

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from pyinfra.api.command import StringCommand
 from pyinfra.context import host, state
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.background_script import (
     ScriptOutcome,
     ScriptResult,
@@ -40,6 +39,7 @@ from gpu_provision.hosts.paths import (
     ORIGINALS,
     PROXY_FILE,
 )
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailed, Severity
 
 SECTIONS = ("system", "kernel", "nouveau", "packages", "holds", "persistence", "runtimes", "kubernetes", "originals")

@@ -1,24 +1,21 @@
-"""Checks beyond the schema. Each is a function from a subject to findings."""
+"""Checks an inventory that fits the schema. Each check is a function from a context to problems."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpu_provision.inventory.checks.files import check_files
-from gpu_provision.inventory.checks.nodes import check_nodes
-from gpu_provision.inventory.checks.rollouts import check_rollouts
-from gpu_provision.inventory.checks.settings import check_settings
-from gpu_provision.inventory.checks.subject import Subject
-from gpu_provision.inventory.checks.versions import check_versions
-from gpu_provision.inventory.problems import Problem
+from gpu_provision.inventory.checks.context import CheckContext
+from gpu_provision.inventory.checks.nodes import check_nodes, check_versions
+from gpu_provision.inventory.checks.settings import check_files, check_rollouts, check_settings
+from gpu_provision.inventory.document import Problem
 
-__all__ = ["Subject", "check_meaning"]
+__all__ = ["CheckContext", "run_checks"]
 
 
-def check_meaning(subject: Subject) -> Iterator[Problem]:
+def run_checks(context: CheckContext) -> Iterator[Problem]:
     """Yield everything that is wrong with an inventory although it fits the schema."""
-    yield from check_nodes(subject)
-    yield from check_versions(subject)
-    yield from check_settings(subject)
-    yield from check_files(subject)
-    yield from check_rollouts(subject)
+    yield from check_nodes(context)
+    yield from check_versions(context)
+    yield from check_settings(context)
+    yield from check_files(context)
+    yield from check_rollouts(context)

@@ -5,42 +5,45 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from functools import cached_property
+from typing import Any, cast
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.fieldmanager import ListTypes
-from gpu_provision.sandbox.apiserver.objects import at, copied, now
+from gpu_provision.sandbox.apiserver.errors import Cause, invalid_value, required, unsupported_value
+from gpu_provision.sandbox.apiserver.fieldmanager import ObjectType
+from gpu_provision.sandbox.apiserver.objects import at, deep_copy, now
 from gpu_provision.sandbox.apiserver.resources import Catalog, ResourceInfo
-from gpu_provision.sandbox.apiserver.status import Cause, invalid_value, required, unsupported_value
-from gpu_provision.sandbox.apiserver.store import Item
+from gpu_provision.sandbox.apiserver.store import StoredObject
 
 _PRESERVE = "x-kubernetes-preserve-unknown-fields"
 _INT_OR_STRING = "x-kubernetes-int-or-string"
 _EMBEDDED = "x-kubernetes-embedded-resource"
-META_KEYS = ("apiVersion", "kind", "metadata")
+CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
+"""Holds a definition that is deleted for as long as it has objects."""
+_META_KEYS = ("apiVersion", "kind", "metadata")
 
 
-def pruned(value: Any, schema: Object, path: str = "", unknown: list[str] | None = None) -> Any:
+def prune(value: Any, schema: Object, path: str = "", unknown: list[str] | None = None) -> Any:
     """Return a value without the fields that its schema does not name; their paths are added to ``unknown``."""
     if isinstance(value, list) and isinstance(items := schema.get("items"), dict):
         start = path.removesuffix(".")
-        return [pruned(item, items, f"{start}[{index}].", unknown) for index, item in enumerate(value)]
+        return [prune(item, items, f"{start}[{index}].", unknown) for index, item in enumerate(value)]
     if not isinstance(value, dict):
         return value
     extra = schema.get("additionalProperties")
     if isinstance(extra, dict):
-        return {key: pruned(item, extra, f"{path}{key}.", unknown) for key, item in value.items()}
+        return {key: prune(item, extra, f"{path}{key}.", unknown) for key, item in value.items()}
     properties = schema.get("properties") or {}
     open_ended = bool(extra or schema.get(_PRESERVE))
     result = {}
     for key, item in value.items():
-        if schema.get(_EMBEDDED) and key in META_KEYS:
+        if schema.get(_EMBEDDED) and key in _META_KEYS:
             result[key] = item
         elif key in properties:
-            result[key] = pruned(item, properties[key], f"{path}{key}.", unknown)
+            result[key] = prune(item, properties[key], f"{path}{key}.", unknown)
         elif open_ended:
             result[key] = item
         elif unknown is not None:
@@ -48,42 +51,36 @@ def pruned(value: Any, schema: Object, path: str = "", unknown: list[str] | None
     return result
 
 
-def untyped(schema: Object, path: str, place: str = "at the root") -> Iterator[tuple[str, str]]:
+def find_untyped(schema: Object, path: str, place: str = "at the root") -> Iterator[tuple[str, str]]:
     """Yield path and place of every part of a schema that says no type, which a structural schema does."""
     if not schema.get("type") and not schema.get(_INT_OR_STRING) and not schema.get(_PRESERVE):
         yield path, place
     for name, own in (schema.get("properties") or {}).items():
-        yield from untyped(own, f"{path}.properties[{name}]", "for specified object fields")
+        yield from find_untyped(own, f"{path}.properties[{name}]", "for specified object fields")
     if isinstance(items := schema.get("items"), dict):
-        yield from untyped(items, f"{path}.items", "for specified array items")
+        yield from find_untyped(items, f"{path}.items", "for specified array items")
     if isinstance(extra := schema.get("additionalProperties"), dict):
-        yield from untyped(extra, f"{path}.additionalProperties", "for specified object fields")
+        yield from find_untyped(extra, f"{path}.additionalProperties", "for specified object fields")
 
 
-def without_meta(schema: Object) -> Object:
-    """Return the schema of an object without kind, apiVersion and metadata."""
-    properties = {key: own for key, own in (schema.get("properties") or {}).items() if key not in META_KEYS}
-    return {**schema, "properties": properties}
-
-
-def filled(value: Any, schema: Object) -> Any:
+def fill_defaults(value: Any, schema: Object) -> Any:
     """Return a value with the defaults of its schema."""
     if isinstance(value, list) and isinstance(schema.get("items"), dict):
-        return [filled(item, schema["items"]) for item in value]
+        return [fill_defaults(item, schema["items"]) for item in value]
     if not isinstance(value, dict):
         return value
     result = dict(value)
     for key, own in (schema.get("properties") or {}).items():
         if "default" in own and (key not in result or (result[key] is None and not own.get("nullable"))):
-            result[key] = copied(own["default"])
+            result[key] = deep_copy(own["default"])
         if key in result:
-            result[key] = filled(result[key], own)
+            result[key] = fill_defaults(result[key], own)
     if isinstance(extra := schema.get("additionalProperties"), dict):
-        result = {key: filled(item, extra) for key, item in result.items()}
+        result = {key: fill_defaults(item, extra) for key, item in result.items()}
     return result
 
 
-def as_json_schema(schema: Object) -> Object:
+def to_json_schema(schema: Object) -> Object:
     """Return a structural schema as plain JSON Schema: nullable and int-or-string spelled out, extensions dropped.
 
     Formats and CEL rules (``x-kubernetes-validations``) are not checked.
@@ -112,11 +109,11 @@ _BOOLEAN_BOUNDS = ("exclusiveMinimum", "exclusiveMaximum")
 
 def _translated(key: str, value: Any) -> Any:
     if key in ("items", "not") or (key == "additionalProperties" and isinstance(value, dict)):
-        return as_json_schema(value)
+        return to_json_schema(value)
     if key == "properties":
-        return {name: as_json_schema(own) for name, own in value.items()}
+        return {name: to_json_schema(own) for name, own in value.items()}
     if key in ("allOf", "anyOf", "oneOf"):
-        return [as_json_schema(own) for own in value]
+        return [to_json_schema(own) for own in value]
     if key == "pattern":
         return _END.sub(lambda found: r"\Z" if found[0] == "$" else found[0], value)
     return value
@@ -125,15 +122,17 @@ def _translated(key: str, value: Any) -> Any:
 _END = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\$")
 """Finds ``$`` outside of escapes and classes: the end of the text in RE2; in Python also before a newline there."""
 
-Version = tuple[str, str, str]
 
+class CustomVersion:
+    """One version of a custom resource: what its definition says, and what is made of that once."""
 
-def infos_of(definition: Object) -> list[ResourceInfo]:
-    """Return one resource for each version that a definition serves."""
-    spec = definition["spec"]
-    names = spec["names"]
-    return [
-        ResourceInfo(
+    def __init__(self, definition: Object, version: Object) -> None:
+        """``version`` is an item of the definition's ``spec.versions``."""
+        self.columns: list[Object] = version.get("additionalPrinterColumns") or []
+        self.schema: Object | None = at(version, "schema", "openAPIV3Schema")
+        self._has_status = at(version, "subresources", "status") is not None
+        spec, names = definition["spec"], definition["spec"]["names"]
+        self.info = ResourceInfo(
             group=spec["group"],
             version=version["name"],
             plural=names["plural"],
@@ -142,75 +141,69 @@ def infos_of(definition: Object) -> list[ResourceInfo]:
             namespaced=spec["scope"] == "Namespaced",
             short_names=tuple(names.get("shortNames") or ()),
             categories=tuple(names.get("categories") or ()),
-            subresources=tuple(name for name in ("status", "scale") if at(version, "subresources", name) is not None),
-            storage=f"{spec['group']}/{names['plural']}",
+            subresources=("status",) if self._has_status else (),
             counts_generations=True,
             custom=True,
         )
-        for version in spec["versions"]
-        if version.get("served")
-    ]
+
+    @cached_property
+    def type(self) -> ObjectType:
+        """What server-side apply needs to know."""
+        return ObjectType.from_schema(self.schema, has_status=self._has_status)
+
+    @cached_property
+    def validator(self) -> Draft202012Validator:
+        """The check of the schema."""
+        return Draft202012Validator(to_json_schema(self.schema or {}))
 
 
-def named(names: Object) -> None:
-    """Fill in the names that follow from the kind."""
-    if kind := names.get("kind"):
-        names.setdefault("singular", kind.lower())
-        names.setdefault("listKind", f"{kind}List")
+def served_versions(definition: Object) -> list[CustomVersion]:
+    """Return the versions that a definition serves."""
+    return [CustomVersion(definition, version) for version in definition["spec"]["versions"] if version.get("served")]
 
 
-def established(definition: Object) -> None:
-    """Write the status that says that a definition is served."""
+def _condition(kind: str, reason: str, message: str, since: str = "") -> Object:
+    head = {"type": kind, "status": "True", "reason": reason, "message": message}
+    return {**head, "lastTransitionTime": since or now()}
+
+
+def _set_established(definition: Object) -> None:
+    """Fill in the names that follow from the kind; write the status that says that a definition is served."""
     spec, before = definition["spec"], definition.get("status") or {}
+    if kind := spec["names"].get("kind"):
+        spec["names"] = {"singular": kind.lower(), "listKind": f"{kind}List", **spec["names"]}
     times = {row["type"]: row["lastTransitionTime"] for row in before.get("conditions") or ()}
-    reasons = (
-        ("NamesAccepted", "NoConflicts", "no conflicts found"),
-        ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
-    )
+    accepted = ("Established", "InitialNamesAccepted", "the initial names have been accepted")
     conditions = [
-        {
-            "type": kind,
-            "status": "True",
-            "reason": reason,
-            "message": message,
-            "lastTransitionTime": times.get(kind) or now(),
-        }
-        for kind, reason, message in reasons
+        _condition("NamesAccepted", "NoConflicts", "no conflicts found", times.get("NamesAccepted", "")),
+        _condition(*accepted, times.get("Established", "")),
     ]
     stored = [version["name"] for version in spec["versions"] if version.get("storage")]
     earlier = [name for name in before.get("storedVersions") or () if name not in stored]
-    names = copied(spec["names"])
+    names = deep_copy(spec["names"])
     definition["status"] = {"acceptedNames": names, "conditions": conditions, "storedVersions": [*earlier, *stored]}
 
 
-CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
-"""Holds a definition that is deleted for as long as it has objects."""
-
-
-def terminating(definition: Object) -> Object:
+def mark_terminating(definition: Object) -> Object:
     """Return a definition that is being deleted while it still has objects."""
-    metadata, status = definition["metadata"], definition.get("status") or {}
-    others = [name for name in metadata.get("finalizers") or () if name != CLEANUP]
+    status = definition.get("status") or {}
     rest = [row for row in status.get("conditions") or () if row["type"] != "Terminating"]
-    condition = {
-        "type": "Terminating",
-        "status": "True",
-        "reason": "InstanceDeletionInProgress",
-        "message": "CustomResource deletion is in progress",
-        "lastTransitionTime": now(),
-    }
+    condition = _condition("Terminating", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
     return {
-        **definition,
-        "metadata": {**metadata, "finalizers": [*others, CLEANUP]},
+        **_with_finalizers(definition, [CLEANUP_FINALIZER]),
         "status": {**status, "conditions": [*rest, condition]},
     }
 
 
-def cleaned_up(definition: Object) -> Object:
+def remove_cleanup_finalizer(definition: Object) -> Object:
     """Return a definition that is being deleted once it has no objects any more."""
+    return _with_finalizers(definition, [])
+
+
+def _with_finalizers(definition: Object, added: list[str]) -> Object:
     metadata = definition["metadata"]
-    others = [name for name in metadata.get("finalizers") or () if name != CLEANUP]
-    return {**definition, "metadata": {**metadata, "finalizers": others}}
+    others = [name for name in metadata.get("finalizers") or () if name != CLEANUP_FINALIZER]
+    return {**definition, "metadata": {**metadata, "finalizers": [*others, *added]}}
 
 
 class CustomResources:
@@ -221,162 +214,119 @@ class CustomResources:
     def __init__(self, catalog: Catalog) -> None:
         """Resources are added to and removed from ``catalog``."""
         self._catalog = catalog
-        self._versions: dict[Version, Object] = {}
-        self._validators: dict[Version, Draft202012Validator] = {}
-        self._types: dict[Version, ListTypes] = {}
+        self._versions: dict[tuple[str, str, str], CustomVersion] = {}
 
-    def changed(self, before: Item | None, after: Item | None) -> None:
+    def on_change(self, before: StoredObject | None, after: StoredObject | None) -> None:
         """Serve what a new or changed definition says; stop serving what a removed one said."""
         if before:
             spec = before.object["spec"]
-            self._catalog.remove_custom(spec["group"], spec["names"]["plural"])
-            for version in spec["versions"]:
-                key = (spec["group"], version["name"], spec["names"]["plural"])
-                self._versions.pop(key, None)
-                self._validators.pop(key, None)
-                self._types.pop(key, None)
-        if after:
-            spec = after.object["spec"]
-            self._catalog.add(infos_of(after.object))
-            for version in spec["versions"]:
-                self._versions[spec["group"], version["name"], spec["names"]["plural"]] = version
+            group, plural = spec["group"], spec["names"]["plural"]
+            self._catalog.remove_custom(group, plural)
+            self._versions = {key: own for key, own in self._versions.items() if (key[0], key[2]) != (group, plural)}
+        for version in served_versions(after.object) if after else ():
+            self._catalog.add([version.info])
+            self._versions[_key(version.info)] = version
 
     def schema(self, info: ResourceInfo) -> Object | None:
         """Return the OpenAPI schema of a custom resource."""
-        schema: Object | None = at(self._versions.get(_key(info)), "schema", "openAPIV3Schema")
-        return schema
+        version = self._versions.get(_key(info))
+        return version.schema if version else None
 
-    def list_types(self, info: ResourceInfo) -> ListTypes | None:
+    def object_type(self, info: ResourceInfo) -> ObjectType | None:
         """Return what server-side apply needs to know of a custom resource, None for a built-in one."""
-        if not info.custom:
-            return None
-        key = _key(info)
-        if key not in self._types:
-            self._types[key] = ListTypes.from_crd(self.schema(info), has_status=info.has_status)
-        return self._types[key]
+        version = self._versions.get(_key(info))
+        return version.type if version else None
 
-    def columns(self, info: ResourceInfo) -> list[Object] | None:
-        """Return the additional printer columns of a custom resource, None if it names none."""
-        columns: list[Object] | None = (self._versions.get(_key(info)) or {}).get("additionalPrinterColumns")
-        return columns
-
-    def scale_paths(self, info: ResourceInfo) -> Object | None:
-        """Return the paths of the scale subresource."""
-        paths: Object | None = at(self._versions.get(_key(info)), "subresources", "scale")
-        return paths
+    def columns(self, info: ResourceInfo) -> list[Object]:
+        """Return the additional printer columns of a custom resource."""
+        version = self._versions.get(_key(info))
+        return version.columns if version else []
 
     def complete(self, obj: Object, info: ResourceInfo) -> None:
         """Prune and fill in a custom object by its schema; write a definition's status."""
         if info.storage == self.STORAGE and isinstance(at(obj, "spec", "names"), dict) and at(obj, "spec", "versions"):
-            named(obj["spec"]["names"])
-            established(obj)
-        schema = self.schema(info)
-        if schema is None:
-            return
-        kept = {key: value for key, value in obj.items() if key not in META_KEYS}
-        complete = filled(pruned(kept, schema), without_meta(schema))
-        for part in kept:
-            del obj[part]
-        obj.update(complete)
+            _set_established(obj)
+        if schema := self.schema(info):
+            kept = {key: value for key, value in obj.items() if key not in _META_KEYS}
+            complete = fill_defaults(prune(kept, schema), schema)
+            for part in kept:
+                del obj[part]
+            obj.update(complete)
 
-    def known(self, obj: Object, info: ResourceInfo, unknown: list[str]) -> Object:
+    def keep_known(self, obj: Object, info: ResourceInfo, unknown: list[str]) -> Object:
         """Return a custom object without the fields that its schema does not name; their paths go to ``unknown``."""
         schema = self.schema(info)
         if schema is None:
             return obj
-        embedded = {**schema, "x-kubernetes-embedded-resource": True}
-        result: Object = pruned(obj, embedded, unknown=unknown)
+        result: Object = prune(obj, {**schema, _EMBEDDED: True}, unknown=unknown)
         return result
 
     def causes(self, obj: Object, info: ResourceInfo) -> list[Cause]:
         """Say where a custom object breaks its schema."""
-        schema = self.schema(info)
-        if schema is None:
+        version = self._versions.get(_key(info))
+        if version is None or version.schema is None:
             return []
-        key = _key(info)
-        if key not in self._validators:
-            self._validators[key] = Draft202012Validator(as_json_schema(schema))
-        wrong = [cause for error in self._validators[key].iter_errors(obj) for cause in _causes(error)]
-        return [*wrong, *duplicates(obj, schema)]
+        wrong = [cause for error in version.validator.iter_errors(obj) for cause in _causes(error)]
+        return [*wrong, *_find_duplicates(obj, version.schema)]
 
 
-def _key(info: ResourceInfo) -> Version:
+def _key(info: ResourceInfo) -> tuple[str, str, str]:
     return info.group, info.version, info.plural
 
 
-def _field(error: ValidationError) -> str:
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
-    return text.lstrip(".") or "<nil>"
-
-
 def _causes(error: ValidationError) -> Iterator[Cause]:
-    field, shown = _field(error), json.dumps(error.instance)
-    wanted: Any = error.validator_value
-    instance: Any = error.instance
-    match error.validator:
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
+    field, wanted, instance = path.lstrip("."), cast("Any", error.validator_value), cast("Any", error.instance)
+    name, rule = field or "<nil>", str(error.validator)
+    match rule:
         case "required":
-            base = "" if field == "<nil>" else f"{field}."
-            missing = [name for name in wanted if name not in instance]
-            yield from (required(base + name) for name in missing)
+            yield from (required(f"{field}.{key}" if field else key) for key in wanted if key not in instance)
         case "enum":
-            yield unsupported_value(field, str(error.instance), [str(value) for value in wanted])
+            yield unsupported_value(name, str(instance), [str(value) for value in wanted])
         case "type":
-            first = wanted if isinstance(wanted, str) else wanted[0]
-            text = f"{field} in body must be of type {first}: {json.dumps(_type_name(error.instance))}"
-            yield Cause(
-                "FieldValueTypeInvalid", f"Invalid value: {json.dumps(_type_name(error.instance))}: {text}", field
-            )
+            found, first = json.dumps(_type_name(instance)), wanted if isinstance(wanted, str) else wanted[0]
+            text = f"Invalid value: {found}: {name} in body must be of type {first}: {found}"
+            yield Cause("FieldValueTypeInvalid", text, name)
         case "maxLength":
-            yield Cause("FieldValueTooLong", f"Too long: may not be more than {wanted} bytes", field)
-        case str(rule) if rule in _TEXTS:
-            yield invalid_value(field, shown, f"{field} in body {_TEXTS[rule]} {_quoted(wanted)}{_UNITS.get(rule, '')}")
+            yield Cause("FieldValueTooLong", f"Too long: may not be more than {wanted} bytes", name)
         case _:
-            yield invalid_value(field, shown, f"{field} in body {error.message}")
+            quoted = f"'{wanted}'" if isinstance(wanted, str) else str(wanted)
+            text = _TEXTS[rule].format(quoted) if rule in _TEXTS else error.message
+            yield invalid_value(name, json.dumps(instance), f"{name} in body {text}")
 
 
 _TEXTS = {
-    "minimum": "should be greater than or equal to",
-    "maximum": "should be less than or equal to",
-    "exclusiveMinimum": "should be greater than",
-    "exclusiveMaximum": "should be less than",
-    "minLength": "should be at least",
-    "pattern": "should match",
-    "multipleOf": "should be a multiple of",
-    "minItems": "should have at least",
-    "maxItems": "should have at most",
-    "minProperties": "should have at least",
-    "maxProperties": "should have at most",
-}
-_UNITS = {
-    "minLength": " chars long",
-    "minItems": " items",
-    "maxItems": " items",
-    "minProperties": " properties",
-    "maxProperties": " properties",
+    "minimum": "should be greater than or equal to {}",
+    "maximum": "should be less than or equal to {}",
+    "exclusiveMinimum": "should be greater than {}",
+    "exclusiveMaximum": "should be less than {}",
+    "minLength": "should be at least {} chars long",
+    "pattern": "should match {}",
+    "multipleOf": "should be a multiple of {}",
+    "minItems": "should have at least {} items",
+    "maxItems": "should have at most {} items",
+    "minProperties": "should have at least {} properties",
+    "maxProperties": "should have at most {} properties",
 }
 
 
-def _quoted(value: Any) -> str:
-    return f"'{value}'" if isinstance(value, str) else str(value)
-
-
-def duplicates(value: Any, schema: Object, path: str = "") -> Iterator[Cause]:
-    """Say which items of sets, and of lists with keys, are there twice."""
+def _find_duplicates(value: Any, schema: Object, path: str = "") -> Iterator[Cause]:
+    """Yield which items of sets, and of lists with keys, are there twice."""
     if isinstance(value, dict):
         for name, own in (schema.get("properties") or {}).items():
             if name in value:
-                yield from duplicates(value[name], own, f"{path}.{name}" if path else name)
+                yield from _find_duplicates(value[name], own, f"{path}.{name}" if path else name)
     items = schema.get("items")
     if not isinstance(value, list) or not isinstance(items, dict):
         return
     keys, seen = schema.get("x-kubernetes-list-map-keys") or (), []
     kind = schema.get("x-kubernetes-list-type")
     for index, item in enumerate(value):
-        yield from duplicates(item, items, f"{path}[{index}]")
-        told = {key: item.get(key) for key in keys} if kind == "map" and isinstance(item, dict) else item
-        if kind in ("set", "map") and told in seen:
-            yield Cause("FieldValueDuplicate", f"Duplicate value: {json.dumps(told)}", f"{path}[{index}]")
-        seen.append(told)
+        yield from _find_duplicates(item, items, f"{path}[{index}]")
+        identity = {key: item.get(key) for key in keys} if kind == "map" and isinstance(item, dict) else item
+        if kind in ("set", "map") and identity in seen:
+            yield Cause("FieldValueDuplicate", f"Duplicate value: {json.dumps(identity)}", f"{path}[{index}]")
+        seen.append(identity)
 
 
 def _type_name(value: Any) -> str:

@@ -1,236 +1,185 @@
 """Defaults of the built-in kinds that clients rely on; objects are changed in place.
 
-A kind that is missing here gets no defaults.
+resources.yaml holds those that are plain values; a kind that stands neither there nor here gets no defaults.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.objects import at, copied
-from gpu_provision.sandbox.apiserver.pod_defaults import (
-    fill,
-    pod_spec,
-    quality_of_service,
-    requests_from_limits,
-)
+from gpu_provision.sandbox.apiserver.objects import at, deep_copy
+from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 
 _RBAC = "rbac.authorization.k8s.io"
-_SPECS: dict[str, Object] = {
-    "apps/daemonsets": {
-        "revisionHistoryLimit": 10,
-        "updateStrategy": {"type": "RollingUpdate"},
-    },
-    "apps/deployments": {
-        "replicas": 1,
-        "revisionHistoryLimit": 10,
-        "progressDeadlineSeconds": 600,
-        "strategy": {"type": "RollingUpdate"},
-    },
-    "apps/replicasets": {"replicas": 1},
-    "/replicationcontrollers": {"replicas": 1},
-    "apps/statefulsets": {
-        "replicas": 1,
-        "revisionHistoryLimit": 10,
-        "podManagementPolicy": "OrderedReady",
-        "updateStrategy": {"type": "RollingUpdate"},
-        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
-    },
-    "batch/jobs": {
-        "backoffLimit": 6,
-        "completionMode": "NonIndexed",
-        "suspend": False,
-        "manualSelector": False,
-        "podReplacementPolicy": "TerminatingOrFailed",
-    },
-    "batch/cronjobs": {
-        "concurrencyPolicy": "Allow",
-        "suspend": False,
-        "successfulJobsHistoryLimit": 3,
-        "failedJobsHistoryLimit": 1,
-    },
-    "/services": {"type": "ClusterIP", "sessionAffinity": "None", "internalTrafficPolicy": "Cluster"},
-    "/persistentvolumeclaims": {"volumeMode": "Filesystem"},
-    "/persistentvolumes": {"volumeMode": "Filesystem", "persistentVolumeReclaimPolicy": "Retain"},
+_POD_SPEC = {
+    "restartPolicy": "Always",
+    "dnsPolicy": "ClusterFirst",
+    "schedulerName": "default-scheduler",
+    "terminationGracePeriodSeconds": 30,
 }
-# Fields beside spec.
-_TOP: dict[str, Object] = {
-    "/secrets": {"type": "Opaque"},
-    "scheduling.k8s.io/priorityclasses": {"preemptionPolicy": "PreemptLowerPriority"},
-    "storage.k8s.io/storageclasses": {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"},
-}
-_PHASES = {
-    "/namespaces": "Active",
-    "/pods": "Pending",
-    "/persistentvolumeclaims": "Pending",
-    "/persistentvolumes": "Pending",
-}
-# Kinds whose objects always show a status.
-_STATUSES: dict[str, Object] = {
-    "apps/daemonsets": {
-        "currentNumberScheduled": 0,
-        "desiredNumberScheduled": 0,
-        "numberMisscheduled": 0,
-        "numberReady": 0,
-    },
-    "apps/deployments": {},
-    "apps/replicasets": {"replicas": 0},
-    "apps/statefulsets": {"replicas": 0, "availableReplicas": 0},
-    "batch/jobs": {},
-    "batch/cronjobs": {},
-    "/services": {"loadBalancer": {}},
-    "policy/poddisruptionbudgets": {
-        "currentHealthy": 0,
-        "desiredHealthy": 0,
-        "disruptionsAllowed": 0,
-        "expectedPods": 0,
-    },
-}
-_ROLLING: dict[str, Object] = {
-    "apps/daemonsets": {"maxSurge": 0, "maxUnavailable": 1},
-    "apps/deployments": {"maxSurge": "25%", "maxUnavailable": "25%"},
-    "apps/statefulsets": {"partition": 0},
+_CONTAINER = {"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}
+_PROBE = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
+_HTTP_GET = {"path": "/", "scheme": "HTTP"}
+_VOLUMES: dict[str, Object] = {
+    "configMap": {"defaultMode": 0o644},
+    "secret": {"defaultMode": 0o644},
+    "downwardAPI": {"defaultMode": 0o644},
+    "projected": {"defaultMode": 0o644},
+    "hostPath": {"type": ""},
 }
 
 
-def _workload(obj: Object, storage: str) -> None:
-    spec = obj["spec"]
-    strategy = spec.get("strategy" if storage == "apps/deployments" else "updateStrategy")
-    if isinstance(strategy, dict):
-        fill(strategy, {"type": "RollingUpdate"})
-        if strategy["type"] == "RollingUpdate":
-            strategy["rollingUpdate"] = {**_ROLLING[storage], **(strategy.get("rollingUpdate") or {})}
+def set_defaults(obj: Object, info: ResourceInfo) -> None:
+    """Fill in what a client left out; ``obj`` must be the caller's own copy."""
+    if info.defaults:
+        _fill_deep(obj, deep_copy(info.defaults))
+    template = at(obj, "spec", "template")
+    if isinstance(template, dict) and not info.custom:
+        template.setdefault("metadata", {})
+        if isinstance(template.get("spec"), dict):
+            _set_pod_spec_defaults(template["spec"])
+    if special := _KINDS.get(info.storage):
+        special(obj)
 
 
-def _job(obj: Object, _: str) -> None:
+def fill(target: Any, defaults: Object) -> None:
+    """Set the keys that are missing; what is no object stays as it is."""
+    for key, value in defaults.items() if isinstance(target, dict) else ():
+        if target.get(key) is None:
+            target[key] = value
+
+
+def _fill_deep(target: Object, defaults: Object) -> None:
+    for key, value in defaults.items():
+        if isinstance(value, dict) and isinstance(target.get(key), dict):
+            _fill_deep(target[key], value)
+        elif target.get(key) is None:
+            target[key] = value
+
+
+def list_containers(spec: Object) -> Iterator[Object]:
+    """Every container of a pod specification, init containers first."""
+    for field in ("initContainers", "containers"):
+        yield from spec.get(field) or ()
+
+
+def _set_pod_spec_defaults(spec: Object) -> None:
+    """Fill in the defaults of a pod specification, as for a pod and for a template."""
+    fill(spec, {**_POD_SPEC, "securityContext": {}})
+    if spec.get("serviceAccountName"):
+        spec["serviceAccount"] = spec["serviceAccountName"]
+    elif spec.get("serviceAccount"):
+        spec["serviceAccountName"] = spec["serviceAccount"]
+    for volume in spec.get("volumes") or ():
+        if set(volume) <= {"name"}:
+            volume["emptyDir"] = {}
+        for source, defaults in _VOLUMES.items():
+            fill(volume.get(source), defaults)
+        for part in at(volume, "projected", "sources") or ():
+            fill(part.get("serviceAccountToken"), {"expirationSeconds": 3600})
+    for container in list_containers(spec):
+        _set_container_defaults(container, host_network=bool(spec.get("hostNetwork")))
+
+
+def _set_container_defaults(container: Object, *, host_network: bool) -> None:
+    fill(container, {**_CONTAINER, "resources": {}})
+    if not container.get("imagePullPolicy"):
+        container["imagePullPolicy"] = _pull_policy(str(container.get("image") or ""))
+    for port in container.get("ports") or ():
+        fill(port, {"protocol": "TCP"})
+        if host_network and port.get("containerPort"):
+            fill(port, {"hostPort": port["containerPort"]})
+    for variable in container.get("env") or ():
+        fill(at(variable, "valueFrom", "fieldRef"), {"apiVersion": "v1"})
+    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
+        fill(container.get(name), _PROBE)
+        fill(at(container, name, "httpGet"), _HTTP_GET)
+        fill(at(container, name, "grpc"), {"service": ""})
+    for hook in ("postStart", "preStop"):
+        fill(at(container, "lifecycle", hook, "httpGet"), _HTTP_GET)
+
+
+def _pull_policy(image: str) -> str:
+    tag = image.rsplit("/", 1)[-1].partition(":")[2]
+    return "Always" if tag in ("", "latest") and "@" not in image else "IfNotPresent"
+
+
+def _workload(obj: Object) -> None:
+    strategy = obj["spec"].get("strategy") or obj["spec"].get("updateStrategy")
+    if isinstance(strategy, dict) and strategy["type"] != "RollingUpdate":
+        strategy.pop("rollingUpdate", None)
+
+
+def _job(obj: Object) -> None:
     spec = obj["spec"]
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = 1
     fill(spec, {"parallelism": 1})
 
 
-def _replica_set(obj: Object, _: str) -> None:
-    labels = at(obj, "spec", "template", "metadata", "labels")
-    if labels and not obj["spec"].get("selector") and obj["kind"] == "ReplicationController":
-        obj["spec"]["selector"] = dict(labels)
-
-
-def _pod(obj: Object, _: str) -> None:
+def _pod(obj: Object) -> None:
     spec = obj["spec"]
-    fill(spec, {"enableServiceLinks": True})
-    pod_spec(spec)
-    requests_from_limits(spec)
-    obj.setdefault("status", {}).setdefault("qosClass", quality_of_service(spec))
+    _set_pod_spec_defaults(spec)
+    for container in list_containers(spec):
+        resources = container.get("resources") or {}
+        if limits := resources.get("limits"):
+            resources["requests"] = {**limits, **(resources.get("requests") or {})}
+    obj.setdefault("status", {}).setdefault("qosClass", _quality_of_service(spec))
 
 
-def _cron_job(obj: Object, _: str) -> None:
-    template = at(obj, "spec", "jobTemplate", "spec", "template")
-    if isinstance(template, dict) and isinstance(template.get("spec"), dict):
-        pod_spec(template["spec"])
+def _quality_of_service(spec: Object) -> str:
+    parts = [container.get("resources") or {} for container in list_containers(spec)]
+    pairs = [
+        ((part.get("requests") or {}).get(name), (part.get("limits") or {}).get(name))
+        for part in parts
+        for name in ("cpu", "memory")
+    ]
+    if not any(request or limit for request, limit in pairs):
+        return "BestEffort"
+    return "Guaranteed" if all(limit and request == limit for request, limit in pairs) else "Burstable"
 
 
-def _namespace(obj: Object, _: str) -> None:
-    fill(obj.setdefault("spec", {}), {"finalizers": ["kubernetes"]})
+def _namespace(obj: Object) -> None:
     labels = dict(obj["metadata"].get("labels") or {})
     obj["metadata"]["labels"] = {**labels, "kubernetes.io/metadata.name": obj["metadata"].get("name", "")}
 
 
-def _service(obj: Object, _: str) -> None:
+def _service(obj: Object) -> None:
     spec = obj["spec"]
     for port in spec.get("ports") or ():
-        fill(port, {"protocol": "TCP"})
-        fill(port, {"targetPort": port.get("port")})
+        fill(port, {"protocol": "TCP", "targetPort": port.get("port")})
     if spec["type"] in ("NodePort", "LoadBalancer"):
         fill(spec, {"externalTrafficPolicy": "Cluster"})
     if spec["type"] != "ExternalName":
         fill(spec, {"ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"})
 
 
-def _secret(obj: Object, _: str) -> None:
+def _secret(obj: Object) -> None:
     text = obj.pop("stringData", None) or {}
     if text:
         encoded = {key: base64.b64encode(str(value).encode()).decode() for key, value in text.items()}
         obj["data"] = {**(obj.get("data") or {}), **encoded}
 
 
-def _binding(obj: Object, _: str) -> None:
-    if isinstance(obj.get("roleRef"), dict):
-        fill(obj["roleRef"], {"apiGroup": _RBAC})
+def _role_binding(obj: Object) -> None:
+    fill(obj.get("roleRef"), {"apiGroup": _RBAC})
     for subject in obj.get("subjects") or ():
         if subject.get("kind") in ("User", "Group"):
             fill(subject, {"apiGroup": _RBAC})
 
 
-def _endpoints(obj: Object, _: str) -> None:
-    for subset in obj.get("subsets") or ():
-        for port in subset.get("ports") or ():
-            fill(port, {"protocol": "TCP"})
-
-
-def _definition(obj: Object, _: str) -> None:
-    spec, names = obj["spec"], obj["spec"].get("names") or {}
-    kind = str(names.get("kind") or "")
-    fill(names, {"singular": kind.lower(), "listKind": f"{kind}List"})
-    fill(spec, {"conversion": {"strategy": "None"}})
-
-
-def _network_policy(obj: Object, _: str) -> None:
-    types = ["Ingress", "Egress"] if obj["spec"].get("egress") else ["Ingress"]
-    fill(obj["spec"], {"policyTypes": types})
-
-
-_KINDS: dict[str, Callable[[Object, str], None]] = {
+_KINDS: dict[str, Callable[[Object], None]] = {
     "/pods": _pod,
     "/namespaces": _namespace,
     "/services": _service,
     "/secrets": _secret,
-    "/endpoints": _endpoints,
-    "/replicationcontrollers": _replica_set,
     "apps/daemonsets": _workload,
     "apps/deployments": _workload,
     "apps/statefulsets": _workload,
     "batch/jobs": _job,
-    "batch/cronjobs": _cron_job,
-    f"{_RBAC}/rolebindings": _binding,
-    f"{_RBAC}/clusterrolebindings": _binding,
-    "apiextensions.k8s.io/customresourcedefinitions": _definition,
-    "networking.k8s.io/networkpolicies": _network_policy,
+    f"{_RBAC}/rolebindings": _role_binding,
+    f"{_RBAC}/clusterrolebindings": _role_binding,
 }
-
-
-def set_defaults(obj: Object, storage: str) -> None:
-    """Fill in what a client left out; ``obj`` must be the caller's own copy."""
-    if defaults := _SPECS.get(storage):
-        _fill_part(obj, "spec", defaults)
-    if defaults := _TOP.get(storage):
-        fill(obj, copied(defaults))
-    if isinstance(obj.get("spec"), dict):
-        _template(obj["spec"].get("template"))
-    if special := _KINDS.get(storage):
-        special(obj, storage)
-
-
-def set_initial_status(obj: Object, storage: str) -> None:
-    """Give a new object the status that it starts with."""
-    if storage in _STATUSES:
-        _fill_part(obj, "status", _STATUSES[storage])
-    if storage in _PHASES:
-        _fill_part(obj, "status", {"phase": _PHASES[storage]})
-
-
-def _fill_part(obj: Object, part: str, defaults: Object) -> None:
-    if obj.get(part) is None:
-        obj[part] = {}
-    if isinstance(obj[part], dict):
-        fill(obj[part], copied(defaults))
-
-
-def _template(template: Any) -> None:
-    if not isinstance(template, dict):
-        return
-    template.setdefault("metadata", {})
-    if isinstance(template.get("spec"), dict):
-        pod_spec(template["spec"])

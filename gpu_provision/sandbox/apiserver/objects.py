@@ -14,30 +14,30 @@ from gpu_provision.sandbox.api import Object
 T = TypeVar("T")
 
 
-def copied(value: T) -> T:
+def deep_copy(value: T) -> T:
     """Return a deep copy of a JSON value (several times faster than copy.deepcopy)."""
-    return _copied(value)  # type: ignore[no-any-return]
+    return _copy(value)  # type: ignore[no-any-return]
 
 
-def _copied(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     if type(value) is dict:
-        return {key: _copied(item) if type(item) is dict or type(item) is list else item for key, item in value.items()}
+        return {key: _copy(item) if type(item) is dict or type(item) is list else item for key, item in value.items()}
     if type(value) is list:
-        return [_copied(item) if type(item) is dict or type(item) is list else item for item in value]
+        return [_copy(item) if type(item) is dict or type(item) is list else item for item in value]
     return value
 
 
 def now() -> str:
     """Return the time as Kubernetes writes it, in whole seconds."""
-    return stamp(dt.datetime.now(dt.UTC))
+    return format_time(dt.datetime.now(dt.UTC))
 
 
-def stamp(moment: dt.datetime) -> str:
+def format_time(moment: dt.datetime) -> str:
     """Return a moment as Kubernetes writes it, in whole seconds."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def moment(text: str) -> dt.datetime | None:
+def parse_time(text: str) -> dt.datetime | None:
     """Read a timestamp, with or without a fraction; None if it is no timestamp."""
     try:
         return dt.datetime.fromisoformat(text)
@@ -45,7 +45,7 @@ def moment(text: str) -> dt.datetime | None:
         return None
 
 
-def dumped(value: Any) -> bytes:
+def to_json(value: Any) -> bytes:
     """Return compact JSON."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -59,10 +59,10 @@ def at(value: Any, *path: str) -> Any:
     return value
 
 
-def meta(obj: Object) -> Object:
-    """Return the object's metadata."""
-    metadata: Object = obj["metadata"]
-    return metadata
+def has_condition(obj: Object, kind: str) -> bool:
+    """Say whether a condition of an object is true."""
+    rows = at(obj, "status", "conditions") or ()
+    return any(row.get("type") == kind and row.get("status") == "True" for row in rows)
 
 
 def key_of(obj: Object) -> tuple[str, str]:

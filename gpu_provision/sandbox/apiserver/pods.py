@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.calls import Call, Reply, Stream, reply
-from gpu_provision.sandbox.apiserver.deletion import delete_options
-from gpu_provision.sandbox.apiserver.objects import at, moment, now
-from gpu_provision.sandbox.apiserver.pod_defaults import containers
-from gpu_provision.sandbox.apiserver.podlogs import LogOptions
-from gpu_provision.sandbox.apiserver.registry import Registry, WriteOptions
-from gpu_provision.sandbox.apiserver.resources import ResourceInfo
-from gpu_provision.sandbox.apiserver.selectors import all_satisfied, requirements_of
-from gpu_provision.sandbox.apiserver.status import (
+from gpu_provision.sandbox.apiserver.database import LogOptions
+from gpu_provision.sandbox.apiserver.defaults import list_containers
+from gpu_provision.sandbox.apiserver.errors import (
     Cause,
     StatusError,
     bad_request,
     conflict,
-    invalid_value,
     not_found,
     success,
     too_many_requests,
 )
-from gpu_provision.sandbox.apiserver.store import Item
-from gpu_provision.sandbox.apiserver.targets import Target
-from gpu_provision.sandbox.unstarted import no_log_yet
+from gpu_provision.sandbox.apiserver.objects import at, has_condition, now, parse_time
+from gpu_provision.sandbox.apiserver.registry import Registry, WriteOptions
+from gpu_provision.sandbox.apiserver.request import Request, Response, StreamResponse, json_response
+from gpu_provision.sandbox.apiserver.resources import RequestInfo, ResourceInfo
+from gpu_provision.sandbox.apiserver.strategy import parse_delete_options
+from gpu_provision.sandbox.objects import explain_missing_log, matches_selector
+
+BUDGETS = "policy/poddisruptionbudgets"
+_PROCESSING_SECONDS = 10
+_CREATED, _NO_CONTENT, _TEXT = 201, 204, "text/plain"
+_OVER = ("Succeeded", "Failed")
+_EVICTED: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": _CREATED}
+_MINIMA = {"tailLines": 0, "limitBytes": 1, "sinceSeconds": 1}
 
 
-def bound(pod: Object, node: str, info: ResourceInfo) -> Object:
+def bind_to_node(pod: Object, node: str, info: ResourceInfo) -> Object:
     """Return the pod as bound to ``node``. Raises StatusError 409 if it is bound or being deleted."""
     name, current = pod["metadata"]["name"], pod["spec"].get("nodeName")
     if current:
@@ -46,140 +49,115 @@ def bound(pod: Object, node: str, info: ResourceInfo) -> Object:
     }
 
 
-BUDGETS = "policy/poddisruptionbudgets"
-_PROCESSING_SECONDS = 10
-_BLOCKED = "Cannot evict pod as it would violate the pod's disruption budget."
+def bind(registry: Registry, request: Request) -> Response:
+    """Bind a pod to a node, as schedulers do."""
+    node, info = at(request.object(), "target", "name"), request.info
+    if not node:
+        message = "target.name: Required value"
+        raise bad_request(message)
+    item = registry.patch(request.target, lambda pod: bind_to_node(pod, node, info), request.write_options())
+    return json_response(success(info, request.target.name, item.object["metadata"]["uid"]), _CREATED)
 
 
-def _budgets(registry: Registry, pod: Object) -> list[Item]:
-    labels = pod["metadata"].get("labels") or {}
-    return [
-        item
-        for item in registry.store.select(BUDGETS, pod["metadata"]["namespace"])
-        if all_satisfied(requirements_of(at(item.object, "spec", "selector")), labels)
+def refuse_exec(registry: Registry, request: Request) -> Response:
+    """Refuse a command in a pod."""
+    registry.get(request.target)
+    message = "the sandbox's pods are simulated and have no processes: exec is not possible"
+    raise StatusError(501, "NotImplemented", message)
+
+
+def evict(registry: Registry, request: Request) -> Response:
+    """Delete a pod unless a PodDisruptionBudget forbids it (429)."""
+    body = request.details() or {}
+    options = parse_delete_options(body.get("deleteOptions"))
+    pod = registry.get(request.target).object
+    if (at(body, "metadata", "name") or request.target.name) != request.target.name:
+        message = "name in URL does not match name in Eviction object"
+        raise bad_request(message)
+    budget = _check_budgets(registry, pod)
+    if not request.dry_run() and not options.dry_run:
+        if budget:
+            _count_eviction(registry, budget, request.target.name)
+        registry.delete(request.target, options)
+    return json_response(_EVICTED, _CREATED)
+
+
+def _check_budgets(registry: Registry, pod: Object) -> Object | None:
+    """Refuse (429) an eviction that a budget forbids; return the budget in which it counts."""
+    metadata = pod["metadata"]
+    if at(pod, "status", "phase") in (*_OVER, "Pending") or metadata.get("deletionTimestamp"):
+        return None
+    budgets = [
+        item.object
+        for item in registry.store.select(BUDGETS, metadata["namespace"])
+        if matches_selector(at(item.object, "spec", "selector"), metadata.get("labels") or {})
     ]
-
-
-def _ready(pod: Object) -> bool:
-    conditions = at(pod, "status", "conditions") or ()
-    return any(row.get("type") == "Ready" and row.get("status") == "True" for row in conditions)
-
-
-def checked_budgets(registry: Registry, pod: Object) -> Callable[[], None]:
-    """Refuse (429) an eviction that a budget forbids; return what to call when the eviction is done."""
-    phase, dying = at(pod, "status", "phase"), pod["metadata"].get("deletionTimestamp")
-    budgets = [] if phase in ("Succeeded", "Failed", "Pending") or dying else _budgets(registry, pod)
-    if not budgets:
-        return _nothing
     if len(budgets) > 1:
         message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
         raise StatusError(500, "", message)
-    budget = budgets[0].object
-    if not _ready(pod) and not _needs_all(budget):
-        return _nothing
-    if (at(budget, "status", "observedGeneration") or 0) < (budget["metadata"].get("generation") or 0):
-        why = f"The disruption budget {budget['metadata']['name']} is still being processed by the server."
-        raise _refused(why, _PROCESSING_SECONDS)
-    if (at(budget, "status", "disruptionsAllowed") or 0) <= 0:
-        raise _refused(_needs(budget), 0)
-    return lambda: _count(registry, budget, pod["metadata"]["name"])
+    if not budgets:
+        return None
+    [budget] = budgets
+    name, status = budget["metadata"]["name"], budget.get("status") or {}
+    healthy, desired = status.get("currentHealthy") or 0, status.get("desiredHealthy") or 0
+    if not has_condition(pod, "Ready") and healthy >= desired:
+        return None
+    if (status.get("observedGeneration") or 0) < (budget["metadata"].get("generation") or 0):
+        why = f"The disruption budget {name} is still being processed by the server."
+        raise _blocked(why, _PROCESSING_SECONDS)
+    if (status.get("disruptionsAllowed") or 0) <= 0:
+        why = f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
+        raise _blocked(why, 0)
+    return budget
 
 
-def _nothing() -> None:
-    return None
+def _blocked(why: str, retry_after: int) -> StatusError:
+    message = "Cannot evict pod as it would violate the pod's disruption budget."
+    return too_many_requests(message, retry_after=retry_after, causes=[Cause("DisruptionBudget", why)])
 
 
-def _needs_all(budget: Object) -> bool:
-    """Say whether an unready pod counts: only while the budget is below what it wants."""
-    status = budget.get("status") or {}
-    return (status.get("currentHealthy") or 0) < (status.get("desiredHealthy") or 0)
-
-
-def _needs(budget: Object) -> str:
-    status = budget.get("status") or {}
-    return (
-        f"The disruption budget {budget['metadata']['name']} needs {status.get('desiredHealthy', 0)} healthy pods "
-        f"and has {status.get('currentHealthy', 0)} currently"
-    )
-
-
-def _refused(why: str, retry_after: int) -> StatusError:
-    return too_many_requests(_BLOCKED, retry_after=retry_after, causes=[Cause("DisruptionBudget", why)])
-
-
-def _count(registry: Registry, budget: Object, pod: str) -> None:
+def _count_eviction(registry: Registry, budget: Object, pod: str) -> None:
     """Take one from what the budget allows, so that the next eviction sees it before the controller does."""
-    info = registry.catalog.of_storage(BUDGETS)
-    if info is None:
-        return
-    metadata = budget["metadata"]
+    info, metadata = registry.catalog.of_storage(BUDGETS), budget["metadata"]
 
-    def fewer(obj: Object) -> Object:
+    def take_one(obj: Object) -> Object:
         status: Object = obj["status"]
         status["disruptionsAllowed"] -= 1
         status["disruptedPods"] = {**(status.get("disruptedPods") or {}), pod: now()}
         return obj
 
-    target = Target(info, metadata["namespace"], metadata["name"], "status")
-    registry.change(target, fewer, WriteOptions("kube-apiserver"))
+    if info:
+        target = RequestInfo(info, metadata["namespace"], metadata["name"], "status")
+        registry.patch(target, take_one, WriteOptions("kube-apiserver"))
 
 
-_CREATED, _NO_CONTENT = 201, 204
-_TEXT = "text/plain"
-_EVICTED: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": _CREATED}
-_OVER = ("Succeeded", "Failed")
-_LEAST = {"tailLines": 0, "limitBytes": 1, "sinceSeconds": 1}
-
-
-def _pod(registry: Registry, call: Call) -> Object:
-    return registry.item(call.target).object
-
-
-def no_processes(registry: Registry, call: Call) -> Reply:
-    """Refuse exec, attach and portforward."""
-    _pod(registry, call)
-    message = f"the sandbox's pods are simulated and have no processes: {call.target.subresource} is not possible"
-    raise StatusError(501, "NotImplemented", message)
-
-
-def bind(registry: Registry, call: Call) -> Reply:
-    """Bind a pod to a node, as schedulers do."""
-    node = at(call.object(), "target", "name")
-    if not node:
-        message = "target.name: Required value"
-        raise bad_request(message)
-    item = registry.change(call.target, lambda pod: bound(pod, node, call.info), call.write_options())
-    return reply(success(call.info, call.target.name, item.object["metadata"]["uid"]), _CREATED)
-
-
-def evict(registry: Registry, call: Call) -> Reply:
-    """Delete a pod unless a PodDisruptionBudget forbids it (429)."""
-    body = call.details() or {}
-    options = delete_options(body.get("deleteOptions"))
-    pod = _pod(registry, call)
-    if (at(body, "metadata", "name") or call.target.name) != call.target.name:
-        message = "name in URL does not match name in Eviction object"
-        raise bad_request(message)
-    settle = checked_budgets(registry, pod)
-    if call.dry_run() or options.dry_run:
-        return reply(_EVICTED, _CREATED)
-    settle()
-    registry.delete(call.target, options)
-    return reply(_EVICTED, _CREATED)
-
-
-def append_log(registry: Registry, call: Call) -> Reply:
+def append_log(registry: Registry, request: Request) -> Response:
     """Take text for a container's log: an extension for simulated nodes in another process."""
-    pod = _pod(registry, call)
-    container, restart = _container(pod, call), call.number("restart") or 0
-    registry.store.logs.append(pod["metadata"]["uid"], container, call.body.decode("utf-8", "replace"), restart=restart)
-    return reply(success(call.info, call.target.name, pod["metadata"]["uid"]), _CREATED)
+    pod = registry.get(request.target).object
+    uid, container, restart = pod["metadata"]["uid"], _choose_container(pod, request), request.number("restart") or 0
+    registry.store.logs.append(uid, container, request.body.decode("utf-8", "replace"), restart=restart)
+    return json_response(success(request.info, request.target.name, uid), _CREATED)
 
 
-def _container(pod: Object, call: Call) -> str:
-    names = [container["name"] for container in containers(pod["spec"])]
+def read_log(registry: Registry, request: Request) -> Response | StreamResponse:
+    """Read or follow a container's log."""
+    pod, options = registry.get(request.target).object, _log_options(request)
+    container, node = _choose_container(pod, request), at(pod, "spec", "nodeName")
+    if not node:
+        return Response(_NO_CONTENT, b"", _TEXT)
+    if registry.store.get("/nodes", node) is None:
+        raise not_found(request.info, node)
+    uid, restart = pod["metadata"]["uid"], _choose_restart(registry, request, pod, container)
+    if request.flag("follow"):
+        return StreamResponse(_follow_log(registry, request, uid, container, restart, options), _TEXT)
+    text, _ = registry.store.logs.read(uid, container, restart, options)
+    return Response(200, text.encode(), _TEXT)
+
+
+def _choose_container(pod: Object, request: Request) -> str:
+    names = [container["name"] for container in list_containers(pod["spec"])]
     own = [container["name"] for container in pod["spec"]["containers"]]
-    name, chosen = pod["metadata"]["name"], call.query.get("container", "")
+    name, chosen = pod["metadata"]["name"], request.query.get("container", "")
     if chosen and chosen not in names:
         message = f"container {chosen} is not valid for pod {name}"
         raise bad_request(message)
@@ -191,82 +169,57 @@ def _container(pod: Object, call: Call) -> str:
     return chosen or own[0]
 
 
-def _status(pod: Object, container: str) -> Object:
-    for part in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
-        for row in at(pod, "status", part) or ():
-            if row.get("name") == container:
-                found: Object = row
-                return found
-    return {}
+def _find_status(pod: Object, container: str) -> Object:
+    rows = [row for part in ("containerStatuses", "initContainerStatuses") for row in at(pod, "status", part) or ()]
+    return next((row for row in rows if row.get("name") == container), {})
 
 
-def _options(call: Call) -> LogOptions:
-    for name, least in _LEAST.items():
-        number = call.number(name)
+def _log_options(request: Request) -> LogOptions:
+    for name, least in _MINIMA.items():
+        number = request.number(name)
         if number is not None and number < least:
-            cause = invalid_value(name, str(number), f"must be greater than {'or equal to ' if not least else ''}0")
-            raise StatusError(422, "Invalid", f'PodLogOptions "{call.target.name}" is invalid: {name}: {cause.message}')
-    since = moment(call.query["sinceTime"]) if "sinceTime" in call.query else None
-    seconds = call.number("sinceSeconds")
+            text = f"{name}: Invalid value: {number}: must be greater than {'or equal to ' if not least else ''}0"
+            raise StatusError(422, "Invalid", f'PodLogOptions "{request.target.name}" is invalid: {text}')
+    since = parse_time(request.query.get("sinceTime", ""))
+    seconds = request.number("sinceSeconds")
     start = since.timestamp() if since else time.time() - seconds if seconds is not None else 0
-    return LogOptions(
-        tail=call.number("tailLines"),
-        since=start,
-        timestamps=call.flag("timestamps"),
-        limit_bytes=call.number("limitBytes"),
-    )
+    tail, limit = request.number("tailLines"), request.number("limitBytes")
+    return LogOptions(tail=tail, since=start, timestamps=request.flag("timestamps"), limit_bytes=limit)
 
 
-def _which_run(registry: Registry, call: Call, pod: Object, container: str) -> int:
+def _choose_restart(registry: Registry, request: Request, pod: Object, container: str) -> int:
     """Return the restart whose log is asked for. Raises StatusError 400 while there is none."""
-    name, status = pod["metadata"]["name"], _status(pod, container)
-    newest = max(registry.store.logs.last_restart(pod["metadata"]["uid"], container), status.get("restartCount") or 0)
-    if call.flag("previous"):
+    name, status = pod["metadata"]["name"], _find_status(pod, container)
+    logged = registry.store.logs.last_restart(pod["metadata"]["uid"], container)
+    newest, waiting = max(logged, status.get("restartCount") or 0), at(status, "state", "waiting")
+    if request.flag("previous"):
         if not newest:
             message = f'previous terminated container "{container}" in pod "{name}" not found'
             raise bad_request(message)
         return newest - 1
-    waiting = at(status, "state", "waiting")
     if waiting is not None and not newest and not status.get("lastState"):
-        raise bad_request(no_log_yet(container, name, waiting.get("reason") or ""))
-    return (
-        newest if waiting is None or not newest else registry.store.logs.last_restart(pod["metadata"]["uid"], container)
-    )
+        raise bad_request(explain_missing_log(container, name, waiting.get("reason") or ""))
+    return newest if waiting is None else logged
 
 
-def read_log(registry: Registry, call: Call) -> Reply | Stream:
-    """Read or follow a container's log."""
-    pod, options = _pod(registry, call), _options(call)
-    container, node = _container(pod, call), at(pod, "spec", "nodeName")
-    if not node:
-        return Reply(_NO_CONTENT, b"", _TEXT)
-    if registry.store.get("/nodes", node) is None:
-        raise not_found(call.info, node)
-    run = _which_run(registry, call, pod, container)
-    if call.flag("follow"):
-        return Stream(_followed(registry, call, container, run, options), _TEXT)
-    text, _ = registry.store.logs.read(pod["metadata"]["uid"], container, run, options)
-    return Reply(200, text.encode(), _TEXT)
-
-
-async def _followed(
-    registry: Registry, call: Call, container: str, run: int, options: LogOptions
+async def _follow_log(  # noqa: PLR0913, PLR0917 - what identifies a log
+    registry: Registry, request: Request, uid: str, container: str, restart: int, options: LogOptions
 ) -> AsyncIterator[bytes]:
-    logs, uid, after = registry.store.logs, _pod(registry, call)["metadata"]["uid"], 0
+    logs, after = registry.store.logs, 0
     async for _ in logs.changes(uid):
-        over = _ended(registry, call, uid, container, run)
-        text, after = logs.read(uid, container, run, options, after)
+        has_ended = _has_ended(registry, request, uid, container, restart)
+        text, after = logs.read(uid, container, restart, options, after)
         options = options._replace(tail=None)
         yield text.encode()
-        if over:
+        if has_ended:
             return
 
 
-def _ended(registry: Registry, call: Call, uid: str, container: str, run: int) -> bool:
+def _has_ended(registry: Registry, request: Request, uid: str, container: str, restart: int) -> bool:
     """Say whether a container's run will print no more."""
-    item = registry.store.get(call.info.storage, call.target.name, call.target.namespace)
+    item = registry.store.get(request.info.storage, request.target.name, request.target.namespace)
     if item is None or item.object["metadata"]["uid"] != uid:
         return True
-    status = _status(item.object, container)
-    stopped = at(status, "state", "terminated") is not None or (status.get("restartCount") or 0) > run
+    status = _find_status(item.object, container)
+    stopped = at(status, "state", "terminated") is not None or (status.get("restartCount") or 0) > restart
     return stopped or at(item.object, "status", "phase") in _OVER

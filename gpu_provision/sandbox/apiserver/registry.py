@@ -6,25 +6,17 @@ Items that come back are the stored ones: to change an object, copy it first.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver import ownership
-from gpu_provision.sandbox.apiserver.admission import Rules
-from gpu_provision.sandbox.apiserver.conversion import served, stored
 from gpu_provision.sandbox.apiserver.custom_resources import (
     CustomResources,
-    cleaned_up,
-    infos_of,
-    terminating,
+    mark_terminating,
+    remove_cleanup_finalizer,
+    served_versions,
 )
-from gpu_provision.sandbox.apiserver.deletion import DeleteOptions, check_preconditions, finished, held, marked
-from gpu_provision.sandbox.apiserver.metadata import checked_identity, checked_name, checked_version
-from gpu_provision.sandbox.apiserver.objects import copied
-from gpu_provision.sandbox.apiserver.resources import Catalog, ResourceInfo
-from gpu_provision.sandbox.apiserver.status import (
+from gpu_provision.sandbox.apiserver.errors import (
     StatusError,
     already_exists,
     bad_request,
@@ -34,10 +26,29 @@ from gpu_provision.sandbox.apiserver.status import (
     method_not_allowed,
     not_found,
 )
-from gpu_provision.sandbox.apiserver.store import Item, Store
-from gpu_provision.sandbox.apiserver.targets import Target
+from gpu_provision.sandbox.apiserver.fieldmanager import (
+    ApplyConflictError,
+    ObjectType,
+    apply_configuration,
+    record_update,
+    same_but_for_times,
+)
+from gpu_provision.sandbox.apiserver.objects import deep_copy, key_of, now
+from gpu_provision.sandbox.apiserver.resources import Catalog, RequestInfo, ResourceInfo
+from gpu_provision.sandbox.apiserver.store import Store, StoredObject
+from gpu_provision.sandbox.apiserver.strategy import (
+    DeleteOptions,
+    Strategy,
+    can_be_removed,
+    check_identity,
+    check_name,
+    check_preconditions,
+    check_version,
+    is_held,
+    mark_deleted,
+)
 
-Hook = Callable[[Item | None, Item | None], None]
+Hook = Callable[[StoredObject | None, StoredObject | None], None]
 _KEPT_NAMESPACES = ("default", "kube-system", "kube-public")
 
 
@@ -49,7 +60,14 @@ class WriteOptions:
     dry_run: bool = False
 
 
-_NOBODY = WriteOptions()
+_DEFAULT = WriteOptions()
+
+
+def to_served(item: StoredObject, info: ResourceInfo) -> StoredObject:
+    """Return an item as a path of ``info`` shows it: versions of a resource differ in apiVersion only."""
+    if item.object["apiVersion"] == info.api_version:
+        return item
+    return StoredObject({**item.object, "apiVersion": info.api_version}, item.version)
 
 
 class Registry:
@@ -60,187 +78,197 @@ class Registry:
         self.store, self.catalog = store, Catalog()
         self._hooks: dict[str, list[Hook]] = {}
         self.custom = CustomResources(self.catalog)
-        self._rules = Rules(store, self.custom)
+        self._strategy = Strategy(store, self.custom)
         for item in store.select(CustomResources.STORAGE):
-            self.custom.changed(None, item)
-        self.on_change(CustomResources.STORAGE, self.custom.changed)
+            self.custom.on_change(None, item)
+        self.on_change(CustomResources.STORAGE, self.custom.on_change)
 
     def on_change(self, storage: str, hook: Hook) -> None:
         """Call ``hook(before, after)`` after every write to a storage."""
         self._hooks.setdefault(storage, []).append(hook)
 
-    def item(self, target: Target) -> Item:
+    def get(self, target: RequestInfo) -> StoredObject:
         """Return one object as its served version shows it. Raises StatusError 404."""
-        return served(self._stored(target), target.info)
+        return to_served(self._get_stored(target), target.info)
 
-    def is_missing(self, target: Target) -> bool:
+    def is_missing(self, target: RequestInfo) -> bool:
         """Say whether there is no such object."""
         return self.store.get(target.info.storage, target.name, target.namespace) is None
 
-    def _stored(self, target: Target) -> Item:
+    def _get_stored(self, target: RequestInfo) -> StoredObject:
         item = self.store.get(target.info.storage, target.name, target.namespace)
         if item is None:
             raise not_found(target.info, target.name)
         return item
 
-    def create(self, target: Target, body: Object, how: WriteOptions = _NOBODY) -> Item:
+    def create(self, target: RequestInfo, body: Object, how: WriteOptions = _DEFAULT) -> StoredObject:
         """Create an object from ``body``, which becomes the server's. Raises StatusError."""
         info = target.info
-        checked_identity(body, info, target.namespace)
+        check_identity(body, info, target.namespace)
         if body["metadata"].get("resourceVersion"):
             message = "resourceVersion should not be set on objects to be created"
             raise bad_request(message)
         body["metadata"].pop("managedFields", None)
-        types = self.custom.list_types(info)
-        return self._create(info, body, how, lambda new: ownership.recorded(None, new, how.manager, schema=types))
+        types = self.custom.object_type(info)
+        return self._create(
+            info, body, how, lambda new: record_update(None, new, manager=how.manager, now=now(), types=types)
+        )
 
-    def _create(self, info: ResourceInfo, body: Object, how: WriteOptions, own: Callable[[Object], Object]) -> Item:
-        new = stored(body, info)
-        self._check_that_it_stays(info)
-        self._rules.new(new, info)
-        name, namespace = new["metadata"]["name"], new["metadata"].get("namespace", "")
+    def _create(
+        self, info: ResourceInfo, new: Object, how: WriteOptions, record: Callable[[Object], Object]
+    ) -> StoredObject:
+        if self._terminating_definition(info):
+            message = "create not allowed while custom resource definition is terminating"
+            raise method_not_allowed(message)
+        self._strategy.prepare_new(new, info)
+        namespace, name = key_of(new)
         if self.store.get(info.storage, name, namespace):
             raise already_exists(info, name)
-        return self._commit(info, None, own(new), how)
+        return self._commit(info, None, record(new), how)
 
-    def update(self, target: Target, body: Object, how: WriteOptions = _NOBODY) -> Item:
+    def update(self, target: RequestInfo, body: Object, how: WriteOptions = _DEFAULT) -> StoredObject:
         """Replace an object by ``body``, which becomes the server's. Raises StatusError."""
-        checked_identity(body, target.info, target.namespace)
-        checked_name(body, target.name)
-        old = self._stored(target)
+        check_identity(body, target.info, target.namespace)
+        check_name(body, target.name)
+        old = self._get_stored(target)
         given, actual = body["metadata"].get("uid"), old.object["metadata"]["uid"]
         if given and given != actual:
             why = f"Precondition failed: UID in precondition: {given}, UID in object meta: {actual}"
             raise conflict(target.info, target.name, why)
-        return self._replace(target, old, stored(body, target.info), how)
+        return self._replace(target, old, body, how)
 
-    def change(self, target: Target, change: Callable[[Object], Object], how: WriteOptions = _NOBODY) -> Item:
-        """Replace an object by what ``change`` makes of a copy of it: a patch. Raises StatusError."""
-        info = target.info
-        old = self._stored(target)
-        new = change(served(old, info).copy())
-        checked_identity(new, info, target.namespace)
-        checked_name(new, target.name)
+    def patch(
+        self, target: RequestInfo, change: Callable[[Object], Object], how: WriteOptions = _DEFAULT
+    ) -> StoredObject:
+        """Replace an object by what ``change`` makes of a copy of it. Raises StatusError."""
+        info, old = target.info, self._get_stored(target)
+        new = change(to_served(old, info).copy())
+        check_identity(new, info, target.namespace)
+        check_name(new, target.name)
         given = new["metadata"].get("uid")
         if given and given != old.object["metadata"]["uid"]:
             raise invalid(info, target.name, [invalid_value("metadata.uid", f'"{given}"', "field is immutable")])
-        return self._replace(target, old, stored(new, info), how)
+        return self._replace(target, old, new, how)
 
-    def _replace(self, target: Target, old: Item, body: Object, how: WriteOptions) -> Item:
+    def _replace(self, target: RequestInfo, old: StoredObject, body: Object, how: WriteOptions) -> StoredObject:
         info, part = target.info, target.subresource
-        if refusal := checked_version(old.object, body, info):
-            raise refusal
-        reset = ownership.wants_reset(body)
-        body["metadata"]["managedFields"] = [] if reset else ownership.requested(body, old.object)
-        new = self._rules.changed(info, old.object, body, part)
-        if reset:
-            new["metadata"]["managedFields"] = []
+        check_version(old.object, body, info)
+        requested, stored = body["metadata"].get("managedFields"), old.object["metadata"].get("managedFields")
+        new = self._strategy.prepare_changed(info, old.object, body, part)
+        managed = stored if requested is None or requested == stored else requested  # the same list compares faster
+        if managed is not None:
+            new["metadata"]["managedFields"] = managed
         if new == old.object:
-            return served(old, info)
-        types = self.custom.list_types(info)
-        owned = ownership.recorded(old.object, new, how.manager, schema=types, subresource=_owner_part(part))
-        return self._commit(info, old, owned, how)
+            return to_served(old, info)
+        part = "" if part in ("binding", "finalize") else part
+        types = self.custom.object_type(info)
+        new = record_update(old.object, new, manager=how.manager, now=now(), subresource=part, types=types)
+        return self._commit(info, old, new, how)
 
     def apply(
-        self, target: Target, config: Object, how: WriteOptions = _NOBODY, *, force: bool = False
-    ) -> tuple[Item, bool]:
+        self, target: RequestInfo, config: Object, how: WriteOptions = _DEFAULT, *, force: bool = False
+    ) -> tuple[StoredObject, bool]:
         """Server-side apply; also return whether the object is new. Raises StatusError, 409 on conflicts."""
         info, part = target.info, target.subresource
-        checked_identity(config, info, target.namespace)
-        checked_name(config, target.name)
+        check_identity(config, info, target.namespace)
+        check_name(config, target.name)
         old = self.store.get(info.storage, target.name, target.namespace)
         if old is None and (given := config["metadata"].get("uid")):
             why = f"uid mismatch: the provided object specified uid {given}, and no existing object was found"
             raise conflict(info, target.name, why)
-        base = served(old, info).object if old else None
-        types = self.custom.list_types(info)
-        merged = ownership.applied(base, config, how.manager, force=force, subresource=part, schema=types)
+        live = to_served(old, info).object if old else None
+        merged = _apply(live, config, how.manager, part, self.custom.object_type(info), force=force)
         if old is None:
             if part:
                 raise not_found(info, target.name)
-            owned = merged["metadata"].get("managedFields")
-            return self._create(info, copied(merged), how, lambda new: ownership.with_fields(new, owned)), True
-        if refusal := checked_version(old.object, config, info):
-            raise refusal
-        new = self._rules.changed(info, old.object, stored(copied(merged), info), part)
-        if ownership.same_but_for_times(new, old.object):
-            return served(old, info), False
+            managed = merged["metadata"].get("managedFields")
+            return self._create(info, deep_copy(merged), how, lambda new: _with_managed_fields(new, managed)), True
+        check_version(old.object, config, info)
+        new = self._strategy.prepare_changed(info, old.object, deep_copy(merged), part)
+        if same_but_for_times(new, old.object):
+            return to_served(old, info), False
         return self._commit(info, old, new, how), False
 
-    def _commit(self, info: ResourceInfo, old: Item | None, new: Object, how: WriteOptions) -> Item:
-        if how.dry_run:
-            return served(Item(new, self.store.version), info)
-        if old and finished(new, info):
-            return served(self._remove(info, Item(new, old.version)), info)
-        item = self.store.put(info.storage, new)
-        self._tell(info, old, item)
-        return served(item, info)
-
-    def _remove(self, info: ResourceInfo, item: Item) -> Item:
-        metadata = item.object["metadata"]
-        last = self.store.remove(info.storage, metadata["name"], metadata.get("namespace", ""))
-        self._tell(info, item, None)
-        if info.custom:
-            self._end_definition(info)
-        return last or item
-
-    def _instances(self, definition: Object) -> list[Target]:
-        """Name the objects of a custom resource."""
-        return [
-            Target(info, item.object["metadata"].get("namespace", ""), item.object["metadata"]["name"])
-            for info in infos_of(definition)[:1]
-            for item in self.store.select(info.storage)
-        ]
-
-    def _definition(self, info: ResourceInfo) -> Item | None:
-        """Return the definition of a custom resource if that is being deleted."""
-        item = self.store.get(CustomResources.STORAGE, info.qualified) if info.custom else None
-        return item if item and item.object["metadata"].get("deletionTimestamp") else None
-
-    def _check_that_it_stays(self, info: ResourceInfo) -> None:
-        """Refuse (405) new objects of a custom resource that is going."""
-        if self._definition(info):
-            message = "create not allowed while custom resource definition is terminating"
-            raise method_not_allowed(message)
-
-    def _end_definition(self, info: ResourceInfo) -> None:
-        """Let a definition go with the last of its objects."""
-        item = self._definition(info)
-        definitions = self.catalog.of_storage(CustomResources.STORAGE)
-        if item is None or definitions is None or self.store.count(info.storage):
-            return
-        new = cleaned_up(item.object)
-        if finished(new, definitions):
-            self._remove(definitions, Item(new, item.version))
-        else:
-            self._tell(definitions, item, self.store.put(definitions.storage, copied(new)))
-
-    def _tell(self, info: ResourceInfo, before: Item | None, after: Item | None) -> None:
-        for hook in self._hooks.get(info.storage, ()):
-            hook(before, after)
-
-    def delete(self, target: Target, how: DeleteOptions | None = None) -> tuple[Item, bool]:
+    def delete(self, target: RequestInfo, how: DeleteOptions | None = None) -> tuple[StoredObject, bool]:
         """Delete an object; return its last or present state and whether it is gone. Raises StatusError."""
-        info, options = target.info, how or DeleteOptions()
-        old = self._stored(target)
+        info, options, old = target.info, how or DeleteOptions(), self._get_stored(target)
         check_preconditions(old.object, info, options)
         if info.storage == "/namespaces" and target.name in _KEPT_NAMESPACES:
             message = f'namespaces "{target.name}" is forbidden: this namespace may not be deleted'
             raise StatusError(403, "Forbidden", message)
-        new = marked(old.object, info, options, dt.datetime.now(dt.UTC))
+        new = mark_deleted(old.object, info, options)
         instances = self._instances(old.object) if info.storage == CustomResources.STORAGE else []
         if instances:
-            new = terminating(new)
-        if not held(new, info):
-            return (old if options.dry_run else served(self._remove(info, old), info)), True
+            new = mark_terminating(new)
+        if not is_held(new, info):
+            return (old if options.dry_run else to_served(self._remove(info, old), info)), True
         if options.dry_run or new == old.object:
-            return served(Item(new, old.version), info), False
-        item = self.store.put(info.storage, copied(new))
-        self._tell(info, old, item)
+            return to_served(StoredObject(new, old.version), info), False
+        item = self._put(info, old, deep_copy(new))
         for instance in instances:
             self.delete(instance)
-        return served(item, info), False
+        return to_served(item, info), False
+
+    def _commit(self, info: ResourceInfo, old: StoredObject | None, new: Object, how: WriteOptions) -> StoredObject:
+        if how.dry_run:
+            return to_served(StoredObject(new, self.store.version), info)
+        if old and can_be_removed(new, info):
+            return to_served(self._remove(info, StoredObject(new, old.version)), info)
+        return to_served(self._put(info, old, new), info)
+
+    def _put(self, info: ResourceInfo, old: StoredObject | None, new: Object) -> StoredObject:
+        item = self.store.put(info.storage, new)
+        self._call_hooks(info, old, item)
+        return item
+
+    def _remove(self, info: ResourceInfo, item: StoredObject) -> StoredObject:
+        namespace, name = key_of(item.object)
+        last = self.store.remove(info.storage, name, namespace)
+        self._call_hooks(info, item, None)
+        if info.custom and (definition := self._terminating_definition(info)):
+            self._end_definition(info, definition)
+        return last or item
+
+    def _call_hooks(self, info: ResourceInfo, before: StoredObject | None, after: StoredObject | None) -> None:
+        for hook in self._hooks.get(info.storage, ()):
+            hook(before, after)
+
+    def _instances(self, definition: Object) -> list[RequestInfo]:
+        """Name the objects of a custom resource."""
+        infos = [version.info for version in served_versions(definition)[:1]]
+        return [RequestInfo(info, *key_of(item.object)) for info in infos for item in self.store.select(info.storage)]
+
+    def _terminating_definition(self, info: ResourceInfo) -> StoredObject | None:
+        """Return the definition of a custom resource if that is being deleted."""
+        item = self.store.get(CustomResources.STORAGE, info.qualified) if info.custom else None
+        return item if item and item.object["metadata"].get("deletionTimestamp") else None
+
+    def _end_definition(self, info: ResourceInfo, definition: StoredObject) -> None:
+        """Let a definition go with the last of its objects."""
+        definitions = self.catalog.of_storage(CustomResources.STORAGE)
+        if definitions is None or self.store.count(info.storage):
+            return
+        new = remove_cleanup_finalizer(definition.object)
+        if can_be_removed(new, definitions):
+            self._remove(definitions, StoredObject(new, definition.version))
+        else:
+            self._put(definitions, definition, deep_copy(new))
 
 
-def _owner_part(subresource: str) -> str:
-    return "" if subresource in ("binding", "finalize") else subresource
+def _with_managed_fields(new: Object, fields: list[Object] | None) -> Object:
+    if fields:
+        new["metadata"]["managedFields"] = fields
+    return new
+
+
+def _apply(  # noqa: PLR0913 - the parts of a server-side apply
+    live: Object | None, config: Object, manager: str, subresource: str, types: ObjectType | None, *, force: bool
+) -> Object:
+    try:
+        return apply_configuration(
+            live, config, manager=manager, force=force, now=now(), subresource=subresource, types=types
+        )
+    except ApplyConflictError as error:
+        raise StatusError(409, "Conflict", error.message(), details={"causes": error.causes()}) from error
+    except ValueError as error:
+        raise bad_request(str(error)) from error

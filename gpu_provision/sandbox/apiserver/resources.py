@@ -1,24 +1,27 @@
-"""What the server serves: the table of built-in resources (resources.yaml) and the custom ones added at run time."""
+"""What the server serves: the built-in resources (resources.yaml), custom ones added at run time, and their paths."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources as files
 from typing import Any
 
 import yaml
 
+from gpu_provision.sandbox.api import Object
+
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+_OF_NAMESPACES = ("status", "finalize")
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceInfo:
-    """One resource of one served version.
+    """One resource of one served version; resources.yaml says what the fields mean.
 
-    ``storage`` names where objects live; versions of one resource (and ``events`` of both groups) share it.
-    ``counts_generations`` says whether ``metadata.generation`` follows changes of the desired state.
+    ``storage`` names where objects live; versions of one resource share it. ``initial_status`` is None for a kind
+    whose objects start without a status.
     """
 
     group: str
@@ -31,9 +34,19 @@ class ResourceInfo:
     categories: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
-    storage: str = ""
     counts_generations: bool = False
+    put_creates: bool = False
+    fields: tuple[str, ...] = ()
+    defaults: Object = field(default_factory=dict, compare=False)
+    initial_status: Object | None = field(default=None, compare=False)
+    required: tuple[str, ...] = ()
+    immutable: tuple[str, ...] = ()
     custom: bool = False
+    storage: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Name the storage, such as ``/pods`` or ``apps/daemonsets``."""
+        object.__setattr__(self, "storage", f"{self.group}/{self.plural}")
 
     @property
     def api_version(self) -> str:
@@ -51,7 +64,18 @@ class ResourceInfo:
         return "status" in self.subresources
 
 
-def _info(group: str, version: str, plural: str, row: dict[str, Any]) -> ResourceInfo:
+@cache
+def builtin_resources() -> tuple[ResourceInfo, ...]:
+    """Return the built-in resources in the order of discovery."""
+    table = yaml.safe_load((files.files(__package__) / "resources.yaml").read_text("utf-8"))
+    return tuple(
+        _read_row(section["group"], section["version"], plural, row)
+        for section in table
+        for plural, row in section["resources"].items()
+    )
+
+
+def _read_row(group: str, version: str, plural: str, row: dict[str, Any]) -> ResourceInfo:
     return ResourceInfo(
         group=group,
         version=version,
@@ -63,30 +87,23 @@ def _info(group: str, version: str, plural: str, row: dict[str, Any]) -> Resourc
         categories=tuple(row.get("categories", ())),
         subresources=tuple(row.get("subresources", ())),
         verbs=tuple(row.get("verbs", ALL_VERBS)),
-        storage=row.get("storage", f"{group}/{plural}"),
         counts_generations=row.get("generation", False),
-    )
-
-
-@cache
-def builtin() -> tuple[ResourceInfo, ...]:
-    """Return the built-in resources in the order of discovery."""
-    text = (files.files(__package__) / "resources.yaml").read_text("utf-8")
-    table = yaml.safe_load(text)
-    return tuple(
-        _info(section["group"], section["version"], plural, row)
-        for section in table
-        for plural, row in section["resources"].items()
+        put_creates=row.get("put_creates", False),
+        fields=tuple(row.get("fields", ())),
+        defaults=row.get("defaults", {}),
+        initial_status=row.get("status"),
+        required=tuple(row.get("required", ())),
+        immutable=tuple(row.get("immutable", ())),
     )
 
 
 class Catalog:
     """All resources served now; custom ones come and go."""
 
-    def __init__(self, infos: Iterable[ResourceInfo] | None = None) -> None:
-        """Start with the built-in resources unless told otherwise."""
+    def __init__(self) -> None:
+        """Start with the built-in resources."""
         self._infos: dict[tuple[str, str, str], ResourceInfo] = {}
-        self.add(builtin() if infos is None else infos)
+        self.add(builtin_resources())
 
     def add(self, infos: Iterable[ResourceInfo]) -> None:
         """Serve resources from now on."""
@@ -102,7 +119,7 @@ class Catalog:
         }
 
     def find(self, group: str, version: str, plural: str) -> ResourceInfo | None:
-        """Return the resource, or None if nobody serves it."""
+        """Return the resource, or None if it is not served."""
         return self._infos.get((group, version, plural))
 
     def of_storage(self, storage: str) -> ResourceInfo | None:
@@ -125,3 +142,41 @@ class Catalog:
     def of_group(self, group: str, version: str) -> list[ResourceInfo]:
         """Return the resources of one version of a group."""
         return [info for info in self if (info.group, info.version) == (group, version)]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestInfo:
+    """What a path names: a resource, or an object of it, or a subresource of that."""
+
+    info: ResourceInfo
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+def parse_path(path: str, catalog: Catalog) -> RequestInfo | None:
+    """Return what a path names, None if no resource is served there."""
+    match [part for part in path.split("/") if part]:
+        case ["api", version, *rest] if rest:
+            return _parse_rest("", version, rest, catalog)
+        case ["apis", group, version, *rest] if rest:
+            return _parse_rest(group, version, rest, catalog)
+    return None
+
+
+def _parse_rest(group: str, version: str, rest: list[str], catalog: Catalog) -> RequestInfo | None:
+    namespace, parts = "", rest
+    match rest:
+        case ["namespaces", name, plural, *_] if plural not in _OF_NAMESPACES:
+            namespace, parts = name, rest[2:]
+    info = catalog.find(group, version, parts[0])
+    if info is None or (info.namespaced != bool(namespace) and len(parts) > 1) or (namespace and not info.namespaced):
+        return None
+    match parts[1:]:
+        case []:
+            return RequestInfo(info, namespace)
+        case [name]:
+            return RequestInfo(info, namespace, name)
+        case [name, subresource] if subresource in info.subresources:
+            return RequestInfo(info, namespace, name, subresource)
+    return None

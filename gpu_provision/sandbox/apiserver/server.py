@@ -1,12 +1,14 @@
-"""Start and end the API server of one sandbox; what exists from the start, and what it does after writes."""
+"""The API server of one sandbox: its start and end, what exists from the start, and how it answers HTTP."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import errno
+import json
+import logging
 import socket
-from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from importlib import resources as files
 from pathlib import Path
 
@@ -14,132 +16,254 @@ import yaml
 from aiohttp import web
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver import certificates
-from gpu_provision.sandbox.apiserver.auth import ADMIN, Rule, Tokens
-from gpu_provision.sandbox.apiserver.faults import Faults
-from gpu_provision.sandbox.apiserver.http import Face, application
+from gpu_provision.sandbox.apiserver import credentials, rbac
+from gpu_provision.sandbox.apiserver.credentials import ANONYMOUS, Tokens
+from gpu_provision.sandbox.apiserver.errors import StatusError, no_such_path
+from gpu_provision.sandbox.apiserver.faults import ApiFaults, DropConnectionError
 from gpu_provision.sandbox.apiserver.local_api import LocalApi
+from gpu_provision.sandbox.apiserver.nonresource import is_served, nonresource_document
 from gpu_provision.sandbox.apiserver.registry import Registry, WriteOptions
-from gpu_provision.sandbox.apiserver.requestlog import RequestLog
-from gpu_provision.sandbox.apiserver.resources import ResourceInfo
-from gpu_provision.sandbox.apiserver.status import StatusError
-from gpu_provision.sandbox.apiserver.store import Item, Store
-from gpu_provision.sandbox.apiserver.targets import Target
+from gpu_provision.sandbox.apiserver.request import JSON, Request, Response, StreamResponse, error_response
+from gpu_provision.sandbox.apiserver.request_log import LoggedRequest, RequestLog, timestamp
+from gpu_provision.sandbox.apiserver.resources import RequestInfo, parse_path
+from gpu_provision.sandbox.apiserver.rest import Answer, handle, may_create, verb_of
+from gpu_provision.sandbox.apiserver.selectors import selected_name
+from gpu_provision.sandbox.apiserver.store import Store, StoredObject
+from gpu_provision.sandbox.apiserver.tables import is_acceptable
+
+_LOG = logging.getLogger(__name__)
+_MAX_BODY_BYTES = 3 * 1024 * 1024
+_PUBLIC = ("/healthz", "/livez", "/readyz", "/version")
+
+
+@dataclass
+class HttpServer:
+    """What the handler needs; ``streams`` are the watches and logs being followed."""
+
+    registry: Registry
+    tokens: Tokens
+    faults: ApiFaults
+    log: RequestLog
+    streams: set[asyncio.Task[object]] = field(default_factory=set)
+
+    def application(self) -> web.Application:
+        """Return the aiohttp application: one handler for everything."""
+        app = web.Application(client_max_size=_MAX_BODY_BYTES)
+        app.router.add_route("*", "/{path:.*}", self.serve)
+        return app
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """Answer one request and log it."""
+        started = timestamp()
+        try:
+            answer, user = await self._answer(request)
+        except DropConnectionError:
+            self._log(request, "", 0, started)
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response(status=500)
+        self._log(request, user, answer.code if isinstance(answer, Response) else 200, started)
+        if isinstance(answer, Response):
+            response = web.Response(status=answer.code, body=answer.body, headers={"Content-Type": answer.type})
+            for name, value in answer.headers:
+                response.headers.add(name, value)
+            return response
+        return await self._send_stream(request, answer)
+
+    def end_streams(self) -> None:
+        """End what would otherwise go on for minutes, also streams that no client reads any more."""
+        for task in self.streams:
+            task.cancel()
+
+    async def _send_stream(self, request: web.Request, answer: StreamResponse) -> web.StreamResponse:
+        task = asyncio.current_task()
+        assert task is not None, "a handler runs in a task"  # noqa: S101 - for the type checker
+        self.streams.add(task)
+        response = web.StreamResponse(headers={"Content-Type": answer.type, "Cache-Control": "no-cache, private"})
+        await response.prepare(request)
+        try:
+            async for piece in answer.pieces:
+                if piece:
+                    await response.write(piece)
+            await response.write_eof()
+        except ConnectionError:
+            _LOG.debug("%s: the client has gone", request.path)
+        finally:
+            self.streams.discard(task)
+        return response
+
+    async def _answer(self, request: web.Request) -> tuple[Answer, str]:
+        user = ""
+        try:
+            await self.faults.apply(request.method, request.path, request.headers.get("User-Agent", ""))
+            user = self.tokens.authenticate(request.headers.get("Authorization", ""))
+            return await self._route(request, user), user
+        except StatusError as error:
+            return error_response(error), user
+        except (DropConnectionError, asyncio.CancelledError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a bug in the server must not end the cluster
+            _LOG.exception("%s %s failed", request.method, request.path)
+            message = f"the sandbox's API server failed: {type(error).__name__}: {error}"
+            return error_response(StatusError(500, "InternalError", message)), user
+
+    async def _route(self, request: web.Request, user: str) -> Answer:
+        catalog, accept = self.registry.catalog, request.headers.get("Accept", "")
+        target = parse_path(request.path, catalog)
+        if target is None:
+            if user == ANONYMOUS and not request.path.startswith(_PUBLIC):
+                raise rbac.forbidden_path(user, request.method, request.path)
+            if found := nonresource_document(catalog, request.path, accept, request.host):
+                return found
+            if is_served(catalog, request.path):
+                raise no_such_path()
+            return Response(404, b"404 page not found\n", "text/plain")
+        if target.subresource != "log" and not is_acceptable(accept):
+            raise StatusError(406, "NotAcceptable", "406: Not Acceptable")
+        call = Request(request.method, target, request.query, request.headers, await _read_body(request), user)
+        self._authorize(call)
+        return handle(self.registry, call)
+
+    def _authorize(self, request: Request) -> None:
+        authorizer, access = rbac.Authorizer(self.registry.store), _access(request)
+        authorizer.check(access)
+        if may_create(request) and self.registry.is_missing(request.target):
+            authorizer.check(replace(access, verb="create"))
+        if rbac.needs_escalation_check(request):
+            # What the request would write is learned from a dry run of it.
+            query, headers = {**request.query, "dryRun": "All"}, {**request.headers, "Accept": JSON}
+            answer = handle(self.registry, replace(request, query=query, headers=headers))
+            if isinstance(answer, Response):
+                authorizer.check_escalation(request, json.loads(answer.body))
+
+    def _log(self, request: web.Request, user: str, code: int, started: str) -> None:
+        entry = LoggedRequest(
+            time=started,
+            verb=request.method,
+            path=request.path,
+            query=request.query_string,
+            agent=request.headers.get("User-Agent", ""),
+            user=user,
+            code=code,
+            dry_run=request.query.get("dryRun") == "All",
+        )
+        self.log.add(entry)
+
+
+async def _read_body(request: web.Request) -> bytes:
+    try:
+        return await request.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        message = f"Request entity too large: limit is {_MAX_BODY_BYTES}"
+        raise StatusError(413, "RequestEntityTooLarge", message) from error
+
+
+def _access(request: Request) -> rbac.AccessRequest:
+    target, info, verb = request.target, request.info, verb_of(request)
+    resource = f"{info.plural}/{target.subresource}" if target.subresource else info.plural
+    namespace = target.name if info.storage == "/namespaces" else target.namespace
+    name = target.name
+    if not name and verb in ("list", "watch"):
+        name = selected_name(request.query.get("fieldSelector", ""), info)
+    return rbac.AccessRequest(request.user, verb, info.group, resource, namespace, name)
+
 
 _OPTIONS = WriteOptions(manager="kube-apiserver")
-_FURNITURE = ("default", "kube-root-ca.crt")
-
-
-def bootstrap(registry: Registry, authority: str) -> None:
-    """Create what is missing of the first objects; ``authority`` is the PEM text of the server's CA."""
-    rooms = _Rooms(registry, authority)
-    registry.on_change("/namespaces", rooms.changed)
-    for storage in ("/serviceaccounts", "/configmaps"):
-        registry.on_change(storage, rooms.missed)
-    text = (files.files(__package__) / "bootstrap.yaml").read_text("utf-8")
-    for obj in yaml.safe_load_all(text):
-        group, _, version = obj["apiVersion"].rpartition("/")
-        info = next(
-            info for info in registry.catalog if (info.group, info.version, info.kind) == (group, version, obj["kind"])
-        )
-        _ensure(registry, info, obj)
-    for item in registry.store.select("/namespaces"):
-        rooms.furnish(item.object["metadata"]["name"])
-
-
-def _ensure(registry: Registry, info: ResourceInfo, obj: Object) -> None:
-    namespace = obj["metadata"].get("namespace", "")
-    if registry.store.get(info.storage, obj["metadata"]["name"], namespace) is None:
-        registry.create(Target(info, namespace), obj, _OPTIONS)
-
-
-class _Rooms:
-    """Furnishes namespaces: the service account ``default`` and the ConfigMap ``kube-root-ca.crt``."""
-
-    def __init__(self, registry: Registry, authority: str) -> None:
-        self._registry, self._authority = registry, authority
-
-    def changed(self, before: Item | None, after: Item | None) -> None:
-        if before is None and after is not None:
-            self.furnish(after.object["metadata"]["name"])
-
-    def missed(self, before: Item | None, after: Item | None) -> None:
-        if after is None and before is not None and before.object["metadata"]["name"] in _FURNITURE:
-            self.furnish(before.object["metadata"]["namespace"])
-
-    def furnish(self, namespace: str) -> None:
-        account: Object = {"metadata": {"name": "default", "namespace": namespace}}
-        root: Object = {
-            "metadata": {"name": "kube-root-ca.crt", "namespace": namespace},
-            "data": {"ca.crt": self._authority},
-        }
-        for plural, obj in (("serviceaccounts", account), ("configmaps", root)):
-            info = self._registry.catalog.find("", "v1", plural)
-            if info is not None:
-                self._furnish(info, obj)
-
-    def _furnish(self, info: ResourceInfo, obj: Object) -> None:
-        try:
-            _ensure(self._registry, info, obj)
-        except StatusError as refusal:
-            if refusal.code not in (403, 404):  # the namespace is being deleted already, or gone
-                raise
-
-
-EVENTS = "/events"
-MOST_EVENTS, DROPPED_AT_ONCE = 5000, 500
+_EVENTS = "/events"
+MAX_EVENTS, DROPPED_AT_ONCE = 5000, 500
 """A real cluster forgets events after an hour; a sandbox keeps the newest of them."""
-
-
-def keep_up(registry: Registry) -> None:
-    """Start the upkeep of a cluster."""
-    store = registry.store
-
-    def wake_followers(before: Item | None, after: Item | None) -> None:
-        pod = after or before
-        if pod is not None:
-            store.logs.wake(pod.object["metadata"]["uid"])
-
-    def drop_oldest(before: Item | None, after: Item | None) -> None:
-        if before is not None or after is None or store.count(EVENTS) <= MOST_EVENTS:
-            return
-        for item in sorted(store.select(EVENTS), key=_version)[:DROPPED_AT_ONCE]:
-            metadata = item.object["metadata"]
-            store.remove(EVENTS, metadata["name"], metadata["namespace"])
-
-    registry.on_change("/pods", wake_followers)
-    registry.on_change(EVENTS, drop_oldest)
-
-
-def _version(item: Item) -> int:
-    return item.version
 
 
 _CLOSING_SECONDS = 2.0
 _BACKLOG = 512
 
 
+def bootstrap(registry: Registry, authority: str) -> None:
+    """Create what is missing of the first objects; ``authority`` is the PEM text of the server's CA."""
+    _keep_namespace_defaults(registry, authority)
+    for obj in yaml.safe_load_all((files.files(__package__) / "bootstrap.yaml").read_text("utf-8")):
+        _ensure(registry, obj)
+
+
+def _keep_namespace_defaults(registry: Registry, authority: str) -> None:
+    """Give each namespace the service account ``default`` and the ConfigMap ``kube-root-ca.crt``."""
+
+    def create_defaults(namespace: str) -> None:
+        metadata = {"namespace": namespace}
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", **metadata}}
+        root = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt", **metadata}}
+        for obj in (account, {**root, "data": {"ca.crt": authority}}):
+            try:
+                _ensure(registry, obj)
+            except StatusError as error:
+                if error.code not in (403, 404):  # the namespace is being deleted already, or gone
+                    raise
+
+    def on_namespace(before: StoredObject | None, after: StoredObject | None) -> None:
+        if before is None and after is not None:
+            create_defaults(after.object["metadata"]["name"])
+
+    def on_default(before: StoredObject | None, after: StoredObject | None) -> None:
+        if after is None and before and before.object["metadata"]["name"] in ("default", "kube-root-ca.crt"):
+            create_defaults(before.object["metadata"]["namespace"])
+
+    registry.on_change("/namespaces", on_namespace)
+    registry.on_change("/serviceaccounts", on_default)
+    registry.on_change("/configmaps", on_default)
+    for item in registry.store.select("/namespaces"):
+        create_defaults(item.object["metadata"]["name"])
+
+
+def _ensure(registry: Registry, obj: Object) -> None:
+    """Create an object unless it is there."""
+    kind = obj["apiVersion"], obj["kind"]
+    info = next(info for info in registry.catalog if (info.api_version, info.kind) == kind)
+    target = RequestInfo(info, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+    if registry.is_missing(target):
+        registry.create(target, obj, _OPTIONS)
+
+
+def start_maintenance(registry: Registry) -> None:
+    """Notify the readers of logs when their pods change; drop the oldest events."""
+    store = registry.store
+
+    def notify_followers(before: StoredObject | None, after: StoredObject | None) -> None:
+        pod = after or before
+        if pod is not None:
+            store.logs.notify(pod.object["metadata"]["uid"])
+
+    def drop_oldest(before: StoredObject | None, after: StoredObject | None) -> None:
+        if before is not None or after is None or store.count(_EVENTS) <= MAX_EVENTS:
+            return
+        for item in sorted(store.select(_EVENTS), key=lambda item: item.version)[:DROPPED_AT_ONCE]:
+            metadata = item.object["metadata"]
+            store.remove(_EVENTS, metadata["name"], metadata["namespace"])
+
+    registry.on_change("/pods", notify_followers)
+    registry.on_change(_EVENTS, drop_oldest)
+
+
 class Server:
     """A running API server."""
 
-    def __init__(self, directory: Path, *, context: str, host: str, rules: Sequence[Rule]) -> None:
+    def __init__(self, directory: Path, *, context: str, host: str) -> None:
         """Read what the directory holds; :func:`serve` starts listening."""
         self.directory, self.context, self.host = directory, context, host
         self.kubeconfig, self.request_log = directory / "kubeconfig", directory / "requests.log"
-        self.authority = certificates.ensure(directory / "certificates", host)
+        self.authority = credentials.ensure_certificates(directory / "certificates", host)
         self.store = Store(directory / "store.db")
         self.registry = Registry(self.store)
         bootstrap(self.registry, self.authority.read_text())
-        keep_up(self.registry)
+        start_maintenance(self.registry)
         self.api = LocalApi(self.registry)
-        self.tokens = Tokens(directory / "tokens.json")
-        self._faults = Faults(self.store.expire_watches)
-        self.registry.on_change("/configmaps", self._faults.changed)
+        self.tokens = credentials.Tokens(directory / "tokens.json")
+        faults = ApiFaults(self.store.expire_watches)
+        self.registry.on_change("/configmaps", faults.on_change)
         for item in self.store.select("/configmaps", "kube-system"):
-            self._faults.changed(None, item)
+            faults.on_change(None, item)
         self._log = RequestLog(self.request_log)
-        self._face = Face(self.registry, self.tokens, self._faults, self._log, list(rules))
-        self._runner = web.AppRunner(application(self._face), access_log=None, shutdown_timeout=_CLOSING_SECONDS)
+        self.http = HttpServer(self.registry, self.tokens, faults, self._log)
+        self._runner = web.AppRunner(self.http.application(), access_log=None, shutdown_timeout=_CLOSING_SECONDS)
         self.port = 0
 
     @property
@@ -150,29 +274,25 @@ class Server:
     async def listen(self, port: int) -> None:
         """Answer requests from now on; port 0 asks for that of the last time, or a free one."""
         await self._runner.setup()
-        listener = _listener(self.host, port, self.directory / "port")
+        listener = _listen(self.host, port, self.directory / "port")
         self.port = listener.getsockname()[1]
         (self.directory / "port").write_text(str(self.port))
-        context = certificates.server_context(self.directory / "certificates")
+        context = credentials.server_context(self.directory / "certificates")
         await web.SockSite(self._runner, listener, ssl_context=context, backlog=_BACKLOG).start()
         self.write_kubeconfig(self.kubeconfig)
 
-    def write_kubeconfig(self, path: Path, user: str = ADMIN) -> None:
+    def write_kubeconfig(self, path: Path, user: str = credentials.ADMIN) -> None:
         """Write a kubeconfig for a user, who may do what RBAC grants; a new user gets a token."""
-        token = self.tokens.ensured(user)
-        certificates.write(path, url=self.url, authority=self.authority, token=token, context=self.context, user=user)
-
-    def append_log(  # noqa: PLR0913 - what identifies a log
-        self, namespace: str, pod: str, uid: str, container: str, text: str, *, restart: int = 0
-    ) -> None:
-        """Add to the log of a container; ``restart`` counts the container's restarts."""
-        self.api.append_log(namespace, pod, uid, container, text, restart=restart)
+        token = self.tokens.ensure(user)
+        credentials.write_kubeconfig(
+            path, url=self.url, authority=self.authority, token=token, context=self.context, user=user
+        )
 
     async def close(self) -> None:
         """End all connections and close the files."""
         connections = self._runner.server.connections if self._runner.server else []
         open_ones = [connection.transport for connection in connections if connection.transport]
-        self._face.end_streams()
+        self.http.end_streams()
         await self._runner.cleanup()
         for transport in open_ones:  # TLS would wait for the farewell of idle clients
             with contextlib.suppress(AttributeError):  # Python before 3.11.4, if the connection ended meanwhile
@@ -181,21 +301,18 @@ class Server:
         self.store.close()
 
 
-def _listener(host: str, port: int, remembered: Path) -> socket.socket:
-    if port:
-        return _bound(host, port)
-    before = int(remembered.read_text()) if remembered.exists() else 0
+def _listen(host: str, port: int, remembered: Path) -> socket.socket:
+    before = int(remembered.read_text()) if not port and remembered.exists() else 0
     try:
-        return _bound(host, before)
+        return _bind(host, port or before)
     except OSError as error:
-        if error.errno != errno.EADDRINUSE:
+        if port or error.errno != errno.EADDRINUSE:
             raise
-        return _bound(host, 0)
+        return _bind(host, 0)
 
 
-def _bound(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+def _bind(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
@@ -205,20 +322,13 @@ def _bound(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def serve(
-    directory: Path,
-    *,
-    port: int = 0,
-    host: str = "127.0.0.1",
-    context: str = "sandbox",
-    rules: Sequence[Rule] = (),
-) -> Server:
+async def serve(directory: Path, *, port: int = 0, host: str = "127.0.0.1", context: str = "sandbox") -> Server:
     """Start the API server of a directory, which keeps its state, certificates, tokens, kubeconfig and request log.
 
-    ``port`` 0 takes the port of the last time if it is free. ``rules`` forbid users things. Raises OSError if the
-    port is taken or the directory cannot be written.
+    ``port`` 0 takes the port of the last time if it is free. Raises OSError if the port is taken or the directory
+    cannot be written.
     """
     await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
-    server = Server(directory, context=context, host=host, rules=rules)
+    server = Server(directory, context=context, host=host)
     await server.listen(port)
     return server

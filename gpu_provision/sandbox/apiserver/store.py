@@ -1,4 +1,4 @@
-"""Objects by storage, namespace and name; one counter of versions; the history of changes, and who waits for it."""
+"""Objects by storage, namespace and name; one counter of versions; the latest changes for watches."""
 
 from __future__ import annotations
 
@@ -8,49 +8,48 @@ import marshal
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.database import Database
-from gpu_provision.sandbox.apiserver.objects import at, dumped, key_of
-from gpu_provision.sandbox.apiserver.podlogs import PodLogs
-from gpu_provision.sandbox.apiserver.status import expired
+from gpu_provision.sandbox.apiserver.database import Database, PodLogs
+from gpu_provision.sandbox.apiserver.errors import expired
+from gpu_provision.sandbox.apiserver.objects import at, key_of, to_json
 
 WINDOW = 5000
 """Changes kept per resource."""
 
 
-class Change(NamedTuple):
+class ChangeRecord(NamedTuple):
     """ADDED, MODIFIED or DELETED; ``before`` is what a MODIFIED object was, for selectors that it left."""
 
     version: int
     type: str
-    item: Item
-    before: Item | None
+    item: StoredObject
+    before: StoredObject | None
 
 
-class History:
+class WatchCache:
     """Changes of one resource in the order of their versions."""
 
     def __init__(self, floor: int, window: int = WINDOW) -> None:
         """``floor`` is the version up to which nothing is known."""
-        self._changes: deque[Change] = deque(maxlen=window)
+        self._changes: deque[ChangeRecord] = deque(maxlen=window)
         self._floor = floor
         self._waiting: set[asyncio.Event] = set()
 
-    def add(self, change: Change) -> None:
-        """Record a change and wake whoever waits."""
+    def add(self, change: ChangeRecord) -> None:
+        """Record a change and wake the watches."""
         if len(self._changes) == self._changes.maxlen:
             self._floor = self._changes[0].version
         self._changes.append(change)
         for event in self._waiting:
             event.set()
 
-    def since(self, version: int) -> list[Change]:
+    def changes_since(self, version: int) -> list[ChangeRecord]:
         """Return the changes after ``version``. Raises StatusError 410 if some of them are forgotten."""
         if version < self._floor:
             raise expired(version, self._floor)
-        newer: list[Change] = []
+        newer: list[ChangeRecord] = []
         for change in reversed(self._changes):
             if change.version <= version:
                 break
@@ -58,50 +57,30 @@ class History:
         newer.reverse()
         return newer
 
-    def forget(self, version: int) -> None:
+    def expire(self, version: int) -> None:
         """Let every watch from before ``version`` expire."""
         self._changes.clear()
         self._floor = version
         for event in self._waiting:
             event.set()
 
-    def cursor(self, version: int) -> Cursor:
-        """Return a cursor behind ``version``; use it as a context."""
-        return Cursor(self, version, self._waiting)
-
-
-class Cursor:
-    """A place in a history from which to wait for more."""
-
-    def __init__(self, history: History, version: int, waiting: set[asyncio.Event]) -> None:
-        """``waiting`` is where the history looks for whom to wake."""
-        self.version = version
-        self._history, self._waiting, self._event = history, waiting, asyncio.Event()
-
-    def __enter__(self) -> Self:
-        """Ask to be woken."""
-        self._waiting.add(self._event)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Be woken no more."""
-        self._waiting.discard(self._event)
-
-    async def next(self, timeout: float | None = None) -> list[Change]:  # noqa: ASYNC109 - a beat, no deadline
-        """Return the next changes, none after ``timeout`` seconds. Raises StatusError 410."""
-        self._event.clear()
-        changes = self._history.since(self.version)
-        if not changes:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout):  # wait_for loses a cancellation that meets an event
-                    await self._event.wait()
-            changes = self._history.since(self.version)
+    async def wait_for_changes(self, version: int, seconds: float) -> list[ChangeRecord]:
+        """Return the changes after ``version``, none if there are none for so long. Raises StatusError 410."""
+        changes = self.changes_since(version)
         if changes:
-            self.version = changes[-1].version
-        return changes
+            return changes
+        event = asyncio.Event()
+        self._waiting.add(event)
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):  # wait_for loses a cancellation that meets an event
+                    await event.wait()
+        finally:
+            self._waiting.discard(event)
+        return self.changes_since(version)
 
 
-class Item:
+class StoredObject:
     """An object that never changes again; its JSON is made once, for the disk and for every reader."""
 
     __slots__ = ("_frozen", "_json", "_json_without_kind", "object", "version")
@@ -117,7 +96,7 @@ class Item:
     def json(self) -> bytes:
         """The object as compact JSON."""
         if self._json is None:
-            self._json = dumped(self.object)
+            self._json = to_json(self.object)
         return self._json
 
     @property
@@ -125,7 +104,7 @@ class Item:
         """The object as an item of a list, which says once what its items are."""
         if self._json_without_kind is None:
             rest = {key: value for key, value in self.object.items() if key not in ("apiVersion", "kind")}
-            self._json_without_kind = dumped(rest)
+            self._json_without_kind = to_json(rest)
         return self._json_without_kind
 
     def copy(self) -> Object:
@@ -145,16 +124,16 @@ FIRST: Key = ("", "")
 """Before every key: names are not empty."""
 
 
-class Shelf:
+class ResourceStore:
     """The objects of one storage by namespace and name, with an index of pods by node."""
 
     def __init__(self) -> None:
         """Start empty."""
-        self.items: dict[Key, Item] = {}
-        self.by_node: dict[str, dict[Key, Item]] = {}
+        self.items: dict[Key, StoredObject] = {}
+        self.by_node: dict[str, dict[Key, StoredObject]] = {}
         self._keys: list[Key] = []  # in order
 
-    def put(self, key: Key, item: Item) -> Item | None:
+    def put(self, key: Key, item: StoredObject) -> StoredObject | None:
         """Keep an item; return the one it replaces."""
         before = self.items.get(key)
         if before is None:
@@ -166,7 +145,7 @@ class Shelf:
             self.by_node.setdefault(node, {})[key] = item
         return before
 
-    def remove(self, key: Key) -> Item | None:
+    def remove(self, key: Key) -> StoredObject | None:
         """Take an item away."""
         before = self.items.pop(key, None)
         if before is not None:
@@ -174,7 +153,7 @@ class Shelf:
             self._forget_node(key, before)
         return before
 
-    def _forget_node(self, key: Key, item: Item) -> None:
+    def _forget_node(self, key: Key, item: StoredObject) -> None:
         if node := at(item.object, "spec", "nodeName"):
             self.by_node[node].pop(key, None)
 
@@ -198,33 +177,33 @@ class Store:
     def __init__(self, path: Path | str = ":memory:") -> None:
         """Read what an earlier run has kept under ``path``."""
         self._database = Database(path)
-        self._shelves: dict[str, Shelf] = {}
-        self._histories: dict[str, History] = {}
+        self._stores: dict[str, ResourceStore] = {}
+        self._caches: dict[str, WatchCache] = {}
         self.logs = PodLogs(self._database)
         self.version = max(1, self._database.first_free_version())
         for row in self._database.rows():
-            self._shelf(row.storage).put(key_of(row.object), Item(row.object, row.version))
+            self._resource_store(row.storage).put(key_of(row.object), StoredObject(row.object, row.version))
         self._floor = self.version
         self.oldest = 0
 
-    def _shelf(self, storage: str) -> Shelf:
-        shelf = self._shelves.get(storage)
-        if shelf is None:
-            shelf = self._shelves[storage] = Shelf()
-        return shelf
+    def _resource_store(self, storage: str) -> ResourceStore:
+        store = self._stores.get(storage)
+        if store is None:
+            store = self._stores[storage] = ResourceStore()
+        return store
 
-    def history(self, storage: str) -> History:
+    def watch_cache(self, storage: str) -> WatchCache:
         """Return the changes of one storage."""
-        history = self._histories.get(storage)
-        if history is None:
-            history = self._histories[storage] = History(self._floor)
-        return history
+        cache = self._caches.get(storage)
+        if cache is None:
+            cache = self._caches[storage] = WatchCache(self._floor)
+        return cache
 
-    def get(self, storage: str, name: str, namespace: str = "") -> Item | None:
+    def get(self, storage: str, name: str, namespace: str = "") -> StoredObject | None:
         """Return an item; its object must not be changed."""
-        return self._shelf(storage).items.get((namespace, name))
+        return self._resource_store(storage).items.get((namespace, name))
 
-    def select(self, storage: str, namespace: str = "", node: str = "", after: Key = FIRST) -> list[Item]:
+    def select(self, storage: str, namespace: str = "", node: str = "", after: Key = FIRST) -> list[StoredObject]:
         """Return items by namespace and name.
 
         Args:
@@ -232,47 +211,47 @@ class Store:
             node: Asks for the pods bound to it.
             after: The key behind which they begin.
         """
-        shelf = self._shelf(storage)
+        store = self._resource_store(storage)
         if not node:
-            return [shelf.items[key] for key in shelf.keys(namespace, after)]
-        bound = shelf.by_node.get(node, {})
+            return [store.items[key] for key in store.keys(namespace, after)]
+        bound = store.by_node.get(node, {})
         return [bound[key] for key in sorted(bound) if key > after and namespace in {"", key[0]}]
 
     def count(self, storage: str) -> int:
         """Return how many objects a storage holds."""
-        return len(self._shelf(storage).items)
+        return len(self._resource_store(storage).items)
 
-    def put(self, storage: str, obj: Object) -> Item:
-        """Keep an object that nobody changes from here on, under the next version."""
+    def put(self, storage: str, obj: Object) -> StoredObject:
+        """Keep an object, which is not changed from here on, under the next version."""
         self.version += 1
         obj["metadata"]["resourceVersion"] = str(self.version)
-        item, key = Item(obj, self.version), key_of(obj)
+        item, key = StoredObject(obj, self.version), key_of(obj)
         self._database.put(storage, key, self.version, item.json)
-        before = self._shelf(storage).put(key, item)
+        before = self._resource_store(storage).put(key, item)
         kind = "MODIFIED" if before else "ADDED"
-        self.history(storage).add(Change(self.version, kind, item, before))
+        self.watch_cache(storage).add(ChangeRecord(self.version, kind, item, before))
         return item
 
-    def remove(self, storage: str, name: str, namespace: str = "") -> Item | None:
+    def remove(self, storage: str, name: str, namespace: str = "") -> StoredObject | None:
         """Take an object away; watchers see its last state under the version of the deletion."""
-        before = self._shelf(storage).remove((namespace, name))
+        before = self._resource_store(storage).remove((namespace, name))
         if before is None:
             return None
         self.version += 1
         metadata = {**before.object["metadata"], "resourceVersion": str(self.version)}
-        last = Item({**before.object, "metadata": metadata}, self.version)
+        last = StoredObject({**before.object, "metadata": metadata}, self.version)
         self._database.remove(storage, (namespace, name), self.version)
-        self.history(storage).add(Change(self.version, "DELETED", last, before))
+        self.watch_cache(storage).add(ChangeRecord(self.version, "DELETED", last, before))
         if storage == PODS:
             self.logs.drop(metadata["uid"])
         return last
 
     def expire_watches(self) -> None:
-        """Forget all history, so that every watch must list again, also one that has seen everything."""
+        """Forget all changes, so that every watch must list again, also one that is up to date."""
         self.version += 1
         self.oldest = self.version
-        for history in self._histories.values():
-            history.forget(self.version)
+        for cache in self._caches.values():
+            cache.expire(self.version)
 
     def close(self) -> None:
         """Close the file; the store is of no use afterwards."""

@@ -1,4 +1,4 @@
-"""What is wrong with an object of a built-in kind: the checks that people run into, not all that Kubernetes has."""
+"""What is wrong with a body: unknown and mistyped fields, and the checks of built-in kinds that people run into."""
 
 from __future__ import annotations
 
@@ -8,10 +8,96 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.custom_resources import untyped
+from gpu_provision.sandbox.apiserver.custom_resources import CustomResources, find_untyped
+from gpu_provision.sandbox.apiserver.errors import Cause, bad_request, invalid_value, required, unsupported_value
+from gpu_provision.sandbox.apiserver.fieldmanager.schema import FieldShape, Type, builtin
 from gpu_provision.sandbox.apiserver.objects import at
-from gpu_provision.sandbox.apiserver.selectors import all_satisfied, requirements_of
-from gpu_provision.sandbox.apiserver.status import Cause, invalid_value, required, unsupported_value
+from gpu_provision.sandbox.apiserver.resources import ResourceInfo
+from gpu_provision.sandbox.objects import matches_selector
+
+Headers = tuple[tuple[str, str], ...]
+_MODES = ("Ignore", "Warn", "Strict")
+
+
+def validate_fields(body: Any, info: ResourceInfo, mode: str, custom: CustomResources) -> tuple[Object, Headers]:
+    """Return a body without the fields that its kind does not know, and the warnings that ``mode`` asks for.
+
+    Raises StatusError 400 for unknown fields if the caller asked to be strict, for plain values of another type than
+    their field's, and for a body that is no object.
+    """
+    body = {} if body is None else body
+    if not isinstance(body, dict):
+        message = f"the body is no object: a {info.kind} is expected"
+        raise bad_request(message)
+    if mode not in ("", *_MODES):
+        message = f"fieldValidation: {unsupported_value('fieldValidation', mode, _MODES).message}"
+        raise bad_request(message)
+    unknown: list[str] = []
+    refusal = f'{info.kind} in version "{info.version}" cannot be handled as a {info.kind}: '
+    if info.custom:
+        known = custom.keep_known(body, info, unknown)
+    elif types := builtin(info.api_version, info.kind):
+        if wrong := next(_find_mistyped(body, types.root, info.kind), ""):
+            message = f"{refusal}json: {wrong}"
+            raise bad_request(message)
+        known = _keep_known(body, types.root, "", unknown)
+    else:
+        known = body
+    texts = [f'unknown field "{path}"' for path in unknown]
+    if texts and mode == "Strict":
+        message = f"{refusal}strict decoding error: {', '.join(texts)}"
+        raise bad_request(message)
+    return known, tuple(map(_warning_header, texts)) if mode == "Warn" else ()
+
+
+def _warning_header(text: str) -> tuple[str, str]:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return "Warning", f'299 - "{escaped}"'
+
+
+_SCALARS: dict[str, tuple[str, tuple[type, ...]]] = {
+    "string": ("string", (str,)),
+    "number": ("int32", (int, float)),
+    "boolean": ("bool", (bool,)),
+}
+
+
+def _find_mistyped(value: Any, kind: Type, path: str) -> Iterator[str]:
+    """Yield, in the words of real API servers, which plain values are of another type than their fields."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            if name in kind.fields or kind.item is not None:
+                yield from _find_mistyped(part, kind.of(name), f"{path}.{name}" if name in kind.fields else path)
+    elif isinstance(value, list) and kind.item is not None:
+        for part in value:
+            yield from _find_mistyped(part, kind.item, path)
+    wanted, types = _SCALARS.get(kind.scalar or "", ("", (object,)))
+    if value is not None and (not isinstance(value, types) or (isinstance(value, bool) and wanted == "int32")):
+        yield f"cannot unmarshal {_json_type(value)} into Go struct field {path} of type {wanted}"
+
+
+def _json_type(value: Any) -> str:
+    names = {bool: "bool", int: "number", float: "number", str: "string", list: "array"}
+    return names.get(type(value), "object")
+
+
+def _keep_known(value: Any, kind: Type, path: str, unknown: list[str]) -> Any:
+    """Return a value without the fields that its type does not name; their paths are added to ``unknown``."""
+    if isinstance(value, dict) and kind.fields:
+        if kind.item is None:
+            unknown.extend(f"{path}{name}" for name in value if name not in kind.fields)
+        return {
+            name: _keep_known(part, kind.of(name), f"{path}{name}.", unknown)
+            for name, part in value.items()
+            if name in kind.fields or kind.item is not None
+        }
+    if isinstance(value, dict) and kind.item is not None and kind.shape is FieldShape.MAP:
+        return {name: _keep_known(part, kind.item, f"{path}{name}.", unknown) for name, part in value.items()}
+    if isinstance(value, list) and kind.item is not None:
+        start = path.removesuffix(".")
+        return [_keep_known(part, kind.item, f"{start}[{index}].", unknown) for index, part in enumerate(value)]
+    return value
+
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = re.compile(rf"^{_LABEL}(\.{_LABEL})*$")
@@ -22,7 +108,6 @@ _KEY_NAME = re.compile(r"^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$")
 _LABEL_LENGTH, _NAME_LENGTH = 63, 253
 _MOST_DATA = 1024 * 1024
 _STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
-
 _SUBDOMAIN_TEXT = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
     "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
@@ -43,8 +128,6 @@ _KEY_TEXT = (
     "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
     "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
-_FREE_NAMES = ("rbac.authorization.k8s.io/",)
-_LABEL_NAMES = ("/namespaces", "/services")
 
 
 def _shown(value: Any) -> str:
@@ -52,21 +135,17 @@ def _shown(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def name_causes(name: str, storage: str, field: str = "metadata.name") -> list[Cause]:
-    """Say what is wrong with an object's name."""
-    shown = _shown(name)
-    if storage.startswith(_FREE_NAMES):
-        ok = bool(_PATH_SEGMENT.fullmatch(name))
-        return [] if ok else [invalid_value(field, shown, "may not contain '/' or '%'")]
-    if storage in _LABEL_NAMES:
-        ok = bool(_DNS_LABEL.fullmatch(name)) and len(name) <= _LABEL_LENGTH
-        return [] if ok else [invalid_value(field, shown, _DNS_LABEL_TEXT)]
-    ok = bool(_SUBDOMAIN.fullmatch(name)) and len(name) <= _NAME_LENGTH
-    return [] if ok else [invalid_value(field, shown, _SUBDOMAIN_TEXT)]
+def _name_causes(name: str, info: ResourceInfo) -> Iterator[Cause]:
+    pattern, length, text = _SUBDOMAIN, _NAME_LENGTH, _SUBDOMAIN_TEXT
+    if info.group == "rbac.authorization.k8s.io":
+        pattern, text = _PATH_SEGMENT, "may not contain '/' or '%'"
+    elif info.storage in ("/namespaces", "/services"):
+        pattern, length, text = _DNS_LABEL, _LABEL_LENGTH, _DNS_LABEL_TEXT
+    if not pattern.fullmatch(name) or len(name) > length:
+        yield invalid_value("metadata.name", _shown(name), text)
 
 
-def label_causes(labels: Any, field: str) -> Iterator[Cause]:
-    """Say what is wrong with a map of labels."""
+def _label_causes(labels: Any, field: str) -> Iterator[Cause]:
     for key, value in (labels or {}).items():
         name = key.rpartition("/")[2]
         if not _KEY_NAME.fullmatch(name) or len(name) > _LABEL_LENGTH:
@@ -75,12 +154,6 @@ def label_causes(labels: Any, field: str) -> Iterator[Cause]:
             yield invalid_value(field, _shown(value), _VALUE_TEXT)
         if len(value) > _LABEL_LENGTH:
             yield invalid_value(field, _shown(value), f"must be no more than {_LABEL_LENGTH} bytes")
-
-
-def _need(obj: Object, *fields: str) -> Iterator[Cause]:
-    for field in fields:
-        if at(obj, *field.split(".")) in (None, "", [], {}):
-            yield required(field)
 
 
 def _containers(spec: Object, path: str) -> Iterator[Cause]:
@@ -132,7 +205,7 @@ def _pod(obj: Object) -> Iterator[Cause]:
 
 def _template(obj: Object, policies: tuple[str, ...]) -> Iterator[Cause]:
     template = at(obj, "spec", "template") or {}
-    yield from label_causes(at(template, "metadata", "labels"), "spec.template.labels")
+    yield from _label_causes(at(template, "metadata", "labels"), "spec.template.labels")
     yield from _pod_spec(template.get("spec") or {}, "spec.template.spec", policies)
 
 
@@ -142,7 +215,7 @@ def _workload(obj: Object) -> Iterator[Cause]:
         yield required("spec.selector")
     else:
         labels = at(obj, "spec", "template", "metadata", "labels") or {}
-        if not all_satisfied(requirements_of(selector), labels):
+        if not matches_selector(selector, labels):
             yield invalid_value(
                 "spec.template.metadata.labels", _shown(labels), "`selector` does not match template `labels`"
             )
@@ -150,15 +223,7 @@ def _workload(obj: Object) -> Iterator[Cause]:
 
 
 def _job(obj: Object) -> Iterator[Cause]:
-    policies = ("OnFailure", "Never")
-    given = at(obj, "spec", "template", "spec", "restartPolicy")
-    if given not in policies:
-        text = 'supported values: "OnFailure", "Never"'
-        yield Cause(
-            "FieldValueNotSupported", f'Unsupported value: "{given}": {text}', "spec.template.spec.restartPolicy"
-        )
-        return
-    yield from _template(obj, policies)
+    yield from _template(obj, ("OnFailure", "Never"))
 
 
 def _service(obj: Object) -> Iterator[Cause]:
@@ -171,7 +236,6 @@ def _service(obj: Object) -> Iterator[Cause]:
 
 
 def _definition(obj: Object) -> Iterator[Cause]:
-    yield from _need(obj, "spec.group", "spec.names.plural", "spec.names.kind", "spec.scope", "spec.versions")
     spec, name = obj.get("spec") or {}, obj["metadata"].get("name")
     expected = f"{at(spec, 'names', 'plural')}.{spec.get('group')}"
     if name != expected:
@@ -185,7 +249,7 @@ def _definition(obj: Object) -> Iterator[Cause]:
         if not schema:
             yield required(here, "Required value: schemas are required")
             continue
-        for path, place in untyped(schema, here):
+        for path, place in find_untyped(schema, here):
             yield required(f"{path}.type", f"Required value: must not be empty {place}")
 
 
@@ -206,34 +270,11 @@ _CHECKS: dict[str, Callable[[Object], Iterator[Cause]]] = {
     "apps/statefulsets": _workload,
     "batch/jobs": _job,
     "apiextensions.k8s.io/customresourcedefinitions": _definition,
-    "rbac.authorization.k8s.io/rolebindings": lambda obj: _need(obj, "roleRef.kind", "roleRef.name"),
-    "rbac.authorization.k8s.io/clusterrolebindings": lambda obj: _need(obj, "roleRef.kind", "roleRef.name"),
-    "node.k8s.io/runtimeclasses": lambda obj: _need(obj, "handler"),
-    "scheduling.k8s.io/priorityclasses": lambda obj: _need(obj, "value") if obj.get("value") is None else iter(()),
-    "/events": lambda obj: _need(obj, "involvedObject"),
-}
-
-# Fields that never change after creation.
-_IMMUTABLE: dict[str, tuple[str, ...]] = {
-    "apps/daemonsets": ("spec.selector",),
-    "apps/deployments": ("spec.selector",),
-    "apps/replicasets": ("spec.selector",),
-    "apps/statefulsets": ("spec.selector", "spec.serviceName", "spec.podManagementPolicy"),
-    "batch/jobs": ("spec.selector", "spec.template", "spec.completions"),
-    "/services": ("spec.clusterIP",),
-    "/secrets": ("type",),
-    "node.k8s.io/runtimeclasses": ("handler",),
-    "scheduling.k8s.io/priorityclasses": ("value",),
-    "rbac.authorization.k8s.io/rolebindings": ("roleRef",),
-    "rbac.authorization.k8s.io/clusterrolebindings": ("roleRef",),
-    "apps/controllerrevisions": ("data",),
-    "apiextensions.k8s.io/customresourcedefinitions": ("spec.scope", "spec.group"),
 }
 _POD_MUTABLE = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "nodeName", "schedulingGates")
 
 
 def _reference_causes(metadata: Object) -> Iterator[Cause]:
-    """Say what is wrong with finalizers and owners."""
     for index, name in enumerate(metadata.get("finalizers") or ()):
         if "/" not in name and name not in _STANDARD_FINALIZERS:
             why = "name is neither a standard finalizer name nor is it fully qualified"
@@ -250,27 +291,29 @@ def _reference_causes(metadata: Object) -> Iterator[Cause]:
         yield invalid_value("metadata.ownerReferences", _shown(owners), why)
 
 
-def object_causes(obj: Object, storage: str) -> list[Cause]:
-    """Say what is wrong with an object, beyond its name."""
+def object_causes(obj: Object, info: ResourceInfo) -> Iterator[Cause]:
+    """Say what is wrong with an object."""
     metadata = obj["metadata"]
-    causes = [*label_causes(metadata.get("labels"), "metadata.labels"), *_reference_causes(metadata)]
-    check = _CHECKS.get(storage)
-    return [*causes, *(check(obj) if check else ())]
+    yield from _name_causes(metadata["name"], info)
+    yield from _label_causes(metadata.get("labels"), "metadata.labels")
+    yield from _reference_causes(metadata)
+    for field in info.required:
+        if at(obj, *field.split(".")) in (None, "", [], {}):
+            yield required(field)
+    if check := _CHECKS.get(info.storage):
+        yield from check(obj)
 
 
-def change_causes(old: Object, new: Object, storage: str) -> list[Cause]:
+def change_causes(old: Object, new: Object, info: ResourceInfo) -> Iterator[Cause]:
     """Say which fields may not change as they do."""
-    causes = [
-        invalid_value(field, _shown(after), "field is immutable")
-        for field in _IMMUTABLE.get(storage, ())
-        if (after := at(new, *field.split("."))) != at(old, *field.split("."))
-    ]
-    if storage == "/pods" and _frozen(old["spec"]) != _frozen(new["spec"]):
-        causes.append(_pod_change())
-    if storage in ("/configmaps", "/secrets") and old.get("immutable") and old.get("data") != new.get("data"):
+    for field in info.immutable:
+        if (after := at(new, *field.split("."))) != at(old, *field.split(".")):
+            yield invalid_value(field, _shown(after), "field is immutable")
+    if info.storage == "/pods" and _frozen(old["spec"]) != _frozen(new["spec"]):
+        yield _pod_change()
+    if info.storage in ("/configmaps", "/secrets") and old.get("immutable") and old.get("data") != new.get("data"):
         message = "Forbidden: field is immutable when `immutable` is set"
-        causes.append(Cause("FieldValueForbidden", message, "data"))
-    return causes
+        yield Cause("FieldValueForbidden", message, "data")
 
 
 def _pod_change() -> Cause:
@@ -284,7 +327,7 @@ def _pod_change() -> Cause:
 
 def _frozen(spec: Object) -> Object:
     """Return the part of a pod's specification that never changes."""
-    rest = {key: value for key, value in spec.items() if key not in _POD_MUTABLE and key != "ephemeralContainers"}
+    rest = {key: value for key, value in spec.items() if key not in _POD_MUTABLE}
     for field in ("containers", "initContainers"):
         rest[field] = [{**container, "image": ""} for container in spec.get(field) or ()]
     return rest

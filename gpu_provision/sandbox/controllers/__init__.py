@@ -1,5 +1,53 @@
 """The controllers of the sandbox's cluster, written against ``sandbox.api.Api`` only."""
 
-from gpu_provision.sandbox.controllers.run import run_controllers
+from __future__ import annotations
 
-__all__ = ["run_controllers"]
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gpu_provision.sandbox.api import NODES, Api, ServedResource
+from gpu_provision.sandbox.controllers.daemonset import DaemonSets
+from gpu_provision.sandbox.controllers.deletion import GarbageCollector, Namespaces, OwnershipGraph
+from gpu_provision.sandbox.controllers.deployment import Deployments
+from gpu_provision.sandbox.controllers.disruption import DisruptionBudgets
+from gpu_provision.sandbox.controllers.endpoints import EndpointsController
+from gpu_provision.sandbox.controllers.job import Jobs
+from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController, supervise
+from gpu_provision.sandbox.controllers.node_filters import NodeViews
+from gpu_provision.sandbox.controllers.node_lifecycle import NodeLifecycle, PodCollector, TaintEviction
+from gpu_provision.sandbox.controllers.replicaset import ReplicaSets
+from gpu_provision.sandbox.controllers.scheduler import Scheduler
+
+
+async def run_controllers(api: Api, *, resources: Callable[[], Iterable[ServedResource]]) -> None:
+    """Run all controllers until cancelled; one that fails is logged and started again.
+
+    Args:
+        api: The cluster.
+        resources: Returns what the API server has now: garbage collection and namespace deletion reach all of it.
+    """
+    cluster = ControllerManager(api)
+    controllers = _controllers(cluster, OwnershipGraph(cluster, resources))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(supervise(cluster.run, "the informers"))
+        for controller in controllers:
+            group.create_task(supervise(controller.run, f"the {controller.name} controller"))
+
+
+def _controllers(cluster: ControllerManager, graph: OwnershipGraph) -> tuple[QueueController[Any], ...]:
+    views = NodeViews(cluster.informer(NODES))
+    return (
+        NodeLifecycle(cluster),
+        Scheduler(cluster, views),
+        DaemonSets(cluster, views),
+        ReplicaSets(cluster),
+        Deployments(cluster),
+        Jobs(cluster),
+        EndpointsController(cluster),
+        DisruptionBudgets(cluster),
+        TaintEviction(cluster, views),
+        PodCollector(cluster),
+        GarbageCollector(cluster, graph),
+        Namespaces(cluster, graph),
+    )

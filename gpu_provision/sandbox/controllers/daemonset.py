@@ -1,33 +1,43 @@
-"""The DaemonSet controller: one pod on each eligible node, of the present revision."""
+"""The DaemonSet controller: one pod on each eligible node, of the current ControllerRevision."""
 
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox import objects
+from gpu_provision.sandbox.api import (
+    CONTROLLER_REVISIONS,
+    DAEMON_SETS,
+    NODES,
+    PODS,
+    Object,
+)
 from gpu_provision.sandbox.controllers import daemonset_plan as plan
-from gpu_provision.sandbox.controllers import objects, revisions
-from gpu_provision.sandbox.controllers.claims import Claim, claimed, enqueue_owners
-from gpu_provision.sandbox.controllers.cluster import Cluster, Controller, all_of
-from gpu_provision.sandbox.controllers.daemonset_plan import Eligibility
-from gpu_provision.sandbox.controllers.events import Note
-from gpu_provision.sandbox.controllers.fitting import NodeView
-from gpu_provision.sandbox.controllers.node_views import NodeViews
-from gpu_provision.sandbox.controllers.resources import CONTROLLER_REVISIONS, DAEMON_SETS, NODES, PODS
-from gpu_provision.sandbox.informer import Key
+from gpu_provision.sandbox.controllers.daemonset_plan import HASH_LABEL, Eligibility
+from gpu_provision.sandbox.controllers.manager import (
+    ControllerManager,
+    OwnerClaim,
+    QueueController,
+    claim_objects,
+    enqueue_owners,
+    gather_all,
+)
+from gpu_provision.sandbox.controllers.node_filters import NodeView, NodeViews
+from gpu_provision.sandbox.objects import Key
 
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 900.0
 
 
-class DaemonSets(Controller[Key]):
+class DaemonSets(QueueController[Key]):
     """Keeps every DaemonSet's pods and status."""
 
     name = "daemonset"
     watches = (DAEMON_SETS, PODS, NODES, CONTROLLER_REVISIONS)
 
-    def __init__(self, cluster: Cluster, views: NodeViews) -> None:
+    def __init__(self, cluster: ControllerManager, views: NodeViews) -> None:
         """Follow DaemonSets, their pods and revisions, and nodes."""
         super().__init__(cluster)
         self._views = views
@@ -48,8 +58,8 @@ class DaemonSets(Controller[Key]):
     def _node_changed(self, before: NodeView | None, after: NodeView | None) -> None:
         for key, daemon_set in self._sets.objects.items():
             spec = daemon_set["spec"]["template"]["spec"]
-            then = plan.eligibility(spec, before) if before else None
-            if then != (plan.eligibility(spec, after) if after else None):
+            then = plan.judge_node(spec, before) if before else None
+            if then != (plan.judge_node(spec, after) if after else None):
                 self.queue.add(key)
 
     async def sync(self, key: Key) -> None:
@@ -57,21 +67,21 @@ class DaemonSets(Controller[Key]):
         daemon_set = self._sets.objects.get(key)
         if daemon_set is None or daemon_set["spec"].get("selector") is None:
             return
-        pods = await claimed(self.cluster, Claim(DAEMON_SETS, daemon_set, PODS, daemon_set["spec"]["selector"]))
+        pods = await claim_objects(self.cluster, OwnerClaim(daemon_set, PODS, daemon_set["spec"]["selector"]))
         if objects.is_deleting(daemon_set):
             return
-        history = await revisions.history(self.cluster, DAEMON_SETS, daemon_set)
+        history = await load_history(self.cluster, daemon_set)
         nodes = self._eligible(key, daemon_set)
-        grouped = plan.by_node(pods)
+        grouped = plan.group_by_node(pods)
         rollout = self._rollout(daemon_set, history.hash)
         try:
-            if await self._act(daemon_set, history.hash, plan.placement(nodes, grouped)):
+            if await self._act(daemon_set, history.hash, plan.plan_placement(nodes, grouped)):
                 grouped = self._pods(daemon_set)
-            await self._update(daemon_set, plan.outdated(nodes, grouped, rollout))
+            await self._update(daemon_set, plan.select_outdated(nodes, grouped, rollout))
         finally:
             await self._write_status(daemon_set, nodes, rollout)
         used = {objects.labels(pod).get(plan.HASH_LABEL, "") for pod in pods}
-        await revisions.prune(self.cluster, daemon_set, history.old, used=used)
+        await prune_revisions(self.cluster, daemon_set, history.old, used)
 
     def _eligible(self, key: Key, daemon_set: Object) -> dict[str, Eligibility]:
         template = daemon_set["spec"]["template"]
@@ -80,8 +90,8 @@ class DaemonSets(Controller[Key]):
             judgement = self._judged[key] = _Judgement(template)
         return judgement.of(self._views.views)
 
-    def _rollout(self, daemon_set: Object, digest: str) -> plan.Rollout:
-        return plan.Rollout(
+    def _rollout(self, daemon_set: Object, digest: str) -> plan.RollingUpdate:
+        return plan.RollingUpdate(
             is_current=lambda pod: objects.labels(pod).get(plan.HASH_LABEL) == digest,
             max_unavailable=plan.max_unavailable(daemon_set),
             min_ready_seconds=int(daemon_set["spec"].get("minReadySeconds") or 0),
@@ -89,35 +99,21 @@ class DaemonSets(Controller[Key]):
         )
 
     def _pods(self, daemon_set: Object) -> dict[str, list[Object]]:
-        return plan.by_node(self.cluster.informer(PODS).by("controller uid", objects.uid(daemon_set)))
+        return plan.group_by_node(self.cluster.informer(PODS).by("controller uid", objects.uid(daemon_set)))
 
     async def _act(self, daemon_set: Object, digest: str, todo: plan.Placement) -> bool:
-        await all_of([self._delete(daemon_set, pod) for pod in todo.delete])
-        await all_of([self._replace(daemon_set, failed) for failed in todo.finished])
-        owner = objects.controller_ref(DAEMON_SETS, daemon_set)
-        await all_of([self._create(daemon_set, owner, digest, node) for node in todo.create])
+        await gather_all([self.delete_pod(daemon_set, pod) for pod in todo.delete])
+        await gather_all([self._replace(daemon_set, failed) for failed in todo.finished])
+        bodies = [plan.build_pod(daemon_set, digest, node) for node in todo.create]
+        await gather_all([self.create_pod(daemon_set, body) for body in bodies])
         return bool(todo.delete or todo.finished or todo.create)
 
     async def _update(self, daemon_set: Object, old: Sequence[Object]) -> None:
         strategy = (daemon_set["spec"].get("updateStrategy") or {}).get("type", "RollingUpdate")
         if strategy == "RollingUpdate":
-            await all_of([self._delete(daemon_set, pod) for pod in old])
+            await gather_all([self.delete_pod(daemon_set, pod) for pod in old])
 
-    async def _create(self, daemon_set: Object, owner: dict[str, Any], digest: str, node: str) -> None:
-        body = plan.pod_for(daemon_set, owner, digest, node)
-        namespace = objects.namespace(daemon_set)
-        try:
-            pod = await self.cluster.create(PODS, body, namespace)
-        except Exception as error:
-            self.event(DAEMON_SETS, daemon_set, Note("FailedCreate", f"Error creating: {error}", warning=True))
-            raise
-        self.event(DAEMON_SETS, daemon_set, Note("SuccessfulCreate", f"Created pod: {objects.name(pod)}"))
-
-    async def _delete(self, daemon_set: Object, pod: Object) -> None:
-        await self.cluster.delete(PODS, pod)
-        self.event(DAEMON_SETS, daemon_set, Note("SuccessfulDelete", f"Deleted pod: {objects.name(pod)}"))
-
-    async def _replace(self, daemon_set: Object, failed: plan.Failed) -> None:
+    async def _replace(self, daemon_set: Object, failed: plan.FinishedPod) -> None:
         wait = self._backoff.wait(objects.uid(daemon_set), plan.target_node(failed.pod))
         if wait > 0:
             self.queue.add_after(objects.key_of(daemon_set), wait)
@@ -125,13 +121,15 @@ class DaemonSets(Controller[Key]):
         pod, node = failed.pod, plan.target_node(failed.pod)
         warning = failed.reason == "FailedDaemonPod"
         what = f"{'failed' if warning else 'succeeded'} daemon pod {objects.namespace(pod)}/{objects.name(pod)}"
-        note = Note(failed.reason, f"Found {what} on node {node}, will try to kill it", warning=warning)
-        self.event(DAEMON_SETS, daemon_set, note)
-        await self._delete(daemon_set, pod)
+        message = f"Found {what} on node {node}, will try to kill it"
+        self.event(daemon_set, failed.reason, message, warning=warning)
+        await self.delete_pod(daemon_set, pod)
 
-    async def _write_status(self, daemon_set: Object, nodes: dict[str, Eligibility], rollout: plan.Rollout) -> None:
+    async def _write_status(
+        self, daemon_set: Object, nodes: dict[str, Eligibility], rollout: plan.RollingUpdate
+    ) -> None:
         grouped = self._pods(daemon_set)
-        counted = plan.status(nodes, grouped, rollout)
+        counted = plan.count_status(nodes, grouped, rollout)
         observed = {**counted, "observedGeneration": daemon_set["metadata"].get("generation")}
         await self.cluster.write_status(DAEMON_SETS, daemon_set, observed)
         pause = _until_available([pod for pods in grouped.values() for pod in pods], rollout)
@@ -139,7 +137,7 @@ class DaemonSets(Controller[Key]):
             self.queue.add_after(objects.key_of(daemon_set), pause)
 
 
-def _until_available(pods: Sequence[Object], rollout: plan.Rollout) -> float | None:
+def _until_available(pods: Sequence[Object], rollout: plan.RollingUpdate) -> float | None:
     """Return after how many seconds the next ready pod becomes available; None if none is about to."""
     if rollout.min_ready_seconds <= 0:
         return None
@@ -163,7 +161,7 @@ class _Judgement:
         spec = self.template["spec"]
         known = self._known
         self._known = {
-            name: known[name] if name in known and known[name][0] is view else (view, plan.eligibility(spec, view))
+            name: known[name] if name in known and known[name][0] is view else (view, plan.judge_node(spec, view))
             for name, view in views.items()
         }
         return {name: judged for name, (_, judged) in self._known.items()}
@@ -184,3 +182,57 @@ class _Backoff:
         longer = _FIRST_BACKOFF if not last or moment > last + 2 * pause + _LONGEST_BACKOFF else pause * 2
         self._tries[uid, node] = (moment, min(longer, _LONGEST_BACKOFF))
         return 0.0
+
+
+class RevisionHistory(NamedTuple):
+    """The current ControllerRevision and the older ones, the oldest first."""
+
+    current: Object
+    old: list[Object]
+
+    @property
+    def hash(self) -> str:
+        """The value of the label controller-revision-hash of current pods."""
+        return objects.labels(self.current)[HASH_LABEL]
+
+
+def _build_revision(daemon_set: Object, number: int) -> Object:
+    template = daemon_set["spec"]["template"]
+    digest = objects.stable_hash(template)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {
+            "name": f"{objects.name(daemon_set)}-{digest}",
+            "namespace": objects.namespace(daemon_set),
+            "labels": {**((template.get("metadata") or {}).get("labels") or {}), HASH_LABEL: digest},
+            "annotations": dict(objects.annotations_of(daemon_set)),
+            "ownerReferences": [objects.controller_ref(daemon_set)],
+        },
+        "data": {"spec": {"template": {**copy.deepcopy(template), "$patch": "replace"}}},
+        "revision": number,
+    }
+
+
+async def load_history(cluster: ControllerManager, daemon_set: Object) -> RevisionHistory:
+    """Return the history with the current template in it, created or renumbered as needed. Raises ApiError."""
+    claim = OwnerClaim(daemon_set, CONTROLLER_REVISIONS, daemon_set["spec"]["selector"])
+    known = sorted(await claim_objects(cluster, claim), key=lambda one: int(one["revision"]))
+    wanted = _build_revision(daemon_set, 0)
+    old = [one for one in known if one.get("data") != wanted["data"]]
+    number = max((int(one["revision"]) for one in old), default=0) + 1
+    current = next((one for one in reversed(known) if one not in old), None)
+    if current is None:
+        body = {**wanted, "revision": number}
+        current = await cluster.create(CONTROLLER_REVISIONS, body, objects.namespace(daemon_set))
+    elif int(current["revision"]) < number:
+        current = await cluster.patch(CONTROLLER_REVISIONS, current, {"revision": number})
+    return RevisionHistory(current, old)
+
+
+async def prune_revisions(cluster: ControllerManager, daemon_set: Object, old: list[Object], used: set[str]) -> None:
+    """Delete the oldest revisions beyond the limit that no pod is of. Raises ApiError."""
+    limit = daemon_set["spec"].get("revisionHistoryLimit")
+    unused = [one for one in old if objects.labels(one).get(HASH_LABEL) not in used]
+    for revision in unused[: max(len(unused) - (10 if limit is None else int(limit)), 0)]:
+        await cluster.delete(CONTROLLER_REVISIONS, revision)

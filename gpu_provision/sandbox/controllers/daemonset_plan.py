@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.controllers import objects
-from gpu_provision.sandbox.controllers.fitting import (
+from gpu_provision.sandbox.controllers.node_filters import (
     NO_EXECUTE,
     NO_SCHEDULE,
     UNSCHEDULABLE_TAINT,
     NodeView,
+    find_untolerated,
+    matches_node,
     pinned_nodes,
-    selects,
-    untolerated,
 )
 
 HASH_LABEL = "controller-revision-hash"
@@ -43,7 +43,7 @@ class Eligibility(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FinishedPod:
     """A pod to delete because it finished; ``reason`` is that of the event."""
 
     pod: Object
@@ -56,7 +56,7 @@ class Placement:
 
     create: list[str] = field(default_factory=list)
     delete: list[Object] = field(default_factory=list)
-    finished: list[Failed] = field(default_factory=list)
+    finished: list[FinishedPod] = field(default_factory=list)
 
 
 def tolerations(template_spec: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -72,15 +72,15 @@ def tolerations(template_spec: Mapping[str, Any]) -> list[dict[str, Any]]:
     return result
 
 
-def eligibility(template_spec: Mapping[str, Any], view: NodeView) -> Eligibility:
+def judge_node(template_spec: Mapping[str, Any], view: NodeView) -> Eligibility:
     """Decide on one node by name, selectors, affinity and taints."""
     wanted = template_spec.get("nodeName")
-    if (wanted and wanted != view.name) or not selects(template_spec, view):
+    if (wanted and wanted != view.name) or not matches_node(template_spec, view):
         return Eligibility(runs=False, stays=False)
     tolerated = tolerations(template_spec)
-    if untolerated(tolerated, view.taints) is None:
+    if find_untolerated(tolerated, view.taints) is None:
         return Eligibility(runs=True, stays=True)
-    return Eligibility(runs=False, stays=untolerated(tolerated, view.taints, (NO_EXECUTE,)) is None)
+    return Eligibility(runs=False, stays=find_untolerated(tolerated, view.taints, (NO_EXECUTE,)) is None)
 
 
 def target_node(pod: Object) -> str:
@@ -92,7 +92,7 @@ def target_node(pod: Object) -> str:
     return next(iter(pinned)) if pinned and len(pinned) == 1 else ""
 
 
-def by_node(pods: Iterable[Object]) -> dict[str, list[Object]]:
+def group_by_node(pods: Iterable[Object]) -> dict[str, list[Object]]:
     """Group the pods of a DaemonSet by node, the oldest first."""
     result: dict[str, list[Object]] = {}
     for pod in pods:
@@ -107,7 +107,7 @@ def _age(pod: Object) -> tuple[bool, str, str]:
     return not objects.node_of(pod), objects.created(pod), objects.name(pod)
 
 
-def placement(
+def plan_placement(
     nodes: Mapping[str, Eligibility],
     pods: Mapping[str, Sequence[Object]],
 ) -> Placement:
@@ -133,9 +133,9 @@ def _judge_pods(on_node: Sequence[Object], result: Placement) -> None:
         if objects.is_deleting(pod):
             continue
         if objects.phase(pod) == "Failed":
-            result.finished.append(Failed(pod, "FailedDaemonPod"))
+            result.finished.append(FinishedPod(pod, "FailedDaemonPod"))
         elif objects.phase(pod) == "Succeeded":
-            result.finished.append(Failed(pod, "SucceededDaemonPod"))
+            result.finished.append(FinishedPod(pod, "SucceededDaemonPod"))
         else:
             working.append(pod)
     result.delete += working[1:]
@@ -149,7 +149,7 @@ def max_unavailable(daemon_set: Object) -> int | str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rollout:
+class RollingUpdate:
     """What a rolling update depends on.
 
     Attributes:
@@ -163,14 +163,19 @@ class Rollout:
     moment: datetime
 
 
-def outdated(nodes: Mapping[str, Eligibility], pods: Mapping[str, Sequence[Object]], rollout: Rollout) -> list[Object]:
-    """Return the outdated pods that a rolling update may delete now."""
+def select_outdated(
+    nodes: Mapping[str, Eligibility], pods: Mapping[str, Sequence[Object]], rollout: RollingUpdate
+) -> list[Object]:
+    """Return the outdated pods that a rolling update may delete now.
+
+    That includes pods on nodes whose taints the present template does not tolerate: they do not return.
+    """
     wanted = [name for name, node in nodes.items() if node.runs]
-    allowed = objects.scaled(rollout.max_unavailable, len(wanted), up=True, default=1)
+    allowed = objects.resolve_percentage(rollout.max_unavailable, len(wanted), up=True, default=1)
     unavailable = 0
     broken: list[Object] = []
     candidates: list[Object] = []
-    for name in wanted:
+    for name in {**dict.fromkeys(wanted), **pods}:
         pod = _only_working(pods.get(name, ()))
         if pod is None:
             unavailable += 1
@@ -188,8 +193,8 @@ def _only_working(on_node: Sequence[Object]) -> Object | None:
     return working[0] if len(working) == 1 else None
 
 
-def status(
-    nodes: Mapping[str, Eligibility], pods: Mapping[str, Sequence[Object]], rollout: Rollout
+def count_status(
+    nodes: Mapping[str, Eligibility], pods: Mapping[str, Sequence[Object]], rollout: RollingUpdate
 ) -> dict[str, int | None]:
     """Count the DaemonSet's status; fields that the API omits when they are 0 are None then."""
     desired = current = misscheduled = ready = available = updated = 0
@@ -217,16 +222,16 @@ def status(
     }
 
 
-def template_generation(daemon_set: Object) -> str:
+def _template_generation(daemon_set: Object) -> str:
     """Return the deprecated template generation; empty if the API server keeps none."""
     return objects.annotations_of(daemon_set).get(_GENERATION_ANNOTATION, "")
 
 
-def pod_for(daemon_set: Object, owner: dict[str, Any], revision: str, node: str) -> Object:
+def build_pod(daemon_set: Object, revision: str, node: str) -> Object:
     """Return the pod that a DaemonSet creates for a node, pinned to it by node affinity."""
-    pod = objects.pod_from_template(daemon_set["spec"]["template"], owner, f"{objects.name(daemon_set)}-")
+    pod = objects.pod_from_template(daemon_set["spec"]["template"], daemon_set)
     pod["metadata"]["labels"][HASH_LABEL] = revision
-    generation = template_generation(daemon_set)
+    generation = _template_generation(daemon_set)
     if generation:
         pod["metadata"]["labels"][_GENERATION_LABEL] = generation
     spec = pod["spec"]

@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.controllers import objects
-from gpu_provision.sandbox.controllers.claims import Claim, claimed, enqueue_owners
-from gpu_provision.sandbox.controllers.cluster import Cluster, Controller
-from gpu_provision.sandbox.controllers.events import Note
-from gpu_provision.sandbox.controllers.objects import Condition
-from gpu_provision.sandbox.controllers.resources import DEPLOYMENTS, PODS, REPLICA_SETS
-from gpu_provision.sandbox.informer import Key
+from gpu_provision.sandbox import objects
+from gpu_provision.sandbox.api import DEPLOYMENTS, PODS, REPLICA_SETS, Object
+from gpu_provision.sandbox.controllers.manager import (
+    ControllerManager,
+    OwnerClaim,
+    QueueController,
+    claim_objects,
+    enqueue_owners,
+)
+from gpu_provision.sandbox.objects import ConditionUpdate, Key
 
 HASH_LABEL = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
@@ -28,7 +30,7 @@ Scale = tuple[Object, int]
 """A ReplicaSet and the number of replicas it should get."""
 
 
-class Limits(NamedTuple):
+class RollingLimits(NamedTuple):
     """How many pods a rolling update may add and miss."""
 
     surge: int
@@ -46,15 +48,15 @@ def is_recreate(deployment: Object) -> bool:
     return bool((deployment["spec"].get("strategy") or {}).get("type") == "Recreate")
 
 
-def limits(deployment: Object) -> Limits:
+def rolling_limits(deployment: Object) -> RollingLimits:
     """Resolve maxSurge and maxUnavailable; both 0 would never move, so one pod may be missing then."""
     if is_recreate(deployment):
-        return Limits(0, 0)
+        return RollingLimits(0, 0)
     rolling = (deployment["spec"].get("strategy") or {}).get("rollingUpdate") or {}
     count = replicas(deployment)
-    surge = objects.scaled(rolling.get("maxSurge"), count, up=True, default="25%")
-    unavailable = objects.scaled(rolling.get("maxUnavailable"), count, up=False, default="25%")
-    return Limits(surge, unavailable if surge or unavailable else 1)
+    surge = objects.resolve_percentage(rolling.get("maxSurge"), count, up=True, default="25%")
+    unavailable = objects.resolve_percentage(rolling.get("maxUnavailable"), count, up=False, default="25%")
+    return RollingLimits(surge, unavailable if surge or unavailable else 1)
 
 
 def same_template(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -69,12 +71,12 @@ def _without_hash(template: Mapping[str, Any]) -> dict[str, Any]:
     return {**template, "metadata": metadata}
 
 
-def revision(replica_set: Object) -> int:
+def revision_number(replica_set: Object) -> int:
     """Return the revision annotation as a number."""
     return int(objects.annotations_of(replica_set).get(REVISION) or 0)
 
 
-def split(deployment: Object, replica_sets: Sequence[Object]) -> tuple[Object | None, list[Object]]:
+def split_replica_sets(deployment: Object, replica_sets: Sequence[Object]) -> tuple[Object | None, list[Object]]:
     """Return the ReplicaSet of the present template, if any, and the others, the oldest first."""
     by_age = sorted(replica_sets, key=lambda one: (objects.created(one), objects.name(one)))
     template = deployment["spec"]["template"]
@@ -84,7 +86,7 @@ def split(deployment: Object, replica_sets: Sequence[Object]) -> tuple[Object | 
 
 def history_annotation(replica_set: Object, number: int) -> dict[str, str]:
     """Return the annotation that lists the numbers that a ReplicaSet had before this one, if it is new to it."""
-    before = revision(replica_set)
+    before = revision_number(replica_set)
     if not before or before >= number:
         return {}
     listed = objects.annotations_of(replica_set).get(HISTORY, "")
@@ -100,22 +102,22 @@ def rollout_annotations(deployment: Object, number: int) -> dict[str, str]:
 def scale_annotations(deployment: Object) -> dict[str, str]:
     """Return the annotations that say what a ReplicaSet was scaled for."""
     count = replicas(deployment)
-    return {DESIRED: str(count), MAXIMUM: str(count + limits(deployment).surge)}
+    return {DESIRED: str(count), MAXIMUM: str(count + rolling_limits(deployment).surge)}
 
 
-def new_replicas(deployment: Object, new: Object | None, old: Sequence[Object]) -> int:
+def scale_up_target(deployment: Object, new: Object | None, old: Sequence[Object]) -> int:
     """Return how many replicas the new ReplicaSet may have now."""
     wanted, have = replicas(deployment), replicas(new) if new else 0
     if is_recreate(deployment) or have > wanted:
         return wanted
-    room = wanted + limits(deployment).surge - have - sum(map(replicas, old))
+    room = wanted + rolling_limits(deployment).surge - have - sum(map(replicas, old))
     return have + max(min(room, wanted - have), 0)
 
 
-def shrink(deployment: Object, new: Object, old: Sequence[Object]) -> list[Scale]:
+def scale_down_targets(deployment: Object, new: Object, old: Sequence[Object]) -> list[Scale]:
     """Return the old ReplicaSets to scale down now: first pods that are not available, then others."""
     active = [one for one in old if replicas(one)]
-    floor = replicas(deployment) - limits(deployment).unavailable
+    floor = replicas(deployment) - rolling_limits(deployment).unavailable
     new_missing = replicas(new) - _available(new)
     allowed = replicas(new) + sum(map(replicas, active)) - floor - new_missing
     if allowed <= 0:
@@ -143,7 +145,7 @@ def is_complete(deployment: Object, counted: Mapping[str, Any]) -> bool:
     return all((counted[key] or 0) == wanted for key in ("replicas", "updatedReplicas", "availableReplicas"))
 
 
-def counts(new: Object | None, old: Sequence[Object]) -> dict[str, int | None]:
+def count_status(new: Object | None, old: Sequence[Object]) -> dict[str, int | None]:
     """Count the status over all ReplicaSets; zeros that the API omits are None."""
     every = [*([new] if new else []), *old]
 
@@ -160,28 +162,28 @@ def counts(new: Object | None, old: Sequence[Object]) -> dict[str, int | None]:
     }
 
 
-def conditions(
+def build_conditions(
     deployment: Object, new: Object | None, counted: Mapping[str, Any], moment: datetime
 ) -> list[dict[str, Any]]:
     """Return the conditions Available and Progressing as they are now."""
     present = objects.status(deployment).get("conditions") or []
-    least = replicas(deployment) - limits(deployment).unavailable
+    least = replicas(deployment) - rolling_limits(deployment).unavailable
     enough = (counted["availableReplicas"] or 0) >= least
     available = (
-        Condition("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
+        ConditionUpdate("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
         if enough
-        else Condition(
+        else ConditionUpdate(
             "Available",
             "False",
             "MinimumReplicasUnavailable",
             "Deployment does not have minimum availability.",
         )
     )
-    result = objects.with_condition(present, available, moment)
+    result = objects.set_condition(present, available, moment)
     progressing = _progress(deployment, new, counted, moment)
     if progressing is not None:
-        result = objects.with_condition(result, progressing, moment)
-    updated = {"lastUpdateTime": objects.text(moment)}
+        result = objects.set_condition(result, progressing, moment)
+    updated = {"lastUpdateTime": objects.format_time(moment)}
     moved = _moved(deployment, counted)
     return [
         {**one, **updated} if one not in present or (moved and one["type"] == "Progressing") else one for one in result
@@ -196,19 +198,23 @@ def _moved(deployment: Object, counted: Mapping[str, Any]) -> bool:
     )
 
 
-def _progress(deployment: Object, new: Object | None, counted: Mapping[str, Any], moment: datetime) -> Condition | None:
+def _progress(
+    deployment: Object, new: Object | None, counted: Mapping[str, Any], moment: datetime
+) -> ConditionUpdate | None:
     if deployment["spec"].get("paused"):
-        return Condition("Progressing", "Unknown", "DeploymentPaused", "Deployment is paused")
+        return ConditionUpdate("Progressing", "Unknown", "DeploymentPaused", "Deployment is paused")
     title = f'ReplicaSet "{objects.name(new)}"' if new else f'Deployment "{objects.name(deployment)}"'
     if new is not None and is_complete(deployment, counted):
         message = f"{title} has successfully progressed."
-        return Condition("Progressing", "True", "NewReplicaSetAvailable", message)
+        return ConditionUpdate("Progressing", "True", "NewReplicaSetAvailable", message)
     present = objects.condition(deployment, "Progressing")
     if present is not None and not _moved(deployment, counted) and present["status"] == "False":
         return None
     if remaining_seconds(deployment, counted, moment) == 0 and not _moved(deployment, counted):
-        return Condition("Progressing", "False", "ProgressDeadlineExceeded", f"{title} has timed out progressing.")
-    return Condition("Progressing", "True", "ReplicaSetUpdated", f"{title} is progressing.")
+        return ConditionUpdate(
+            "Progressing", "False", "ProgressDeadlineExceeded", f"{title} has timed out progressing."
+        )
+    return ConditionUpdate("Progressing", "True", "ReplicaSetUpdated", f"{title} is progressing.")
 
 
 def remaining_seconds(deployment: Object, counted: Mapping[str, Any], moment: datetime) -> float | None:
@@ -225,13 +231,13 @@ def remaining_seconds(deployment: Object, counted: Mapping[str, Any], moment: da
 _HISTORY = 10
 
 
-class Deployments(Controller[Key]):
+class Deployments(QueueController[Key]):
     """Keeps every Deployment's ReplicaSets and status."""
 
     name = "deployment"
     watches = (DEPLOYMENTS, REPLICA_SETS, PODS)
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ControllerManager) -> None:
         """Follow Deployments, their ReplicaSets, and pods that go (Recreate waits for them)."""
         super().__init__(cluster)
         self._deployments = cluster.informer(DEPLOYMENTS)
@@ -255,8 +261,8 @@ class Deployments(Controller[Key]):
         deployment = self._deployments.objects.get(key)
         if deployment is None:
             return
-        claim = Claim(DEPLOYMENTS, deployment, REPLICA_SETS, deployment["spec"]["selector"])
-        new, old = split(deployment, await claimed(self.cluster, claim))
+        claim = OwnerClaim(deployment, REPLICA_SETS, deployment["spec"]["selector"])
+        new, old = split_replica_sets(deployment, await claim_objects(self.cluster, claim))
         if objects.is_deleting(deployment):
             return
         if deployment["spec"].get("paused"):
@@ -277,12 +283,12 @@ class Deployments(Controller[Key]):
                 await self._scale(deployment, one, 0)
             if any(self._running(one) for one in old):
                 return new
-        number = max(map(revision, old), default=0) + 1
+        number = max(map(revision_number, old), default=0) + 1
         if new is None:
-            return await self._create(deployment, number, new_replicas(deployment, None, old))
+            return await self._create(deployment, number, scale_up_target(deployment, None, old))
         new = await self._renumber(deployment, new, number)
-        new = await self._scale(deployment, new, new_replicas(deployment, new, old))
-        for one, count in shrink(deployment, new, old):
+        new = await self._scale(deployment, new, scale_up_target(deployment, new, old))
+        for one, count in scale_down_targets(deployment, new, old):
             await self._scale(deployment, one, count)
         return new
 
@@ -292,7 +298,7 @@ class Deployments(Controller[Key]):
 
     async def _create(self, deployment: Object, number: int, count: int) -> Object:
         spec = deployment["spec"]
-        digest = objects.stable_hash(spec["template"], int(objects.status(deployment).get("collisionCount") or 0))
+        digest = objects.stable_hash(spec["template"])
         template = copy.deepcopy(spec["template"])
         template.setdefault("metadata", {}).setdefault("labels", {})[HASH_LABEL] = digest
         selector = copy.deepcopy(spec["selector"])
@@ -304,7 +310,7 @@ class Deployments(Controller[Key]):
                 "name": f"{objects.name(deployment)}-{digest}",
                 "labels": dict(template["metadata"]["labels"]),
                 "annotations": rollout_annotations(deployment, number),
-                "ownerReferences": [objects.controller_ref(DEPLOYMENTS, deployment)],
+                "ownerReferences": [objects.controller_ref(deployment)],
             },
             "spec": {
                 "replicas": count,
@@ -319,7 +325,7 @@ class Deployments(Controller[Key]):
         return new
 
     async def _renumber(self, deployment: Object, new: Object, number: int) -> Object:
-        number = max(number, revision(new))
+        number = max(number, revision_number(new))
         wanted = rollout_annotations(deployment, number) | history_annotation(new, number)
         have = objects.annotations_of(new)
         missing = {key: value for key, value in wanted.items() if have.get(key) != value}
@@ -348,15 +354,15 @@ class Deployments(Controller[Key]):
     def _scaled(self, deployment: Object, replica_set: Object, before: int, after: int) -> None:
         direction = "up" if after > before else "down"
         message = f"Scaled {direction} replica set {objects.name(replica_set)} from {before} to {after}"
-        self.event(DEPLOYMENTS, deployment, Note("ScalingReplicaSet", message))
+        self.event(deployment, "ScalingReplicaSet", message)
 
     async def _write_status(self, deployment: Object, new: Object | None, old: Sequence[Object]) -> None:
         moment = objects.now()
-        counted = counts(new, old)
+        counted = count_status(new, old)
         wanted = {
             **counted,
             "observedGeneration": deployment["metadata"].get("generation"),
-            "conditions": conditions(deployment, new, counted, moment),
+            "conditions": build_conditions(deployment, new, counted, moment),
         }
         await self.cluster.write_status(DEPLOYMENTS, deployment, wanted)
         pause = remaining_seconds(deployment, counted, moment)
@@ -367,7 +373,7 @@ class Deployments(Controller[Key]):
         limit = deployment["spec"].get("revisionHistoryLimit")
         unused = [
             one
-            for one in sorted(old, key=revision)
+            for one in sorted(old, key=revision_number)
             if not replicas(one) and not objects.status(one).get("replicas") and not objects.is_deleting(one)
         ]
         surplus = len(unused) - (_HISTORY if limit is None else int(limit))

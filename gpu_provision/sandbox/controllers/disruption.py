@@ -6,42 +6,23 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from gpu_provision.sandbox.api import Object, Resource
-from gpu_provision.sandbox.controllers import objects
-from gpu_provision.sandbox.controllers.claims import index_owned
-from gpu_provision.sandbox.controllers.cluster import Cluster, Controller
-from gpu_provision.sandbox.controllers.deployment import replicas
-from gpu_provision.sandbox.controllers.events import Note
-from gpu_provision.sandbox.controllers.objects import Condition
-from gpu_provision.sandbox.controllers.resources import (
+from gpu_provision.sandbox import objects
+from gpu_provision.sandbox.api import (
     DEPLOYMENTS,
     DISRUPTION_BUDGETS,
     PODS,
     REPLICA_SETS,
-    STATEFUL_SETS,
+    Object,
 )
-from gpu_provision.sandbox.informer import Key
+from gpu_provision.sandbox.controllers.deployment import replicas
+from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController, index_owned
+from gpu_provision.sandbox.objects import ConditionUpdate, Key
 
 _EVICTION_SECONDS = 120.0
-_SCALED: Mapping[str, Resource] = {"ReplicaSet": REPLICA_SETS, "StatefulSet": STATEFUL_SETS}
 
 
-class Uncountable(Exception):
+class UncountableError(Exception):
     """How many pods there should be cannot be told: a pod has a controller without replicas, such as a DaemonSet."""
-
-
-def expected_pods(pods: Sequence[Object], scales: Mapping[str, int]) -> int:
-    """Return how many pods there should be: the replicas of their controllers; pods without one do not count.
-
-    ``scales`` has the replicas under the uid of each controller, those of a Deployment under its ReplicaSets'.
-    Raises Uncountable.
-    """
-    owners = {objects.controller_uid(pod): objects.name(pod) for pod in pods if objects.controller_uid(pod)}
-    for uid, pod in owners.items():
-        if uid not in scales:
-            message = f'found no controllers for pod "{pod}"'
-            raise Uncountable(message)
-    return sum(scales[uid] for uid in owners)
 
 
 def pending_evictions(budget: Object, pods: Sequence[Object], moment: datetime) -> dict[str, str]:
@@ -55,7 +36,7 @@ def pending_evictions(budget: Object, pods: Sequence[Object], moment: datetime) 
     }
 
 
-def status(budget: Object, pods: Sequence[Object], expected: int, moment: datetime) -> dict[str, Any]:
+def build_status(budget: Object, pods: Sequence[Object], expected: int, moment: datetime) -> dict[str, Any]:
     """Return the status of a budget over these pods; where a number must be there, ``expected`` does not matter."""
     spec = budget["spec"]
     disrupted = pending_evictions(budget, pods, moment)
@@ -63,11 +44,11 @@ def status(budget: Object, pods: Sequence[Object], expected: int, moment: dateti
         objects.is_ready(pod) and objects.is_active(pod) and objects.name(pod) not in disrupted for pod in pods
     )
     if "maxUnavailable" in spec:
-        desired = max(expected - objects.scaled(spec["maxUnavailable"], expected, up=True, default=0), 0)
-    elif is_number(spec):
+        desired = max(expected - objects.resolve_percentage(spec["maxUnavailable"], expected, up=True, default=0), 0)
+    elif wants_number(spec):
         desired, expected = spec["minAvailable"], len(pods)
     else:
-        desired = objects.scaled(spec.get("minAvailable"), expected, up=True, default=1)
+        desired = objects.resolve_percentage(spec.get("minAvailable"), expected, up=True, default=1)
     allowed = max(healthy - desired, 0) if expected else 0
     state, reason = ("True", "SufficientPods") if allowed else ("False", "InsufficientPods")
     return {
@@ -76,32 +57,32 @@ def status(budget: Object, pods: Sequence[Object], expected: int, moment: dateti
         "expectedPods": expected,
         "disruptionsAllowed": allowed,
         "observedGeneration": budget["metadata"].get("generation"),
-        "conditions": _with_condition(budget, Condition("DisruptionAllowed", state, reason), moment),
+        "conditions": _with_condition(budget, ConditionUpdate("DisruptionAllowed", state, reason), moment),
     }
 
 
-def safe_status(budget: Object, problem: str, moment: datetime) -> dict[str, Any]:
+def failed_status(budget: Object, problem: str, moment: datetime) -> dict[str, Any]:
     """Return the status of a budget whose pods cannot be counted: it allows nothing."""
-    failed = Condition("DisruptionAllowed", "False", "SyncFailed", problem)
+    failed = ConditionUpdate("DisruptionAllowed", "False", "SyncFailed", problem)
     return {"disruptionsAllowed": 0, "conditions": _with_condition(budget, failed, moment)}
 
 
-def _with_condition(budget: Object, wanted: Condition, moment: datetime) -> list[dict[str, Any]]:
-    return objects.with_condition(objects.status(budget).get("conditions") or [], wanted, moment)
+def _with_condition(budget: Object, wanted: ConditionUpdate, moment: datetime) -> list[dict[str, Any]]:
+    return objects.set_condition(objects.status(budget).get("conditions") or [], wanted, moment)
 
 
-def is_number(spec: Mapping[str, Any]) -> bool:
+def wants_number(spec: Mapping[str, Any]) -> bool:
     """Whether a budget wants a number of pods, whatever should be there."""
     return "maxUnavailable" not in spec and isinstance(spec.get("minAvailable"), int)
 
 
-class DisruptionBudgets(Controller[Key]):
+class DisruptionBudgets(QueueController[Key]):
     """Keeps the status of every PodDisruptionBudget."""
 
     name = "disruption"
-    watches = (DISRUPTION_BUDGETS, PODS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS)
+    watches = (DISRUPTION_BUDGETS, PODS, DEPLOYMENTS, REPLICA_SETS)
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ControllerManager) -> None:
         """Follow budgets, pods and the controllers whose replicas count."""
         super().__init__(cluster)
         self._budgets, self._pods = cluster.informer(DISRUPTION_BUDGETS), cluster.informer(PODS)
@@ -110,7 +91,7 @@ class DisruptionBudgets(Controller[Key]):
         index_owned(self._pods)
         self._budgets.on_event(lambda _, obj: self.queue.add(objects.key_of(obj)))
         self._pods.on_change(self._pod_changed)
-        for resource in (DEPLOYMENTS, *_SCALED.values()):
+        for resource in (DEPLOYMENTS, REPLICA_SETS):
             informer = cluster.informer(resource)
             informer.index("uid", lambda obj: [objects.uid(obj)])
             informer.on_change(self._owner_changed)
@@ -118,7 +99,7 @@ class DisruptionBudgets(Controller[Key]):
     def _pod_changed(self, old: Object | None, new: Object | None) -> None:
         present = [obj for obj in (old, new) if obj is not None]
         for budget in self._budgets.by("namespace", objects.namespace(present[0])):
-            if any(objects.matches(budget["spec"].get("selector"), objects.labels(obj)) for obj in present):
+            if any(objects.matches_selector(budget["spec"].get("selector"), objects.labels(obj)) for obj in present):
                 self.queue.add(objects.key_of(budget))
 
     def _owner_changed(self, old: Object | None, new: Object | None) -> None:
@@ -136,7 +117,7 @@ class DisruptionBudgets(Controller[Key]):
         pods = [
             pod
             for pod in self._pods.by("namespace", key[0])
-            if not objects.is_finished(pod) and objects.matches(selector, objects.labels(pod))
+            if not objects.is_finished(pod) and objects.matches_selector(selector, objects.labels(pod))
         ]
         moment = objects.now()
         await self.cluster.write_status(DISRUPTION_BUDGETS, budget, self._status(budget, pods, moment))
@@ -145,32 +126,30 @@ class DisruptionBudgets(Controller[Key]):
 
     def _status(self, budget: Object, pods: Sequence[Object], moment: datetime) -> dict[str, Any]:
         try:
-            expected = 0 if is_number(budget["spec"]) else expected_pods(pods, self._scales(pods))
-        except Uncountable as problem:
+            expected = 0 if wants_number(budget["spec"]) else self._expected_pods(pods)
+        except UncountableError as problem:
             message = f"Failed to calculate the number of expected pods: {problem}"
-            note = Note("CalculateExpectedPodCountFailed", message, warning=True)
-            self.event(DISRUPTION_BUDGETS, budget, note)
-            return safe_status(budget, str(problem), moment)
+            self.event(budget, "CalculateExpectedPodCountFailed", message, warning=True)
+            return failed_status(budget, str(problem), moment)
         kept = pending_evictions(budget, pods, moment)
         dropped = set(objects.status(budget).get("disruptedPods") or {}) - set(kept)
         forgotten = {"disruptedPods": dict.fromkeys(dropped)} if dropped else {}
-        return status(budget, pods, expected, moment) | forgotten
+        return build_status(budget, pods, expected, moment) | forgotten
 
-    def _scales(self, pods: Sequence[Object]) -> dict[str, int]:
-        owners = {owner["uid"]: owner["kind"] for pod in pods if (owner := objects.controller_of(pod))}
-        scales = {}
-        for uid, kind in owners.items():
-            for found in self.cluster.informer(_SCALED[kind]).by("uid", uid) if kind in _SCALED else ():
-                scales[uid] = found
-        return self._without_twins(scales)
+    def _expected_pods(self, pods: Sequence[Object]) -> int:
+        """Return the replicas of the pods' controllers, a Deployment once; pods without one do not count.
 
-    def _without_twins(self, scales: Mapping[str, Object]) -> dict[str, int]:
-        """Count a Deployment once, however many ReplicaSets it has at the moment."""
-        counted: set[str] = set()
-        result = {}
-        for uid, found in scales.items():
-            deployments = self.cluster.informer(DEPLOYMENTS).by("uid", objects.controller_uid(found))
-            whole = next(iter(deployments), found)
-            result[uid] = 0 if objects.uid(whole) in counted else replicas(whole)
-            counted.add(objects.uid(whole))
-        return result
+        Raises UncountableError.
+        """
+        wholes: dict[str, int] = {}
+        for pod in pods:
+            owner = objects.controller_uid(pod)
+            found = self.cluster.informer(REPLICA_SETS).by("uid", owner)
+            if owner and not found:
+                message = f'found no controllers for pod "{objects.name(pod)}"'
+                raise UncountableError(message)
+            for replica_set in found:
+                deployments = self.cluster.informer(DEPLOYMENTS).by("uid", objects.controller_uid(replica_set))
+                whole = next(iter(deployments), replica_set)
+                wholes[objects.uid(whole)] = replicas(whole)
+        return sum(wholes.values())

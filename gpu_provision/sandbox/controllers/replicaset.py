@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.controllers import objects
-from gpu_provision.sandbox.controllers.claims import Claim, claimed, enqueue_owners
-from gpu_provision.sandbox.controllers.cluster import Cluster, Controller, all_of
+from gpu_provision.sandbox import objects
+from gpu_provision.sandbox.api import PODS, REPLICA_SETS, Object
 from gpu_provision.sandbox.controllers.deployment import replicas
-from gpu_provision.sandbox.controllers.events import Note
-from gpu_provision.sandbox.controllers.resources import PODS, REPLICA_SETS
-from gpu_provision.sandbox.informer import Key
+from gpu_provision.sandbox.controllers.manager import (
+    ControllerManager,
+    OwnerClaim,
+    QueueController,
+    claim_objects,
+    enqueue_owners,
+    gather_all,
+)
+from gpu_provision.sandbox.objects import Key
 
 _BURST = 500
 
 
-def surplus(pods: Sequence[Object], count: int) -> list[Object]:
+def choose_surplus(pods: Sequence[Object], count: int) -> list[Object]:
     """Choose the pods to delete: unbound, pending and unready ones first, then the youngest."""
 
     def worth(pod: Object) -> tuple[bool, bool, bool]:
@@ -27,26 +31,26 @@ def surplus(pods: Sequence[Object], count: int) -> list[Object]:
     return sorted(youngest_first, key=worth)[:count]
 
 
-def status(replica_set: Object, pods: Sequence[Object], moment: datetime) -> dict[str, int | None]:
+def build_status(replica_set: Object, pods: Sequence[Object], moment: datetime) -> dict[str, int | None]:
     """Count the status; zeros that the API omits are None."""
     least = int(replica_set["spec"].get("minReadySeconds") or 0)
     wanted = (replica_set["spec"]["template"].get("metadata") or {}).get("labels")
     return {
         "replicas": len(pods),
-        "fullyLabeledReplicas": sum(objects.equals(wanted, objects.labels(pod)) for pod in pods) or None,
+        "fullyLabeledReplicas": sum(objects.includes_labels(wanted, objects.labels(pod)) for pod in pods) or None,
         "readyReplicas": sum(map(objects.is_ready, pods)) or None,
         "availableReplicas": sum(objects.is_available(pod, least, moment) for pod in pods) or None,
         "observedGeneration": replica_set["metadata"].get("generation"),
     }
 
 
-class ReplicaSets(Controller[Key]):
+class ReplicaSets(QueueController[Key]):
     """Keeps every ReplicaSet's pods and status."""
 
     name = "replicaset"
     watches = (REPLICA_SETS, PODS)
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ControllerManager) -> None:
         """Follow ReplicaSets and their pods."""
         super().__init__(cluster)
         self._sets = cluster.informer(REPLICA_SETS)
@@ -58,8 +62,8 @@ class ReplicaSets(Controller[Key]):
         replica_set = self._sets.objects.get(key)
         if replica_set is None:
             return
-        claim = Claim(REPLICA_SETS, replica_set, PODS, replica_set["spec"]["selector"])
-        pods = [pod for pod in await claimed(self.cluster, claim) if objects.is_active(pod)]
+        claim = OwnerClaim(replica_set, PODS, replica_set["spec"]["selector"])
+        pods = [pod for pod in await claim_objects(self.cluster, claim) if objects.is_active(pod)]
         try:
             if not objects.is_deleting(replica_set):
                 await self._scale(replica_set, pods)
@@ -68,29 +72,14 @@ class ReplicaSets(Controller[Key]):
 
     async def _scale(self, replica_set: Object, pods: Sequence[Object]) -> None:
         missing = replicas(replica_set) - len(pods)
-        await all_of([self._create(replica_set) for _ in range(min(missing, _BURST))])
-        await all_of([self._delete(replica_set, pod) for pod in surplus(pods, max(-missing, 0))])
-
-    async def _create(self, replica_set: Object) -> None:
-        owner = objects.controller_ref(REPLICA_SETS, replica_set)
-        template = replica_set["spec"]["template"]
-        body = objects.pod_from_template(template, owner, f"{objects.name(replica_set)}-")
-        try:
-            pod = await self.cluster.create(PODS, body, objects.namespace(replica_set))
-        except Exception as error:
-            note = Note("FailedCreate", f"Error creating: {error}", warning=True)
-            self.event(REPLICA_SETS, replica_set, note)
-            raise
-        self.event(REPLICA_SETS, replica_set, Note("SuccessfulCreate", f"Created pod: {objects.name(pod)}"))
-
-    async def _delete(self, replica_set: Object, pod: Object) -> None:
-        await self.cluster.delete(PODS, pod)
-        self.event(REPLICA_SETS, replica_set, Note("SuccessfulDelete", f"Deleted pod: {objects.name(pod)}"))
+        body = objects.pod_from_template(replica_set["spec"]["template"], replica_set)
+        await gather_all([self.create_pod(replica_set, body) for _ in range(min(missing, _BURST))])
+        await gather_all([self.delete_pod(replica_set, pod) for pod in choose_surplus(pods, max(-missing, 0))])
 
     async def _write_status(self, replica_set: Object) -> None:
         owned = self.cluster.informer(PODS).by("controller uid", objects.uid(replica_set))
         pods, moment = [pod for pod in owned if objects.is_active(pod)], objects.now()
-        await self.cluster.write_status(REPLICA_SETS, replica_set, status(replica_set, pods, moment))
+        await self.cluster.write_status(REPLICA_SETS, replica_set, build_status(replica_set, pods, moment))
         least = int(replica_set["spec"].get("minReadySeconds") or 0)
         if any(objects.is_ready(pod) and not objects.is_available(pod, least, moment) for pod in pods):
             self.queue.add_after(objects.key_of(replica_set), min(least, 1.0))

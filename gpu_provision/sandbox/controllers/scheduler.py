@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.controllers import objects
-from gpu_provision.sandbox.controllers.cluster import Cluster, Controller
-from gpu_provision.sandbox.controllers.events import Note
-from gpu_provision.sandbox.controllers.fitting import (
+from gpu_provision.sandbox import objects
+from gpu_provision.sandbox.api import NODES, PODS, Object
+from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController
+from gpu_provision.sandbox.controllers.node_filters import (
     NO_EXECUTE,
     NO_SCHEDULE,
     UNSCHEDULABLE_TAINT,
     NodeView,
+    NodeViews,
+    find_untolerated,
+    matches_node,
     pinned_nodes,
-    selects,
     tolerates,
-    untolerated,
 )
-from gpu_provision.sandbox.controllers.node_views import NodeViews
-from gpu_provision.sandbox.controllers.objects import (
-    Amounts,
-    Condition,
-    amounts,
-    largest,
-    total,
-)
-from gpu_provision.sandbox.controllers.resources import NODES, PODS
-from gpu_provision.sandbox.informer import Key
+from gpu_provision.sandbox.objects import Amounts, ConditionUpdate, Key, add_amounts, amounts, max_amounts
 
 HOSTNAME = "kubernetes.io/hostname"
 _UNSCHEDULABLE = {"key": UNSCHEDULABLE_TAINT, "effect": NO_SCHEDULE}
@@ -39,7 +30,7 @@ Port = tuple[str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class PodDemand:
     """What a pod takes of a node, and which neighbors it refuses."""
 
     uid: str
@@ -50,10 +41,10 @@ class Demand:
     refuses: tuple[Mapping[str, Any], ...]
 
 
-def demand_of(pod: Object) -> Demand:
+def read_demand(pod: Object) -> PodDemand:
     """Read a pod."""
     spec = pod["spec"]
-    return Demand(
+    return PodDemand(
         uid=objects.uid(pod),
         namespace=objects.namespace(pod),
         labels=objects.labels(pod),
@@ -70,11 +61,11 @@ def requests(spec: Mapping[str, Any]) -> Amounts:
     steps: list[Amounts] = []
     for container in spec.get("initContainers") or ():
         own = _container_requests(container)
-        steps.append(total([own, *sidecars]))
+        steps.append(add_amounts([own, *sidecars]))
         if container.get("restartPolicy") == "Always":
             sidecars.append(own)
-    together = largest([total([*running, *sidecars]), *steps])
-    return total([together, amounts(spec.get("overhead")), {"pods": 1}])
+    together = max_amounts([add_amounts([*running, *sidecars]), *steps])
+    return add_amounts([together, amounts(spec.get("overhead")), {"pods": 1}])
 
 
 def _container_requests(container: Mapping[str, Any]) -> Amounts:
@@ -97,42 +88,35 @@ def _refusals(spec: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
     return tuple(term for term in terms if term.get("topologyKey") == HOSTNAME)
 
 
-def refuses(pod: Demand, other: Demand) -> bool:
+def refuses(pod: PodDemand, other: PodDemand) -> bool:
     """Whether ``pod`` may not share a host with ``other``."""
     return any(_refusal_meets(term, pod.namespace, other) for term in pod.refuses)
 
 
-def _refusal_meets(term: Mapping[str, Any], namespace: str, other: Demand) -> bool:
+def _refusal_meets(term: Mapping[str, Any], namespace: str, other: PodDemand) -> bool:
     everywhere = term.get("namespaceSelector") == {}
     namespaces = term.get("namespaces") or ([] if everywhere else [namespace])
     if not everywhere and other.namespace not in namespaces:
         return False
-    return objects.matches(term.get("labelSelector"), other.labels)
+    return objects.matches_selector(term.get("labelSelector"), other.labels)
+
+
+_UNKNOWN = NodeView("", {}, (), unschedulable=True, allocatable={})
 
 
 @dataclass(eq=False, slots=True)
 class NodeLoad:
     """A node and what runs on it; ``put`` and ``remove`` keep the sums."""
 
-    view: NodeView
-    allocatable: Amounts = field(init=False)
-    pods: dict[str, Demand] = field(default_factory=dict)
+    view: NodeView = _UNKNOWN
+    allocatable: Amounts = field(default_factory=dict)
+    pods: dict[str, PodDemand] = field(default_factory=dict)
     used: Counter[str] = field(default_factory=Counter)
     ports: Counter[Port] = field(default_factory=Counter)
 
-    def __post_init__(self) -> None:
-        """Read the allocatable amounts once."""
-        self.look(self.view)
-
-    def look(self, view: NodeView) -> None:
-        """Take in a changed node."""
-        self.view = view
-        self.allocatable = amounts(view.allocatable)
-
-    def put(self, pod: Demand) -> None:
+    def put(self, pod: PodDemand) -> None:
         """Count a pod, once."""
-        if pod.uid in self.pods:
-            self.remove(pod.uid)
+        self.remove(pod.uid)
         self.pods[pod.uid] = pod
         self.used.update(pod.requests)
         self.ports.update(pod.ports)
@@ -145,7 +129,7 @@ class NodeLoad:
             self.ports.subtract(pod.ports)
 
 
-def obstacles(spec: Mapping[str, Any], pod: Demand, load: NodeLoad) -> list[str]:
+def find_obstacles(spec: Mapping[str, Any], pod: PodDemand, load: NodeLoad) -> list[str]:
     """Return why the pod does not fit on the node, in the scheduler's words; empty if it fits.
 
     As in kube-scheduler, the first check that fails speaks.
@@ -154,15 +138,15 @@ def obstacles(spec: Mapping[str, Any], pod: Demand, load: NodeLoad) -> list[str]
     tolerations: Sequence[Mapping[str, Any]] = spec.get("tolerations") or ()
     if view.unschedulable and not any(tolerates(one, _UNSCHEDULABLE) for one in tolerations):
         return ["node(s) were unschedulable"]
-    taint = untolerated(tolerations, view.taints, (NO_SCHEDULE, NO_EXECUTE))
+    taint = find_untolerated(tolerations, view.taints, (NO_SCHEDULE, NO_EXECUTE))
     if taint is not None:
         return [f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"]
-    if not selects(spec, view):
+    if not matches_node(spec, view):
         return ["node(s) didn't match Pod's node affinity/selector"]
     return _occupied(pod, load)
 
 
-def _occupied(pod: Demand, load: NodeLoad) -> list[str]:
+def _occupied(pod: PodDemand, load: NodeLoad) -> list[str]:
     if any(_collides(port, load) for port in pod.ports):
         return ["node(s) didn't have free ports for the requested pod ports"]
     scarce = [
@@ -190,7 +174,7 @@ def _collides(port: Port, load: NodeLoad) -> bool:
     )
 
 
-def spare(pod: Demand, load: NodeLoad) -> tuple[float, int, str]:
+def load_key(pod: PodDemand, load: NodeLoad) -> tuple[float, int, str]:
     """Return a key that sorts the least loaded node first."""
     left = [
         (load.allocatable[name] - load.used[name] - pod.requests.get(name, 0)) / load.allocatable[name]
@@ -200,7 +184,7 @@ def spare(pod: Demand, load: NodeLoad) -> tuple[float, int, str]:
     return -sum(left) / max(len(left), 1), len(load.pods), load.view.name
 
 
-def explanation(nodes: int, reasons: Iterable[str]) -> str:
+def explain(nodes: int, reasons: Iterable[str]) -> str:
     """Return the message of a pod that fits nowhere, as in "0/5 nodes are available: 5 Insufficient cpu."."""
     if not nodes:
         return "no nodes available to schedule pods"
@@ -212,64 +196,57 @@ _NAME = "default-scheduler"
 _REFRESH_SECONDS = 1.0
 
 
-class Ledger:
-    """Node name -> load, and where each pod is counted."""
+class NodeLoads:
+    """The load of every node, and where each pod is counted.
+
+    Attributes:
+        known: Node name -> load, of the nodes that exist; pods may be bound to one before it is known.
+    """
 
     def __init__(self) -> None:
         """Start without nodes."""
-        self.loads: dict[str, NodeLoad] = {}
+        self.known: dict[str, NodeLoad] = {}
+        self._all: defaultdict[str, NodeLoad] = defaultdict(NodeLoad)
         self._place: dict[str, str] = {}
-        self._waiting: dict[str, dict[str, Demand]] = {}
 
     def has(self, uid: str) -> bool:
         """Whether the pod is counted on some node."""
         return uid in self._place
 
-    def place(self, pod: Demand, node: str) -> None:
-        """Count a pod on a node, which may not be known yet."""
+    def place(self, pod: PodDemand, node: str) -> None:
+        """Count a pod on a node."""
         self.remove(pod.uid)
         self._place[pod.uid] = node
-        load = self.loads.get(node)
-        if load is None:
-            self._waiting.setdefault(node, {})[pod.uid] = pod
-        else:
-            load.put(pod)
+        self._all[node].put(pod)
 
     def remove(self, uid: str) -> str:
         """Count a pod no more; return its node, empty if it had none."""
         node = self._place.pop(uid, "")
-        if node in self.loads:
-            self.loads[node].remove(uid)
-        self._waiting.get(node, {}).pop(uid, None)
+        if node:
+            self._all[node].remove(uid)
         return node
 
-    def look(self, before: NodeView | None, after: NodeView | None) -> None:
+    def update(self, before: NodeView | None, after: NodeView | None) -> None:
         """Take in a changed, new or lost node."""
-        if after is None:
-            if before is not None:
-                self._waiting[before.name] = self.loads.pop(before.name).pods
-            return
-        load = self.loads.get(after.name)
-        if load is not None:
-            load.look(after)
-            return
-        load = self.loads[after.name] = NodeLoad(after)
-        for pod in self._waiting.pop(after.name, {}).values():
-            load.put(pod)
+        if after is not None:
+            load = self.known[after.name] = self._all[after.name]
+            load.view, load.allocatable = after, amounts(after.allocatable)
+        elif before is not None:
+            del self.known[before.name]
 
 
-class Scheduler(Controller[Key]):
-    """Binds what nobody has bound; what fits nowhere waits until a node changes in its favor."""
+class Scheduler(QueueController[Key]):
+    """Binds unbound pods; a pod that fits nowhere waits until a node changes in its favor."""
 
     name = "scheduler"
     watches = (NODES, PODS)
     workers = 8
 
-    def __init__(self, cluster: Cluster, views: NodeViews) -> None:
+    def __init__(self, cluster: ControllerManager, views: NodeViews) -> None:
         """Follow pods and nodes."""
         super().__init__(cluster)
-        self._ledger = Ledger()
-        self._parked: dict[Key, tuple[Object, Demand]] = {}
+        self._loads = NodeLoads()
+        self._parked: dict[Key, tuple[Object, PodDemand]] = {}
         self._pods = cluster.informer(PODS)
         views.on_change(self._node_changed)
         self._pods.on_change(self._pod_changed)
@@ -284,7 +261,7 @@ class Scheduler(Controller[Key]):
             gone = new or old
             if gone is not None:
                 self._parked.pop(objects.key_of(gone), None)
-                self._freed(self._ledger.remove(objects.uid(gone)))
+                self._freed(self._loads.remove(objects.uid(gone)))
             return
         if not objects.node_of(new):
             if old is None or _changed_for_scheduling(old, new):
@@ -292,10 +269,10 @@ class Scheduler(Controller[Key]):
             return
         self._parked.pop(objects.key_of(new), None)
         if old is None or not objects.node_of(old):
-            self._ledger.place(demand_of(new), objects.node_of(new))
+            self._loads.place(read_demand(new), objects.node_of(new))
 
     def _node_changed(self, before: NodeView | None, after: NodeView | None) -> None:
-        self._ledger.look(before, after)
+        self._loads.update(before, after)
         if after is not None:
             self._freed(after.name)
         if before is None or after is None:
@@ -303,36 +280,36 @@ class Scheduler(Controller[Key]):
                 self.queue.add_after(key, _REFRESH_SECONDS)
 
     def _freed(self, node: str) -> None:
-        load = self._ledger.loads.get(node)
+        load = self._loads.known.get(node)
         if load is None:
             return
         for key, (pod, demand) in self._parked.items():
-            if not obstacles(pod["spec"], demand, load):
+            if not find_obstacles(pod["spec"], demand, load):
                 self.queue.add(key)
 
     async def sync(self, key: Key) -> None:
         """Bind one pod, or park it and say why. Raises ApiError if the binding is refused."""
         pod = self._pods.objects.get(key)
-        if pod is None or not _is_ours(pod) or self._ledger.has(objects.uid(pod)):
+        if pod is None or not _is_ours(pod) or self._loads.has(objects.uid(pod)):
             self._parked.pop(key, None)
             return
-        demand = demand_of(pod)
+        demand = read_demand(pod)
         reasons: list[str] = []
         fitting: list[NodeLoad] = []
         for load in self._candidates(pod, reasons):
-            found = obstacles(pod["spec"], demand, load)
+            found = find_obstacles(pod["spec"], demand, load)
             reasons += found
             if not found:
                 fitting.append(load)
         if fitting:
-            chosen = min(fitting, key=lambda load: spare(demand, load))
+            chosen = min(fitting, key=lambda load: load_key(demand, load))
             await self._bind(pod, demand, chosen.view.name)
             return
         self._parked[key] = (pod, demand)
-        await self._explain(pod, explanation(len(self._ledger.loads), reasons))
+        await self._explain(pod, explain(len(self._loads.known), reasons))
 
     def _candidates(self, pod: Object, reasons: list[str]) -> list[NodeLoad]:
-        loads = self._ledger.loads
+        loads = self._loads.known
         pinned = pinned_nodes(pod["spec"])
         if pinned is None:
             return list(loads.values())
@@ -340,22 +317,22 @@ class Scheduler(Controller[Key]):
         reasons += ["node(s) didn't match Pod's node affinity/selector"] * (len(loads) - len(candidates))
         return candidates
 
-    async def _bind(self, pod: Object, demand: Demand, node: str) -> None:
+    async def _bind(self, pod: Object, demand: PodDemand, node: str) -> None:
         self._parked.pop(objects.key_of(pod), None)
-        self._ledger.place(demand, node)
+        self._loads.place(demand, node)
         try:
             await self.cluster.api.bind(objects.name(pod), node, objects.namespace(pod))
         except BaseException:
-            self._ledger.remove(demand.uid)
+            self._loads.remove(demand.uid)
             raise
         message = f"Successfully assigned {objects.namespace(pod)}/{objects.name(pod)} to {node}"
-        self.event(PODS, pod, Note("Scheduled", message))
+        self.event(pod, "Scheduled", message)
 
     async def _explain(self, pod: Object, message: str) -> None:
-        self.event(PODS, pod, Note("FailedScheduling", message, warning=True))
+        self.event(pod, "FailedScheduling", message, warning=True)
         conditions = objects.status(pod).get("conditions") or []
-        wanted = objects.with_condition(
-            conditions, Condition("PodScheduled", "False", "Unschedulable", message), objects.now()
+        wanted = objects.set_condition(
+            conditions, ConditionUpdate("PodScheduled", "False", "Unschedulable", message), objects.now()
         )
         await self.cluster.write_status(PODS, pod, {"conditions": wanted})
 

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from gpu_provision.components.driver_choice import choose
 from gpu_provision.components.labels import DRIVER_VERSION, GPU_PRESENT, INVENTORY
-from gpu_provision.kube.errors import NotFound, Unavailable
+from gpu_provision.components.targets import choose_driver
+from gpu_provision.kube.errors import NotFoundError, UnavailableError
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Refused
 from gpu_provision.model.inventory import Inventory
@@ -23,7 +23,7 @@ def test_the_node_is_ready(inventory_node: DeclaredNode, gpu_cluster: GpuCluster
     """Every declared node is in the cluster, and its kubelet says so."""
     try:
         node = gpu_cluster.node(inventory_node.name)
-    except NotFound:
+    except NotFoundError:
         pytest.fail("the cluster has no node of this name")
     ready: dict[str, str] = next((each for each in node["status"].get("conditions", ()) if each["type"] == "Ready"), {})
     assert ready.get("status") == "True", f"not Ready: {ready.get('message') or 'its kubelet has not said so'}"
@@ -47,7 +47,7 @@ def test_the_driver_is_of_the_declared_version(
 ) -> None:
     """As GPU Feature Discovery reads it off the loaded driver."""
     driver, live = gpu_node.pool.driver, gpu_cluster.node(gpu_node.name)["metadata"].get("labels") or {}
-    if choose(driver, read=None, labels=live).on_host:
+    if choose_driver(driver, read=None, labels=live).on_host:
         pytest.skip("the driver belongs to the host, and the inventory says no version")
     if not gpu_inventory.specs.gfd.enabled:
         pytest.skip("gfd is off: the version is not read")
@@ -139,9 +139,9 @@ def _metrics(cluster: GpuCluster, pod: str) -> str:
         return cluster.text(path)
     except Refused:
         pytest.skip("this account has no right to get pods/proxy")
-    except NotFound as error:
+    except NotFoundError as error:
         if _NO_SUCH_PATH in error.findings[0].evidence:
             pytest.skip("this API server has no proxy to pods")
         raise
-    except Unavailable as error:
+    except UnavailableError as error:
         pytest.fail(f"pod {pod} does not answer: {error.findings[0].evidence}")

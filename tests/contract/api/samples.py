@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.contract.client import Object
 
-NOWHERE = {"contract/nobody": "has-it"}
+NOWHERE = {"contract/absent": "has-it"}
 """A node selector that keeps pods unscheduled."""
 
 CONTAINERS = [{"name": "main", "image": "example.org/app:1"}]

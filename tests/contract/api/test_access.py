@@ -53,14 +53,14 @@ def may(asked: Server, verb: str, resource: str, **attributes: str) -> bool:
     return bool(answer.body["status"]["allowed"])
 
 
-def test_a_token_that_nobody_gave_is_not_accepted(server: Server) -> None:
+def test_an_unknown_token_is_not_accepted(server: Server) -> None:
     asked = server.with_access(replace(server.access, token="wrong", certificate=b"", key=b""))  # noqa: S106 - no secret
     answer = asked.ask("GET", "/api/v1/pods")
     asked.close()
     assert (answer.code, answer.reason, answer.message) == (401, "Unauthorized", "Unauthorized")
 
 
-def test_a_wrong_token_is_not_accepted_for_what_everybody_may_see(server: Server) -> None:
+def test_a_wrong_token_is_refused_even_for_public_paths(server: Server) -> None:
     asked = server.with_access(replace(server.access, token="wrong", certificate=b"", key=b""))  # noqa: S106 - no secret
     answer = asked.ask("GET", "/version")
     asked.close()
@@ -68,15 +68,15 @@ def test_a_wrong_token_is_not_accepted_for_what_everybody_may_see(server: Server
 
 
 @pytest.fixture
-def nobody(server: Server) -> Iterator[Server]:
-    """Somebody without a token."""
+def anonymous(server: Server) -> Iterator[Server]:
+    """A client without a token."""
     asked = server.with_access(replace(server.access, token="", certificate=b"", key=b""))
     yield asked
     asked.close()
 
 
-def test_who_has_no_token_is_anonymous_and_may_nothing(nobody: Server) -> None:
-    answer = nobody.ask("GET", "/api/v1/pods")
+def test_a_client_without_a_token_is_anonymous(anonymous: Server) -> None:
+    answer = anonymous.ask("GET", "/api/v1/pods")
     assert (answer.code, answer.reason) == (403, "Forbidden")
     wanted = (
         'pods is forbidden: User "system:anonymous" cannot list resource "pods" in API group "" at the cluster scope'
@@ -85,22 +85,22 @@ def test_who_has_no_token_is_anonymous_and_may_nothing(nobody: Server) -> None:
 
 
 @pytest.mark.parametrize("header", ["Bearer ", "Basic YWRtaW46YWRtaW4="])
-def test_what_is_no_token_counts_as_none(nobody: Server, header: str) -> None:
-    assert nobody.ask("GET", "/api/v1/pods", headers={"Authorization": header}).code == 403
+def test_what_is_no_token_counts_as_none(anonymous: Server, header: str) -> None:
+    assert anonymous.ask("GET", "/api/v1/pods", headers={"Authorization": header}).code == 403
 
 
-def test_who_has_no_token_may_not_look_around(nobody: Server) -> None:
-    answer = nobody.ask("GET", "/api")
+def test_who_has_no_token_may_not_look_around(anonymous: Server) -> None:
+    answer = anonymous.ask("GET", "/api")
     assert (answer.code, answer.message) == (403, 'forbidden: User "system:anonymous" cannot get path "/api"')
 
 
 @pytest.mark.parametrize("path", ["/version", "/healthz", "/livez", "/readyz"])
-def test_who_has_no_token_may_ask_for_version_and_health(nobody: Server, path: str) -> None:
-    assert nobody.ask("GET", path).code == 200
+def test_who_has_no_token_may_ask_for_version_and_health(anonymous: Server, path: str) -> None:
+    assert anonymous.ask("GET", path).code == 200
 
 
 @pytest.mark.parametrize("path", ["/version", "/api", "/apis", "/openapi/v2"])
-def test_everybody_with_a_token_may_discover(stranger: Server, path: str) -> None:
+def test_every_user_with_a_token_may_discover(stranger: Server, path: str) -> None:
     assert stranger.ask("GET", path).code == 200
 
 
@@ -121,7 +121,7 @@ def test_a_right_that_is_missing_is_named(stranger: Server, verb: str, path: str
     assert answer.message == text.format(USER, "at the cluster scope")
 
 
-def test_a_right_that_is_missing_in_a_namespace_names_the_namespace(stranger: Server, namespace: str) -> None:
+def test_a_missing_right_names_its_namespace(stranger: Server, namespace: str) -> None:
     answer = stranger.ask("POST", core(namespace, "configmaps"), configmap("one"))
     wanted = f'configmaps is forbidden: User "{USER}" cannot create resource "configmaps" in API group "" '
     assert answer.message == f'{wanted}in the namespace "{namespace}"'
@@ -156,7 +156,7 @@ def test_a_rule_may_name_its_objects(server: Server, stranger: Server, namespace
     assert stranger.ask("GET", core(namespace, "configmaps")).code == 403
 
 
-def test_a_list_and_a_watch_of_one_object_are_allowed_by_a_rule_that_names_it(
+def test_a_rule_that_names_an_object_allows_its_list_and_watch(
     server: Server, stranger: Server, namespace: str, grant: Grant
 ) -> None:
     """The controller follows its lease, and the secrets that stacks name, with no more than that."""
@@ -183,7 +183,7 @@ def test_an_apply_that_creates_needs_the_right_to_create(stranger: Server, names
     assert answer.message.startswith('configmaps "one" is forbidden: ')
 
 
-def test_nobody_grants_what_they_do_not_hold(stranger: Server, namespace: str, grant: Grant) -> None:
+def test_granting_more_than_one_holds_is_refused(stranger: Server, namespace: str, grant: Grant) -> None:
     grant(rule("create", "patch", resource="roles", group="rbac.authorization.k8s.io"))
     until(lambda: may(stranger, "create", "roles", namespace=namespace, group="rbac.authorization.k8s.io"))
     body = {"metadata": {"name": "more"}, "rules": [rule("get", resource="secrets")]}
@@ -253,7 +253,7 @@ def test_a_users_rules_are_what_bindings_give(stranger: Server, namespace: str, 
     assert wanted not in rules_of(stranger, "default")["resourceRules"]
 
 
-def test_everybody_may_ask_what_they_may(stranger: Server) -> None:
+def test_every_user_may_review_their_own_access(stranger: Server) -> None:
     """Two rules of the cluster itself: reviews of oneself, and discovery."""
     status = rules_of(stranger, "default")
     reviews = [row for row in status["resourceRules"] if row["apiGroups"] == ["authorization.k8s.io"]]
@@ -268,6 +268,6 @@ def test_rules_are_those_of_a_namespace(server: Server) -> None:
 
 def test_an_administrator_asks_for_others(server: Server) -> None:
     attributes = {"verb": "get", "resource": "pods"}
-    body = {"spec": {"user": "somebody", "groups": ["system:masters"], "resourceAttributes": attributes}}
+    body = {"spec": {"user": "another", "groups": ["system:masters"], "resourceAttributes": attributes}}
     found = server.ask("POST", f"{REVIEWS}/subjectaccessreviews", body)
     assert (found.code, found.body["status"]["allowed"]) == (201, True)

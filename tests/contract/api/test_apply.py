@@ -112,7 +112,7 @@ def test_force_takes_a_field_over(server: Server, path: str) -> None:
     assert owned["second", "Apply"] == {"f:data": {"f:a": {}}}
 
 
-def test_a_field_that_was_taken_over_stays_when_its_former_owner_lets_go(server: Server, path: str) -> None:
+def test_a_field_taken_over_stays_without_its_former_owner(server: Server, path: str) -> None:
     server.apply(path, configmap("one", {"a": "9"}), manager="second", force=True)
     assert server.apply(path, configmap("one"), manager="first").body["data"] == {"a": "9"}
 
@@ -163,7 +163,7 @@ def test_lists_are_merged_by_their_keys(server: Server, namespace: str) -> None:
     assert {row["name"] for row in found[0]["env"]} == {"A", "B"}
 
 
-def test_an_item_that_is_no_longer_sent_is_removed_and_others_stay(server: Server, namespace: str) -> None:
+def test_an_item_no_longer_sent_is_removed_and_others_stay(server: Server, namespace: str) -> None:
     path = apps(namespace, "daemonsets", "ds")
     env = [{"name": name, "value": "1"} for name in ("A", "B")]
     server.apply(path, daemonset(env=env), manager="first")
@@ -216,7 +216,7 @@ def test_managed_fields_may_not_be_applied(server: Server, path: str) -> None:
     assert "metadata.managedFields must be nil" in answer.message
 
 
-def test_a_list_of_managed_fields_that_is_empty_takes_all_ownership_away(server: Server, path: str) -> None:
+def test_empty_managed_fields_take_all_ownership_away(server: Server, path: str) -> None:
     found = server.patch(path, {"metadata": {"managedFields": [{}]}})
     assert "managedFields" not in found["metadata"]
 
@@ -229,7 +229,7 @@ def test_a_patch_may_hand_fields_over_to_another_manager(server: Server, path: s
     assert server.apply(path, configmap("one", {"a": "3"}), manager="second").body["data"] == {"a": "3"}
 
 
-def test_managed_fields_that_the_server_does_not_understand_change_nothing(server: Server, path: str) -> None:
+def test_unknown_managed_fields_change_nothing(server: Server, path: str) -> None:
     before = server.get(path)["metadata"]["managedFields"]
     odd = [{"manager": "second", "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV9", "fieldsV1": {}}]
     code = server.ask("PATCH", path, {"metadata": {"managedFields": odd}}, MERGE).code
@@ -237,7 +237,7 @@ def test_managed_fields_that_the_server_does_not_understand_change_nothing(serve
     assert server.get(path)["metadata"]["managedFields"] == before
 
 
-def test_the_first_apply_of_an_object_that_was_made_otherwise_names_who_made_it(server: Server, namespace: str) -> None:
+def test_the_first_apply_names_who_created_the_object(server: Server, namespace: str) -> None:
     path = core(namespace, "configmaps", "one")
     server.make(core(namespace, "configmaps"), configmap("one", {"a": "1"}))
     answer = server.apply(path, configmap("one", {"a": "2"}), manager="first")

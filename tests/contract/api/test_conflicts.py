@@ -8,7 +8,7 @@ from tests.contract.client import APPLY, MERGE, Object, Server
 
 @pytest.fixture
 def made(server: Server, namespace: str) -> Object:
-    """A ConfigMap that somebody changed after it was read."""
+    """A ConfigMap that was changed after it was read."""
     before = server.make(core(namespace, "configmaps"), configmap("one", {"k": "v"}))
     server.patch(core(namespace, "configmaps", "one"), {"data": {"k": "w"}})
     return before
@@ -54,14 +54,14 @@ def test_an_apply_with_an_old_version_is_a_conflict(server: Server, namespace: s
     assert not answer.causes
 
 
-def test_an_apply_with_a_version_of_an_object_that_is_gone_makes_it_anew(server: Server, namespace: str) -> None:
+def test_an_apply_with_the_version_of_a_gone_object_creates_it(server: Server, namespace: str) -> None:
     """Only a uid protects from that."""
     body = configmap("gone", {"k": "x"}, resourceVersion="1")
     answer = server.ask("PATCH", core(namespace, "configmaps", "gone") + "?fieldManager=me", body, APPLY)
     assert (answer.code, answer.body["data"]) == (201, {"k": "x"})
 
 
-def test_an_apply_with_a_uid_of_an_object_that_is_gone_is_a_conflict(server: Server, namespace: str) -> None:
+def test_an_apply_with_the_uid_of_a_gone_object_is_a_conflict(server: Server, namespace: str) -> None:
     body = configmap("gone", {"k": "x"}, uid="0e7a2e4e-5d6e-4c5e-8a53-2a4fb1e8d0a1")
     answer = server.ask("PATCH", core(namespace, "configmaps", "gone") + "?fieldManager=me", body, APPLY)
     assert (answer.code, answer.reason) == (409, "Conflict")

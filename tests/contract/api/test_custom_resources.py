@@ -83,7 +83,7 @@ def test_a_value_may_be_a_number_or_text(server: Server, path: str, value: Any) 
     assert server.make(path, widget(either=value))["spec"]["either"] == value
 
 
-def test_null_is_kept_where_it_is_allowed_and_dropped_where_there_is_a_default(server: Server, path: str) -> None:
+def test_null_stays_where_allowed_and_gives_way_to_defaults(server: Server, path: str) -> None:
     made = server.make(path, widget(nothing=None, color=None))
     assert made["spec"]["nothing"] is None
     assert made["spec"]["color"] == "red"

@@ -25,7 +25,7 @@ def test_a_deletion_answers_what_is_gone(server: Server, namespace: str) -> None
 
 def test_a_deletion_of_what_is_gone_is_not_found(server: Server, namespace: str) -> None:
     answer = server.ask("DELETE", core(namespace, "configmaps", "none"))
-    assert (answer.code, answer.reason) == (404, "NotFound")
+    assert (answer.code, answer.reason) == (404, "NotFoundError")
 
 
 def test_a_collection_is_deleted_by_selector(server: Server, namespace: str) -> None:
@@ -153,9 +153,7 @@ def test_a_pod_goes_at_once_without_a_grace_period(server: Server, namespace: st
     assert server.is_gone(path)
 
 
-def test_a_kubelet_ends_a_pod_by_a_deletion_without_a_grace_period(
-    server: Server, namespace: str, bound: Object
-) -> None:
+def test_a_kubelet_ends_a_pod_with_a_zero_grace_period(server: Server, namespace: str, bound: Object) -> None:
     path = core(namespace, "pods", "p")
     server.delete(path)
     server.delete(path, {"gracePeriodSeconds": 0, "preconditions": {"uid": bound["metadata"]["uid"]}})
@@ -182,7 +180,7 @@ def test_policies_that_wait_are_finalizers(server: Server, namespace: str, polic
     until(lambda: server.is_gone(path))
 
 
-def test_a_policy_that_nobody_knows_is_invalid(server: Server, namespace: str) -> None:
+def test_an_unknown_policy_is_invalid(server: Server, namespace: str) -> None:
     server.make(core(namespace, "configmaps"), configmap("one"))
     answer = server.ask("DELETE", core(namespace, "configmaps", "one"), {"propagationPolicy": "Maybe"})
     assert (answer.code, answer.reason) == (422, "Invalid")

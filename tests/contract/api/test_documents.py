@@ -41,7 +41,7 @@ def test_answers_are_json_by_default(server: Server) -> None:
     assert answer.body["kind"] == "Namespace"
 
 
-def test_an_answer_in_a_form_that_nobody_knows_is_not_acceptable(server: Server) -> None:
+def test_an_unknown_form_of_an_answer_is_not_acceptable(server: Server) -> None:
     answer = server.ask("GET", "/api/v1/namespaces/default", accept="text/html")
     assert (answer.code, answer.reason) == (406, "NotAcceptable")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.sandbox.apiserver.fieldmanager import ApplyConflict, applied, updated
-from gpu_provision.sandbox.apiserver.fieldmanager.fields import paths
+from gpu_provision.sandbox.apiserver.fieldmanager import ApplyConflictError, apply_configuration, record_update
+from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import paths
 from tests import data_file
 from tests.contract.api.samples import apps, core
 from tests.contract.client import Answer, Object, Server
@@ -81,10 +81,12 @@ def sent(server: Server, collection: str, name: str, step: Object) -> Answer:
 def expected(live: Object | None, step: Object) -> Object | str:
     """Do one step by the rules alone: the object, or the text of the conflict."""
     if "update" in step:
-        return updated(live, step["update"], manager=step["manager"], now=NOW)
+        return record_update(live, step["update"], manager=step["manager"], now=NOW)
     try:
-        return applied(live, step["apply"], manager=step["manager"], force=step.get("force", False), now=NOW)
-    except ApplyConflict as refusal:
+        return apply_configuration(
+            live, step["apply"], manager=step["manager"], force=step.get("force", False), now=NOW
+        )
+    except ApplyConflictError as refusal:
         return refusal.message()
 
 

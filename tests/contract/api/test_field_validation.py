@@ -30,7 +30,7 @@ def test_a_body_without_unknown_fields_passes_in_every_mode(server: Server, name
     assert "Warning" not in answer.headers
 
 
-def test_a_strict_write_of_unknown_fields_is_refused_by_servers_since_1_25(server: Server, namespace: str) -> None:
+def test_a_strict_write_of_unknown_fields_is_refused(server: Server, namespace: str) -> None:
     answer = server.ask("POST", apps(namespace, "daemonsets") + "?fieldValidation=Strict", odd())
     if not server.at_least(*STRICT):
         assert answer.code == 201
@@ -40,7 +40,7 @@ def test_a_strict_write_of_unknown_fields_is_refused_by_servers_since_1_25(serve
     assert 'unknown field "spec.template.spec.containers[0].imagee"' in answer.message
 
 
-def test_a_write_with_warnings_is_warned_by_servers_since_1_25(server: Server, namespace: str) -> None:
+def test_a_write_of_unknown_fields_is_warned(server: Server, namespace: str) -> None:
     answer = server.ask("POST", apps(namespace, "daemonsets") + "?fieldValidation=Warn", odd())
     assert answer.code == 201
     warned = "unknown field" in answer.headers.get("Warning", "")
@@ -56,7 +56,7 @@ def test_an_apply_of_unknown_fields_is_refused(server: Server, namespace: str) -
 
 
 @pytest.mark.since(*STRICT)
-def test_a_mode_that_nobody_knows_is_refused(server: Server, namespace: str) -> None:
+def test_an_unknown_mode_is_refused(server: Server, namespace: str) -> None:
     answer = server.ask("POST", core(namespace, "configmaps") + "?fieldValidation=Maybe", configmap("one"))
     assert answer.code in (400, 422)
     assert "fieldValidation" in answer.message

@@ -107,7 +107,7 @@ def test_a_list_may_be_of_any_version_that_the_server_has_at_hand(server: Server
     assert sorted(names(server.get(f"{path}&resourceVersion=0"))) == MADE, "older servers do not sort these"
 
 
-def test_a_list_is_at_least_as_new_as_the_version_that_is_asked_for(server: Server, path: str) -> None:
+def test_a_list_is_as_new_as_the_version_asked_for(server: Server, path: str) -> None:
     collection = path.partition("?")[0]
     version = server.patch(f"{collection}/c-1", {"data": {"k": "newest"}})["metadata"]["resourceVersion"]
     found = server.get(f"{path}&resourceVersion={version}")
@@ -115,7 +115,7 @@ def test_a_list_is_at_least_as_new_as_the_version_that_is_asked_for(server: Serv
     assert [item["data"]["k"] for item in found["items"] if item["metadata"]["name"] == "c-1"] == ["newest"]
 
 
-def test_an_object_is_at_least_as_new_as_the_version_that_is_asked_for(server: Server, path: str) -> None:
+def test_an_object_is_as_new_as_the_version_asked_for(server: Server, path: str) -> None:
     collection = path.partition("?")[0]
     version = server.patch(f"{collection}/c-1", {"data": {"k": "newer"}})["metadata"]["resourceVersion"]
     assert server.get(f"{collection}/c-1?resourceVersion={version}")["data"] == {"k": "newer"}

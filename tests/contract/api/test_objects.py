@@ -21,7 +21,7 @@ def test_a_created_object_gets_uid_time_and_version(server: Server, namespace: s
     assert (made["apiVersion"], made["kind"], made["data"]) == ("v1", "ConfigMap", {"k": "v"})
 
 
-def test_what_only_the_server_may_set_is_not_taken_from_a_new_object(server: Server, namespace: str) -> None:
+def test_server_metadata_of_a_new_object_is_ignored(server: Server, namespace: str) -> None:
     given = configmap("one", uid="mine", creationTimestamp="2001-01-01T00:00:00Z", generation=7)
     metadata = server.make(core(namespace, "configmaps"), given)["metadata"]
     assert metadata["uid"] != "mine"
@@ -55,7 +55,7 @@ def test_a_new_object_may_not_have_a_version(server: Server, namespace: str) -> 
 
 def test_an_object_needs_a_namespace_that_exists(server: Server) -> None:
     answer = server.ask("POST", core("contract-none", "configmaps"), configmap("one"))
-    assert (answer.code, answer.reason) == (404, "NotFound")
+    assert (answer.code, answer.reason) == (404, "NotFoundError")
     assert answer.message == 'namespaces "contract-none" not found'
 
 
@@ -80,7 +80,7 @@ def test_the_name_of_the_body_has_to_be_that_of_the_path(server: Server, namespa
 
 def test_an_object_that_is_not_there_is_not_found(server: Server, namespace: str) -> None:
     answer = server.ask("GET", apps(namespace, "daemonsets", "none"))
-    assert (answer.code, answer.reason) == (404, "NotFound")
+    assert (answer.code, answer.reason) == (404, "NotFoundError")
     assert answer.message == 'daemonsets.apps "none" not found'
     assert answer.body["details"] == {"name": "none", "group": "apps", "kind": "daemonsets"}
 
@@ -104,12 +104,10 @@ def test_an_update_that_changes_nothing_keeps_the_version(server: Server, namesp
 
 def test_an_update_of_what_is_not_there_is_not_found(server: Server, namespace: str) -> None:
     answer = server.ask("PUT", core(namespace, "configmaps", "none"), configmap("none"))
-    assert (answer.code, answer.reason) == (404, "NotFound")
+    assert (answer.code, answer.reason) == (404, "NotFoundError")
 
 
-def test_leases_and_role_bindings_are_made_by_an_update_that_names_one_that_is_not_there(
-    server: Server, namespace: str
-) -> None:
+def test_an_update_creates_missing_leases_and_role_bindings(server: Server, namespace: str) -> None:
     """A few kinds may be created by PUT; the tool's lock and the apply engine must not meet that unprepared."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/mine"
     answer = server.ask("PUT", path, {"metadata": {"name": "mine"}, "spec": {"holderIdentity": "me"}})
@@ -214,7 +212,7 @@ def test_a_dry_run_answers_as_if_and_keeps_nothing(
     assert server.is_gone(f"{path}/two")
 
 
-def test_a_dry_run_of_a_patch_returns_the_object_and_keeps_nothing(server: Server, namespace: str) -> None:
+def test_a_dry_run_of_a_patch_keeps_nothing(server: Server, namespace: str) -> None:
     path = core(namespace, "configmaps", "one")
     made = server.make(core(namespace, "configmaps"), configmap("one", {"k": "v"}))
     answer = server.ask("PATCH", f"{path}?dryRun=All", {"data": {"k": "w"}}, MERGE)

@@ -9,11 +9,11 @@ import pytest
 
 from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.errors import (
-    AlreadyExists,
-    FieldConflict,
-    Gone,
-    NotFound,
-    Outdated,
+    AlreadyExistsError,
+    ConflictError,
+    ExpiredError,
+    FieldConflictError,
+    NotFoundError,
 )
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.resources import KINDS
@@ -48,7 +48,7 @@ def test_the_version_is_text_that_begins_with_v(cluster: Cluster) -> None:
     assert cluster.version().startswith("v1.")
 
 
-def test_the_resources_of_a_group_version_are_known_and_an_unknown_group_has_none(cluster: Cluster) -> None:
+def test_a_known_group_has_resources_and_an_unknown_one_none(cluster: Cluster) -> None:
     assert {"daemonsets", "deployments"} <= cluster.served("apps/v1")
     assert cluster.served("none.example.org/v1") == frozenset()
 
@@ -83,7 +83,7 @@ def test_a_dry_run_creates_nothing(cluster: Cluster, namespace: str) -> None:
 
 def test_a_conflict_names_field_and_manager(cluster: Cluster, namespace: str) -> None:
     cluster.apply(sample(namespace), manager="helm")
-    with pytest.raises(FieldConflict) as refusal:
+    with pytest.raises(FieldConflictError) as refusal:
         cluster.apply(sample(namespace, data={"k": "w"}))
     assert refusal.value.managers == {"helm"}
     assert ".data.k" in str(refusal.value)
@@ -95,7 +95,7 @@ def test_an_edit_is_undone_at_the_version_that_was_looked_at_only(
     looked_at = cluster.apply(sample(namespace)).object["metadata"]["resourceVersion"]
     path = core(namespace, "configmaps", "one")
     edited = server.patch(path, {"data": {"k": "edited"}})["metadata"]["resourceVersion"]
-    with pytest.raises(Outdated):
+    with pytest.raises(ConflictError):
         cluster.apply(sample(namespace, resourceVersion=looked_at), take_back=True)
     undone = cluster.apply(sample(namespace, resourceVersion=edited), take_back=True)
     assert undone.object["data"] == {"k": "v"}
@@ -123,30 +123,30 @@ def test_labels_of_a_namesake_stay(cluster: Cluster, node: Manifest) -> None:
 
 
 def test_a_node_that_is_gone_is_not_made_by_labels(cluster: Cluster) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         cluster.label(ObjectRef("v1", "Node", "", "contract-none"), "u", {"c": "3"})
 
 
 def test_a_second_create_finds_the_first(cluster: Cluster, namespace: str) -> None:
     cluster.create(sample(namespace))
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(AlreadyExistsError):
         cluster.create(sample(namespace))
 
 
 def test_two_who_replace_a_lease_meet(cluster: Cluster, namespace: str) -> None:
-    """The lock: whoever replaces what another has replaced meanwhile is refused."""
+    """The lock: a write from an old version is refused."""
     head = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
     metadata = {"name": "lock", "namespace": namespace}
     now = "2026-01-01T00:00:00.000000Z"
     made = cluster.create({**head, "metadata": metadata, "spec": {"holderIdentity": "me", "renewTime": now}})
     assert made["spec"]["renewTime"] == now
     cluster.replace({**made, "spec": {"holderIdentity": "me", "leaseDurationSeconds": 15}})
-    with pytest.raises(Outdated):
+    with pytest.raises(ConflictError):
         cluster.replace({**made, "spec": {"holderIdentity": "other"}})
 
 
 def test_a_lease_that_is_gone_is_not_replaced(cluster: Cluster, namespace: str) -> None:
-    """With a version in it; without one, a real server would make it anew."""
+    """With a version in it; without one, a real server would create it again."""
     head = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
     made = cluster.create({**head, "metadata": {"name": "lock", "namespace": namespace}, "spec": {}})
     cluster.delete(ref_of(made))
@@ -154,16 +154,16 @@ def test_a_lease_that_is_gone_is_not_replaced(cluster: Cluster, namespace: str) 
         cluster.replace(made)
 
 
-def test_a_deletion_of_what_is_gone_is_fine_and_one_of_a_namesake_is_not(cluster: Cluster, namespace: str) -> None:
+def test_deleting_what_is_gone_is_fine_and_a_namesake_is_not(cluster: Cluster, namespace: str) -> None:
     made = cluster.create(sample(namespace))
-    with pytest.raises(Outdated):
+    with pytest.raises(ConflictError):
         cluster.delete(ref_of(made), uid="other")
     cluster.delete(ref_of(made), uid=made["metadata"]["uid"])
     cluster.delete(ref_of(made), uid=made["metadata"]["uid"])
 
 
 def test_a_missing_namespace_is_not_found(cluster: Cluster) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         cluster.apply(sample("contract-none"))
 
 
@@ -184,7 +184,7 @@ def test_a_missing_right_is_refused(server: Server, namespace: str) -> None:
 
 
 def test_the_log_of_a_pod_that_is_not_there_is_not_found(cluster: Cluster, namespace: str) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         cluster.log(ObjectRef("v1", "Pod", namespace, "none"), "main")
 
 
@@ -218,7 +218,7 @@ def forgotten(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kind]
 def test_a_watch_from_a_forgotten_version_is_gone(cluster: Cluster, forgotten: Kind) -> None:
     """The mirror lists again then."""
     stream = cluster.watch(forgotten, "1")
-    with pytest.raises(Gone):
+    with pytest.raises(ExpiredError):
         next(iter(stream))
 
 

@@ -90,7 +90,7 @@ def test_a_pod_that_makes_no_sense_is_invalid(server: Server, namespace: str, sp
 
 
 def test_a_pods_specification_hardly_changes(server: Server, namespace: str) -> None:
-    """A validation whose content has changed is therefore deleted and made anew."""
+    """A validation whose content has changed is therefore deleted and created again."""
     server.make(core(namespace, "pods"), pod("p"))
     answer = server.ask("PATCH", core(namespace, "pods", "p"), {"spec": {"nodeSelector": {"a": "b"}}}, MERGE)
     assert (answer.code, answer.reason) == (422, "Invalid")
@@ -107,7 +107,7 @@ def test_a_pods_labels_change_at_any_time(server: Server, namespace: str) -> Non
 
 
 def test_a_pod_is_bound_to_a_node(server: Server, namespace: str, node: str) -> None:
-    server.make(core(namespace, "pods"), pod("p", schedulerName="nobody"))
+    server.make(core(namespace, "pods"), pod("p", schedulerName="absent"))
     body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": {"kind": "Node", "name": node}}
     assert server.ask("POST", core(namespace, "pods", "p") + "/binding", body).code == 201
     found = server.get(core(namespace, "pods", "p"))
@@ -134,7 +134,7 @@ def test_the_log_of_a_pod_that_is_not_there_is_not_found(server: Server, namespa
     assert (answer.code, answer.message) == (404, 'pods "none" not found')
 
 
-def test_the_log_of_a_container_that_is_not_there_is_a_bad_request(server: Server, namespace: str) -> None:
+def test_the_log_of_a_missing_container_is_a_bad_request(server: Server, namespace: str) -> None:
     server.make(core(namespace, "pods"), pod("p"))
     answer = server.ask("GET", core(namespace, "pods", "p") + "/log?container=none")
     assert (answer.code, answer.message) == (400, "container none is not valid for pod p")
@@ -155,7 +155,7 @@ def test_the_log_of_an_init_container_can_be_chosen(server: Server, namespace: s
 def test_the_log_of_a_pod_whose_node_is_gone_is_not_found(server: Server, namespace: str) -> None:
     server.make(core(namespace, "pods"), pod("p", nodeName="contract-nowhere", tolerations=TOLERANT))
     answer = server.ask("GET", core(namespace, "pods", "p") + "/log")
-    assert (answer.code, answer.reason) == (404, "NotFound")
+    assert (answer.code, answer.reason) == (404, "NotFoundError")
     assert '"contract-nowhere" not found' in answer.message
 
 
@@ -187,7 +187,7 @@ def test_an_eviction_may_say_how_to_delete(server: Server, namespace: str, node:
     assert server.get(core(namespace, "pods", "p"))["metadata"]["deletionGracePeriodSeconds"] == 5
 
 
-def test_a_dry_run_of_an_eviction_evicts_nobody(server: Server, namespace: str) -> None:
+def test_a_dry_run_of_an_eviction_evicts_no_pod(server: Server, namespace: str) -> None:
     server.make(core(namespace, "pods"), pod("p"))
     path = core(namespace, "pods", "p")
     assert server.ask("POST", f"{path}/eviction?dryRun=All", eviction(server, "p")).code == 201

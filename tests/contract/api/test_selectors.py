@@ -77,13 +77,13 @@ def test_field_and_label_selectors_both_hold(server: Server, labeled: str) -> No
         "status.phase=Pending",
         "status.phase!=Running,spec.nodeName=contract-nowhere",
         "spec.restartPolicy=Never",
-        "spec.schedulerName=nobody",
+        "spec.schedulerName=absent",
         "spec.serviceAccountName=default",
     ],
 )
 def test_pods_are_selected_by_fields(server: Server, namespace: str, selector: str) -> None:
     tolerant = [{"operator": "Exists"}]
-    special: dict[str, Any] = {"nodeName": "contract-nowhere", "restartPolicy": "Never", "schedulerName": "nobody"}
+    special: dict[str, Any] = {"nodeName": "contract-nowhere", "restartPolicy": "Never", "schedulerName": "absent"}
     server.make(core(namespace, "pods"), pod("chosen", tolerations=tolerant, **special))
     path = core(namespace, "pods") + "?fieldSelector="
     assert "chosen" in names(server.get(path + quote(selector)))

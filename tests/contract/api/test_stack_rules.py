@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.inventory.source import read
+from gpu_provision.inventory.document import read_source
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.kube.client import connect
-from gpu_provision.operator.crd import NAME, definition
-from gpu_provision.operator.install import acceptable
+from gpu_provision.operator.crd import NAME, RULES_KEY, definition
+from gpu_provision.operator.install import strip_refused_rules
 from gpu_provision.operator.stack import STACK, stack_of
-from gpu_provision.operator.structural_schema import RULES_KEY
 from tests.contract.api.definitions import DEFINITIONS, is_established
 from tests.contract.client import Answer, Object, Server, until
 from tests.operator.conftest import INVENTORIES
@@ -59,9 +58,7 @@ def test_a_definition_with_rules_is_accepted_without_a_warning(server: Server, m
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_server_refuses_what_a_rule_is_about_with_the_place_and_the_finding(
-    server: Server, prod: str, case: Case
-) -> None:
+def test_a_rule_refuses_with_the_place_and_the_finding(server: Server, prod: str, case: Case) -> None:
     """As cel-python does (tests/operator/test_cel.py)."""
     if case.before is not None:
         assert applied(server, prod, stack(case.before)).code == 201
@@ -82,20 +79,20 @@ def test_a_refusal_tells_no_secret(server: Server, prod: str) -> None:
 @pytest.mark.parametrize("file", INVENTORIES, ids=lambda file: file.stem)
 def test_no_rule_refuses_the_stack_of_an_inventory(server: Server, prod: str, file: Path) -> None:
     """Neither as a new one, nor as a change."""
-    sent = {**stack_of(parse(read(file))[0].data), "metadata": {"name": "prod"}}
+    sent = {**stack_of(parse(read_source(file))[0].data), "metadata": {"name": "prod"}}
     assert applied(server, prod, sent).code == 201
     labelled = {**sent, "spec": {**sent["spec"], "history": {"keep": 7}}}
     assert applied(server, prod, labelled).code == 200
 
 
 @pytest.mark.usefixtures("made")
-def test_rules_that_a_server_takes_for_too_dear_are_left_out_of_the_definition(server: Server) -> None:
+def test_rules_that_are_too_costly_are_left_out(server: Server) -> None:
     """The server forgets, in what ``filter`` returns, how long a text can be."""
     wanted = definition(rules=True)
     rules = wanted["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"][RULES_KEY]
     rules[0]["messageExpression"] = "'no pool ' + self.nodes.filter(node, node.pool != '')[0].pool"
     before = server.get(f"{DEFINITIONS}/{NAME}")
-    kept, (finding,) = acceptable(connect(str(server.kubeconfig)), wanted, "gpu-provision")
+    kept, (finding,) = strip_refused_rules(connect(str(server.kubeconfig)), wanted, "gpu-provision")
     assert kept == definition()
     assert finding.code == "GP397"
     assert "cost exceeds budget" in finding.evidence

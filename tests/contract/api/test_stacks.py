@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from gpu_provision import render
-from gpu_provision.inventory.source import read
+from gpu_provision.inventory.document import read_source
 from gpu_provision.inventory.yaml_parser import parse
-from gpu_provision.operator.crd import NAME, definition
+from gpu_provision.operator.crd import NAME, definition, spec_schema
 from gpu_provision.operator.stack import FINALIZER, STACK, inventory_of, stack_of
-from gpu_provision.operator.structural_schema import spec_schema
 from tests.contract.api.definitions import DEFINITIONS, is_established
 from tests.contract.client import MERGE, Object, Server, until
 
@@ -83,7 +82,7 @@ def test_the_definition_of_stacks_is_accepted_and_structural(server: Server) -> 
 
 
 @pytest.mark.usefixtures("stacks")
-def test_the_definition_of_stacks_is_applied_again_without_a_change(server: Server) -> None:
+def test_the_stack_definition_is_applied_again_unchanged(server: Server) -> None:
     before = server.get(f"{DEFINITIONS}/{NAME}")["metadata"]
     again = server.apply(f"{DEFINITIONS}/{NAME}", definition(), manager="gpu-provision").body["metadata"]
     assert again["resourceVersion"] == before["resourceVersion"]
@@ -97,8 +96,8 @@ def test_stacks_are_found_by_their_short_name(server: Server, stacks: str) -> No
 
 
 @pytest.mark.parametrize("file", sorted(GOOD.glob("*.yaml")), ids=lambda file: file.stem)
-def test_the_stack_of_every_inventory_is_stored_and_means_the_same(server: Server, stacks: str, file: Path) -> None:
-    sent = stack_of(parse(read(file))[0].data)
+def test_the_stack_of_every_inventory_keeps_its_meaning(server: Server, stacks: str, file: Path) -> None:
+    sent = stack_of(parse(read_source(file))[0].data)
     path = f"{stacks}/{sent['metadata']['name']}"
     answer = server.ask("PATCH", f"{path}?fieldManager=me&fieldValidation=Strict", sent, "application/apply-patch+yaml")
     assert answer.code == 201, answer
@@ -160,7 +159,7 @@ def texts(part: Object, value: Any, path: tuple[str | int, ...] = ()) -> Iterato
 
 def test_a_text_of_a_stack_that_ends_in_a_newline_is_refused(server: Server, stacks: str) -> None:
     """In RE2 a dollar sign is the end of the text; Python's is also before a final newline."""
-    sent = stack_of(parse(read(GOOD / "complete.yaml"))[0].data)
+    sent = stack_of(parse(read_source(GOOD / "complete.yaml"))[0].data)
     places = list(texts(spec_schema(), sent["spec"]))
     for *parent, last in places:
         wrong = copy.deepcopy(sent)
@@ -204,7 +203,7 @@ def test_a_stack_is_named_as_an_inventory(server: Server, stacks: str, name: str
 
 
 @pytest.mark.usefixtures("prod")
-def test_a_key_that_no_stack_has_is_dropped_or_refused_where_asked(server: Server, stacks: str) -> None:
+def test_an_unknown_key_of_a_stack_is_dropped_or_refused(server: Server, stacks: str) -> None:
     body = stack(ssh={"user": "root"}, driver={"verison": "580.126.20"})
     if server.at_least(1, 25):
         answer = server.ask("POST", f"{stacks}?fieldValidation=Strict", body)

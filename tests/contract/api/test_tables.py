@@ -76,7 +76,7 @@ def test_one_object_comes_as_a_table_of_one_row(server: Server, namespace: str) 
 def test_a_daemonset_without_pods_shows_zeros_and_its_selector(server: Server, namespace: str) -> None:
     server.make(apps(namespace, "daemonsets"), workload("DaemonSet", "ds"))
     (row,) = table(server, apps(namespace, "daemonsets"))["rows"]
-    assert row["cells"][:7] == ["ds", 0, 0, 0, 0, 0, "contract/nobody=has-it"]
+    assert row["cells"][:7] == ["ds", 0, 0, 0, 0, 0, "contract/absent=has-it"]
 
 
 def test_a_service_shows_its_ports(server: Server, namespace: str) -> None:

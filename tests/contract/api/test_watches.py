@@ -45,7 +45,7 @@ def test_versions_grow_from_event_to_event(server: Server, namespace: str) -> No
     assert versions == sorted({*versions})
 
 
-def test_a_deleted_event_holds_the_last_state_with_the_version_of_the_deletion(server: Server, namespace: str) -> None:
+def test_a_deleted_event_holds_the_last_state(server: Server, namespace: str) -> None:
     path = core(namespace, "configmaps")
     made = server.make(path, configmap("one", {"k": "v"}))
     with server.watch(f"{path}?resourceVersion={made['metadata']['resourceVersion']}") as events:
@@ -63,9 +63,7 @@ def test_objects_of_events_name_their_kind(server: Server, namespace: str) -> No
     assert (found["apiVersion"], found["kind"]) == ("v1", "ConfigMap")
 
 
-def test_an_object_that_leaves_the_selector_is_deleted_and_one_that_enters_it_added(
-    server: Server, namespace: str
-) -> None:
+def test_leaving_a_selector_is_deleted_and_entering_it_added(server: Server, namespace: str) -> None:
     path = core(namespace, "configmaps")
     version = server.make(path, configmap("one", labels={"in": "no"}))["metadata"]["resourceVersion"]
     with server.watch(f"{path}?resourceVersion={version}&labelSelector=in%3Dyes") as events:
@@ -78,7 +76,7 @@ def test_an_object_that_leaves_the_selector_is_deleted_and_one_that_enters_it_ad
     assert kinds == ["ADDED", "DELETED", "ADDED", "MODIFIED", "DELETED"]
 
 
-def test_an_object_that_left_the_selector_is_shown_as_it_was_within_it(server: Server, namespace: str) -> None:
+def test_an_object_that_left_a_selector_shows_its_last_state(server: Server, namespace: str) -> None:
     path = core(namespace, "configmaps")
     version = server.make(path, configmap("one", labels={"in": "yes"}))["metadata"]["resourceVersion"]
     with server.watch(f"{path}?resourceVersion={version}&labelSelector=in%3Dyes") as events:
@@ -134,7 +132,7 @@ def test_who_does_not_ask_for_bookmarks_gets_none(server: Server, namespace: str
         assert not [event for event in events if event.type == "BOOKMARK"]
 
 
-def test_a_watch_from_a_version_that_is_forgotten_begins_and_fails_with_gone(server: Server, namespace: str) -> None:
+def test_a_watch_from_a_forgotten_version_fails_with_gone(server: Server, namespace: str) -> None:
     """The answer is 200, and its first event an ERROR with a Status: clients list again."""
     path = f"/apis/{GROUP}/v1/namespaces/{namespace}/{establish(server, definition('olds'))}"
     if server.compact:

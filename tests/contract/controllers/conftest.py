@@ -24,7 +24,7 @@ _LIFE = ("cpu", "ephemeral-storage", "memory", "pods")
 def nodes(server: Server) -> Iterator[Path]:
     """The nodes of fleet.yaml, attached; the value is the log of the process that simulates them."""
     log = server.directory / "nodes.log"
-    command = [sys.executable, "-m", "gpu_provision.sandbox.nodes", "--kubeconfig", str(server.kubeconfig)]
+    command = [sys.executable, "-m", "gpu_provision.sandbox.attach", "--kubeconfig", str(server.kubeconfig)]
     command += ["--fleet", str(_FLEET), *server.node_flags]
     with process(log, command, environment={**os.environ, "PYTHONPATH": str(_CHECKOUT)}):
         until(lambda: all(_is_usable(server, node) for node in (*NODES, TAINTED)))

@@ -93,7 +93,7 @@ def test_the_status_counts_pods_that_are_ready(cluster: Cluster) -> None:
     assert daemonset["status"]["numberMisscheduled"] == 0, "but for the four that always stand there"
 
 
-def test_the_status_counts_pods_that_run_and_are_not_ready_as_unavailable(cluster: Cluster) -> None:
+def test_pods_that_are_not_ready_count_as_unavailable(cluster: Cluster) -> None:
     cluster.create("DaemonSet", "agent", spec=workload("agent", pod_spec(unready())))
     daemonset = await_counts(cluster, "agent", desired=3, current=3, unavailable=3)
     assert daemonset["status"]["numberReady"] == 0
@@ -101,7 +101,7 @@ def test_the_status_counts_pods_that_run_and_are_not_ready_as_unavailable(cluste
 
 
 def test_a_status_without_nodes_is_all_zeros(cluster: Cluster) -> None:
-    spec = pod_spec(nodeSelector={cluster.mark: "nobody"})
+    spec = pod_spec(nodeSelector={cluster.mark: "none"})
     cluster.create("DaemonSet", "agent", spec=workload("agent", spec))
     status = await_counts(cluster, "agent", desired=0)["status"]
     assert status == {
@@ -121,10 +121,10 @@ def test_a_ready_pod_is_available_only_after_min_ready_seconds(cluster: Cluster,
     await_counts(cluster, "late", ready=1, available=0, unavailable=1)
 
 
-def test_a_pod_on_a_node_that_may_no_longer_get_one_stays_and_is_misscheduled(
+def test_a_pod_on_a_newly_tainted_node_is_misscheduled(
     cluster: Cluster, on_nodes: OnNodes, change_node: Callable[..., None]
 ) -> None:
-    """A NoSchedule taint drives nobody away."""
+    """A NoSchedule taint evicts no pod."""
     spec = pod_spec(nodeSelector=on_nodes("sim-1", "sim-2"))
     cluster.create("DaemonSet", "agent", spec=workload("agent", spec))
     await_counts(cluster, "agent", ready=2)
@@ -133,7 +133,7 @@ def test_a_pod_on_a_node_that_may_no_longer_get_one_stays_and_is_misscheduled(
     assert nodes_of(cluster.pods()) == ["sim-1", "sim-2"]
 
 
-def test_pods_have_the_template_labels_the_revision_and_the_generation(cluster: Cluster) -> None:
+def test_pods_carry_template_labels_revision_and_generation(cluster: Cluster) -> None:
     cluster.create("DaemonSet", "agent", spec=workload("agent"))
     pods = cluster.await_pods(3)
     (revision,) = cluster.every("ControllerRevision")
@@ -268,7 +268,7 @@ def test_deleting_it_deletes_its_pods_and_revisions(cluster: Cluster) -> None:
     until(lambda: not cluster.every("ControllerRevision"))
 
 
-def test_pods_that_were_left_are_adopted_by_a_daemonset_of_the_same_template(cluster: Cluster) -> None:
+def test_orphaned_pods_are_adopted_by_the_same_template(cluster: Cluster) -> None:
     cluster.create("DaemonSet", "agent", spec=workload("agent"))
     before = cluster.await_pods(3)
     cluster.delete("DaemonSet", "agent", propagationPolicy="Orphan")

@@ -61,7 +61,7 @@ def test_with_on_delete_a_new_template_restarts_nothing(cluster: Cluster) -> Non
     assert names(cluster.pods()) == names(before)
 
 
-def test_with_on_delete_a_deleted_pod_returns_with_the_new_template(cluster: Cluster) -> None:
+def test_on_delete_recreates_a_pod_with_the_new_template(cluster: Cluster) -> None:
     cluster.create("DaemonSet", "agent", spec=workload("agent", updateStrategy=ON_DELETE))
     before = cluster.await_pods(3)
     cluster.patch("DaemonSet", "agent", image_change(NEW))
@@ -181,3 +181,15 @@ def test_the_status_says_which_generation_it_is_of(cluster: Cluster) -> None:
     assert (first["metadata"]["generation"], first["status"]["observedGeneration"]) == (2, 1)
     assert counts(first)["updated"] == 3, "the numbers of the template before"
     assert counts(last)["updated"] == 0
+
+
+def test_a_rolling_update_ends_pods_that_only_stay(cluster: Cluster, change_node: Callable[..., None]) -> None:
+    """A pod stays on a node with a NoSchedule taint until the template changes, and does not return."""
+    cluster.create("DaemonSet", "agent", spec=workload("agent"))
+    cluster.await_pods(3)
+    change_node("sim-2", taints=({"key": "contract.example/late", "effect": "NoSchedule"},))
+    await_counts(cluster, "agent", desired=2, available=2)
+    cluster.patch("DaemonSet", "agent", image_change(NEW))
+    await_counts(cluster, "agent", desired=2, updated=2, available=2)
+    until(lambda: images(cluster.pods()) == {NEW})
+    assert nodes_of(cluster.pods()) == ["sim-1", "sim-3"]

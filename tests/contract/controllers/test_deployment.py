@@ -58,7 +58,7 @@ def test_replicas_that_are_not_ready_are_unavailable(cluster: Cluster) -> None:
     )
 
 
-def test_its_replica_set_has_the_hash_in_name_labels_and_selector(cluster: Cluster) -> None:
+def test_its_replica_set_carries_the_template_hash(cluster: Cluster) -> None:
     made = cluster.create("Deployment", "web", spec=workload("web", replicas=1))
     await_available(cluster, 1)
     (one,) = cluster.every("ReplicaSet")
@@ -174,11 +174,9 @@ def test_scaling_goes_both_ways(cluster: Cluster) -> None:
     cluster.create("Deployment", "web", spec=workload("web", replicas=1))
     await_available(cluster, 1)
     for replicas in (3, 0, 1):
-        cluster.patch("Deployment", "web", {"spec": {"replicas": replicas}}, "scale")
+        cluster.patch("Deployment", "web", {"spec": {"replicas": replicas}})
         await_available(cluster, replicas)
     assert len(cluster.await_pods(1)) == 1
-    scale = cluster.server.get(cluster.path("Deployment", "web", "scale"))
-    assert scale["status"] == {"replicas": 1, "selector": "app=web"}
 
 
 def test_a_deleted_pod_is_replaced(cluster: Cluster) -> None:

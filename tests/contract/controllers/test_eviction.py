@@ -66,16 +66,16 @@ def test_an_eviction_takes_delete_options(cluster: Cluster) -> None:
     cluster.history("Pod", since, lambda event: event.type == "DELETED")
 
 
-def test_a_dry_run_evicts_nobody(cluster: Cluster) -> None:
+def test_a_dry_run_evicts_no_pod(cluster: Cluster) -> None:
     bare_pod(cluster)
     assert evict(cluster, "alone", deleteOptions={"dryRun": ["All"]}).code == 201
     assert not cluster.get("Pod", "alone")["metadata"].get("deletionTimestamp")
 
 
-def test_an_eviction_of_nobody_is_not_found(cluster: Cluster) -> None:
-    answer = evict(cluster, "nobody")
-    assert (answer.code, answer.reason) == (404, "NotFound")
-    assert answer.message == 'pods "nobody" not found'
+def test_an_eviction_of_an_absent_pod_is_not_found(cluster: Cluster) -> None:
+    answer = evict(cluster, "absent")
+    assert (answer.code, answer.reason) == (404, "NotFoundError")
+    assert answer.message == 'pods "absent" not found'
 
 
 def test_a_budget_counts_its_pods(cluster: Cluster) -> None:
@@ -164,7 +164,7 @@ def test_a_pod_under_two_budgets_cannot_be_evicted(cluster: Cluster) -> None:
     )
 
 
-def test_a_pod_that_has_not_started_is_evicted_whatever_the_budget_says(cluster: Cluster) -> None:
+def test_an_unstarted_pod_is_evicted_against_any_budget(cluster: Cluster) -> None:
     cluster.create(
         "Pod", "waits", metadata={"labels": {"app": "web"}}, spec=pod_spec(nodeSelector={cluster.mark: "nowhere"})
     )
@@ -173,7 +173,7 @@ def test_a_pod_that_has_not_started_is_evicted_whatever_the_budget_says(cluster:
     cluster.await_gone("Pod", "waits")
 
 
-def test_a_pod_that_has_ended_is_evicted_whatever_the_budget_says(cluster: Cluster) -> None:
+def test_an_ended_pod_is_evicted_against_any_budget(cluster: Cluster) -> None:
     spec = pod_spec(container("main", "true"), restartPolicy="Never")
     cluster.create("Pod", "done", metadata={"labels": {"app": "web"}}, spec=spec)
     cluster.await_("Pod", "done", lambda one: one["status"]["phase"] == "Succeeded")
@@ -182,7 +182,7 @@ def test_a_pod_that_has_ended_is_evicted_whatever_the_budget_says(cluster: Clust
     cluster.await_gone("Pod", "done")
 
 
-def test_a_pod_that_is_not_ready_counts_against_a_budget_that_is_not_met(cluster: Cluster) -> None:
+def test_an_unready_pod_counts_while_the_budget_is_not_met(cluster: Cluster) -> None:
     bare_pod(cluster, spec=pod_spec(unready()))
     budget(cluster, minAvailable=1)
     await_budget(cluster, expectedPods=1, currentHealthy=0)
@@ -192,7 +192,7 @@ def test_a_pod_that_is_not_ready_counts_against_a_budget_that_is_not_met(cluster
 
 
 @pytest.mark.since(1, 23)
-def test_a_pod_that_is_not_ready_is_evicted_once_the_budget_is_met(cluster: Cluster) -> None:
+def test_an_unready_pod_is_evicted_once_the_budget_is_met(cluster: Cluster) -> None:
     web(cluster, 1)
     bare_pod(cluster, spec=pod_spec(unready()))
     budget(cluster, minAvailable=1)

@@ -1,7 +1,4 @@
-"""Node Feature Discovery as our manifests use it: workers publish NodeFeature objects, the master makes labels of them.
-
-A real API server stores the objects; ``--direct-features`` spares one that cannot.
-"""
+"""Node Feature Discovery as our manifests use it: workers publish NodeFeature objects, the master labels nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from tests import data_file
 from tests.contract.client import Object, until
 from tests.contract.controllers.cluster import NODES, Cluster
 
-_STACK = Path(__file__).resolve().parents[2] / "sandbox" / "nodes" / "manifests" / "stack.yaml"
+_STACK = Path(__file__).resolve().parents[2] / "sandbox" / "kubelet" / "manifests" / "stack.yaml"
 _FEATURES = "/apis/nfd.k8s-sigs.io/v1alpha1"
 _PARTS = {"nodefeatures.nfd.k8s-sigs.io", "nfd-worker-conf", "nfd-master", "nfd-worker"}
 _GPU = "feature.node.kubernetes.io/pci-10de.present"

@@ -47,7 +47,7 @@ def test_in_the_background_the_owner_goes_first(cluster: Cluster) -> None:
     cluster.await_gone("ConfigMap", "tail")
 
 
-def test_in_the_foreground_the_owner_waits_for_dependents_that_block_it(cluster: Cluster) -> None:
+def test_foreground_deletion_waits_for_blocking_dependents(cluster: Cluster) -> None:
     head = config_map(cluster, "head")
     config_map(cluster, "tail", owner(head, blockOwnerDeletion=True), finalizers=(HELD,))
     cluster.delete("ConfigMap", "head", propagationPolicy="Foreground")
@@ -59,7 +59,7 @@ def test_in_the_foreground_the_owner_waits_for_dependents_that_block_it(cluster:
     cluster.await_gone("ConfigMap", "head")
 
 
-def test_in_the_foreground_the_owner_does_not_wait_for_others(cluster: Cluster) -> None:
+def test_foreground_deletion_does_not_wait_for_others(cluster: Cluster) -> None:
     head = config_map(cluster, "head")
     config_map(cluster, "tail", owner(head), finalizers=(HELD,))
     cluster.delete("ConfigMap", "head", propagationPolicy="Foreground")
@@ -108,7 +108,7 @@ def test_a_daemonset_deleted_as_orphan_leaves_pods_and_revisions(cluster: Cluste
     assert [owners_of(one) for one in (*cluster.pods(), *cluster.every("ControllerRevision"))] == [[]] * 4
 
 
-def test_who_has_another_owner_stays_and_loses_the_one_that_is_gone(cluster: Cluster) -> None:
+def test_a_dependent_with_another_owner_stays(cluster: Cluster) -> None:
     first, second = config_map(cluster, "first"), config_map(cluster, "second")
     config_map(cluster, "tail", owner(first), owner(second))
     cluster.delete("ConfigMap", "first", propagationPolicy="Background")
@@ -117,13 +117,13 @@ def test_who_has_another_owner_stays_and_loses_the_one_that_is_gone(cluster: Clu
 
 
 def test_an_object_whose_owner_never_was_goes(cluster: Cluster) -> None:
-    nobody = {"apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": str(uuid.uuid4())}
-    config_map(cluster, "tail", nobody)
+    absent = {"apiVersion": "v1", "kind": "ConfigMap", "name": "absent", "uid": str(uuid.uuid4())}
+    config_map(cluster, "tail", absent)
     cluster.await_gone("ConfigMap", "tail")
 
 
 def test_an_owner_of_the_same_name_and_another_uid_is_none(cluster: Cluster) -> None:
-    """Made anew under the old name, it is another one."""
+    """Created again under the old name, it is another one."""
     head = config_map(cluster, "head")
     config_map(cluster, "tail", owner(head) | {"uid": str(uuid.uuid4())})
     cluster.await_gone("ConfigMap", "tail")
@@ -144,7 +144,7 @@ def test_an_owner_in_another_namespace_is_none(cluster: Cluster) -> None:
     cluster.server.delete(path)
 
 
-def test_what_is_in_no_namespace_is_not_collected_for_an_owner_that_is_in_one(cluster: Cluster) -> None:
+def test_a_cluster_object_outlives_a_namespaced_owner(cluster: Cluster) -> None:
     head, name = config_map(cluster, "head"), f"{cluster.namespace}-role"
     cluster.create("ClusterRole", name, metadata={"ownerReferences": [owner(head)]}, rules=[])
     inside = Cluster(cluster.server, "default")  # where events of what has no namespace are

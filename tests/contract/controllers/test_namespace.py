@@ -51,7 +51,7 @@ def test_a_finalizer_inside_holds_it_and_is_named(cluster: Cluster) -> None:
     cluster.await_gone("Namespace", cluster.namespace)
 
 
-def test_all_five_conditions_are_told(cluster: Cluster) -> None:
+def test_a_terminating_namespace_has_five_conditions(cluster: Cluster) -> None:
     cluster.create("ConfigMap", "notes", metadata={"finalizers": [HELD]})
     cluster.delete("Namespace", cluster.namespace)
     namespace = remaining(cluster)

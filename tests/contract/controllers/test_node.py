@@ -77,9 +77,7 @@ def test_pressure_is_a_taint(cluster: Cluster, paper_node: Callable[..., str]) -
     until(lambda: taints(cluster, name) == {("node.kubernetes.io/memory-pressure", "NoSchedule")})
 
 
-def test_a_node_that_is_not_ready_is_tainted_against_new_and_running_pods(
-    cluster: Cluster, unready: Callable[..., None]
-) -> None:
+def test_a_node_that_is_not_ready_is_tainted_twice(cluster: Cluster, unready: Callable[..., None]) -> None:
     unready("sim-3")
     until(lambda: taints(cluster, "sim-3") >= {(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")})
     found = condition(cluster.get("Node", "sim-3"), "Ready")
@@ -97,7 +95,7 @@ def test_pods_of_a_node_that_says_it_is_not_ready_stay_ready(cluster: Cluster, u
 
 @pytest.mark.parametrize("server", [pytest.param("real", marks=pytest.mark.real)], indirect=True)
 def test_pods_of_a_node_that_falls_silent_are_not_ready(cluster: Cluster, paper_node: Callable[..., str]) -> None:
-    """After 40 s of silence; tests/sandbox/controllers/test_node_lifecycle.py has shorter ones for the sandbox."""
+    """After 40 s of silence; tests/sandbox/controllers/test_manager.py has a shorter one for the sandbox."""
     name = paper_node()
     cluster.create("Pod", "web", spec=pod_spec(nodeName=name))
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
@@ -146,7 +144,7 @@ def test_a_daemonset_leaves_a_node_with_a_no_execute_taint(cluster: Cluster, cha
 
 
 def test_pods_of_a_node_that_is_gone_go(cluster: Cluster, paper_node: Callable[..., str]) -> None:
-    """Nobody else ends them. A real cluster takes a minute to believe it."""
+    """No kubelet ends them. A real cluster takes a minute to believe it."""
     name = paper_node()
     cluster.create("Pod", "lost", spec=pod_spec(nodeName=name))
     cluster.delete("Node", name)

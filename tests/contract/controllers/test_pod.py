@@ -119,7 +119,7 @@ def test_while_an_init_container_runs_the_others_wait(cluster: Cluster) -> None:
     assert diagnose.failing_container(pod) == ("gate", False)
 
 
-def test_an_init_container_that_fails_is_tried_again_and_nothing_else_starts(cluster: Cluster) -> None:
+def test_a_failed_init_container_is_tried_again_alone(cluster: Cluster) -> None:
     spec = pod_spec(initContainers=[container("gate", "false")])
     cluster.create("Pod", "web", spec=spec)
 
@@ -188,7 +188,7 @@ def test_what_its_environment_needs_and_is_not_there_is_named(cluster: Cluster) 
     cluster.await_("Pod", "web", is_ready)
 
 
-def test_a_volume_that_is_not_there_keeps_containers_from_being_made(cluster: Cluster) -> None:
+def test_a_missing_volume_keeps_containers_from_starting(cluster: Cluster) -> None:
     volumes = [{"name": "files", "configMap": {"name": "missing"}}]
     cluster.create("Pod", "web", spec=pod_spec(volumes=volumes))
     event = cluster.await_event("FailedMount", "web")
@@ -210,7 +210,7 @@ def test_a_container_that_is_not_ready_runs(cluster: Cluster) -> None:
     assert not diagnose.is_ready(pod)
 
 
-def test_a_startup_probe_that_has_not_passed_is_told(cluster: Cluster) -> None:
+def test_a_startup_probe_that_has_not_passed_is_an_event(cluster: Cluster) -> None:
     spec = pod_spec(unready() | {"startupProbe": PROBE, "readinessProbe": None})
     cluster.create("Pod", "web", spec=spec)
     pod = cluster.await_("Pod", "web", lambda one: "running" in main_of(one).get("state", {}))

@@ -72,7 +72,7 @@ def test_a_tainted_node_takes_only_who_tolerates_it(cluster: Cluster) -> None:
     assert (new if cluster.server.at_least(1, 24) else old) in told(pod)
 
 
-def test_who_fits_nowhere_is_told_by_condition_and_event(cluster: Cluster) -> None:
+def test_a_pod_that_fits_nowhere_has_a_condition_and_an_event(cluster: Cluster) -> None:
     cluster.create("Pod", "big", spec=pod_spec(gpus(64)))
     pod = await_unschedulable(cluster, "big")
     found = condition(pod, "PodScheduled")
@@ -84,7 +84,7 @@ def test_who_fits_nowhere_is_told_by_condition_and_event(cluster: Cluster) -> No
     assert pod["status"]["phase"] == "Pending"
 
 
-def test_too_few_gpus_are_told_in_the_words_that_we_look_for(cluster: Cluster, paper_node: PaperNode) -> None:
+def test_too_few_gpus_are_named_in_the_words_that_the_tool_reads(cluster: Cluster, paper_node: PaperNode) -> None:
     """The engine puts a validation off, and diagnose names the remedy, by these words."""
     name = paper_node(gpus=1)
     cluster.create("Pod", "first", spec=on(name, gpus(1)))
@@ -129,7 +129,7 @@ def test_the_largest_init_container_counts(cluster: Cluster, paper_node: PaperNo
     await_unschedulable(cluster, "pod", BUSY)
 
 
-def test_a_cordoned_node_takes_nobody(cluster: Cluster, change_node: Callable[..., None]) -> None:
+def test_a_cordoned_node_takes_no_pod(cluster: Cluster, change_node: Callable[..., None]) -> None:
     change_node("sim-2", unschedulable=True)
     name = until(lambda: _turned_away_from(cluster, "sim-2"))  # the first may come before the scheduler has heard
     assert "were unschedulable" in told(cluster.get("Pod", name))
@@ -145,7 +145,7 @@ def _turned_away_from(cluster: Cluster, node: str) -> str:
     return "" if node_of(pod) else name
 
 
-def test_no_node_of_that_label_is_told(cluster: Cluster) -> None:
+def test_no_node_with_that_label_is_named_as_the_reason(cluster: Cluster) -> None:
     cluster.create("Pod", "web", spec=pod_spec(nodeSelector={cluster.mark: "nowhere"}))
     assert "didn't match Pod's node affinity" in told(await_unschedulable(cluster, "web"))
 
@@ -218,7 +218,7 @@ def test_the_system_s_priority_classes_are_there(cluster: Cluster, name: str, va
     assert (spec["priority"], spec["preemptionPolicy"]) == (value, "PreemptLowerPriority")
 
 
-def test_a_priority_class_of_our_own_counts_and_an_unknown_one_is_refused(cluster: Cluster) -> None:
+def test_an_unknown_priority_class_is_refused(cluster: Cluster) -> None:
     name = cluster.namespace
     cluster.create("PriorityClass", name, value=7)
     body = {"metadata": {"name": "lucky"}, "spec": pod_spec(priorityClassName=name)}

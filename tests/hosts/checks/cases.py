@@ -10,7 +10,7 @@ from typing import Any
 from gpu_provision.hosts.checks.findings import CheckedHost
 from gpu_provision.hosts.checks.judge import resolve_driver
 from gpu_provision.hosts.facts.host import HostRecord, parse
-from gpu_provision.model.expectation import Expectation, ImageAnswer, ImageState
+from gpu_provision.model.hosts import Expectation, ImageAnswer, ImageState
 from tests import data_file
 
 HERE = Path(__file__).parent

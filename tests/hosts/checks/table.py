@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpu_provision.hosts.codes import PREFLIGHT_CODES
+from gpu_provision.model.codes import PREFLIGHT, meanings
 from tests import data_file
 from tests.hosts.checks.cases import cases
 
@@ -26,7 +26,7 @@ def findings() -> str:
             if not case.expects.get("ignore"):
                 provoked.setdefault(code, []).append((severity, case.case))
     rows = [f"| {code} | {_severities(provoked.get(code, []))} | {title} | {_cases(provoked.get(code, []))} |"
-            for code, title in sorted(PREFLIGHT_CODES.items())]  # fmt: skip
+            for code, (title, *_) in meanings().items() if code in PREFLIGHT]  # fmt: skip
     return "\n".join(["| code | severity | meaning | provoked in the tests by |", "|---|---|---|---|", *rows])
 
 

@@ -13,7 +13,7 @@ from gpu_provision.hosts.facts.driver import Driver
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import Kernel
 from gpu_provision.hosts.facts.system import System
-from gpu_provision.model.expectation import Expectation, ImageAnswer, ImageState
+from gpu_provision.model.hosts import Expectation, ImageAnswer, ImageState
 
 HOST = HostRecord(system=System(id="rocky", version="9.5"), kernel=Kernel(architecture="aarch64"))
 EXPECTED = Expectation(
@@ -37,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         return ImageAnswer(reference, ImageState.PRESENT)
 
     images._look_up.cache_clear()
-    monkeypatch.setattr(images, "ask", ask)
+    monkeypatch.setattr(images, "look_up_image", ask)
     return questions
 
 

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_provision.components.codes import OS_DIFFERS
 from gpu_provision.hosts.checks.findings import drop_reported_by_cluster, unknown_codes
 from gpu_provision.hosts.checks.judge import check_host
-from gpu_provision.hosts.codes import HOST_UNREAD, OTHER_SYSTEM, PREFLIGHT_CODES
+from gpu_provision.model.codes import HOST_UNREAD, OS_DIFFERS, OTHER_SYSTEM, PREFLIGHT
 from gpu_provision.model.findings import Finding, Severity
 from tests.hosts.checks.cases import Case, cases
 
@@ -41,7 +40,7 @@ def test_every_finding_says_where_why_and_what_to_do(case: Case) -> None:
 def test_every_code_is_provoked_by_a_case() -> None:
     """None is documented without a case; an unread host is the run's own finding."""
     provoked = {each.split()[0] for case in CASES for each in case.finds}
-    assert provoked == PREFLIGHT_CODES.keys() - {HOST_UNREAD}
+    assert provoked == PREFLIGHT - {HOST_UNREAD}
 
 
 def test_cases_have_names_of_their_own() -> None:

@@ -7,7 +7,7 @@ import pytest
 from gpu_provision.hosts.facts import gpus as gpu_models
 from gpu_provision.hosts.facts.gpus import model_of
 from gpu_provision.inventory import hardware
-from gpu_provision.sandbox.gpus import models as simulated
+from gpu_provision.sandbox.fleet import models as simulated
 
 TABLE = gpu_models._table()
 DEVICES = sorted(TABLE["devices"])
@@ -39,7 +39,7 @@ def test_simulated_gpus_are_known(name: str) -> None:
     gpu = simulated()[name]
     model = model_of(gpu.device)
     assert model.models
-    assert hardware.find(gpu.name) in model.models or gpu.name.startswith(("Tesla V100", "NVIDIA H100 PCIe"))
+    assert hardware.find_model(gpu.name) in model.models or gpu.name.startswith(("Tesla V100", "NVIDIA H100 PCIe"))
     assert (model.open_modules == "only") is gpu.open_modules_only
 
 

@@ -1,4 +1,4 @@
-"""Reading what the command prints on hosts of many kinds; see systems/."""
+"""ClusterPlan what the command prints on hosts of many kinds; see systems/."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpu_provision.hosts.facts.host import ALL, HostRecord, command, parse
 from gpu_provision.hosts.facts.kernel import UNKNOWN_USERS, canonical
 from gpu_provision.hosts.paths import MODULES_FILE, NOUVEAU_FILE
 from gpu_provision.sandbox import hosts
-from gpu_provision.sandbox.host_root import HostSpec
+from gpu_provision.sandbox.hosts.spec import HostSpec
 from tests import data_file
 
 SYSTEMS = Path(__file__).parent / "systems"

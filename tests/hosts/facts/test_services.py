@@ -9,7 +9,7 @@ import pytest
 from gpu_provision.hosts.facts.host import command, parse
 from gpu_provision.hosts.facts.services import DeviceUser, Services
 from gpu_provision.sandbox import hosts
-from gpu_provision.sandbox.host_root import HostSpec
+from gpu_provision.sandbox.hosts.spec import HostSpec
 
 SET_UP = """
 mkdir -p /dev /proc/41/fd /proc/42/fd

@@ -10,7 +10,7 @@ import pytest
 from gpu_provision.hosts.facts.host import command, parse
 from gpu_provision.hosts.facts.system import Clock, System, clock_of, without_credentials
 from gpu_provision.sandbox import hosts
-from gpu_provision.sandbox.host_root import HostSpec
+from gpu_provision.sandbox.hosts.spec import HostSpec
 
 FILES = {
     "/etc/environment": 'http_proxy="http://jane:s3cret@proxy.example.com:3128"\nhttps_proxy=jane:s3cr/et@proxy:3128\n'

@@ -15,7 +15,8 @@ from gpu_provision.hosts.operations.packages import HeaderChanges, header_change
 from gpu_provision.hosts.operations.persistence import has_own_driver
 from gpu_provision.hosts.runner import prepare, teardown
 from gpu_provision.inventory import load
-from gpu_provision.model.inventory import HostPrerequisites, Inventory
+from gpu_provision.model.hosts import HostPrerequisites
+from gpu_provision.model.inventory import Inventory
 from tests.hosts.operations.test_teardown import files
 from tests.hosts.test_runner import FIRST
 

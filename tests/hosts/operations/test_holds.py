@@ -9,7 +9,8 @@ import pytest
 
 from gpu_provision.hosts.runner import prepare, teardown
 from gpu_provision.inventory import load
-from gpu_provision.model.inventory import HostPrerequisites, Inventory
+from gpu_provision.model.hosts import HostPrerequisites
+from gpu_provision.model.inventory import Inventory
 from tests.hosts.operations.test_teardown import files
 from tests.hosts.test_runner import FIRST
 

@@ -8,7 +8,7 @@ from gpu_provision.hosts.facts.host import command, parse
 from gpu_provision.hosts.runner import teardown
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.sandbox import hosts
-from gpu_provision.sandbox.host_root import HostSpec
+from gpu_provision.sandbox.hosts.spec import HostSpec
 from tests.hosts.operations.test_settings import fresh, only, with_settings
 from tests.hosts.operations.test_teardown import files
 from tests.hosts.test_runner import FIRST

@@ -19,7 +19,8 @@ from gpu_provision.hosts.operations.reboot_rules import describe, refusal
 from gpu_provision.hosts.runner import judge, prepare
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import Finding, RunFailed
-from gpu_provision.model.inventory import Drain, HostPrerequisites, Inventory, Reboot
+from gpu_provision.model.hosts import Drain, HostPrerequisites, Reboot
+from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event
 
 NAMES = ("gpu-1", "gpu-2", "gpu-3", "gpu-4")

@@ -18,8 +18,8 @@ from gpu_provision.hosts.operations.runtime_imports import (
     unsupported_reason,
     wanted_pattern,
 )
-from gpu_provision.model.expectation import Expectation
 from gpu_provision.model.findings import Severity
+from gpu_provision.model.hosts import Expectation
 
 PATTERN = "/etc/containerd/conf.d/*.toml"
 CONTAINERD = ContainerRuntime(

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import Kernel, Nouveau
@@ -23,6 +22,7 @@ from gpu_provision.hosts.operations.teardown import (
     runtime_to_restart,
 )
 from gpu_provision.hosts.runner import prepare, teardown
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Severity
 from gpu_provision.sandbox import hosts
 from gpu_provision.sandbox.hosts import SimulatedHost

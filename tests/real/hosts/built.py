@@ -74,7 +74,7 @@ class Recipe:
             whole.rename(place)
 
     def _forget(self, used: Path) -> None:
-        """Remove what other recipes made and nobody used for a day: it is large."""
+        """Remove what other recipes made and no test used for a day: it is large."""
         for old in used.parent.glob(f"{self.name}-*"):
             if old != used and time.time() - old.stat().st_mtime > _UNUSED_SECONDS:
                 shutil.rmtree(old)

@@ -34,7 +34,7 @@ name_itself() {
   : >"$1/etc/resolv.conf"
 }
 
-# let_in ROOT KEY: whoever has the key is root, and admin, who has sudo.
+# let_in ROOT KEY: the owner of the key is root, and admin, who has sudo.
 let_in() {
   local root=$1 key=$2 home
   echo 'admin ALL=(ALL) NOPASSWD: ALL' >"$root/etc/sudoers.d/admin"

@@ -20,7 +20,7 @@ _BUILDERS = {**BUILDERS, "mke2fs": "e2fsprogs"}
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A folder with a disk and what boots it; nobody writes to it."""
+    """A folder with a disk and what boots it; read-only."""
 
     folder: Path
 

@@ -1,4 +1,4 @@
-"""A virtual machine that is the one GPU node of a real control plane, and somebody who owns both.
+"""A virtual machine that is the one GPU node of a real control plane, and a user who owns both.
 
 The control plane runs on this computer, in a network of its own with the machine: the API server reaches the kubelet at
 the node's own address for logs and exec, and pods at theirs; kubelet and pods reach the API server, which listens at
@@ -35,7 +35,7 @@ _MEMORY = "2048M"
 _CONTROL_PLANE = (
     *("--bind", "0.0.0.0", "--port", str(PORT)),  # noqa: S104 - all addresses of a network with one machine
     *("--advertise", lan.SERVER_ADDRESS, "--user", f"{KUBELET_USER}=system:nodes"),
-    *("--flag", "kubelet-preferred-address-types=InternalIP"),  # nobody resolves the node's name
+    *("--flag", "kubelet-preferred-address-types=InternalIP"),  # the node's name does not resolve
 )
 _PATIENT = ("nfd", "toolkit", "validator", "device_plugin", "gfd", "dcgm_exporter")
 _SECTIONS: dict[str, dict[str, Any]] = {
@@ -66,7 +66,7 @@ class JoinedMachine(real_node.Machine):
 
 
 class Owner(NodeUser):
-    """Somebody with an inventory of machine and cluster: the host phase comes over SSH, as root."""
+    """A user with an inventory of machine and cluster: the host phase comes over SSH, as root."""
 
     def __init__(self, folder: Path, machine: JoinedMachine) -> None:
         """Write the inventory."""

@@ -97,7 +97,7 @@ class LightHost(NamespacedHost):
         self._inside("mount", "-o", f"remount,size={max(size, 1)}", "/.disk")
 
     def change_host_key(self) -> None:
-        """Let the host have another key, as one that was installed anew."""
+        """Let the host have another key, as one that was reinstalled."""
         key = "/etc/ssh/ssh_host_ed25519_key"
         change = f'rm {key} && ssh-keygen -q -t ed25519 -N "" -f {key} && kill -HUP "$(cat /run/sshd.pid)"'
         self._inside("sh", "-c", change)

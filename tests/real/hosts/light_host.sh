@@ -20,7 +20,7 @@ mount -t devpts -o newinstance,ptmxmode=0666,mode=620,gid=5 devpts dev/pts
 mount -t tmpfs -o mode=1777 shm dev/shm
 pivot_root . mnt
 
-# Whoever is root here can end the host: kill -TERM 1. What SSH leaves behind, this shell takes in.
+# Root can end the host: kill -TERM 1. What SSH leaves behind, this shell takes in.
 exec chroot . /bin/sh -c '
   umount -l /mnt
   trap "exit 0" TERM

@@ -66,9 +66,9 @@ class Link:
         address: Where its SSH is.
         port: And at which port.
         netdev: What QEMU connects its network card to.
-        kernel: What it is told about its network. It never asks for an address: on a busy machine systemd-networkd 252
+        kernel: Its parameters about the network. It never asks for an address: on a busy machine systemd-networkd 252
             begins to, twice, and gives up for good: ``Failed to configure DHCPv4 client: Device or resource busy``.
-        network: What to put before a command of ours that shall reach it.
+        network: What to put before a command that reaches it.
     """
 
     address: str
@@ -79,7 +79,7 @@ class Link:
 
     @classmethod
     def loopback(cls) -> Link:
-        """Return a link to a free port of loopback, by which the machine reaches nobody."""
+        """Return a link to a free port of loopback, by which the machine reaches no host."""
         port = free_port()
         netdev = f"user,id=net,restrict=on,net={_NETWORK},hostfwd=tcp:127.0.0.1:{port}-{_GUEST}:22"
         return cls("127.0.0.1", port, netdev, f"ip={_GUEST}::{_GATEWAY}:255.255.255.0::eth0:off")

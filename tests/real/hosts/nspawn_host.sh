@@ -24,7 +24,7 @@ echo "$name" >etc/hostname
 echo "127.0.1.1 $name" >>etc/hosts
 printf 'ListenAddress 127.0.0.1\nPort %s\n' "$port" >etc/ssh/sshd_config.d/address.conf
 ssh-keygen -q -t ed25519 -N '' -f etc/ssh/ssh_host_ed25519_key
-status=133 # what nspawn says of a reboot, which it leaves to whoever keeps the unit
+status=133 # what nspawn says of a reboot, which it leaves to the manager of the unit
 while [ "$status" = 133 ]; do
   status=0
   systemd-nspawn --quiet --register=no --keep-unit --link-journal=no --tmpfs=/var/lib/containerd --directory=. \

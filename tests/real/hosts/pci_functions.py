@@ -84,7 +84,7 @@ class Function:
 
 
 def serve(peer: socket.socket, function: Function) -> bool:
-    """Answer one question; False if nobody asks any more."""
+    """Answer one question; False if the connection has ended."""
     header = _exactly(peer, _HEADER.size)
     if not header:
         return False
@@ -127,7 +127,7 @@ def run(functions: Sequence[Function], command: Sequence[str]) -> int:
 
 
 def _answer_all(functions: Iterable[tuple[socket.socket, Function]]) -> None:
-    """Answer until nobody asks any more."""
+    """Answer until the connection ends."""
     with selectors.DefaultSelector() as selector:
         for peer, function in functions:
             selector.register(peer, selectors.EVENT_READ, (peer, function))

@@ -18,7 +18,7 @@ ISOLATED = ("unshare", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-c
 
 @dataclass(frozen=True, slots=True)
 class Rootfs:
-    """A folder with a system; nobody writes to it."""
+    """A folder with a system; read-only."""
 
     folder: Path
 

@@ -16,7 +16,7 @@ CONNECT_SECONDS = 60
 """How long to wait for a host that runs, and shares its processors with many."""
 
 _COMMAND_SECONDS = 120
-_PORTS = range(20000, 32000)  # below those that the kernel gives to whoever connects
+_PORTS = range(20000, 32000)  # below those that the kernel gives to clients
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class SshHost:
         """Write what leads to the host, and to nothing of the user's own.
 
         Args:
-            connect_seconds: How long to wait for a connection: not for long where somebody tries until it boots.
+            connect_seconds: How long to wait for a connection: not for long where the caller retries until it boots.
         """
         options: Sequence[tuple[str, object]] = (
             ("HostName", self.address),
@@ -137,7 +137,7 @@ def _greets(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return different ports of loopback that nobody listens on now."""
+    """Return different ports of loopback that are free now."""
     found: list[int] = []
     for port in random.sample(_PORTS, len(_PORTS)):
         with contextlib.suppress(OSError), socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""The state of a machine as pytest-testinfra sees it: nothing of ours reads it."""
+"""The state of a machine as pytest-testinfra sees it: gpu-provision does not read it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def gpus(host: Host) -> list[str]:
 
 
 def written(host: Host) -> set[str]:
-    """Return when each file of /etc and /boot was last written or replaced; equal sets mean that nobody touched one."""
+    """Return when each file of /etc and /boot was last written or replaced; equal sets mean that none was touched."""
     return set(host.check_output("find /etc /boot -type f -printf '%p %i %T@ %C@\\n'").splitlines())
 
 

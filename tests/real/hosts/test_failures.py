@@ -140,7 +140,7 @@ def test_the_cluster_phase_is_held_back(run: Answer, cluster: Server) -> None:
 
 
 GONE = {3, 21, 40}
-"""Nobody repairs these: two are dead, and on one a command hangs."""
+"""These stay broken: two are dead, and on one a command hangs."""
 
 
 def _repair(host: LightHost, sound: LightHost) -> None:

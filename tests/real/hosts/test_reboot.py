@@ -55,7 +55,7 @@ def played(cluster: Server, host: NspawnHost) -> Iterator[list[Event]]:
 
     def play() -> None:
         while not over.wait(0.5):
-            tell(tick=str(time.monotonic()))  # whoever watches gives a silent watch up
+            tell(tick=str(time.monotonic()))  # a client gives a silent watch up
             if boot := boot_of(host):
                 cluster.patch(f"{path}/status", {"status": _status(boot)})
         cluster.close()  # each thread has a connection of its own

@@ -1,7 +1,7 @@
 """A host with systemd and a driver of its own: headers by apt, huge pages, limits of containers, persistence mode.
 
 The driver is made up, since none would load: its library, the mark of NVIDIA's installer, and an nvidia-smi that writes
-down what it is told. The archive that apt installs headers from lies on the host, which reaches no other. It has no
+down its input. The archive that apt installs headers from lies on the host, which reaches no other. It has no
 right to reserve huge pages, or to raise limits. The tests go on from one another in their order.
 """
 
@@ -92,12 +92,12 @@ def first_run(user: User, as_it_came: set[str], runtime: str) -> Answer:
 
 
 def _may_lock(host: NspawnHost) -> str:
-    """Return how many bytes of memory containerd, and whoever it starts, may lock."""
+    """Return how many bytes of memory containerd, and its children, may lock."""
     return host.run("sed -nE 's/^Max locked memory +[0-9a-z]+ +([0-9a-z]+) .*/\\1/p' /proc/$(pidof containerd)/limits")
 
 
 def test_first_run_says_what_it_did(first_run: Answer, host: NspawnHost) -> None:
-    """The unit of ours waits for the next boot: no driver is loaded."""
+    """The unit of gpu-provision waits for the next boot: no driver is loaded."""
     assert first_run.code == 0, first_run.text
     assert first_run.changes == [
         [

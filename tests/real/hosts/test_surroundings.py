@@ -19,7 +19,7 @@ from tests.real.hosts.user import User
 
 pytestmark = pytest.mark.hosts
 
-PASSWORD = "s3c%ret/w$rd"  # noqa: S105 - of nobody
+PASSWORD = "s3c%ret/w$rd"  # noqa: S105 - of no account
 SHOWN = "s3c%25ret%2Fw%24rd"
 ENV = "/etc/gpu-provision/runtime-proxy.env"
 DROP_IN = "/etc/systemd/system/containerd.service.d/90-gpu-provision-proxy.conf"
@@ -45,7 +45,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NspawnHost]:
 
 @pytest.fixture(scope="module")
 def as_it_came(host: NspawnHost) -> set[str]:
-    """All that is in /etc before the first run, but for the store of certificates, which is made anew."""
+    """All that is in /etc before the first run, but for the store of certificates, which is made again."""
     return _contents(host)
 
 
@@ -90,7 +90,7 @@ def owner(host: NspawnHost, as_it_came: set[str], cluster: Server, site: Path) -
 
 @pytest.fixture(scope="module")
 def user(owner: Owner) -> User:
-    """Somebody behind a proxy, whose registry has a certificate of the site's own authority."""
+    """A user behind a proxy, whose registry has a certificate of the site's own authority."""
     return owner("behind-proxy", proxy=PROXY, ca_certificates=["../ca.pem"])
 
 
@@ -205,7 +205,7 @@ def test_what_is_no_longer_declared_goes(host: NspawnHost, owner: Owner) -> None
 
 @pytest.mark.usefixtures("first_run")
 def test_teardown_takes_proxy_and_certificates_back(host: NspawnHost, user: User, as_it_came: set[str]) -> None:
-    """With the store made anew, and containerd restarted."""
+    """With the store made again, and containerd restarted."""
     trusted = host.run(f"sha256sum {BUNDLE}")
     run = user.pyinfra("host_prerequisites.py", "-y", "-vvv")
     assert run.code == 0, run.text

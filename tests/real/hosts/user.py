@@ -1,4 +1,4 @@
-"""Somebody with an inventory of hosts, and the commands that users type."""
+"""A user with an inventory of hosts, and the commands that users type."""
 
 from __future__ import annotations
 

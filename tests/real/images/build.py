@@ -29,7 +29,7 @@ _PROGRAMS = _HERE / "programs"
 _GPUS = _HERE.parents[2] / "gpu_provision/sandbox/gpus.yaml"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ACCOUNTS: Layer = {
-    "/etc/passwd": Item(b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"),
+    "/etc/passwd": Item(b"root:x:0:0:root:/root:/bin/sh\nnonroot:x:65534:65534:nonroot:/nonexistent:/bin/false\n"),
     "/etc/group": Item(b"root:x:0:\nnogroup:x:65534:\n"),
     "/tmp/.keep": Item(),  # noqa: S108 -- a path in the image
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tests.real.images.layers import Item
 
-NOBODY = "65534:65534"
+UNPRIVILEGED = "65534:65534"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ _COUNTERS = Item(
 )
 
 STAND_INS: Mapping[str, StandIn] = {
-    # As the real one it ends when it is told to: otherwise systemd waits 90 s for it before a reboot.
+    # As the real one it ends at a signal: otherwise systemd waits 90 s for it before a reboot.
     "pause": StandIn(entrypoint=("/bin/sh", "-c", "trap 'exit 0' TERM INT; sleep 2147483647 & wait")),
     "node-feature-discovery": StandIn(
         programs={
@@ -55,7 +55,7 @@ STAND_INS: Mapping[str, StandIn] = {
         },
         shell=False,
         packages=("yaml",),
-        user=NOBODY,
+        user=UNPRIVILEGED,
     ),
     "k8s-driver-manager": StandIn(
         programs={"/usr/bin/driver-manager": "driver_manager"}, environment=_NO_GPU, entrypoint=("driver-manager",)

@@ -33,7 +33,7 @@ def clock(request: pytest.FixtureRequest) -> Clock:
 
 @pytest.fixture(scope="session")
 def user(tmp_path_factory: pytest.TempPathFactory, clock: Clock) -> Iterator[NodeUser]:
-    """A user of a machine without anything of ours."""
+    """A user of a machine without gpu-provision."""
     if reason := missing():
         pytest.skip(reason)
     with ready_node(tmp_path_factory.mktemp("node"), clock) as made:

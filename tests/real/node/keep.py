@@ -1,4 +1,4 @@
-"""Process 1 of the machine: starts its programs, starts them again when they end, and reaps what nobody waits for."""
+"""Process 1 of the machine: starts its programs, starts them again when they end, and reaps orphans."""
 
 from __future__ import annotations
 

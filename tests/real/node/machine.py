@@ -50,12 +50,12 @@ class Machine:
 
     @property
     def network(self) -> tuple[str, ...]:
-        """What to put before a command of ours that shall use the machine's network."""
+        """What to put before a command that uses the machine's network."""
         return "nsenter", "--target", str(self.pid), "--net", "--"
 
     @property
     def login(self) -> tuple[str, ...]:
-        """What to put before a command that shall run on the machine."""
+        """What to put before a command that runs on the machine."""
         spaces = ("--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup")
         return "nsenter", "--target", str(self.pid), *spaces, "--"
 

@@ -25,7 +25,7 @@ _TUNABLES = {
     "kernel/keys/root_maxkeys": "1000000",
     "kernel/keys/root_maxbytes": "25000000",
 }
-"""What kubelet sets in the kernel, unless it finds it so: it shall find it so, and leave the kernel alone."""
+"""What kubelet sets in the kernel, unless it finds it so: so it finds them, and leaves the kernel alone."""
 
 _DEVICES = {"null": 3, "zero": 5, "full": 7, "random": 8, "urandom": 9, "kmsg": 11}
 _LINKS = {

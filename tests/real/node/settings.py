@@ -34,7 +34,7 @@ version = 2
 imports = ["/etc/containerd/conf.d/*.toml"]
 
 [plugins."io.containerd.grpc.v1.cri"]
-  # What a containerd is told that may not do all that root may, or on whose machine others' profiles are kept.
+  # Settings of a containerd that may not do all that root may, or on whose machine others' profiles are kept.
   restrict_oom_score_adj = true
   tolerate_missing_hugetlb_controller = true
   disable_apparmor = true

@@ -62,7 +62,7 @@ def test_validations_passed_in_their_order(user: NodeUser) -> None:
 
 @pytest.mark.usefixtures("first_run")
 def test_the_drivers_mount_reaches_the_node_and_other_containers(user: NodeUser) -> None:
-    """The driver container mounts its own root file system; nobody else does."""
+    """The driver container mounts its own root file system; no other container does."""
     places = [line.split()[4] for line in user.machine.run("cat", "/proc/self/mountinfo").splitlines()]
     assert DRIVER in places
     toolkit = user.pod("nvidia-container-toolkit-daemonset")["metadata"]["name"]

@@ -86,7 +86,7 @@ def status_of(user: NodeUser, process: str) -> dict[str, str]:
 
 
 def holder(user: NodeUser) -> str:
-    """Return who leads: a process; empty for nobody."""
+    """Return who leads: a process; empty if no controller leads."""
     return str(user.json("lease", NAME, "-n", HOME)["spec"].get("holderIdentity") or "")
 
 
@@ -114,7 +114,7 @@ def test_controllers_run_as_nobody_in_particular_and_write_to_one_folder(operato
 
 
 def test_a_stack_is_brought_up(operator: NodeUser, clock: Clock) -> None:
-    """By whoever leads, with the rights that are rendered; a pod gets its GPU."""
+    """By the leader, with the rights that are rendered; a pod gets its GPU."""
     clock.start()
     declare(operator)
     until_ready(operator)
@@ -144,16 +144,16 @@ def test_an_edit_is_undone(operator: NodeUser, clock: Clock) -> None:
 
 
 def test_a_leader_that_is_killed_is_followed(operator: NodeUser, clock: Clock) -> None:
-    """By the other one, or by its own container that has started anew; what was deleted meanwhile comes back."""
+    """By the other one, or by its own container that has restarted; what was deleted meanwhile comes back."""
     first = holder(operator)
     operator.machine.run("kill", "-9", processes(operator)[leader(operator)])
     operator.kubectl("delete", "daemonset", OPERAND, "-n", OPERANDS)
     clock.start()
-    until(operator, lambda: holder(operator) not in ("", first), "nobody follows")
+    until(operator, lambda: holder(operator) not in ("", first), "no other controller follows")
     clock.lap("another controller leads after a kill")
     until(operator, lambda: exists(operator, "daemonset", OPERAND, "-n", OPERANDS), "the DaemonSet stays deleted")
     clock.lap("its first write after that")
-    until(operator, lambda: len(processes(operator)) == 2, "the container does not start anew")
+    until(operator, lambda: len(processes(operator)) == 2, "the container does not restart")
     until_ready(operator)
 
 

@@ -30,7 +30,7 @@ _WRITES = {"create", "update", "patch", "delete", "deletecollection"}
 
 
 class NodeUser:
-    """Somebody with a folder, an inventory of the one node in it, and the commands that users type.
+    """A user with a folder, an inventory of the one node in it, and the commands that users type.
 
     gpu-provision and pyinfra run as a user who has only the rights they need, kubectl as administrator.
     """

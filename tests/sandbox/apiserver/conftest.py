@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from gpu_provision.sandbox.apiserver import Server, serve
-from gpu_provision.sandbox.apiserver.auth import Rule
 from gpu_provision.sandbox.apiserver.registry import Registry
+from gpu_provision.sandbox.apiserver.resources import RequestInfo, parse_path
 from gpu_provision.sandbox.apiserver.server import bootstrap
 from gpu_provision.sandbox.apiserver.store import Store
-from gpu_provision.sandbox.apiserver.targets import Target, target
 
 _DEADLINE = 60.0
 
@@ -35,13 +34,13 @@ class Answer(NamedTuple):
 class Running:
     """A server in a thread of its own."""
 
-    def __init__(self, directory: Path, rules: list[Rule]) -> None:
+    def __init__(self, directory: Path) -> None:
         """Start it; raises if that takes too long."""
-        self.directory, self._rules = directory, rules
+        self.directory = directory
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self.server: Server = self.run(serve(directory, rules=rules))
+        self.server: Server = self.run(serve(directory))
 
     def run(self, coroutine: Any) -> Any:
         """Run a coroutine on the server's loop."""
@@ -101,8 +100,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     """Start servers on this test's directory; they end with the test."""
     running: list[Running] = []
 
-    def started(rules: list[Rule] | None = None) -> Running:
-        running.append(Running(tmp_path / "sandbox", rules or []))
+    def started() -> Running:
+        running.append(Running(tmp_path / "sandbox"))
         return running[-1]
 
     yield started
@@ -114,7 +113,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One server for a module's tests, which use objects of their own."""
-    running = Running(tmp_path_factory.mktemp("sandbox"), [])
+    running = Running(tmp_path_factory.mktemp("sandbox"))
     yield running
     running.stop()
 
@@ -128,9 +127,9 @@ class Cluster:
         self.registry = Registry(self.store)
         bootstrap(self.registry, "no certificate")
 
-    def at(self, path: str) -> Target:
+    def at(self, path: str) -> RequestInfo:
         """Return what a path such as ``api/v1/namespaces/default/pods/x`` names."""
-        found = target(path, self.registry.catalog)
+        found = parse_path(path, self.registry.catalog)
         assert found is not None, path
         return found
 
@@ -141,7 +140,7 @@ class Cluster:
 
     def get(self, path: str) -> dict[str, Any]:
         """Return the object at ``path``."""
-        return self.registry.item(self.at(path)).copy()
+        return self.registry.get(self.at(path)).copy()
 
 
 @pytest.fixture

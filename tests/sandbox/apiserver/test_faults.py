@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import http.client
-import time
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from gpu_provision.sandbox.apiserver.faults import Faults
-from gpu_provision.sandbox.apiserver.store import Item
+from gpu_provision.sandbox.apiserver.faults import ApiFaults
+from gpu_provision.sandbox.apiserver.store import StoredObject
 from tests.sandbox.apiserver.conftest import Running, eventually
 
 HOME = "/api/v1/namespaces/kube-system/configmaps"
@@ -58,14 +58,6 @@ def test_a_dropped_connection_gives_no_answer(server: Running, declare: Any) -> 
     assert server.ask("GET", f"{NODES}/lost").code == 404
 
 
-def test_latency_delays_the_answer(server: Running, declare: Any) -> None:
-    """By the time that is declared."""
-    declare("latency: {seconds: 0.2, requests: 1}")
-    start = time.monotonic()
-    assert server.ask("GET", NODES).code == 200
-    assert time.monotonic() - start >= 0.2
-
-
 def test_a_rate_lets_the_first_requests_of_a_second_pass(server: Running, declare: Any) -> None:
     """What is faster than the rate is throttled."""
     declare("throttle: {rate: 2}")
@@ -73,18 +65,25 @@ def test_a_rate_lets_the_first_requests_of_a_second_pass(server: Running, declar
     eventually(lambda: server.ask("GET", NODES).code == 429, "three requests within a second")
 
 
-def _read(text: str) -> Faults:
-    faults = Faults(lambda: None)
-    metadata = {"namespace": "kube-system", "name": "sandbox-faults"}
-    faults.changed(None, Item({"metadata": metadata, "data": {"api-server": text}}, 1))
-    return faults
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [("a: [", "is no YAML"), ("- x", "is no map"), ("quake: true", "unknown faults: quake"), ("drop: true", "")],
 )
-def test_a_declaration_that_cannot_be_read_is_kept_as_a_problem(text: str, problem: str) -> None:
+def test_a_declaration_that_cannot_be_read_is_a_problem(text: str, problem: str) -> None:
     """The server goes on without the fault."""
-    found = _read(text).problem
-    assert (problem in found) if problem else not found
+    faults, metadata = ApiFaults(lambda: None), {"namespace": "kube-system", "name": "sandbox-faults"}
+    faults.on_change(None, StoredObject({"metadata": metadata, "data": {"api-server": text}}, 1))
+    assert (problem in faults.problem) if problem else not faults.problem
+
+
+def test_a_running_watch_ends_with_an_error_when_it_expires(server: Running, declare: Any) -> None:
+    """The client lists again, as after a real 410."""
+    connection = server.connection()
+    headers = {"Authorization": f"Bearer {server.server.tokens.token()}"}
+    connection.request("GET", "/api/v1/namespaces?watch=1&fieldSelector=metadata.name%3Ddefault", headers=headers)
+    response = connection.getresponse()
+    assert json.loads(response.readline())["type"] == "ADDED"
+    declare("expire-watches: true")
+    event = json.loads(response.readline())
+    assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
+    connection.close()

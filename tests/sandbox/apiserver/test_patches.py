@@ -7,19 +7,25 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.sandbox.apiserver.objects import copied
-from gpu_provision.sandbox.apiserver.patches import json_patched, merged, strategic_merged
-from gpu_provision.sandbox.apiserver.status import StatusError
+from gpu_provision.sandbox.apiserver.errors import StatusError
+from gpu_provision.sandbox.apiserver.fieldmanager.schema import types_of
+from gpu_provision.sandbox.apiserver.objects import deep_copy
+from gpu_provision.sandbox.apiserver.patches import json_patch, merge_patch, strategic_merge_patch
 from tests import data_file
 
 CASES = data_file.document((Path(__file__).parent / "data" / "patches.yaml").read_text())
-KINDS: dict[str, Any] = {"merge": merged, "json": json_patched, "strategic": strategic_merged}
+POD_TYPE = types_of({"apiVersion": "v1", "kind": "Pod"}, None).root
+KINDS: dict[str, Any] = {
+    "merge": merge_patch,
+    "json": json_patch,
+    "strategic": lambda target, patch: strategic_merge_patch(target, patch, POD_TYPE),
+}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['kind']} {case['name']}")
 def test_a_patch_gives_what_kubernetes_gives(case: dict[str, Any]) -> None:
     """The target itself is never changed: it may be the stored object."""
-    before = copied(case["target"])
+    before = deep_copy(case["target"])
     assert KINDS[case["kind"]](case["target"], case["patch"]) == case["result"]
     assert case["target"] == before
 
@@ -31,6 +37,7 @@ def test_a_patch_gives_what_kubernetes_gives(case: dict[str, Any]) -> None:
         ([{"op": "fly", "path": "/a"}], 400),
         ([{"op": "add", "path": "/a"}], 400),
         ([{"op": "add", "path": "a", "value": 1}], 400),
+        (["add"], 400),
         ([{"op": "remove", "path": "/missing"}], 422),
         ([{"op": "test", "path": "/a", "value": 2}], 422),
         ([{"op": "replace", "path": "/list/7", "value": 2}], 422),
@@ -39,5 +46,5 @@ def test_a_patch_gives_what_kubernetes_gives(case: dict[str, Any]) -> None:
 def test_a_json_patch_that_does_not_fit_is_refused(patch: Any, code: int) -> None:
     """400 for a patch that is none, 422 for one that does not fit the object."""
     with pytest.raises(StatusError) as refusal:
-        json_patched({"a": 1, "list": [1]}, patch)
+        json_patch({"a": 1, "list": [1]}, patch)
     assert refusal.value.code == code

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_provision.sandbox.apiserver.protobuf import decoded
-from gpu_provision.sandbox.apiserver.status import StatusError
+from gpu_provision.sandbox.apiserver.errors import StatusError
+from gpu_provision.sandbox.apiserver.request import decode_protobuf
 
 
 def _field(number: int, value: bytes | int) -> bytes:
@@ -32,7 +32,7 @@ META = _field(1, _field(1, b"one") + _field(2, b""))
 def test_maps_bytes_and_empty_values() -> None:
     """Bytes are base64 in JSON; what is empty and not marked as present is left out."""
     entry = _field(1, b"key") + _field(2, b"value")
-    assert decoded(_body(b"v1", b"Secret", META + _field(2, entry) + _field(3, b""))) == {
+    assert decode_protobuf(_body(b"v1", b"Secret", META + _field(2, entry) + _field(3, b""))) == {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": "one"},
@@ -44,7 +44,7 @@ def test_zero_replicas_are_kept_and_times_are_text() -> None:
     """A pointer's zero means something; a time is RFC 3339."""
     created = _field(8, _field(1, 1767225600))
     body = _body(b"apps/v1", b"Deployment", _field(1, _field(1, b"one") + created) + _field(2, _field(1, 0)))
-    value = decoded(body)
+    value = decode_protobuf(body)
     assert value["spec"] == {"replicas": 0}
     assert value["metadata"]["creationTimestamp"] == "2026-01-01T00:00:00Z"
 
@@ -52,10 +52,10 @@ def test_zero_replicas_are_kept_and_times_are_text() -> None:
 def test_inlined_structs_quantities_and_ports() -> None:
     """A volume's source stands beside its name; int-or-string is either."""
     volume = _field(1, b"v") + _field(2, _field(1, _field(1, b"/x")))
-    pod = decoded(_body(b"v1", b"Pod", META + _field(2, _field(1, volume))))
+    pod = decode_protobuf(_body(b"v1", b"Pod", META + _field(2, _field(1, volume))))
     assert pod["spec"]["volumes"] == [{"name": "v", "hostPath": {"path": "/x"}}]
     ports = _field(1, _field(3, 80) + _field(4, _field(1, 1) + _field(3, b"http")))
-    assert decoded(_body(b"v1", b"Service", META + _field(2, ports)))["spec"]["ports"] == [
+    assert decode_protobuf(_body(b"v1", b"Service", META + _field(2, ports)))["spec"]["ports"] == [
         {"port": 80, "targetPort": "http"}
     ]
 
@@ -67,4 +67,4 @@ def test_inlined_structs_quantities_and_ports() -> None:
 def test_what_cannot_be_read_is_refused(body: bytes) -> None:
     """With one sentence and no traceback."""
     with pytest.raises(StatusError, match="the protobuf body cannot be read"):
-        decoded(body)
+        decode_protobuf(body)

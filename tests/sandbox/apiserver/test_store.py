@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.sandbox.apiserver.status import StatusError
-from gpu_provision.sandbox.apiserver.store import Change, History, Item, Store
+from gpu_provision.sandbox.apiserver.errors import StatusError
+from gpu_provision.sandbox.apiserver.store import ChangeRecord, Store, StoredObject, WatchCache
 from tests.sandbox.apiserver.conftest import eventually
 
 
@@ -20,7 +20,7 @@ def _object(name: str, node: str = "", namespace: str = "default") -> dict[str, 
     return {"metadata": {"name": name, "namespace": namespace, "uid": name}, "spec": {"nodeName": node}}
 
 
-def test_objects_survive_a_restart_and_versions_are_never_used_twice(tmp_path: Path) -> None:
+def test_objects_survive_and_versions_are_never_used_twice(tmp_path: Path) -> None:
     """Also the version of a deletion, which leaves no object behind."""
     store = Store(tmp_path / "db")
     store.put("/pods", _object("a"))
@@ -79,31 +79,28 @@ def test_pods_are_found_by_node_and_namespace() -> None:
     store.close()
 
 
-def _change(version: int) -> Change:
-    return Change(version, "ADDED", Item({}, version), None)
+def _change(version: int) -> ChangeRecord:
+    return ChangeRecord(version, "ADDED", StoredObject({}, version), None)
 
 
-def test_a_watcher_that_falls_behind_the_window_is_told_so() -> None:
+def test_a_watch_that_falls_behind_the_window_expires() -> None:
     """410 Expired, and never a gap."""
-    history = History(floor=10, window=3)
+    cache = WatchCache(floor=10, window=3)
     for version in range(11, 15):
-        history.add(_change(version))
-    assert [change.version for change in history.since(11)] == [12, 13, 14]
+        cache.add(_change(version))
+    assert [change.version for change in cache.changes_since(11)] == [12, 13, 14]
     for too_old in (9, 10):
         with pytest.raises(StatusError, match="410 Expired: too old resource version"):
-            history.since(too_old)
+            cache.changes_since(too_old)
 
 
-def test_a_cursor_wakes_for_the_next_change() -> None:
-    """Waiting costs nothing, and a change ends it."""
-
+def test_the_next_change_ends_the_wait() -> None:
     async def scenario() -> list[int]:
-        history = History(floor=1)
-        with history.cursor(1) as cursor:
-            waiting = asyncio.create_task(cursor.next(5))
-            await asyncio.sleep(0)
-            history.add(_change(2))
-            first = await waiting
-            return [change.version for change in first] + [len(await cursor.next(0.01))]
+        cache = WatchCache(floor=1)
+        waiting = asyncio.create_task(cache.wait_for_changes(1, 5))
+        await asyncio.sleep(0)
+        cache.add(_change(2))
+        first = await waiting
+        return [change.version for change in first] + [len(await cache.wait_for_changes(2, 0.01))]
 
     assert asyncio.run(scenario()) == [2, 0]

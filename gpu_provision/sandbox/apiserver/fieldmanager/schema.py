@@ -4,9 +4,9 @@ The built-in kinds come from ``schema.json``; a custom resource's type is made f
 schema. A type of the data file is a word of a small language::
 
     string number boolean any      a scalar (any: no particular one)
-    list                           an atomic list: one value, whoever sets it owns it all
+    list                           an atomic list: one value with one owner
     set                            a list of distinct scalars, each with its own owner
-    list<T> by key key="default"   a list of objects told apart by these fields
+    list<T> by key key="default"   a list of objects that these fields distinguish
     map<T>                         a map of free keys, each with its own owner
     atomic map, atomic             one value
     deduced                        whatever is found: objects are merged, lists are atomic
@@ -25,9 +25,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final, assert_never
+from typing import Any, Final
 
-Object = dict[str, Any]
+from gpu_provision.sandbox.api import Object
 
 ABSENT: Final = object()
 """Stands where a value could be and there is none, not even null."""
@@ -36,7 +36,7 @@ CLEARED: Final = object()
 """Stands in a merged object where a value was made empty: until it is compared, that differs from ABSENT."""
 
 
-class Shape(Enum):
+class FieldShape(Enum):
     """How a value is divided among its owners."""
 
     LEAF = auto()  # a scalar, or a list or map that is atomic
@@ -55,11 +55,11 @@ class Type:
         item: The type of list items, of map values and of fields that have no name here.
         keys: The fields that tell list items apart, with the default of each, or ABSENT.
         scalar: The kind of scalar that a leaf is: string, number, boolean, any; empty if it is none.
-        present: Whether the value is there, empty, even if nobody set it, as by-value structs in the server.
+        present: Whether the value is there, empty, even if no client set it, as by-value structs in the server.
         native: Whether the server holds it in a typed form, which drops nulls and empty lists and maps.
     """
 
-    shape: Shape
+    shape: FieldShape
     fields: Mapping[str, Type] = field(default_factory=dict)
     item: Type | None = None
     keys: tuple[tuple[str, Any], ...] = ()
@@ -73,35 +73,35 @@ class Type:
 
     def divides(self, value: object) -> bool:
         """Tell whether this value is walked into, or is a leaf."""
-        if self.shape is Shape.MAP:
+        if self.shape is FieldShape.MAP:
             return isinstance(value, dict)
-        return self.shape is not Shape.LEAF and isinstance(value, list)
+        return self.shape is not FieldShape.LEAF and isinstance(value, list)
 
     def empty(self, value: object) -> bool:
         """Tell whether the server's typed form drops this value, so that it is as good as absent."""
         if not self.native:
             return False
-        return value is None or value == [] or (value == {} and not self.fields and self.shape is not Shape.LEAF)
+        return value is None or value == [] or (value == {} and not self.fields and self.shape is not FieldShape.LEAF)
 
 
 def _deduced() -> Type:
     fields: dict[str, Type] = {}
-    deduced = Type(Shape.MAP, fields, native=False)
+    deduced = Type(FieldShape.MAP, fields, native=False)
     object.__setattr__(deduced, "item", deduced)
     return deduced
 
 
 DEDUCED: Final = _deduced()
-ATOMIC: Final = Type(Shape.LEAF)
-CUSTOM_ATOMIC: Final = Type(Shape.LEAF, native=False)
-SCALARS: Final = {kind: Type(Shape.LEAF, scalar=kind) for kind in ("string", "number", "boolean", "any")}
+ATOMIC: Final = Type(FieldShape.LEAF)
+CUSTOM_ATOMIC: Final = Type(FieldShape.LEAF, native=False)
+SCALARS: Final = {kind: Type(FieldShape.LEAF, scalar=kind) for kind in ("string", "number", "boolean", "any")}
 WORDS: Final = {
     **SCALARS,
     "list": ATOMIC,
     "atomic": ATOMIC,
     "atomic map": ATOMIC,
     "deduced": DEDUCED,
-    "set": Type(Shape.SET, item=SCALARS["any"]),
+    "set": Type(FieldShape.SET, item=SCALARS["any"]),
 }
 _ZEROS: Final[dict[str, Any]] = {"string": "", "number": 0, "boolean": False}
 _KEYED: Final = re.compile(r"list<(?P<item>.+)> by (?P<keys>.+)")
@@ -109,7 +109,7 @@ _MAP: Final = re.compile(r"map<(?P<item>.+)>")
 
 
 @dataclass(frozen=True, slots=True)
-class ListTypes:
+class ObjectType:
     """The type of one kind of objects.
 
     Attributes:
@@ -121,7 +121,7 @@ class ListTypes:
     has_status: bool
 
     @classmethod
-    def from_crd(cls, schema: Mapping[str, Any] | None, *, has_status: bool) -> ListTypes:
+    def from_schema(cls, schema: Mapping[str, Any] | None, *, has_status: bool) -> ObjectType:
         """Return the type of a custom resource.
 
         Args:
@@ -130,7 +130,7 @@ class ListTypes:
         """
         described = _custom(schema or {"type": "object", "x-kubernetes-preserve-unknown-fields": True})
         fields = {**described.fields, **_type_meta()}
-        return cls(replace(described, shape=Shape.MAP, fields=fields), has_status)
+        return cls(replace(described, shape=FieldShape.MAP, fields=fields), has_status)
 
 
 @cache
@@ -141,7 +141,7 @@ def _data() -> dict[str, Any]:
 
 
 @cache
-def builtin(api_version: str, kind: str) -> ListTypes | None:
+def builtin(api_version: str, kind: str) -> ObjectType | None:
     """Return the type of a built-in kind, or None if the kind is not one."""
     group, _, version = api_version.rpartition("/")
     prefix = _data()["groups"].get(group)
@@ -149,15 +149,15 @@ def builtin(api_version: str, kind: str) -> ListTypes | None:
     if prefix is None or name not in _data()["types"]:
         return None
     root = _object(name)
-    return ListTypes(root, "status" in root.fields)
+    return ObjectType(root, "status" in root.fields)
 
 
 @cache
-def _undescribed() -> ListTypes:
-    return ListTypes.from_crd(None, has_status=False)
+def _undescribed() -> ObjectType:
+    return ObjectType.from_schema(None, has_status=False)
 
 
-def types_of(obj: Object, given: ListTypes | None) -> ListTypes:
+def types_of(obj: Object, given: ObjectType | None) -> ObjectType:
     """Return the type of an object: the given one, the built-in one, or one deduced from what is found."""
     return given or builtin(obj.get("apiVersion", ""), obj.get("kind", "")) or _undescribed()
 
@@ -165,7 +165,7 @@ def types_of(obj: Object, given: ListTypes | None) -> ListTypes:
 @cache
 def _object(name: str) -> Type:
     described = dict(_data()["types"][name])
-    shape = Shape.LEAF if described.pop(".", "") else Shape.MAP
+    shape = FieldShape.LEAF if described.pop(".", "") else FieldShape.MAP
     return Type(shape, {field_name: _parse(text) for field_name, text in described.items()})
 
 
@@ -174,13 +174,13 @@ def _parse(text: str) -> Type:
     if text.endswith("!"):
         return replace(_parse(text[:-1]), present=True)
     if text.endswith(" granular"):
-        return replace(_parse(text.removesuffix(" granular")), shape=Shape.MAP)
+        return replace(_parse(text.removesuffix(" granular")), shape=FieldShape.MAP)
     if word := WORDS.get(text):
         return word
     if keyed := _KEYED.fullmatch(text):
-        return Type(Shape.LIST, item=_parse(keyed["item"]), keys=tuple(map(_key, keyed["keys"].split())))
+        return Type(FieldShape.LIST, item=_parse(keyed["item"]), keys=tuple(map(_key, keyed["keys"].split())))
     if free := _MAP.fullmatch(text):
-        return Type(Shape.MAP, item=_parse(free["item"]))
+        return Type(FieldShape.MAP, item=_parse(free["item"]))
     return _object(text)
 
 
@@ -191,15 +191,9 @@ def _key(text: str) -> tuple[str, Any]:
 
 def zero(typed: Type) -> Any:
     """Return what the server has where nothing was set for a field that is always present."""
-    match typed.shape:
-        case Shape.MAP:
-            return {}
-        case Shape.LIST | Shape.SET:
-            return []
-        case Shape.LEAF:
-            return _ZEROS.get(typed.scalar)
-        case _:
-            assert_never(typed.shape)
+    if typed.shape is FieldShape.LEAF:
+        return _ZEROS.get(typed.scalar)
+    return {} if typed.shape is FieldShape.MAP else []
 
 
 def _type_meta() -> dict[str, Type]:
@@ -231,7 +225,7 @@ def _custom_object(schema: Mapping[str, Any]) -> Type:
     fields = {name: _custom(part) for name, part in schema.get("properties", {}).items()}
     if schema.get("x-kubernetes-embedded-resource"):
         fields |= _type_meta()
-    shape = Shape.LEAF if schema.get("x-kubernetes-map-type") == "atomic" else Shape.MAP
+    shape = FieldShape.LEAF if schema.get("x-kubernetes-map-type") == "atomic" else FieldShape.MAP
     return Type(shape, fields, item=_custom_values(schema, named=bool(fields)), native=False)
 
 
@@ -251,8 +245,8 @@ def _custom_list(schema: Mapping[str, Any]) -> Type:
             properties = items.get("properties", {})
             names = schema.get("x-kubernetes-list-map-keys", ())
             keys = tuple((name, properties.get(name, {}).get("default", ABSENT)) for name in names)
-            return Type(Shape.LIST, item=_custom(items), keys=keys, native=False)
+            return Type(FieldShape.LIST, item=_custom(items), keys=keys, native=False)
         case "set":
-            return Type(Shape.SET, item=_custom(items), native=False)
+            return Type(FieldShape.SET, item=_custom(items), native=False)
         case _:
             return CUSTOM_ATOMIC

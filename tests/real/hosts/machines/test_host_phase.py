@@ -38,7 +38,7 @@ def machines(start: Boot, lap: Lap) -> tuple[Machine, ...]:
 
 @pytest.fixture(scope="module")
 def as_they_came(machines: tuple[Machine, ...]) -> list[set[str]]:
-    """All that is in /etc before the first run; on the second machine somebody has a file where we write ours."""
+    """All that is in /etc before the first run; on the second machine a file is where gpu-provision writes one."""
     return [state.contents(state.of(machine)) for machine in machines]
 
 
@@ -105,7 +105,7 @@ def test_first_run_says_what_it_did(first_run: Answer) -> None:
 
 @pytest.mark.usefixtures("first_run")
 def test_modules_are_loaded_and_nouveau_is_gone(machines: tuple[Machine, ...]) -> None:
-    """Right after the first run, without a reboot: nobody uses this nouveau."""
+    """Right after the first run, without a reboot: this nouveau is not in use."""
     for machine in machines:
         _assert_prepared(machine)
 
@@ -159,7 +159,7 @@ def _assert_prepared(machine: Machine) -> None:
 def test_teardown_restores_every_file_to_the_byte(
     user: User, machines: tuple[Machine, ...], as_they_came: list[set[str]]
 ) -> None:
-    """With mode, owner and time; and nothing of ours is left."""
+    """With mode, owner and time; and nothing of gpu-provision is left."""
     said = user.pyinfra("host_teardown.py")
     assert said.code == 0, said.text
     assert [state.contents(state.of(machine)) for machine in machines] == as_they_came
@@ -167,7 +167,7 @@ def test_teardown_restores_every_file_to_the_byte(
 
 
 def test_a_changed_host_key_is_one_finding(user: User, machines: tuple[Machine, ...], tmp_path: Path) -> None:
-    """Nobody is let in with another key than before."""
+    """No other key than before is accepted."""
     machine = machines[0]
     known = machine.known_hosts.read_text()
     machine.known_hosts.write_text(_with_another_key(known, tmp_path))

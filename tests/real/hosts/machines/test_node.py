@@ -26,13 +26,13 @@ from tests.real.node.user import OPERANDS, init_container
 
 pytestmark = pytest.mark.hosts
 
-ELSEWHERE = "198.51.100.1"  # of nobody: RFC 5737
+ELSEWHERE = "198.51.100.1"  # unused: RFC 5737
 IMPORTED = "/etc/containerd/conf.d/*.toml imported in /etc/containerd/config.toml"
 
 
 @pytest.fixture(scope="module")
 def owner(image: Image, tmp_path_factory: pytest.TempPathFactory, lap: Lap) -> Iterator[Owner]:
-    """Somebody who owns a machine and its cluster."""
+    """A user who owns a machine and its cluster."""
     if reason := joined.missing():
         pytest.skip(reason)
     with contextlib.ExitStack() as running:

@@ -78,7 +78,7 @@ def _locked(machine: Machine) -> str:
 
 
 def test_first_run_says_what_it_did(first_run: Answer, machine: Machine) -> None:
-    """The unit of ours waits for the next boot: no driver is loaded."""
+    """The unit of gpu-provision waits for the next boot: no driver is loaded."""
     assert first_run.code == 0, first_run.text
     assert first_run.changes == [
         [

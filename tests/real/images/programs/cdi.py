@@ -1,4 +1,4 @@
-"""Container Device Interface: which files make a GPU in a container, written for whoever starts the container.
+"""Container Device Interface: which files make a GPU in a container, written for the container runtime.
 
 The files are JSON, which YAML includes, so that the programs here need no YAML to read them.
 """

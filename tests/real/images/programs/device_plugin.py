@@ -154,7 +154,7 @@ def _handler(name: str, answer: Any) -> grpc.RpcMethodHandler:
 
 
 def main() -> int:
-    """Offer the GPUs, and register anew whenever the kubelet has started again, until told to end."""
+    """Offer the GPUs, and register again whenever the kubelet has started again, until told to end."""
     end_when_told()
     signal.signal(signal.SIGHUP, _reload)
     say("Starting NVIDIA Device Plugin", "Loading NVML")
@@ -189,7 +189,7 @@ def _found() -> tuple[list[gpus.Gpu], Settings]:
 
 
 def offer(sockets: Path, found: Sequence[gpus.Gpu], settings: Settings, stop: threading.Event) -> None:
-    """Serve and register with the kubelet whose sockets these are; do both again when it has made its socket anew."""
+    """Serve and register with the kubelet whose sockets these are; do both again when it has made its socket again."""
     own, kubelet = sockets / _ENDPOINT, sockets / _KUBELET
     while not stop.is_set():
         plugin = Plugin(found, settings)
@@ -200,7 +200,7 @@ def offer(sockets: Path, found: Sequence[gpus.Gpu], settings: Settings, stop: th
             _register(kubelet)
             while own.exists() and _identity(kubelet) == known and not stop.wait(_POLL):
                 pass
-            say(f"'{kubelet}' was created anew, restarting.")
+            say(f"'{kubelet}' was created again, restarting.")
         except grpc.RpcError as problem:
             say(f"Failed to register: {problem.code().name}, retrying")
             stop.wait(_POLL)
@@ -211,7 +211,7 @@ def offer(sockets: Path, found: Sequence[gpus.Gpu], settings: Settings, stop: th
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return what differs when a file was made anew; None if there is none."""
+    """Return what differs when a file was made again; None if there is none."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -228,7 +228,7 @@ def _serve(own: Path, plugin: Plugin) -> grpc.Server:
 def serve_at(path: Path, answers: grpc.GenericRpcHandler) -> grpc.Server:
     """Serve at a path, whatever was there before.
 
-    A server that ends removes the path that it was made with, some time later and whoever has it by then: so each is
+    A server that ends removes the path that it was made with, some time later, whichever server has it then: so each is
     made with a path of its own, and renamed.
     """
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=8))

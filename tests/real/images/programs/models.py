@@ -19,6 +19,6 @@ class Model(NamedTuple):
 
 
 def named(device: str) -> Model:
-    """Return the model with a PCI device id; one that nobody knows has a plain name."""
+    """Return the model with a PCI device id; an unknown one has a plain name."""
     known = json.loads(_TABLE.read_text()) if _TABLE.exists() else {}
     return Model(*known.get(device, ("NVIDIA Graphics Device", 16384, "7.5", "turing")))

@@ -1,4 +1,4 @@
-"""The operation on containerd's imports against a real containerd, kubelet beside it, that is told nonsense."""
+"""The operation on containerd's imports against a real containerd, kubelet beside it, that gets nonsense."""
 
 from __future__ import annotations
 

@@ -1,0 +1,366 @@
+"""Carries an adoption out in two halves, each under the stack's lock; between them comes an ordinary apply.
+
+Every step finds out by itself what is left to do, so a run resumes after a killed one. The ClusterPolicy goes last:
+while it exists, the adoption is not complete.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TypeVar
+
+from gpu_provision.adopt.discovery import (
+    DRIVER_APP,
+    REVISION,
+    OperatorInstall,
+    discover,
+    is_operator,
+    is_owned,
+    labels_of,
+    uids_of,
+)
+from gpu_provision.adopt.drivers import RunningDriver
+from gpu_provision.adopt.plan import Adoption, Disposition, ObjectPlan, plan_adoption
+from gpu_provision.components import labels
+from gpu_provision.components.nfd import NODE_FEATURE, NODE_OF_FEATURE
+from gpu_provision.diagnostics import pods as pod_view
+from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.errors import ConflictError, NotFoundError
+from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.lock import WriteLock
+from gpu_provision.kube.observe import POD
+from gpu_provision.kube.transport import RequestPool
+from gpu_provision.kube.trim import trim
+from gpu_provision.model import codes
+from gpu_provision.model.cluster import Manifest, ObjectRef, Permission, ref_of
+from gpu_provision.model.findings import Finding, Refused, RunFailed, Severity
+from gpu_provision.model.progress import Event, State
+from gpu_provision.model.text import join_limited
+from gpu_provision.planning.applyset import component_of
+from gpu_provision.planning.managed_fields import is_transferred, transferred, without_owners
+from gpu_provision.rbac import review
+from gpu_provision.rbac.permissions import on_object
+from gpu_provision.reconcile.session import Session
+
+Listen = Callable[[Event], None]
+Say = Callable[[str], None]
+_Item = TypeVar("_Item")
+
+WAIT_SECONDS = 300.0
+_POLL_SECONDS = 0.25
+_PARALLEL = 12
+_TRIES = 8  # of a write to an object that a controller keeps writing to
+_REPLICAS = "gpu-provision.io/adopted-replicas"  # what the operator's Deployment asked for before
+_WORKLOADS = ("Deployment", "DaemonSet")
+_FIELD_CONFLICT = "GP304"
+_MAX_NODES = 3
+
+
+def plan(session: Session) -> Adoption:
+    """Return what an adoption would do. Raises Unreachable, Refused."""
+    reading = session.reading()
+    found = discover(session.cluster, session.inventory)
+    return plan_adoption(found, reading.context, reading.desired)
+
+
+def transfer_ownership(session: Session, listen: Listen) -> None:
+    """Stop the operator and take its objects over; our operands do not run yet, and every driver keeps running.
+
+    Raises:
+        RunFailed: Something stands against it, and nothing was written; or a step does not complete.
+        Refused: Permissions are missing; nothing was written.
+        Locked: Another run writes.
+    """
+    check(session, plan(session))
+    lock, runner = _locked(session, listen)
+    with lock:
+        runner.transfer_ownership(plan(session))
+
+
+def finalize(session: Session, listen: Listen) -> None:
+    """Delete what an apply has replaced, and last the ClusterPolicy.
+
+    Raises:
+        RunFailed: A step does not complete.
+        Locked: Another run writes.
+    """
+    lock, runner = _locked(session, listen)
+    with lock:
+        runner.finalize(plan(session), lambda: discover(session.cluster, session.inventory))
+
+
+def check(session: Session, adoption: Adoption) -> None:
+    """Raise RunFailed for what stands against an adoption, Refused for missing permissions."""
+    transferred_refs = {str(item.ref) for item in adoption.of(Disposition.TAKEN, Disposition.REPLACED)}
+    conflicts = (
+        item for item in session.refusals() if item.code != _FIELD_CONFLICT or item.where not in transferred_refs
+    )
+    if against := [item for item in (*adoption.findings, *conflicts) if item.severity is Severity.ERROR]:
+        raise RunFailed(*against)
+    wanted = required_permissions(adoption)
+    missing = review.missing_finding(session.cluster, session.inventory, wanted, "--adopt")
+    if missing := missing or session.missing_permissions():
+        raise Refused(missing)
+
+
+def required_permissions(adoption: Adoption) -> Iterator[Permission]:
+    """Yield what carrying an adoption out needs besides what the apply needs."""
+    for item in adoption.objects:
+        yield from on_object(item.ref, "patch" if item.fate in {Disposition.TAKEN, Disposition.LEFT} else "delete")
+    for operator in adoption.operators:
+        yield from on_object(ref_of(operator), "patch", "delete")
+    for ref in (*(node.ref for node in adoption.nodes), *(driver.ref for driver in adoption.drivers)):
+        yield from on_object(ref, "patch")
+    for policy in adoption.policies:
+        yield from on_object(ref_of(policy), "delete")
+    if adoption.replaces_discovery:
+        yield from on_object(ObjectRef(*NODE_FEATURE, adoption.discovery, ""), "list", "watch")
+
+
+def _locked(session: Session, listen: Listen) -> tuple[WriteLock, AdoptionRunner]:
+    def say(message: str) -> None:
+        listen(Event(component="", node="", state=State.PROGRESSING, message=message))
+
+    return WriteLock(session.cluster, session.inventory, on_wait=say), AdoptionRunner(session.cluster, say)
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptionRunner:
+    """One adoption being carried out."""
+
+    cluster: Cluster
+    say: Say = lambda _: None
+
+    def transfer_ownership(self, adoption: Adoption) -> None:
+        """Take over everything that stays, without touching a running driver, and delete what is in the way.
+
+        Raises:
+            RunFailed: The operator does not stop, or an object does not go.
+            ProvisionError: As the API server answers.
+        """
+        self._stop(adoption.operators)
+        uids = uids_of(adoption.policies)
+        self.say(f"taking {len(adoption.of(Disposition.TAKEN, Disposition.LEFT))} objects over")
+        self._each(
+            lambda item: self._rewrite(item, partial(_transfer_patch, uids=uids)), adoption.of(Disposition.TAKEN)
+        )
+        self._each(lambda item: self._rewrite(item, partial(_release_patch, uids=uids)), adoption.of(Disposition.LEFT))
+        # Our DaemonSets take their pods off nodes that they do not select: labels come first.
+        self._each(lambda node: self.cluster.label(node.ref, node.uid, node.changes), adoption.nodes)
+        self._each(self._mark, adoption.drivers)
+        doomed = adoption.of(Disposition.REPLACED, Disposition.REMOVED)
+        self._clear([item for item in doomed if is_owned(item.live, uids)])
+        for pod in adoption.leftovers:
+            self._delete(pod)
+        self.say("the objects are taken over; applying the inventory")
+
+    def finalize(self, adoption: Adoption, look: Callable[[], OperatorInstall]) -> None:
+        """Delete what ours has replaced, and last the ClusterPolicy, orphaning its dependents.
+
+        Args:
+            adoption: As planned after the apply.
+            look: Discovers again what is there.
+
+        Raises:
+            RunFailed: Our Node Feature Discovery does not publish, or something still belongs to the ClusterPolicy.
+        """
+        self._stop(adoption.operators)
+        self._await_discovery(adoption)
+        # First: a later run finds the revisions' namespace by the objects that go here.
+        self._delete_revisions(adoption)
+        for doomed in _in_deletion_order(adoption):
+            self._each(self._delete, doomed)
+        found = look()
+        if found.owned:
+            raise RunFailed(_still_owned(found))
+        for policy in adoption.policies:
+            self.say(f"deleting {ref_of(policy)}, orphaning its dependents")
+            self.cluster.delete_orphaning(ref_of(policy), uid=policy["metadata"]["uid"])
+            self._await_end(ref_of(policy), policy["metadata"]["uid"])
+
+    def _each(self, do: Callable[[_Item], object], items: Iterable[_Item]) -> None:
+        with RequestPool(self.cluster, _PARALLEL) as pool:
+            list(pool.map(do, items))
+
+    def _stop(self, operators: Iterable[Manifest]) -> None:
+        for item in operators:
+            replicas = item["spec"].get("replicas", 1)
+            if replicas:
+                self.say(f"scaling {ref_of(item)} to 0")
+                metadata = {"uid": item["metadata"]["uid"], "annotations": {_REPLICAS: str(replicas)}}
+                self.cluster.merge(ref_of(item), {"metadata": metadata, "spec": {"replicas": 0}})
+            self._until(
+                partial(self._has_stopped, item),
+                f"{ref_of(item)} still has pods, although it is scaled to 0",
+                "see what holds them: kubectl get pods; then run this again, which resumes",
+            )
+
+    def _has_stopped(self, deployment: Manifest) -> bool:
+        selector = ",".join(f"{key}={value}" for key, value in deployment["spec"]["selector"]["matchLabels"].items())
+        namespace = deployment["metadata"]["namespace"]
+        return not self.cluster.list(POD, namespace=namespace, label_selector=selector).items
+
+    def _rewrite(self, item: ObjectPlan, change: Callable[[Manifest], dict[str, object]]) -> None:
+        """Change the metadata of exactly the object that was planned for; read it again after a conflict."""
+        live: Manifest | None = item.live
+        for _ in range(_TRIES):
+            if live is None or live["metadata"]["uid"] != item.live["metadata"]["uid"]:
+                return
+            metadata = change(live)
+            if not metadata:
+                return
+            version = {"resourceVersion": live["metadata"]["resourceVersion"]}
+            try:
+                self.cluster.merge(item.ref, {"metadata": {**metadata, **version}})
+            except ConflictError:
+                live = self.cluster.get(item.ref)
+            else:
+                return
+        raise RunFailed(_unfinished(f"another client keeps writing to {item.ref}", str(item.ref)))
+
+    def _mark(self, driver: RunningDriver) -> None:
+        """Give a running driver pod the labels by which our DaemonSet takes it up, and its annotations."""
+        metadata = {"uid": driver.uid, "labels": dict(driver.labels), "annotations": dict(driver.annotations)}
+        try:
+            self.cluster.merge(driver.ref, {"metadata": metadata})
+        except (NotFoundError, ConflictError):
+            return  # it is gone; the next one is made from our template
+
+    def _clear(self, doomed: Iterable[ObjectPlan]) -> None:
+        """Delete what is in the way of our objects; the pods of drivers stay where they are."""
+        for item in doomed:
+            if _is_driver(item.live):
+                self.say(f"deleting {item.ref}, orphaning its pods")
+                self.cluster.delete_orphaning(item.ref, uid=item.live["metadata"]["uid"])
+            else:
+                self._delete(item.live)
+        for item in doomed:
+            self._await_end(item.ref, item.live["metadata"]["uid"])
+
+    def _delete(self, item: Manifest) -> None:
+        try:
+            self.cluster.delete(ref_of(item), uid=item["metadata"]["uid"])
+        except ConflictError:
+            return  # another one of this name is not the one that was planned for
+
+    def _await_end(self, ref: ObjectRef, uid: str) -> None:
+        def is_gone() -> bool:
+            live = self.cluster.get(ref)
+            return live is None or live["metadata"]["uid"] != uid
+
+        self._until(is_gone, f"{ref} does not go", f"see metadata.finalizers of it: kubectl get {ref.kind} {ref.name}")
+
+    def _await_discovery(self, adoption: Adoption) -> None:
+        """Wait until ours has seen every node: one that it has not seen would lose its labels, and its operands."""
+        if not adoption.replaces_discovery:
+            return
+        features = Scope(NODE_FEATURE, namespace=adoption.discovery)
+        workers = Scope(POD, f"{labels.STACK}={adoption.inventory}")
+        began, deadline, said = datetime.now(UTC), time.monotonic() + WAIT_SECONDS, ""
+        until = f"since {began:%H:%M:%S}, until {began + timedelta(seconds=WAIT_SECONDS):%H:%M:%S} UTC"
+        with Mirror(self.cluster, [features, workers], keep=trim) as mirror:
+            while missing := unseen_nodes(adoption.targets, mirror.of(features), mirror.of(workers)):
+                left = deadline - time.monotonic()
+                if left < 0:
+                    raise RunFailed(_unseen(missing))
+                message = f"waiting for Node Feature Discovery to see {_describe_unseen(missing)}; {until}"
+                if message != said:
+                    self.say(message)
+                said = message
+                mirror.wait(left)
+
+    def _delete_revisions(self, adoption: Adoption) -> None:
+        """Delete the old driver DaemonSet's revisions, which have lost their owner like its pods, and have no use."""
+        for namespace in sorted({item.ref.namespace for item in adoption.objects if item.ref.namespace}):
+            selector = f"{labels.APP}={DRIVER_APP}"
+            for item in self.cluster.list(REVISION, namespace=namespace, label_selector=selector).items:
+                if not item["metadata"].get("ownerReferences"):
+                    self._delete(item)
+
+    def _until(self, condition: Callable[[], bool], what: str, fix: str) -> None:
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not condition():
+            if time.monotonic() > deadline:
+                raise RunFailed(_unfinished(what, self.cluster.name, fix=fix))
+            time.sleep(_POLL_SECONDS)
+
+
+def _transfer_patch(live: Manifest, uids: frozenset[str]) -> dict[str, object]:
+    if is_transferred(live):
+        return _release_patch(live, uids)
+    return {"ownerReferences": without_owners(live, uids), "managedFields": transferred(live)}
+
+
+def _release_patch(live: Manifest, uids: frozenset[str]) -> dict[str, object]:
+    return {"ownerReferences": without_owners(live, uids)} if is_owned(live, uids) else {}
+
+
+def _is_driver(item: Manifest) -> bool:
+    return item["kind"] == "DaemonSet" and labels_of(item).get(labels.APP) == DRIVER_APP
+
+
+def _in_deletion_order(adoption: Adoption) -> Iterator[list[Manifest]]:
+    """Yield workloads, then what they needed; last the operator, which names the release for a run that resumes."""
+    removed = [item.live for item in adoption.of(Disposition.REMOVED)]
+    theirs = [item for item in removed if not is_operator(item)]
+    yield [item for item in theirs if item["kind"] in _WORKLOADS]
+    yield [item for item in theirs if item["kind"] not in _WORKLOADS]
+    yield [item for item in removed if is_operator(item)]
+
+
+def unseen_nodes(
+    nodes: Iterable[str], features: Mapping[ObjectRef, Manifest], pods: Mapping[ObjectRef, Manifest]
+) -> dict[str, str]:
+    """Return the nodes that the inventory's Node Feature Discovery has not seen yet, each with the reason.
+
+    While there are any, that of the chart stays: their labels would go with it.
+
+    Args:
+        features: NodeFeatures in the namespace of the inventory's Node Feature Discovery.
+        pods: The stack's pods.
+    """
+    published = {labels_of(item).get(NODE_OF_FEATURE) for item in features.values()}
+    workers = {
+        pod_view.node_of(pod): pod
+        for pod in pods.values()
+        if component_of(pod) == "nfd" and not pod_view.is_of_deployment(pod)
+    }
+    return {node: _why_unseen(workers.get(node)) for node in sorted(nodes) if node not in published}
+
+
+def _why_unseen(worker: Manifest | None) -> str:
+    if worker is None:
+        return "no worker pod"
+    where = f"worker {worker['metadata']['namespace']}/{worker['metadata']['name']}"
+    return f"{where} has published nothing" if pod_view.is_ready(worker) else f"{where}: {pod_view.cause(worker)}"
+
+
+def _describe_unseen(missing: Mapping[str, str]) -> str:
+    return join_limited((f"{node} ({reason})" for node, reason in missing.items()), _MAX_NODES)
+
+
+def _unseen(missing: Mapping[str, str]) -> Finding:
+    return _unfinished(
+        f"Node Feature Discovery has not seen every node after {WAIT_SECONDS:.0f} s; that of the chart stays",
+        f"Node {', '.join(missing)}",
+        evidence=_describe_unseen(missing),
+        fix="see why the worker does not publish: kubectl logs -n NAMESPACE WORKER; "
+        "then run gpu-provision adopt again, which resumes",
+    )
+
+
+def _still_owned(found: OperatorInstall) -> Finding:
+    return _unfinished(
+        "something still belongs to the ClusterPolicy and would go with it, so it stays",
+        found.cluster,
+        evidence=", ".join(str(ref) for ref in sorted(found.owned)),
+        fix="see whether the operator was started again; then run this again, which resumes",
+    )
+
+
+def _unfinished(what: str, where: str, *, evidence: str = "", fix: str = "run this again, which resumes") -> Finding:
+    return Finding(code=codes.NOT_DONE, what=what, where=where, evidence=evidence, fix=fix)

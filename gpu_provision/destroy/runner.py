@@ -1,0 +1,268 @@
+"""Removes a stack stage by stage and audits what is left.
+
+Objects that mark unfinished work are deleted last, so an interrupted run can be resumed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from gpu_provision.destroy import findings
+from gpu_provision.destroy.discovery import DestroyOptions, Discovery, discover
+from gpu_provision.destroy.nodes import find_remnants, gpu_users
+from gpu_provision.destroy.plan import ACCESS, DestroyStage
+from gpu_provision.diagnostics.pods import node_of
+from gpu_provision.kube import lock
+from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.errors import ConflictError, NotFoundError
+from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.lease import lease_version
+from gpu_provision.kube.lock import WriteLock
+from gpu_provision.kube.observe import NODE, POD
+from gpu_provision.kube.resource_claims import ResourceClaims
+from gpu_provision.kube.transport import RequestPool
+from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
+from gpu_provision.model.findings import Finding, Refused, RunFailed
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import Action, Change, DestroyResult
+from gpu_provision.model.progress import Event, State
+from gpu_provision.model.text import join_limited
+from gpu_provision.nodes.drain import Drainer
+from gpu_provision.planning.applyset import STACK, component_of
+from gpu_provision.planning.drain import DrainPlan
+from gpu_provision.reconcile.rollout import budget_kind
+from gpu_provision.rollout.observe import pod_of
+
+_PARALLEL = 16
+_TRIES = 10  # kubelets and controllers write to nodes, too
+_POLL_SECONDS = 0.5
+_QUIET_SECONDS = 3.0  # of waiting before a message says what for
+_SLOW = frozenset({"CustomResourceDefinition"})
+
+Say = Callable[[str], None]
+Listen = Callable[[Event], None]
+
+
+@dataclass(slots=True)
+class DestroyRunner:
+    """One removal. Make it, `execute` it once.
+
+    Attributes:
+        found: What was found before the first write.
+        listen: Called with what happens, from the executing thread.
+    """
+
+    cluster: Cluster
+    inventory: Inventory
+    found: Discovery
+    options: DestroyOptions
+    listen: Listen = lambda _: None
+    _written: list[Change] = field(default_factory=list)
+    _evicted: tuple[str, ...] = ()
+    _stuck: list[Finding] = field(default_factory=list)
+    _kept: tuple[Finding, ...] = ()
+    _said: str = ""
+
+    def execute(self) -> DestroyResult:
+        """Remove the stack and audit what is left.
+
+        Raises:
+            RunFailed: Pods use GPUs, and may not be evicted.
+            Locked: Another run writes.
+            Unreachable, Refused: As the API server answers.
+        """
+        began, before = time.monotonic(), self.cluster.requests
+        if refusal := self.refusal():
+            raise RunFailed(refusal)
+        kept, left = self.found.plan.kept, tuple[Finding, ...]()
+        if self.found.plan.stages:
+            for finding in self._eviction_warnings():
+                self._say(f"{finding.where}: {finding.what}")
+            self._remove()
+            kept, left = self._audit()
+        return DestroyResult(
+            cluster=self.found.objects.cluster,
+            changes=tuple(self._written),
+            evicted=self._evicted,
+            requests=self.cluster.requests - before,
+            seconds=time.monotonic() - began,
+            findings=(*left, *kept),
+        )
+
+    def preview(self) -> DestroyResult:
+        """Return what would be done, and why it would be refused."""
+        evicted = self._users() if self.options.evict else ()
+        return DestroyResult(
+            cluster=self.found.objects.cluster,
+            changes=self.found.plan.changes,
+            evicted=tuple(str(pod_of(pod)) for pod in evicted),
+            requests=self.cluster.requests,
+            findings=(*filter(None, [self.refusal()]), *self._eviction_warnings(), *self.found.plan.kept),
+        )
+
+    def _users(self) -> Iterator[Manifest]:
+        return (pod for pods in self.found.users.values() for pod in pods)
+
+    def _eviction_warnings(self) -> tuple[Finding, ...]:
+        """Return what the evictions will and may mean; budgets count as far as the account may read them."""
+        if not (self.options.evict and self.found.users):
+            return ()
+        budgets: list[Manifest] = []
+        with contextlib.suppress(Refused):
+            budgets = list(self.cluster.list(budget_kind(self.cluster)).items)
+        return tuple(findings.eviction_warnings(self._users(), budgets))
+
+    def refusal(self) -> Finding | None:
+        """Return why the stack may not be removed: pods use its GPUs."""
+        if self.options.evict or not self.found.users:
+            return None
+        return findings.gpus_in_use({node: tuple(map(pod_of, pods)) for node, pods in self.found.users.items()})
+
+    def _remove(self) -> None:
+        stages = [stage for stage in self.found.plan.stages if not stage.is_last]
+        access = [stage for stage in stages if stage.components & ACCESS]
+        own = Scope(POD, f"{STACK}={self.inventory.name}")
+        with self._lock(), Mirror(self.cluster, [Scope(NODE), own]) as mirror:
+            for stage in access:
+                self._run_stage(stage, mirror)
+            if self.found.users:
+                self._evict()
+            for stage in stages:
+                if stage not in access:
+                    self._run_stage(stage, mirror)
+        if not self._stuck:
+            self._remove_last()
+
+    def _lock(self) -> contextlib.AbstractContextManager[object]:
+        """Return the lock; none where its namespace is gone, or going: no other run can take it there."""
+        home = self.cluster.get(ObjectRef("v1", "Namespace", "", self.inventory.cluster.namespace))
+        if home is None or home["metadata"].get("deletionTimestamp"):
+            return contextlib.nullcontext()
+        seen = next(iter(self.found.objects.lease.values()), None)
+        return WriteLock(self.cluster, self.inventory, on_wait=self._say, planned_at=lease_version(seen))
+
+    def _run_stage(self, stage: DestroyStage, mirror: Mirror) -> None:
+        self._say(f"removing {stage.title}")
+        self._write(stage.changes)
+        self._await_pods(stage, mirror)
+        self._await_objects(change.ref for change in stage.changes if change.ref.kind in _SLOW)
+
+    def _evict(self) -> None:
+        drainer = gpu_pod_eviction(self.cluster, frozenset(self.found.users), self.options.seconds, self._say)
+        try:
+            drainer.run()
+        finally:
+            self._evicted = tuple(drainer.evicted.values())
+
+    def _remove_last(self) -> None:
+        """Remove records and the lock's object, which has been given back, and then namespaces, as they are now.
+
+        Raises:
+            Locked: Another run has begun since.
+        """
+        now = discover(self.cluster, self.inventory, self.options, known=self.found.objects.uids)
+        if held := lock.read_lock(self.cluster, self.inventory).lock:
+            raise lock.locked_error(self.cluster, held)
+        self._kept = now.plan.kept
+        for stage in now.plan.stages:
+            if stage.is_last:
+                self._say(f"removing {stage.title}")
+                self._write(change for change in stage.changes if change.ref.kind != "Namespace")
+                self._write(change for change in stage.changes if change.ref.kind == "Namespace")
+                self._await_objects(change.ref for change in stage.changes if change.action is Action.DELETE)
+
+    def _write(self, changes: Iterable[Change]) -> None:
+        with RequestPool(self.cluster, _PARALLEL) as pool:
+            for change, written in [(change, pool.submit(self._do, change)) for change in changes]:
+                if written.result():
+                    self._written.append(change)
+
+    def _do(self, change: Change) -> bool:
+        """Make one change; return whether anything was written."""
+        match change.action, change.ref.kind:
+            case Action.DELETE, _:
+                self.cluster.delete(change.ref)
+            case _, "Node":
+                return self._clean(change.ref)
+            case _:
+                with contextlib.suppress(NotFoundError, ConflictError):
+                    self.cluster.merge(change.ref, change.manifest or {})
+        return True
+
+    def _clean(self, ref: ObjectRef) -> bool:
+        """Remove from a node what is ours, as it is now."""
+        for _ in range(_TRIES):
+            node = self.cluster.get(ref)
+            found = find_remnants(node, self.found.stack) if node else None
+            if found is None or found.is_clean:
+                return False
+            with contextlib.suppress(ConflictError):
+                self.cluster.merge(ref, found.patch())
+                return True
+        return False
+
+    def _await_pods(self, stage: DestroyStage, mirror: Mirror) -> None:
+        began = time.monotonic()
+        while left := _pods_of(stage.components, mirror):
+            nodes, passed = {ref.name: node for ref, node in mirror.of(NODE).items()}, time.monotonic() - began
+            if passed > self.options.seconds:
+                self._stuck += [findings.not_gone(pod, nodes, self.options.seconds) for pod in left]
+                return
+            if passed > _QUIET_SECONDS:
+                pods = join_limited((str(ref_of(pod)) for pod in left), 1)
+                self._say(f"waiting for {pods} to go: {findings.why_there(left[0], nodes)}")
+            mirror.wait(_POLL_SECONDS * 2)
+
+    def _await_objects(self, refs: Iterable[ObjectRef]) -> None:
+        """Wait for objects that the server deletes in its own time."""
+        for ref in refs:
+            began = time.monotonic()
+            while (item := self.cluster.get(ref)) is not None and item["metadata"].get("deletionTimestamp"):
+                passed = time.monotonic() - began
+                if passed > self.options.seconds:
+                    self._stuck.append(findings.not_gone(item, {}, self.options.seconds))
+                    break
+                if passed > _QUIET_SECONDS:
+                    self._say(f"waiting for {ref} to go: {findings.why_there(item, {})}")
+                time.sleep(_POLL_SECONDS)
+
+    def _audit(self) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
+        """Read everything once more; return what stays with a reason, and what should not be there."""
+        self._say("looking for what is left")
+        now = discover(self.cluster, self.inventory, self.options)
+        stuck = {finding.where for finding in self._stuck}
+        left = [findings.left_over(change) for change in now.plan.changes if str(change.ref) not in stuck]
+        every = (*self.found.plan.kept, *self._kept, *now.plan.kept)
+        kept = {finding.where + finding.what: finding for finding in every}
+        return tuple(kept.values()), (*self._stuck, *left)
+
+    def _say(self, message: str) -> None:
+        if message != self._said:
+            self._said = message
+            self.listen(Event(component="", node="", state=State.PROGRESSING, message=message))
+
+
+def _pods_of(components: frozenset[str], mirror: Mirror) -> list[Manifest]:
+    """Return the pods of some components, those first that are not being deleted."""
+    found = [pod for pod in mirror.of(POD).values() if component_of(pod) in components]
+    return sorted(found, key=lambda pod: str(pod["metadata"].get("deletionTimestamp", "")))
+
+
+def gpu_pod_eviction(cluster: Cluster, nodes: frozenset[str], seconds: int, say: Say) -> Drainer:
+    """Return the eviction of everything that uses GPUs on some nodes."""
+    claims = ResourceClaims(cluster)
+
+    def plan(pods: Iterable[Manifest]) -> DrainPlan:
+        there = [pod for pod in pods if node_of(pod) in nodes]
+        found = [pod for on_node in gpu_users(there, nodes, claims.of(there)).values() for pod in on_node]
+        ending = [pod for pod in found if pod["metadata"].get("deletionTimestamp")]
+        return DrainPlan(tuple(pod for pod in found if pod not in ending), tuple(ending))
+
+    def late(left: DrainPlan, refusals: Mapping[str, str], seconds: int) -> tuple[Finding, ...]:
+        return tuple(findings.not_evicted(pod_of(pod, refusals=refusals), seconds) for pod in left.goes)
+
+    title = "evicting pods that use GPUs"
+    return Drainer(cluster, Scope(POD), plan, late, seconds=seconds, title=title, say=say)

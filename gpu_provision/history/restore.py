@@ -1,0 +1,361 @@
+"""Inventories on record: redacted when written, restored with the secrets of the present inventory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from pathlib import Path as FilePath
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import yaml
+
+from gpu_provision import releases
+from gpu_provision.inventory import redaction
+from gpu_provision.inventory.document import KeyPath, Source, SourceError, format_path
+from gpu_provision.inventory.json_schema import ANY, cluster_part, resolved, schema
+from gpu_provision.inventory.loader import validate_source
+from gpu_provision.inventory.redaction import HIDDEN, is_secret, looks_secret, may_hold_secret
+from gpu_provision.inventory.values import without_foreign
+from gpu_provision.inventory.yaml_parser import parse
+from gpu_provision.model.findings import Finding
+from gpu_provision.model.history import Record
+from gpu_provision.model.inventory import Inventory
+
+Data = dict[str, Any]
+
+RELEASE: KeyPath = ("release",)
+_MANAGER = "driver_manager"
+_OPERANDS = ("nfd", "driver", "toolkit", "validator", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
+
+VERSIONS: Mapping[KeyPath, str] = MappingProxyType(
+    {
+        RELEASE: "release",
+        **{(name, "version"): name for name in _OPERANDS},
+        ("driver", "manager", "version"): _MANAGER,
+        ("pools", ANY, "driver", "version"): "driver",
+        ("pools", ANY, "driver", "manager", "version"): _MANAGER,
+    }
+)
+"""Settings that a record may give -> the software that each one is a version of. All others are as now."""
+
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # C is ten times faster; not every wheel has it
+_LONGEST = 100  # characters of a value on record, in a finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoredInventory:
+    """What came of an inventory on record.
+
+    Attributes:
+        inventory: None if it cannot be used.
+        unknown: Versions on record that neither the release catalogue nor the inventory of now names, by path, in
+            printable characters.
+        kept: Paths of settings that differ between the record and now, and stay as now; the schema names them.
+        findings: What the loader says.
+    """
+
+    inventory: Inventory | None
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def restore(text: str, now: Inventory, *, name: str, release: str = "", of_cluster: bool = False) -> RestoredInventory:
+    """Return the inventory of now with the versions of an earlier one.
+
+    A pool that the earlier one does not have keeps its versions; a pool that only the earlier one has stays away.
+
+    Args:
+        text: As on record.
+        now: Read from a text.
+        name: What findings call the record, such as ``run 3``.
+        release: What the earlier one meant if it names no release; empty for the default of this version of the tool.
+        of_cluster: Whether the text says nothing of hosts, which are no difference then.
+
+    Raises:
+        SourceError: The text is no inventory.
+    """
+    then, current = _data(name, text), _data(now.path, now.text)
+    versions = _versions(then, current, release or releases.DEFAULT)
+    unknown = {
+        format_path(path): ascii(value)[:_LONGEST]
+        for path, value in versions.items()
+        if value is not None and not (isinstance(value, str) and value in _known_versions(path, current))
+    }
+    if unknown:
+        return RestoredInventory(inventory=None, unknown=unknown)
+    changed = _with_versions(now, current, versions)
+    digest = hashlib.sha256(changed.encode()).hexdigest()
+    source = Source(name=name, path=_path(now), text=changed, digest=digest, is_local=bool(now.path))
+    inventory, findings = validate_source(source)
+    return RestoredInventory(
+        inventory=replace(inventory, cluster=now.cluster, path=now.path) if inventory else None,
+        kept=tuple(_kept_paths(_data(name, unredact(text, now.text)), current, of_cluster=of_cluster)),
+        findings=findings.all,
+    )
+
+
+def restore_for_comparison(text: str, now: Inventory, *, name: str) -> Inventory | None:
+    """Return the cluster's part of an earlier inventory, to compare; None if it cannot be used today.
+
+    A record may have no file of this machine read that the present inventory does not read itself: so the hosts' part
+    is left out, which names files.
+    """
+    try:
+        _data(name, text)  # refuses nested aliases, which the next line would write out
+        data = without_foreign(_data(name, unredact(text, now.text)), _data(now.path, now.text) if now.text else {})
+        part = _dump({"name": data.get("name", ""), "cluster": {}, **cluster_part(data)[0]})
+        return validate_source(Source(name=name, path=_path(now), text=part, digest="", is_local=bool(now.path)))[0]
+    except SourceError:
+        return None
+
+
+def _path(now: Inventory) -> FilePath:
+    return FilePath(now.path) if now.path else FilePath.cwd() / now.name
+
+
+def _data(name: str, text: str) -> Data:
+    source = Source(name=name, path=FilePath(name), text=text, digest="")
+    return parse(source)[0].data
+
+
+def _dump(data: Data) -> str:
+    return str(yaml.dump(data, Dumper=_DUMPER, sort_keys=False, allow_unicode=True))
+
+
+def _versions(then: Data, now: Data, release: str) -> dict[KeyPath, Any]:
+    """Return the versions that differ from those of now, by their paths; None for one that is not on record."""
+    pools = _mapping(then, "pools").keys() & _mapping(now, "pools").keys()
+    found = {path: _at(then, path) for path in _places(pools)}
+    current = {path: _at(now, path) for path in found}
+    for versions, default in ((found, release), (current, releases.DEFAULT)):
+        versions[RELEASE] = default if versions[RELEASE] is None else versions[RELEASE]
+    return {path: value for path, value in found.items() if value != current[path]}
+
+
+def _places(pools: Collection[str]) -> Iterator[KeyPath]:
+    """Yield the paths of all versions in an inventory that has pools of these names."""
+    for path in VERSIONS:
+        yield from ((path[0], name, *path[2:]) for name in pools) if ANY in path else (path,)
+
+
+def _known_versions(path: KeyPath, now: Data) -> frozenset[Any]:
+    """Return the versions that may stand at a path: those of the catalogue, and those that the inventory names."""
+    software = VERSIONS[_pattern(path)]
+    here = (each for each in _places(_mapping(now, "pools")) if VERSIONS[_pattern(each)] == software)
+    return frozenset({*_catalogue(software), *(_at(now, each) for each in here)})
+
+
+def _pattern(path: KeyPath) -> KeyPath:
+    return (path[0], ANY, *path[2:]) if path[0] == "pools" else path
+
+
+def _catalogue(software: str) -> Collection[str]:
+    match software:
+        case "release":
+            return [spelled for name in releases.names() for spelled in (name, f"v{name}")]
+        case "driver":
+            return releases.driver_versions()
+        case _:
+            return releases.versions(software)
+
+
+def _with_versions(now: Inventory, current: Data, versions: Mapping[KeyPath, Any]) -> str:
+    """Return the inventory's text with other versions, changed in place where the text has one at each path."""
+    if not versions:
+        return now.text
+    wanted = deepcopy(current)
+    for path, value in versions.items():
+        _set(wanted, path, value)
+    changed = replace_values(now.text, {path: value for path, value in versions.items() if value is not None})
+    return changed if _data(now.path, changed) == wanted else _dump(wanted)  # else: one comes or goes, or is an alias
+
+
+def _at(data: Any, path: KeyPath) -> Any:
+    for step in path:
+        data = data.get(step) if isinstance(data, Mapping) else None
+    return data
+
+
+def _set(data: dict[Any, Any], path: KeyPath, value: Any) -> None:
+    """Set a value; None takes it away, with mappings that it leaves empty: an empty driver is no driver of its own."""
+    first, *rest = path
+    if rest:
+        below = data.setdefault(first, {}) if value is not None else data.get(first)
+        if isinstance(below, dict):
+            _set(below, tuple(rest), value)
+        if below == {}:
+            del data[first]
+    elif value is not None:
+        data[first] = value
+    else:
+        data.pop(first, None)
+
+
+def _mapping(data: Data, key: str) -> Data:
+    found = data.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _kept_paths(then: Data, now: Data, *, of_cluster: bool) -> Iterator[str]:
+    """Yield the paths of settings that are no versions, and that differ."""
+    one, other = (cluster_part(each)[0] if of_cluster else deepcopy(each) for each in (then, now))
+    for each in (one, other):
+        for path in tuple(_places(_mapping(each, "pools"))):
+            _set(each, path, None)
+    yield from _differing_paths(one, other, schema())
+
+
+def _differing_paths(one: Data, other: Data, part: Data, path: KeyPath = ()) -> Iterator[str]:
+    """Yield the paths of settings that differ. Only the schema's keys are compared, so no name comes from a record."""
+    for key, setting in part["properties"].items():
+        here, found = (*path, key), resolved(setting)
+        before, after = (each.get(key, found.get("default", {})) for each in (one, other))
+        if "properties" in found and isinstance(before, dict) and isinstance(after, dict):
+            yield from _differing_paths(before, after, found, here)
+        elif _as_text(before) != _as_text(after):
+            yield format_path(here)
+
+
+def _as_text(value: Any) -> str:
+    """Return a value as text, in which True, 1 and 1.0 differ."""
+    return json.dumps(value, sort_keys=True)
+
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LINE_END = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
+_COMMENT = re.compile(r"(?P<line>^[ \t]*#.*(?:\n|\Z))|(?P<rest>[ \t]+#.*$)", re.MULTILINE)
+_ANCHOR_OR_TAG = re.compile(r"(?:[&!]\S*\s+)*")
+_TELLING = 6  # characters of a secret that is one in free text; a shorter one may be a common word
+
+
+class _Scalar(NamedTuple):
+    """One value of a text: where it begins and ends, what it means, and its path; one more for each alias of it."""
+
+    start: int
+    end: int
+    value: str
+    path: KeyPath
+
+
+def redact(text: str) -> str:
+    """Return the text of a valid inventory with placeholders for secrets, and without comments."""
+    scalars = list(_scalars(text))
+    secrets = _secrets(scalars)
+    recorded = ((each, _as_recorded(each, secrets)) for each in scalars)
+    changes = {(each.start, each.end): new for each, new in sorted(recorded, key=_redacted_last) if new != each.value}
+    return _without_comments(_replace_spans(text, ((*span, _quoted(new)) for span, new in changes.items())))
+
+
+def _redacted_last(recorded: tuple[_Scalar, str]) -> bool:
+    """Order what an alias shows at several places: hidden at one of them is hidden at all."""
+    return recorded[1] == HIDDEN
+
+
+def unredact(text: str, source: str) -> str:
+    """Return the text with those of its secrets that another inventory has.
+
+    A value of the other inventory is taken if it would look the same hidden: a proxy's password is that of the same
+    address.
+    """
+    others = list(_scalars(source)) if source else []
+    secrets = _secrets(others)
+    known = {(each.path, _as_recorded(each, secrets)): each.value for each in others}
+    hidden_ones = (each for each in _scalars(text) if HIDDEN in each.value)
+    spans = {(each.start, each.end): known.get((each.path, each.value)) for each in hidden_ones}
+    return _replace_spans(text, ((*span, _quoted(value)) for span, value in spans.items() if value is not None))
+
+
+def replace_values(text: str, values: Mapping[KeyPath, str]) -> str:
+    """Return the text with other values where it has one at their paths; all else in it is as it was."""
+    spans = {(each.start, each.end): values[each.path] for each in _scalars(text) if each.path in values}
+    return _replace_spans(text, ((*span, _quoted(value)) for span, value in spans.items()))
+
+
+def _secrets(scalars: Iterable[_Scalar]) -> frozenset[str]:
+    return frozenset(each.value for each in scalars if is_secret(each.path) and len(each.value) >= _TELLING)
+
+
+def _as_recorded(each: _Scalar, secrets: frozenset[str]) -> str:
+    """Return a value as a record has it. Free text that looks like a secret or holds a known one is hidden as well."""
+    parent, last = each.path[-2:] if len(each.path) > 1 else ("", "")
+    guessed = {"args": may_hold_secret(each.value), "annotations": looks_secret(str(last))}.get(str(parent))
+    if guessed is None:
+        return redaction.redact(each.path, each.value)
+    is_hidden = each.value and (guessed or any(secret in each.value for secret in secrets))
+    return HIDDEN if is_hidden else redaction.redact(each.path, each.value)
+
+
+def _scalars(text: str) -> Iterator[_Scalar]:
+    starts = [0, *(found.end() for found in _LINE_END.finditer(text))]
+
+    def place(mark: Any) -> int:
+        return int(starts[mark.line] + mark.column)
+
+    yield from _scalars_below(yaml.compose(text, Loader=_LOADER), (), place)
+
+
+def _scalars_below(node: Any, path: KeyPath, place: Callable[[Any], int]) -> Iterator[_Scalar]:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield from _scalars_below(value, (*path, str(key.value)), place)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            yield from _scalars_below(item, (*path, _name_of(item) or index), place)
+    elif node is not None:
+        yield _Scalar(place(node.start_mark), place(node.end_mark), node.value, path)
+
+
+def _name_of(item: Any) -> str:
+    """Return the name of a list's item, which identifies it at any place."""
+    pairs = item.value if isinstance(item, yaml.MappingNode) else ()
+    return next((str(value.value) for key, value in pairs if key.value == "name"), "")
+
+
+def _without_comments(text: str) -> str:
+    spans = sorted((each.start, each.end) for each in _scalars(text))
+    starts = [start for start, _ in spans]
+
+    def kept(found: re.Match[str]) -> str:
+        before = bisect_right(starts, found.start()) - 1
+        return found[0] if before >= 0 and found.start() < spans[before][1] else ""
+
+    return _COMMENT.sub(kept, text)
+
+
+def _quoted(value: str) -> str:
+    """Return a value in double quotes, whose escapes YAML has of JSON."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _replace_spans(text: str, changes: Iterable[tuple[int, int, str]]) -> str:
+    """Return the text with parts replaced; anchors stay, and so do blanks, as a block ends where the next begins."""
+    for start, end, new in sorted(changes, reverse=True):
+        old = text[start:end]
+        anchor = _ANCHOR_OR_TAG.match(old)
+        kept = anchor[0] if anchor else ""
+        text = text[:start] + kept + new + old[len(old.rstrip()) :] + text[end:]
+    return text
+
+
+def declares_same(one: Record, other: Record, now: Inventory) -> bool:
+    """Whether two runs declared the same; what cannot be read today is the same as its own text alone.
+
+    Args:
+        now: The inventory as it is now; it has the secrets, which no record has.
+    """
+    if one.text == other.text:
+        return True
+    first, second = (_meaning(each, now) for each in (one, other))
+    return first is not None and first == second
+
+
+def _meaning(record: Record, now: Inventory) -> Inventory | None:
+    found = restore_for_comparison(record.text, now, name=f"run {record.number}")
+    return replace(found, text="", digest="") if found else None

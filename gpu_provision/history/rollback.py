@@ -1,0 +1,240 @@
+"""Earlier runs, what a stack rolls back to, and the warning about another version of the tool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from gpu_provision.history import store
+from gpu_provision.history.restore import declares_same, redact, restore
+from gpu_provision.inventory.document import SourceError
+from gpu_provision.kube.client import Cluster
+from gpu_provision.model import codes
+from gpu_provision.model.cluster import Context
+from gpu_provision.model.codes import OTHER_TOOL
+from gpu_provision.model.findings import Finding, InvalidInventory, Refused, RunFailed, Severity, UsageError
+from gpu_provision.model.history import History, Record
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.rollout_policy import OnFailure
+from gpu_provision.model.text import join_limited
+from gpu_provision.planning.diff import diff_manifests
+from gpu_provision.planning.prepare import prepare
+from gpu_provision.planning.states import Desired
+from gpu_provision.planning.upgrades import DRIVER
+
+_MAX_SETTINGS = 8  # in one line
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackTarget:
+    """An earlier run, and the present inventory with its versions."""
+
+    record: Record
+    inventory: Inventory
+
+    @property
+    def name(self) -> str:
+        """What a snapshot calls it."""
+        return f"run {self.record.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveInventory:
+    """What a stack was rolled back to.
+
+    Attributes:
+        run: Number of the run that had its versions first.
+    """
+
+    run: int
+    inventory: Inventory
+
+
+def read_history(cluster: Cluster, inventory: Inventory) -> History:
+    """Return the stack's runs, with inventories that only the local folder has. Raises Unreachable, Refused."""
+    found = store.read_records(cluster, inventory)
+    return History(tuple(store.complete_from_local(each, inventory.name) for each in found.records), found.damaged)
+
+
+def find_run(history: History, number: int) -> Record:
+    """Return the run of a number. Raises UsageError."""
+    record = history.numbered(number)
+    if record is None:
+        numbers = ", ".join(str(each.number) for each in history.records) or "none"
+        raise UsageError(
+            Finding(
+                code=codes.NO_SUCH_RUN,
+                what=f"there is no run {number} on record",
+                evidence=f"on record: {numbers}",
+                fix="gpu-provision history lists them",
+            )
+        )
+    return record
+
+
+def previous_run(history: History, record: Record, now: Inventory) -> Record | None:
+    """Return the newest run before one that succeeded and declared something else; None if there is none."""
+    return history.before(record, lambda one, other: declares_same(one, other, now))
+
+
+def default_target(history: History, now: Inventory) -> Record:
+    """Return the run that a rollback without a number goes back to. Raises UsageError."""
+    record = previous_run(history, history.last, now) if history.last else None
+    if record is None:
+        raise UsageError(
+            Finding(
+                code=codes.NO_SUCH_RUN,
+                what="there is nothing to go back to: no other inventory than that of the last run has succeeded",
+                fix="gpu-provision history lists the runs, gpu-provision rollback N goes back to a certain one",
+            )
+        )
+    return record
+
+
+def inventory_text(source: Record | Inventory) -> str:
+    """Return the redacted text of a run's inventory, or of the present one. Raises RunFailed if it is not there."""
+    if isinstance(source, Inventory):
+        return redact(source.text) if source.text else ""
+    if source.text:
+        return source.text
+    raise RunFailed(
+        Finding(
+            code=codes.NOT_ON_RECORD,
+            where=f"run {source.number}",
+            what="the inventory of this run is not on record",
+            evidence=source.lacks,
+            fix="take the inventory from where you keep it, such as git, and apply that",
+        )
+    )
+
+
+def restore_inventory(record: Record, now: Inventory) -> tuple[Inventory, tuple[Finding, ...]]:
+    """Return the present inventory with the versions of an earlier run, and warnings about it.
+
+    Raises:
+        RunFailed: The inventory of either is not there, or a version on record is not known.
+        InvalidInventory: The record cannot be read, or its versions do not fit the present inventory.
+    """
+    name, text = f"run {record.number}", inventory_text(record)
+    if not now.text:
+        raise RunFailed(_made_in_python(name))
+    try:
+        found = restore(text, now, name=name, release=record.release, of_cluster=record.is_of_resource)
+    except SourceError as error:
+        what = "the inventory of this run is not valid for this version of the tool"
+        raise InvalidInventory(error.finding, _not_usable(record, what)) from error
+    if found.unknown:
+        raise RunFailed(_unknown_version(record, found.unknown, now))
+    if found.inventory is None:
+        what = "the inventory as it is now is not valid with the versions of this run"
+        raise InvalidInventory(*found.findings, _not_usable(record, what))
+    return found.inventory, (_kept_settings(name, found.kept),) if found.kept else ()
+
+
+def _not_usable(record: Record, what: str) -> Finding:
+    return Finding(
+        code=codes.NOT_UNDERSTOOD,
+        where=f"run {record.number}",
+        what=what,
+        evidence=f"it was applied by gpu-provision {record.tool or 'of an unknown version'}",
+        fix=f"gpu-provision history show {record.number} --text > FILE, correct that, and apply it",
+    )
+
+
+def _made_in_python(name: str) -> Finding:
+    return Finding(
+        code=codes.NOT_ON_RECORD,
+        where=name,
+        what="a rollback changes versions in the text of the present inventory, which was made in Python and has none",
+        fix="set the versions in the program and apply; or load() the inventory from a file",
+    )
+
+
+def _unknown_version(record: Record, versions: Mapping[str, str], now: Inventory) -> Finding:
+    return Finding(
+        code=codes.UNKNOWN_VERSION,
+        where=f"run {record.number} {', '.join(versions)}",
+        what="neither the release catalogue nor the inventory as it is now names this version, so it may be planted",
+        evidence="; ".join(f"{path}: {value}" for path, value in versions.items()),
+        consequence="nothing of this run is brought back",
+        fix=f"if the version is right, write it into {now.path or 'the resource'} and apply that",
+    )
+
+
+def _kept_settings(name: str, paths: tuple[str, ...]) -> Finding:
+    return Finding(
+        code=codes.KEPT_AS_NOW,
+        where=name,
+        what="a rollback brings back versions only; these settings differ from that run and stay as they are now",
+        evidence=join_limited(paths, _MAX_SETTINGS),
+        fix=f"gpu-provision diff {name.removeprefix('run ')} shows them; to have one back, write it and apply",
+        severity=Severity.WARNING,
+    )
+
+
+def active_inventory(cluster: Cluster, inventory: Inventory) -> ActiveInventory | None:
+    """Return the present inventory with the versions that the last rollback brought back; None without a rollback.
+
+    Raises:
+        RunFailed, InvalidInventory: As of `restore_inventory`.
+        Unreachable, Refused: The cluster cannot be asked.
+    """
+    runs = reversed(read_history(cluster, inventory).records)
+    record = next((each for each in runs if each.back_to and not each.only), None)
+    return ActiveInventory(record.back_to, restore_inventory(record, inventory)[0]) if record else None
+
+
+def find_rollback_target(
+    context: Context, desired: Desired, earlier: History, own: Record
+) -> tuple[RollbackTarget | None, tuple[Finding, ...]]:
+    """Return the newest run that succeeded with another inventory, if its versions mean other drivers.
+
+    None if the policy does not ask for it, or if this is a rollback: one that fails is not rolled back in its turn.
+    None as well if the run's versions cannot be used, or bring back the same drivers; then the findings say why. No
+    older run is used in its place, as that would undo more than what failed.
+
+    Args:
+        desired: What the failed run declared.
+        own: Its record.
+    """
+    inventory = context.inventory
+    if inventory.rollout.on_failure is not OnFailure.ROLLBACK or own.back_to:
+        return None, ()
+    record = previous_run(earlier, own, inventory)
+    if record is None:
+        return None, ()
+    try:
+        then, kept = restore_inventory(record, inventory)
+    except (RunFailed, InvalidInventory) as error:
+        return None, error.findings
+    old, new = ({DRIVER: each.get(DRIVER, ())} for each in (prepare(then, context.facts)[1], desired))
+    return (RollbackTarget(record, then), ()) if diff_manifests(old, new) else (None, kept)
+
+
+def version_warning(cluster: Cluster, inventory: Inventory) -> tuple[Finding, ...]:
+    """Return the warning that the last run was of another version of the tool, for a plan in which something differs.
+
+    Another version of the tool may make other objects of the same inventory. Raises Unreachable.
+    """
+    try:
+        last = store.read_records(cluster, inventory).last
+    except Refused:
+        return ()
+    ours = version("gpu-provision")
+    if last is None or last.tool in {"", ours}:
+        return ()
+    is_same = bool(last.text) and last.text == redact(inventory.text)
+    cause = (
+        "the inventory is the same, so that is why something differs" if is_same else "some of this may differ for that"
+    )
+    return (
+        Finding(
+            code=OTHER_TOOL,
+            what=f"the last run was of gpu-provision {last.tool}, and this is {ours}: {cause}",
+            where=f"run {last.number}, {last.began}",
+            fix="look at what differs; CHANGELOG.md says what has changed"
+            + (", and gpu-provision drift shows whether the cluster was changed" if is_same else ""),
+            severity=Severity.WARNING,
+        ),
+    )

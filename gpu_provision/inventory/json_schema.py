@@ -1,0 +1,183 @@
+"""The published schema: compares a document with it, and tells which keys are about the cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path as FilePath
+from typing import Any
+
+from gpu_provision.inventory.document import KeyPath, format_path
+
+
+@cache
+def schema() -> dict[str, Any]:
+    """Return the published JSON Schema (draft 2020-12) of inventory files."""
+    found: dict[str, Any] = json.loads(FilePath(__file__).with_name("schema.json").read_text(encoding="utf-8"))
+    return found
+
+
+def resolved(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a part of the schema with its definition written out; keywords beside the reference win."""
+    name = part.get("$ref", "").rpartition("/")[2]
+    return {**schema()["$defs"][name], **part} if name else part
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaError:
+    """One difference from the schema: where, by which keyword, and what the schema asks for there."""
+
+    path: KeyPath
+    keyword: str
+    wanted: Any
+    schema: dict[str, Any]
+    value: Any
+
+
+def find_schema_errors(data: dict[str, Any]) -> list[SchemaError]:
+    """Return every difference between the data and the schema, one per place and keyword."""
+    from jsonschema.validators import Draft202012Validator, extend  # noqa: PLC0415  40 ms that --help need not pay
+
+    found: dict[tuple[KeyPath, str], SchemaError] = {}
+    rules = {"pattern": _pattern, "uniqueItems": _unique_items}
+    validator = extend(Draft202012Validator, rules)  # type: ignore[no-untyped-call]  # jsonschema has no types for it
+    for error in validator(schema()).iter_errors(data):
+        for each in _split(error):
+            found.setdefault((each.path, each.keyword), each)
+    return list(found.values())
+
+
+def _pattern(validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[Exception]:
+    """Hold a pattern against the whole text: the ``$`` of Python also stands before a final newline."""
+    from jsonschema.exceptions import ValidationError  # noqa: PLC0415  as above
+
+    if validator.is_type(value, "string") and not re.fullmatch(pattern, value):
+        yield ValidationError("malformed")
+
+
+def _unique_items(validator: Any, unique: bool, value: Any, _schema: Any) -> Iterator[Exception]:  # noqa: FBT001  as jsonschema calls it
+    """Compare texts alone, as all such lists hold them: jsonschema compares each pair if types are mixed."""
+    from jsonschema.exceptions import ValidationError  # noqa: PLC0415  as above
+
+    texts = [each for each in value if isinstance(each, str)] if validator.is_type(value, "array") else []
+    if unique and len(set(texts)) < len(texts):
+        yield ValidationError("repeated")
+
+
+def _split(error: Any) -> Iterator[SchemaError]:
+    """Turn one of jsonschema's errors into one mismatch per key that it is about."""
+    path, keyword, wanted = tuple(error.absolute_path), error.validator, error.validator_value
+    if keyword == "additionalProperties":
+        for key in error.instance.keys() - error.schema["properties"].keys():
+            yield SchemaError((*path, key), keyword, wanted, error.schema, error.instance[key])
+    elif keyword == "required":
+        for key in (key for key in wanted if key not in error.instance):
+            yield SchemaError((*path, key), keyword, wanted, error.schema, None)
+    elif "propertyNames" in error.absolute_schema_path:
+        yield SchemaError((*path, error.instance), "propertyNames", wanted, error.schema, error.instance)
+    else:
+        yield SchemaError(path, keyword, wanted, error.schema, error.instance)
+
+
+def without_errors(data: dict[str, Any], found: list[SchemaError]) -> dict[str, Any]:
+    """Return the data without what does not fit the schema, so that the other checks can go on."""
+    copy: dict[str, Any] = json.loads(json.dumps(data))
+    for mismatch in sorted(found, key=lambda each: len(each.path), reverse=True):
+        _drop(copy, mismatch.path)
+    return copy
+
+
+def _drop(data: Any, path: KeyPath) -> None:
+    """Remove the value at a path. A list keeps its positions if it is the nodes', else it goes as a whole."""
+    *parent, last = path
+    for step in parent:
+        try:
+            data = data[step]
+        except (KeyError, IndexError, TypeError):
+            return  # something around it is gone already
+    if isinstance(data, dict):
+        data.pop(last, None)
+    elif isinstance(data, list) and isinstance(last, int):
+        data[last] = {} if list(parent) == ["nodes"] else None
+
+
+ADDRESSES = ("http_proxy", "https_proxy")
+"""Keys of ``proxy`` that name a proxy."""
+
+ANY = "*"
+"""In a path: every entry of a list or mapping."""
+
+_ELSEWHERE: frozenset[KeyPath] = frozenset(
+    {
+        ("name",),  # metadata.name
+        ("cluster", "kubeconfig"),  # the stack is in the cluster that it is about
+        ("cluster", "context"),
+        ("cluster", "sandbox"),
+        ("proxy", "credentials_file"),  # a file of the user's machine
+        ("host_prerequisites",),  # hosts: a controller in a pod has no way to them, and no right
+        ("preflight",),
+        ("connect",),
+        ("helper_pod",),
+        ("ssh",),
+        ("pools", ANY, "connect"),
+        ("pools", ANY, "host_prerequisites"),
+        ("nodes", ANY, "address"),
+        ("nodes", ANY, "connect"),
+        ("nodes", ANY, "ssh"),
+        ("nodes", ANY, "host_prerequisites"),
+    }
+)
+
+
+def is_about_cluster(path: KeyPath) -> bool:
+    """Whether a key of an inventory belongs into the resource; entries of lists and maps are named `ANY`."""
+    return path not in _ELSEWHERE
+
+
+def cluster_part(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the part of an inventory that is about the cluster, and the paths of what was left out.
+
+    Amounts such as 0.5 are texts: an API server's *int or string* has no fractions.
+    """
+    left: list[str] = []
+    kept = _kept(dict(data), (), (), left)
+    if _has_secret(kept.get("proxy"), data.get("proxy")):
+        del kept["proxy"]  # the driver container gets no proxy that needs credentials, see `resolve.container_env`
+        left = [path for path in left if not path.startswith("proxy")] + ["proxy"]
+    return kept, tuple(left)
+
+
+def _has_secret(kept: Any, proxy: Any) -> bool:
+    if not isinstance(kept, dict):
+        return False
+    addresses = [kept.get(key, "") for key in ADDRESSES]
+    return "credentials_file" in proxy or any(isinstance(each, dict) or "@" in str(each) for each in addresses)
+
+
+def _kept(value: Any, path: KeyPath, pattern: KeyPath, left: list[str]) -> Any:
+    """Return a value without what is no part of the resource.
+
+    Args:
+        path: Of the value.
+        pattern: The same, with `ANY` for entries.
+        left: Is given the paths of what is left out.
+    """
+    if isinstance(value, Mapping):
+        return _kept_keys(value, path, pattern, left)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_kept(item, (*path, index), (*pattern, ANY), left) for index, item in enumerate(value)]
+    return str(value) if isinstance(value, float) else value
+
+
+def _kept_keys(value: Mapping[str, Any], path: KeyPath, pattern: KeyPath, left: list[str]) -> dict[str, Any]:
+    result = {}
+    for key, item in value.items():
+        here = (*pattern, ANY if pattern == ("pools",) else key)
+        if is_about_cluster(here):
+            result[key] = _kept(item, (*path, key), here, left)
+        else:
+            left.append(format_path((*path, key)))
+    return result

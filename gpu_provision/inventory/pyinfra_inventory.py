@@ -1,0 +1,240 @@
+"""The inventory as pyinfra sees it: hosts, their data and groups, SSH settings and sudo's password."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterable
+from contextvars import ContextVar
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, assert_never
+
+from gpu_provision import files
+from gpu_provision.inventory.loader import load
+from gpu_provision.inventory.resolve import expected_of
+from gpu_provision.model.findings import Finding, ProvisionError
+from gpu_provision.model.hosts import ConnectionMethod, SshOptions
+from gpu_provision.model.inventory import Inventory, Node
+
+Host = tuple[str, dict[str, Any]]
+
+Groups = dict[str, tuple[list[Host], dict[str, Any]]]
+"""Group name -> its hosts with their data, and data of the group."""
+
+
+def hosts_of(script: str) -> Groups:
+    """Return the groups of the YAML file beside a pyinfra inventory script; for use at its top level.
+
+    A mistake in the file ends the process with the findings on stderr and exit code 65: pyinfra shows a
+    traceback for every exception that an inventory script raises.
+
+    Args:
+        script: Path of the script, such as ``__file__``, or of the YAML file itself.
+    """
+    path = Path(script).with_suffix(".yaml")
+    try:
+        return groups(path)
+    except ProvisionError as error:
+        sys.stderr.writelines(f"{finding.severity}: {finding}\n" for finding in error.findings)
+        raise SystemExit(int(error.exit_code)) from error
+
+
+def groups(inventory: Inventory | str | Path) -> Groups:
+    """Return pyinfra's groups: ``nodes``, ``gpu``, ``pool_<name>`` for each pool, and ``cluster``.
+
+    Nodes whose host phase is off are left out: pyinfra does not connect to them. Each host's data stands in
+    ``nodes``; the other groups name it. Raises InvalidInventory if it is given a path of a bad file.
+    """
+    if not isinstance(inventory, Inventory):
+        inventory = load(inventory)
+    reachable = [node for node in inventory.nodes if inventory.prerequisites_of(node).enabled]
+    by_ssh = [node for node in reachable if node.connect is ConnectionMethod.SSH and not inventory.cluster.sandbox]
+    ssh_config = write_ssh_config(inventory, by_ssh)
+    result: Groups = {
+        "nodes": ([(_name(inventory, node), _data(inventory, node, ssh_config)) for node in reachable], {}),
+        "gpu": ([(_name(inventory, node), {}) for node in reachable if inventory.pool_of(node).gpu], {}),
+    }
+    for pool in inventory.pools:
+        members: list[Host] = [(_name(inventory, node), {}) for node in reachable if node.pool == pool]
+        result[f"pool_{pool}"] = (members, {})
+    shared = {"gpu_inventory": inventory.path}
+    result["cluster"] = ([(f"@cluster/{context_name(inventory)}", shared)], {})
+    return result
+
+
+def context_name(inventory: Inventory) -> str:
+    """Return the name of the cluster's context: that of the sandbox, the declared one, or ``current``."""
+    sandbox = inventory.cluster.sandbox
+    if not sandbox:
+        return inventory.cluster.context or "current"
+    name = Path(sandbox).stem
+    return "sandbox" if name == "default" else f"sandbox-{name}"
+
+
+def _name(inventory: Inventory, node: Node) -> str:
+    if inventory.cluster.sandbox:
+        return f"@sandbox/{node.name}"
+    return f"@k8s-node/{node.name}" if node.connect is ConnectionMethod.KUBERNETES else node.name
+
+
+def _data(inventory: Inventory, node: Node, ssh_config: str) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "gpu_inventory": inventory.path,
+        "gpu_node": node.name,
+        "gpu_expected": _plain(asdict(expected_of(inventory, node))),
+        "host_prerequisites": _plain(asdict(inventory.prerequisites_of(node))),
+    }
+    return data | _connection(inventory, node, ssh_config)
+
+
+def _connection(inventory: Inventory, node: Node, ssh_config: str) -> dict[str, Any]:
+    """Return the data that the host's connector reads."""
+    if inventory.cluster.sandbox:
+        return {"sandbox_fleet": inventory.cluster.sandbox}
+    match node.connect:
+        case ConnectionMethod.SSH:
+            return _ssh(node, ssh_config)
+        case ConnectionMethod.KUBERNETES:
+            return _kubernetes(inventory)
+        case _:
+            assert_never(node.connect)
+
+
+def _kubernetes(inventory: Inventory) -> dict[str, Any]:
+    cluster, pod = inventory.cluster, inventory.helper_pod
+    return {
+        "k8s_kubeconfig": cluster.kubeconfig,
+        "k8s_context": cluster.context,
+        "k8s_namespace": pod.namespace,
+        "k8s_image": pod.image,
+        "k8s_image_pull_secrets": list(pod.image_pull_secrets),
+    }
+
+
+def _ssh(node: Node, ssh_config: str) -> dict[str, Any]:
+    """Return the data that pyinfra's SSH connector reads; what is not set stays out of it."""
+    ssh: SshOptions = node.ssh
+    behind_bastion = bool(ssh.bastion)
+    data: dict[str, Any] = {
+        # Behind a bastion, the name leads to the host's entry in the written SSH configuration.
+        "ssh_hostname": node.name if behind_bastion else node.address or node.name,
+        "ssh_port": ssh.port,
+        "ssh_user": ssh.user,
+        "ssh_key": ssh.key,
+        "ssh_known_hosts_file": ssh.known_hosts_file,
+        "ssh_config_file": ssh_config if behind_bastion else "",
+        "ssh_connect_retries": 1,  # a bastion that a hundred connect to at once turns some of them away
+        "gpu_ssh_patience": ssh.patience,
+    }
+    declared = {key: value for key, value in data.items() if value}
+    return declared | (_sudo() if ssh.sudo and ssh.user != "root" else {})
+
+
+def _sudo() -> dict[str, Any]:
+    """Return pyinfra's arguments for sudo. It keeps the password out of what it logs."""
+    given = sudo_password()
+    return {"_sudo": True} | ({"_sudo_password": given} if given else {})
+
+
+def _plain(data: dict[str, Any]) -> dict[str, Any]:
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in data.items()}
+
+
+_SSH_HEAD = "# Written by gpu-provision from {path}; it is written again whenever that file is read.\n"
+
+
+def write_ssh_config(inventory: Inventory, nodes: Iterable[Node]) -> str:
+    """Write the SSH configuration of the nodes behind a bastion; return its path, or "" if there are none.
+
+    The file is readable by its owner only, and replaced as a whole, so that runs at the same time do no harm.
+    Raises ProvisionError if it cannot be written.
+    """
+    behind = [node for node in nodes if node.ssh.bastion]
+    if not behind:
+        return ""
+    file = files.state_folder() / "ssh" / f"{inventory.name}-{_short(inventory.path)}.config"
+    text = _SSH_HEAD.format(path=inventory.path) + ssh_config(behind)
+    try:
+        if not (file.exists() and file.read_text(encoding="utf-8") == text):
+            files.make_state_folder(file.parent)
+            files.put(file, text, private=True)
+    except OSError as error:
+        raise ProvisionError(_unwritable(file, error)) from error
+    return str(file)
+
+
+def _unwritable(file: Path, error: OSError) -> Finding:
+    what = "The SSH configuration for the nodes behind a bastion cannot be written."
+    fix = "Set XDG_STATE_HOME to a directory that you may write to."
+    return Finding(code="GP165", where=str(file), what=what, evidence=error.strerror or str(error), fix=fix)
+
+
+def ssh_config(nodes: Iterable[Node]) -> str:
+    """Return the text of an SSH configuration with one entry per node and per bastion.
+
+    The first value of an option counts, so the user's own settings stand before the fallback for host keys.
+    """
+    nodes = list(nodes)
+    bastions = {_host_of(node.ssh.bastion): node for node in nodes}
+    entries = [*map(_node_entry, nodes), *map(_bastion_entry, bastions.values())]
+    # As pyinfra does for hosts. For bastions it would ask, and a run has no terminal to ask on.
+    fallbacks = [_entry(host, {"StrictHostKeyChecking": "accept-new"}) for host in bastions]
+    return "\n".join([*filter(None, entries), "Host *", "  Include ~/.ssh/config", *fallbacks, ""])
+
+
+def _node_entry(node: Node) -> str:
+    options = {
+        "HostName": node.address or node.name,
+        "Port": str(node.ssh.port or ""),
+        "ProxyJump": node.ssh.bastion,
+    }
+    return _entry(node.name, options)
+
+
+def _bastion_entry(node: Node) -> str:
+    options = {
+        "IdentityFile": node.ssh.key,
+        "UserKnownHostsFile": node.ssh.known_hosts_file,
+    }
+    return _entry(_host_of(node.ssh.bastion), options)
+
+
+def _entry(host: str, options: dict[str, str]) -> str:
+    lines = [f"  {key} {value}" for key, value in options.items() if value]
+    return "\n".join([f"Host {host}", *lines]) if lines else ""
+
+
+def _host_of(bastion: str) -> str:
+    return bastion.rpartition("@")[2].partition(":")[0]
+
+
+def _short(path: str) -> str:
+    return hashlib.sha256(path.encode()).hexdigest()[:8]
+
+
+SUDO_VARIABLE = "GPU_PROVISION_SUDO_PASSWORD"
+"""Environment variable for programs that cannot be asked."""
+
+_given: ContextVar[str] = ContextVar("sudo_password", default="")
+
+
+class Password(str):
+    """A password that does not show itself where values are printed to look at them, as pyinfra --debug does."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """Return stars."""
+        return "'***'"
+
+
+def set_sudo_password(password: str) -> None:
+    """Use a password for the rest of this program; it comes before that of the environment."""
+    _given.set(password)
+
+
+def sudo_password() -> Password:
+    """Return the password; empty if sudo is not to be given one."""
+    return Password(_given.get() or os.environ.get(SUDO_VARIABLE, ""))

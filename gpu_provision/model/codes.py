@@ -1,0 +1,251 @@
+"""The codes of findings by name; codes.toml beside this module says of each what it means.
+
+The table is read where a person asks what a code means: commands that print findings need the names alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+INTERNAL = "GP001"
+USAGE = "GP002"
+INTERRUPTED = "GP003"
+NO_INVENTORY = "GP004"
+NOT_CONFIRMED = "GP005"
+NOTHING_MATCHES = "GP006"
+NOT_WRITABLE = "GP007"
+NO_SANDBOX = "GP009"
+NOT_AS_DECLARED = "GP010"
+NO_ENDPOINT = "GP011"
+ABSENT = "GP210"
+NOT_LOOKED_FOR = "GP211"
+LOCKED = "GP306"
+PLUGIN_FAILED = "GP312"
+NO_TIMEOUT = "GP314"
+UNRECORDED = "GP330"
+NO_SUCH_RUN = "GP331"
+NOT_ON_RECORD = "GP332"
+DAMAGED_RECORD = "GP334"
+KEPT_AS_NOW = "GP335"
+NOT_UNDERSTOOD = "GP336"
+ROLLED_BACK = "GP337"
+UNKNOWN_VERSION = "GP338"
+GPUS_IN_USE = "GP340"
+NOT_GONE = "GP341"
+LEFT_OVER = "GP342"
+TAKEN_OVER = "GP343"
+CRDS_KEPT = "GP344"
+NOT_OURS_ALONE = "GP345"
+HOSTS_HELD_BACK = "GP346"
+PROGRAMS_KEPT = "GP347"
+UNMANAGED_PODS = "GP348"
+BUDGET_HOLDS = "GP349"
+OUTRUN = "GP351"
+NO_PLAN = "GP352"
+OTHER_FORMAT = "GP353"
+OTHER_CLUSTER = "GP354"
+OTHER_INVENTORY = "GP355"
+MOVED = "GP356"
+NOTHING_TO_ADOPT = "GP360"
+UPGRADING = "GP361"
+NOT_EXPRESSIBLE = "GP362"
+NOT_AS_INVENTORY = "GP363"
+DRIVER_RESTARTS = "GP364"
+HELM_RECORDS = "GP365"
+NOT_DONE = "GP366"
+NO_PLACE_FOR_REPORT = "GP370"
+NO_LOCAL_RECORD = "GP371"
+DAMAGED_LOCAL_RECORD = "GP372"
+PART_ONLY = "GP380"
+OTHER_TOOL = "GP381"
+TOO_MANY_NODES = "GP382"
+STACKS_EXIST = "GP390"
+NOT_IN_TIME = "GP391"
+NAMESPACE_STAYS = "GP392"
+NAMESPACE_CHANGED = "GP393"
+PROXY_CREDENTIALS = "GP394"
+UNKNOWN_KEYS = "GP395"
+OTHERS_FIELDS = "GP396"
+RULES_REFUSED = "GP397"
+OS_UNKNOWN = "GP401"
+NO_DRIVER_IMAGE = "GP402"
+OS_DIFFERS = "GP403"
+POOL_CONFLICT = "GP404"
+UNCLAIMED = "GP405"
+HOOK_RUNTIME = "GP406"
+RUNTIME_WITHOUT_CDI = "GP407"
+STAYS_TAINTED = "GP408"
+DRIVER_GUESSED = "GP410"
+HOST_DRIVER_REMOVED = "GP411"
+HOST_DRIVER_WAITS = "GP412"
+NO_CONTROLLER = "GP430"
+NOT_REACHED = "GP431"
+NOT_FOR_RESOURCE = "GP432"
+LOOKED_AFTER = "GP433"
+IN_BETWEEN = "GP434"
+DECLARED_ELSEWHERE = "GP435"
+OTHER_VERSION = "GP436"
+MODULE_MISSING = "GP601"
+UNREADABLE = "GP602"
+REBOOT_NEEDED = "GP603"
+HOST_FAILED = "GP604"
+HOST_UNFINISHED = "GP605"
+HOSTS_LEFT_OUT = "GP606"
+ENDED_EARLY = "GP607"
+UNKNOWN_HOST = "GP608"
+GPU_COUNT = "GP609"
+GPU_ABSENT = "GP610"
+GPU_UNDECLARED = "GP611"
+GPU_MODEL = "GP612"
+GPU_TAKEN = "GP613"
+NOUVEAU_WANTED = "GP614"
+SECURE_BOOT = "GP615"
+MODULE_UNSIGNED = "GP616"
+NO_CLUSTER_HOST = "GP618"
+NO_INVENTORY_FILE = "GP619"
+HOST_DRIVER = "GP620"
+NO_HOST_DRIVER = "GP621"
+DRIVER_MIXED = "GP622"
+DRIVER_NOT_LOADED = "GP623"
+DRIVER_BRANCH = "GP624"
+MODULE_FLAVOR = "GP625"
+CUDA_MINIMUM = "GP626"
+DEVICE_HELD = "GP627"
+FABRIC_MANAGER = "GP628"
+FABRIC_MODULES = "GP629"
+KERNEL_PENDING = "GP630"
+HEADERS_UNAVAILABLE = "GP631"
+UNATTENDED = "GP632"
+RUNTIME_OLD = "GP640"
+RUNTIME_PATHS = "GP641"
+RUNTIME_SCHEMA = "GP642"
+RUNTIME_NO_CRI = "GP643"
+CGROUP_DRIVERS = "GP644"
+NODE_NAME = "GP650"
+OTHER_SYSTEM = "GP651"
+DISK_SMALL = "GP652"
+CLOCK_SKEW = "GP653"
+PROXY_UNKNOWN = "GP654"
+HOST_UNREAD = "GP655"
+IMAGE_ABSENT = "GP660"
+IMAGE_ARCHITECTURE = "GP661"
+IMAGE_UNKNOWN = "GP662"
+SWAP_ON = "GP663"
+LARGE_PAGES = "GP664"
+NO_HEADERS = "GP665"
+HUGEPAGES_IMPOSSIBLE = "GP666"
+NO_RUNTIME_UNIT = "GP667"
+NO_PERSISTENCE = "GP668"
+KUBELET_UNAWARE = "GP669"
+RUNTIME_LEFT = "GP670"
+RUNTIME_REJECTS = "GP671"
+RUNTIME_RESTORED = "GP672"
+RUNTIME_DOWN = "GP673"
+PROXY_UNSUPPORTED = "GP674"
+NO_TRUST_STORE = "GP675"
+NOT_ROOT = "GP680"
+HOLDS_UNSUPPORTED = "GP681"
+HOST_KEY = "GP682"
+LOGIN_REFUSED = "GP683"
+NAME_UNKNOWN = "GP684"
+NO_SSH = "GP685"
+HOST_SILENT = "GP686"
+NO_CONNECTION = "GP687"
+SUDO = "GP688"
+CANNOT_WRITE = "GP689"
+NODE_AWAY = "GP690"
+POD_AWAY = "GP691"
+NO_SHELL = "GP692"
+UNEXPECTED_ERROR = "GP693"
+COMMAND_FAILED = "GP694"
+PODS_WOULD_BE_LOST = "GP695"
+NOT_DRAINED = "GP696"
+NOT_BACK = "GP697"
+REBOOT_STOPPED = "GP698"
+REBOOT_REFUSED = "GP699"
+REBOOT_NO_EFFECT = "GP700"
+TOOLKIT_LEFT = "GP707"
+NOT_INSTALLED = "GP800"
+NOT_RUN = "GP801"
+NO_LOGIN = "GP802"
+
+PREFLIGHT = frozenset(
+    {
+        HOST_DRIVER_REMOVED,
+        HOST_DRIVER_WAITS,
+        GPU_COUNT,
+        GPU_ABSENT,
+        GPU_UNDECLARED,
+        GPU_MODEL,
+        GPU_TAKEN,
+        NOUVEAU_WANTED,
+        SECURE_BOOT,
+        MODULE_UNSIGNED,
+        HOST_DRIVER,
+        NO_HOST_DRIVER,
+        DRIVER_MIXED,
+        DRIVER_NOT_LOADED,
+        DRIVER_BRANCH,
+        MODULE_FLAVOR,
+        CUDA_MINIMUM,
+        DEVICE_HELD,
+        FABRIC_MANAGER,
+        FABRIC_MODULES,
+        KERNEL_PENDING,
+        HEADERS_UNAVAILABLE,
+        UNATTENDED,
+        RUNTIME_OLD,
+        RUNTIME_PATHS,
+        RUNTIME_SCHEMA,
+        RUNTIME_NO_CRI,
+        CGROUP_DRIVERS,
+        NODE_NAME,
+        OTHER_SYSTEM,
+        DISK_SMALL,
+        CLOCK_SKEW,
+        PROXY_UNKNOWN,
+        HOST_UNREAD,
+        IMAGE_ABSENT,
+        IMAGE_ARCHITECTURE,
+        IMAGE_UNKNOWN,
+        SWAP_ON,
+        LARGE_PAGES,
+    }
+)
+"""What preflight can find on hosts; an inventory, or --ignore, turns these into warnings."""
+
+
+class Meaning(NamedTuple):
+    """What a code stands for.
+
+    Attributes:
+        title: What is wrong.
+        cause: Why, as a rule.
+        remedy: What to do about it.
+    """
+
+    title: str
+    cause: str
+    remedy: str
+
+
+@cache
+def meanings() -> Mapping[str, Meaning]:
+    """Return the meaning of every code, in the order of codes."""
+    import tomllib  # noqa: PLC0415 - see above
+
+    table = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    return {code: Meaning(**table[code]) for code in sorted(table)}
+
+
+def nearest(code: str, known: Collection[str]) -> str:
+    """Return the known code that a mistyped one resembles most, of its own area if there is one; empty for none."""
+    for head in (code[:4], code[:3], ""):
+        near = difflib.get_close_matches(code, sorted(each for each in known if each.startswith(head)), n=1)
+        if near:
+            return near[0]
+    return ""

@@ -1,0 +1,218 @@
+"""Cordon nodes, and evict pods by the Eviction API, which keeps disruption budgets.
+
+An annotation says who cordoned a node, what for and since when.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from gpu_provision.components.labels import CORDONED
+from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.errors import ConflictError, NotFoundError
+from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef, ref_of
+from gpu_provision.model.findings import Finding, Rejected, RunFailed, Unreachable
+from gpu_provision.model.hosts import Drain
+from gpu_provision.planning.drain import DrainPlan, data_loss_finding, describe_pod, not_drained_finding, plan_drain
+
+_TRIES = 10  # kubelets and controllers write to nodes, too
+Change = dict[str, Any]
+
+
+def is_cordoned_for(node: NodeFacts, purpose: str) -> bool:
+    """Whether we cordoned a node for a purpose and have not taken that back."""
+    return _marked(node.annotations, purpose)
+
+
+def cordon(cluster: Cluster, name: str, purpose: str) -> bool:
+    """Keep new pods off a node, and note that; False if it was cordoned by another tool, which stays as it is."""
+
+    def change(node: Manifest) -> Change | None:
+        if node["spec"].get("unschedulable"):
+            return None
+        return {"annotations": {CORDONED: _mark(purpose)}, "unschedulable": True}
+
+    node = _change(cluster, name, change)
+    return _marked(node["metadata"].get("annotations"), purpose)
+
+
+def uncordon(cluster: Cluster, name: str, purpose: str) -> None:
+    """Take our own cordon back, and no other."""
+
+    def change(node: Manifest) -> Change | None:
+        if not _marked(node["metadata"].get("annotations"), purpose):
+            return None
+        return {"annotations": {CORDONED: None}, "unschedulable": None}
+
+    _change(cluster, name, change)
+
+
+def _mark(purpose: str) -> str:
+    return f"{purpose} since {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _marked(annotations: Mapping[str, str] | None, purpose: str) -> bool:
+    return str((annotations or {}).get(CORDONED, "")).startswith(f"{purpose} since ")
+
+
+def _change(cluster: Cluster, name: str, change: Callable[[Manifest], Change | None]) -> Manifest:
+    """Write what a node needs, on exactly the version that was looked at. Raises NotFoundError, ConflictError."""
+    ref = ObjectRef("v1", "Node", "", name)
+    for _ in range(_TRIES):
+        with contextlib.suppress(ConflictError):
+            return _try(cluster, ref, change)
+    return _try(cluster, ref, change)
+
+
+def _try(cluster: Cluster, ref: ObjectRef, change: Callable[[Manifest], Change | None]) -> Manifest:
+    node = cluster.read(ref)
+    wanted = change(node)
+    if wanted is None:
+        return node
+    metadata = {"resourceVersion": node["metadata"]["resourceVersion"], "annotations": wanted["annotations"]}
+    return cluster.merge(ref, {"metadata": metadata, "spec": {"unschedulable": wanted["unschedulable"]}})
+
+
+POD = Kind("v1", "Pod")
+_RETRY_SECONDS = 2.0  # what frees a budget happens on other nodes, which are not watched
+Say = Callable[[str], None]
+
+
+def pods_of(node: str) -> Scope:
+    """Return the pods that are bound to a node."""
+    return Scope(POD, field_selector=f"spec.nodeName={node}")
+
+
+def preview_drain(cluster: Cluster, node: str, terms: Drain) -> DrainPlan:
+    """Return what a drain of a node would do."""
+    return plan_drain(cluster.list(POD, field_selector=pods_of(node).field_selector).items, terms)
+
+
+def drain(cluster: Cluster, node: str, terms: Drain, *, say: Say, stopped: Callable[[], bool]) -> tuple[str, ...]:
+    """Empty a node that is cordoned; return in words which pods left it.
+
+    Args:
+        say: Told what is waited for, whenever something has happened.
+        stopped: Asked again and again; True ends it as the deadline does.
+
+    Raises:
+        RunFailed: Pods may not be taken away under these terms, or did not leave in time.
+        ProvisionError: The API server refuses us, or is silent for long.
+    """
+
+    def chosen(pods: Iterable[Manifest]) -> DrainPlan:
+        left = plan_drain(pods, terms)
+        if finding := data_loss_finding(node, left):
+            raise RunFailed(finding)
+        return left
+
+    def late(left: DrainPlan, refusals: Mapping[str, str], seconds: int) -> tuple[Finding, ...]:
+        return (not_drained_finding(node, seconds, left, refusals),)
+
+    emptying = Drainer(cluster, pods_of(node), chosen, late, seconds=terms.timeout_seconds, title="draining", say=say)
+    emptying.run(stopped)
+    return tuple(emptying.evicted.values())
+
+
+@dataclass(slots=True)
+class Evictor:
+    """Asks for evictions, and remembers the answers.
+
+    Attributes:
+        version: The API version of an Eviction; asked for if it is not known.
+        refusals: Uid of a pod that the API server does not let go -> why.
+    """
+
+    cluster: Cluster
+    version: str = ""
+    refusals: dict[str, str] = field(default_factory=dict)
+
+    def ask(self, pod: ObjectRef, uid: str) -> bool:
+        """Ask once; return whether the API server lets the pod go.
+
+        Raises:
+            NotFoundError, ConflictError: It is gone.
+        """
+        self.version = self.version or self.cluster.eviction_version()
+        try:
+            self.cluster.evict(pod, uid, api_version=self.version)
+        except (NotFoundError, ConflictError):
+            raise
+        except (Rejected, Unreachable) as error:
+            self.refusals[uid] = error.findings[0].evidence or error.findings[0].what
+            return False
+        self.refusals.pop(uid, None)
+        return True
+
+
+@dataclass(slots=True)
+class Drainer:
+    """Evictions until none of some pods is left.
+
+    Attributes:
+        scope: Where the pods are.
+        chosen: Sorts what is there; raises what forbids it.
+        late: What is wrong with pods that are still there after so many seconds, by what kept each.
+        seconds: How long it may take; 0 means: as long as it takes.
+        title: What is done, for people.
+        say: Told what is waited for, whenever something has happened.
+        evicted: Uid of a pod that the API server lets go -> the pod in words.
+    """
+
+    cluster: Cluster
+    scope: Scope
+    chosen: Callable[[Iterable[Manifest]], DrainPlan]
+    late: Callable[[DrainPlan, Mapping[str, str], int], tuple[Finding, ...]]
+    seconds: int
+    title: str
+    say: Say
+    evicted: dict[str, str] = field(default_factory=dict)
+    _asked: float = -math.inf
+
+    def run(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Go on until they are gone; ``stopped`` is asked again and again, and ends it as the deadline does.
+
+        Raises:
+            RunFailed: Pods may not be taken away, or did not leave in time.
+            ProvisionError: The API server refuses us, or is silent for long.
+        """
+        evictor, began = Evictor(self.cluster), time.monotonic()
+        with Mirror(self.cluster, [self.scope]) as mirror:
+            while (left := self.chosen(mirror.of(POD).values())).goes:
+                passed = time.monotonic() - began
+                if stopped() or (self.seconds and passed > self.seconds):
+                    raise RunFailed(*self.late(left, evictor.refusals, round(passed)))
+                self._evict(left, evictor)
+                self.say(f"{self.title}: {_awaited(left, evictor.refusals)}")
+                mirror.wait(_RETRY_SECONDS)
+
+    def _evict(self, left: DrainPlan, evictor: Evictor) -> None:
+        """Ask for pods that have not been asked for, and now and then for those that were refused."""
+        again = time.monotonic() - self._asked >= _RETRY_SECONDS
+        self._asked = time.monotonic() if again else self._asked
+        for pod in left.evict:
+            uid = pod["metadata"]["uid"]
+            if uid not in self.evicted and (again or uid not in evictor.refusals):
+                self._ask(pod, uid, evictor)
+
+    def _ask(self, pod: Manifest, uid: str, evictor: Evictor) -> None:
+        try:
+            if evictor.ask(ref_of(pod), uid):
+                self.evicted[uid] = describe_pod(pod)
+        except (NotFoundError, ConflictError):
+            return  # it is gone, and the watch will say so
+
+
+def _awaited(left: DrainPlan, refusals: Mapping[str, str]) -> str:
+    """Say what is waited for; first, as lines get cut, what keeps a pod."""
+    first = next((pod for pod in left.goes if pod["metadata"]["uid"] in refusals), left.goes[0])
+    why = refusals.get(first["metadata"]["uid"], "")
+    more = f" and {len(left.goes) - 1} more" if len(left.goes) > 1 else ""
+    return f"{f'{why}: ' if why else 'waits for '}{describe_pod(first)}{more}"

@@ -1,0 +1,305 @@
+"""Objects of the cluster as people may see them: fields, YAML and diffs, on one line where it fits, without secrets.
+
+Of an environment, those variables are shown that the inventory's schema exempts. Digests of whole environments are
+hidden as well: a digest tells whether a guess at a short secret is right.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from gpu_provision.inventory.redaction import (
+    is_shown_variable,
+    looks_secret,
+    without_credentials,
+    without_users,
+)
+from gpu_provision.model.plan import Action, Change, FieldChange, Plan
+from gpu_provision.output.text import PLAIN, Style
+
+_DIFF_COLORS = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def diff_text(plan: Plan, style: Style = PLAIN) -> str:
+    """Return the diff of every object that would be created, updated or deleted. Secrets are hidden."""
+    shown = (change for change in plan.changes if change.action not in {Action.WAIT, Action.RUN})
+    return paint_diff((line for change in shown for line in diff_lines(change)), style)
+
+
+def diff_lines(change: Change) -> list[str]:
+    """Return the lines of one object's diff."""
+    if change.action is Action.DELETE:
+        return [f"--- {change.ref}", "+++ /dev/null"]
+    after = change.manifest or {}
+    before = None if change.action in {Action.CREATE, Action.RUN} else _before(change)
+    lines = difflib.unified_diff(
+        _yaml(before) if before else [],
+        _yaml(after),
+        fromfile=str(change.ref) if before else "/dev/null",
+        tofile=str(change.ref),
+        lineterm="",
+    )
+    told = list(lines) if before or change.action is not Action.UPDATE else []
+    return told or [f"--- {change.ref}", *(f"@ {field_line(change.ref.kind, field)}" for field in change.fields)]
+
+
+def _before(change: Change) -> dict[str, Any] | None:
+    """Return the object as it stands as far as we manage it: as declared, with the old values put back."""
+    before = dict(change.manifest or {})
+    try:
+        for field in change.fields:
+            before = put_field(before, field.path, field.old)
+    except LookupError:
+        return None
+    return before
+
+
+def _yaml(manifest: dict[str, Any]) -> list[str]:
+    return to_yaml(redacted(manifest)).splitlines()
+
+
+def paint_diff(lines: Iterable[str], style: Style) -> str:
+    """Return the lines of a unified diff in its colors."""
+    return "\n".join(
+        style.bold(line) if line.startswith(("---", "+++")) else style.paint(_DIFF_COLORS.get(line[:1], ""), line)
+        for line in lines
+    )
+
+
+_STEP = re.compile(r'"(?P<quoted>[^"]*)"|(?P<plain>[^.\["]+)|\[(?P<item>[^\]]*)\]')
+_ITEM_KEYS = ("name", "containerPort", "port", "mountPath", "devicePath")
+
+
+class ListStep(str):
+    """A step into a list: the item's name, key or position."""
+
+    __slots__ = ()
+
+
+def path_steps(path: str) -> tuple[str, ...]:
+    """Return the steps of a path; steps into lists are of type ListStep."""
+    return tuple(
+        ListStep(found["item"]) if found["item"] is not None else found["quoted"] or found["plain"]
+        for found in _STEP.finditer(path)
+    )
+
+
+def put_field(value: Any, path: str, new: Any) -> Any:
+    """Return a copy of a JSON value with another value at ``path``; None removes what is there.
+
+    Raises LookupError if the path leads nowhere.
+    """
+    result = copy.deepcopy(value)
+    *way, last = path_steps(path)
+    parent = result
+    for step in way:
+        parent = _into(parent, step)
+    if isinstance(last, ListStep):
+        _put_item(parent, last, new)
+    elif new is None:
+        parent.pop(last, None)
+    else:
+        parent[last] = new
+    return result
+
+
+def _into(parent: Any, step: str) -> Any:
+    if isinstance(step, ListStep):
+        return parent[_position(parent, step)]
+    if not isinstance(parent, dict):
+        raise LookupError(step)  # noqa: TRY004 - the path is wrong, not the caller's type
+    return parent.setdefault(step, {})
+
+
+def _put_item(items: Any, step: ListStep, new: Any) -> None:
+    if not isinstance(items, list):
+        raise LookupError(step)  # noqa: TRY004 - the path is wrong, not the caller's type
+    try:
+        position = _position(items, step)
+    except LookupError:
+        if new is not None:
+            items.append(new)
+        return
+    items[position : position + 1] = [] if new is None else [new]
+
+
+def _position(items: Any, step: str) -> int:
+    for position, item in enumerate(items):
+        if isinstance(item, dict) and any(str(item.get(key)) == step for key in _ITEM_KEYS):
+            return position
+    if step.isdigit() and int(step) < len(items):
+        return int(step)
+    raise LookupError(step)
+
+
+HIDDEN = "(changed)"
+_LONGEST = 72
+_DIGEST = "gpu-provision.io/digest"
+_DIGESTS = (f'"{_DIGEST}"', "env[DRIVER_CONFIG_DIGEST].value")
+_ARGUMENT = re.compile(r"(?P<name>--?[\w-]+)=.")
+_VERSION = re.compile(r"v?(\d+(?:\.\d+)*)")
+_SECRET_PARTS = ("data", "stringData")
+
+
+def is_secret(kind: str, path: str) -> bool:
+    """Return whether a field's value must not be shown: any of a Secret, of most variables, and digests of those."""
+    way = path_steps(path)
+    variable, inside = _variable(way)
+    hidden = bool(variable) and not is_shown_variable(variable) and inside in {(), ("value",)}
+    return kind == "Secret" or way[-1:] == (_DIGEST,) or hidden
+
+
+def _variable(way: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """Return the variable whose field a path names, and the way on from it; empty if the path names none."""
+    keys = (number for number, step in enumerate(way[:-1], start=1) if step == "env" and not isinstance(step, ListStep))
+    position = next(keys, 0)
+    return (way[position], way[position + 1 :]) if position else ("", ())
+
+
+def display_value(value: Any) -> str:
+    """Return a value on one line; ``(none)`` for None, long ones cut or counted."""
+    if value is None:
+        return "(none)"
+    if isinstance(value, str):
+        return _short(redacted_value(value)) if "\n" not in value else f"({len(value.splitlines())} lines)"
+    return _short(json.dumps(redacted_value(value), sort_keys=True))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def field_line(kind: str, field: FieldChange) -> str:
+    """Return ``path: old -> new`` of an object of some kind."""
+    if is_secret(kind, field.path):
+        return f"{field.path}: {HIDDEN}"
+    old, new = (display_value(field_value(kind, field.path, value)) for value in (field.old, field.new))
+    return f"{field.path}: {old} -> {new}{'  (downgrade)' if _is_downgrade(field) else ''}"
+
+
+def _is_downgrade(field: FieldChange) -> bool:
+    """Whether an image changes to an earlier version of itself."""
+    if not (field.path.endswith(".image") and isinstance(field.old, str) and isinstance(field.new, str)):
+        return False
+    (old, _, old_tag), (new, _, new_tag) = (each.rpartition(":") for each in (field.old, field.new))
+    before, after = _numbers(old_tag), _numbers(new_tag)
+    return old == new and bool(after) and after < before
+
+
+def _numbers(tag: str) -> list[int]:
+    found = _VERSION.match(tag)
+    return [int(part) for part in found[1].split(".")] if found else []
+
+
+def field_document(kind: str, field: FieldChange) -> dict[str, Any]:
+    """Return a changed field of an object of some kind as a JSON-able dict."""
+    old, new = (field_value(kind, field.path, value) for value in (field.old, field.new))
+    return {"path": field.path, "old": old, "new": new}
+
+
+def field_value(kind: str, path: str, value: Any) -> Any:
+    """Return a field's value as a document may hold it."""
+    if is_secret(kind, path):
+        return HIDDEN
+    way = path_steps(path)
+    return without_credentials(value) if _variable(way)[0] and isinstance(value, str) else _below(way[-1], value)
+
+
+def visible_fields(change: Change) -> tuple[FieldChange, ...]:
+    """Return the fields worth a reader's time: digests that follow from other fields are left out."""
+    told = tuple(field for field in change.fields if not field.path.endswith(_DIGESTS))
+    return told or change.fields
+
+
+def redacted_value(value: Any) -> Any:
+    """Return a JSON value without secrets: of environments, arguments named like one, users of addresses."""
+    if isinstance(value, str):
+        named = _ARGUMENT.match(value)
+        return f"{named['name']}={HIDDEN}" if named and looks_secret(named["name"]) else without_users(value)
+    if isinstance(value, dict):
+        return {key: _below(key, item) for key, item in value.items()}
+    return [redacted_value(item) for item in value] if isinstance(value, list) else value
+
+
+def _below(key: str, value: Any) -> Any:
+    """Return what a mapping has under a key, without secrets."""
+    match key, value:
+        case ("env", list()):
+            return [_entry(item) for item in value]
+        case ("env", dict()):  # of a GPUStack
+            return {name: _of_variable(name, item) for name, item in value.items()}
+        case (str(name), str()) if name == _DIGEST:
+            return HIDDEN
+        case _:
+            return redacted_value(value)
+
+
+def _entry(item: Any) -> Any:
+    if not isinstance(item, Mapping) or "value" not in item:
+        return redacted_value(item)
+    return {**item, "value": _of_variable(str(item.get("name", "")), item["value"])}
+
+
+def _of_variable(name: str, value: Any) -> Any:
+    if not isinstance(value, str):  # a reference
+        return value
+    return without_credentials(value) if is_shown_variable(name) else HIDDEN
+
+
+def redacted(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return a manifest that may be shown: no Secret's data, and no secret as `redacted_value` knows them."""
+    shown_parts: dict[str, Any] = redacted_value(manifest)
+    if manifest.get("kind") != "Secret":
+        return shown_parts
+    return {
+        key: dict.fromkeys(value or {}, HIDDEN) if key in _SECRET_PARTS else value for key, value in shown_parts.items()
+    }
+
+
+_FIRST = ("apiVersion", "kind", "metadata")
+
+
+try:
+    from yaml import CSafeDumper as _Fastest  # several times as fast, where it was built
+except ImportError:
+    from yaml import SafeDumper as _Fastest  # type: ignore[assignment]
+
+
+class _Dumper(_Fastest):
+    """Writes multi-line strings as block text and repeats what occurs twice instead of aliasing it."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        del data
+        return True
+
+
+def _string(dumper: _Fastest, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _string)
+
+
+def to_yaml(manifest: dict[str, Any]) -> str:
+    """Return one object as a YAML document, without a document marker."""
+    first = {key: manifest[key] for key in _FIRST if key in manifest}
+    return yaml.dump(
+        first | {key: value for key, value in manifest.items() if key not in first},
+        Dumper=_Dumper,
+        sort_keys=False,
+        default_flow_style=False,
+        width=1000,
+    )
+
+
+def yaml_stream(manifests: Iterable[dict[str, Any]]) -> str:
+    """Return objects as a stream of YAML documents."""
+    return "".join(f"---\n{to_yaml(manifest)}" for manifest in manifests)

@@ -1,0 +1,7 @@
+"""The permissions that each command needs, the roles that grant them, and which of them an account lacks.
+
+`permissions` derives them from an inventory, `roles` turns them into Roles, ClusterRoles and bindings, `review` asks
+the API server before the first write.
+
+Stands above `kube` and `planning`, and below `reconcile`.
+"""

@@ -1,0 +1,194 @@
+"""Which permissions an account lacks, found before the first write and reported together."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Iterable, Iterator
+from functools import partial
+
+from gpu_provision.kube.client import Cluster, GrantedRules
+from gpu_provision.kube.transport import RequestPool
+from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, Permission, ref_of
+from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import Action, Change, Plan
+from gpu_provision.planning.prepare import prepare
+from gpu_provision.planning.states import Desired
+from gpu_provision.rbac import permissions
+from gpu_provision.rbac.roles import describe, grants
+
+_PARALLEL = 12
+_UNKNOWN = GrantedRules((), incomplete=True)
+_MISSING, _REFUSED = "GP310", "GP303"
+_ACCOUNT = "system:serviceaccount:"
+_ROLES = frozenset({"Role", "ClusterRole"})
+_PER_NODE = frozenset({"Node", "Pod"})
+
+
+def missing_permissions(
+    cluster: Cluster, wanted: Iterable[Permission], *, namespaces: Collection[str] | None = None
+) -> tuple[Permission, ...]:
+    """Return those permissions that the client's account lacks, sorted.
+
+    One request for each namespace in question and one for the whole cluster. Where an authorizer cannot list its
+    rules, such as a webhook, what no rule grants is asked for one by one. If even that is refused, the permission
+    counts as granted: the request itself will tell.
+
+    Args:
+        namespaces: Those that exist, if that is known: in others only what holds everywhere is granted.
+
+    Raises:
+        Unreachable: The API server does not answer.
+    """
+    asked = sorted(set(wanted))
+    named = {one.namespace for one in asked}
+    places = {each: each if namespaces is None or each in namespaces else "" for each in named}
+    with RequestPool(cluster, _PARALLEL) as pool:
+        distinct = sorted(set(places.values()))
+        answers = dict(zip(distinct, pool.map(partial(_rules, cluster), distinct), strict=True))
+        granted = {each: answers[place] for each, place in places.items()}
+        left = [one for one in asked if not any(grants(rule, one) for rule in granted[one.namespace].rules)]
+        refused = pool.map(lambda one: not (granted[one.namespace].incomplete and _may(cluster, one)), left)
+        return tuple(one for one, is_refused in zip(left, refused, strict=True) if is_refused)
+
+
+def _rules(cluster: Cluster, namespace: str) -> GrantedRules:
+    try:
+        return cluster.rules(namespace)
+    except (Refused, Rejected):
+        return _UNKNOWN
+
+
+def _may(cluster: Cluster, wanted: Permission) -> bool:
+    try:
+        return cluster.can_i(wanted)
+    except (Refused, Rejected):
+        return True
+
+
+def missing_for_run(  # noqa: PLR0913 - what a plan was made of
+    cluster: Cluster,
+    inventory: Inventory,
+    plan: Plan,
+    desired: Desired,
+    *,
+    namespaces: Collection[str],
+    refused: str = "",
+) -> Finding | None:
+    """Return what the account lacks to carry a plan out; None if nothing is missing.
+
+    Every object of the inventory counts, also those that the plan does not change: a run puts them right when
+    they are edited meanwhile.
+
+    Args:
+        namespaces: Those that exist.
+        refused: What the server said to a dry run that the account may not ask for; it may name the account.
+    """
+    wanted = frozenset(required_for_run(inventory, plan, desired))
+    written = {role: frozenset(permissions.granted_by_role(item)) for role, item in _written_roles(plan, desired)}
+    waivers = {role: frozenset(permissions.on_object(role, "escalate", "bind")) for role in written}
+    asked = wanted.union(*written.values(), *waivers.values())
+    missing = frozenset(missing_permissions(cluster, asked, namespaces=namespaces))
+    # An account that may escalate and bind a role writes it whatever it grants.
+    held = (one for role, granted in written.items() if missing & waivers[role] for one in granted)
+    found = tuple(sorted(missing & wanted.union(held)))
+    return _finding(cluster, inventory, found, refused) if found else None
+
+
+def missing_finding(
+    cluster: Cluster, inventory: Inventory, wanted: Iterable[Permission], *options: str
+) -> Finding | None:
+    """Return what the account lacks of certain permissions; None if nothing is missing.
+
+    Args:
+        options: With which ``gpu-provision rbac`` prints them.
+    """
+    found = missing_permissions(cluster, wanted)
+    return _finding(cluster, inventory, found, "", *options) if found else None
+
+
+def required_for_run(inventory: Inventory, plan: Plan, desired: Desired) -> Iterator[Permission]:
+    """Yield what a run needs to carry a plan out, but for what the roles that it writes grant."""
+    yield from permissions.for_run(inventory)
+    yield from permissions.for_reboots(inventory)
+    created = {change.ref for change in plan.changes if change.action is Action.CREATE}
+    for item in _manifests(desired):
+        wanted = permissions.for_object(item)
+        yield from (one for one in wanted if one.verb != "create" or ref_of(item) in created)
+    yield from (one for change in plan.changes for one in _for_change(change))
+
+
+def _for_change(change: Change) -> Iterator[Permission]:
+    """Yield what only a run needs that deletes an object, or patches a pod."""
+    if change.action is Action.DELETE:
+        yield from permissions.on_object(change.ref, "delete")
+    elif (change.action, change.ref.kind) == (Action.UPDATE, "Pod"):
+        yield from permissions.on_object(change.ref, "patch")
+
+
+def _written_roles(plan: Plan, desired: Desired) -> Iterator[tuple[ObjectRef, Manifest]]:
+    """Yield the roles that the plan changes, or whose bindings it changes; a binding has the name of its role."""
+    written = {change.ref for change in plan.changes if change.action in {Action.CREATE, Action.UPDATE}}
+    for item in _manifests(desired):
+        ref = ref_of(item)
+        if ref.kind in _ROLES and written & {ref, ref._replace(kind=f"{ref.kind}Binding")}:
+            yield ref, item
+
+
+def _manifests(desired: Desired) -> Iterator[Manifest]:
+    return (item for items in desired.values() for item in items)
+
+
+def missing_for_reading(cluster: Cluster, inventory: Inventory, refusal: Refused) -> Refused:
+    """Return the error for a reading that was refused: everything that is missing for reading, or the refusal itself.
+
+    A refusal that RBAC does not explain, such as a proxy's, stays as it is.
+    """
+    if refusal.findings[0].code != _REFUSED:
+        return refusal
+    _, desired = prepare(inventory, ClusterFacts())
+    kinds = {ref_of(item).type for items in desired.values() for item in items if item["kind"] not in _PER_NODE}
+    try:
+        missing = missing_permissions(cluster, permissions.for_read(inventory, kinds))
+    except ProvisionError:
+        return refusal
+    if not missing:
+        return refusal
+    return Refused(_finding(cluster, inventory, missing, refusal.findings[0].evidence))
+
+
+def _finding(
+    cluster: Cluster, inventory: Inventory, missing: tuple[Permission, ...], refusal: str, *options: str
+) -> Finding:
+    user = _user(cluster, refusal)
+    who = f"user {user}" if user else f"the kubeconfig's user {cluster.user}".rstrip()
+    number = f"{len(missing)} permissions" if len(missing) > 1 else "a permission"
+    return Finding(
+        code=_MISSING,
+        what=f"{who} lacks {number} that this needs; nothing was written",
+        where=f"{cluster.name} ({cluster.server})",
+        evidence=_listed(describe(missing)),
+        fix=f"let an administrator run: {_command(inventory, user, *options)} | kubectl apply -f -",
+    )
+
+
+def _listed(lines: Iterable[str]) -> str:
+    return "\n    ".join(["it may not", *lines])
+
+
+def _user(cluster: Cluster, refusal: str) -> str:
+    """Return the name by which the server knows us; empty if it does not tell."""
+    named = re.search(r'[Uu]ser "([^"]*)"', refusal)
+    if named:
+        return named.group(1)
+    try:
+        return cluster.whoami()
+    except ProvisionError:
+        return ""
+
+
+def _command(inventory: Inventory, user: str, *options: str) -> str:
+    account = user.removeprefix(_ACCOUNT)
+    subject = ("--service-account", account) if account != user else ("--user", user or "NAME")
+    return shlex.join(("gpu-provision", "rbac", "-i", inventory.path or "FILE", *options, *subject))

@@ -1,0 +1,311 @@
+"""Read a cluster and plan: what is wanted and seen, and what the API server's dry run says of each change."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+from gpu_provision.diagnostics.pods import node_of
+from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.errors import FieldConflictError, NotFoundError
+from gpu_provision.kube.observe import (
+    Listed,
+    find_absent,
+    observe,
+    observe_facts,
+)
+from gpu_provision.kube.transport import RequestPool
+from gpu_provision.model.cluster import Context, Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.model.codes import ABSENT
+from gpu_provision.model.findings import Finding, Refused, Rejected, Severity
+from gpu_provision.model.inventory import ALL, Inventory, RunSelection
+from gpu_provision.model.plan import Action, Change, Plan
+from gpu_provision.model.progress import NodeState
+from gpu_provision.planning.applyset import PART_OF, SET_ID, component_of
+from gpu_provision.planning.diff import changes_between, manual_editors
+from gpu_provision.planning.observed import ObservedState
+from gpu_provision.planning.plan import effects, plan_state
+from gpu_provision.planning.prepare import findings, missing_findings, prepare, references, unread_finding
+from gpu_provision.planning.states import ClusterState, Desired, Key, cluster_state, states
+from gpu_provision.planning.upgrades import DRIVER, is_kept, needs_rollout
+from gpu_provision.planning.validation import RUNS_IN
+
+_CONFIG_MAP = Kind("v1", "ConfigMap")
+
+
+_PARALLEL_DRY_RUNS = 12
+
+
+_MOST_NAMED = 4
+
+
+def server_dry_run(cluster: Cluster, draft: Plan, seen: ClusterState) -> tuple[Plan, str]:
+    """Return a plan as the server sees it, and what it said to who may not ask; empty if it answered all."""
+    with RequestPool(cluster, _PARALLEL_DRY_RUNS) as pool:
+        answers = list(pool.map(lambda change: _dry_run(cluster, change, seen.observed), draft.changes))
+    sets = {answer.set_id for answer in answers if isinstance(answer, _Foreign)}
+    owners = {set_id: owner for set_id in sorted(sets) if (owner := _owner(cluster, set_id))}
+    taken: dict[str, list[ObjectRef]] = {}
+    changes, problems = [], list(draft.findings)
+    refusals = [answer.findings[0].evidence for answer in answers if isinstance(answer, Refused)]
+    problems += [_unconfirmed(refusals)] if refusals else []
+    for change, given in zip(draft.changes, answers, strict=True):
+        if isinstance(given, _Foreign) and given.set_id in owners:
+            taken.setdefault(given.set_id, []).append(change.ref)
+            continue
+        answer = given.change if isinstance(given, _Foreign) else given
+        if isinstance(answer, Refused):
+            changes.append(change)
+        elif isinstance(answer, Finding):
+            problems.append(answer)
+        elif answer is None:
+            changes.append(change)
+        elif answer.fields:
+            manifest = answer.manifest or {}
+            undone = tuple(f"undoes an edit by {manager}" for manager in answer.takes_back_from)
+            done = effects(manifest, answer.fields, seen)
+            changes.append(replace(answer, nodes=done.nodes, effects=(*undone, *done.effects)))
+    problems += [_taken(owners[set_id], refs, seen.context.inventory) for set_id, refs in taken.items()]
+    return replace(draft, changes=tuple(changes), findings=tuple(problems)), next(iter(refusals), "")
+
+
+class _Foreign(NamedTuple):
+    """A change of an object that is marked as a member of another stack."""
+
+    set_id: str
+    change: Change
+
+
+def _unconfirmed(refusals: list[str]) -> Finding:
+    """A reader gets a plan, too; what only the server knows, such as conflicts, is not in it."""
+    number = f"{len(refusals)} changes" if len(refusals) > 1 else "a change"
+    return Finding(
+        code="GP311",
+        what=f"the API server was not asked about {number}: its dry run needs the right to write",
+        evidence=refusals[0],
+        fix="nothing, for a look; for apply, gpu-provision rbac prints the rights that it needs",
+        severity=Severity.WARNING,
+    )
+
+
+def _dry_run(cluster: Cluster, change: Change, observed: ObservedState) -> Change | _Foreign | Finding | Refused | None:
+    """Return None if the change stands as it is, the change as the server sees it, or why there is no answer."""
+    if not _can_be_tried(change, observed) or change.manifest is None:
+        return None
+    try:
+        return _tried(cluster, change, change.manifest, observed)
+    except Refused as error:
+        return _tolerated(error)
+    except NotFoundError:
+        return None
+    except FieldConflictError as error:
+        return _drift(cluster, change, observed, error)
+    except Rejected as error:
+        return replace(error.findings[0], where=str(change.ref))
+
+
+def _tried(
+    cluster: Cluster, change: Change, manifest: Manifest, observed: ObservedState
+) -> Change | _Foreign | Finding | None:
+    applied = cluster.apply(manifest, dry_run=True)
+    if applied.created:
+        return None
+    before = observed.members.get(change.ref) or cluster.get(change.ref) or {}
+    as_seen, set_id = _as_seen(change, before, applied.object), _other_set(change, before)
+    return _Foreign(set_id, as_seen) if set_id else as_seen
+
+
+def _tolerated(refusal: Refused) -> Refused:
+    """Tolerate that a user may not write, who may plan; a user whom the server does not know may nothing."""
+    if refusal.findings[0].code != _FORBIDDEN:
+        raise refusal
+    return refusal
+
+
+_FORBIDDEN = "GP303"
+
+
+def _other_set(change: Change, before: Manifest) -> str:
+    """Return the id of the other stack's set that an object is in; empty if it is in none."""
+    found = before.get("metadata", {}).get("labels", {}).get(PART_OF, "")
+    wanted = (change.manifest or {})["metadata"].get("labels", {}).get(PART_OF, found)
+    return "" if found == wanted else str(found)
+
+
+def _owner(cluster: Cluster, set_id: str) -> ObjectRef | None:
+    """Return the ConfigMap that stands for a stack, and is called as it; None for a stack that is gone.
+
+    What that has left belongs to no stack.
+    """
+    parents = cluster.list(_CONFIG_MAP, label_selector=f"{SET_ID}={set_id}").items
+    return ref_of(parents[0]) if parents else None
+
+
+def _taken(owner: ObjectRef, refs: Sequence[ObjectRef], inventory: Inventory) -> Finding:
+    """Two stacks that apply one object would undo each other for ever."""
+    number = f"{len(refs)} objects" if len(refs) > 1 else "an object"
+    more = f" and {len(refs) - _MOST_NAMED} more" if len(refs) > _MOST_NAMED else ""
+    fleet = inventory.cluster.sandbox
+    reset = shlex.join(("gpu-provision", "sandbox", "reset", *(() if fleet == "default" else ("--fleet", fleet))))
+    return Finding(
+        code="GP309",
+        what=f"stack {owner.name} owns {number} that stack {inventory.name} declares, too",
+        where=f"stack {owner.name} in namespace {owner.namespace}",
+        evidence=", ".join(map(str, refs[:_MOST_NAMED])) + more,
+        consequence="nothing is changed: each of both would undo the other's changes",
+        fix=f"remove stack {owner.name} first: gpu-provision destroy -i FILE, its inventory (name: {owner.name})"
+        f"{f', or {reset}' if fleet else ''}. If it is this one under its old name: give the inventory that name back",
+    )
+
+
+def _as_seen(change: Change, before: Manifest, after: Manifest) -> Change:
+    return replace(change, action=Action.UPDATE, fields=changes_between(before, _of_kind(after, before)))
+
+
+def _drift(cluster: Cluster, change: Change, observed: ObservedState, error: FieldConflictError) -> Change | Finding:
+    """A hand edit of our own object is drift, and is undone; a field of any other manager is a conflict."""
+    live = observed.members.get(change.ref)
+    known = live is not None and bool(error.managers) and error.managers <= manual_editors(live)
+    if live is None or change.manifest is None or not known:
+        return replace(error.findings[0], where=str(change.ref))
+    looked_at = {key: live["metadata"][key] for key in ("resourceVersion", "generation") if key in live["metadata"]}
+    manifest = {**change.manifest, "metadata": {**change.manifest["metadata"], **looked_at}}
+    try:
+        applied = cluster.apply(manifest, dry_run=True, take_back=True)
+    except Rejected as refused:
+        return replace(refused.findings[0], where=str(change.ref))
+    seen = _as_seen(change, live, applied.object)
+    return replace(seen, manifest=manifest, takes_back_from=tuple(sorted(error.managers)))
+
+
+def _of_kind(after: Manifest, before: Manifest) -> Manifest:
+    return {**after, "apiVersion": before.get("apiVersion"), "kind": before.get("kind")} if before else after
+
+
+def _can_be_tried(change: Change, observed: ObservedState) -> bool:
+    applies = change.action in {Action.CREATE, Action.UPDATE} and change.ref.kind not in {"Node", "Pod"}
+    return applies and not observed.lacks(change.ref)
+
+
+_NOT_READ: Mapping[str, str] = MappingProxyType({})
+
+
+def read_and_plan(
+    cluster: Cluster,
+    inventory: Inventory,
+    *,
+    revalidate: bool = False,
+    host_drivers: Mapping[str, str] = _NOT_READ,
+    part: RunSelection = ALL,
+) -> ClusterPlan:
+    """Read a cluster and plan.
+
+    A cluster that is as declared costs a fixed number of requests; objects that differ cost one more each: the
+    server's own dry run, which has the last word on what an apply would change. Objects of a stack that is new cost
+    nothing if nothing has their names. Drivers that a run replaces cost a fixed number
+    more.
+
+    Args:
+        revalidate: Forget which validations have passed, so that they run again.
+        host_drivers: As in ClusterFacts.
+        part: What to look after.
+
+    Raises:
+        Unreachable, Refused, Rejected: As the API server answers.
+    """
+    listed: Listed = {}
+    facts = replace(observe_facts(cluster, inventory, listed), host_drivers=host_drivers)
+    context, desired = prepare(inventory, facts, part)
+    wanted = [ref_of(manifest) for manifests in desired.values() for manifest in manifests]
+    parent = ref_of(desired["prerequisites"][-1])
+    observed = observe(cluster, inventory, facts, wanted, parent, listed)
+    if revalidate:
+        observed = _unvalidated(observed, part)
+    seen = cluster_state(context, desired, observed)
+    return replace(build_plan(cluster, desired, seen, states(seen), revalidate=revalidate), listed=listed)
+
+
+def build_plan(
+    cluster: Cluster, desired: Desired, seen: ClusterState, known: Mapping[Key, NodeState], *, revalidate: bool = False
+) -> ClusterPlan:
+    """Plan for what is known already; of that, nothing is read again.
+
+    Args:
+        desired: In the end; the situation has what is desired for now.
+        known: Where everything stands in it.
+        revalidate: As for `read`.
+    """
+    draft = plan_state(seen, known, findings(seen.context))
+    draft = replace(draft, findings=(*draft.findings, *_absent(cluster, desired, seen, draft, known)))
+    answered, refused = server_dry_run(cluster, draft, seen)
+    reading = ClusterPlan(seen.context, desired, seen.observed, answered, revalidate, refused)
+    if not _rollout_is_due(reading, known):
+        return reading
+    from gpu_provision.reconcile.rollout import with_rollout
+
+    return with_rollout(cluster, reading, seen, known)
+
+
+def _rollout_is_due(reading: ClusterPlan, known: Mapping[Key, NodeState]) -> bool:
+    """Whether a run rolls something out, or changes a driver that stays as it is all the same, which has to be said."""
+    kept = any(is_kept(state) for (component, _), state in known.items() if component == DRIVER)
+    return needs_rollout(known) or (kept and bool(reading.plan.of(DRIVER)))
+
+
+def _absent(
+    cluster: Cluster, desired: Desired, seen: ClusterState, draft: Plan, known: Mapping[Key, NodeState]
+) -> Iterator[Finding]:
+    """Yield which ConfigMaps and Secrets are missing that pods refer to."""
+    found = references(desired)
+    changing = {change.ref for change in draft.changes if change.action in _STARTS_PODS}
+    if needs_rollout(known):
+        changing |= {ref_of(manifest) for manifest in desired[DRIVER]}
+    inventory, facts = seen.context.inventory, seen.context.facts
+    missing, unread = find_absent(cluster, inventory, facts, (each.ref for each in found))
+    yield from missing_findings(found, missing, changing, seen.observed.namespaces)
+    yield from unread_finding(unread)
+
+
+_STARTS_PODS = frozenset({Action.CREATE, Action.UPDATE, Action.RUN})
+
+
+def _unvalidated(observed: ObservedState, part: RunSelection) -> ObservedState:
+    """Return what was observed with no vectorAdd of a part that counts."""
+    void = frozenset(
+        pod["metadata"]["uid"]
+        for pod in observed.pods.values()
+        for validation, runs_in in RUNS_IN.items()
+        if component_of(pod) == runs_in and part.has(validation, node_of(pod))
+    )
+    passed = {key: verdict for key, verdict in observed.passed.items() if not part.has(*key)}
+    return replace(observed, passed=passed, void=void)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """What was wanted, what was seen, and the plan between the two.
+
+    Attributes:
+        revalidate: Whether validations run again although they have passed.
+        listed: What a run of it can follow from there, without asking for it again.
+        refused: What the server said to a dry run that our user may not ask for; empty if it did all of them.
+    """
+
+    context: Context
+    desired: Desired
+    observed: ObservedState
+    plan: Plan
+    revalidate: bool = False
+    refused: str = ""
+    listed: Listed = field(default_factory=dict)
+
+
+def blocking_findings(reading: ClusterPlan) -> tuple[Finding, ...]:
+    """Return why no run may begin: what was found before the first write."""
+    return tuple(item for item in reading.plan.findings if item.severity is Severity.ERROR and item.code in _REFUSE)
+
+
+_REFUSE = frozenset({ABSENT, "GP304", "GP305", "GP309", "GP382"})

@@ -1,0 +1,392 @@
+"""Server-side apply, and the bookkeeping of every other write: who owns which field of an object."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
+from functools import reduce
+from operator import is_not
+from typing import Any, Final
+
+from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import (
+    SELF,
+    Comparison,
+    FieldSet,
+    KeylessItemError,
+    applied_fields,
+    compare,
+    difference,
+    field_step,
+    intersection,
+    item_step,
+    items_by_step,
+    print_step,
+    union,
+    with_self,
+)
+from gpu_provision.sandbox.apiserver.fieldmanager.managed_fields import (
+    APPLY,
+    UPDATE,
+    Entries,
+    ManagedFieldsEntry,
+    Owner,
+    check_conflicts,
+    client_side_fields,
+    decode_entries,
+    encode_entries,
+    update_last_applied,
+)
+from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, CLEARED, FieldShape, ObjectType, Type, types_of
+
+BEFORE_FIRST_APPLY: Final = "before-first-apply"
+"""Owns what an object had when no owner was known yet."""
+_SERVER_METADATA: Final = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid")
+_UNOWNED: Final[FieldSet] = {
+    "f:apiVersion": {},
+    "f:kind": {},
+    "f:metadata": {".": {}, **{f"f:{name}": {} for name in (*_SERVER_METADATA, "name", "namespace", "clusterName")}},
+}
+
+
+class InvalidConfigError(ValueError):
+    """The configuration cannot be applied; the text is the server's message."""
+
+
+def apply_configuration(  # noqa: PLR0913 - the parameters of an apply request
+    live: Object | None,
+    config: Object,
+    *,
+    manager: str,
+    force: bool,
+    now: str,
+    subresource: str = "",
+    types: ObjectType | None = None,
+) -> Object:
+    """Apply a configuration to an object.
+
+    Args:
+        live: The stored object, or None if there is none yet.
+        config: What the manager wants; its ``metadata.name`` is filled in.
+        manager: The field manager.
+        force: Whether to take fields from other managers.
+        now: The time, as ``2026-01-02T03:04:05Z``.
+        subresource: The subresource that the request went to; ``status`` writes all but ``spec``.
+        types: The type of a custom resource; built-in kinds are known.
+
+    Returns:
+        A new object with its managedFields, which shares unchanged parts with ``live``; equal to ``live`` if
+        there was nothing to change. Defaults and the metadata that the server makes are the caller's to add.
+
+    Raises:
+        ApplyConflictError: another manager owns a field that would change, and ``force`` is off.
+        InvalidConfigError: a list item is there twice or has no key, or the configuration carries managedFields.
+    """
+    types, before = types_of(config, types), live or {}
+    _check_configuration(config, types.root)
+    ignored, version = _ignored_field(types, subresource), config["apiVersion"]
+    config = _writable_part(config, ignored)
+    entries = _known_entries(before, types, version, now, subresource)
+    applier = Owner.create(manager, APPLY, "", subresource)
+    claimed, previous = applied_fields(config, types.root), entries.get(applier)
+    merged = _merge_maps(types.root, before, config)
+    if previous is not None:
+        owned = [entry.fields for owner, entry in entries.items() if owner != applier]
+        merged = _remove_abandoned(merged, types.root, before=previous.fields, owned=[*owned, claimed, _UNOWNED])
+    changes = compare(before, merged, types.root, ignored=ignored)
+    if not force:
+        allowed = client_side_fields(before, types.root, manager)
+        check_conflicts(entries, difference(changes.written, allowed), applier=applier)
+    merged = _drop_cleared(merged)
+    changed = _without_managed_fields(before) != _without_managed_fields(merged)
+    merged = update_last_applied(merged, config, manager)
+    time = now if changed else previous.time if previous is not None else ""
+    entry = ManagedFieldsEntry(applier, version, difference(claimed, _UNOWNED), time)
+    return _with_entries(merged, {**_take_away(entries, changes, but=applier), applier: entry})
+
+
+def record_update(  # noqa: PLR0913 - the parameters of a write request
+    old: Object | None,
+    new: Object,
+    *,
+    manager: str,
+    now: str,
+    subresource: str = "",
+    types: ObjectType | None = None,
+) -> Object:
+    """Record who owns what after a create, update or patch.
+
+    Args:
+        old: The stored object, or None on create.
+        new: The object that will be stored, defaults included. Its managedFields count if the request brought
+            some; an empty list forgets every owner.
+        manager: The field manager.
+        now: The time, as ``2026-01-02T03:04:05Z``.
+        subresource: The subresource that the request went to; ``status`` writes all but ``spec``.
+        types: The type of a custom resource; built-in kinds are known.
+
+    Returns:
+        ``new`` with its managedFields, sharing everything else with it; ``new`` is not changed.
+    """
+    types = types_of(new, types)
+    entries = _requested_entries(old, new, subresource)
+    if not entries and old and (old.get("metadata") or {}).get("uid"):
+        return _with_entries(new, {})  # no owner was known so far: the next apply starts the list
+    try:
+        changes = compare(old or {}, new, types.root, ignored=_ignored_field(types, subresource))
+    except KeylessItemError:
+        return _with_entries(new, entries)  # as the server: bookkeeping never fails a write that was accepted
+    if not changes.written and not changes.removed:
+        return _with_entries(new, entries)
+    entries, updater = _take_away(entries, changes), Owner.create(manager, UPDATE, new["apiVersion"], subresource)
+    if written := difference(changes.written, _UNOWNED):
+        previous = entries.get(updater)
+        fields = union(previous.fields, written) if previous else written
+        entries[updater] = ManagedFieldsEntry(updater, updater.version, fields, now)
+    return _with_entries(new, entries)
+
+
+def same_but_for_times(left: Object, right: Object) -> bool:
+    """Tell whether two objects differ in nothing but the times of their managedFields: not worth a write."""
+    if _without_managed_fields(left) != _without_managed_fields(right):
+        return False
+    one, other = (
+        [{**entry, "time": ""} for entry in (obj.get("metadata") or {}).get("managedFields") or ()]
+        for obj in (left, right)
+    )
+    return one == other
+
+
+def _take_away(entries: Entries, changes: Comparison, *, but: Owner | None = None) -> Entries:
+    """Return the entries without the fields that changed hands or are gone."""
+    return {
+        owner: entry
+        if owner == but
+        else entry.with_fields(difference(difference(entry.fields, changes.written), changes.removed))
+        for owner, entry in entries.items()
+    }
+
+
+def _known_entries(live: Object, types: ObjectType, version: str, now: str, subresource: str) -> Entries:
+    """Return the owners of an object; where none is known, what it has belongs to BEFORE_FIRST_APPLY."""
+    entries = decode_entries((live.get("metadata") or {}).get("managedFields"))
+    if entries or not live:
+        return entries
+    written = difference(compare({}, live, types.root, ignored=_ignored_field(types, subresource)).written, _UNOWNED)
+    owner = Owner.create(BEFORE_FIRST_APPLY, UPDATE, version, subresource)
+    return {owner: ManagedFieldsEntry(owner, version, written, now)}
+
+
+def _requested_entries(old: Object | None, new: Object, subresource: str) -> Entries:
+    """Return the owners that an update starts from: those of the request if it brings any."""
+    stored = ((old or {}).get("metadata") or {}).get("managedFields")
+    requested = (new.get("metadata") or {}).get("managedFields")
+    if subresource or requested is None or requested is stored:
+        return decode_entries(stored)
+    if requested in ([], [{}]):
+        return {}
+    return decode_entries(requested) or decode_entries(stored)
+
+
+def _writable_part(config: Object, ignored: str) -> Object:
+    """Return the configuration without what the request cannot write."""
+    metadata = config.get("metadata") or {}
+    kept = {name: value for name, value in metadata.items() if name not in _SERVER_METADATA}
+    return {name: value for name, value in config.items() if name != ignored} | {"metadata": kept}
+
+
+def _ignored_field(types: ObjectType, subresource: str) -> str:
+    if subresource == "status":
+        return "spec"
+    return "status" if types.has_status else ""
+
+
+def _with_entries(obj: Object, entries: Entries) -> Object:
+    bare, managed = _without_managed_fields(obj), encode_entries(entries)
+    return {**bare, "metadata": {**bare["metadata"], "managedFields": managed}} if managed else bare
+
+
+def _without_managed_fields(obj: Object) -> Object:
+    metadata: dict[str, Any] = obj.get("metadata") or {}
+    return {**obj, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}}
+
+
+def _check_configuration(config: Object, root: Type) -> None:
+    metadata = config.get("metadata") or {}
+    if metadata.get("managedFields") is not None:
+        message = "metadata.managedFields must be nil"
+        raise InvalidConfigError(message)
+    if problem := next(_find_bad_items(root, config, ""), ""):
+        name = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+        described = f"{name}; {config.get('apiVersion')}, Kind={config.get('kind')}"
+        message = f"failed to create typed patch object ({described}): {problem}"
+        raise InvalidConfigError(message)
+
+
+def _find_bad_items(typed: Type, value: Any, path: str) -> Iterator[str]:
+    """Yield which items of lists cannot be told apart."""
+    if not typed.divides(value):
+        return
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from _find_bad_items(typed.of(name), part, f"{path}.{name}")
+        return
+    seen: set[str] = set()
+    for position, item in enumerate(value):
+        try:
+            step = item_step(typed, item)
+        except KeylessItemError as problem:
+            yield f"{path}: element {position}: {problem}"
+            return
+        if step in seen:
+            yield f"{path}: duplicate entries for key {print_step(step)}"
+        seen.add(step)
+        yield from _find_bad_items(typed.item or typed, item, path + print_step(step))
+
+
+def _drop_cleared(value: Any) -> Any:
+    """Return a value without what is CLEARED in it; itself if nothing is."""
+    if isinstance(value, dict):
+        out: Any = {name: _drop_cleared(part) for name, part in value.items() if part is not CLEARED}
+        changed = len(out) < len(value) or any(out[name] is not part for name, part in value.items())
+    elif isinstance(value, list):
+        out = [_drop_cleared(part) for part in value if part is not CLEARED]
+        changed = len(out) < len(value) or any(map(is_not, out, value))
+    else:
+        return value
+    return out if changed else value
+
+
+def _merge_maps(typed: Type, live: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the live object with every value of the configuration, sharing the parts that stay.
+
+    What the configuration makes empty is CLEARED; _drop_cleared() removes it.
+    """
+    out = dict(live)
+    for name, value in config.items():
+        merged = _merge(typed.of(name), out.get(name, ABSENT), value)
+        if merged is ABSENT:
+            out.pop(name, None)
+        else:
+            out[name] = merged
+    return out
+
+
+def _merge(typed: Type, live: object, config: object) -> Any:
+    if config is None or typed.empty(config):
+        return _merge_empty(typed, live, config)
+    if not typed.divides(config):
+        return deepcopy(config) if isinstance(config, (dict, list)) else config
+    match config:
+        case dict():
+            return _merge_maps(typed, live if isinstance(live, dict) else {}, config)
+        case list():
+            return _merge_lists(typed, live if isinstance(live, list) else [], config)
+
+
+def _merge_empty(typed: Type, live: object, config: object) -> Any:
+    """Return what null or an empty value leaves: it clears what is one value, and adds nothing to the rest."""
+    if live and typed.shape is not FieldShape.LEAF and typed.divides(live):
+        return live
+    if not typed.native or (config is not None and typed.present):
+        return config
+    return live if config is None and (live is ABSENT or live is None) else CLEARED
+
+
+def _merge_lists(typed: Type, live: list[Any], config: list[Any]) -> list[Any]:
+    """Return the items of both lists.
+
+    Where both lists hold an item, the configuration's order counts; an item that only the live list holds
+    keeps its place before the next shared one, and a new item follows the one that it follows in the
+    configuration. Items that share a key cannot be merged with; the applied one takes their place.
+    """
+    mine = items_by_step(typed, live)
+    merged = {}
+    for item in config:
+        step = item_step(typed, item)
+        own = mine.get(step, [])
+        merged[step] = _merge(typed.item or typed, own[0] if len(own) == 1 else ABSENT, item)
+    return _arrange([(item_step(typed, item), item) for item in live], merged)
+
+
+def _arrange(live: list[tuple[str, Any]], merged: Mapping[str, Any]) -> list[Any]:
+    here = {step for step, _ in live}
+    waiting, pending = deque(live), deque(merged)
+    shared = deque(step for step in merged if step in here)
+    out: list[Any] = []
+    while waiting or pending:
+        step, item = waiting[0] if waiting else ("", None)
+        if waiting and step not in merged:
+            out.append(item)
+            waiting.popleft()
+            continue
+        if waiting and pending and step != pending[0] and shared and shared[0] != step:
+            waiting.popleft()  # it comes, or came, where the configuration has it
+            continue
+        if waiting and (step not in pending or step == pending[0]):
+            waiting.popleft()
+        if pending:
+            following = pending.popleft()
+            out.append(merged[following])
+            if shared and shared[0] == following:
+                shared.popleft()
+    return out
+
+
+def _remove_abandoned(merged: Object, root: Type, *, before: FieldSet, owned: Iterable[FieldSet]) -> Object:
+    """Return the merged object without what its applier no longer sends and no manager owns.
+
+    Args:
+        merged: The live object with the configuration laid over it.
+        root: Its type.
+        before: What the applier claimed the last time.
+        owned: What every manager owns now, the applier's new claims included.
+    """
+    claimed: FieldSet = reduce(union, owned)
+    if not difference(before, claimed):
+        return merged
+    last = _with_parents(before, root)
+    present = _with_parents(applied_fields(merged, root), root)
+    dropped = _without_fields(root, merged, last)
+    kept = union(_with_parents(applied_fields(dropped, root), root), _with_parents(claimed, root))
+    dropped = _without_fields(root, merged, difference(present, kept))
+    gone = difference(present, _with_parents(applied_fields(dropped, root), root))
+    return _without_fields(root, merged, intersection(gone, last))
+
+
+def _with_parents(fields: FieldSet, typed: Type) -> FieldSet:
+    """Return a set with the named fields that its paths lead through: who owns a.b.c has a and a.b too."""
+    return {step: _with_parent(node, typed, step) for step, node in fields.items()}
+
+
+def _with_parent(node: FieldSet, typed: Type, step: str) -> FieldSet:
+    if not node or step == SELF:
+        return node
+    named = step.startswith("f:")
+    deeper = _with_parents(node, typed.of(step[2:]) if named else (typed.item or typed))
+    return with_self(deeper) if named and step[2:] in typed.fields else deeper
+
+
+def _without_fields(typed: Type, value: Mapping[str, Any], node: FieldSet) -> dict[str, Any]:
+    """Return an object without the values at these paths; what is emptied by that is CLEARED."""
+    rests = {name: _rest(typed.of(name), part, node.get(field_step(name))) for name, part in value.items()}
+    return {name: rest for name, rest in rests.items() if rest is not ABSENT}
+
+
+def _without_items(typed: Type, items: list[Any], node: FieldSet) -> list[Any]:
+    rests = (_rest(typed.item or typed, item, node.get(item_step(typed, item))) for item in items)
+    return [rest for rest in rests if rest is not ABSENT and rest is not CLEARED]
+
+
+def _rest(typed: Type, value: Any, node: FieldSet | None) -> Any:
+    """Return what is left of a value; an atomic one goes if a path leads into it."""
+    if node is None:
+        return value
+    rest: Any = ABSENT
+    if node and SELF not in node:
+        rest = CLEARED if isinstance(value, (dict, list)) else value
+        if typed.divides(value):
+            rest = (_without_fields if isinstance(value, dict) else _without_items)(typed, value, node) or CLEARED
+    gone = rest is ABSENT or rest is CLEARED
+    return {} if gone and typed.present and typed.shape is FieldShape.MAP else rest

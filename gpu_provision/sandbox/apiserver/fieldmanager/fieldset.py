@@ -1,0 +1,381 @@
+"""Field paths, sets of them as ``metadata.managedFields`` encodes them, and the fields in which objects differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, CLEARED, FieldShape, Type, zero
+
+SELF: Final = "."
+# Go's JSON encoder escapes these for the sake of HTML; a reader in Go compares the steps after decoding them.
+_ESCAPED: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
+_KIND_RANK: Final = {".": 0, "f": 1, "k": 2, "v": 3, "i": 4}
+_VALUE_RANK: Final = {int: 0, float: 0, str: 1, bool: 2}
+_OTHER_RANK: Final = 3
+
+
+class KeylessItemError(ValueError):
+    """A list item lacks every field that would tell it from the others."""
+
+
+def field_step(name: str) -> str:
+    """Return the step into a field or map key."""
+    return f"f:{name}"
+
+
+def item_step(listed: Type, item: object) -> str:
+    """Return the step to an item of a list or set.
+
+    Raises:
+        KeylessItemError: the item has none of the list's key fields.
+    """
+    if listed.shape is FieldShape.SET:
+        return _set_step(item)
+    if not isinstance(item, dict):
+        noun = "a null element" if item is None else "non-map elements"
+        message = f"associative list with keys may not have {noun}"
+        raise KeylessItemError(message)
+    found = ((name, item.get(name, default)) for name, default in listed.keys)
+    parts = ((name, type(value), _scalar(value)) for name, value in found if value is not ABSENT)
+    return _key_step(tuple(parts), listed)
+
+
+def _scalar(value: object) -> object:
+    return _encoded(value) if isinstance(value, (dict, list)) else value
+
+
+def _set_step(item: object) -> str:
+    match item:
+        case None:
+            message = "associative list without keys has an element that's an explicit null"
+        case dict():
+            message = "associative list without keys has an element that's a map type"
+        case list():
+            message = "not supported: associative list with lists as elements"
+        case _:
+            return f"v:{_encoded(item)}"
+    raise KeylessItemError(message)
+
+
+@lru_cache(maxsize=65536)
+def _key_step(parts: tuple[tuple[str, type, Any], ...], listed: Type) -> str:
+    # The value's type is part of the cache key because True == 1 == 1.0 in Python.
+    if not parts:
+        names = " ".join(f'"{name}"' for name, _ in listed.keys)
+        message = (
+            f"associative list with keys has an element that omits all key fields [{names}] "
+            "(and doesn't have default values for any key fields)"
+        )
+        raise KeylessItemError(message)
+    return "k:" + _encoded(dict(sorted((name, value) for name, _, value in parts)))
+
+
+def _encoded(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).translate(_ESCAPED)
+
+
+@lru_cache(maxsize=65536)
+def step_order(step: str) -> tuple[Any, ...]:
+    """Return the sort key of a step: itself, fields by name, list items by key, set items by value."""
+    rank = _KIND_RANK.get(step[0], 5)
+    match step[0]:
+        case "k":
+            keys = json.loads(step[2:])
+            return rank, tuple((name, *_ranked(value)) for name, value in sorted(keys.items()))
+        case "v":
+            return rank, _ranked(json.loads(step[2:]))
+        case "i":
+            return rank, int(step[2:])
+        case _:
+            return rank, step
+
+
+def _ranked(value: object) -> tuple[int, Any]:
+    rank = _VALUE_RANK.get(type(value), _OTHER_RANK)
+    return rank, value if rank < _OTHER_RANK else _encoded(value)
+
+
+@lru_cache(maxsize=65536)
+def print_step(step: str) -> str:
+    """Return a step as the server prints it in a message: ``.spec``, ``[name="x"]``, ``[="x"]``."""
+    match step[0]:
+        case "f":
+            return f".{step[2:]}"
+        case "k":
+            keys = json.loads(step[2:])
+            return "[" + ",".join(f"{name}={_printed(value)}" for name, value in sorted(keys.items())) + "]"
+        case "v":
+            return f"[={_printed(json.loads(step[2:]))}]"
+        case _:
+            return f"[{step[2:]}]"
+
+
+def _printed(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+FieldSet = dict[str, Any]
+
+
+def union(left: FieldSet, right: FieldSet) -> FieldSet:
+    """Return the paths that are in either set."""
+    if not left or not right or left is right:
+        return left or right
+    return _merged(left, right)
+
+
+def _merged(left: FieldSet, right: FieldSet) -> FieldSet:
+    out, added = dict(left), False
+    for step, theirs in right.items():
+        mine = left.get(step)
+        added |= mine is None
+        out[step] = theirs if mine is None else _union(mine, theirs)
+    return dict(sorted(out.items(), key=lambda entry: step_order(entry[0]))) if added else out
+
+
+def _union(left: FieldSet, right: FieldSet) -> FieldSet:
+    if left is right:
+        return left
+    if left and right:
+        return _merged(left, right)
+    return with_self(left or right)
+
+
+def with_self(node: FieldSet) -> FieldSet:
+    """Return a node whose own path is in the set too."""
+    return node if not node or SELF in node else {SELF: {}, **node}
+
+
+def difference(left: FieldSet, right: FieldSet) -> FieldSet:
+    """Return the paths of ``left`` that are not in ``right``; it does not matter if parents of them are."""
+    if not left or not right:
+        return left
+    out: FieldSet | None = None
+    for step, theirs in right.items():
+        mine = left.get(step)
+        if mine is None or (rest := _difference(mine, theirs)) is mine:
+            continue
+        out = dict(left) if out is None else out
+        if rest is None:
+            del out[step]
+        else:
+            out[step] = rest
+    return left if out is None else out
+
+
+def _difference(left: FieldSet, right: FieldSet) -> FieldSet | None:
+    if not left:
+        return left if right and SELF not in right else None
+    return _node(difference(left, right or {SELF: {}}))
+
+
+def _node(fields: FieldSet) -> FieldSet | None:
+    """Return the node of these steps: a lone ``.`` is written as an empty node, nothing as no node."""
+    if len(fields) == 1 and SELF in fields:
+        return {}
+    return fields or None
+
+
+def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
+    """Return the paths that are in both sets."""
+    out: FieldSet = {}
+    for step, mine in left.items():
+        theirs = right.get(step)
+        if theirs is not None and (both := _intersection(mine, theirs)) is not None:
+            out[step] = both
+    return out
+
+
+def _intersection(left: FieldSet, right: FieldSet) -> FieldSet | None:
+    if not left:
+        return {} if not right or SELF in right else None
+    if not right:
+        return {} if SELF in left else None
+    return _node(intersection(left, right))
+
+
+def paths(fields: FieldSet, prefix: str = "") -> Iterator[str]:
+    """Yield the paths of a set as messages print them, in the server's order: level by level."""
+    steps = sorted((step for step in fields if step != SELF), key=step_order)
+    for step in steps:
+        if not fields[step] or SELF in fields[step]:
+            yield prefix + print_step(step)
+    for step in steps:
+        yield from paths(fields[step], prefix + print_step(step))
+
+
+def sort_fields(fields: FieldSet) -> FieldSet:
+    """Return a set in the server's order, from one built in any order."""
+    return {step: sort_fields(fields[step]) for step in sorted(fields, key=step_order)}
+
+
+class Comparison(NamedTuple):
+    """The difference of two objects: fields that are new or have another value, and fields that are gone."""
+
+    written: FieldSet
+    removed: FieldSet
+
+
+_Nodes = tuple[FieldSet | None, FieldSet | None]
+_SAME: _Nodes = (None, None)
+
+
+def compare(old: Object, new: Object, root: Type, *, ignored: str = "") -> Comparison:
+    """Compare two objects of one type.
+
+    Args:
+        old: The object before.
+        new: The object after.
+        root: Their type.
+        ignored: A top-level field to leave out.
+    """
+    left, right = ({name: obj[name] for name in obj if name != ignored} for obj in (old, new))
+    written, removed = _compare_maps(root, left, right)
+    return Comparison(sort_fields(written or {}), sort_fields(removed or {}))
+
+
+def _compare_maps(typed: Type, old: Mapping[str, Any], new: Mapping[str, Any]) -> _Nodes:
+    written: FieldSet = {}
+    removed: FieldSet = {}
+    for name, value in new.items():
+        before = old.get(name, ABSENT)
+        if before is not value and before != value:
+            _note(field_step(name), _compare(typed.of(name), before, value), written, removed)
+    for name, value in old.items():
+        if name not in new:
+            _note(field_step(name), _compare(typed.of(name), value, ABSENT), written, removed)
+    return written or None, removed or None
+
+
+def _note(step: str, nodes: _Nodes, written: FieldSet, removed: FieldSet) -> None:
+    added, gone = nodes
+    if added is not None:
+        written[step] = added
+    if gone is not None:
+        removed[step] = gone
+
+
+def _compare(typed: Type, old: object, new: object) -> _Nodes:
+    old, new = _seen(typed, old), _seen(typed, new)
+    if old is ABSENT:
+        return (None if new is ABSENT else all_fields(typed, new)), None
+    if new is ABSENT:
+        return None, all_fields(typed, old)
+    if old == new:
+        return _SAME
+    before, after = _content(typed, old), _content(typed, new)
+    if before is None or after is None or not (before or after):
+        return {}, None
+    return (_compare_maps if typed.shape is FieldShape.MAP else _compare_lists)(typed, before, after)
+
+
+def _content(typed: Type, value: object) -> Any:
+    """Return what a divided value holds, None if the value is not divided; null and cleared values hold nothing."""
+    if typed.shape is not FieldShape.LEAF and (value is None or value is CLEARED):
+        return {} if typed.shape is FieldShape.MAP else []
+    return value if typed.divides(value) else None
+
+
+def _seen(typed: Type, value: object) -> object:
+    """Return a value as the server's typed form has it."""
+    if value is not ABSENT and not (typed.native and value is None):
+        return ABSENT if typed.empty(value) and not typed.present else value
+    return zero(typed) if typed.present else ABSENT
+
+
+def _compare_lists(typed: Type, old: list[Any], new: list[Any]) -> _Nodes:
+    before, after = items_by_step(typed, old), items_by_step(typed, new)
+    written: FieldSet = {}
+    removed: FieldSet = {}
+    for step in before | after:
+        _note(step, _compare_items(typed, before.get(step, []), after.get(step, [])), written, removed)
+    return written or None, removed or None
+
+
+def _compare_items(typed: Type, old: list[Any], new: list[Any]) -> _Nodes:
+    """Compare what two lists hold under one key; items that share a key are owned as one value."""
+    item = typed.item or typed
+    if len(old) <= 1 and len(new) <= 1:
+        return _compare(item, old[0] if old else ABSENT, new[0] if new else ABSENT)
+    if old == new:
+        return _SAME
+    if len(new) == 1:
+        return all_fields(item, new[0]), {}
+    if len(old) == 1:
+        return {}, _without_self(all_fields(item, old[0]))
+    return ({}, None) if new else (None, {})
+
+
+def _without_self(node: FieldSet) -> FieldSet | None:
+    return {step: node[step] for step in node if step != SELF} or None
+
+
+def items_by_step(typed: Type, items: list[Any]) -> dict[str, list[Any]]:
+    """Return the items of a list by the step that leads to them; Update requests may bring duplicates."""
+    found: dict[str, list[Any]] = {}
+    for item in items:
+        found.setdefault(item_step(typed, item), []).append(item)
+    return found
+
+
+def all_fields(typed: Type, value: object) -> FieldSet:
+    """Return the node of a value that came or went as a whole: every path in it, and the path to it."""
+    if not value or not typed.divides(value):
+        return {}
+    node = dict(_parts(typed, value))
+    return {SELF: {}, **node} if node else {}
+
+
+def _parts(typed: Type, value: object) -> Iterator[tuple[str, FieldSet]]:
+    if isinstance(value, list):
+        for step, items in items_by_step(typed, value).items():
+            yield step, all_fields(typed.item or typed, items[0]) if len(items) == 1 else {}
+    elif isinstance(value, dict):
+        yield from _field_parts(typed, value)
+
+
+def _field_parts(typed: Type, value: Mapping[str, Any]) -> Iterator[tuple[str, FieldSet]]:
+    for name, part in value.items():
+        inner = typed.of(name)
+        if inner.present or not inner.empty(part):
+            yield field_step(name), all_fields(inner, part)
+    for name, inner in typed.fields.items():
+        if inner.present and name not in value:
+            yield field_step(name), {}
+
+
+def applied_fields(obj: Object, root: Type) -> FieldSet:
+    """Return the fields that an applied configuration claims: what it says, not the objects it says it in.
+
+    The items of lists and maps are claimed themselves; an object with known fields only if it is empty.
+    """
+    return sort_fields(_claims(root, obj))
+
+
+def _claims(typed: Type, value: object) -> FieldSet:
+    if isinstance(value, list):
+        items = items_by_step(typed, value)
+        return {step: _claimed_item(typed.item or typed, found) for step, found in items.items()}
+    if isinstance(value, dict):
+        claims = ((name, _claimed_field(typed, name, part)) for name, part in value.items())
+        return {field_step(name): node for name, node in claims if node is not None}
+    return {}
+
+
+def _claimed_item(typed: Type, items: list[Any]) -> FieldSet:
+    node = _claims(typed, items[0]) if len(items) == 1 and typed.divides(items[0]) else {}
+    return {SELF: {}, **node} if node else {}
+
+
+def _claimed_field(typed: Type, name: str, value: object) -> FieldSet | None:
+    inner = typed.of(name)
+    if not inner.divides(value):
+        return {}
+    node = _claims(inner, value)
+    if name in typed.fields:
+        return node or ({} if value == {} else None)
+    return {SELF: {}, **node} if node else {}

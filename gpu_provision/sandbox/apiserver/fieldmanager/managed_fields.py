@@ -1,0 +1,167 @@
+"""The entries of ``metadata.managedFields``, the conflicts between owners, and what client-side apply owned."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import (
+    FieldSet,
+    applied_fields,
+    compare,
+    difference,
+    intersection,
+    paths,
+)
+from gpu_provision.sandbox.apiserver.fieldmanager.schema import Type
+
+APPLY: Final = "Apply"
+UPDATE: Final = "Update"
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_KUBECTL: Final = "kubectl"
+
+
+class Owner(NamedTuple):
+    """What tells entries apart; an applier has one for all versions, so its ``version`` is empty."""
+
+    manager: str
+    operation: str
+    version: str
+    subresource: str
+
+    @classmethod
+    def create(cls, manager: str, operation: str, api_version: str, subresource: str) -> Owner:
+        """Return the identity of an entry."""
+        return cls(manager or "unknown", operation, "" if operation == APPLY else api_version, subresource)
+
+    def describe(self) -> str:
+        """Return the owner as messages name it."""
+        name = json.dumps(self.manager, ensure_ascii=False)
+        name += f' with subresource "{self.subresource}"' if self.subresource else ""
+        return f"{name} using {self.version}" if self.operation == UPDATE else name
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedFieldsEntry:
+    """One manager's fields; ``time`` is empty for an entry that never changed the object."""
+
+    owner: Owner
+    api_version: str
+    fields: FieldSet
+    time: str
+
+    def with_fields(self, fields: FieldSet) -> ManagedFieldsEntry:
+        """Return the entry with other fields."""
+        return self if fields is self.fields else replace(self, fields=fields)
+
+
+Entries = dict[Owner, ManagedFieldsEntry]
+
+
+def decode_entries(managed: Iterable[Object] | None) -> Entries:
+    """Read the entries of an object; nothing if one of them is not understood, as in the server."""
+    entries = [_decode(entry) for entry in managed or ()]
+    return {entry.owner: entry for entry in entries if entry} if all(entries) else {}
+
+
+def _decode(entry: Any) -> ManagedFieldsEntry | None:
+    if not isinstance(entry, dict) or entry.get("fieldsType") != "FieldsV1" or not entry.get("apiVersion"):
+        return None
+    operation, version, fields = entry.get("operation", ""), entry["apiVersion"], entry.get("fieldsV1") or {}
+    if operation not in {APPLY, UPDATE} or not isinstance(fields, dict):
+        return None
+    owner = Owner.create(entry.get("manager", ""), operation, version, entry.get("subresource", ""))
+    return ManagedFieldsEntry(owner, version, fields, entry.get("time") or "")
+
+
+def encode_entries(entries: Entries) -> list[Object]:
+    """Write the entries in the server's order; empty ones vanish."""
+    return [_encode(entry) for entry in sorted(entries.values(), key=_order) if entry.fields]
+
+
+def _order(entry: ManagedFieldsEntry) -> tuple[str, ...]:
+    return entry.owner.operation, entry.time, entry.owner.manager, entry.api_version, entry.owner.subresource
+
+
+def _encode(entry: ManagedFieldsEntry) -> Object:
+    out: Object = {
+        "apiVersion": entry.api_version,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": entry.fields,
+        "manager": entry.owner.manager,
+        "operation": entry.owner.operation,
+    }
+    optional = {"subresource": entry.owner.subresource, "time": entry.time}
+    return out | {key: value for key, value in optional.items() if value}
+
+
+class ApplyConflictError(Exception):
+    """An apply without force would change fields of other managers.
+
+    Attributes:
+        conflicts: The owner and the path of each field that would change, ordered by both.
+    """
+
+    def __init__(self, conflicts: Iterable[tuple[Owner, str]]) -> None:
+        """Keep the owner and path of every conflict."""
+        self.conflicts = tuple(conflicts)
+        super().__init__(self.message())
+
+    def message(self) -> str:
+        """Return the text of the server's Status."""
+        if len(self.conflicts) == 1:
+            [(owner, path)] = self.conflicts
+            return f"Apply failed with 1 conflict: conflict with {owner.describe()}: {path}"
+        lines = []
+        for owner, group in groupby(self.conflicts, key=lambda conflict: conflict[0]):
+            lines += [f"conflicts with {owner.describe()}:", *(f"- {path}" for _, path in group)]
+        return f"Apply failed with {len(self.conflicts)} conflicts: " + "\n".join(lines)
+
+    def causes(self) -> list[Object]:
+        """Return the ``details.causes`` of the server's Status."""
+        return [
+            {"reason": "FieldManagerConflict", "message": f"conflict with {owner.describe()}", "field": path}
+            for owner, path in self.conflicts
+        ]
+
+
+def check_conflicts(entries: Entries, written: FieldSet, *, applier: Owner) -> None:
+    """Raise ApplyConflictError if another manager owns a field that is written."""
+    others = (owner for owner in sorted(entries) if owner != applier)
+    found = [(owner, path) for owner in others for path in paths(intersection(entries[owner].fields, written))]
+    if found:
+        raise ApplyConflictError(found)
+
+
+def client_side_fields(live: Object, root: Type, manager: str) -> FieldSet:
+    """Return the fields that kubectl may take without a conflict: it set them by client-side apply before."""
+    text = _annotations(live).get(LAST_APPLIED)
+    try:
+        config = json.loads(text) if text and manager == _KUBECTL else None
+    except ValueError:
+        return {}
+    if not isinstance(config, dict) or config.get("apiVersion") != live.get("apiVersion"):
+        return {}
+    changes = compare(config, live, root)
+    return difference(difference(applied_fields(config, root), changes.written), changes.removed)
+
+
+def update_last_applied(obj: Object, config: Object, manager: str) -> Object:
+    """Return the object with the annotation of client-side apply brought up to date, if kubectl applies."""
+    if manager != _KUBECTL or not _annotations(obj).get(LAST_APPLIED):
+        return obj
+    annotations = {name: value for name, value in _annotations(config).items() if name != LAST_APPLIED}
+    metadata = {name: value for name, value in config["metadata"].items() if name != "annotations"}
+    metadata |= {"annotations": annotations} if annotations else {}
+    text = json.dumps({**config, "metadata": metadata}, separators=(",", ":"), sort_keys=True) + "\n"
+    updated = {**_annotations(obj), LAST_APPLIED: text}
+    return {**obj, "metadata": {**obj["metadata"], "annotations": updated}}
+
+
+def _annotations(obj: Object) -> dict[str, Any]:
+    found: dict[str, Any] = (obj.get("metadata") or {}).get("annotations") or {}
+    return found

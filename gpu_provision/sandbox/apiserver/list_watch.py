@@ -1,0 +1,243 @@
+"""Lists and watches over a selection of objects: for code in process, and over HTTP with one JSON document a line."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import secrets
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.apiserver.errors import StatusError, bad_request, expired_page, too_large_version
+from gpu_provision.sandbox.apiserver.objects import key_of, to_json
+from gpu_provision.sandbox.apiserver.registry import Registry, to_served
+from gpu_provision.sandbox.apiserver.request import Request, StreamResponse
+from gpu_provision.sandbox.apiserver.resources import ResourceInfo
+from gpu_provision.sandbox.apiserver.selectors import Matches, build_predicate, required_value
+from gpu_provision.sandbox.apiserver.store import FIRST, PODS, ChangeRecord, Key, Store, StoredObject
+from gpu_provision.sandbox.apiserver.tables import output_form, render_object
+
+BOOKMARK_SECONDS = 15.0
+_MIN_WATCH_SECONDS, _GONE = 1800, 410
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which objects of a resource; an empty namespace means all."""
+
+    namespace: str = ""
+    labels: str = ""
+    fields: str = ""
+
+    @classmethod
+    def from_request(cls, request: Request) -> Selection:
+        """Return what the path and the query of a request select."""
+        query = request.query
+        return cls(request.target.namespace, query.get("labelSelector", ""), query.get("fieldSelector", ""))
+
+
+class Page(NamedTuple):
+    """Part of a list; ``remaining`` counts what follows, if that is known; ``next`` is the token for it."""
+
+    items: list[StoredObject]
+    version: int
+    next: str = ""
+    remaining: int | None = None
+
+
+def list_items(store: Store, info: ResourceInfo, selection: Selection) -> list[StoredObject]:
+    """Return the selected objects by namespace and name. Raises StatusError 400 for a bad selector."""
+    return list(_select(store, info, selection, FIRST))
+
+
+def _select(store: Store, info: ResourceInfo, selection: Selection, after: Key) -> Iterator[StoredObject]:
+    matches = build_predicate(selection.labels, selection.fields, info)
+    node = required_value(selection.fields, "spec.nodeName") if info.storage == PODS else ""
+    name = required_value(selection.fields, "metadata.name")
+    if name and (selection.namespace or not info.namespaced):
+        item = store.get(info.storage, name, selection.namespace)
+        items = [item] if item and key_of(item.object) > after else []
+    else:
+        items = store.select(info.storage, selection.namespace, node, after)
+    return (to_served(item, info) for item in items if matches is None or matches(item.object))
+
+
+def list_page(store: Store, info: ResourceInfo, selection: Selection, limit: int, token: str) -> Page:
+    """Return one page of a list. Raises StatusError 400 for an unknown token, 410 for one that has expired.
+
+    Later pages show objects as they are then; the version stays that of the first page, so a watch from it misses
+    nothing. As with Kubernetes, what remains is not counted for a selector.
+    """
+    version, start = store.version, FIRST
+    if token:
+        version, start = _decode_token(token)
+        if version < store.oldest:
+            raise expired_page(_encode_token(store.version, start))
+    items = _select(store, info, selection, start)
+    chosen = list(islice(items, limit or None))
+    if next(items, None) is None:
+        return Page(chosen, version)
+    is_counted = not (selection.labels or selection.fields)
+    remaining = 1 + sum(1 for _ in items) if is_counted else None
+    return Page(chosen, version, _encode_token(version, key_of(chosen[-1].object)), remaining)
+
+
+def _encode_token(version: int, start: Key) -> str:
+    return base64.urlsafe_b64encode(json.dumps([version, *start]).encode()).decode()
+
+
+def _decode_token(token: str) -> tuple[int, Key]:
+    try:
+        version, namespace, name = json.loads(base64.urlsafe_b64decode(token))
+        return int(version), (str(namespace), str(name))
+    except (ValueError, TypeError) as error:
+        message = "continue key is not valid"
+        raise bad_request(message) from error
+
+
+def parse_resource_version(text: str) -> int:
+    """Read a resourceVersion; empty is 0. Raises StatusError 400."""
+    if text and not text.isdigit():
+        message = f'invalid resource version "{text}"'
+        raise bad_request(message)
+    return int(text or 0)
+
+
+class StreamEvent(NamedTuple):
+    """ADDED, MODIFIED, DELETED or, without an item, BOOKMARK."""
+
+    type: str
+    item: StoredObject | None
+    version: int
+
+
+class SelectionWatch:
+    """A watch over a selection: batches of events from ``version`` on, or from the present state if it is 0."""
+
+    def __init__(self, store: Store, info: ResourceInfo, selection: Selection, version: int) -> None:
+        """Raises StatusError 400 for a bad selector, 410 or 504 for a version out of reach."""
+        self._store, self._info, self._namespace = store, info, selection.namespace
+        self._matches = build_predicate(selection.labels, selection.fields, info)
+        if version > store.version:
+            raise too_large_version(version, store.version)
+        self._initial = [] if version else list_items(store, info, selection)
+        self.version = version or store.version
+        self._cache = store.watch_cache(info.storage)
+        self._cache.changes_since(self.version)
+        self.bookmark_seconds = BOOKMARK_SECONDS
+
+    async def batches(self) -> AsyncIterator[list[StreamEvent]]:
+        """Yield events, and a BOOKMARK after every ``bookmark_seconds`` of silence. Raises StatusError 410."""
+        if events := self.initial_events():
+            yield events
+        while True:
+            if changes := await self._cache.wait_for_changes(self.version, self.bookmark_seconds):
+                self.version = changes[-1].version
+                yield list(self._events(changes))
+            else:
+                self.version = self._store.version
+                yield [StreamEvent("BOOKMARK", None, self.version)]
+
+    def initial_events(self) -> list[StreamEvent]:
+        """Return the events for what was there at the start; once."""
+        items, self._initial = self._initial, []
+        return [StreamEvent("ADDED", item, item.version) for item in items]
+
+    def _events(self, changes: Iterable[ChangeRecord]) -> Iterable[StreamEvent]:
+        namespace, matches = self._namespace, self._matches
+        for change in changes:
+            if namespace and change.item.object["metadata"].get("namespace") != namespace:
+                continue
+            kind = change.type if matches is None else _type_in_selection(change, matches)
+            if kind:
+                item = _last_state(change) if kind == "DELETED" else change.item
+                yield StreamEvent(kind, to_served(item, self._info), change.version)
+
+
+def _type_in_selection(change: ChangeRecord, matches: Matches) -> str:
+    """Return the type of a change for a client that sees only what matches; empty if it sees nothing of it."""
+    after = matches(change.item.object)
+    if change.type != "MODIFIED" or change.before is None:
+        return change.type if after else ""
+    before = matches(change.before.object)
+    if before:
+        return "MODIFIED" if after else "DELETED"
+    return "ADDED" if after else ""
+
+
+def _last_state(change: ChangeRecord) -> StoredObject:
+    """Return an object that left a selection as it was within it, under the version with which it left."""
+    if change.type == "DELETED" or change.before is None:
+        return change.item
+    before = change.before.object
+    metadata = {**before["metadata"], "resourceVersion": str(change.version)}
+    return StoredObject({**before, "metadata": metadata}, change.version)
+
+
+def start_watch(registry: Registry, request: Request) -> StreamResponse:
+    """Start a watch over HTTP. Raises StatusError 400, 422 or 504."""
+    version, initial = parse_resource_version(request.query.get("resourceVersion", "")), _wants_initial_events(request)
+    try:
+        watch = SelectionWatch(registry.store, request.info, Selection.from_request(request), 0 if initial else version)
+    except StatusError as error:
+        if error.code != _GONE:
+            raise
+        return StreamResponse(_fail(error))
+    seconds = request.number("timeoutSeconds") or _MIN_WATCH_SECONDS + secrets.randbelow(_MIN_WATCH_SECONDS)
+    return StreamResponse(_write_lines(registry, request, watch, seconds, bookmark_first=initial))
+
+
+def _wants_initial_events(request: Request) -> bool:
+    query = request.query
+    if "sendInitialEvents" in query and query.get("resourceVersionMatch") != "NotOlderThan":
+        why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        message = f'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: {why}'
+        raise StatusError(422, "Invalid", message)
+    return request.flag("sendInitialEvents")
+
+
+async def _fail(error: StatusError) -> AsyncIterator[bytes]:
+    """Fail as a watch that is under way does: what is too old is found out after the answer has begun."""
+    yield _line("ERROR", to_json(error.status()))
+
+
+async def _write_lines(
+    registry: Registry, request: Request, watch: SelectionWatch, seconds: float, *, bookmark_first: bool
+) -> AsyncIterator[bytes]:
+    """Yield lines for so many seconds; a watch that fell behind ends with an ERROR event."""
+    loop, info, form = asyncio.get_running_loop(), request.info, output_form(request)
+    with_bookmarks, deadline = request.flag("allowWatchBookmarks"), loop.time() + seconds
+
+    def write(event: StreamEvent) -> bytes:
+        if event.item is not None:
+            return _line(event.type, render_object(event.item, info, form, registry.custom))
+        return bookmark(event.version) if with_bookmarks else b""
+
+    def bookmark(version: int, annotations: Object | None = None) -> bytes:
+        metadata: Object = {"resourceVersion": str(version), "creationTimestamp": None}
+        metadata |= {"annotations": annotations} if annotations else {}
+        obj = {"kind": info.kind, "apiVersion": info.api_version, "metadata": metadata}
+        table = form if form.kind == "Table" else form._replace(kind="Object")
+        return _line("BOOKMARK", render_object(StoredObject(obj, version), info, table, registry.custom))
+
+    watch.bookmark_seconds = min(BOOKMARK_SECONDS, seconds)
+    if bookmark_first:
+        for event in watch.initial_events():
+            yield write(event)
+        yield bookmark(watch.version, {"k8s.io/initial-events-end": "true"})
+    try:
+        async for events in watch.batches():
+            yield b"".join(map(write, events))
+            if loop.time() >= deadline:
+                return
+            watch.bookmark_seconds = min(BOOKMARK_SECONDS, deadline - loop.time())
+    except StatusError as error:
+        yield _line("ERROR", to_json(error.status()))
+
+
+def _line(kind: str, body: bytes) -> bytes:
+    return b'{"type":"' + kind.encode() + b'","object":' + body + b"}\n"

@@ -1,0 +1,188 @@
+"""Paths that are no resources: health, version, discovery, and the little of OpenAPI that ``kubectl apply`` reads.
+
+kubectl looks OpenAPI 3 up for one thing: whether a PATCH takes ``fieldValidation``. So there are no schemas. PATCH
+operations name no media types on purpose: kubectl then takes the merge keys of its own compiled types.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+
+from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.apiserver.objects import to_json
+from gpu_provision.sandbox.apiserver.request import Response, json_response
+from gpu_provision.sandbox.apiserver.resources import Catalog, ResourceInfo
+
+VERSION = "v1.34.0+sandbox"
+_INFO = {"title": "Kubernetes (gpu-provision sandbox)", "version": VERSION}
+_HEALTH = ("healthz", "livez", "readyz")
+_OPENAPI_PROTOBUF = "com.github.proto-openapi.spec.v2"
+_EDIT, _CREATE, _CONNECT = ("get", "patch", "update"), ("create",), ("create", "get")
+# Verbs of a subresource, and group, version and kind of its objects if they differ from the resource's.
+_SUBRESOURCES: dict[str, tuple[tuple[str, ...], Object]] = {
+    "binding": (_CREATE, {"version": "v1", "kind": "Binding"}),
+    "eviction": (_CREATE, {"group": "policy", "version": "v1", "kind": "Eviction"}),
+    "exec": (_CONNECT, {"version": "v1", "kind": "PodExecOptions"}),
+    "finalize": (("update",), {}),
+    "log": (("get",), {}),
+    "scale": (_EDIT, {"group": "autoscaling", "version": "v1", "kind": "Scale"}),
+}
+
+
+def nonresource_document(catalog: Catalog, path: str, accept: str, address: str) -> Response | None:
+    """Return the document at a path, None if there is none; ``address`` is host and port of the server."""
+    match [part for part in path.split("/") if part]:
+        case [health, *_] if health in _HEALTH:
+            return Response(200, b"ok", "text/plain")
+        case ["openapi", "v2"] if _OPENAPI_PROTOBUF in accept:
+            # Older kubectl (Debian 12 has 1.20) takes nothing else. No bytes are a valid document without schemas:
+            # it then leaves validation to the server and uses the merge keys that it was compiled with.
+            return Response(200, b"", "application/octet-stream")
+        case ["openapi", *parts]:
+            found = _openapi(catalog, parts)
+        case parts:
+            found = _discovery(catalog, parts, address)
+    return json_response(found) if found else None
+
+
+def _discovery(catalog: Catalog, parts: list[str], address: str) -> Object | None:
+    found: Object | None = None
+    match parts:
+        case []:
+            found = {"paths": _paths(catalog)}
+        case ["version"]:
+            found = _version()
+        case ["api"]:
+            where = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
+            found = {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": where}
+        case ["apis"]:
+            groups = [_group(name, versions) for name, versions in catalog.groups().items() if name]
+            found = {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+        case ["apis", name] if name in catalog.groups():
+            found = {"kind": "APIGroup", "apiVersion": "v1", **_group(name, catalog.groups()[name])}
+        case ["api", version]:
+            found = _resource_list(catalog.of_group("", version))
+        case ["apis", group, version]:
+            found = _resource_list(catalog.of_group(group, version))
+    return found
+
+
+def _openapi(catalog: Catalog, parts: list[str]) -> Object | None:
+    match parts:
+        case ["v2"]:
+            paths: Object = {path: {} for info in catalog for path in _operations(info)}
+            return {"swagger": "2.0", "info": _INFO, "paths": paths, "definitions": {}}
+        case ["v3"]:
+            return {"paths": dict(_openapi_paths(catalog))}
+        case ["v3", "api", version]:
+            return _openapi_group(catalog.of_group("", version))
+        case ["v3", "apis", group, version]:
+            return _openapi_group(catalog.of_group(group, version))
+    return None
+
+
+def is_served(catalog: Catalog, path: str) -> bool:
+    """Say whether a path lies below a group and version that the server knows."""
+    match [part for part in path.split("/") if part]:
+        case ["api", version, _, *_]:
+            return bool(catalog.of_group("", version))
+        case ["apis", group, version, _, *_]:
+            return bool(catalog.of_group(group, version))
+    return False
+
+
+def _version() -> Object:
+    major, minor = VERSION.lstrip("v").split(".")[:2]
+    return {
+        "major": major,
+        "minor": minor,
+        "gitVersion": VERSION,
+        "gitCommit": "gpu-provision",
+        "gitTreeState": "clean",
+        "buildDate": "2025-08-27T00:00:00Z",
+        "goVersion": "none",
+        "compiler": "cpython",
+        "platform": f"linux/{platform.machine()}",
+    }
+
+
+def _paths(catalog: Catalog) -> list[str]:
+    served = [f"/{_root(name, version)}" for name, versions in catalog.groups().items() for version in versions]
+    return ["/api", "/apis", *served, *(f"/{name}" for name in _HEALTH), "/openapi/v2", "/openapi/v3", "/version"]
+
+
+def _root(group: str, version: str) -> str:
+    return f"apis/{group}/{version}" if group else f"api/{version}"
+
+
+def _group(name: str, versions: list[str]) -> Object:
+    rows = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+    return {"name": name, "versions": rows, "preferredVersion": rows[0]}
+
+
+def _resource_list(infos: list[ResourceInfo]) -> Object | None:
+    if not infos:
+        return None
+    rows = [row for info in infos for row in (_resource(info), *_subresources(info))]
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": infos[0].api_version, "resources": rows}
+
+
+def _resource(info: ResourceInfo) -> Object:
+    row: Object = {
+        "name": info.plural,
+        "singularName": info.singular,
+        "namespaced": info.namespaced,
+        "kind": info.kind,
+        "verbs": list(info.verbs),
+        "shortNames": list(info.short_names),
+        "categories": list(info.categories),
+    }
+    return {key: value for key, value in row.items() if value != []}
+
+
+def _subresources(info: ResourceInfo) -> list[Object]:
+    rows = []
+    for name in info.subresources:
+        verbs, kind = _SUBRESOURCES.get(name, (_EDIT, {}))
+        row = {"name": f"{info.plural}/{name}", "singularName": "", "namespaced": info.namespaced}
+        rows.append({**row, "kind": info.kind, **kind, "verbs": list(verbs)})
+    return rows
+
+
+def _operations(info: ResourceInfo) -> Object:
+    """Return path -> operations of a resource; kubectl looks only for the parameters of writes."""
+    root = _root(info.group, info.version)
+    base = f"/{root}/namespaces/{{namespace}}/{info.plural}" if info.namespaced else f"/{root}/{info.plural}"
+    kind = {"group": info.group, "version": info.version, "kind": info.kind}
+    parameters = [
+        {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
+        for name in ("dryRun", "fieldManager", "fieldValidation")
+    ]
+    operation = {
+        "x-kubernetes-group-version-kind": kind,
+        "parameters": parameters,
+        "responses": {"200": {"description": "OK"}},
+    }
+    methods = {"update": "put", "patch": "patch"}
+    single = {method: operation for verb, method in methods.items() if verb in info.verbs}
+    listing = {"post": operation} if "create" in info.verbs else {}
+    return {base: listing} | ({f"{base}/{{name}}": single} if single else {})
+
+
+def _openapi_group(infos: list[ResourceInfo]) -> Object | None:
+    if not infos:
+        return None
+    paths = {path: operations for info in infos for path, operations in _operations(info).items()}
+    return {"openapi": "3.0.0", "info": _INFO, "paths": paths, "components": {"schemas": {}}}
+
+
+def _openapi_paths(catalog: Catalog) -> list[tuple[str, Object]]:
+    """Return where the groups' documents are; the hash changes with the content, so clients may keep them."""
+    found = []
+    for group, versions in catalog.groups().items():
+        for version in versions:
+            content = to_json(_openapi_group(catalog.of_group(group, version)))
+            digest, path = hashlib.sha256(content).hexdigest()[:32].upper(), _root(group, version)
+            found.append((path, {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"}))
+    return found

@@ -1,0 +1,278 @@
+"""A request for a resource, with its body in JSON, YAML or protobuf, and its answer; free of any HTTP library.
+
+kubectl's generators, drain and ``auth can-i`` send protobuf alone; ``protobuf.json`` holds the field numbers. Answers
+are always JSON, which such clients accept as well.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources as files
+from typing import Any, ClassVar
+
+import yaml
+
+from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.apiserver.errors import StatusError, bad_request, invalid_options, unsupported_media_type
+from gpu_provision.sandbox.apiserver.objects import format_time, to_json
+from gpu_provision.sandbox.apiserver.registry import WriteOptions
+from gpu_provision.sandbox.apiserver.resources import RequestInfo, ResourceInfo
+
+JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
+_BODY_TYPES = ("application/json", "application/yaml")
+_MAX_MANAGER_LENGTH = 128
+_MAGIC = b"k8s\x00"
+_VARINT, _BYTES, _FIXED_SIZES = 0, 2, {1: 8, 5: 4}
+_SIGN, _WORD = 1 << 63, 1 << 64
+# Groups whose messages carry another name than the first part of the group.
+_PACKAGES = {"": "core", "rbac.authorization.k8s.io": "rbac"}
+
+
+class _JsonLoader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]
+    """Reads what JSON could say: timestamps stay text."""
+
+    yaml_implicit_resolvers: ClassVar = {
+        first: [(tag, pattern) for tag, pattern in rows if tag != "tag:yaml.org,2002:timestamp"]
+        for first, rows in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request for a resource."""
+
+    method: str
+    target: RequestInfo
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+    user: str
+
+    @property
+    def info(self) -> ResourceInfo:
+        """The resource that the path names."""
+        return self.target.info
+
+    @property
+    def accept(self) -> str:
+        """The Accept header."""
+        return self.headers.get("Accept", "")
+
+    @property
+    def content_type(self) -> str:
+        """The type of the body, without parameters."""
+        return self.headers.get("Content-Type", "").partition(";")[0].strip()
+
+    def flag(self, name: str) -> bool:
+        """Return a boolean parameter."""
+        return self.query.get(name, "").lower() in ("true", "1")
+
+    def number(self, name: str) -> int | None:
+        """Return a parameter as a number. Raises StatusError 400."""
+        text = self.query.get(name, "")
+        try:
+            return int(text) if text else None
+        except ValueError as error:
+            message = f'{name}: Invalid value: "{text}": must be a number'
+            raise bad_request(message) from error
+
+    def write_options(self) -> WriteOptions:
+        """Return who writes, and whether for real. The manager's default is the first word of the User-Agent.
+
+        Raises StatusError 422.
+        """
+        manager = self.query.get("fieldManager", "")
+        if len(manager) > _MAX_MANAGER_LENGTH:
+            text = f'fieldManager: Invalid value: "{manager}": may not be longer than {_MAX_MANAGER_LENGTH}'
+            raise invalid_options(text)
+        agent = self.headers.get("User-Agent", "").partition("/")[0]
+        return WriteOptions(manager=manager or agent or "unknown", dry_run=self.dry_run())
+
+    def dry_run(self) -> bool:
+        """Say whether nothing is kept. Raises StatusError 422 for a value other than All."""
+        given = self.query.get("dryRun", "")
+        if given not in ("", "All"):
+            text = f'dryRun: Invalid value: "{given}": Unsupported value: supported values: "All"'
+            raise invalid_options(text)
+        return given == "All"
+
+    def object(self) -> Any:
+        """Return the body as a value. Raises StatusError 400, or 415 for a form that is not understood."""
+        if self.content_type == PROTOBUF:
+            return decode_protobuf(self.body)
+        if self.content_type and self.content_type not in _BODY_TYPES:
+            raise unsupported_media_type(self.content_type, [*_BODY_TYPES, PROTOBUF])
+        return parse_body(self.body)
+
+    def details(self) -> Any:
+        """Return the body as a value, None if there is no body."""
+        return self.object() if self.body.strip() else None
+
+
+def parse_body(body: bytes) -> Any:
+    """Read JSON, or YAML where it is not JSON. Raises StatusError 400."""
+    try:
+        return json.loads(body)
+    except ValueError:
+        pass
+    try:
+        return yaml.load(body, Loader=_JsonLoader)  # noqa: S506 - a safe loader
+    except yaml.YAMLError as error:
+        unrecognized = "the object provided is unrecognized: couldn't get version/kind; it is neither JSON nor YAML"
+        message = f"{unrecognized}: {error}"
+        raise bad_request(message) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A whole answer."""
+
+    code: int
+    body: bytes
+    type: str = JSON
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StreamResponse:
+    """An answer that goes on; each piece is sent at once."""
+
+    pieces: AsyncIterator[bytes]
+    type: str = JSON
+
+
+def json_response(value: Object, code: int = 200) -> Response:
+    """Return a value as an answer."""
+    return Response(code, to_json(value))
+
+
+def error_response(error: StatusError) -> Response:
+    """Return an error as an answer."""
+    headers = (("Retry-After", str(error.retry_after)),) if error.retry_after else ()
+    return Response(error.code, to_json(error.status()), JSON, headers)
+
+
+@cache
+def _messages() -> dict[str, dict[int, tuple[str, str]]]:
+    table = json.loads((files.files(__package__) / "protobuf.json").read_text("utf-8"))["messages"]
+    return {name: {int(number): tuple(row) for number, row in rows.items()} for name, rows in table.items()}
+
+
+def decode_protobuf(body: bytes) -> Object:
+    """Return the object in a protobuf body. Raises StatusError 400 for one that cannot be read."""
+    if not body.startswith(_MAGIC):
+        message = "the protobuf body cannot be read: it does not start with the mark of Kubernetes"
+        raise bad_request(message)
+    try:
+        parts = dict(_proto_fields(body[len(_MAGIC) :]))
+        kinds = {number: _proto_text(value) for number, value in _proto_fields(parts[1])}
+        version, kind = kinds[1], kinds[2]
+        group, _, version_name = version.rpartition("/")
+        package = "meta" if kind == "DeleteOptions" else _PACKAGES.get(group, group.partition(".")[0])
+        name = f"{package}.{'v1' if package == 'meta' else version_name}.{kind}"
+        return {"apiVersion": version, "kind": kind, **_proto_message(name, parts.get(2, b""))}
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        message = f"the protobuf body cannot be read: {error}"
+        raise bad_request(message) from error
+
+
+def _proto_message(name: str, data: bytes) -> Object:
+    """Return a message as the object that its JSON would be. Raises KeyError for one that is not described."""
+    rows = _messages()[name]
+    result: Object = {}
+    for number, raw in _proto_fields(data):
+        if number not in rows:
+            continue
+        field, kind = rows[number]
+        shape, _, inner = kind.removeprefix("*").rpartition(" ")
+        if not field:
+            result.update(_proto_message(kind, raw))
+        elif shape == "list":
+            result.setdefault(field, []).append(_proto_value(inner, raw))
+        elif shape == "map":
+            parts = dict(_proto_fields(raw))
+            result.setdefault(field, {})[_proto_text(parts.get(1, b""))] = _proto_value(inner, parts.get(2, b""))
+        else:
+            value = _proto_value(inner, raw)
+            if value is not None and (kind.startswith("*") or value not in ("", 0, False, {})):
+                result[field] = value
+    return result
+
+
+def _proto_value(kind: str, raw: Any) -> Any:
+    scalar = _SCALARS.get(kind)
+    return scalar(raw) if scalar else _proto_message(kind, raw)
+
+
+def _proto_fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """Yield number and raw value of each field: an integer or bytes. Raises IndexError or ValueError."""
+    place = 0
+    while place < len(data):
+        tag, place = _varint(data, place)
+        number, wire = tag >> 3, tag & 7
+        if wire == _VARINT:
+            value, place = _varint(data, place)
+            yield number, value
+            continue
+        if wire == _BYTES:
+            size, place = _varint(data, place)
+        else:
+            size = _FIXED_SIZES[wire]
+        if place + size > len(data):
+            message = "a field is longer than the message"
+            raise ValueError(message)
+        yield number, data[place : place + size]
+        place += size
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[place]
+        value |= (byte & 0x7F) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 0x80:  # noqa: PLR2004 - the high bit says that more follows
+            return value, place
+
+
+def _signed(value: int) -> int:
+    return value - _WORD if value >= _SIGN else value
+
+
+def _proto_text(data: bytes) -> str:
+    return data.decode("utf-8")
+
+
+def _proto_time(data: bytes) -> str | None:
+    seconds = dict(_proto_fields(data)).get(1)
+    return format_time(dt.datetime.fromtimestamp(_signed(seconds), dt.UTC)) if seconds else None
+
+
+def _int_or_string(data: bytes) -> int | str:
+    parts = dict(_proto_fields(data))
+    return _proto_text(parts.get(3, b"")) if parts.get(1) else _signed(parts.get(2, 0))
+
+
+def _raw_json(data: bytes) -> Any:
+    raw = dict(_proto_fields(data)).get(1, b"")
+    return json.loads(raw) if raw else None
+
+
+_SCALARS: dict[str, Callable[[Any], Any]] = {
+    "string": _proto_text,
+    "bytes": lambda data: base64.b64encode(data).decode(),
+    "bool": bool,
+    "int32": _signed,
+    "int64": _signed,
+    "meta.v1.Time": _proto_time,
+    "meta.v1.MicroTime": _proto_time,
+    "meta.v1.FieldsV1": _raw_json,
+    "Quantity": lambda data: _proto_text(dict(_proto_fields(data)).get(1, b"")),
+    "IntOrString": _int_or_string,
+    "RawExtension": _raw_json,
+}

@@ -1,0 +1,302 @@
+"""What every write and deletion does to an object of any kind: metadata, subresources, generations, finalizers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import secrets
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.apiserver.admission import admit_changed, admit_new, check_namespace
+from gpu_provision.sandbox.apiserver.custom_resources import CustomResources
+from gpu_provision.sandbox.apiserver.defaults import set_defaults
+from gpu_provision.sandbox.apiserver.errors import (
+    Cause,
+    StatusError,
+    bad_request,
+    conflict,
+    invalid,
+    invalid_options,
+    required,
+)
+from gpu_provision.sandbox.apiserver.objects import at, format_time, now
+from gpu_provision.sandbox.apiserver.resources import ResourceInfo
+from gpu_provision.sandbox.apiserver.store import Store
+from gpu_provision.sandbox.apiserver.validation import change_causes, object_causes
+
+_FINALIZERS = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
+_POLICIES = ("Foreground", "Background", "Orphan")
+_SUFFIX_LETTERS, _SUFFIX_LENGTH, _MAX_PREFIX = "bcdfghjklmnpqrstvwxz2456789", 5, 58
+_EMPTY_IS_ABSENT = ("managedFields", "finalizers", "ownerReferences", "labels", "annotations")
+_CREATED_WITH_STATUS = frozenset({"/nodes"})  # kubelets register with one
+# What a client may not change; the server copies these from the stored object.
+_SERVER_FIELDS = (
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "selfLink",
+)
+
+
+class Strategy:
+    """The rules of one cluster; they look at other objects, such as namespaces and priority classes."""
+
+    def __init__(self, store: Store, custom: CustomResources) -> None:
+        """``custom`` knows the schemas of custom resources."""
+        self._store, self._custom = store, custom
+
+    def prepare_new(self, obj: Object, info: ResourceInfo) -> None:
+        """Complete and check a new object in place. Raises StatusError."""
+        check_namespace(self._store, info, obj)
+        if info.has_status and info.storage not in _CREATED_WITH_STATUS:
+            obj.pop("status", None)
+        _initialize_metadata(obj, info)
+        self._complete(obj, info, admit_new)
+        if info.initial_status is not None:
+            obj["status"] = {**info.initial_status, **(obj.get("status") or {})}
+        self._check(obj, info, None)
+
+    def prepare_changed(self, info: ResourceInfo, old: Object, body: Object, subresource: str) -> Object:
+        """Return what ``old`` becomes by a write of ``body`` through a subresource. Raises StatusError."""
+        new = _write_part(old, body, info, subresource)
+        _preserve_server_fields(old, new)
+        if not subresource:
+            self._complete(new, info, admit_changed)
+        for field in _EMPTY_IS_ABSENT:
+            if not new["metadata"].get(field):
+                new["metadata"].pop(field, None)
+        if subresource != "status" or info.custom:
+            self._check(new, info, old)
+        if info.counts_generations and _desired_state(old, info) != _desired_state(new, info):
+            new["metadata"]["generation"] = (at(old, "metadata", "generation") or 0) + 1
+        return new
+
+    def _complete(self, obj: Object, info: ResourceInfo, admit: Callable[[Store, ResourceInfo, Object], None]) -> None:
+        try:
+            self._custom.complete(obj, info)
+            set_defaults(obj, info)
+            admit(self._store, info, obj)
+        except (AttributeError, TypeError, KeyError) as error:
+            raise _wrong_shape(obj, error) from error
+
+    def _check(self, obj: Object, info: ResourceInfo, old: Object | None) -> None:
+        try:
+            changes = [*_finalizer_causes(old, obj), *change_causes(old, obj, info)] if old else []
+            causes = [*changes, *object_causes(obj, info), *self._custom.causes(obj, info)]
+        except (AttributeError, TypeError, KeyError) as error:
+            raise _wrong_shape(obj, error) from error
+        if causes:
+            raise invalid(info, obj["metadata"]["name"], causes)
+
+
+def _wrong_shape(obj: Object, error: Exception) -> StatusError:
+    kind, version = obj.get("kind"), obj.get("apiVersion")
+    return bad_request(
+        f'{kind} in version "{version}" cannot be handled as a {kind}: a field has the wrong type: {error}'
+    )
+
+
+def check_identity(obj: Any, info: ResourceInfo, namespace: str) -> None:
+    """Make kind, apiVersion and namespace of a body agree with its path. Raises StatusError 400."""
+    if not isinstance(obj, dict):
+        message = f"the body is no object: a {info.kind} is expected"
+        raise bad_request(message)
+    given = (obj.setdefault("apiVersion", info.api_version), obj.setdefault("kind", info.kind))
+    if given != (info.api_version, info.kind):
+        message = (
+            f'no kind "{given[1]}" is registered for version "{given[0]}" at this path: '
+            f"{info.kind} in {info.api_version} is expected"
+        )
+        raise bad_request(message)
+    metadata = obj.setdefault("metadata", {})
+    texts = ("name", "generateName", "namespace", "uid", "resourceVersion")
+    if not isinstance(metadata, dict) or not all(isinstance(metadata.get(name, ""), str | None) for name in texts):
+        refusal = f'{info.kind} in version "{info.version}" cannot be handled as a {info.kind}'
+        message = f"{refusal}: json: cannot unmarshal into Go struct field ObjectMeta.metadata"
+        raise bad_request(message)
+    if not info.namespaced:
+        metadata.pop("namespace", None)
+    elif (metadata.get("namespace") or namespace) != namespace:
+        message = "the namespace of the provided object does not match the namespace sent on the request"
+        raise bad_request(message)
+    else:
+        metadata["namespace"] = namespace
+
+
+def check_name(obj: Object, name: str) -> None:
+    """Make the name of a body agree with its path. Raises StatusError 400."""
+    if obj["metadata"].setdefault("name", name) != name:
+        message = f"the name of the object ({obj['metadata']['name']}) does not match the name on the URL ({name})"
+        raise bad_request(message)
+
+
+def check_version(old: Object, new: Object, info: ResourceInfo) -> None:
+    """Refuse (409) a write that was made from another version than the stored one."""
+    given = new["metadata"].get("resourceVersion")
+    if given and given != old["metadata"]["resourceVersion"]:
+        raise conflict(info, old["metadata"]["name"])
+
+
+def _initialize_metadata(obj: Object, info: ResourceInfo) -> None:
+    """Give a new object its name, uid, time and generation. Raises StatusError 422 without a name."""
+    metadata = obj["metadata"]
+    if not metadata.get("name"):
+        prefix = metadata.get("generateName")
+        if not prefix:
+            cause = required("metadata.name", "Required value: name or generateName is required")
+            raise invalid(info, "", [cause])
+        suffix = "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(_SUFFIX_LENGTH))
+        metadata["name"] = prefix[:_MAX_PREFIX] + suffix
+    for field in (*_SERVER_FIELDS, "resourceVersion"):
+        metadata.pop(field, None)
+    metadata["uid"], metadata["creationTimestamp"] = str(uuid.uuid4()), now()
+    if info.counts_generations:
+        metadata["generation"] = 1
+
+
+def _preserve_server_fields(old: Object, new: Object) -> None:
+    before, after = old["metadata"], new["metadata"]
+    for field in _SERVER_FIELDS:
+        if field in before:
+            after[field] = before[field]
+        else:
+            after.pop(field, None)
+    after["name"], after["resourceVersion"] = before["name"], before["resourceVersion"]
+    if after.get("generateName") is None and before.get("generateName"):
+        after["generateName"] = before["generateName"]
+
+
+def _write_part(old: Object, body: Object, info: ResourceInfo, subresource: str) -> Object:
+    """Return the object after a write of ``body`` through a subresource; shares values with both."""
+    match subresource:
+        case "status":
+            metadata = dict(old["metadata"] if info.custom else body["metadata"])
+            return {**old, "metadata": metadata, "status": body.get("status") or {}}
+        case "finalize":
+            spec = {**(old.get("spec") or {}), "finalizers": (body.get("spec") or {}).get("finalizers") or []}
+            return {**old, "metadata": dict(old["metadata"]), "spec": spec}
+        case "binding":
+            return body
+    new = dict(body)
+    if info.has_status:
+        new.pop("status", None)
+        new |= {"status": old["status"]} if "status" in old else {}
+    if info.storage == "/namespaces":
+        new["spec"] = old["spec"]
+    return new
+
+
+def _desired_state(obj: Object, info: ResourceInfo) -> Object:
+    """Return what ``metadata.generation`` counts: everything but metadata and a status that is written apart."""
+    hidden = ("metadata",) if info.custom and not info.has_status else ("metadata", "status")
+    return {key: value for key, value in obj.items() if key not in hidden}
+
+
+def _finalizer_causes(old: Object, new: Object) -> Iterator[Cause]:
+    added = set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
+    if added and old["metadata"].get("deletionTimestamp"):
+        names = ", ".join(f'"{name}"' for name in sorted(added))
+        why = "no new finalizers can be added if the object is being deleted, found new finalizers"
+        yield Cause("FieldValueForbidden", f"Forbidden: {why} []string{{{names}}}", "metadata.finalizers")
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """How to delete; ``grace_seconds`` None means the object's own period."""
+
+    grace_seconds: int | None = None
+    policy: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    dry_run: bool = False
+
+
+def parse_delete_options(body: Any) -> DeleteOptions:
+    """Read a DeleteOptions object. Raises StatusError 422."""
+    given = body if isinstance(body, dict) else {}
+    policy = given.get("propagationPolicy") or ("Orphan" if given.get("orphanDependents") else "")
+    if policy and policy not in _POLICIES:
+        names = ", ".join(f'"{name}"' for name in (*_POLICIES, "nil"))
+        text = f'propagationPolicy: Unsupported value: "{policy}": supported values: {names}'
+        raise invalid_options(text, "DeleteOptions")
+    if given.get("propagationPolicy") and given.get("orphanDependents") is not None:
+        why = "orphanDependents and deletionPropagation cannot be both set"
+        text = f'propagationPolicy: Invalid value: "{policy}": {why}'
+        raise invalid_options(text, "DeleteOptions")
+    conditions = given.get("preconditions") or {}
+    return DeleteOptions(
+        grace_seconds=given.get("gracePeriodSeconds"),
+        policy=policy,
+        uid=conditions.get("uid") or "",
+        resource_version=conditions.get("resourceVersion") or "",
+        dry_run="All" in (given.get("dryRun") or ()),
+    )
+
+
+def check_preconditions(obj: Object, info: ResourceInfo, options: DeleteOptions) -> None:
+    """Refuse (409) if the object is not the one that the caller means."""
+    metadata = obj["metadata"]
+    rows = (
+        ("UID", options.uid, metadata["uid"], "deleted and then recreated"),
+        ("ResourceVersion", options.resource_version, metadata["resourceVersion"], "modified"),
+    )
+    for name, given, actual, guess in rows:
+        if given and given != actual:
+            why = f"the {name} in the precondition ({given}) does not match the {name} in record ({actual})"
+            text = f'Operation cannot be fulfilled on {info.kind} "{metadata["name"]}": {why}'
+            details = {"name": metadata["name"], "group": info.group, "kind": info.kind}
+            known = {key: value for key, value in details.items() if value}
+            raise StatusError(409, "Conflict", f"{text}. The object might have been {guess}", details=known)
+
+
+def mark_deleted(obj: Object, info: ResourceInfo, options: DeleteOptions) -> Object:
+    """Return the object as it is once its deletion has been asked for."""
+    metadata = dict(obj["metadata"])
+    period, before = _grace_period(obj, info, options.grace_seconds), metadata.get("deletionGracePeriodSeconds")
+    if before is not None:
+        period = min(period, before)
+    if not metadata.get("deletionTimestamp") or (before is not None and period < before):
+        end = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=period)
+        metadata["deletionTimestamp"] = format_time(end)
+        if "generation" in metadata and before is None:
+            metadata["generation"] += 1
+    metadata["deletionGracePeriodSeconds"] = period
+    # The pods of a Job stay by default, for the sake of clients that are older than propagation policies.
+    policy = options.policy or ("Orphan" if info.storage == "batch/jobs" else "Background")
+    if finalizer := _FINALIZERS.get(policy):
+        others = [name for name in metadata.get("finalizers") or () if name not in _FINALIZERS.values()]
+        metadata["finalizers"] = [*others, finalizer]
+    result = {**obj, "metadata": metadata}
+    if info.storage == "/namespaces":
+        result["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+    return result
+
+
+def _grace_period(obj: Object, info: ResourceInfo, asked: int | None) -> int:
+    """Return the seconds that the object's kubelet gets; zero for everything but pods bound to a node."""
+    is_over = at(obj, "status", "phase") in ("Succeeded", "Failed")
+    if info.storage != "/pods" or not at(obj, "spec", "nodeName") or is_over:
+        return 0
+    own = at(obj, "spec", "terminationGracePeriodSeconds")
+    period = asked if asked is not None else (30 if own is None else own)
+    return max(0, int(period))
+
+
+def is_held(obj: Object, info: ResourceInfo) -> bool:
+    """Say whether something keeps an object that is being deleted."""
+    metadata = obj["metadata"]
+    if metadata.get("finalizers"):
+        return True
+    if info.storage == "/namespaces":
+        return bool(at(obj, "spec", "finalizers"))
+    return bool(metadata.get("deletionGracePeriodSeconds"))
+
+
+def can_be_removed(obj: Object, info: ResourceInfo) -> bool:
+    """Say whether an object that is being deleted may go now."""
+    return bool(obj["metadata"].get("deletionTimestamp")) and not is_held(obj, info)

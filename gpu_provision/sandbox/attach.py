@@ -1,0 +1,170 @@
+"""``python -m gpu_provision.sandbox.attach``: attach simulated nodes to any cluster, until interrupted."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpu_provision.sandbox import objects
+from gpu_provision.sandbox.api import NODES, ApiError
+from gpu_provision.sandbox.client import HttpApi, KubeCredentials, load_credentials
+from gpu_provision.sandbox.errors import NoAnswerError, SandboxError, SandboxProblem
+from gpu_provision.sandbox.fleet import Fleet, load_fleet
+from gpu_provision.sandbox.kubelet.kubelet import build_simulation, run_nodes
+from gpu_provision.sandbox.kubelet.logs import ADDRESS, KeptLogs, KubeletCertificate, LogKey, kubelet_server
+from gpu_provision.sandbox.kubelet.node import SIMULATED
+from gpu_provision.sandbox.kubelet.simulation import Simulation
+
+_SANDBOX = "sandbox"
+_MAX_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachOptions:
+    """How to attach.
+
+    Attributes:
+        beside_others: Also in a cluster that has nodes of its own, whose pods may then land on simulated nodes.
+        home: Where the machines keep what they know; without it they boot afresh.
+        certificate: What the kubelets show to an API server that asks for logs and verifies them.
+    """
+
+    beside_others: bool = False
+    home: Path | None = None
+    certificate: KubeletCertificate | None = None
+
+
+async def attach(
+    credentials: KubeCredentials,
+    fleet: Fleet,
+    options: AttachOptions | None = None,
+    *,
+    registered: asyncio.Event | None = None,
+) -> None:
+    """Register a fleet's nodes with a cluster and run their pods until cancelled.
+
+    ``registered`` is set once all nodes are there. Raises SandboxError (GP720), or NoAnswerError (GP721).
+    """
+    options = options or AttachOptions()
+    async with HttpApi(credentials) as api, asyncio.TaskGroup() as group:
+        await _check(api, credentials, options)
+        api.pause = fleet.timings.scaled(fleet.timings.retry)  # from here on, nodes outlive an API server that is away
+        async with _open_simulation(api, fleet, options, group) as simulation:
+            await run_nodes(simulation, fleet, registered=registered)
+
+
+async def _check(api: HttpApi, credentials: KubeCredentials, options: AttachOptions) -> None:
+    try:
+        nodes, _ = await api.list(NODES)
+    except (OSError, ApiError) as error:
+        what = "the cluster does not answer, or refuses"
+        problem = SandboxProblem(code="GP721", what=what, where=credentials.server, evidence=str(error))
+        raise NoAnswerError(problem) from error
+    own = [objects.name(node) for node in nodes if SIMULATED not in objects.annotations_of(node)]
+    if own and not options.beside_others:
+        shown = ", ".join(own[:_MAX_SHOWN]) + (" ..." if len(own) > _MAX_SHOWN else "")
+        what = f"context {credentials.context} has {len(own)} nodes that are not simulated; nothing was attached"
+        fix = "use a cluster of your own for this, or say --yes if pods may land on simulated nodes"
+        raise SandboxError(SandboxProblem(code="GP720", what=what, where=credentials.server, evidence=shown, fix=fix))
+
+
+@contextlib.asynccontextmanager
+async def _open_simulation(
+    api: HttpApi, fleet: Fleet, options: AttachOptions, group: asyncio.TaskGroup
+) -> AsyncIterator[Simulation]:
+    """Send logs where the cluster looks for them: a sandbox keeps them itself, a real one asks the kubelet."""
+    if _SANDBOX in await api.version():
+        texts: asyncio.Queue[tuple[LogKey, str]] = asyncio.Queue()
+        group.create_task(_post_logs(api, texts))
+        yield build_simulation(api, fleet, lambda *log: texts.put_nowait(log), home=options.home)
+        return
+    kept = KeptLogs()
+
+    def status_of(namespace: str, pod: str, container: str) -> Mapping[str, Any]:
+        found = simulation.pods.objects.get((namespace, pod)) or {}
+        return next((one for one in objects.container_statuses(found) if one["name"] == container), {})
+
+    async with kubelet_server(kept, status_of, options.certificate) as port:
+        address = {"kubelet_address": ADDRESS, "kubelet_port": port}
+        simulation = build_simulation(api, fleet, kept.append, home=options.home, **address)  # type: ignore[arg-type]
+        simulation.pods.on_change(lambda old, new: kept.forget(*objects.key_of(old)) if old and new is None else None)
+        yield simulation
+
+
+async def _post_logs(api: HttpApi, texts: asyncio.Queue[tuple[LogKey, str]]) -> None:
+    """Send output to a sandbox's API server in order, until cancelled; a pod that is gone loses its output."""
+    while True:
+        of, text = await texts.get()
+        with contextlib.suppress(ApiError, OSError):
+            await api.post_log(of.namespace, of.pod, of.container, text, restart=of.restart)
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m gpu_provision.sandbox.attach", description=__doc__)
+    parser.add_argument("--kubeconfig", required=True, type=Path, help="file with a token or client certificate")
+    parser.add_argument("--context", default="", help="context of the kubeconfig; the current one by default")
+    parser.add_argument("--fleet", default="default", help="a fleet file, or the name of a built-in fleet")
+    parser.add_argument("--speed", type=float, help="divide all durations of the simulation by this")
+    parser.add_argument("--state", type=Path, help="keep what the machines know in this directory")
+    parser.add_argument("--tls-cert-file", type=Path, help="what kubelets show when asked for logs, for 127.0.0.1")
+    parser.add_argument("--tls-private-key-file", type=Path, help="its key")
+    parser.add_argument("--yes", action="store_true", help="attach although the cluster has other nodes")
+    arguments = parser.parse_args(argv)
+    if (arguments.tls_cert_file is None) != (arguments.tls_private_key_file is None):
+        parser.error("--tls-cert-file and --tls-private-key-file go together")
+    return arguments
+
+
+async def _run(arguments: argparse.Namespace) -> None:
+    registered = asyncio.Event()
+    fleet = load_fleet(arguments.fleet, speed=arguments.speed)
+    files = arguments.tls_cert_file, arguments.tls_private_key_file
+    certificate = KubeletCertificate(*files) if arguments.tls_cert_file else None
+    options = AttachOptions(beside_others=arguments.yes, home=arguments.state, certificate=certificate)
+    access = load_credentials(arguments.kubeconfig, arguments.context)
+    task = asyncio.create_task(attach(access, fleet, options, registered=registered))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    report = asyncio.create_task(_report(registered, len(fleet.machines)))
+    try:
+        await task
+    except asyncio.CancelledError:
+        sys.stderr.write("the simulated nodes are gone; their Node objects are still there\n")
+    finally:
+        report.cancel()
+
+
+async def _report(registered: asyncio.Event, count: int) -> None:
+    await registered.wait()
+    sys.stderr.write(f"{count} simulated nodes are registered; interrupt to end them\n")
+
+
+def main(argv: list[str]) -> int:
+    """Run simulated nodes until interrupted; return the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    errors: list[SandboxError] = []
+    try:
+        asyncio.run(_run(_arguments(argv)))
+    except* SandboxError as group:
+        errors = _flatten(group)
+    sys.stderr.write("".join(f"{error}\n" for error in errors))
+    return errors[0].exit_code if errors else 0
+
+
+def _flatten(error: BaseException) -> list[SandboxError]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for one in error.exceptions for leaf in _flatten(one)]
+    return [error] if isinstance(error, SandboxError) else []
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

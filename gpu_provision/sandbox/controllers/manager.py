@@ -1,0 +1,369 @@
+"""What all controllers share: informers, writes, work queues, and the ownership of objects by selector."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from gpu_provision.sandbox import objects
+from gpu_provision.sandbox.api import PODS, Api, ApiError, ApiResource, Object
+from gpu_provision.sandbox.events import EventRecorder, EventSource
+from gpu_provision.sandbox.informer import Informer, end_if_cancelled
+from gpu_provision.sandbox.objects import Key, name, namespace, status
+
+OWNED, ORPHANS = "controller uid", "orphans of namespace"
+
+
+def index_owned(informer: Informer) -> None:
+    """Index the informer's objects by controlling owner, and orphans by namespace."""
+    informer.index(OWNED, lambda obj: [uid] if (uid := objects.controller_uid(obj)) else [])
+    informer.index(ORPHANS, lambda obj: [] if objects.controller_of(obj) else [objects.namespace(obj)])
+
+
+class OwnerClaim(NamedTuple):
+    """Who claims what: ``owner`` claims objects of ``owned`` by a selector."""
+
+    owner: Object
+    owned: ApiResource
+    selector: dict[str, Any]
+
+
+async def claim_objects(cluster: ControllerManager, claim: OwnerClaim) -> list[Object]:
+    """Return what belongs to the owner after adopting and releasing. Raises ApiError."""
+    informer = cluster.informer(claim.owned)
+    mine: list[Object] = []
+    for obj in informer.by(OWNED, objects.uid(claim.owner)):
+        if objects.matches_selector(claim.selector, objects.labels(obj)) or objects.is_deleting(obj):
+            mine.append(obj)
+        elif not objects.is_deleting(claim.owner):
+            await _release(cluster, claim, obj)
+    if objects.is_deleting(claim.owner):
+        return mine
+    orphans = informer.by(ORPHANS, objects.namespace(claim.owner))
+    adoptable = [obj for obj in orphans if _adoptable(claim, obj)]
+    return mine + [await _adopt(cluster, claim, obj) for obj in adoptable]
+
+
+def _adoptable(claim: OwnerClaim, obj: Object) -> bool:
+    if objects.is_deleting(obj) or (claim.owned == PODS and objects.is_finished(obj)):
+        return False
+    return objects.matches_selector(claim.selector, objects.labels(obj))
+
+
+async def _adopt(cluster: ControllerManager, claim: OwnerClaim, obj: Object) -> Object:
+    reference = objects.controller_ref(claim.owner)
+    return await _write_owners(cluster, claim.owned, obj, [*objects.owners(obj), reference])
+
+
+async def _release(cluster: ControllerManager, claim: OwnerClaim, obj: Object) -> None:
+    kept = [one for one in objects.owners(obj) if one["uid"] != objects.uid(claim.owner)]
+    await _write_owners(cluster, claim.owned, obj, kept)
+
+
+async def _write_owners(
+    cluster: ControllerManager, resource: ApiResource, obj: Object, owners: list[dict[str, Any]]
+) -> Object:
+    metadata = obj["metadata"]
+    change = {
+        "uid": metadata["uid"],
+        "resourceVersion": metadata["resourceVersion"],
+        "ownerReferences": owners,
+    }
+    return await cluster.patch(resource, obj, {"metadata": change})
+
+
+def enqueue_owners(
+    cluster: ControllerManager, resource: ApiResource, owned: ApiResource, add: Callable[[Key], None]
+) -> None:
+    """Enqueue the owner when an owned object changes, and every owner that may adopt an orphan."""
+    owners, informer = cluster.informer(resource), cluster.informer(owned)
+    index_owned(informer)
+    owners.index("uid", lambda obj: [objects.uid(obj)])
+    owners.index("namespace", lambda obj: [objects.namespace(obj)])
+
+    def changed(old: Object | None, new: Object | None) -> None:
+        uids = {objects.controller_uid(obj) for obj in (old, new) if obj is not None}
+        for uid in uids - {""}:
+            for owner in owners.by("uid", uid):
+                add(objects.key_of(owner))
+        if new is not None and not objects.controller_of(new) and not objects.is_deleting(new):
+            for owner in owners.by("namespace", objects.namespace(new)):
+                if objects.matches_selector(owner["spec"].get("selector"), objects.labels(new)):
+                    add(objects.key_of(owner))
+
+    informer.on_change(changed)
+
+
+K = TypeVar("K", bound=Hashable)
+_FIRST_RETRY, _LONGEST_RETRY = 0.01, 30.0
+_REST_FACTOR, _LONGEST_REST, _NO_REST = 2.0, 0.5, 0.001
+
+
+class WorkQueue(Generic[K]):
+    """Keys to work on, in the order in which they became ready."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._ready: dict[K, None] = {}
+        self._held: set[K] = set()
+        self._again: set[K] = set()
+        self._started: dict[K, float] = {}
+        self._timers: dict[K, asyncio.TimerHandle] = {}
+        self._failures: dict[K, int] = {}
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def __len__(self) -> int:
+        """Return the number of keys that are ready to be worked on."""
+        return len(self._ready)
+
+    def add(self, key: K) -> None:
+        """Have the key worked on; after the present work on it, if there is any."""
+        if key in self._held:
+            self._again.add(key)
+            return
+        self._ready[key] = None
+        self._wake()
+
+    def add_after(self, key: K, seconds: float) -> None:
+        """Have the key worked on after a delay; of several delays the shortest counts."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + max(seconds, 0.0)
+        present = self._timers.get(key)
+        if present is not None:
+            if present.when() <= due:
+                return
+            present.cancel()
+        self._timers[key] = loop.call_at(due, self._due, key)
+
+    async def take(self) -> K:
+        """Wait for a key and return it; the caller ends with ``done``."""
+        while not self._ready:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+        key = next(iter(self._ready))
+        del self._ready[key]
+        self._held.add(key)
+        self._started[key] = time.monotonic()
+        return key
+
+    def done(self, key: K, *, failed: bool = False) -> None:
+        """End the work on a key; after a failure it comes again, later each time."""
+        if failed:
+            count = self._failures[key] = self._failures.get(key, 0) + 1
+            self.add_after(key, min(_FIRST_RETRY * 2.0 ** min(count, 20), _LONGEST_RETRY))
+        else:
+            self._failures.pop(key, None)
+        cost = time.monotonic() - self._started.pop(key)
+        rest = min(cost * _REST_FACTOR * len(self._held), _LONGEST_REST)
+        if rest < _NO_REST:
+            self._release(key)
+            return
+        asyncio.get_running_loop().call_later(rest, self._release, key)
+
+    def _release(self, key: K) -> None:
+        self._held.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            self.add(key)
+
+    def _due(self, key: K) -> None:
+        self._timers.pop(key, None)
+        self.add(key)
+
+    def _wake(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.pop()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+
+_log = logging.getLogger(__name__)
+_NOT_FOUND, _CONFLICT = 404, 409
+_AT_ONCE = 32
+_RESTART_SECONDS = 1.0
+
+
+class ControllerManager:
+    """The API, the informers and the recorder that all controllers use."""
+
+    def __init__(self, api: Api) -> None:
+        """Prepare; informers start when ``run`` runs, or at once if it does already."""
+        self.api = api
+        self.recorder = EventRecorder(api)
+        self._informers: dict[ApiResource, Informer] = {}
+        self._running: asyncio.TaskGroup | None = None
+        self._tasks: dict[ApiResource, asyncio.Task[None]] = {}
+
+    def informer(self, resource: ApiResource) -> Informer:
+        """Return the one informer of a resource."""
+        informer = self._informers.get(resource)
+        if informer is None:
+            informer = self._informers[resource] = Informer(self.api, resource)
+            self._start(informer)
+        return informer
+
+    def _start(self, informer: Informer) -> None:
+        if self._running is not None and informer.resource not in self._tasks:
+            self._tasks[informer.resource] = self._running.create_task(informer.run())
+
+    def forget(self, resource: ApiResource) -> None:
+        """Stop following a resource that is served no more."""
+        self._informers.pop(resource, None)
+        task = self._tasks.pop(resource, None)
+        if task is not None:
+            task.cancel()
+
+    async def run(self) -> None:
+        """Run the informers and the recorder until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            self._running = group
+            for informer in self._informers.values():
+                self._start(informer)
+            group.create_task(self.recorder.run())
+
+    async def create(self, resource: ApiResource, body: Object, in_namespace: str = "") -> Object:
+        """Create an object; the informer knows it before this returns. Raises ApiError."""
+        result = await self.api.create(resource, body, in_namespace)
+        self._observe(resource, result)
+        return result
+
+    async def patch(
+        self, resource: ApiResource, obj: Object, change: Mapping[str, Any], subresource: str = ""
+    ) -> Object:
+        """Merge-patch an object; the informer knows the result before this returns. Raises ApiError."""
+        result = await self.api.patch(resource, name(obj), change, namespace(obj), subresource)
+        self._observe(resource, result)
+        return result
+
+    async def write_status(self, resource: ApiResource, obj: Object, wanted: Mapping[str, Any]) -> None:
+        """Patch those fields of the status that differ; None removes a field. Raises ApiError."""
+        have = status(obj)
+        change = {key: value for key, value in wanted.items() if have.get(key) != value}
+        if change:
+            await self.patch(resource, obj, {"status": change}, "status")
+
+    async def delete(self, resource: ApiResource, obj: Object, grace_seconds: int | None = None) -> None:
+        """Delete an object, or find it gone; the informer shows it as being deleted. Raises ApiError."""
+        try:
+            await self.api.delete(resource, name(obj), namespace(obj), grace_seconds)
+        except ApiError as refusal:
+            if refusal.code != _NOT_FOUND:
+                raise
+        informer = self._informers.get(resource)
+        if informer is not None:
+            informer.observe_deletion(obj, objects.format_time(objects.now()))
+
+    def _observe(self, resource: ApiResource, obj: Object) -> None:
+        informer = self._informers.get(resource)
+        if informer is not None:
+            informer.observe(obj)
+
+
+class QueueController(Generic[K]):
+    """A reconciler: handlers add keys to the queue, ``sync`` makes one key's world right.
+
+    Attributes:
+        name: As logs and events name it.
+        watches: The resources that must be known before the first ``sync``.
+    """
+
+    name = "controller"
+    watches: tuple[ApiResource, ...] = ()
+    workers = 4
+
+    def __init__(self, cluster: ControllerManager) -> None:
+        """Register the handlers."""
+        self.cluster = cluster
+        self.queue: WorkQueue[K] = WorkQueue()
+
+    async def sync(self, key: K) -> None:
+        """Make one key's world right. Errors bring the key back later."""
+        raise NotImplementedError
+
+    def event(self, obj: Object, reason: str, message: str, *, warning: bool = False) -> None:
+        """Record an event in this controller's name."""
+        source = EventSource(component=self.component)
+        self.cluster.recorder.record(objects.reference(obj), reason, message, source=source, warning=warning)
+
+    async def create_pod(self, owner: Object, body: Object) -> Object:
+        """Create a pod of an owner and record that. Raises what the API raises, recorded as well."""
+        try:
+            pod = await self.cluster.create(PODS, body, objects.namespace(owner))
+        except Exception as error:
+            self.event(owner, "FailedCreate", f"Error creating: {error}", warning=True)
+            raise
+        self.event(owner, "SuccessfulCreate", f"Created pod: {name(pod)}")
+        return pod
+
+    async def delete_pod(self, owner: Object, pod: Object) -> None:
+        """Delete a pod of an owner and record that."""
+        await self.cluster.delete(PODS, pod)
+        self.event(owner, "SuccessfulDelete", f"Deleted pod: {name(pod)}")
+
+    @property
+    def component(self) -> str:
+        """The name under which events are recorded."""
+        return f"{self.name}-controller"
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        for resource in self.watches:
+            await self.cluster.informer(resource).synced()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self.workers):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            end_if_cancelled()
+            key = await self.queue.take()
+            failed = True
+            try:
+                await self.sync(key)
+                failed = False
+            except ApiError as refusal:
+                level = logging.DEBUG if refusal.code in {_NOT_FOUND, _CONFLICT} else logging.WARNING
+                _log.log(level, "%s %s: %s", self.name, key, refusal)
+            except Exception:  # noqa: BLE001  one key's trouble must not end the controller
+                _log.exception("%s %s failed; it is tried again", self.name, key)
+            finally:
+                self.queue.done(key, failed=failed)
+
+
+async def supervise(run: Callable[[], Awaitable[None]], title: str) -> None:
+    """Run until cancelled; after an error, log it and run again."""
+    while True:
+        try:
+            await run()
+        except Exception:  # noqa: BLE001  nothing may end the process that holds the sandbox
+            end_if_cancelled()
+            _log.exception("%s failed; it is started again", title)
+        await asyncio.sleep(_RESTART_SECONDS)
+
+
+async def gather_bounded(works: Iterable[Awaitable[Any]]) -> list[BaseException]:
+    """Await all, at most 32 at the same time; return the errors instead of raising them."""
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(work: Awaitable[Any]) -> None:
+        async with gate:
+            await work
+
+    all_works = list(works)
+    try:
+        results = await asyncio.gather(*map(one, all_works), return_exceptions=True)
+    finally:  # a coroutine that is cancelled before it began would warn that it was never awaited
+        for work in filter(asyncio.iscoroutine, all_works):
+            work.close()
+    return [result for result in results if isinstance(result, BaseException)]
+
+
+async def gather_all(works: Iterable[Awaitable[Any]]) -> None:
+    """Await all, at most 32 at the same time; then raise the first error, if any."""
+    for error in await gather_bounded(works):
+        raise error

@@ -1,0 +1,236 @@
+"""The Node object and the Lease of a simulated machine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from gpu_provision.sandbox.api import CONFLICT, LEASES, NODES, NOT_FOUND, ApiError, Object
+from gpu_provision.sandbox.kubelet.machine import Machine
+from gpu_provision.sandbox.kubelet.pod_status import now
+from gpu_provision.sandbox.kubelet.simulation import Simulation
+
+SIMULATED = "gpu-provision.io/simulated"
+GPU_RESOURCE = "nvidia.com/gpu"
+_CONTROL_PLANE = {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}
+
+_OS_IMAGES = {
+    "ubuntu20.04": "Ubuntu 20.04.6 LTS",
+    "ubuntu22.04": "Ubuntu 22.04.5 LTS",
+    "ubuntu24.04": "Ubuntu 24.04.1 LTS",
+    "debian12": "Debian GNU/Linux 12 (bookworm)",
+    "rhel8.10": "Red Hat Enterprise Linux 8.10 (Ootpa)",
+    "rhel9.4": "Red Hat Enterprise Linux 9.4 (Plow)",
+    "rocky9.4": "Rocky Linux 9.4 (Blue Onyx)",
+}
+
+_PRESSURES = {
+    "MemoryPressure": ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    "DiskPressure": ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    "PIDPressure": ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+}
+
+_NOT_READY = ("KubeletNotReady", "container runtime network not ready: cni plugin not initialized")
+
+
+def node_object(machine: Machine) -> Object:
+    """Return the Node that a kubelet registers at its first start."""
+    spec = machine.spec
+    roles = {f"node-role.kubernetes.io/{role}": "" for role in spec.roles}
+    taints = [*([_CONTROL_PLANE] if "control-plane" in spec.roles else []), *map(dict, spec.taints)]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": spec.name,
+            "labels": {
+                "beta.kubernetes.io/arch": spec.architecture,
+                "beta.kubernetes.io/os": "linux",
+                "kubernetes.io/arch": spec.architecture,
+                "kubernetes.io/hostname": spec.name,
+                "kubernetes.io/os": "linux",
+                **roles,
+                **spec.labels,
+            },
+            "annotations": {
+                SIMULATED: "true",
+                "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+            },
+        },
+        "spec": {"taints": taints} if taints else {},
+    }
+
+
+def node_info(machine: Machine) -> Object:
+    """Return ``status.nodeInfo``."""
+    spec = machine.spec
+    return {
+        "architecture": spec.architecture,
+        "bootID": machine.state.boot_id,
+        "containerRuntimeVersion": spec.runtime,
+        "kernelVersion": spec.kernel,
+        "kubeProxyVersion": spec.kubelet,
+        "kubeletVersion": spec.kubelet,
+        "machineID": machine.state.machine_id,
+        "operatingSystem": "linux",
+        "osImage": _OS_IMAGES.get(spec.os, f"{spec.os_id.capitalize()} {spec.os_version}"),
+        "systemUUID": machine.state.machine_id,
+    }
+
+
+def node_resources(machine: Machine) -> tuple[Object, Object]:
+    """Return capacity and allocatable; a resource that no plugin ever registered is not there."""
+    spec, state = machine.spec, machine.state
+    base = {
+        "cpu": str(spec.cpus),
+        "ephemeral-storage": "512Gi",
+        "hugepages-2Mi": "0",
+        "memory": spec.memory,
+        "pods": str(spec.pods),
+    }
+    if state.devices is None:
+        return base, dict(base)
+    return {**base, GPU_RESOURCE: str(state.registered)}, {**base, GPU_RESOURCE: str(state.devices)}
+
+
+def node_conditions(old: Sequence[Mapping[str, Any]], *, ready: bool) -> list[Object]:
+    """Return the node's conditions, with the transition times of those that did not change."""
+    before, time = {condition["type"]: condition for condition in old}, now()
+    words = ("KubeletReady", "kubelet is posting ready status") if ready else _NOT_READY
+    states = {**{kind: ("False", *pressure) for kind, pressure in _PRESSURES.items()}, "Ready": (str(ready), *words)}
+    conditions = []
+    for kind, (status, reason, message) in states.items():
+        known = before.get(kind, {})
+        since = known.get("lastTransitionTime") if known.get("status") == status else None
+        said = {"type": kind, "status": status, "reason": reason, "message": message}
+        conditions.append({**said, "lastHeartbeatTime": time, "lastTransitionTime": since or time})
+    return conditions
+
+
+def node_addresses(machine: Machine, *, kubelet_address: str) -> list[Object]:
+    """Return the node's addresses; with a kubelet endpoint elsewhere, that one alone, so that logs find it."""
+    if kubelet_address:
+        return [{"type": "InternalIP", "address": kubelet_address}]
+    return [{"type": "InternalIP", "address": machine.address}, {"type": "Hostname", "address": machine.name}]
+
+
+_log = logging.getLogger(__name__)
+_TICK = 1.0
+_LEASE_NAMESPACE = "kube-node-lease"
+
+
+class Registration:
+    """The Node object and the Lease of one machine."""
+
+    def __init__(self, machine: Machine, simulation: Simulation) -> None:
+        """Nothing is written before ``register``."""
+        self._machine, self._simulation = machine, simulation
+        self._shown: Object = {}
+        self._conditions: list[Object] = []
+        self._task: asyncio.Task[None] | None = None
+        self._uid = ""
+
+    async def register(self) -> None:
+        """Create the Node, or take over the one that is there, and report its status from now on."""
+        body = node_object(self._machine)
+        try:
+            # With its status, as kubelets do: without one it would lose its not-ready taint for a moment.
+            made = await self._simulation.api.create(NODES, {**body, **self._body(self._status())})
+        except ApiError as refusal:
+            if refusal.code != CONFLICT:
+                raise
+            patch = {"metadata": {"labels": body["metadata"]["labels"]}}
+            made = await self._simulation.api.patch(NODES, self._machine.name, patch)
+        self._uid = made["metadata"].get("uid", "")
+        self._conditions = list((made.get("status") or {}).get("conditions") or ())
+        self._recall_devices(made)
+        await self.beat()
+        await self._write()
+        self._machine.on_change(self._changed)
+
+    def _recall_devices(self, node: Object) -> None:
+        """A kubelet that restarts knows the resource, but no device is healthy until the plugin is back."""
+        if GPU_RESOURCE in ((node.get("status") or {}).get("capacity") or {}):
+            self._machine.state.devices = self._machine.state.devices or 0
+
+    def _changed(self) -> None:
+        idle = self._task is None or self._task.done()
+        if idle and self._status() != self._shown:
+            self._task = asyncio.create_task(self._write_all())
+
+    async def _write_all(self) -> None:
+        try:
+            while self._status() != self._shown:
+                await self._write()
+        except ApiError as refusal:
+            if refusal.code != NOT_FOUND:
+                _log.warning("status of node %s: %s", self._machine.name, refusal)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the node reports itself as ready."""
+        away = self._machine.rebooting or self._machine.faults.of("node-not-ready", self._machine.name)
+        return not away
+
+    def _status(self) -> Object:
+        """Return the status without what time alone changes."""
+        machine, simulation = self._machine, self._simulation
+        capacity, allocatable = node_resources(machine)
+        return {
+            "ready": self.ready,
+            "status": {
+                "capacity": capacity,
+                "allocatable": allocatable,
+                "nodeInfo": node_info(machine),
+                "addresses": node_addresses(machine, kubelet_address=simulation.kubelet_address),
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": simulation.kubelet_port}},
+                "images": [],
+            },
+        }
+
+    async def _write(self) -> None:
+        shown = self._status()
+        await self._simulation.api.patch(NODES, self._machine.name, self._body(shown), subresource="status")
+        self._shown = shown
+
+    def _body(self, shown: Object) -> Object:
+        self._conditions = node_conditions(self._conditions, ready=shown["ready"])
+        return {"status": {**shown["status"], "conditions": self._conditions}}
+
+    async def beat(self) -> None:
+        """Renew the lease, unless the machine is away."""
+        if self._machine.rebooting:
+            return
+        api, name = self._simulation.api, self._machine.name
+        renewed = {"renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
+        try:
+            await api.patch(LEASES, name, {"spec": renewed}, _LEASE_NAMESPACE)
+        except ApiError as refusal:
+            if refusal.code != NOT_FOUND:
+                raise
+            owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": self._uid}
+            lease = {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": name, "namespace": _LEASE_NAMESPACE, "ownerReferences": [owner]},
+                "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, **renewed},
+            }
+            await api.create(LEASES, lease, _LEASE_NAMESPACE)
+
+
+async def heartbeats(registrations: list[Registration], simulation: Simulation) -> None:
+    """Renew every node's lease in time, until cancelled; those that are due at once are renewed at once."""
+    period, clock = simulation.timings.lease, asyncio.get_running_loop().time
+    start = clock()
+    due = {one: start + period * n / len(registrations) for n, one in enumerate(registrations)}
+    while True:
+        await asyncio.sleep(min(_TICK, period))
+        now = clock()
+        late = [registration for registration, time in due.items() if time <= now]
+        due |= dict.fromkeys(late, now + period)
+        for outcome in await asyncio.gather(*(one.beat() for one in late), return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                _log.warning("heartbeat: %s", outcome)

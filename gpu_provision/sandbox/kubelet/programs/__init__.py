@@ -1,0 +1,80 @@
+"""What the containers of each operand, of Node Feature Discovery and of common workloads do on a machine.
+
+A container is recognised by its program: the command line it has, or the one its image is known to have.
+Programs read the pod as it is, so a mistake in a manifest shows as it would on a real node.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+
+from gpu_provision.sandbox.kubelet.container import Container, Program
+from gpu_provision.sandbox.kubelet.programs import (
+    driver,
+    nfd,
+    operands,
+    shell,
+    validator,
+    workloads,
+)
+
+__all__ = ["PROGRAMS", "find_program"]
+
+PROGRAMS: dict[str, Program] = {
+    "nfd-worker": nfd.WORKER,
+    "nfd-master": nfd.MASTER,
+    "nfd-gc": nfd.GARBAGE_COLLECTOR,
+    "driver-manager": driver.DRIVER_MANAGER,
+    "nvidia-driver": driver.DRIVER,
+    "nvidia-toolkit": operands.TOOLKIT,
+    "nvidia-ctk-installer": operands.TOOLKIT,
+    "nvidia-validator": validator.VALIDATOR,
+    "nvidia-device-plugin": operands.DEVICE_PLUGIN,
+    "config-manager": operands.CONFIG_MANAGER,
+    "gpu-feature-discovery": operands.GFD,
+    "nv-hostengine": operands.DCGM,
+    "dcgm-exporter": operands.DCGM_EXPORTER,
+    "vectorAdd": workloads.VECTOR_ADD,
+    "nvidia-smi": workloads.NVIDIA_SMI,
+    "start-notebook.sh": workloads.NOTEBOOK,
+    "start-notebook.py": workloads.NOTEBOOK,
+    "jupyter": workloads.NOTEBOOK,
+    "jupyter-lab": workloads.NOTEBOOK,
+    "jupyter-notebook": workloads.NOTEBOOK,
+    "sleep": workloads.SLEEP,
+    "echo": workloads.ECHO,
+    "true": workloads.SUCCESS,
+    "false": workloads.FAILURE,
+    "pause": workloads.SLEEPER,
+    "tail": workloads.SLEEPER,
+}
+
+IMAGES: tuple[tuple[str, str], ...] = (
+    ("gpu-operator-validator:*", "nvidia-validator"),
+    ("k8s-driver-manager:*", "driver-manager"),
+    ("driver:*", "nvidia-driver"),
+    ("container-toolkit:*", "nvidia-toolkit"),
+    ("gpu-feature-discovery:*", "gpu-feature-discovery"),
+    ("k8s-device-plugin:*", "nvidia-device-plugin"),
+    ("dcgm-exporter:*", "dcgm-exporter"),
+    ("dcgm:*", "nv-hostengine"),
+    ("*vectoradd*", "vectorAdd"),
+    ("*vector-add*", "vectorAdd"),
+    ("*jupyter*", "jupyter"),
+    ("*notebook*", "jupyter"),
+)
+"""What an image runs when the pod gives no command; patterns for ``<last part of the name>:<tag>``."""
+
+
+def find_program(container: Container) -> Program:
+    """Return what a container does. Raises CannotStart if the container runtime could not start it."""
+    if container.script:
+        return shell.script_program(container, PROGRAMS)
+    for word in container.argv[:2]:
+        known = PROGRAMS.get(posixpath.basename(word))
+        if known is not None:
+            return known
+    whole = f"{container.image_name}:{container.tag}"
+    program = next((program for pattern, program in IMAGES if fnmatch.fnmatchcase(whole, pattern)), "")
+    return PROGRAMS.get(program, workloads.UNKNOWN)

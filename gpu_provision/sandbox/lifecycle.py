@@ -1,0 +1,262 @@
+"""The process that is a sandbox: start, find and end it; the lock and the record in its directory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from gpu_provision.sandbox.errors import NoAnswerError, SandboxError, SandboxProblem
+from gpu_provision.sandbox.state import (
+    LOG_FILE,
+    Sandbox,
+    is_running,
+    read_pid,
+    read_sandbox,
+    sandbox_directory,
+    source_digest,
+    try_lock,
+    wait_until,
+)
+
+START_SECONDS = 60.0
+END_SECONDS = 15.0
+_ANSWER_SECONDS = 5.0
+_TAIL = 800
+
+
+def up(fleet: str | Path = "default", *, directory: Path | None = None) -> Sandbox:
+    """Start the sandbox of a fleet, or return the one that runs already.
+
+    Args:
+        fleet: Name of a built-in fleet, or path of a fleet file.
+        directory: Where it keeps its state; by default ``$GPU_PROVISION_SANDBOX_DIR/<name>``, else
+            ``$XDG_STATE_HOME/gpu-provision/sandbox/<name>``, else ``~/.local/state/gpu-provision/sandbox/<name>``.
+
+    Raises:
+        FleetError: The fleet file has mistakes (GP701 to GP706).
+        SandboxError: It did not start (GP710 to GP712), or runs with another fleet or other code (GP713).
+        NoAnswerError: It runs and does not answer (GP715).
+    """
+    home = _directory(fleet, directory)
+    with _exclusive(home):
+        sandbox = _wait_for_answer(home) if is_running(home) else None
+        if sandbox is None:
+            _start(fleet, home)
+            sandbox = _wait_for_answer(home)
+        if sandbox is None:
+            raise SandboxError(_start_failed(home))
+        _check_currency(fleet, sandbox)
+        return sandbox
+
+
+def down(fleet: str | Path = "default", *, directory: Path | None = None) -> bool:
+    """End a sandbox and keep its state; False if none was running. Raises SandboxError (GP714)."""
+    home = _directory(fleet, directory)
+    if not home.is_dir():
+        return False
+    with _exclusive(home):
+        return _end(home)
+
+
+def reset(fleet: str | Path = "default", *, directory: Path | None = None) -> None:
+    """End a sandbox and forget everything about it. Raises SandboxError (GP712, GP714)."""
+    home = _directory(fleet, directory)
+    if not home.exists():
+        return
+    with _exclusive(home):
+        _end(home)
+        try:
+            shutil.rmtree(home)
+        except OSError as error:
+            raise _unusable(home, error) from error
+
+
+def find_running(fleet: str | Path = "default", *, directory: Path | None = None) -> Sandbox | None:
+    """Return the sandbox of a fleet if it runs and answers."""
+    home = _directory(fleet, directory)
+    sandbox = read_sandbox(home) if is_running(home) else None
+    return sandbox if sandbox is not None and not _connection_problem(sandbox) else None
+
+
+def write_kubeconfig(sandbox: Sandbox, user: str) -> Path:
+    """Return a kubeconfig for a user, who may do what RBAC in the sandbox grants; a new user gets a token."""
+    from gpu_provision.sandbox.apiserver import credentials  # noqa: PLC0415 - costs the server's own imports
+
+    path = sandbox.directory / f"kubeconfig-{quote(user, safe='')}"
+    with _exclusive(sandbox.directory):
+        token = credentials.Tokens(sandbox.directory / "tokens.json").ensure(user)
+        authority = sandbox.directory / "certificates" / "ca.crt"
+        credentials.write_kubeconfig(
+            path, url=sandbox.url, authority=authority, token=token, context=sandbox.context, user=user
+        )
+    return path
+
+
+def _directory(fleet: str | Path, directory: Path | None) -> Path:
+    return (directory or sandbox_directory(_name(fleet))).absolute()
+
+
+def _name(fleet: str | Path) -> str:
+    """Return the sandbox's name without reading YAML where the fleet is named, not a file."""
+    text = str(fleet)
+    if "/" not in text and not text.endswith((".yaml", ".yml")):
+        return text
+    from gpu_provision.sandbox.fleet import load_fleet  # noqa: PLC0415 - YAML only where a file is named
+
+    return load_fleet(fleet).name
+
+
+@contextmanager
+def _exclusive(home: Path) -> Iterator[None]:
+    """Keep other processes from starting or ending the same sandbox meanwhile."""
+    try:
+        home.parent.mkdir(parents=True, exist_ok=True)
+        lock = (home.parent / f".{home.name}.lock").open("w", encoding="utf-8")
+    except OSError as error:
+        raise _unusable(home, error) from error
+    with lock:
+        if not wait_until(lambda: try_lock(lock.fileno()), START_SECONDS):
+            what = f"another process has been starting or ending this sandbox for {START_SECONDS:.0f} s"
+            raise SandboxError(SandboxProblem(code="GP710", what=what, where=str(home)))
+        yield
+
+
+def _start(fleet: str | Path, home: Path) -> None:
+    """Launch the process; it takes its lock before the launcher returns."""
+    from gpu_provision.sandbox.fleet import load_fleet  # noqa: PLC0415 - YAML only where a sandbox starts
+
+    load_fleet(fleet)  # its problems are better told here than by a process without a terminal
+    named = str(Path(fleet).resolve()) if Path(fleet).suffix in {".yaml", ".yml"} else str(fleet)
+    command = [
+        sys.executable,
+        "-m",
+        "gpu_provision.sandbox.server",
+        "--detach",
+        "--directory",
+        str(home),
+        "--fleet",
+        named,
+    ]
+    package = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join(part for part in (package, os.environ.get("PYTHONPATH", "")) if part)
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        launched = subprocess.run(  # noqa: S603 - our own module
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+            timeout=START_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise SandboxError(_not_ready(home)) from None
+    except OSError as error:
+        raise _unusable(home, error) from error
+    if launched.returncode and not is_running(home):
+        evidence = launched.stderr.decode(errors="replace").strip()[-_TAIL:]
+        what = "the sandbox's process could not be started"
+        raise SandboxError(SandboxProblem(code="GP711", what=what, where=str(home), evidence=evidence))
+
+
+def _wait_for_answer(home: Path) -> Sandbox | None:
+    """Return the sandbox once it answers; None if its process ends before."""
+    wait_until(lambda: not is_running(home) or read_sandbox(home) is not None, START_SECONDS)
+    sandbox = read_sandbox(home)
+    if not is_running(home):
+        return None
+    if sandbox is None:
+        raise SandboxError(_not_ready(home))
+    wait_until(lambda: not is_running(home) or not _connection_problem(sandbox), _ANSWER_SECONDS)
+    silence = _connection_problem(sandbox)
+    if not silence:
+        return sandbox
+    if not is_running(home):
+        return None
+    what = f"the sandbox runs (process {sandbox.pid}) and does not answer"
+    fix = "end it with: gpu-provision sandbox down"
+    raise NoAnswerError(SandboxProblem(code="GP715", what=what, where=sandbox.url, evidence=silence, fix=fix))
+
+
+def _connection_problem(sandbox: Sandbox) -> str:
+    """Return why the API server does not answer; empty if it does."""
+    try:
+        authority = sandbox.directory / "certificates" / "ca.crt"
+        context = ssl.create_default_context(cafile=authority) if authority.exists() else ssl.create_default_context()
+        request = urllib.request.Request(f"{sandbox.url}/livez")  # noqa: S310 - the URL is our own record's
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        )
+        with opener.open(request, timeout=_ANSWER_SECONDS):
+            return ""
+    except urllib.error.HTTPError as error:
+        error.close()
+        return ""  # it answers, if only to refuse
+    except (OSError, ValueError) as error:
+        return str(error)
+
+
+def _check_currency(fleet: str | Path, sandbox: Sandbox) -> None:
+    """Raise SandboxError if the sandbox was started from other code, or from another version of the fleet file."""
+    where, what = str(sandbox.directory), ""
+    if sandbox.code != source_digest():
+        what = "the sandbox was started by other code of gpu-provision than this command is"
+    elif Path(fleet).suffix in {".yaml", ".yml"}:
+        from gpu_provision.sandbox.fleet import fleet_digest, load_fleet  # noqa: PLC0415 - only for fleet files
+
+        if sandbox.fleet != fleet_digest(load_fleet(fleet)):
+            where, what = str(fleet), "the sandbox runs with another version of this fleet file"
+    if what:
+        fix = "gpu-provision sandbox down, then up: the machines keep what they know"
+        raise SandboxError(SandboxProblem(code="GP713", what=what, where=where, fix=fix))
+
+
+def _end(home: Path) -> bool:
+    if not is_running(home):
+        return False
+    wait_until(lambda: read_pid(home) is not None or not is_running(home), _ANSWER_SECONDS)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        pid = read_pid(home)
+        if pid is not None and is_running(home):
+            os.kill(pid, number)
+        if wait_until(lambda: not is_running(home), END_SECONDS):
+            return True
+    what = "the sandbox did not end when asked to"
+    raise SandboxError(SandboxProblem(code="GP714", what=what, where=str(home), evidence=f"process {read_pid(home)}"))
+
+
+def _with_log(home: Path, code: str, what: str, fix: str) -> SandboxProblem:
+    """Return a problem with the end of the sandbox's log as evidence."""
+    log = home / LOG_FILE
+    try:
+        evidence = log.read_text(encoding="utf-8", errors="replace")[-_TAIL:].strip()
+    except OSError:
+        evidence = ""
+    return SandboxProblem(code=code, what=what, where=str(log), evidence=evidence, fix=fix)
+
+
+def _start_failed(home: Path) -> SandboxProblem:
+    fix = "read its log; 'gpu-provision sandbox reset' starts over with an empty cluster"
+    return _with_log(home, "GP711", "the sandbox ended while it started", fix)
+
+
+def _not_ready(home: Path) -> SandboxProblem:
+    fix = "try again, or start over with: gpu-provision sandbox reset"
+    return _with_log(home, "GP710", f"the sandbox was not ready after {START_SECONDS:.0f} s", fix)
+
+
+def _unusable(home: Path, error: OSError) -> SandboxError:
+    fix = "set GPU_PROVISION_SANDBOX_DIR to a directory that you may write"
+    what = "the sandbox's directory cannot be used"
+    return SandboxError(SandboxProblem(code="GP712", what=what, where=str(home), evidence=str(error), fix=fix))

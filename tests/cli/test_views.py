@@ -1,0 +1,190 @@
+"""preflight and verify."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpu_provision.api.options import with_ignored
+from gpu_provision.hosts.result import HostOutcome, HostsResult
+from gpu_provision.inventory import load
+from gpu_provision.model.findings import ExitCode, Finding, Severity, Unreachable, UsageError
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.reconcile import preflight as engine
+from gpu_provision.reconcile.preflight import Judgement
+from gpu_provision.verify import run as verifying
+from gpu_provision.verify.run import Check, CheckOutcome, Verification, VerifyOptions
+from tests.cli.harness import SANDBOX, Fakes, Run
+
+HOSTS = HostsResult(hosts=(HostOutcome(name="t4-1", gpus=1), HostOutcome(name="t4-2", gpus=1)))
+
+
+def finding(where: str, severity: Severity = Severity.ERROR) -> Finding:
+    return Finding(
+        code="GP620", where=where, what="two drivers", evidence="x", consequence="y", fix="z", severity=severity
+    )
+
+
+def test_nothing_to_say(run: Run, fakes: Fakes) -> None:
+    """One sentence, exit code 0."""
+    fakes.judgement = Judgement(hosts=HOSTS, findings=())
+    done = run("preflight", "-i", SANDBOX)
+    assert (done.code, done.out) == (0, "2 hosts read, nothing changed: nothing to say against a run\n")
+
+
+def test_errors_fail_and_hosts_alike_are_told_together(run: Run, fakes: Fakes) -> None:
+    """Evidence, consequence and fix stand below."""
+    fakes.judgement = Judgement(hosts=HOSTS, findings=(finding("t4-1"), finding("t4-2")))
+    done = run("preflight", "-i", SANDBOX)
+    assert done.code == ExitCode.FAILED
+    assert done.out.splitlines() == [
+        "error: GP620 t4-1, t4-2: two drivers",
+        "  seen: x",
+        "  else: y",
+        "  fix: z",
+        "",
+        "2 hosts read, nothing changed: 2 errors, 0 warnings",
+    ]
+
+
+def test_warnings_alone_do_not_fail(run: Run, fakes: Fakes) -> None:
+    """As for every command."""
+    fakes.judgement = Judgement(hosts=HOSTS, findings=(finding("t4-1", Severity.WARNING),))
+    done = run("preflight", "-i", SANDBOX, "--json")
+    assert done.code == 0
+    assert [each["consequence"] for each in done.document["warnings"]] == ["y"]
+    assert [each["host"] for each in done.document["hosts"]] == ["t4-1", "t4-2"]
+
+
+def test_cluster_that_does_not_answer_has_its_exit_code(run: Run, fakes: Fakes) -> None:
+    """Worth a retry."""
+    fakes.judgement = Unreachable(Finding(code="GP301", what="no answer"))
+    assert run("preflight", "-i", SANDBOX).code == ExitCode.UNREACHABLE
+
+
+def test_options_reach_the_judgement(run: Run, fakes: Fakes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit as names, codes in any case and several at once, and no registry offline."""
+    asked: list[tuple[Inventory, tuple[str, ...]]] = []
+
+    def preflight(inventory: Inventory, *, limit: tuple[str, ...], **_: object) -> Judgement:
+        asked.append((inventory, limit))
+        return Judgement(hosts=HOSTS, findings=())
+
+    monkeypatch.setattr(engine, "preflight", preflight)
+    run("preflight", "-i", SANDBOX, "--limit", "t4-*", "--ignore", "gp620,GP632", "--ignore", "GP610", "--offline")
+    ((inventory, limit),) = asked
+    assert limit == ("t4-1", "t4-2")
+    assert inventory.preflight.ignore == ("GP620", "GP632", "GP610")
+    assert not inventory.preflight.registry
+    assert fakes.applied == 0
+
+
+@pytest.mark.parametrize("command", ["preflight", "plan", "apply"])
+def test_unknown_code_is_a_mistake(run: Run, fakes: Fakes, command: str) -> None:
+    """It would override nothing; the nearest one is named."""
+    done = run(command, "-i", SANDBOX, "--ignore", "GP699")
+    assert done.code == ExitCode.USAGE
+    assert "preflight has no finding GP699" in done.err
+    assert fakes.applied == 0
+
+
+def test_unknown_code_of_the_inventory_is_named_with_its_place(tmp_path: Path) -> None:
+    """Not the option, which was not given."""
+    path = tmp_path / "i.yaml"
+    path.write_text(SANDBOX.read_text().replace("pools:", "preflight: {ignore: [GP699]}\npools:"))
+    with pytest.raises(UsageError, match=r"i\.yaml preflight\.ignore"):
+        with_ignored(load(path), [])
+
+
+def test_inventorys_own_codes_are_kept() -> None:
+    """The option adds to them."""
+    inventory = with_ignored(with_ignored(load(SANDBOX), ["GP620"]), ["GP610", "GP620"])
+    assert inventory.preflight.ignore == ("GP620", "GP610")
+
+
+def test_plan_tells_what_stops_a_host(run: Run, fakes: Fakes) -> None:
+    """On stderr with all that helps, and as an error of the document."""
+    failed = HostOutcome(name="t4-1", failed=True, reason="two drivers; z", errors=(finding("t4-1"),))
+    fakes.hosts = HostsResult(hosts=(failed,), findings=(finding("t4-2", Severity.WARNING),))
+    done = run("plan", "-i", SANDBOX)
+    assert done.code == ExitCode.FAILED
+    assert "error: GP620 t4-1: two drivers" in done.err
+    assert "warning: GP620 t4-2: two drivers" in done.err
+    assert [each["where"] for each in run("plan", "-i", SANDBOX, "--json").document["errors"]] == ["t4-1"]
+
+
+def test_apply_tells_why_the_cluster_phase_waits(run: Run, fakes: Fakes) -> None:
+    """The findings themselves, then what they hold back, then the warnings."""
+    failed = HostOutcome(name="t4-1", failed=True, reason="two drivers; z", errors=(finding("t4-1"),))
+    fakes.hosts = HostsResult(hosts=(failed,), findings=(finding("t4-2", Severity.WARNING),))
+    document = run("apply", "-i", SANDBOX, "--json").document
+    assert [each["code"] for each in document["errors"]] == ["GP620", "GP604"]
+    assert [each["where"] for each in document["warnings"]] == ["t4-2"]
+    assert fakes.applied == 0
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, *outcomes: CheckOutcome) -> list[VerifyOptions]:
+    """Let the acceptance tests end so; return what was asked for."""
+    asked: list[VerifyOptions] = []
+
+    def verify(wanted: VerifyOptions, _listen: object) -> Verification:
+        asked.append(wanted)
+        return Verification(checks=tuple(Check(sentence="x", node="t4-1", outcome=each) for each in outcomes))
+
+    monkeypatch.setattr(verifying, "verify", verify)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"),
+    [
+        ([CheckOutcome.PASSED, CheckOutcome.SKIPPED], ExitCode.OK),
+        ([CheckOutcome.PASSED, CheckOutcome.FAILED, CheckOutcome.UNREACHABLE], ExitCode.FAILED),
+        ([CheckOutcome.PASSED, CheckOutcome.UNREACHABLE], ExitCode.UNREACHABLE),
+    ],
+)
+def test_exit_code_is_the_verdict(
+    run: Run, monkeypatch: pytest.MonkeyPatch, outcomes: list[CheckOutcome], code: ExitCode
+) -> None:
+    """A failure weighs more than silence."""
+    answer(monkeypatch, *outcomes)
+    assert run("verify", "-i", SANDBOX).code == code
+
+
+def test_options_reach_the_tests(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The limit as names; tests of one's own; JUnit XML."""
+    asked = answer(monkeypatch)
+    own, junit = tmp_path / "test_own.py", tmp_path / "x.xml"
+    own.touch()
+    done = run(
+        "verify", own, "-i", SANDBOX, "--limit", "t4-*", "--hosts-only", "--junit", junit, "--context", "x", "--json"
+    )
+    assert asked == [
+        VerifyOptions(
+            inventory=str(SANDBOX),
+            context="x",
+            nodes=("t4-1", "t4-2"),
+            cluster=False,
+            tests=(str(own),),
+            junit=str(junit),
+        )
+    ]
+    assert (done.document["inventory"], done.document["passed"], done.document["checks"]) == ("sandbox", True, [])
+
+
+def test_missing_extra_is_one_finding(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the command that installs it."""
+
+    def verify(*_: object) -> Verification:
+        raise UsageError(Finding(code="GP800", what="missing", fix="pip install 'gpu-provision[verify]'"))
+
+    monkeypatch.setattr(verifying, "verify", verify)
+    done = run("verify", "-i", SANDBOX)
+    assert done.code == ExitCode.USAGE
+    assert "pip install 'gpu-provision[verify]'" in done.err
+
+
+def test_tests_that_do_not_exist_are_a_usage_error(run: Run) -> None:
+    """Before anything is started."""
+    assert run("verify", "no/such/test.py", "-i", SANDBOX).code == ExitCode.USAGE

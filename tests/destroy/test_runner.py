@@ -1,0 +1,90 @@
+"""The eviction of pods that use GPUs, on an API server where nothing happens by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gpu_provision.destroy.runner import gpu_pod_eviction
+from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.model.cluster import ObjectRef
+from gpu_provision.model.findings import Finding, RunFailed
+from tests.sandbox.apiserver.conftest import Running
+
+_NODE = frozenset({"gpu-1"})
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """An API server without controllers and kubelets."""
+    running = Running(tmp_path_factory.mktemp("sandbox"))
+    yield connect(str(running.server.kubeconfig))
+    running.stop()
+
+
+def train(cluster: Cluster, name: str) -> ObjectRef:
+    """Make a pod that uses a GPU and is ready."""
+    container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    metadata = {"name": name, "namespace": "default", "labels": {"app": name}}
+    cluster.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": metadata,
+            "spec": {"nodeName": "gpu-1", "containers": [container]},
+        }
+    )
+    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    _send(cluster, "PATCH", f"/api/v1/namespaces/default/pods/{name}/status", {"status": status})
+    return ObjectRef("v1", "Pod", "default", name)
+
+
+def protect(cluster: Cluster, app: str) -> None:
+    """Make a budget that lets no pod of an app go."""
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": app}}}
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": f"keep-{app}"},
+        "spec": spec,
+    }
+    _send(cluster, "POST", "/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget)
+
+
+def failed(cluster: Cluster, say: Callable[[str], None] = lambda _: None) -> tuple[tuple[Finding, ...], list[str]]:
+    """Evict what uses GPUs, which does not end in time; return why, and what was evicted."""
+    eviction = gpu_pod_eviction(cluster, _NODE, 1, say)
+    with pytest.raises(RunFailed) as caught:
+        eviction.run()
+    return caught.value.findings, list(eviction.evicted.values())
+
+
+def _send(cluster: Cluster, verb: str, path: str, body: dict[str, Any]) -> None:
+    kind = "application/merge-patch+json" if verb == "PATCH" else "application/json"
+    cluster._json(verb, path, path, body=body, content_type=kind)
+
+
+def test_the_budget_that_keeps_a_pod_is_named_at_once_and_first(cluster: Cluster) -> None:
+    """While there are minutes to change it, and where a terminal cuts the line."""
+    free, said = train(cluster, "free"), list[str]()
+    train(cluster, "kept")
+    protect(cluster, "kept")
+    findings, evicted = failed(cluster, said.append)
+    begins = "evicting pods that use GPUs: The disruption budget keep-kept "
+    assert said[0].startswith(begins)
+    assert said[0].endswith("default/kept and 1 more")
+    assert evicted == ["default/free"]
+    assert cluster.read(free)["metadata"]["deletionTimestamp"]
+    why = {each.where: each.evidence for each in findings}
+    assert "keep-kept" in why["Pod default/kept"]
+    assert why["Pod default/free"] == "it is still terminating"
+
+
+def test_a_pod_that_only_takes_its_time_is_waited_for_by_name(cluster: Cluster) -> None:
+    """It is asked to go once."""
+    train(cluster, "slow")
+    said = list[str]()
+    failed(cluster, said.append)
+    assert set(said) == {"evicting pods that use GPUs: waits for default/slow"}

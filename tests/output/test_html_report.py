@@ -1,0 +1,297 @@
+"""The page of a run: its chart, and the whole of it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.plan import Plan
+from gpu_provision.model.progress import Evidence, NodeState, RunResult, State, Transition
+from gpu_provision.output import html_report
+from gpu_provision.output.history import RunOutcome, RunReport
+from gpu_provision.output.html_report import Chart, chart, page
+from gpu_provision.output.progress import Activity, timelines_of
+from tests.hostile import left_in
+from tests.output.samples import (
+    EVIDENCE,
+    HOSTS,
+    PLAN,
+    RESULT,
+    ROLLOUT,
+    secret,
+)
+
+_BEGINS, _IS_DONE = "pod-restart-required", "upgrade-done"
+
+
+def drawn(*changes: tuple[float, str, State, str], seconds: float = 100.0) -> Chart:
+    """Return the chart of (seconds, node, state, step)."""
+    return chart(
+        timelines_of(
+            Transition(at=at, component="driver", node=node, state=state, step=step)
+            for at, node, state, step in changes
+        ),
+        seconds,
+    )
+
+
+def test_bars_are_in_percent_of_the_run() -> None:
+    """From the first thing that is known of a node to the end of the run."""
+    (row,) = drawn(
+        (0, "n1", State.PROGRESSING, "upgrade-required"),
+        (20, "n1", State.PROGRESSING, "pod-restart-required"),
+        (50, "n1", State.READY, "upgrade-done"),
+    ).rows
+    assert [(bar.x, bar.width, bar.doing) for bar in row.bars] == [
+        (0, 20, Activity.WAITS),
+        (20, 30, Activity.RESTART),
+        (50, 50, Activity.READY),
+    ]
+    assert row.bars[1].title == "n1\n20.0 to 50.0 s: driver restarts"
+    assert row.status == "ready"
+
+
+def test_spans_too_short_to_be_seen_share_a_bar() -> None:
+    """One node after the other among a thousand is a hair of the whole."""
+    (row,) = drawn(
+        (0, "n1", State.PROGRESSING, "upgrade-required"),
+        (500, "n1", State.PROGRESSING, "cordon-required"),
+        (500.2, "n1", State.PROGRESSING, "pod-restart-required"),
+        (501, "n1", State.READY, "upgrade-done"),
+        seconds=1000,
+    ).rows
+    assert [bar.doing for bar in row.bars] == [Activity.WAITS, Activity.RESTART, Activity.READY]
+    assert row.bars[1].width == 0.3
+    assert "500.0 to 500.2 s: cordon\n500.2 to 501.0 s: driver restarts" in row.bars[1].title
+
+
+def test_failed_nodes_come_first_then_the_earliest() -> None:
+    """Those that never began come last."""
+    found = drawn(
+        (0, "n3", State.PROGRESSING, "upgrade-required"),
+        (0, "n10", State.PROGRESSING, _BEGINS),
+        (0, "n2", State.PROGRESSING, _BEGINS),
+        (5, "n1", State.PROGRESSING, _BEGINS),
+        (8, "n1", State.FAILED, "upgrade-failed"),
+        (9, "n2", State.READY, _IS_DONE),
+    )
+    assert [row.node for row in found.rows] == ["n1", "n2", "n10", "n3"]
+
+
+def test_ticks_are_round_and_few() -> None:
+    """Whatever the length of a run."""
+    for seconds, last in ((0.5, "0 s"), (4, "3 s"), (99, "90 s"), (3600, "45 min"), (200_000, "48 h")):
+        ticks = drawn((0, "n1", State.READY, ""), seconds=seconds).ticks
+        assert len(ticks) <= 6
+        assert ticks[0] == (0, "0 s")
+        assert ticks[-1][1] == last
+
+
+def test_a_failure_at_the_very_end_is_drawn() -> None:
+    """It is what the reader looks for."""
+    (row,) = drawn((0, "n1", State.PROGRESSING, ""), (100, "n1", State.FAILED, "")).rows
+    assert row.bars[-1].doing is Activity.FAILED
+    assert row.bars[-1].x + row.bars[-1].width == 100
+
+
+NASTY = '<script>alert("x")</script>&\x1b[31m\x9b\u202e'
+_VOID = {"meta", "rect"}
+
+
+class Page(HTMLParser):
+    """A page as a reader of its tags sees it."""
+
+    def __init__(self, text: str) -> None:
+        """Read all of it; AssertionError for a tag that is not closed where it should be."""
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note it."""
+        self.tags.append((tag, dict(attrs)))
+        if tag not in _VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note it."""
+        assert tag in _VOID
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        """Hold that it was open."""
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        """Keep the text."""
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        return "".join(self.words)
+
+
+def transition(at: float, node: str, state: State, step: str = "", reason: str = "") -> Transition:
+    """Return one of a driver."""
+    return Transition(at=at, component="driver", node=node, state=state, step=step, reason=reason)
+
+
+TIMELINE = (
+    transition(0, "t4-1", State.PROGRESSING, "cordon-required"),
+    transition(0, "t4-2", State.PROGRESSING, "upgrade-required", "waits for a slot"),
+    transition(1, "t4-1", State.PROGRESSING, "pod-deletion-required", "default/train"),
+    transition(40, "t4-1", State.READY, "upgrade-done"),
+    transition(40, "t4-2", State.PROGRESSING, "pod-restart-required"),
+    transition(90, "t4-2", State.FAILED, "upgrade-failed", "no PCI bus"),
+)
+
+
+FAILURE = Finding(code="GP501", where="node t4-2", what="no driver", evidence="no PCI bus", fix="look at the node")
+
+
+def story(**parts: Any) -> RunReport:
+    """Return a run that failed on one of two nodes."""
+    whole = {
+        "command": "apply",
+        "inventory": "prod",
+        "release": "26.7.0",
+        "cluster": "prod-a (v1.34.1)",
+        "outcome": RunOutcome.FAILED,
+        "began": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        "seconds": 100.0,
+        "plan": PLAN,
+        "hosts": HOSTS,
+        "result": replace(RESULT, timeline=TIMELINE, findings=(FAILURE,)),
+    }
+    return RunReport(**{**whole, **parts})
+
+
+def test_a_page_tells_what_happened() -> None:
+    """Summary, findings with fixes, timeline, components, hosts, changes, waves, and what the validations printed."""
+    text = Page(page(story(plan=replace(PLAN, rollout=ROLLOUT)))).text
+    for told in (
+        "apply of prod: failed",
+        "Not as declared: driver, toolkit on t4-2. 12 objects written",
+        "error GP501 no driver",
+        "look at the node",
+        "driver failed: no PCI bus",
+        "0.0 to 1.0 s: cordon",
+        "1.0 to 40.0 s: GPU pods leave: default/train",
+        "driver does not build",
+        "load kernel module ipmi_msghandler",
+        "~ DaemonSet gpu-operator-resources/nvidia-dcgm-exporter",
+        "+        image: example.com/dcgm-exporter:4.4.1",
+        "wave 1 (canary): gpu-0001",
+        "Vector addition of 50000 elements",
+    ):
+        assert told in text, told
+
+
+def test_a_page_asks_nobody_and_runs_nothing() -> None:
+    """Its own policy forbids both, and its one style sheet is the one that the policy names."""
+    html = page(story())
+    tags = Page(html).tags
+    assert not {"script", "link", "img", "iframe", "object", "form"} & {tag for tag, _ in tags}
+    names = {name for _, attributes in tags for name in attributes}
+    assert not {"src", "href", "style"} & names
+    assert not any(name.startswith("on") for name in names)
+    assert "url(" not in html
+    assert "@import" not in html
+    style = html.partition("<style>")[2].partition("</style>")[0]
+    assert f"style-src 'sha256-{html_report._hash(style)}'" in html
+    assert "default-src 'none'" in html
+
+
+def test_whatever_is_told_is_text() -> None:
+    """Names, reasons, logs and findings come from elsewhere; control characters are no HTML at all."""
+    state = NodeState(component="driver", node=NASTY, state=State.FAILED, reason=NASTY)
+    finding = Finding(code="GP501", where=NASTY, what=NASTY, evidence=NASTY, consequence=NASTY, fix=NASTY)
+    evidence = Evidence(component="driver_validation", node=NASTY, pod=NASTY, passed=False, lines=(NASTY,))
+    result = RunResult(
+        states=(state,),
+        evidence=(evidence,),
+        findings=(finding,),
+        timeline=(transition(0, NASTY, State.FAILED, reason=NASTY),),
+    )
+    html = page(
+        story(inventory=NASTY, cluster=NASTY, release=NASTY, result=result, plan=replace(PLAN, inventory=NASTY))
+    )
+    assert "<script" not in html
+    assert left_in(html) == set()
+    assert Page(html).text.count('<script>alert("x")</script>&') > 10
+
+
+def test_secrets_stay_out() -> None:
+    """Neither the old value nor the new one."""
+    plan = replace(PLAN, changes=(secret("b2xkLXRva2Vu", "bmV3LXRva2Vu"),))
+    html = page(story(plan=plan))
+    assert "Secret gpu-operator-resources/licensing" in html
+    assert "b2xkLXRva2Vu" not in html
+    assert "bmV3LXRva2Vu" not in html
+
+
+@pytest.mark.parametrize("outcome", RunOutcome)
+def test_a_run_of_which_little_is_known_has_a_page(outcome: RunOutcome) -> None:
+    """It was interrupted, or refused, before anything was read; or there was nothing to do."""
+    html = page(story(outcome=outcome, cluster="", plan=None, hosts=None, result=RunResult()))
+    text = Page(html).text
+    assert "not known" in text
+    assert ("Objects written" in text) == (outcome is RunOutcome.SUCCEEDED)  # else the number is not known
+    empty = Plan(inventory="prod", release="26.7.0", cluster="prod-a", components=("driver",), changes=())
+    assert "Nothing had to change." in Page(page(story(outcome=outcome, plan=empty, result=RunResult()))).text
+
+
+def test_a_page_of_a_thousand_nodes_is_bounded() -> None:
+    """However much happened to each of them, and however much they all say."""
+    states = (State.PROGRESSING, State.PENDING)
+    timeline = tuple(
+        transition(float(number), f"n{node}", states[number % 2], reason="x" * 50)
+        for number in range(100)
+        for node in range(1200)
+    )
+    lines = tuple("y" * 10_000 for _ in range(1000))
+    evidence = tuple(replace(EVIDENCE, node=f"n{node}", lines=(str(node), *lines)) for node in range(100))
+    findings = tuple(replace(FAILURE, where=f"n{node}", severity=Severity.WARNING) for node in range(1200))
+    result = RunResult(timeline=timeline, findings=findings, evidence=evidence[:1])
+    html = page(story(result=result))
+    assert len(html) < 16_000_000
+    assert "Not drawn: 200 waiting." in html
+    assert "and 1000 more" in html
+
+
+def test_colors_have_enough_contrast_in_light_and_dark() -> None:
+    """Of WCAG AA: 4.5 for text, 3 for what is drawn."""
+    css = html_report.files("gpu_provision.output").joinpath("report.css").read_text(encoding="utf-8")
+    light, dark = (dict(re.findall(r"--([a-z_]+): (#\w{6})", part)) for part in css.split("@media (prefers", 1))
+    doings = {"failed" if doing is Activity.FAILED else doing.name.lower() for doing in Activity}
+    for colors in (light, dark):
+        assert doings <= colors.keys()
+        for ground in ("page", "panel"):
+            for text in ("ink", "muted", "good", "bad", "odd"):
+                assert contrast(colors[text], colors[ground]) >= 4.5, (text, ground)
+            for drawn in doings | {"focus"}:
+                assert contrast(colors[drawn], colors[ground]) >= 3, (drawn, ground)
+        for lettered in doings - {"waits", "ready"}:
+            assert contrast(colors["on"], colors[lettered]) >= 4.5, lettered
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast of two colors as WCAG 2.2 defines it."""
+    brighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (brighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(color: str) -> float:
+    channels = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -1,0 +1,189 @@
+"""Fields, YAML and diffs of objects: short, and without secrets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import ModuleType
+
+import pytest
+import yaml
+
+from gpu_provision.model.plan import Action, Change, FieldChange, Plan
+from gpu_provision.output import object_text
+from gpu_provision.output.object_text import (
+    display_value,
+    field_document,
+    field_line,
+    is_secret,
+    path_steps,
+    put_field,
+    redacted,
+)
+
+
+def _lines(plan: Plan, change: Change) -> list[str]:
+    return object_text.diff_text(replace(plan, changes=(change,))).splitlines()
+
+
+def test_an_update_shows_the_lines_that_change(samples: ModuleType) -> None:
+    """Old and new value stand in their YAML context."""
+    lines = _lines(samples.EMPTY_PLAN, samples.upgrade())
+    assert "-        image: example.com/dcgm-exporter:4.2.0" in lines
+    assert "+        image: example.com/dcgm-exporter:4.4.1" in lines
+    assert "       - name: dcgm" in lines
+
+
+def test_a_new_object_is_all_additions(samples: ModuleType) -> None:
+    """A created object comes from /dev/null, as in any diff."""
+    created = replace(samples.upgrade(), action=Action.CREATE, fields=())
+    lines = _lines(samples.EMPTY_PLAN, created)
+    assert lines[0] == "--- /dev/null"
+    assert all(line.startswith(("+", "-", "@")) for line in lines)
+
+
+def test_a_secret_shows_that_it_changes_and_nothing_more(samples: ModuleType) -> None:
+    """Not even the diff of everything shows a secret."""
+    lines = _lines(samples.EMPTY_PLAN, samples.secret("b2xk", "bmV3"))
+    assert "@ data.token: (changed)" in lines
+    assert not any("b2xk" in line or "bmV3" in line for line in lines)
+
+
+def test_a_path_that_leads_nowhere_is_told_as_a_line(samples: ModuleType) -> None:
+    """A field whose place cannot be found is not lost."""
+    odd = replace(samples.upgrade(), fields=(FieldChange("spec.nodes[7].x", 1, 2),))
+    assert "@ spec.nodes[7].x: 1 -> 2" in _lines(samples.EMPTY_PLAN, odd)
+
+
+def test_paths_are_read_as_plans_write_them() -> None:
+    """Quoted keys keep their dots; items are found by name, port or position."""
+    assert path_steps('metadata.labels."a.b/c"') == ("metadata", "labels", "a.b/c")
+    assert path_steps("spec.ports[9400].port") == ("spec", "ports", "9400", "port")
+    assert put_field({"ports": [{"port": 1}, {"port": 9400}]}, "ports[9400].port", 5) == {
+        "ports": [{"port": 1}, {"port": 5}]
+    }
+    assert put_field({"args": ["a", "b"]}, "args[1]", "c") == {"args": ["a", "c"]}
+
+
+def test_putting_back_what_was_removed_or_was_not_there() -> None:
+    """None removes; a missing item or key is added."""
+    assert put_field({"a": {"b": 1}}, "a.b", None) == {"a": {}}
+    assert put_field({"env": []}, "env[X]", {"name": "X"}) == {"env": [{"name": "X"}]}
+    assert put_field({"env": [{"name": "X"}]}, "env[X]", None) == {"env": []}
+    assert put_field({}, "a.b", 1) == {"a": {"b": 1}}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, "(none)"),
+        ("true", "true"),
+        (True, "true"),
+        (8, "8"),
+        ({"b": 1, "a": 2}, '{"a": 2, "b": 1}'),
+        ("#!/bin/sh\nexit 0\n", "(2 lines)"),
+        ("x" * 100, "x" * 69 + "..."),
+    ],
+)
+def test_a_value_takes_one_short_line(value: object, expected: str) -> None:
+    """Long values are cut, scripts are counted."""
+    assert display_value(value) == expected
+
+
+CONTAINER = "spec.template.spec.containers[x]"
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "expected"),
+    [
+        ("Secret", "data.x", True),
+        ("Secret", "metadata.annotations.x", True),
+        ("DaemonSet", f"{CONTAINER}.env[GIT_PAT].value", True),
+        ("DaemonSet", f"{CONTAINER}.env[GIT_PAT]", True),
+        ("DaemonSet", f"{CONTAINER}.env[GIT_PAT].valueFrom", False),
+        ("DaemonSet", f"{CONTAINER}.env[CDI_ENABLED].value", False),
+        ("DaemonSet", f"{CONTAINER}.env[DRIVER_CONFIG_DIGEST].value", True),
+        ("DaemonSet", 'spec.template.metadata.annotations."gpu-provision.io/digest"', True),
+        ("DaemonSet", "spec.template.spec.containers[env].image", False),
+        ("GPUStack", "spec.driver.env.GIT_PAT", True),
+        ("GPUStack", 'spec.pools.t4.driver.env."GIT.PAT"', True),
+        ("GPUStack", "spec.driver.env.GIT_PAT.secret.name", False),
+        ("GPUStack", "spec.driver.env.CONTAINERD_CONFIG", False),
+        ("GPUStack", "spec.driver.version", False),
+        ("ConfigMap", "data.x", False),
+    ],
+)
+def test_what_counts_as_a_secret(kind: str, path: str, *, expected: bool) -> None:
+    """All of a Secret, variables that the schema does not exempt, and digests that are made of them."""
+    assert is_secret(kind, path) is expected
+
+
+WHOLE: list[tuple[str, object]] = [
+    (CONTAINER, {"env": [{"name": "ROOT", "value": "/seen"}, {"name": "PAT", "value": "hunter2"}]}),
+    (f"{CONTAINER}.env", [{"name": "ROOT", "value": "/seen"}, {"name": "PAT", "value": "hunter2"}]),
+    (f"{CONTAINER}.env[HTTPS_PROXY].value", "http://me:hunter2@seen:3128"),
+    ("spec.driver", {"env": {"GIT_PAT": "hunter2", "ROOT": "/seen"}}),
+    ("spec.driver.env", {"GIT_PAT": "hunter2", "TOKEN": {"secret": {"name": "seen"}}}),
+    (f"{CONTAINER}.args[0]", "http://me:hunter2@seen:3128"),
+    (f"{CONTAINER}.args[0]", "--token=hunter2"),
+    ("spec.template.metadata.annotations", {"gpu-provision.io/digest": "hunter2", "example.com/x": "seen"}),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), WHOLE)
+def test_a_secret_inside_a_value_is_hidden_and_the_rest_is_not(path: str, value: object) -> None:
+    """In a line of text, in JSON, and in an object."""
+    field = FieldChange(path, None, value)
+    manifest = {"kind": "Pod", path.rpartition(".")[2]: value}
+    for told in (field_line("DaemonSet", field), str(field_document("DaemonSet", field))):
+        assert "hunter2" not in told
+        assert "seen" in told or "--token=" in told
+    assert "hunter2" not in str(redacted(manifest)) or "env[" in path
+
+
+def test_a_variable_that_is_no_address_is_hidden_as_a_whole() -> None:
+    """Of a proxy without a scheme nothing tells where its password ends."""
+    field = FieldChange(f"{CONTAINER}.env[HTTPS_PROXY].value", None, "me:hunter2@proxy:3128")
+    assert "hunter2" not in field_line("DaemonSet", field)
+
+
+def test_a_redacted_secret_keeps_its_keys() -> None:
+    """A reader sees which keys there are, not what they hold."""
+    manifest = {"kind": "Secret", "metadata": {"name": "x"}, "data": {"token": "aHVudGVyMg=="}}
+    assert redacted(manifest) == {"kind": "Secret", "metadata": {"name": "x"}, "data": {"token": "(changed)"}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_downgrade"),
+    [
+        ("driver:595.91.07-ubuntu22.04", "driver:580.126.20-ubuntu22.04", True),
+        ("driver:580.126.20-ubuntu22.04", "driver:595.91.07-ubuntu22.04", False),
+        ("plugin:v0.20.0", "plugin:v0.9.1", True),
+        ("plugin:v0.20.0", "other/plugin:v0.9.1", False),
+        ("plugin:v0.20.0", "plugin:latest", False),
+        ("plugin:latest", "plugin:v0.20.0", False),
+        ("plugin:v0.20.0", None, False),
+    ],
+)
+def test_an_image_that_goes_back_is_marked(old: str, new: str | None, is_downgrade: bool) -> None:  # noqa: FBT001 - a table
+    line = field_line("DaemonSet", FieldChange(f"{CONTAINER}.image", old, new))
+    assert line.endswith("(downgrade)") == is_downgrade
+
+
+MANIFEST = {
+    "data": {"run.sh": "#!/bin/sh\nexit 0\n", "no": "no", "version": "1.0"},
+    "metadata": {"name": "x"},
+    "kind": "ConfigMap",
+    "apiVersion": "v1",
+}
+
+
+def test_what_is_written_reads_back_as_the_same_value() -> None:
+    """Strings that look like numbers or booleans stay strings."""
+    assert list(yaml.safe_load_all(object_text.yaml_stream([MANIFEST, MANIFEST]))) == [MANIFEST, MANIFEST]
+
+
+def test_it_reads_as_people_write_it() -> None:
+    """apiVersion, kind and metadata come first; scripts are block text."""
+    text = object_text.to_yaml(MANIFEST)
+    assert text.startswith("apiVersion: v1\nkind: ConfigMap\nmetadata:\n")
+    assert "run.sh: |\n" in text

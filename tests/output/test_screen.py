@@ -1,0 +1,113 @@
+"""What rich draws: tables and the picture of a run, as text."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from gpu_provision.model.progress import State, Transition
+from gpu_provision.output.progress import NodeTimelines, timelines_of
+from gpu_provision.output.screen import console, picture, table
+from gpu_provision.output.text import PLAIN, Style, for_terminal
+
+WAITS = "waits for a slot: max_parallel_upgrades is 1"
+
+
+def rollout() -> NodeTimelines:
+    """Return four nodes in the middle of a rollout, 40 seconds old: done, failed, evicting, waiting."""
+
+    def on(node: str, *steps: tuple[float, str, str], state: State = State.PROGRESSING) -> list[Transition]:
+        return [
+            Transition(at=at, component="driver", node=node, state=state, step=step, reason=reason)
+            for at, step, reason in steps
+        ]
+
+    return timelines_of(
+        [
+            *on("n1", (0, "cordon-required", ""), (4, "pod-restart-required", "")),
+            *on("n1", (10, "upgrade-done", ""), state=State.READY),
+            *on("n2", (0, "upgrade-required", WAITS), (10, "cordon-required", ""), (14, "pod-restart-required", "")),
+            *on("n2", (25, "upgrade-failed", "no PCI bus"), state=State.FAILED),
+            *on("n3", (0, "upgrade-required", WAITS), (28, "pod-deletion-required", "default/train")),
+            *on("n4", (0, "upgrade-required", WAITS)),
+        ]
+    )
+
+
+def drawn(nodes: NodeTimelines, columns: int, lines: int = 24, *, color: bool = False) -> list[str]:
+    """Return the picture as a terminal of this size shows it."""
+    stream = io.StringIO()
+    console(stream, color=color, columns=columns, terminal=color).print(picture(nodes, 40.0, columns, lines))
+    return [line.rstrip() for line in stream.getvalue().splitlines()]
+
+
+def test_nodes_are_rows_with_their_past_and_what_they_wait_for() -> None:
+    """What goes on comes first, then failures, then those that wait, then those that are done."""
+    assert drawn(rollout(), 80) == [
+        "n3  .................eeeeeeee  GPU pods leave 12 s: default/train",
+        "n2  ......ccrrrrrrr!!!!!!!!!!  driver failed: no PCI bus",
+        "n4  .........................  waits for a slot: max_parallel_upgrades is 1",
+        "n1  ccrrrr+++++++++++++++++++  ready",
+        ". waiting, c cordon, e GPU pods leave, r driver restarts, + ready, ! failed",
+    ]
+    assert drawn(rollout(), 160)[0] == f"n3  {'.' * 28}{'e' * 12}  GPU pods leave 12 s: default/train"
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    """The rows that are left are those that matter most."""
+    lines = drawn(rollout(), 80, 6)
+    assert [line.split()[0] for line in lines[:2]] == ["n3", "n2"]
+    assert lines[2] == "and 2 more: 1 waiting, 1 ready"
+
+
+@pytest.mark.parametrize("columns", [160, 80, 50, 40, 25])
+def test_a_reason_is_wrapped_and_never_cut(columns: int) -> None:
+    """A narrow terminal loses the past first; colors take no room."""
+    plain = drawn(rollout(), columns)
+    assert all(len(line) <= columns for line in plain)
+    told = " ".join(" ".join(line[4:] if line.startswith("n") else line.strip() for line in plain).split())
+    assert "slot: max_parallel_upgrades is 1" in told
+    assert "\x1b[" in "".join(drawn(rollout(), columns, color=True))
+
+
+def test_there_is_no_picture_without_room_or_nodes() -> None:
+    """Then the line above says it all."""
+    assert drawn(rollout(), 80, 4) == drawn(NodeTimelines(), 80) == []
+
+
+HEADERS = ("COMPONENT", "STATE", "REASON")
+ROWS = [("driver", "ready", ""), ("toolkit", "failed", "ImagePullBackOff: [red]no[/red] such tag :smile: \x1b[31m")]
+
+
+def test_a_table_keeps_its_lines_where_no_terminal_ends() -> None:
+    """Text of others is text: no markup, no emoji, no escape sequence."""
+    assert for_terminal(table(HEADERS, ROWS, PLAIN)).splitlines() == [
+        "COMPONENT  STATE   REASON",
+        "driver     ready",
+        r"toolkit    failed  ImagePullBackOff: [red]no[/red] such tag :smile: \x1b[31m",
+    ]
+
+
+def test_a_table_wraps_its_last_column_at_the_terminal() -> None:
+    """Colors of cells stay, those of the header are bold."""
+    style = Style(enabled=True, columns=60)
+    rows = [("driver", style.paint("red", "failed"), "word " * 12)]
+    text = for_terminal(table(HEADERS, rows, style))
+    assert text.splitlines() == [
+        "\x1b[1mCOMPONENT\x1b[0m  \x1b[1mSTATE\x1b[0m   \x1b[1mREASON\x1b[0m",
+        "driver     \x1b[31mfailed\x1b[0m  word word word word word word word word",
+        "                   word word word word",
+    ]
+
+
+def test_a_table_puts_below_the_row_what_has_no_room() -> None:
+    """Whole, with its header; an empty cell takes no line."""
+    rows = [("driver", "failed", "word " * 12), ("toolkit", "ready", "")]
+    assert table(HEADERS, rows, Style(columns=40)).splitlines() == [
+        "COMPONENT  STATE",
+        "driver     failed",
+        "    reason: word word word word word",
+        "    word word word word word word word",
+        "toolkit    ready",
+    ]

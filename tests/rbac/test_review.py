@@ -1,0 +1,241 @@
+"""Which permissions are lacking, by the word of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from gpu_provision.kube.client import Cluster, GrantedRules, connect
+from gpu_provision.model.cluster import ObjectRef, Permission
+from gpu_provision.model.findings import Finding, Refused
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import Action, Change
+from gpu_provision.rbac import permissions, review
+from gpu_provision.rbac.review import missing_permissions
+from gpu_provision.rbac.roles import RbacSubject, roles
+from gpu_provision.reconcile.plan import read_and_plan
+from gpu_provision.reconcile.session import Session
+from gpu_provision.sandbox.apiserver.request_log import writes
+from tests.components.builders import inventory
+from tests.sandbox.apiserver.conftest import Running
+
+LIST, GET = Permission("list", "", "nodes"), Permission("get", "", "pods/log", "here")
+RULE = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}
+
+
+class Fake:
+    """Answers questions about rights; what it has no answer to is refused."""
+
+    def __init__(
+        self, rules: Mapping[str, GrantedRules], allowed: tuple[Permission, ...] = (), *, mute: bool = False
+    ) -> None:
+        """``mute`` refuses every question about a single permission."""
+        self._rules, self._allowed, self._mute = rules, allowed, mute
+        self.asked: list[object] = []
+
+    def rules(self, namespace: str) -> GrantedRules:
+        """Answer for a namespace."""
+        self.asked.append(namespace)
+        if namespace not in self._rules:
+            raise Refused(Finding(code="GP303", what="no"))
+        return self._rules[namespace]
+
+    def may(self, wanted: Permission) -> bool:
+        """Answer for one permission."""
+        self.asked.append(wanted)
+        if self._mute:
+            raise Refused(Finding(code="GP303", what="no"))
+        return wanted in self._allowed
+
+
+def asked(fake: Fake, *wanted: Permission) -> tuple[Permission, ...]:
+    return missing_permissions(cast("Cluster", fake), wanted)
+
+
+def granted(*rules: dict[str, Any], incomplete: bool = False) -> GrantedRules:
+    return GrantedRules(rules, incomplete)
+
+
+def test_one_question_per_namespace_answers_for_all_permissions() -> None:
+    fake = Fake({"": granted(RULE), "here": granted(RULE)})
+    assert asked(fake, LIST, LIST, GET, GET._replace(verb="list")) == (GET, GET._replace(verb="list"))
+    assert fake.asked == ["", "here"]
+
+
+def test_no_question_is_about_a_namespace_that_does_not_exist() -> None:
+    fake = Fake({"": granted(RULE)})
+    listing = GET._replace(resource="nodes", verb="list")
+    assert missing_permissions(cast("Cluster", fake), [listing, GET], namespaces={"there"}) == (GET,)
+    assert fake.asked == [""]
+
+
+def test_what_holds_in_a_namespace_does_not_hold_everywhere() -> None:
+    assert asked(Fake({"": granted(), "here": granted(RULE)}), LIST) == (LIST,)
+
+
+def test_an_authorizer_without_rules_is_asked_about_the_rest() -> None:
+    """A webhook, such as those of managed clusters."""
+    other = Permission("delete", "", "nodes")
+    fake = Fake({"": granted(RULE, incomplete=True)}, (GET,))
+    assert asked(fake, LIST, other) == (other,)
+    assert fake.asked == ["", other]
+
+
+def test_a_server_that_lists_no_rules_is_asked_about_each() -> None:
+    assert asked(Fake({}, (LIST,)), LIST, GET) == (GET,)
+
+
+def test_who_cannot_be_asked_at_all_is_believed_to_allow() -> None:
+    """The request itself will tell."""
+    assert asked(Fake({}, mute=True), LIST, GET) == ()
+
+
+STACK: Inventory = replace(inventory(), nodes=())
+OPERANDS = STACK.cluster.namespace
+RBAC = "rbac.authorization.k8s.io"
+As = Callable[..., Cluster]
+
+
+@pytest.fixture
+def account(server: Running, tmp_path: Path, request: pytest.FixtureRequest) -> As:
+    """Makes accounts that may do everything that the stack needs, but for something."""
+
+    def make(*lacking: Permission) -> Cluster:
+        name = request.node.name.replace("_", "-")[:60]
+        administrator = connect(str(server.server.kubeconfig))
+        wanted = permissions.for_apply(STACK) - set(lacking)
+        for item in roles(name, wanted, [RbacSubject("User", name)]):
+            administrator.apply(item, manager="administrator")
+        server.server.write_kubeconfig(tmp_path / "kubeconfig", name)
+        return connect(str(tmp_path / "kubeconfig"))
+
+    return make
+
+
+def found(cluster: Cluster) -> Finding | None:
+    """Return what is missing for a run from the state as it is."""
+    found = read_and_plan(cluster, STACK)
+    return review.missing_for_run(
+        cluster, STACK, found.plan, found.desired, namespaces=found.observed.namespaces, refused=found.refused
+    )
+
+
+def test_whoever_has_all_rights_is_told_nothing(account: As) -> None:
+    assert found(account()) is None
+
+
+@pytest.mark.parametrize(
+    ("lacking", "told"),
+    [
+        (Permission("patch", "", "nodes"), "patch nodes in the whole cluster"),
+        (Permission("create", "", "pods", OPERANDS), f"create pods in namespace {OPERANDS}"),
+        (
+            Permission("update", "coordination.k8s.io", "leases", OPERANDS, STACK.name),
+            f'update leases.coordination.k8s.io "{STACK.name}" in namespace {OPERANDS}',
+        ),
+        (
+            Permission("create", "node.k8s.io", "runtimeclasses", "", "nvidia"),
+            'create runtimeclasses.node.k8s.io "nvidia" in the whole cluster',
+        ),
+        (
+            Permission("use", "security.openshift.io", "securitycontextconstraints", OPERANDS, "privileged"),
+            f'use securitycontextconstraints.security.openshift.io "privileged" in namespace {OPERANDS}',
+        ),
+    ],
+)
+def test_a_single_missing_permission_is_named(account: As, lacking: Permission, told: str) -> None:
+    """Verb, resource, name and namespace; also one that a role of the stack passes on."""
+    finding = found(account(lacking))
+    assert finding is not None
+    assert (finding.code, finding.evidence) == ("GP310", f"it may not\n    {told}")
+    assert "lacks a permission that this needs; nothing was written" in finding.what
+
+
+def test_escalate_and_bind_replace_holding_the_permissions(account: As, server: Running) -> None:
+    """Escalate and bind, on the names of the stack's roles."""
+    cluster = account(*permissions.granted_by_stack(STACK) - permissions.for_own_requests(STACK))
+    finding = found(cluster)
+    assert finding is not None
+    assert "update, patch nodes/status in the whole cluster" in finding.evidence
+    rules = [
+        {
+            "apiGroups": [RBAC],
+            "resources": ["roles", "clusterroles"],
+            "verbs": ["escalate", "bind"],
+        }
+    ]
+    role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": "over-it-all"}, "rules": rules}
+    administrator = connect(str(server.server.kubeconfig))
+    administrator.apply(role, manager="administrator")
+    binding = {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "over-it-all"},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "over-it-all"},
+        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": cluster.whoami()}],
+    }
+    administrator.apply(binding, manager="administrator")
+    assert found(cluster) is None
+
+
+def test_the_right_to_patch_pods_is_asked_for_with_reason(account: As) -> None:
+    """An account with the rights of an earlier version goes on until the plan has such a change."""
+    reading = read_and_plan(account(), STACK)
+    pod = Change(component="driver", action=Action.UPDATE, ref=ObjectRef("v1", "Pod", OPERANDS, "driver-x"))
+    changed = replace(reading.plan, changes=(*reading.plan.changes, pod))
+    before, after = (set(review.required_for_run(STACK, each, reading.desired)) for each in (reading.plan, changed))
+    assert after - before == {Permission("patch", "", "pods", OPERANDS, "driver-x")}
+
+
+def test_the_finding_says_who_and_what_an_administrator_does(account: As, request: pytest.FixtureRequest) -> None:
+    """The server's name for the account, which a kubeconfig may call otherwise."""
+    finding = found(account(Permission("patch", "", "nodes")))
+    assert finding is not None
+    name = request.node.name.replace("_", "-")[:60]
+    assert finding.what.startswith(f"user {name} lacks")
+    assert finding.fix.endswith(f"gpu-provision rbac -i FILE --user {name} | kubectl apply -f -")
+
+
+def test_a_run_ends_before_its_first_write(account: As, server: Running) -> None:
+    """Neither an object nor the lock is there."""
+    cluster = account(Permission("update", "coordination.k8s.io", "leases", OPERANDS, STACK.name))
+    before = len(writes(server.server.request_log))
+    session = Session(STACK, _cluster=cluster)
+    with pytest.raises(Refused) as caught:
+        session.start()
+    assert [finding.code for finding in caught.value.findings] == ["GP310"]
+    assert session.finish() is None
+    assert len(writes(server.server.request_log)) == before
+
+
+def test_a_refused_reading_names_all_that_is_missing(account: As) -> None:
+    lacking = [Permission("list", "apps", "daemonsets"), Permission("list", "", "namespaces")]
+    lacking += [Permission("get", "coordination.k8s.io", "leases", OPERANDS, STACK.name)]
+    session = Session(STACK, _cluster=account(*lacking))
+    with pytest.raises(Refused) as caught:
+        session.reading()
+    (finding,) = caught.value.findings
+    assert finding.evidence.splitlines()[1:] == [
+        "    list namespaces in the whole cluster",
+        "    list daemonsets.apps in the whole cluster",
+        f'    get leases.coordination.k8s.io "{STACK.name}" in namespace {OPERANDS}',
+    ]
+
+
+def test_service_accounts_are_given_rights_as_such(server: Running, tmp_path: Path) -> None:
+    server.server.write_kubeconfig(tmp_path / "kubeconfig", "system:serviceaccount:ci:robot")
+    with pytest.raises(Refused) as caught:
+        Session(STACK, _cluster=connect(str(tmp_path / "kubeconfig"))).reading()
+    assert "--service-account ci:robot | kubectl apply" in caught.value.findings[0].fix
+
+
+def test_a_refusal_that_no_rule_explains_stays_as_it_is(account: As) -> None:
+    """Such as that of a proxy before the server."""
+    refusal = Refused(Finding(code="GP303", what="a permission is missing", evidence="the proxy says no"))
+    assert review.missing_for_reading(account(), STACK, refusal) is refusal
+    stranger = Refused(Finding(code="GP302", what="who is that"))
+    assert review.missing_for_reading(account(), STACK, stranger) is stranger

@@ -1,0 +1,216 @@
+"""Nodes that left the inventory, in named situations; test_properties.py has random ones."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from gpu_provision.model.rollout_policy import Canary, PodDeletion, RolloutPolicy, UpgradePolicy
+from gpu_provision.rollout import states
+from gpu_provision.rollout.actions import Cordon, StateTransition, TakeOff
+from gpu_provision.rollout.preview import plan_waves
+from gpu_provision.rollout.snapshot import NOTHING, BudgetDomain, FleetNode, GpuUse, Policy
+from gpu_provision.rollout.state_machine import decide_node, retry_failed
+from gpu_provision.rollout.states import UpgradeState
+from tests.rollout.rules import Rules, judge_the_end
+from tests.rollout.world import BEGINNING, NEW, Machine, Work, World
+
+ONE = UpgradePolicy()
+
+
+def world(*machines: Machine, policy: UpgradePolicy = ONE, fleet: RolloutPolicy | None = None) -> World:
+    domain = BudgetDomain(policy=policy, restart_seconds=60, validation_seconds=60)
+    found = World(machines, Policy(fleet=fleet or RolloutPolicy(), domains={"shared": domain}))
+    Rules(found)
+    return found
+
+
+def leaving(*work: Work, name: str = "node-1", has_taint: bool = False) -> Machine:
+    return Machine(name=name, leaves=True, has_taint=has_taint, work=[*work])
+
+
+def way(found: World, node: str = "node-1") -> list[str]:
+    """Return the states that a node went through, with the moment at which the stack's labels went."""
+    actions = (action for decision in found.decisions for action in decision.actions)
+    of_node = (action for action in actions if isinstance(action, StateTransition | TakeOff) and action.node == node)
+    return [action.to.value if isinstance(action, StateTransition) else "labels off" for action in of_node]
+
+
+def ended(found: World) -> Machine:
+    judge_the_end(found, found.run())
+    return found.machines["node-1"]
+
+
+@pytest.mark.parametrize("has_taint", [False, True], ids=["driver of the stack", "driver of its own"])
+def test_a_node_is_emptied_before_the_stack_goes(*, has_taint: bool) -> None:
+    """Cordon, eviction, labels, and the node is given back once the stack's pods have ended there."""
+    found = world(leaving(Work(name="train"), has_taint=has_taint))
+    node = ended(found)
+    assert way(found) == [
+        "upgrade-required",
+        "cordon-required",
+        "wait-for-jobs-required",
+        "pod-deletion-required",
+        "pod-restart-required",
+        "labels off",
+        "",
+    ]
+    assert node.is_forgotten
+    assert node.driver is None
+    assert not node.cordoned_by
+    assert not found.restarts
+
+
+@pytest.mark.parametrize(
+    "work",
+    [(), (Work(name="web", use=GpuUse.NONE),), (Work(name="over", ends=BEGINNING - 1),)],
+    ids=["no pod", "a pod without a GPU", "a pod that is over"],
+)
+def test_a_node_whose_gpu_is_idle_goes_at_once(work: tuple[Work, ...]) -> None:
+    """Without a cordon, a slot or a policy that allows evictions."""
+    found = world(leaving(*work), policy=UpgradePolicy(auto_upgrade=False, max_unavailable=0))
+    node = ended(found)
+    assert node.is_forgotten
+    assert not found.writes
+
+
+def test_marks_of_earlier_upgrades_go_first() -> None:
+    found = world(leaving())
+    found.machines["node-1"].labels[states.STATE] = "upgrade-done"
+    found.machines["node-1"].annotations[states.ENABLED] = "true"
+    node = ended(found)
+    assert way(found) == [""]
+    assert not node.labels
+    assert not node.annotations
+
+
+@pytest.mark.parametrize(
+    ("work", "policy", "reason"),
+    [
+        (Work(name="notebook", owner=""), ONE, "default/notebook has no controller"),
+        (Work(name="data", has_empty_dir=True), ONE, "pod_deletion.delete_empty_dir is off"),
+        (Work(name="agent", is_daemon=True), ONE, "would be started again on this node at once"),
+        (Work(name="train"), UpgradePolicy(auto_upgrade=False), "auto_upgrade is off, and pods use its GPUs: default"),
+    ],
+)
+def test_a_pod_that_may_not_be_evicted_keeps_the_stack(work: Work, policy: UpgradePolicy, reason: str) -> None:
+    """The node is not written to, whatever the reason is."""
+    found = world(leaving(work), policy=policy)
+    found.run()
+    assert reason in found.decisions[-1].waits["node-1"]
+    assert not found.writes
+    assert found.machines["node-1"].has_labels
+    assert found.machines["node-1"].driver is not None
+
+
+def test_a_budget_that_allows_nothing_fails_the_node() -> None:
+    """It keeps the stack, its cordon and the reason; once the pod has gone, the node goes as well."""
+    work = Work(name="train", blocked_until=math.inf)
+    found = world(leaving(work), policy=UpgradePolicy(pod_deletion=PodDeletion(timeout_seconds=10)))
+    found.run()
+    node = found.machines["node-1"]
+    assert node.state is UpgradeState.FAILED
+    assert node.has_labels
+    assert node.cordoned_by
+    assert "disruption budget" in node.annotations[states.REASON]
+    work.gone = found.now
+    assert ended(found).is_forgotten
+
+
+def test_pods_that_come_after_the_cordon_are_evicted_too() -> None:
+    found = world(leaving(Work(name="train")))
+    while found.machines["node-1"].state is not UpgradeState.POD_RESTART_REQUIRED:
+        assert found.step(slow={0} if found.machines["node-1"].state is UpgradeState.POD_DELETION_REQUIRED else ())
+    found.machines["node-1"].work.append(Work(name="late"))
+    node = ended(found)
+    assert all(work.gone < math.inf for work in node.work)
+    assert way(found).count("labels off") == 1
+
+
+@pytest.mark.parametrize("steps", range(9))
+def test_a_node_may_come_back_at_any_time(steps: int) -> None:
+    """It ends with a driver that is wanted, without a mark or a cordon; an untouched one is not replaced."""
+    found = world(leaving(Work(name="train"), name="node-1"))
+    found.content = found.previous = "550"
+    for _ in range(steps):
+        found.step()
+    node = found.machines["node-1"]
+    node.leaves, node.has_labels, node.is_forgotten = False, True, False
+    node.revision += 1
+    ended(found)
+    assert node.state is UpgradeState.DONE
+    assert not node.cordoned_by
+    assert not found.restarts
+
+
+def test_a_node_that_could_not_leave_comes_back_as_it_was() -> None:
+    """Its driver was never touched, so that no pod has to free a GPU for another proof."""
+    work = Work(name="train", blocked_until=math.inf)
+    found = world(leaving(work), policy=UpgradePolicy(pod_deletion=PodDeletion(timeout_seconds=10)))
+    found.content = "550"
+    found.run()
+    node = found.machines["node-1"]
+    assert node.state is UpgradeState.FAILED
+    node.leaves = False
+    for move in retry_failed(found.snapshot()):
+        found.apply(move)
+    ended(found)
+    assert node.state is UpgradeState.DONE
+    assert not node.cordoned_by
+    assert not node.proofs
+
+
+def test_a_node_leaves_in_the_middle_of_an_upgrade() -> None:
+    """With the new driver or the old one: pods are looked at again, and nothing has to be proven."""
+    found = world(Machine(name="node-1", work=[Work(name="train")]))
+    while found.machines["node-1"].state is not UpgradeState.VALIDATION_REQUIRED:
+        assert found.step()
+    found.machines["node-1"].leaves = True
+    found.machines["node-1"].revision += 1
+    assert ended(found).is_forgotten
+
+
+def test_leaving_is_no_business_of_canaries() -> None:
+    """A node that leaves is none, waits for none, and its failure stops no upgrade."""
+    stuck = leaving(Work(name="train", blocked_until=math.inf), name="node-0")
+    others = [Machine(name=f"node-{number}") for number in (1, 2)]
+    policy = UpgradePolicy(max_parallel_upgrades=0, max_unavailable="100%", pod_deletion=PodDeletion(timeout_seconds=5))
+    fleet = RolloutPolicy(canary=Canary(nodes=1, soak_seconds=30))
+    found = world(stuck, *others, policy=policy, fleet=fleet)
+    found.run()
+    assert stuck.state is UpgradeState.FAILED
+    assert states.CANARY not in stuck.annotations
+    assert [machine.driver.digest for machine in others if machine.driver] == [NEW, NEW]
+
+
+def test_the_plan_has_nodes_that_leave_in_their_waves() -> None:
+    found = world(leaving(Work(name="train")), leaving(name="node-2"), Machine(name="node-3"))
+    planned = plan_waves(found.snapshot(), found.policy)
+    waves = [[(outlook.node, outlook.leaves) for outlook in wave.nodes] for wave in planned.waves]
+    assert waves == [[("node-1", True)], [("node-3", False)]]
+    assert [pod.name for pod in planned.nodes[0].evicts] == ["train"]
+    assert not planned.skipped
+
+
+def test_a_node_back_with_its_own_driver_is_given_back() -> None:
+    """No driver of the stack comes to it that could prove itself: what the rollout wrote goes, and its cordon."""
+    marks = {states.CORDONED: states.MANAGER, states.TARGET: NOTHING.digest}
+    labels = {states.STATE: "pod-deletion-required"}
+    node = FleetNode(name="n", domain="d", wanted=NOTHING, labels=labels, annotations=marks, is_cordoned=True)
+    (move,) = decide_node(node, BudgetDomain(), BEGINNING).actions
+    assert isinstance(move, StateTransition)
+    assert (move.to, move.cordon) == (UpgradeState.UNKNOWN, Cordon.LIFT)
+    assert dict(move.annotations) == dict.fromkeys(marks)
+
+
+def test_a_node_that_goes_at_once_counts_nowhere() -> None:
+    """It is cordoned, and about to be no part of the fleet: no upgrade waits for that."""
+    idle = leaving()
+    idle.cordoned_by, idle.is_foreign = "kubectl-cordon", True
+    found = world(idle, Machine(name="node-2"), fleet=RolloutPolicy(max_unavailable=1))
+    planned = plan_waves(found.snapshot(), found.policy)
+    assert [outlook.node for outlook in planned.nodes] == ["node-2"]
+    found.run()
+    assert found.restarts == ["node-2"]
+    assert idle.cordoned_by == "kubectl-cordon"

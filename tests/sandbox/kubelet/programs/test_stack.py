@@ -1,0 +1,205 @@
+"""The operands on a simulated machine, from an empty node to a validated GPU, and what undoes it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_provision.sandbox.api import DAEMON_SETS, PODS
+
+Simulate = Callable[..., None]
+Object = dict[str, Any]
+VALIDATIONS = "/run/nvidia/validations"
+OPERANDS = (
+    "nvidia-driver-daemonset",
+    "nvidia-container-toolkit-daemonset",
+    "nvidia-operator-validator",
+    "nvidia-device-plugin-daemonset",
+    "gpu-feature-discovery",
+    "nvidia-dcgm-exporter",
+)
+
+
+async def everything(lab: Any) -> None:
+    """Bring up all operands and wait until each is ready."""
+    await lab.stack()
+    for app in OPERANDS:
+        await lab.ready(app)
+
+
+def workload(**spec: Any) -> Object:
+    """Return a pod that runs the CUDA sample."""
+    container = {
+        "name": "main",
+        "image": "registry.example/cuda-sample:vectoradd-cuda12.5.0",
+        **spec.pop("container", {}),
+    }
+    metadata = {"name": "workload", "namespace": "gpu", "labels": {"app": "workload"}}
+    spec = {"restartPolicy": "Never", "containers": [container], **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+ONE_GPU = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "phase", "last"),
+    [
+        (workload(container=ONE_GPU), "Succeeded", "Done"),
+        (workload(runtimeClassName="nvidia"), "Succeeded", "Done"),
+        (workload(), "Failed", "Failed to allocate device vector A (error code no CUDA-capable device is detected)!"),
+        (
+            workload(
+                runtimeClassName="nvidia",
+                container={"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]},
+            ),
+            "Failed",
+            "Failed to allocate device vector A (error code no CUDA-capable device is detected)!",
+        ),
+    ],
+    ids=["granted", "runtime class", "no access", "void"],
+)
+def test_vectoradd_passes_only_with_access_to_a_gpu(simulate: Simulate, pod: Object, phase: str, last: str) -> None:
+    """Access is a granted device, or the nvidia runtime with visible devices; the sample's own lines tell."""
+
+    async def scenario(lab: Any) -> None:
+        await everything(lab)
+        await lab.allocatable(1)
+        await lab.create(pod)
+        ended = await lab.ended("workload")
+        lines = lab.output(ended, "main").splitlines()
+        assert (ended["status"]["phase"], lines[0], lines[-1]) == (phase, "[Vector addition of 50000 elements]", last)
+        assert ("Test PASSED" in lines) == (phase == "Succeeded")
+
+    simulate(scenario)
+
+
+def test_a_gpu_is_given_once(simulate: Simulate) -> None:
+    """A pinned pod that asks for a GPU that another pod holds is refused by the kubelet, as a real one does."""
+
+    async def scenario(lab: Any) -> None:
+        await everything(lab)
+        await lab.allocatable(1)
+        holder = workload(container={**ONE_GPU, "image": "registry.example/cuda:13", "command": ["sleep", "infinity"]})
+        holder["metadata"] |= {"name": "holder", "labels": {"app": "holder"}}
+        await lab.create(holder)
+        await lab.ready("holder")
+        await lab.create(workload(nodeName="gpu-1", container=ONE_GPU))
+        refused = await lab.ended("workload")
+        assert refused["status"]["reason"] == "UnexpectedAdmissionError"
+        assert "Requested: 1, Available: 0" in refused["status"]["message"]
+
+    simulate(scenario)
+
+
+def test_without_its_plugin_a_node_has_gpus_and_none_to_give(simulate: Simulate) -> None:
+    """When the device plugin's pod goes, allocatable falls to 0 and capacity stays, as kubelets do it."""
+
+    async def scenario(lab: Any) -> None:
+        await everything(lab)
+        await lab.allocatable(1)
+        await lab.label(**{"device-plugin": "false"})
+        await lab.allocatable(0)
+        assert (await lab.node())["status"]["capacity"]["nvidia.com/gpu"] == "1"
+
+    simulate(scenario)
+
+
+def test_the_validators_hook_removes_its_files(simulate: Simulate) -> None:
+    """The preStop hook removes what its command names, and nothing else."""
+
+    async def scenario(lab: Any) -> None:
+        await everything(lab)
+        await lab.label(**{"operator-validator": "false"})
+
+        async def only_the_drivers() -> bool:
+            return [path for path in lab.machine.state.files if VALIDATIONS in path] == [
+                f"{VALIDATIONS}/.driver-ctr-ready"
+            ]
+
+        await lab.until(only_the_drivers)
+
+    simulate(scenario)
+
+
+def test_a_new_driver_replaces_the_old_one(simulate: Simulate) -> None:
+    """The driver manager pauses the operands, unloads the old driver and lets them go on."""
+
+    async def scenario(lab: Any) -> None:
+        await everything(lab)
+        await lab.allocatable(1)
+        daemon_set = next(o for o in lab.made if o["metadata"]["name"] == "nvidia-driver-daemonset")
+        template = daemon_set["spec"]["template"]
+        template["spec"]["containers"][0]["image"] = "registry.example/nvidia/driver:595.91.07-ubuntu22.04"
+        old = await lab.pod("nvidia-driver-daemonset")
+        await lab.api.patch(DAEMON_SETS, "nvidia-driver-daemonset", {"spec": {"template": template}}, "gpu")
+        await lab.api.delete(PODS, old["metadata"]["name"], "gpu")
+
+        async def replaced() -> bool:
+            return lab.machine.state.driver == "595.91.07" and lab.machine.state.devices == 1
+
+        await lab.until(replaced)
+        for app in OPERANDS:
+            await lab.ready(app)
+        labels = (await lab.node())["metadata"]["labels"]
+        assert {v for k, v in labels.items() if k.startswith("nvidia.com/gpu.deploy.")} == {"true"}
+
+    simulate(scenario)
+
+
+async def _has_its_labels(lab: Any) -> bool:
+    """They come a moment after the pod that finds them is ready."""
+    labels = (await lab.node())["metadata"]["labels"]
+    return "nvidia.com/gpu.count" in labels and "nvidia.com/cuda.driver-version.full" in labels
+
+
+def test_a_restart_of_the_sandbox_changes_nothing(simulate: Simulate) -> None:
+    """Machines keep their driver, files and boot ID; no container restarts, and no label changes."""
+    before: dict[str, Any] = {}
+
+    async def first(lab: Any) -> None:
+        await everything(lab)
+        await lab.allocatable(1)
+        for app in OPERANDS:
+            await lab.ready(app)
+        await lab.until(lambda: _has_its_labels(lab), "labels of GPU Feature Discovery")
+        before["pods"] = {p["metadata"]["name"]: p["status"] for p in await lab.pods()}
+        before["node"] = await lab.node()
+
+    async def second(lab: Any) -> None:
+        await lab.allocatable(1)
+        node = await lab.node()
+        assert {p["metadata"]["name"]: p["status"] for p in await lab.pods()} == before["pods"]
+        assert node["status"]["nodeInfo"] == before["node"]["status"]["nodeInfo"]
+        assert node["metadata"]["labels"] == before["node"]["metadata"]["labels"]
+
+    simulate(first)
+    simulate(second)
+
+
+def test_pods_on_a_machine_that_forgot_everything_start_again(simulate: Simulate, tmp_path: Path) -> None:
+    """They claim a driver that is not loaded any more: as after a reboot, each container runs again, in its order."""
+
+    async def first(lab: Any) -> None:
+        await everything(lab)
+        await lab.allocatable(1)
+
+    async def second(lab: Any) -> None:
+        for app in OPERANDS:
+            await lab.until(partial(restarted, lab, app), app)
+            await lab.ready(app)
+        await lab.allocatable(1)
+        await lab.create(workload(container=ONE_GPU))
+        assert (await lab.ended("workload"))["status"]["phase"] == "Succeeded"
+
+    async def restarted(lab: Any, app: str) -> bool:
+        return bool((await lab.pod(app))["status"]["containerStatuses"][0]["restartCount"])
+
+    simulate(first)
+    shutil.rmtree(tmp_path / "machines")
+    simulate(second)

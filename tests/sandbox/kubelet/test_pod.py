@@ -1,0 +1,101 @@
+"""The life of pods that are nothing special."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gpu_provision.sandbox.api import LEASES, NODES, PODS, ApiError
+
+Simulate = Callable[..., None]
+Object = dict[str, Any]
+
+
+def pod(name: str = "plain", *, namespace: str = "default", **spec: Any) -> Object:
+    """Return a pod on the GPU node; ``main`` and ``init`` are shell scripts."""
+    script, init = spec.pop("main", "sleep infinity"), spec.pop("init", None)
+    container = {"name": "main", "image": "registry.example/busybox:1", "command": ["sh", "-c", script]}
+    inits = [{**container, "name": "init", "command": ["sh", "-c", init]}] if init else []
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"app": name}},
+        "spec": {
+            "nodeName": "gpu-1",
+            "containers": [{**container, **spec.pop("container", {})}],
+            **({"initContainers": inits} if inits else {}),
+            **spec,
+        },
+    }
+
+
+def test_nodes_register_as_kubelets_do(simulate: Simulate) -> None:
+    """Labels, nodeInfo, addresses, conditions, and a lease."""
+
+    async def scenario(lab: Any) -> None:
+        node = await lab.node()
+        info = node["status"]["nodeInfo"]
+        assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "gpu-1"
+        assert (info["osImage"], info["containerRuntimeVersion"]) == ("Ubuntu 22.04.5 LTS", "containerd://1.7.27")
+        assert {c["type"]: c["status"] for c in node["status"]["conditions"]} == {
+            "MemoryPressure": "False",
+            "DiskPressure": "False",
+            "PIDPressure": "False",
+            "Ready": "True",
+        }
+        assert "nvidia.com/gpu" not in node["status"]["capacity"]
+        assert (await lab.api.get(LEASES, "gpu-1", "kube-node-lease"))["spec"]["holderIdentity"] == "gpu-1"
+
+    simulate(scenario)
+
+
+def test_a_deleted_pod_goes_after_its_grace(simulate: Simulate) -> None:
+    """The kubelet runs the hook, reports the end, and removes the pod."""
+
+    async def scenario(lab: Any) -> None:
+        hook = {"lifecycle": {"preStop": {"exec": {"command": ["rm", "-f", "/host/flag"]}}}}
+        mounts = {"volumeMounts": [{"name": "h", "mountPath": "/host"}]}
+        spec = {"volumes": [{"name": "h", "hostPath": {"path": "/run/flags"}}], "container": {**hook, **mounts}}
+        await lab.create(pod(main="touch /host/flag; sleep infinity", **spec))
+        await lab.ready("plain", "default")
+        assert "/run/flags/flag" in lab.machine.state.files
+        await lab.api.delete(PODS, "plain", "default")
+
+        async def gone() -> bool:
+            return not await lab.pods("plain", "default")
+
+        await lab.until(gone)
+        assert "/run/flags/flag" not in lab.machine.state.files
+        await lab.event("Killing", "Stopping container main", "default")
+
+    simulate(scenario)
+
+
+def test_conditions_that_somebody_else_changed_are_corrected(simulate: Simulate) -> None:
+    """A pod that was marked as not ready, while its node was late, is ready again."""
+
+    async def scenario(lab: Any) -> None:
+        await lab.create(pod())
+        ready = await lab.ready("plain", "default")
+        conditions = [{**c, "status": "False"} if c["type"] == "Ready" else c for c in ready["status"]["conditions"]]
+        await lab.api.patch(PODS, "plain", {"status": {"conditions": conditions}}, "default", "status")
+        await lab.ready("plain", "default")
+
+    simulate(scenario)
+
+
+def test_a_node_that_is_deleted_comes_back_with_the_sandbox(simulate: Simulate) -> None:
+    """A kubelet registers when it starts."""
+
+    async def first(lab: Any) -> None:
+        await lab.api.delete(NODES, "gpu-1")
+        with pytest.raises(ApiError):
+            await lab.node()
+
+    async def second(lab: Any) -> None:
+        assert (await lab.node())["metadata"]["name"] == "gpu-1"
+
+    simulate(first)
+    simulate(second)
