@@ -53,7 +53,7 @@ _NAMES = {
     "output.text": "Style",
     "rbac.roles": "RbacSubject",
     "reconcile.preflight": "Judgement",
-    "verify.run": "Check Outcome Verification",
+    "verify.run": "Check CheckOutcome Verification",
 }
 _HOMES = dict(sorted((name, module) for module, names in _NAMES.items() for name in names.split()))
 

@@ -122,5 +122,5 @@ from gpu_provision.output.text import Style as Style
 from gpu_provision.rbac.roles import RbacSubject as RbacSubject
 from gpu_provision.reconcile.preflight import Judgement as Judgement
 from gpu_provision.verify.run import Check as Check
-from gpu_provision.verify.run import Outcome as Outcome
+from gpu_provision.verify.run import CheckOutcome as CheckOutcome
 from gpu_provision.verify.run import Verification as Verification

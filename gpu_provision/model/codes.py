@@ -196,7 +196,7 @@ PREFLIGHT = frozenset(
         FABRIC_MANAGER,
         FABRIC_MODULES,
         KERNEL_PENDING,
-        NO_HEADERS,
+        HEADERS_UNAVAILABLE,
         UNATTENDED,
         RUNTIME_OLD,
         RUNTIME_PATHS,

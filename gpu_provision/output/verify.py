@@ -7,12 +7,12 @@ from typing import Any
 
 from gpu_provision.output.findings import plain
 from gpu_provision.output.text import PLAIN, Style, grouped, indented, ranges
-from gpu_provision.verify.run import Check, Outcome, Verification
+from gpu_provision.verify.run import Check, CheckOutcome, Verification
 
 _HEADERS = ("NODE", "PASSED", "FAILED", "SKIPPED")
-_BAD = (Outcome.FAILED, Outcome.UNREACHABLE)
-_COLORS = {Outcome.FAILED: "red", Outcome.UNREACHABLE: "red", Outcome.SKIPPED: "yellow"}
-_ORDER = (*_BAD, Outcome.SKIPPED)
+_BAD = (CheckOutcome.FAILED, CheckOutcome.UNREACHABLE)
+_COLORS = {CheckOutcome.FAILED: "red", CheckOutcome.UNREACHABLE: "red", CheckOutcome.SKIPPED: "yellow"}
+_ORDER = (*_BAD, CheckOutcome.SKIPPED)
 _CLUSTER = "(cluster)"
 
 
@@ -22,7 +22,7 @@ def text(found: Verification, style: Style = PLAIN) -> str:
 
     nodes = dict.fromkeys(check.node for check in found.checks)
     rows = [_row(node, found, style) for node in nodes]
-    told = [_told(group, style) for group in _groups(found.of(*_BAD, Outcome.SKIPPED))]
+    told = [_told(group, style) for group in _groups(found.of(*_BAD, CheckOutcome.SKIPPED))]
     parts = [table(_HEADERS, rows, style) if rows else "", "\n".join(told), _closing(found)]
     return "\n\n".join(part for part in parts if part)
 
@@ -30,8 +30,8 @@ def text(found: Verification, style: Style = PLAIN) -> str:
 def _row(node: str, found: Verification, style: Style) -> tuple[str, ...]:
     own = Verification(checks=tuple(check for check in found.checks if check.node == node))
     failed = len(own.of(*_BAD))
-    counts = (str(len(own.of(Outcome.PASSED))), style.paint("red", str(failed)) if failed else "0")
-    return (node or _CLUSTER, *counts, str(len(own.of(Outcome.SKIPPED))))
+    counts = (str(len(own.of(CheckOutcome.PASSED))), style.paint("red", str(failed)) if failed else "0")
+    return (node or _CLUSTER, *counts, str(len(own.of(CheckOutcome.SKIPPED))))
 
 
 def _groups(checks: tuple[Check, ...]) -> Iterator[list[Check]]:
@@ -41,13 +41,13 @@ def _groups(checks: tuple[Check, ...]) -> Iterator[list[Check]]:
     """
 
     def likeness(check: Check) -> tuple[str, str, str]:
-        sentence = "" if check.outcome is Outcome.UNREACHABLE else check.sentence
+        sentence = "" if check.outcome is CheckOutcome.UNREACHABLE else check.sentence
         return check.outcome, sentence, check.reason
 
     alike = grouped(checks, likeness)
     groups: dict[tuple[str, ...], list[Check]] = {}
     for key, group in alike.items():
-        is_skipped = group[0].outcome is Outcome.SKIPPED
+        is_skipped = group[0].outcome is CheckOutcome.SKIPPED
         shared = (group[0].reason, *(check.node for check in group)) if is_skipped else key
         groups.setdefault(shared, []).extend(group)
     yield from sorted(groups.values(), key=lambda group: _ORDER.index(group[0].outcome))
@@ -57,13 +57,13 @@ def _told(group: list[Check], style: Style) -> str:
     first = group[0]
     where = ranges(dict.fromkeys(check.node for check in group if check.node)) or _CLUSTER
     sentences = "; ".join(dict.fromkeys(check.sentence for check in group))
-    what = f"{len(group)} checks" if first.outcome is Outcome.UNREACHABLE else sentences
+    what = f"{len(group)} checks" if first.outcome is CheckOutcome.UNREACHABLE else sentences
     head = f"{style.paint(_COLORS[first.outcome], first.outcome.value)}: {where}: {what}"
     return f"{head}\n{indented(first.reason)}"
 
 
 def _closing(found: Verification) -> str:
-    counts = ((outcome, len(found.of(outcome))) for outcome in Outcome)
+    counts = ((outcome, len(found.of(outcome))) for outcome in CheckOutcome)
     said = ", ".join(f"{count} {outcome.value}" for outcome, count in counts if count)
     return f"{len(found.checks)} checks: {said}" if found.checks else "no check was asked for"
 

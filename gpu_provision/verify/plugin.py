@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gpu_provision.model.inventory import Inventory
     from gpu_provision.verify.cluster import DeclaredNode, GpuCluster
-    from gpu_provision.verify.run import Outcome
+    from gpu_provision.verify.run import CheckOutcome
 
 _VARIABLE = "GPU_PROVISION_INVENTORY"
 _BY_NODE = {"gpu_node", "inventory_node"}
@@ -234,13 +234,13 @@ def sentence(item: pytest.Item) -> str:
     return name.removeprefix("test_").replace("_", " ")
 
 
-def _outcome(report: pytest.TestReport, error: BaseException | None) -> Outcome:
+def _outcome(report: pytest.TestReport, error: BaseException | None) -> CheckOutcome:
     from gpu_provision.model.findings import Unreachable
-    from gpu_provision.verify.run import Outcome
+    from gpu_provision.verify.run import CheckOutcome
 
     if isinstance(error, Unreachable):
-        return Outcome.UNREACHABLE
-    return Outcome(report.outcome)
+        return CheckOutcome.UNREACHABLE
+    return CheckOutcome(report.outcome)
 
 
 def reason(error: BaseException) -> str:

@@ -21,7 +21,7 @@ from gpu_provision.model.findings import ExitCode, Finding, RunFailed, UsageErro
 from gpu_provision.model.progress import Event, State
 
 
-class Outcome(StrEnum):
+class CheckOutcome(StrEnum):
     """How one check ended."""
 
     PASSED = "passed"
@@ -43,7 +43,7 @@ class Check:
 
     sentence: str
     node: str
-    outcome: Outcome
+    outcome: CheckOutcome
     reason: str = ""
     seconds: float = 0.0
     test: str = ""
@@ -55,16 +55,16 @@ class Verification:
 
     checks: tuple[Check, ...]
 
-    def of(self, *outcomes: Outcome) -> tuple[Check, ...]:
+    def of(self, *outcomes: CheckOutcome) -> tuple[Check, ...]:
         """Return the checks that ended so."""
         return tuple(check for check in self.checks if check.outcome in outcomes)
 
     @property
     def exit_code(self) -> ExitCode:
         """0 if nothing failed, 1 if something did, 69 if a host or the cluster did not answer and nothing failed."""
-        if self.of(Outcome.FAILED):
+        if self.of(CheckOutcome.FAILED):
             return ExitCode.FAILED
-        return ExitCode.UNREACHABLE if self.of(Outcome.UNREACHABLE) else ExitCode.OK
+        return ExitCode.UNREACHABLE if self.of(CheckOutcome.UNREACHABLE) else ExitCode.OK
 
 
 Listen = Callable[[Event], None]
@@ -202,11 +202,11 @@ def _environment() -> dict[str, str]:
 
 
 def _check(told: dict[str, Any]) -> Check:
-    return Check(**{**told, "outcome": Outcome(told["outcome"])})
+    return Check(**{**told, "outcome": CheckOutcome(told["outcome"])})
 
 
 def _event(check: Check) -> Event:
-    bad = check.outcome in {Outcome.FAILED, Outcome.UNREACHABLE}
+    bad = check.outcome in {CheckOutcome.FAILED, CheckOutcome.UNREACHABLE}
     state = State.FAILED if bad else State.PROGRESSING
     return Event(component=COMPONENT, node=check.node, state=state, message=f"{check.sentence}: {check.reason}")
 

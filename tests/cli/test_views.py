@@ -14,7 +14,7 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.reconcile import preflight as engine
 from gpu_provision.reconcile.preflight import Judgement
 from gpu_provision.verify import run as verifying
-from gpu_provision.verify.run import Check, Outcome, Verification, VerifyOptions
+from gpu_provision.verify.run import Check, CheckOutcome, Verification, VerifyOptions
 from tests.cli.harness import SANDBOX, Fakes, Run
 
 HOSTS = HostsResult(hosts=(HostOutcome(name="t4-1", gpus=1), HostOutcome(name="t4-2", gpus=1)))
@@ -124,7 +124,7 @@ def test_apply_tells_why_the_cluster_phase_waits(run: Run, fakes: Fakes) -> None
     assert fakes.applied == 0
 
 
-def answer(monkeypatch: pytest.MonkeyPatch, *outcomes: Outcome) -> list[VerifyOptions]:
+def answer(monkeypatch: pytest.MonkeyPatch, *outcomes: CheckOutcome) -> list[VerifyOptions]:
     """Let the acceptance tests end so; return what was asked for."""
     asked: list[VerifyOptions] = []
 
@@ -139,13 +139,13 @@ def answer(monkeypatch: pytest.MonkeyPatch, *outcomes: Outcome) -> list[VerifyOp
 @pytest.mark.parametrize(
     ("outcomes", "code"),
     [
-        ([Outcome.PASSED, Outcome.SKIPPED], ExitCode.OK),
-        ([Outcome.PASSED, Outcome.FAILED, Outcome.UNREACHABLE], ExitCode.FAILED),
-        ([Outcome.PASSED, Outcome.UNREACHABLE], ExitCode.UNREACHABLE),
+        ([CheckOutcome.PASSED, CheckOutcome.SKIPPED], ExitCode.OK),
+        ([CheckOutcome.PASSED, CheckOutcome.FAILED, CheckOutcome.UNREACHABLE], ExitCode.FAILED),
+        ([CheckOutcome.PASSED, CheckOutcome.UNREACHABLE], ExitCode.UNREACHABLE),
     ],
 )
 def test_exit_code_is_the_verdict(
-    run: Run, monkeypatch: pytest.MonkeyPatch, outcomes: list[Outcome], code: ExitCode
+    run: Run, monkeypatch: pytest.MonkeyPatch, outcomes: list[CheckOutcome], code: ExitCode
 ) -> None:
     """A failure weighs more than silence."""
     answer(monkeypatch, *outcomes)

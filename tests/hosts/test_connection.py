@@ -16,7 +16,7 @@ from tests.hosts.ssh_server import Conduct
 from tests.hosts.ssh_site import site
 
 MODULES = "modprobe -a"
-LAST_LOOK = r"(?s)^(?!.*\[settings\]).*\[pci\]"  # preflight reads more, operations less
+LAST_LOOK = r"read_sections (?!.*\bsettings\b).*\bpci\b"  # preflight reads more, operations less
 CONDUCTS = {
     "good": Conduct(),
     "stranger": Conduct(),  # shows another key than is known

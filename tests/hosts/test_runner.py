@@ -230,7 +230,7 @@ def test_judging_reads_machines_without_gpu_too(tmp_path: Path, sandbox: Path) -
 
 COUNTS_READS = """
 import os
-from gpu_provision.sandbox import isolation
+from gpu_provision.sandbox.hosts import isolation
 enter = isolation.argv
 def counted(directory, command):
     if "[end]" in command:

@@ -7,23 +7,23 @@ import jsonschema
 from gpu_provision.output import verify
 from gpu_provision.output.findings import document, output_schema
 from gpu_provision.output.text import Style
-from gpu_provision.verify.run import Check, Outcome, Verification
+from gpu_provision.verify.run import Check, CheckOutcome, Verification
 
 
-def check(node: str, outcome: Outcome, reason: str = "", sentence: str = "nouveau is not loaded") -> Check:
+def check(node: str, outcome: CheckOutcome, reason: str = "", sentence: str = "nouveau is not loaded") -> Check:
     """Return a check."""
     return Check(sentence=sentence, node=node, outcome=outcome, reason=reason, seconds=0.1, test="x")
 
 
 FOUND = Verification(
     checks=(
-        check("gpu-01", Outcome.PASSED),
-        check("gpu-01", Outcome.SKIPPED, "dcgm_exporter is off", "dcgm exporter answers for every gpu"),
-        check("gpu-02", Outcome.FAILED, "/proc/modules has nouveau"),
-        check("gpu-03", Outcome.FAILED, "/proc/modules has nouveau"),
-        check("gpu-04", Outcome.UNREACHABLE, "cannot be logged in to: timed out"),
-        check("gpu-04", Outcome.UNREACHABLE, "cannot be logged in to: timed out", "no reboot is pending"),
-        check("", Outcome.PASSED, sentence="every daemonset is complete"),
+        check("gpu-01", CheckOutcome.PASSED),
+        check("gpu-01", CheckOutcome.SKIPPED, "dcgm_exporter is off", "dcgm exporter answers for every gpu"),
+        check("gpu-02", CheckOutcome.FAILED, "/proc/modules has nouveau"),
+        check("gpu-03", CheckOutcome.FAILED, "/proc/modules has nouveau"),
+        check("gpu-04", CheckOutcome.UNREACHABLE, "cannot be logged in to: timed out"),
+        check("gpu-04", CheckOutcome.UNREACHABLE, "cannot be logged in to: timed out", "no reboot is pending"),
+        check("", CheckOutcome.PASSED, sentence="every daemonset is complete"),
     )
 )
 TEXT = """\
@@ -66,10 +66,10 @@ def test_document_fits_the_published_schema() -> None:
 def test_a_reason_for_which_many_checks_are_skipped_is_told_once() -> None:
     reason = "there is no driver"
     checks = [
-        check(node, Outcome.SKIPPED, reason, sentence)
+        check(node, CheckOutcome.SKIPPED, reason, sentence)
         for sentence in ("the driver is loaded", "vectorAdd passes")
         for node in ("gpu-01", "gpu-02")
     ]
-    told = verify.text(Verification(checks=(*checks, check("gpu-03", Outcome.SKIPPED, reason))))
+    told = verify.text(Verification(checks=(*checks, check("gpu-03", CheckOutcome.SKIPPED, reason))))
     assert "skipped: gpu-01, gpu-02: the driver is loaded; vectorAdd passes\n" in told
     assert told.count(reason) == 2

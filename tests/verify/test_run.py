@@ -12,13 +12,13 @@ from gpu_provision.model.findings import ExitCode, RunFailed, UsageError
 from gpu_provision.model.progress import Event, State
 from gpu_provision.verify import run
 from gpu_provision.verify.hosts import host_of
-from gpu_provision.verify.run import Outcome, Verification, VerifyOptions, verify
+from gpu_provision.verify.run import CheckOutcome, Verification, VerifyOptions, verify
 from tests.hostile import left_in
 
 OURS = 9  # checks of a GPU host
 
 
-def outcomes(found: Verification, node: str) -> dict[str, Outcome]:
+def outcomes(found: Verification, node: str) -> dict[str, CheckOutcome]:
     """Return sentence -> outcome of one node."""
     return {check.sentence: check.outcome for check in found.checks if check.node == node}
 
@@ -37,15 +37,15 @@ def test_every_host_is_judged_by_itself(inventory_file: Path) -> None:
         prepared(inventory_file, node)
     events: list[Event] = []
     found = verify(VerifyOptions(inventory=str(inventory_file), cluster=False), events.append)
-    assert set(outcomes(found, "good-1").values()) == {Outcome.PASSED}
+    assert set(outcomes(found, "good-1").values()) == {CheckOutcome.PASSED}
     assert len(outcomes(found, "good-1")) == OURS
-    assert [check.sentence for check in found.of(Outcome.FAILED)] == [
+    assert [check.sentence for check in found.of(CheckOutcome.FAILED)] == [
         "the pci bus has the declared gpus",
         "nouveau is not loaded",
     ]
-    assert [check.node for check in found.of(Outcome.FAILED)] == ["two-1", "held-1"]
-    assert {check.node for check in found.of(Outcome.UNREACHABLE)} == {"away-1"}
-    assert {check.node for check in found.of(Outcome.SKIPPED)} == {"alone-1"}
+    assert [check.node for check in found.of(CheckOutcome.FAILED)] == ["two-1", "held-1"]
+    assert {check.node for check in found.of(CheckOutcome.UNREACHABLE)} == {"away-1"}
+    assert {check.node for check in found.of(CheckOutcome.SKIPPED)} == {"alone-1"}
     assert set(outcomes(found, "cpu-1")) == {"the pci bus has the declared gpus", "no reboot is pending"}
     assert found.exit_code is ExitCode.FAILED
     assert {event.node for event in events if event.state is State.FAILED} == {"two-1", "held-1", "away-1"}
@@ -79,8 +79,8 @@ def test_damage_fails_exactly_its_check(inventory_file: Path, damage: str, sente
     prepared(inventory_file, "good-1")
     host_of(load(inventory_file), "good-1").run_test(damage)
     found = verify(VerifyOptions(inventory=str(inventory_file), cluster=False, nodes=("good-1",)))
-    assert [(check.sentence, check.reason) for check in found.of(Outcome.FAILED)] == [(sentence, reason)]
-    assert len(found.of(Outcome.PASSED)) == OURS - 1
+    assert [(check.sentence, check.reason) for check in found.of(CheckOutcome.FAILED)] == [(sentence, reason)]
+    assert len(found.of(CheckOutcome.PASSED)) == OURS - 1
 
 
 @pytest.mark.usefixtures("sandbox")
@@ -92,7 +92,7 @@ def test_kernel_parameter_that_differs_fails_with_both_values(inventory_file: Pa
     host = host_of(load(inventory_file), "good-1")
     host.run_test("mkdir -p /proc/sys/vm; echo 65530 >/proc/sys/vm/max_map_count")
     wanted = VerifyOptions(inventory=str(inventory_file), cluster=False, nodes=("good-1",))
-    (failed,) = verify(wanted).of(Outcome.FAILED)
+    (failed,) = verify(wanted).of(CheckOutcome.FAILED)
     assert failed.reason == "vm.max_map_count is 65530, not 1; kernel.none is missing, not 1"
 
 
@@ -105,7 +105,7 @@ def test_differing_huge_pages_and_limits_fail_with_both_numbers(inventory_file: 
     inventory_file.write_text(inventory_file.read_text().replace("{name: good-1, pool: t4}", declared))
     host_of(load(inventory_file), "good-1").run_test("echo 7 >/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
     wanted = VerifyOptions(inventory=str(inventory_file), cluster=False, nodes=("good-1",))
-    pages, limits = verify(wanted).of(Outcome.FAILED)
+    pages, limits = verify(wanted).of(CheckOutcome.FAILED)
     assert pages.reason == "huge pages: 7 of 64 of 2Mi; 0 of 1 of 64Ki"
     assert limits.reason == "memlock is 8388608, not unlimited; stack is 8388608 or unlimited, not 8388608"
 
@@ -125,7 +125,7 @@ def test_cluster_that_does_not_answer_is_told_for_every_check(inventory_file: Pa
         " clusters: [{name: x, cluster: {server: 'http://127.0.0.1:9'}}], users: [{name: x, user: {}}]}"
     )
     found = verify(VerifyOptions(inventory=str(inventory_file), kubeconfig=str(kubeconfig), hosts=False))
-    assert {check.outcome for check in found.checks} == {Outcome.UNREACHABLE}
+    assert {check.outcome for check in found.checks} == {CheckOutcome.UNREACHABLE}
     assert "Connection refused" in found.checks[0].reason
 
 
@@ -151,8 +151,8 @@ def test_users_own_tests_run_beside_ours(inventory_file: Path, tmp_path: Path) -
         junit=str(junit),
     )
     found = verify(wanted)
-    assert outcomes(found, "good-1") == {"the host has its own name": Outcome.PASSED}
-    assert [(check.node, check.reason) for check in found.of(Outcome.FAILED)] == [
+    assert outcomes(found, "good-1") == {"the host has its own name": CheckOutcome.PASSED}
+    assert [(check.node, check.reason) for check in found.of(CheckOutcome.FAILED)] == [
         ("two-1", "it is called \x9b2J otherwise")
     ]
     assert left_in(junit.read_text(encoding="utf-8")) == set()
@@ -194,5 +194,5 @@ def test_users_configuration_of_pytest_stays_out_of_it(
 def test_machine_that_cannot_isolate_hosts_skips_them(inventory_file: Path) -> None:
     """With the reason."""
     found = verify(VerifyOptions(inventory=str(inventory_file), cluster=False, nodes=("cpu-1",)))
-    assert {check.outcome for check in found.checks} == {Outcome.SKIPPED}
+    assert {check.outcome for check in found.checks} == {CheckOutcome.SKIPPED}
     assert "left out" in found.checks[0].reason

@@ -37,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         return ImageAnswer(reference, ImageState.PRESENT)
 
     images._look_up.cache_clear()
-    monkeypatch.setattr(images, "ask", ask)
+    monkeypatch.setattr(images, "look_up_image", ask)
     return questions
 
 
