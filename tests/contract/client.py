@@ -44,7 +44,7 @@ class Answer(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """The reason of a refusal, such as NotFoundError; empty if the answer is none."""
+        """The reason of a refusal, such as NotFound; empty if the answer is none."""
         return str(self.body.get("reason", "")) if self._is_status else ""
 
     @property

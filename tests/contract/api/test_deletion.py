@@ -25,7 +25,7 @@ def test_a_deletion_answers_what_is_gone(server: Server, namespace: str) -> None
 
 def test_a_deletion_of_what_is_gone_is_not_found(server: Server, namespace: str) -> None:
     answer = server.ask("DELETE", core(namespace, "configmaps", "none"))
-    assert (answer.code, answer.reason) == (404, "NotFoundError")
+    assert (answer.code, answer.reason) == (404, "NotFound")
 
 
 def test_a_collection_is_deleted_by_selector(server: Server, namespace: str) -> None:

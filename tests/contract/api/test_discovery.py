@@ -95,7 +95,7 @@ def test_an_unknown_group_is_not_found_as_text(server: Server) -> None:
 
 def test_an_unknown_resource_of_a_known_group_is_a_status(server: Server) -> None:
     answer = server.ask("GET", "/apis/apps/v1/nothing")
-    assert (answer.code, answer.reason) == (404, "NotFoundError")
+    assert (answer.code, answer.reason) == (404, "NotFound")
     assert answer.message == "the server could not find the requested resource"
 
 

@@ -55,7 +55,7 @@ def test_a_new_object_may_not_have_a_version(server: Server, namespace: str) -> 
 
 def test_an_object_needs_a_namespace_that_exists(server: Server) -> None:
     answer = server.ask("POST", core("contract-none", "configmaps"), configmap("one"))
-    assert (answer.code, answer.reason) == (404, "NotFoundError")
+    assert (answer.code, answer.reason) == (404, "NotFound")
     assert answer.message == 'namespaces "contract-none" not found'
 
 
@@ -80,7 +80,7 @@ def test_the_name_of_the_body_has_to_be_that_of_the_path(server: Server, namespa
 
 def test_an_object_that_is_not_there_is_not_found(server: Server, namespace: str) -> None:
     answer = server.ask("GET", apps(namespace, "daemonsets", "none"))
-    assert (answer.code, answer.reason) == (404, "NotFoundError")
+    assert (answer.code, answer.reason) == (404, "NotFound")
     assert answer.message == 'daemonsets.apps "none" not found'
     assert answer.body["details"] == {"name": "none", "group": "apps", "kind": "daemonsets"}
 
@@ -104,7 +104,7 @@ def test_an_update_that_changes_nothing_keeps_the_version(server: Server, namesp
 
 def test_an_update_of_what_is_not_there_is_not_found(server: Server, namespace: str) -> None:
     answer = server.ask("PUT", core(namespace, "configmaps", "none"), configmap("none"))
-    assert (answer.code, answer.reason) == (404, "NotFoundError")
+    assert (answer.code, answer.reason) == (404, "NotFound")
 
 
 def test_an_update_creates_missing_leases_and_role_bindings(server: Server, namespace: str) -> None:

@@ -101,7 +101,7 @@ def test_a_json_patch_escapes_slashes(server: Server, path: str) -> None:
 
 def test_a_patch_of_what_is_not_there_is_not_found(server: Server, namespace: str) -> None:
     answer = server.ask("PATCH", core(namespace, "configmaps", "none"), {"data": {}}, MERGE)
-    assert (answer.code, answer.reason) == (404, "NotFoundError")
+    assert (answer.code, answer.reason) == (404, "NotFound")
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/json"])

@@ -155,7 +155,7 @@ def test_the_log_of_an_init_container_can_be_chosen(server: Server, namespace: s
 def test_the_log_of_a_pod_whose_node_is_gone_is_not_found(server: Server, namespace: str) -> None:
     server.make(core(namespace, "pods"), pod("p", nodeName="contract-nowhere", tolerations=TOLERANT))
     answer = server.ask("GET", core(namespace, "pods", "p") + "/log")
-    assert (answer.code, answer.reason) == (404, "NotFoundError")
+    assert (answer.code, answer.reason) == (404, "NotFound")
     assert '"contract-nowhere" not found' in answer.message
 
 

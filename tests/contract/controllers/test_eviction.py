@@ -74,7 +74,7 @@ def test_a_dry_run_evicts_no_pod(cluster: Cluster) -> None:
 
 def test_an_eviction_of_an_absent_pod_is_not_found(cluster: Cluster) -> None:
     answer = evict(cluster, "absent")
-    assert (answer.code, answer.reason) == (404, "NotFoundError")
+    assert (answer.code, answer.reason) == (404, "NotFound")
     assert answer.message == 'pods "absent" not found'
 
 
