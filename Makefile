@@ -69,11 +69,12 @@ test-hosts: $(STAMP) ## The host phase over SSH, on virtual machines and on host
 faults: $(STAMP) ## Runs on an API server that answers badly: SEEDS=50 RATE=0.2 TABLE=faults.md; SANDBOX=1
 	@python -m tests.faults --seeds $(SEEDS) --rate $(RATE) $(if $(TABLE),--table $(TABLE)) $(if $(SANDBOX),--sandbox)
 
-lint: $(STAMP) ## Check style, types and layers
+lint: $(STAMP) ## Check style, types, layers and words
 	@ruff check .
 	@ruff format --check .
 	@mypy
 	@lint-imports --no-logo
+	@python -m tools.words
 	@shellcheck gpu_provision/hosts/scripts/*.sh
 
 bench: $(STAMP) ## Measure, with goals and against what one would run instead: REAL=1 TABLE=docs/performance.md PARTS=install
