@@ -155,6 +155,8 @@ def _run_worker(request: HostPhase, listen: Listen, maintenance: LocalMaintenanc
         except BaseException as error:
             process.kill()  # first, so that nothing more is rebooted
             worker.stop(error)
+            for event in worker.pending_events():
+                progress.record(event)
             if isinstance(error, KeyboardInterrupt):
                 error.add_note(str(progress))
             raise
@@ -228,6 +230,13 @@ class _Worker:
             thread.join(_STOP_SECONDS)
         if self._maintenance.cordoned:
             error.add_note(f"still cordoned: {', '.join(sorted(self._maintenance.cordoned))}")
+
+    def pending_events(self) -> Iterator[HostEvent]:
+        """Yield the events that were received and not handled: on a busy machine this process is behind its worker."""
+        while not self._received.empty():
+            match self._received.get():
+                case HostEvent() as event:
+                    yield event
 
     def _receive(self) -> None:
         message = None

@@ -101,7 +101,10 @@ def cluster_state(
 def _by_key(pods: Iterable[Manifest]) -> dict[Key, tuple[Manifest, ...]]:
     found: dict[Key, list[Manifest]] = {}
     for pod in pods:
-        found.setdefault(key_of(pod), []).append(pod)
+        # Without calls: there are thousands of pods, and each look groups them.
+        node, marks = pod["spec"].get("nodeName"), pod["metadata"].get("labels") or {}
+        key = (str(marks.get(labels.COMPONENT, "")), node) if node else key_of(pod)
+        found.setdefault(key, []).append(pod)
     return {key: tuple(each) for key, each in found.items()}
 
 

@@ -40,7 +40,7 @@ OnStates = Callable[[Mapping[Key, NodeState]], None]
 # seconds. An event after the pause is evaluated at once. In an install a node waits for a look a few times; in a
 # rollout it does for each of its states, and the next node waits as well.
 _PAUSES, _MAX_PAUSE_SECONDS = 40.0, 0.5
-_PAUSES_OF_ROLLOUT, _MAX_PAUSE_SECONDS_OF_ROLLOUT = 4.0, 0.25
+_PAUSES_OF_ROLLOUT, _MAX_PAUSE_SECONDS_OF_ROLLOUT = 2.0, 0.25
 
 
 @dataclass(frozen=True, slots=True)
