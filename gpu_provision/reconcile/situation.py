@@ -120,7 +120,7 @@ class SituationBuilder:
         self._facts = Memo[str, NodeFacts]()
         self._needs = Memo[str, object]()
         self._prepared = Memo[str, _Prepared]()
-        self._manifests = Memo[ObjectRef, Manifest]()
+        self._manifests = Memo[tuple[str, ObjectRef], Manifest]()
         self._targets = Memo[str, Target]()
         self._states = Memo[str, Mapping[str, NodeState]]()
         self._nodes: Mapping[str, NodeFacts] = {}
@@ -164,15 +164,16 @@ class SituationBuilder:
 
     def _prepare(self, facts: ClusterFacts) -> _Prepared:
         context, desired = prepare(self._inventory, facts, self._part)
-        made = {ref_of(item): item for items in desired.values() for item in items}
+        # Two components write labels to one Node.
+        made = {(component, ref_of(item)): item for component, items in desired.items() for item in items}
         kept = self._manifests.of(made, made.__getitem__)
-        desired = {component: [kept[ref_of(item)] for item in items] for component, items in desired.items()}
+        desired = {component: [kept[component, ref_of(item)] for item in items] for component, items in desired.items()}
         return context, desired, per_node(desired)
 
     def _believe_the_manager(self, nodes: Mapping[str, NodeFacts]) -> None:
         """Forget what was read of a host once the driver manager there has found a driver that works.
 
-        It has run the host's nvidia-smi after we looked; to contradict it would start a quarrel without an end.
+        It ran the host's nvidia-smi later than the host phase, so its answer counts.
         """
         before, self._nodes = self._nodes, nodes
         for name in [name for name in self._host_drivers if name in before and name in nodes]:

@@ -77,7 +77,7 @@ def builder(host_driver: str) -> SituationBuilder:
 
 
 def test_a_later_word_of_the_driver_manager_is_believed() -> None:
-    """A driver where we did not look: to contradict would be a quarrel without an end."""
+    """A driver that the host phase has not read."""
     looking = builder("")
     assert seen(looking, 1, driver="true")[DEPLOY_DRIVER] == "true"
     after = seen(looking, 2, driver="pre-installed")
@@ -179,6 +179,7 @@ def test_what_is_kept_between_looks_changes_no_answer(seed: int) -> None:
     for _ in range(60):
         found, fresh = (each.build(fleet, others, stack.passed) for each in (looking, SituationBuilder(reading)))
         assert found == fresh
+        assert looking.desired == prepare(stack.inventory, found.context.facts)[1]
         assert looking.states(found) == states(fresh)
         assert list(looking.states(found)) == list(states(fresh))
         fleet.change()
