@@ -201,24 +201,42 @@ class Registration:
         return {"status": {**shown["status"], "conditions": self._conditions}}
 
     async def beat(self) -> None:
-        """Renew the lease, unless the machine is away."""
+        """Renew the lease, unless the machine is away; a Node that was registered again gets status and lease."""
         if self._machine.rebooting:
             return
-        api, name = self._simulation.api, self._machine.name
         renewed = {"renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
         try:
-            await api.patch(LEASES, name, {"spec": renewed}, _LEASE_NAMESPACE)
+            await self._simulation.api.patch(LEASES, self._machine.name, {"spec": renewed}, _LEASE_NAMESPACE)
         except ApiError as refusal:
             if refusal.code != NOT_FOUND:
                 raise
-            owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": self._uid}
-            lease = {
-                "apiVersion": "coordination.k8s.io/v1",
-                "kind": "Lease",
-                "metadata": {"name": name, "namespace": _LEASE_NAMESPACE, "ownerReferences": [owner]},
-                "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, **renewed},
-            }
-            await api.create(LEASES, lease, _LEASE_NAMESPACE)
+            await self._begin_lease(renewed)
+
+    async def _begin_lease(self, renewed: Object) -> None:
+        """Create the lease, which goes with its Node: without one, the Node may be another one than before."""
+        api, name = self._simulation.api, self._machine.name
+        try:
+            node = await api.get(NODES, name)
+        except ApiError as refusal:
+            if refusal.code != NOT_FOUND:
+                raise
+            return
+        uid = node["metadata"].get("uid", "")
+        if uid != self._uid:
+            self._conditions = list((node.get("status") or {}).get("conditions") or ())
+            await self._write()
+            self._uid = uid
+        lease = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {
+                "name": name,
+                "namespace": _LEASE_NAMESPACE,
+                "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}],
+            },
+            "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, **renewed},
+        }
+        await api.create(LEASES, lease, _LEASE_NAMESPACE)
 
 
 async def heartbeats(registrations: list[Registration], simulation: Simulation) -> None:

@@ -99,3 +99,24 @@ def test_a_node_that_is_deleted_comes_back_with_the_sandbox(simulate: Simulate) 
 
     simulate(first)
     simulate(second)
+
+
+def test_a_node_that_is_registered_again_gets_its_status_and_a_lease(simulate: Simulate) -> None:
+    """The kubelet of a machine that runs writes over a status that another client brought along."""
+
+    async def scenario(lab: Any) -> None:
+        node = await lab.node()
+        conditions = [{**each, "status": "False"} for each in node["status"]["conditions"]]
+        await lab.api.delete(NODES, "gpu-1")
+        again = {"metadata": {"name": "gpu-1"}, "status": {**node["status"], "conditions": conditions}}
+        made = await lab.api.create(NODES, again)
+
+        async def renewed() -> bool:
+            ready = {c["type"]: c["status"] for c in (await lab.node())["status"]["conditions"]}["Ready"] == "True"
+            leases = (await lab.api.list(LEASES, "kube-node-lease"))[0]
+            owners = [owner["uid"] for lease in leases for owner in lease["metadata"]["ownerReferences"]]
+            return ready and owners == [made["metadata"]["uid"]]
+
+        await lab.until(renewed)
+
+    simulate(scenario)
