@@ -1,11 +1,12 @@
-"""The checks of the operator validator, one for each COMPONENT: driver, toolkit, plugin."""
+"""The checks of the operator validator, one for each COMPONENT: driver, toolkit, cuda, plugin."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
-from gpu_provision.sandbox.api import DAEMON_SETS
+from gpu_provision.sandbox.api import DAEMON_SETS, PODS, ApiError, Object
 from gpu_provision.sandbox.kubelet.container import Container, Program
 from gpu_provision.sandbox.kubelet.machine import DRIVER_ROOT
 
@@ -14,7 +15,8 @@ _DRIVER_READY = f"{VALIDATIONS}/.driver-ctr-ready"
 _SMI = f"{DRIVER_ROOT}/usr/bin/nvidia-smi"
 _HOST_SMI = "/host/usr/bin/nvidia-smi"
 _OWNING_KINDS = {"ClusterPolicy", "NVIDIADriver"}
-_POLLS_PLUGIN = 30
+_POLLS_PLUGIN, _POLLS_POD = 30, 60
+_CUDA_POD = "nvidia-cuda-validator"
 
 
 async def _validate(container: Container) -> int:
@@ -88,6 +90,56 @@ async def _toolkit(container: Container) -> str | None:
     return None
 
 
+async def _cuda(container: Container) -> str | None:
+    """Run vectorAdd in a pod of its own, as the GPU Operator's validator and that of earlier versions do."""
+    missing = [name for name in ("NODE_NAME", "OPERATOR_NAMESPACE", "VALIDATOR_IMAGE") if not container.env.get(name)]
+    if missing:
+        container.log(f'level=fatal msg="invalid configuration: {missing[0]} must not be empty"')
+        return None
+    simulation, namespace = container.simulation, container.env["OPERATOR_NAMESPACE"]
+    for pod in simulation.pods.by("node", container.machine.name):
+        metadata = pod["metadata"]
+        if (metadata.get("labels") or {}).get("app") == _CUDA_POD and metadata["namespace"] == namespace:
+            with contextlib.suppress(ApiError):
+                await simulation.api.delete(PODS, metadata["name"], namespace, grace_seconds=0)
+    name = (await simulation.api.create(PODS, _cuda_pod(container), namespace))["metadata"]["name"]
+    for _ in range(_POLLS_POD):
+        await asyncio.sleep(simulation.timings.scaled(simulation.timings.retry))
+        phase = (simulation.pods.objects.get((namespace, name)) or {}).get("status", {}).get("phase")
+        if phase == "Succeeded":
+            return ""
+        if phase == "Failed":
+            break
+    container.log(f'level=error msg="pod {name} did not succeed"')
+    return None
+
+
+def _cuda_pod(container: Container) -> Object:
+    env, own = container.env, container.pod["spec"]
+    image = {"image": env["VALIDATOR_IMAGE"], "imagePullPolicy": env.get("VALIDATOR_IMAGE_PULL_POLICY", "IfNotPresent")}
+    runtime_class = env.get("VALIDATOR_RUNTIME_CLASS")
+    vector_add = {
+        "name": "cuda-validation",
+        **image,
+        "command": ["sh", "-c"],
+        "args": ["vectorAdd"],
+        "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"generateName": f"{_CUDA_POD}-", "labels": {"app": _CUDA_POD}},
+        "spec": {
+            "nodeName": env["NODE_NAME"],
+            "restartPolicy": "OnFailure",
+            "tolerations": own.get("tolerations") or [],
+            **({"runtimeClassName": runtime_class} if runtime_class else {}),
+            "initContainers": [vector_add],
+            "containers": [{"name": _CUDA_POD, **image, "command": ["echo", "cuda workload validation is successful"]}],
+        },
+    }
+
+
 async def _plugin(container: Container) -> str | None:
     if not container.env.get("NODE_NAME"):
         container.log('level=fatal msg="invalid -n <node-name> flag: must not be empty string"')
@@ -108,6 +160,7 @@ async def _plugin(container: Container) -> str | None:
 _CHECKS: dict[str, Callable[[Container], Awaitable[str | None]]] = {
     "driver": _driver,
     "toolkit": _toolkit,
+    "cuda": _cuda,
     "plugin": _plugin,
 }
 
