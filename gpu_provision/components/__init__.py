@@ -94,12 +94,11 @@ COMPONENTS: tuple[Component, ...] = tuple(
 """All components in dependency order."""
 
 
-def desired(context: Context, names: Collection[str] | None = None) -> dict[str, list[Manifest]]:
-    """Return the manifests of every component that is on, in dependency order; without ``names`` of all."""
+def desired(context: Context) -> dict[str, list[Manifest]]:
+    """Return the manifests of every component that is on, in dependency order."""
     return {
         component.name: component.manifests(spec, context)
         for component in COMPONENTS
-        if names is None or component.name in names
         if (spec := component.spec(context.inventory)) is not None
     }
 

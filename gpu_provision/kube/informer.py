@@ -6,10 +6,8 @@ import copy
 import random
 import threading
 import time
-from collections import deque
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import NamedTuple, Self
 
 from gpu_provision.kube.client import Cluster, Keep, ObjectList
@@ -24,7 +22,6 @@ from gpu_provision.model.findings import ProvisionError, Unreachable
 _PAUSE_SECONDS = 1.0
 _MAX_PAUSE_SECONDS = 30.0
 _RESTARTS = 5  # of one watch that fails on a mistake of this program before it took any event
-_REMEMBERED = 4_000  # changes of a scope; a reader that is further behind reads all of its objects
 
 
 class Scope(NamedTuple):
@@ -36,26 +33,11 @@ class Scope(NamedTuple):
     namespace: str = ""
 
 
-class News(NamedTuple):
-    """The changes of a scope since a reader has read it last.
-
-    Attributes:
-        upto: Where the reader goes on next time.
-        objects: What has changed, None for an object that is gone; all that there is if ``is_whole``.
-        is_whole: Whether these are all objects, and every other one is gone.
-    """
-
-    upto: int
-    objects: Mapping[ObjectRef, Manifest | None]
-    is_whole: bool
-
-
 @dataclass(slots=True, eq=False)
 class _Watched:
     """The copies of one scope, and how its watch goes.
 
     Attributes:
-        total: How many changes there were; ``refs`` has the last of them.
         version: Where the watch resumes; empty to list again.
         failures: How often the watch ended before it brought an event.
         silent_since: When the API server stopped to answer; None while it does.
@@ -65,8 +47,6 @@ class _Watched:
 
     scope: Scope
     objects: dict[ObjectRef, Manifest] = field(default_factory=dict)
-    total: int = 0
-    refs: deque[ObjectRef] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     stream: WatchStream | None = None
     version: str = ""
     failures: int = 0
@@ -75,24 +55,9 @@ class _Watched:
     is_over: bool = False
 
     def hold(self, listing: ObjectList) -> None:
-        """Replace all objects; any of them may have changed."""
+        """Replace all objects."""
         self.objects = {ref_of(item): item for item in listing.items}
         self.version = listing.resource_version
-        self.total += 1
-        self.refs.clear()
-
-    def note(self, ref: ObjectRef) -> None:
-        """Note that an object has changed."""
-        self.total += 1
-        self.refs.append(ref)
-
-    def since(self, seen: int) -> News:
-        """Return what has changed since then; everything if that is not remembered."""
-        count = self.total - seen
-        if not 0 <= count <= len(self.refs):
-            return News(self.total, dict(self.objects), is_whole=True)
-        changed = islice(reversed(self.refs), count)
-        return News(self.total, {ref: self.objects.get(ref) for ref in changed}, is_whole=False)
 
     def backoff(self) -> float:
         """Exponential with full jitter, so that not all watches are opened at once after a restart of the server."""
@@ -205,11 +170,6 @@ class Mirror:
         """Return the live objects of a scope, of a kind's first one; a copy, never changed afterwards."""
         with self._signal.changed:
             return dict(self._watched[self._scope(what)].objects)
-
-    def since(self, what: Kind | Scope, seen: int) -> News:
-        """Return what has changed since ``News.upto`` of an earlier call; everything for a negative number."""
-        with self._signal.changed:
-            return self._watched[self._scope(what)].since(seen)
 
     def _scope(self, what: Kind | Scope) -> Scope:
         return what if isinstance(what, Scope) else next(each for each in self._scopes if each.kind == what)
@@ -326,7 +286,6 @@ class Mirror:
                 watched.objects.pop(ref, None)
             else:
                 watched.objects[ref] = item
-            watched.note(ref)
         if event.type != "MODIFIED" or before is None or not is_same(before, item):
             self.wake()
 
@@ -342,7 +301,6 @@ class Mirror:
                 known = watched.objects.get(ref)
                 if _selects(scope, ref, kept) and (known is None or _version(known) < _version(kept)):
                     watched.objects[ref] = kept
-                    watched.note(ref)
         self.wake()
 
     def _fail(self, watched: _Watched, error: Exception) -> None:
