@@ -30,10 +30,6 @@ from gpu_provision.model.inventory import Inventory
 __all__ = ["COMPONENTS", "Component", "desired", "problems", "requirements"]
 
 
-def _no_problems(_spec: Any, _context: Context) -> tuple[Finding, ...]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
     """One component, as its module describes it.
@@ -42,7 +38,7 @@ class Component:
         name: Its key in the inventory, and its name in plans and tables.
         title: Its name as people read it.
         requires: Names of components that must be ready first, on the same node.
-        spec: The inventory's typed spec of it, or None if it is off.
+        spec: The inventory's typed spec of it, or None if it is off. Default: the one of its name.
         manifests: The spec and a context to canonical manifests: equal meaning is equal value.
         problems: What is wrong with it in a context, before anything is written.
     """
@@ -52,7 +48,7 @@ class Component:
     requires: tuple[str, ...]
     spec: Callable[[Inventory], Any]
     manifests: Callable[[Any, Context], list[Manifest]]
-    problems: Callable[[Any, Context], tuple[Finding, ...]] = _no_problems
+    problems: Callable[[Any, Context], tuple[Finding, ...]]
 
     def version(self, spec: Any) -> str:
         """Return the version that a spec asks for; empty for components that run no image."""
@@ -61,59 +57,55 @@ class Component:
 
 
 def _component(module: ModuleType) -> Component:
+    def spec(inventory: Inventory) -> Any:
+        found = getattr(inventory.specs, module.NAME)
+        return found if found.enabled else None
+
     return Component(
         name=module.NAME,
         title=module.TITLE,
         requires=module.REQUIRES,
-        spec=module.spec,
+        spec=getattr(module, "spec", spec),
         manifests=module.manifests,
-        problems=getattr(module, "problems", _no_problems),
+        problems=getattr(module, "problems", lambda _spec, _context: ()),
     )
 
 
-COMPONENTS: tuple[Component, ...] = tuple(
-    map(
-        _component,
-        (
-            prerequisites,
-            nfd,
-            node_labels,
-            driver,
-            toolkit,
-            driver_validation,
-            validator,
-            device_plugin,
-            device_plugin_validation,
-            gfd,
-            dcgm,
-            dcgm_exporter,
-            startup_taint,
-        ),
-    )
+_MODULES = (
+    prerequisites,
+    nfd,
+    node_labels,
+    driver,
+    toolkit,
+    driver_validation,
+    validator,
+    device_plugin,
+    device_plugin_validation,
+    gfd,
+    dcgm,
+    dcgm_exporter,
+    startup_taint,
 )
+
+COMPONENTS: tuple[Component, ...] = tuple(map(_component, _MODULES))
 """All components in dependency order."""
 
 
 def desired(context: Context) -> dict[str, list[Manifest]]:
     """Return the manifests of every component that is on, in dependency order."""
-    return {
-        component.name: component.manifests(spec, context)
-        for component in COMPONENTS
-        if (spec := component.spec(context.inventory)) is not None
-    }
+    return {component.name: component.manifests(spec, context) for component, spec in _on(context.inventory)}
 
 
 def problems(context: Context) -> tuple[Finding, ...]:
     """Return what is wrong with the nodes, then with each component that is on."""
-    return (
-        *targets.problems(context),
-        *(
-            finding
-            for component in COMPONENTS
-            if (spec := component.spec(context.inventory)) is not None
-            for finding in component.problems(spec, context)
-        ),
-    )
+    found = (finding for component, spec in _on(context.inventory) for finding in component.problems(spec, context))
+    return (*targets.problems(context), *found)
+
+
+def _on(inventory: Inventory) -> list[tuple[Component, Any]]:
+    """Return the components that are on, with their specs."""
+    specs = ((component, component.spec(inventory)) for component in COMPONENTS)
+    return [(component, spec) for component, spec in specs if spec is not None]
 
 
 def requirements(inventory: Inventory) -> Mapping[str, tuple[str, ...]]:
@@ -121,17 +113,9 @@ def requirements(inventory: Inventory) -> Mapping[str, tuple[str, ...]]:
 
     In place of one that is off stands what that one requires.
     """
+    on = {component.name for component, _ in _on(inventory)}
     found: dict[str, tuple[str, ...]] = {}
     for component in COMPONENTS:
-        required = [
-            name
-            for wanted in component.requires
-            for name in ((wanted,) if _is_on(wanted, inventory) else found[wanted])
-        ]
+        required = (name for wanted in component.requires for name in ((wanted,) if wanted in on else found[wanted]))
         found[component.name] = tuple(dict.fromkeys(required))
-    return {name: required for name, required in found.items() if _is_on(name, inventory)}
-
-
-def _is_on(name: str, inventory: Inventory) -> bool:
-    component = next(component for component in COMPONENTS if component.name == name)
-    return component.spec(inventory) is not None
+    return {name: required for name, required in found.items() if name in on}

@@ -7,7 +7,6 @@ from typing import Any
 from gpu_provision.components import labels, operands, pods
 from gpu_provision.components.objects import has_internal_traffic_policy, manifest, role, service_account
 from gpu_provision.model.cluster import Context, Manifest
-from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import DcgmSpec
 
 NAME = "dcgm"
@@ -20,11 +19,6 @@ ADDRESS = f"{_NAME}:{_PORT}"
 """Where the exporter of the same node finds the engine."""
 
 _LIVES = {"tcpSocket": {"port": _PORT}, "initialDelaySeconds": 15}
-
-
-def spec(inventory: Inventory) -> DcgmSpec | None:
-    """Return the spec, or None if the component is off."""
-    return inventory.specs.dcgm if inventory.specs.dcgm.enabled else None
 
 
 def manifests(spec: DcgmSpec, context: Context) -> list[Manifest]:

@@ -7,7 +7,6 @@ from typing import Any
 from gpu_provision.components import dcgm, labels, operands, pods
 from gpu_provision.components.objects import cluster_role, manifest, role, rule, service_account
 from gpu_provision.model.cluster import Context, Manifest
-from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import DcgmExporterSpec
 
 NAME = "dcgm_exporter"
@@ -30,11 +29,6 @@ _POD_RULES = [rule("", ["pods"], ["get", "list", "watch"])]
 _POD_SETTINGS = ("DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS", "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID")
 
 _HEALTH = {"httpGet": {"path": "/health", "port": _PORT}, "initialDelaySeconds": 45}
-
-
-def spec(inventory: Inventory) -> DcgmExporterSpec | None:
-    """Return the spec, or None if the component is off."""
-    return inventory.specs.dcgm_exporter if inventory.specs.dcgm_exporter.enabled else None
 
 
 def manifests(spec: DcgmExporterSpec, context: Context) -> list[Manifest]:

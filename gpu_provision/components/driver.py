@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from gpu_provision.components import labels, operands, pods, scripts
@@ -73,17 +74,11 @@ _MANAGER_ENVIRONMENT: pods.Environment = {
     **pods.OPERATOR_NAMESPACE,
 }
 
+_DRIVER_PODS = {"matchExpressions": [{"key": labels.COMPONENT_OF_APP, "operator": "In", "values": ["nvidia-driver"]}]}
 _ONE_PER_HOST = {
     "podAntiAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": [
-            {
-                "labelSelector": {
-                    "matchExpressions": [
-                        {"key": labels.COMPONENT_OF_APP, "operator": "In", "values": ["nvidia-driver"]}
-                    ]
-                },
-                "topologyKey": "kubernetes.io/hostname",
-            }
+            {"labelSelector": _DRIVER_PODS, "topologyKey": "kubernetes.io/hostname"}
         ]
     }
 }
@@ -108,14 +103,15 @@ def spec(inventory: Inventory) -> DriverSpec | None:
 def manifests(_spec: DriverSpec, context: Context) -> list[Manifest]:
     """Return the startup probe, access rights, and a DaemonSet per driver group."""
     namespace = context.namespace
-    served = sorted((target for target in context.targets if target.driver_group), key=_group)
+    group_of = attrgetter("driver_group")
+    served = sorted((target for target in context.targets if target.driver_group), key=group_of)
     return [
         service_account(_ACCOUNT, namespace),
         *role(_ACCOUNT, namespace, [operands.USE_PRIVILEGED_SCC], subject=_ACCOUNT),
         *cluster_role(_ACCOUNT, namespace, _CLUSTER_RULES, subject=_ACCOUNT),
         config_map(_PROBE, namespace, {"startup-probe.sh": scripts.STARTUP_PROBE}, {labels.APP: _APP}),
         # A change of the probe restarts no driver: a pod keeps the probe that it has started with.
-        *(_daemon_set(group, next(members), context) for group, members in groupby(served, _group)),
+        *(_daemon_set(group, next(members), context) for group, members in groupby(served, group_of)),
     ]
 
 
@@ -135,10 +131,6 @@ def image_of(target: Target) -> str:
         return ""
     pinned = image.version.startswith("sha256:")
     return image.reference if pinned else image.tagged(f"{image.version}-{target.os.tag}")
-
-
-def _group(target: Target) -> str:
-    return target.driver_group
 
 
 def _daemon_set(group: str, target: Target, context: Context) -> Manifest:
@@ -163,7 +155,9 @@ def _pod(target: Target, context: Context) -> dict[str, Any]:
     volumes = [*_VOLUMES, *inputs.volumes]
     manager, driver = _manager(spec), _driver(spec, image_of(target), inputs.mounts)
     # Both skip the installation if this is what is installed already: a restart then costs no workload.
-    relevant = [*_install_relevant(manager, driver), volumes, _input_contents(spec, context)]
+    fields = ("image", "command", "args", "env", "volumeMounts")
+    containers = [[container.get(field) for field in fields] for container in (manager, driver)]
+    relevant = [*containers, volumes, _input_contents(spec, context)]
     settings = {"DRIVER_CONFIG_DIGEST": digest(relevant, 32)}
     for container in (manager, driver):
         container["env"] += pods.environment(settings)
@@ -231,11 +225,6 @@ def _startup_probe(spec: DriverSpec) -> dict[str, Any]:
         "failureThreshold": probe.failure_threshold,
         "successThreshold": 1,
     }
-
-
-def _install_relevant(*containers: dict[str, Any]) -> list[Any]:
-    fields = ("image", "command", "args", "env", "volumeMounts")
-    return [[container.get(field) for field in fields] for container in containers]
 
 
 def _unknown(target: Target) -> Finding:

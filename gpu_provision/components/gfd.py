@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_provision.components import device_plugin, labels, operands, pods
-from gpu_provision.components.nfd_crds import GROUP
+from gpu_provision.components import labels, operands, pods
+from gpu_provision.components.device_plugin import ConfigManager
+from gpu_provision.components.nfd import GROUP
 from gpu_provision.components.objects import role, rule, service_account
 from gpu_provision.model.cluster import Context, Manifest
-from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import GfdSpec
 
 NAME = "gfd"
@@ -27,58 +27,49 @@ _RULES = [
 ]
 
 
-def spec(inventory: Inventory) -> GfdSpec | None:
-    """Return the spec, or None if the component is off."""
-    return inventory.specs.gfd if inventory.specs.gfd.enabled else None
-
-
 def manifests(spec: GfdSpec, context: Context) -> list[Manifest]:
     """Return access rights and the DaemonSet."""
     namespace = context.namespace
     configurations = operands.config_of(context, context.inventory.specs.device_plugin.config_name)
+    config = ConfigManager(context)
     return [
         service_account(_ACCOUNT, namespace),
         *role(_ACCOUNT, namespace, _RULES, subject=_ACCOUNT),
-        *device_plugin.config_access(context, _ACCOUNT),
+        *config.access(_ACCOUNT),
         operands.daemon_set(
             context,
             _APP,
             selector={labels.APP: _APP, labels.PART_OF: "nvidia-gpu"},
             node_selector={labels.deploy("gpu-feature-discovery"): "true"},
             pod_annotations=operands.configured_by(configurations),
-            pod=_pod(spec, context),
+            pod=_pod(spec, context, config),
         ),
     ]
 
 
-def _pod(spec: GfdSpec, context: Context) -> dict[str, Any]:
+def _pod(spec: GfdSpec, context: Context, config: ConfigManager) -> dict[str, Any]:
     validator = context.inventory.specs.validator
-    # As in the reference, config-manager is the device plugin's; older images of this one lack it.
-    manager = context.inventory.specs.device_plugin.image
     return operands.pod(
         spec,
         serviceAccountName=_ACCOUNT,
         runtimeClassName=operands.runtime_class(context),
-        shareProcessNamespace=device_plugin.has_configurations(context) or None,
+        shareProcessNamespace=config.is_on or None,
         imagePullSecrets=pods.pull_secrets(spec.image_pull_secrets, validator.image_pull_secrets),
         initContainers=[
             operands.wait_for_toolkit(context, operands.MOUNT_RUN_NVIDIA),
-            *device_plugin.config_init_containers(context, manager),
+            *config.init_containers,
         ],
-        containers=[
-            _container(spec, context),
-            *device_plugin.config_side_cars(context, manager, "gpu-feature-discovery"),
-        ],
+        containers=[_container(spec, context, config), *config.side_cars("gpu-feature-discovery")],
         volumes=[
             pods.host_volume("output-dir", _FEATURES),
             pods.host_volume("host-sys", "/sys"),
             operands.RUN_NVIDIA,
-            *device_plugin.config_volumes(context),
+            *config.volumes,
         ],
     )
 
 
-def _container(spec: GfdSpec, context: Context) -> dict[str, Any]:
+def _container(spec: GfdSpec, context: Context, config: ConfigManager) -> dict[str, Any]:
     declared: pods.Environment = {
         "GFD_SLEEP_INTERVAL": "60s",
         "GFD_FAIL_ON_INIT_ERROR": "true",
@@ -86,7 +77,7 @@ def _container(spec: GfdSpec, context: Context) -> dict[str, Any]:
         **pods.NODE_NAME,
         "POD_NAME": pods.Field("metadata.name"),
         **operands.mig_environment(context),
-        **device_plugin.config_environment(context),
+        **config.environment,
     }
     return operands.container(
         spec,
@@ -97,6 +88,6 @@ def _container(spec: GfdSpec, context: Context) -> dict[str, Any]:
         mounts=[
             pods.mount("output-dir", _FEATURES),
             pods.mount("host-sys", "/sys", read_only=True),
-            *device_plugin.config_mounts(context),
+            *config.mounts,
         ],
     )

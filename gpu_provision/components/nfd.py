@@ -5,21 +5,30 @@ Names follow its Helm chart, installed as release ``node-feature-discovery``.
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from gpu_provision.components import nfd_crds, operands, pods
-from gpu_provision.components.nfd_crds import GROUP
-from gpu_provision.components.objects import RBAC, cluster_role, config_map, manifest, role, rule, service_account
+from gpu_provision.components import operands, pods
+from gpu_provision.components.objects import (
+    RBAC,
+    cluster_role,
+    config_map,
+    is_since,
+    manifest,
+    role,
+    rule,
+    service_account,
+)
 from gpu_provision.model.cluster import Context, Kind, Manifest, ObjectRef
-from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import NfdSpec
 
 NAME = "nfd"
 TITLE = "Node Feature Discovery"
 REQUIRES: tuple[str, ...] = ("prerequisites",)
+GROUP = "nfd.k8s-sigs.io"
 NODE_FEATURE = Kind(f"{GROUP}/v1alpha1", "NodeFeature")
 
 NODE_OF_FEATURE = "nfd.node.kubernetes.io/node-name"
@@ -65,11 +74,7 @@ _NEAR_CONTROL_PLANE = {
                 "weight": 1,
                 "preference": {
                     "matchExpressions": [
-                        {
-                            "key": "node-role.kubernetes.io/control-plane",
-                            "operator": "In",
-                            "values": [""],
-                        }
+                        {"key": "node-role.kubernetes.io/control-plane", "operator": "In", "values": [""]}
                     ]
                 },
             }
@@ -111,11 +116,6 @@ FORMER = tuple(ObjectRef(f"{RBAC}/v1", kind, "", f"{_FULL_NAME}-gc") for kind in
 """Objects that stacks of earlier versions have; a run removes them."""
 
 
-def spec(inventory: Inventory) -> NfdSpec | None:
-    """Return the spec, or None if another Node Feature Discovery of the cluster labels the nodes."""
-    return inventory.specs.nfd if inventory.specs.nfd.enabled else None
-
-
 def manifests(spec: NfdSpec, context: Context) -> list[Manifest]:
     """Return custom resources, access rights, configuration, master, worker and garbage collector.
 
@@ -127,7 +127,7 @@ def manifests(spec: NfdSpec, context: Context) -> list[Manifest]:
     worker_config = {"nfd-worker.conf": _WORKER_CONFIG}
     like = generation(spec.image.version)
     return [
-        *nfd_crds.crds(),
+        *crds(),
         service_account(_FULL_NAME, namespace, _LABELS),
         *cluster_role(_FULL_NAME, namespace, [*_MASTER_RULES, *_GC_RULES], **common),  # of one account
         *role(f"{_FULL_NAME}-worker", namespace, _WORKER_RULES, **common),
@@ -137,6 +137,12 @@ def manifests(spec: NfdSpec, context: Context) -> list[Manifest]:
         _worker(spec, like, context),
         _gc(spec, like, context),
     ]
+
+
+def crds() -> list[Manifest]:
+    """Return the custom resources ``nfd.k8s-sigs.io/v1alpha1``, good for 0.14 to 0.19, each time as new values."""
+    found: list[Manifest] = json.loads(Path(__file__).with_name("nfd_crds.json").read_text(encoding="utf-8"))
+    return found
 
 
 def _master(spec: NfdSpec, like: Generation, context: Context) -> Manifest:
@@ -179,12 +185,7 @@ def _worker(spec: NfdSpec, like: Generation, context: Context) -> Manifest:
     # A node whose taint the worker does not tolerate would never be seen to have a GPU.
     tolerated = pods.operand_tolerations(context, spec.worker_tolerations, first=(*_CONTROL_PLANE, _GPU_TAINT))
     hosts = [pods.host_volume(name, path) for name, (path, _) in _WORKER_HOST_PATHS.items()]
-    pod = _pod(
-        spec,
-        container,
-        tolerations=tolerated,
-        volumes=[*hosts, _config_volume("worker")],
-    )
+    pod = _pod(spec, container, tolerations=tolerated, volumes=[*hosts, _config_volume("worker")])
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}}
     return _workload("DaemonSet", spec, "worker", pod, config=_WORKER_CONFIG, updateStrategy=rolling)
 
@@ -250,16 +251,9 @@ def _workload(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """Versions of Node Feature Discovery that are started alike.
+    """Versions of Node Feature Discovery that are started alike, from ``since`` on; ``gc``: the garbage collector.
 
-    Attributes:
-        since: The first one, as (major, minor).
-        flags: Command line of master and worker.
-        worker_flags: What the worker gets besides.
-        ports: Ports of master and worker, by name.
-        gc_ports: Ports of the garbage collector, by name.
-        health: How to ask master and worker whether they live; None if there is no way.
-        gc_health: Likewise for the garbage collector.
+    ``flags``, ``ports`` and ``health`` are of master and worker; without ``health`` there is no way to probe them.
     """
 
     since: tuple[int, int]
@@ -305,11 +299,7 @@ GENERATIONS = (
 
 def generation(version: str) -> Generation:
     """Return the generation of an image version such as ``v0.19.0``; the newest for digests and names."""
-    match = re.match(r"v?(\d+)\.(\d+)", version)
-    if match is None:
-        return GENERATIONS[0]
-    number = (int(match[1]), int(match[2]))
-    return next(candidate for candidate in GENERATIONS if number >= candidate.since)
+    return next(each for each in GENERATIONS if is_since(version, each.since))
 
 
 def _probe(health: dict[str, Any] | None, **fields: int) -> dict[str, Any] | None:
@@ -318,5 +308,4 @@ def _probe(health: dict[str, Any] | None, **fields: int) -> dict[str, Any] | Non
 
 
 def _container_ports(ports: tuple[tuple[str, int], ...]) -> list[dict[str, Any]]:
-    """Return container ports."""
     return [pods.port(name, number) for name, number in ports]

@@ -13,12 +13,13 @@ from gpu_provision.model.cluster import ClusterFacts, Manifest
 
 def has_internal_traffic_policy(facts: ClusterFacts) -> bool:
     """Whether Services have ``internalTrafficPolicy``: on by default since Kubernetes 1.22."""
-    return _is_at_least(facts, 1, 22)
+    return is_since(facts.version, (1, 22))
 
 
-def _is_at_least(facts: ClusterFacts, major: int, minor: int) -> bool:
-    match = re.match(r"v?(\d+)\.(\d+)", facts.version)
-    return match is None or (int(match[1]), int(match[2])) >= (major, minor)
+def is_since(version: str, since: tuple[int, int]) -> bool:
+    """Whether a version is this one or a newer one; one that is no version, such as a digest, counts as new."""
+    match = re.match(r"v?(\d+)\.(\d+)", version)
+    return match is None or (int(match[1]), int(match[2])) >= since
 
 
 RBAC = "rbac.authorization.k8s.io"

@@ -50,41 +50,29 @@ def daemon_set(  # noqa: PLR0913 -- keyword-only: just the parts in which operan
 ) -> Manifest:
     """Return an operand's DaemonSet with everything that ``daemonsets`` of the inventory says.
 
-    Args:
-        context: What may be known.
-        name: Its name, as in the GPU Operator.
-        selector: Labels that select its pods, which also carry ``extra_labels``.
-        node_selector: Labels of the nodes that it runs on.
-        pod: The pod spec, but for what all operands share.
-        extra_labels: Further labels of the DaemonSet and its pods.
-        pod_annotations: Annotations of its pods.
-        on_delete: Whether a pod is replaced only after it was deleted.
+    ``pod`` is the pod spec, but for what all operands share; its pods also carry ``extra_labels``, as the DaemonSet
+    does. With ``on_delete``, a pod is replaced only after it was deleted.
     """
     own = {**selector, **(extra_labels or {})}
-    pace = {"maxUnavailable": context.inventory.specs.daemonsets.max_unavailable}
-    rolling = {"type": "RollingUpdate", "rollingUpdate": pace}
-    spec = {
-        "selector": {"matchLabels": dict(selector)},
-        "updateStrategy": {"type": "OnDelete"} if on_delete else rolling,
-        "template": _template(context, own, pod_annotations or {}, {**pod, "nodeSelector": dict(node_selector)}),
-    }
-    return manifest(("apps/v1", "DaemonSet"), name, namespace=context.namespace, labels=own, spec=spec)
-
-
-def _template(
-    context: Context, own: Mapping[str, str], annotations: Mapping[str, str], pod: Mapping[str, Any]
-) -> dict[str, Any]:
     settings = context.inventory.specs.daemonsets
     # Pods must stay selectable, so the user cannot override what selects them (as in the reference).
     users = {key: value for key, value in settings.labels.items() if key not in _SELECTED_BY}
     shared = {
+        "nodeSelector": dict(node_selector),
         "tolerations": pods.operand_tolerations(context),
         "priorityClassName": settings.priority_class_name or None,
     }
-    return {
-        "metadata": {"labels": {**users, **own}, "annotations": {**settings.annotations, **annotations}},
-        "spec": {**pod, **shared},
+    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": settings.max_unavailable}}
+    annotations = {**settings.annotations, **(pod_annotations or {})}
+    spec = {
+        "selector": {"matchLabels": dict(selector)},
+        "updateStrategy": {"type": "OnDelete"} if on_delete else rolling,
+        "template": {
+            "metadata": {"labels": {**users, **own}, "annotations": annotations},
+            "spec": {**pod, **shared},
+        },
     }
+    return manifest(("apps/v1", "DaemonSet"), name, namespace=context.namespace, labels=own, spec=spec)
 
 
 def container(  # noqa: PLR0913 -- keyword-only: just the parts in which operands differ

@@ -29,14 +29,11 @@ def canonical(quantity: str | float) -> str:
         message = f"{quantity!r} is not a Kubernetes quantity"
         raise ValueError(message)
     with localcontext(prec=60):
-        return _canonical(Decimal(match[1]), match[2] or "", match[3])
-
-
-def _canonical(number: Decimal, suffix: str, exponent: str | None) -> str:
-    if suffix in _BINARY:
-        return _binary(min(_rounded(number * 1024 ** _BINARY[suffix]), _MOST))
-    value = _rounded(number.scaleb(int(exponent) if exponent else _DECIMAL[suffix]))
-    return _decimal(value, with_exponent=exponent is not None)
+        number, suffix, exponent = Decimal(match[1]), match[2] or "", match[3]
+        if suffix in _BINARY:
+            return _binary(min(_rounded(number * 1024 ** _BINARY[suffix]), _MOST))
+        value = _rounded(number.scaleb(int(exponent) if exponent else _DECIMAL[suffix]))
+        return _decimal(value, with_exponent=exponent is not None)
 
 
 def resources(requirements: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,9 +65,6 @@ def _decimal(value: Decimal, *, with_exponent: bool) -> str:
     for suffix, power in sorted(_DECIMAL.items(), key=lambda item: -item[1]):
         scaled = value.scaleb(-power)
         if scaled == int(scaled):
-            return f"{int(scaled)}{_exponent(power) if with_exponent else suffix}"
+            ending = f"e{power}" if power else ""
+            return f"{int(scaled)}{ending if with_exponent else suffix}"
     raise AssertionError(value)  # rounded to thousandths before
-
-
-def _exponent(power: int) -> str:
-    return f"e{power}" if power else ""

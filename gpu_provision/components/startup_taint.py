@@ -13,17 +13,11 @@ from gpu_provision.components.targets import node_pools, unassigned_nodes
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Context, Manifest, Target
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import StartupTaintSpec
 
 NAME = "startup_taint"
 TITLE = "Startup taint"
 REQUIRES: tuple[str, ...] = ("driver", "driver_validation", "device_plugin_validation")
-
-
-def spec(inventory: Inventory) -> StartupTaintSpec | None:
-    """Return the spec, or None if nodes take pods before they are validated."""
-    return inventory.specs.startup_taint if inventory.specs.startup_taint.enabled else None
 
 
 def manifests(_spec: StartupTaintSpec, context: Context) -> list[Manifest]:

@@ -26,10 +26,7 @@ from gpu_provision.model.specs import DriverSpec
 def choose_driver(spec: DriverSpec, *, read: str | None, labels: Mapping[str, str]) -> DriverChoice:
     """Decide whose driver a node has; what was read a moment ago outweighs what an earlier run has labelled.
 
-    Args:
-        spec: The driver settings of the node's pool.
-        read: Version of a usable driver that was read on the host; empty if it has none, None if it was not read.
-        labels: The node's labels.
+    ``read`` is the version of a usable driver on the host; empty if it has none, None if the host was not read.
     """
     if not spec.enabled:
         return DriverChoice(on_host=True, basis=DriverBasis.DECLARED)
@@ -39,11 +36,7 @@ def choose_driver(spec: DriverSpec, *, read: str | None, labels: Mapping[str, st
         return DriverChoice(on_host=False, basis=DriverBasis.DECLARED)
     if read:
         return DriverChoice(on_host=True, basis=DriverBasis.READ, version=read)
-    return _choice_of_labels(labels)
-
-
-def _choice_of_labels(labels: Mapping[str, str]) -> DriverChoice:
-    """Go by what an earlier run, or the driver manager, has written on the node; else guess."""
+    # Go by what an earlier run, or the driver manager, has written on the node; else guess.
     if labels.get(DEPLOY_DRIVER) == PRE_INSTALLED or HOST_DRIVER in labels:
         return DriverChoice(on_host=True, basis=DriverBasis.LABEL, version=labels.get(HOST_DRIVER, ""))
     return DriverChoice(on_host=False, basis=DriverBasis.LABEL if DRIVER_GROUP in labels else DriverBasis.GUESS)
@@ -65,8 +58,8 @@ def targets(inventory: Inventory, facts: ClusterFacts) -> tuple[Target, ...]:
     """
     seen, read = {node.name: node for node in facts.nodes}, facts.host_drivers
     claimed = node_pools(inventory, facts)
-    found = (_target(name, pool, seen.get(name), read.get(name)) for name, pool in sorted(claimed.items()) if pool.gpu)
-    return tuple(found)
+    wanted = ((name, pool) for name, pool in sorted(claimed.items()) if pool.gpu)
+    return tuple(_target(name, pool, seen.get(name), read.get(name)) for name, pool in wanted)
 
 
 def node_pools(inventory: Inventory, facts: ClusterFacts) -> dict[str, NodePool]:
@@ -102,7 +95,7 @@ def problems(context: Context) -> tuple[Finding, ...]:
     return (
         *(_contested(name, pools) for name, pools in sorted(contested.items())),
         *(_unassigned(name) for name in unassigned_nodes(inventory, facts) if name not in {*contested, *leaving}),
-        *(_differs(target) for target in context.targets if _os_differs(target)),
+        *filter(None, map(_os_differs, context.targets)),
         *_guessed(context),
     )
 
@@ -140,20 +133,14 @@ def _target(name: str, pool: NodePool, facts: NodeFacts | None, read: str | None
 
 
 def _selecting(pools: Iterable[NodePool], node: NodeFacts) -> list[NodePool]:
-    return [pool for pool in pools if pool.node_selector and _matches(pool.node_selector, node.labels)]
+    return [pool for pool in pools if pool.node_selector and pool.node_selector.items() <= node.labels.items()]
 
 
-def _matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    return all(labels.get(key) == value for key, value in selector.items())
-
-
-def _os_differs(target: Target) -> bool:
-    return target.pool.os is not None and target.os is not None and target.os.tag != target.pool.os.tag
-
-
-def _differs(target: Target) -> Finding:
+def _os_differs(target: Target) -> Finding | None:
     declared = target.pool.os.tag if target.pool.os else ""
     seen = target.os.tag if target.os else ""
+    if not (declared and seen) or declared == seen:
+        return None
     return Finding(
         code=codes.OS_DIFFERS,
         what=f"the node runs {seen}, and pool {target.pool.name} declares {declared}",

@@ -22,7 +22,6 @@ from gpu_provision.components.toolkit_runtimes import (
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Context, Manifest, Target
 from gpu_provision.model.findings import Finding
-from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import SecretKey, ToolkitSpec
 
 NAME = "toolkit"
@@ -44,11 +43,6 @@ _DEFAULT_HANDLER = "nvidia"  # the toolkit's own
 _LIST_DAEMON_SETS = rule("apps", ["daemonsets"], ["list"])
 
 
-def spec(inventory: Inventory) -> ToolkitSpec | None:
-    """Return the spec, or None if the hosts have their own toolkit."""
-    return inventory.specs.toolkit if inventory.specs.toolkit.enabled else None
-
-
 def manifests(spec: ToolkitSpec, context: Context) -> list[Manifest]:
     """Return access rights, the entrypoint, and a DaemonSet per container runtime of the targets."""
     namespace = context.namespace
@@ -63,14 +57,14 @@ def manifests(spec: ToolkitSpec, context: Context) -> list[Manifest]:
 
 
 def problems(_spec: ToolkitSpec, context: Context) -> tuple[Finding, ...]:
-    """Return which nodes cannot get GPUs in the way that the inventory chooses, by CDI or without it."""
-    return _too_old_for_cdi(context.targets) if context.inventory.specs.cdi_enabled else _clash(context.targets)
+    """Return which nodes cannot get GPUs in the way that the inventory chooses, by CDI or without it.
 
-
-def _too_old_for_cdi(targets: Sequence[Target]) -> tuple[Finding, ...]:
-    """Return the runtimes whose containers would never see the GPUs that are granted to them."""
+    By CDI, containers of a runtime that is too old would never see the GPUs that are granted to them.
+    """
+    if not context.inventory.specs.cdi_enabled:
+        return _clash(context.targets)
     nodes: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for target in targets:
+    for target in context.targets:
         if target.facts and not knows_cdi(target):
             nodes[runtime_of(target), target.facts.container_runtime_version].append(target.name)
     return tuple(_no_cdi(RUNTIMES[name], version, nodes[name, version]) for name, version in sorted(nodes))
@@ -207,41 +201,40 @@ def _injection(runtime: Runtime, *, cdi: bool) -> dict[str, str]:
     return {"CRIO_CONFIG_MODE": "hook"} if runtime.name == CRIO else {}
 
 
-def _host_path(spec: ToolkitSpec, default: str, *settings: str) -> str:
-    """Return a file's path on the host: the first of the user's settings that is there, else the default."""
-    return next((spec.settings[name] for name in settings if spec.settings.get(name)), default)
-
-
-def _config(spec: ToolkitSpec, runtime: Runtime) -> str:
-    return _host_path(spec, runtime.config, runtime.config_env, "RUNTIME_CONFIG")
-
-
-def _drop_in(spec: ToolkitSpec, runtime: Runtime) -> str:
-    return _host_path(spec, runtime.drop_in, "RUNTIME_DROP_IN_CONFIG") if runtime.drop_in else ""
-
-
-def _socket(spec: ToolkitSpec, runtime: Runtime) -> str:
-    return _host_path(spec, runtime.socket, runtime.socket_env, "RUNTIME_SOCKET") if runtime.socket else ""
+def _host_paths(spec: ToolkitSpec, runtime: Runtime) -> tuple[str, str, str]:
+    """Return configuration, drop-in and socket on the host: the first of the user's settings, else the default."""
+    choices = (
+        (runtime.config, runtime.config_env, "RUNTIME_CONFIG"),
+        (runtime.drop_in, "RUNTIME_DROP_IN_CONFIG"),
+        (runtime.socket, runtime.socket_env, "RUNTIME_SOCKET"),
+    )
+    config, drop_in, socket = (
+        next((spec.settings[name] for name in names if spec.settings.get(name)), default) if default else ""
+        for default, *names in choices
+    )
+    return config, drop_in, socket
 
 
 def _runtime_files(spec: ToolkitSpec, runtime: Runtime) -> list[tuple[str, str, str, str]]:
     """Return (volume, file on the host, directory in the container, type of the host's directory)."""
     name, create = runtime.toolkit_name, "DirectoryOrCreate"
+    config, drop_in, socket = _host_paths(spec, runtime)
     files = [
-        (f"{name}-config", _config(spec, runtime), _CONFIG_DIRECTORY, create),
-        (f"{name}-drop-in-config", _drop_in(spec, runtime), _DROP_IN_DIRECTORY, create),
-        (f"{name}-socket", _socket(spec, runtime), _SOCKET_DIRECTORY, ""),
+        (f"{name}-config", config, _CONFIG_DIRECTORY, create),
+        (f"{name}-drop-in-config", drop_in, _DROP_IN_DIRECTORY, create),
+        (f"{name}-socket", socket, _SOCKET_DIRECTORY, ""),
     ]
     return [file for file in files if file[1]]
 
 
 def _paths_in_container(spec: ToolkitSpec, runtime: Runtime) -> dict[str, str]:
-    config = _CONFIG_DIRECTORY + posixpath.basename(_config(spec, runtime))
-    paths = {"RUNTIME_CONFIG": config, runtime.config_env: config}
-    if drop_in := _drop_in(spec, runtime):
+    config, drop_in, socket = _host_paths(spec, runtime)
+    mounted = _CONFIG_DIRECTORY + posixpath.basename(config)
+    paths = {"RUNTIME_CONFIG": mounted, runtime.config_env: mounted}
+    if drop_in:
         paths["RUNTIME_DROP_IN_CONFIG"] = _DROP_IN_DIRECTORY + posixpath.basename(drop_in)
         paths["RUNTIME_DROP_IN_CONFIG_HOST_PATH"] = drop_in
-    if socket := _socket(spec, runtime):
+    if socket:
         mounted = _SOCKET_DIRECTORY + posixpath.basename(socket)
         paths |= {"RUNTIME_SOCKET": mounted, runtime.socket_env: mounted}
     return paths

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from gpu_provision.components.objects import is_since
 from gpu_provision.model.cluster import Target
 from gpu_provision.model.hosts import DISTRIBUTIONS, KUBEADM
 
@@ -103,8 +103,8 @@ def runtime_of(target: Target) -> str:
 
 def knows_cdi(target: Target) -> bool:
     """Whether a node's runtime can hand out GPUs by CDI; a version that is not known counts as new."""
-    said = re.match(r"v?(\d+)\.(\d+)", target.facts.container_runtime_version if target.facts else "")
-    return said is None or (int(said[1]), int(said[2])) >= RUNTIMES[runtime_of(target)].cdi_since
+    version = target.facts.container_runtime_version if target.facts else ""
+    return is_since(version, RUNTIMES[runtime_of(target)].cdi_since)
 
 
 def main_runtime(targets: Iterable[Target]) -> str:

@@ -21,7 +21,6 @@ _KINDS = "applyset.kubernetes.io/contains-group-kinds"
 _NAMESPACES = "applyset.kubernetes.io/additional-namespaces"
 
 _WORKLOADS = frozenset({"DaemonSet", "Deployment"})
-_UNMARKED = frozenset({"Node"})  # nodes are not ours: we only keep a few of their labels
 
 
 def applyset_id(stack: str, namespace: str) -> str:
@@ -53,24 +52,22 @@ def parent(stack: str, namespace: str, members: Iterable[ObjectRef]) -> Manifest
 
 def member(manifest: Manifest, *, component: str, stack: str, namespace: str) -> Manifest:
     """Return the manifest as it goes to the cluster: marked as ours, pod templates marked with their digest."""
-    if manifest["kind"] in _UNMARKED:
+    if manifest["kind"] == "Node":  # a stack only keeps a few of its labels
         return manifest
     marks = {labels.MANAGED_BY: "gpu-provision", labels.COMPONENT: component}
     if manifest["kind"] == "Pod":
         return _labelled(manifest, {**marks, STACK: stack})
     marked = _labelled(manifest, {**marks, PART_OF: applyset_id(stack, namespace)})
-    return _with_marked_template(marked, component, stack) if manifest["kind"] in _WORKLOADS else marked
+    if manifest["kind"] not in _WORKLOADS:
+        return marked
+    template = manifest["spec"]["template"]
+    marks = {labels.DIGEST: digest(template), labels.COMPONENT: component, STACK: stack}
+    return {**marked, "spec": {**manifest["spec"], "template": _labelled(template, marks)}}
 
 
 def _labelled(manifest: Manifest, added: dict[str, str]) -> Manifest:
     metadata = manifest.get("metadata", {})
     return {**manifest, "metadata": {**metadata, "labels": {**metadata.get("labels", {}), **added}}}
-
-
-def _with_marked_template(manifest: Manifest, component: str, stack: str) -> Manifest:
-    template = manifest["spec"]["template"]
-    marks = {labels.DIGEST: digest(template), labels.COMPONENT: component, STACK: stack}
-    return {**manifest, "spec": {**manifest["spec"], "template": _labelled(template, marks)}}
 
 
 def group_kind(kind: Kind) -> str:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
+from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.plan import Action, Change, FieldChange
 
 FIELD_MANAGER = "gpu-provision"
 
 Path = tuple[str, ...]
+Manifests = Mapping[str, Sequence[Manifest]]
+"""Component -> its manifests."""
+
+_VERSIONS = ("resourceVersion", "generation", "managedFields")
+_NOISE = (*_VERSIONS, "uid", "creationTimestamp", "selfLink")
 
 # Lists whose items the API server tells apart by keys (x-kubernetes-list-map-keys); all others count by position.
 # Source: list types of the core API, Kubernetes 1.36.
@@ -32,18 +37,20 @@ def differences(desired: Manifest, live: Manifest) -> tuple[FieldChange, ...]:
     """Return every field of ``live`` that is not as ``desired`` says, sorted by path."""
     missing = _unequal(_without_noise(desired), live, ())
     surplus = _no_longer_wanted(_owned(live), desired, live, ())
-    return _told((*surplus, *missing))
+    return _sorted((*surplus, *missing))
 
 
 def changes_between(before: Manifest, after: Manifest) -> tuple[FieldChange, ...]:
     """Return what differs between two complete versions of one object, noise left out."""
     old, new = _without_noise(before), _without_noise(after)
-    return _told((*_unequal(new, old, ()), *_gone(old, new, ())))
+    gone = (FieldChange(each.path, each.new, None) for each in _unequal(old, new, ()) if each.old is None)
+    return _sorted((*_unequal(new, old, ()), *gone))
 
 
 def shows(live: Manifest, sent: Mapping[str, Any]) -> bool:
     """Return whether an object has every field as a write has sent it; the write removes fields that are None."""
-    return all(map(_says_nothing, _unequal(_without_versions(sent), live, ())))
+    metadata = {key: value for key, value in sent.get("metadata", {}).items() if key not in _VERSIONS}
+    return all(map(_says_nothing, _unequal({**sent, "metadata": metadata}, live, ())))
 
 
 def shows_applied(live: Manifest, applied: Manifest) -> bool:
@@ -56,19 +63,11 @@ def _says_nothing(change: FieldChange) -> bool:
     return change.old is None and not change.new
 
 
-_VERSIONS = ("resourceVersion", "generation", "managedFields")
-
-
-def _without_versions(sent: Mapping[str, Any]) -> Mapping[str, Any]:
-    metadata = {key: value for key, value in sent.get("metadata", {}).items() if key not in _VERSIONS}
-    return {**sent, "metadata": metadata}
-
-
 # Follows from the rest of the template, so it says nothing of its own as long as something else differs.
 _BOOKKEEPING = 'spec.template.metadata.labels."gpu-provision.io/digest"'
 
 
-def _told(changes: Sequence[FieldChange]) -> tuple[FieldChange, ...]:
+def _sorted(changes: Sequence[FieldChange]) -> tuple[FieldChange, ...]:
     by_path = {change.path: change for change in changes}
     paths = sorted(by_path.keys() - {_BOOKKEEPING} or by_path.keys())
     return tuple(by_path[path] for path in paths)
@@ -94,18 +93,15 @@ def manual_editors(live: Manifest) -> frozenset[str]:
     return frozenset(name for name in updates - applies - _DECLARED if name.startswith(_HAND))
 
 
-_NOISE = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink")
-
-
 # Written by the API server itself; it counts generations where old clients look for them.
-_SERVER_ANNOTATIONS = frozenset({"deprecated.daemonset.template.generation"})
+_SERVER_ANNOTATION = "deprecated.daemonset.template.generation"
 
 
 def _without_noise(manifest: Manifest) -> Manifest:
     metadata = {key: value for key, value in manifest.get("metadata", {}).items() if key not in _NOISE}
     annotations = metadata.get("annotations") or {}
-    if _SERVER_ANNOTATIONS & annotations.keys():
-        kept = {key: value for key, value in annotations.items() if key not in _SERVER_ANNOTATIONS}
+    if _SERVER_ANNOTATION in annotations:
+        kept = {key: value for key, value in annotations.items() if key != _SERVER_ANNOTATION}
         metadata = {**metadata, "annotations": kept}
     rest = {key: value for key, value in manifest.items() if key != "status"}
     return {**rest, "metadata": metadata}
@@ -142,24 +138,6 @@ def _unequal_lists(desired: list[Any], live: list[Any], path: Path) -> Iterator[
             yield from _unequal(item, found, (*path[:-1], f"{path[-1]}[{index}]"))
 
 
-def _gone(old: Any, new: Any, path: Path) -> Iterator[FieldChange]:
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for key, value in old.items():
-            if key in new:
-                yield from _gone(value, new[key], (*path, _step(key)))
-            else:
-                yield FieldChange(text_of((*path, _step(key))), value, None)
-    elif isinstance(old, list) and isinstance(new, list):
-        keys = _keys_of(path, old)
-        by_key = {_identity(item, keys): item for item in new} if keys else {}
-        for item in old if keys else ():
-            step = (*path[:-1], f"{path[-1]}[{_label(item, keys)}]")
-            if _identity(item, keys) in by_key:
-                yield from _gone(item, by_key[_identity(item, keys)], step)
-            else:
-                yield FieldChange(text_of(step), item, None)
-
-
 def _keys_of(path: Path, items: Sequence[Any]) -> tuple[str, ...]:
     if not path or not all(isinstance(item, Mapping) for item in items):
         return ()
@@ -190,8 +168,7 @@ def _no_longer_wanted(owned: Mapping[str, Any], desired: Any, live: Any, path: P
     for element, below in owned.items():
         if element == ".":
             continue
-        kind, _, name = element.partition(":")
-        step, wanted, found = STEPS[kind](name, desired, live, path)
+        step, wanted, found = step_down(element, desired, live, path)
         if found is None or step is None:
             continue
         if wanted is None:
@@ -200,40 +177,23 @@ def _no_longer_wanted(owned: Mapping[str, Any], desired: Any, live: Any, path: P
             yield from _no_longer_wanted(below, wanted, found, step)
 
 
-_Step = tuple[Path | None, Any, Any]
-
-
-def _field_step(name: str, desired: Any, live: Any, path: Path) -> _Step:
-    return (*path, _step(name)), _get(desired, name), _get(live, name)
-
-
-def _item_step(name: str, desired: Any, live: Any, path: Path) -> _Step:
-    keys = json.loads(name)
-    found = _find(live, keys)
-    label = _label(found, tuple(keys)) if found else ""
-    return (*path[:-1], f"{path[-1]}[{label}]"), _find(desired, keys), found
-
-
-def _value_step(name: str, desired: Any, live: Any, path: Path) -> _Step:
-    value = json.loads(name)
-    return path, value if value in (desired or ()) else None, value if value in (live or ()) else None
-
-
-def _index_step(_name: str, _desired: Any, _live: Any, _path: Path) -> _Step:
-    return None, None, None
-
-
-STEPS: Mapping[str, Callable[[str, Any, Any, Path], _Step]] = {
-    "f": _field_step,
-    "k": _item_step,
-    "v": _value_step,
-    "i": _index_step,
-}
-"""Element of fieldsV1 -> the step down: path, and the values there of two objects."""
-
-
-def _get(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, Mapping) else None
+def step_down(element: str, desired: Any, live: Any, path: Path) -> tuple[Path | None, Any, Any]:
+    """Follow an element of fieldsV1 down: return its path, None for a position, and the values there of two objects."""
+    kind, _, name = element.partition(":")
+    match kind:
+        case "f":
+            found = (each.get(name) if isinstance(each, Mapping) else None for each in (desired, live))
+            return ((*path, _step(name)), *found)
+        case "k":
+            keys = json.loads(name)
+            item = _find(live, keys)
+            label = _label(item, tuple(keys)) if item else ""
+            return (*path[:-1], f"{path[-1]}[{label}]"), _find(desired, keys), item
+        case "v":
+            value = json.loads(name)
+            return (path, *(value if value in (each or ()) else None for each in (desired, live)))
+        case _:
+            return None, None, None
 
 
 def _find(items: Any, keys: Mapping[str, Any]) -> Any:
@@ -257,34 +217,22 @@ def text_of(path: Path) -> str:
     return ".".join(path)
 
 
-Manifests = Mapping[str, Sequence[Manifest]]
-"""Component -> its manifests."""
-
-
 def diff_manifests(before: Manifests, after: Manifests) -> tuple[Change, ...]:
     """Return what changes from one set to the other: objects in the order of the new one, then those that go.
 
     Pods are validations, one for each content: new ones run, and old ones stay.
     """
-    old, new = _by_ref(before), _by_ref(after)
-    gone = (
-        Change(component=component, action=Action.DELETE, ref=ref)
-        for ref, (component, _) in old.items()
-        if ref not in new and ref.kind != "Pod"
+    old, new = (
+        {ref_of(item): (component, item) for component, items in each.items() for item in items}
+        for each in (before, after)
     )
-    return (*_changed(old, new), *gone)
-
-
-def _by_ref(manifests: Manifests) -> dict[ObjectRef, tuple[str, Manifest]]:
-    return {ref_of(item): (component, item) for component, items in manifests.items() for item in items}
-
-
-def _changed(
-    old: Mapping[ObjectRef, tuple[str, Manifest]], new: Mapping[ObjectRef, tuple[str, Manifest]]
-) -> Iterator[Change]:
+    found: list[Change] = []
     for ref, (component, manifest) in new.items():
         if ref not in old:
             action = Action.RUN if ref.kind == "Pod" else Action.CREATE
-            yield Change(component=component, action=action, ref=ref, manifest=manifest)
+            found.append(Change(component=component, action=action, ref=ref, manifest=manifest))
         elif fields := changes_between(old[ref][1], manifest):
-            yield Change(component=component, action=Action.UPDATE, ref=ref, fields=fields, manifest=manifest)
+            found.append(Change(component=component, action=Action.UPDATE, ref=ref, fields=fields, manifest=manifest))
+    gone = ((ref, component) for ref, (component, _) in old.items() if ref not in new and ref.kind != "Pod")
+    found += (Change(component=component, action=Action.DELETE, ref=ref) for ref, component in gone)
+    return tuple(found)

@@ -15,22 +15,17 @@ from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.hosts import Drain
+from gpu_provision.model.text import join_limited
 
 _MIRROR = "kubernetes.io/config.mirror"  # annotation of the API server's picture of a static pod
 _TEMPLATE_HASH = "pod-template-hash"
 _OVER = frozenset({"Succeeded", "Failed"})
-_MOST_NAMED = 12
+MOST_NAMED = 12
 
 
 @dataclass(frozen=True, slots=True)
 class DrainPlan:
-    """The pods of one node that a drain is about.
-
-    Attributes:
-        evict: To be evicted.
-        ending: On their way out already.
-        kept: Neither, since something would be lost with them: the pod, and what.
-    """
+    """The pods of one node that a drain is about; ``kept`` stay, as something is lost with them: the pod, and what."""
 
     evict: tuple[Manifest, ...] = ()
     ending: tuple[Manifest, ...] = ()
@@ -65,15 +60,12 @@ def _loss(pod: Manifest, terms: Drain) -> str:
     """Return what would be lost with a pod although the terms do not allow it; empty for nothing."""
     is_managed = (pod["metadata"].get("labels") or {}).get(labels.MANAGED_BY) == "gpu-provision"
     ours = is_managed or validator.has_made(pod)
+    has_empty_dir = any("emptyDir" in volume for volume in pod.get("spec", {}).get("volumes") or ())
     losses = (
         (not (_controller(pod) or ours or terms.force), "no controller would bring it back"),
-        (not terms.delete_empty_dir and _has_empty_dir(pod), "its emptyDir volumes would be lost"),
+        (not terms.delete_empty_dir and has_empty_dir, "its emptyDir volumes would be lost"),
     )
     return " and ".join(loss for applies, loss in losses if applies)
-
-
-def _has_empty_dir(pod: Manifest) -> bool:
-    return any("emptyDir" in volume for volume in pod.get("spec", {}).get("volumes") or ())
 
 
 def _controller(pod: Manifest) -> Mapping[str, Any]:
@@ -82,28 +74,19 @@ def _controller(pod: Manifest) -> Mapping[str, Any]:
 
 
 def describe_pod(pod: Manifest) -> str:
-    """Return ``namespace/name (Deployment name)``; without the owner if there is none."""
+    """Return ``namespace/name (Deployment name)``, the Deployment for a ReplicaSet of it; without an owner its name."""
     owner = _controller(pod)
-    return f"{_name(pod)} ({_owner(pod, owner)})" if owner else _name(pod)
-
-
-def _owner(pod: Manifest, owner: Mapping[str, Any]) -> str:
-    """Return the owner as people know it: a ReplicaSet that a Deployment made goes by the Deployment's name."""
-    template = (pod["metadata"].get("labels") or {}).get(_TEMPLATE_HASH, "")
-    if owner.get("kind") == "ReplicaSet" and template and owner["name"].endswith(f"-{template}"):
-        return f"Deployment {owner['name'].removesuffix(f'-{template}')}"
-    return f"{owner.get('kind')} {owner.get('name')}"
+    if not owner:
+        return _name(pod)
+    kind, name = owner.get("kind"), str(owner.get("name"))
+    template = (pod["metadata"].get("labels") or {}).get(_TEMPLATE_HASH)
+    if kind == "ReplicaSet" and template and name.endswith(f"-{template}"):
+        kind, name = "Deployment", name.removesuffix(f"-{template}")
+    return f"{_name(pod)} ({kind} {name})"
 
 
 def _name(pod: Manifest) -> str:
     return f"{pod['metadata'].get('namespace', '')}/{pod['metadata']['name']}"
-
-
-def name_pods(pods: Iterable[str]) -> str:
-    """Return a list of pods that is not too long to read."""
-    every = list(pods)
-    more = len(every) - _MOST_NAMED
-    return ", ".join(every[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def data_loss_finding(node: str, left: DrainPlan) -> Finding | None:
@@ -115,23 +98,19 @@ def data_loss_finding(node: str, left: DrainPlan) -> Finding | None:
         code=codes.PODS_WOULD_BE_LOST,
         what=f"the node is left as it is: {number} on it would be lost for good, or lose data",
         where=node,
-        evidence=name_pods(f"{describe_pod(pod)}: {why}" for pod, why in left.kept),
+        evidence=join_limited((f"{describe_pod(pod)}: {why}" for pod, why in left.kept), MOST_NAMED),
         fix="move or delete these pods, or allow it: drain: {force: true} for pods without a controller, "
         "{delete_empty_dir: true} for emptyDir volumes",
     )
 
 
 def not_drained_finding(node: str, seconds: int, left: DrainPlan, refusals: Mapping[str, str]) -> Finding:
-    """Return the error about a drain that was given up.
-
-    Args:
-        refusals: UID of a pod -> why the API server did not evict it.
-    """
+    """Return the error about a drain that was given up; ``refusals``: UID of a pod -> why it was not evicted."""
     waiting = [f"{describe_pod(pod)}: {refusals.get(pod['metadata']['uid'], 'still ending')}" for pod in left.goes]
     return Finding(
         code=codes.NOT_DRAINED,
         what=f"{len(waiting)} pod{'' if len(waiting) == 1 else 's'} did not leave the node within {seconds} s",
         where=node,
-        evidence=name_pods(waiting),
+        evidence=join_limited(waiting, MOST_NAMED),
         fix="have more replicas run elsewhere, or give it more time: drain: {timeout_seconds: ...}",
     )

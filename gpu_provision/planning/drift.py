@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.plan import Action, Change, Difference, FieldChange, FieldDrift, Origin
 from gpu_provision.planning.applyset import digest_of
-from gpu_provision.planning.diff import (
-    differences,
-)
+from gpu_provision.planning.diff import differences
 from gpu_provision.planning.managed_fields import Owners, is_ours, last_of_others, overlap, owners, writers_of
 
 _ALARMING = (Origin.DRIFT, Origin.EITHER, Origin.PENDING)
@@ -38,13 +36,9 @@ def find_drift(changes: Iterable[Change], known: KnownState) -> tuple[Difference
     """
     found = tuple(_difference(change, known) for change in changes)
     if known.applied is None and any(each.origin is Origin.PENDING for each in found):
-        return tuple(_awaited(each) for each in found)
+        # A validation that has not run is of the content that is pending, as far as anything tells.
+        return tuple(replace(each, origin=Origin.PENDING) if each.action is Action.RUN else each for each in found)
     return found
-
-
-def _awaited(each: Difference) -> Difference:
-    """A validation that has not run is of the content that is pending, as far as anybody can tell."""
-    return replace(each, origin=Origin.PENDING) if each.action is Action.RUN else each
 
 
 def _difference(change: Change, known: KnownState) -> Difference:
@@ -53,22 +47,20 @@ def _difference(change: Change, known: KnownState) -> Difference:
         component=change.component,
         ref=change.ref,
         action=change.action,
-        origin=_worst(fields) if fields else _of_object(change, known),
+        origin=min((each.origin for each in fields), key=_ALARMING.index) if fields else _of_object(change, known),
         fields=fields,
         notes=() if change.action is Action.UPDATE else change.effects,
         nodes=change.nodes if change.action is Action.WAIT else (),
     )
 
 
-def _worst(fields: Iterable[FieldDrift]) -> Origin:
-    return min((field.origin for field in fields), key=_ALARMING.index)
-
-
 def _of_object(change: Change, known: KnownState) -> Origin:
     was_applied = None if known.applied is None else change.ref in known.applied
     match change.action:
         case Action.CREATE:
-            return _missing(was_applied=was_applied, known=known)
+            if was_applied is None:
+                return Origin.EITHER if known.live else Origin.PENDING
+            return Origin.DRIFT if was_applied else Origin.PENDING
         case Action.DELETE:
             return Origin.DRIFT if was_applied is False else Origin.PENDING
         case Action.RUN:
@@ -77,26 +69,17 @@ def _of_object(change: Change, known: KnownState) -> Origin:
             return Origin.NOT_READY
 
 
-def _missing(*, was_applied: bool | None, known: KnownState) -> Origin:
-    if was_applied is not None:
-        return Origin.DRIFT if was_applied else Origin.PENDING
-    return Origin.EITHER if known.live else Origin.PENDING
-
-
 def _fields(change: Change, known: KnownState) -> Iterable[FieldDrift]:
     live = known.live.get(change.ref, {})
     books = owners(live)
-    changed_since = None if known.applied is None else _changed_since(known.applied.get(change.ref), live)
+    changed_since: frozenset[str] | None = None
+    if known.applied is not None:
+        applied = known.applied.get(change.ref)
+        changed = differences(applied, live) if applied else ()
+        changed_since = frozenset(each.path for each in changed if each.old != each.new)
     template = _of_template(change.manifest, live)
     for field in change.fields:
         yield _field(field, books, changed_since, template)
-
-
-def _changed_since(applied: Manifest | None, live: Manifest) -> frozenset[str]:
-    """Return the paths that are no longer as they were applied."""
-    if applied is None:
-        return frozenset()
-    return frozenset(each.path for each in differences(applied, live) if each.old != each.new)
 
 
 def _field(field: FieldChange, books: Owners, changed_since: frozenset[str] | None, template: Origin) -> FieldDrift:
@@ -115,11 +98,7 @@ def _field(field: FieldChange, books: Owners, changed_since: frozenset[str] | No
 
 def _of_template(declared: Manifest | None, live: Manifest) -> Origin:
     """Return the origin of what a pod template lacks: its digest, which is ours, says which content was applied."""
-    wanted, applied = _digest(declared or {}), _digest(live)
+    wanted, applied = (digest_of(each.get("spec", {}).get("template") or {}) for each in (declared or {}, live))
     if not (wanted and applied):
         return Origin.EITHER
     return Origin.DRIFT if wanted == applied else Origin.PENDING
-
-
-def _digest(workload: Manifest) -> str:
-    return digest_of(workload.get("spec", {}).get("template") or {})

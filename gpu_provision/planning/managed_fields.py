@@ -8,7 +8,7 @@ from typing import Any
 
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.plan import Writer
-from gpu_provision.planning.diff import FIELD_MANAGER, STEPS, Path, text_of
+from gpu_provision.planning.diff import FIELD_MANAGER, Path, step_down, text_of
 
 Entry = Mapping[str, Any]
 Owners = Mapping[str, tuple[Writer, ...]]
@@ -23,22 +23,22 @@ _UNKNOWN = frozenset({"ancient-changes"})
 _SYSTEM = frozenset(
     {"cluster-policy-controller", "kube-apiserver", "kube-controller-manager", "openshift-controller-manager"}
 )
+_IDENTITY = ("manager", "operation", "subresource")
 _KUBERNETES = frozenset({"kube-apiserver", "kube-scheduler", "kubelet"})
 
 
-def entries(live: Manifest) -> tuple[Entry, ...]:
-    """Return the entries of a live object."""
+def _entries(live: Manifest) -> tuple[Entry, ...]:
     return tuple(live.get("metadata", {}).get("managedFields") or ())
 
 
 def managers_of(live: Manifest, *path: str) -> frozenset[str]:
     """Return the field managers of one field, such as ``("metadata", "labels", "app")``; empty if it is unknown."""
-    return _managers(entry for entry in entries(live) if _has(entry.get("fieldsV1") or {}, path))
+    return _managers(entry for entry in _entries(live) if _has(entry.get("fieldsV1") or {}, path))
 
 
 def other_managers(live: Manifest) -> frozenset[str]:
     """Return who else has written to an object that we apply: it was there before us, or is theirs, too."""
-    return _managers(entries(live)) - OURS - _SYSTEM
+    return _managers(_entries(live)) - OURS - _SYSTEM
 
 
 def own_labels(live: Manifest) -> dict[str, str]:
@@ -63,7 +63,7 @@ def _has(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:
 def owners(live: Manifest) -> Owners:
     """Return who owns which field of a live object; writers of the status alone are left out."""
     found: dict[str, tuple[Writer, ...]] = {}
-    for entry in entries(live):
+    for entry in _entries(live):
         if entry.get("subresource"):
             continue
         writer = Writer(str(entry.get("manager", "")), str(entry.get("time", "")))
@@ -76,8 +76,7 @@ def _paths(owned: Mapping[str, Any], live: Any, path: Path) -> Iterator[str]:
     for element, below in owned.items():
         if element == ".":
             continue
-        kind, _, name = element.partition(":")
-        step, _, found = STEPS[kind](name, None, live, path)
+        step, _, found = step_down(element, None, live, path)
         if step is None:
             continue
         if not below or "." in below:
@@ -126,8 +125,10 @@ def transferred(live: Manifest) -> list[dict[str, Any]]:
     """
     kept: list[dict[str, Any]] = []
     ours: dict[str, Any] = {}
-    for entry in entries(live):
-        if entry.get("subresource") or entry.get("apiVersion") != live["apiVersion"] or _is_kubernetes(entry):
+    for entry in _entries(live):
+        manager = str(entry.get("manager", ""))
+        is_kubernetes = manager in _KUBERNETES or manager.endswith("controller-manager")
+        if entry.get("subresource") or entry.get("apiVersion") != live["apiVersion"] or is_kubernetes:
             kept.append(dict(entry))
             continue
         fields = dict(entry.get("fieldsV1") or {})
@@ -144,7 +145,11 @@ def transferred(live: Manifest) -> list[dict[str, Any]]:
 
 def is_transferred(live: Manifest) -> bool:
     """Whether no other field manager has a field of an object that `transferred` would take."""
-    return _content(transferred(live)) == _content(entries(live))
+    before, after = (
+        sorted((*(e.get(key, "") for key in _IDENTITY), json.dumps(e.get("fieldsV1"), sort_keys=True)) for e in entries)
+        for entries in (_entries(live), transferred(live))
+    )
+    return before == after
 
 
 def as_transferred(live: Manifest) -> Manifest:
@@ -157,17 +162,6 @@ def without_owners(live: Manifest, uids: Collection[str]) -> list[dict[str, Any]
     return [owner for owner in live["metadata"].get("ownerReferences") or () if owner["uid"] not in uids]
 
 
-def _is_kubernetes(entry: Entry) -> bool:
-    manager = str(entry.get("manager", ""))
-    return manager in _KUBERNETES or manager.endswith("controller-manager")
-
-
 def _union(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
     both = {key: _union(left[key], right[key]) for key in left.keys() & right.keys()}
     return {**left, **right, **both}
-
-
-def _content(found: Iterable[Entry]) -> list[tuple[str, ...]]:
-    """Return what counts of entries, in an order of its own."""
-    parts = ((each["manager"], each["operation"], each.get("subresource", ""), each.get("fieldsV1")) for each in found)
-    return sorted((*head, json.dumps(fields, sort_keys=True)) for *head, fields in parts)

@@ -15,15 +15,12 @@ class ObservedState:
 
     Attributes:
         cluster: The cluster as people name it: its context.
-        facts: Version, nodes, served resources.
-        members: Live objects that carry our membership, by reference.
-        namespaces: Names of existing namespaces.
+        members: Live objects that carry the stack's membership.
         names: (kind, namespace) -> the names of all objects there, of the kinds that were listed whole.
-        pods: Pods of our components, by reference; validation pods included.
+        pods: Pods of the stack's components; validation pods included.
         passed: Validations on record: (component, node) -> the verdict, see `gpu_provision.planning.validation`.
         void: Uids of pods whose vectorAdd does not count, since it is to run again.
-        lock: Who writes right now; None if no run does.
-        lock_version: Version of the lock's object; it changes with everybody who takes, renews or gives it back.
+        lock_version: Version of the lock's object; it changes whenever a run takes, renews or gives it back.
     """
 
     cluster: str
@@ -38,17 +35,14 @@ class ObservedState:
     lock_version: str = ""
 
     def lacks(self, ref: ObjectRef) -> bool:
-        """Whether it is known that there is no such object, of whomever."""
+        """Whether it is known that there is no such object."""
         if ref in self.members:  # a controller's reading is older than what it has created since
             return False
         if ref.kind == "Namespace":
             return ref.name not in self.namespaces
         place = ref.type, ref.namespace
-        return (place in self.names and ref.name not in self.names[place]) or not self.has_place(ref)
-
-    def has_place(self, ref: ObjectRef) -> bool:
-        """Whether the namespace of an object exists."""
-        return not ref.namespace or ref.namespace in self.namespaces
+        has_place = not ref.namespace or ref.namespace in self.namespaces
+        return (place in self.names and ref.name not in self.names[place]) or not has_place
 
     @property
     def is_installed(self) -> bool:

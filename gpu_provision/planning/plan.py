@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
 
 from gpu_provision.components import labels
 from gpu_provision.diagnostics import pods as pod_view
@@ -15,7 +15,7 @@ from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import node_validation
 from gpu_provision.planning.applyset import component_of, selects
 from gpu_provision.planning.diff import differences, path_of
-from gpu_provision.planning.node_patches import NodePatch, node_patch
+from gpu_provision.planning.node_validation import NodePatch, node_patch
 from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.pod_metadata import pod_changes
 from gpu_provision.planning.states import (
@@ -40,6 +40,8 @@ from gpu_provision.planning.upgrades import (
 )
 from gpu_provision.planning.validation import NEVER_RUN, RUNS_IN, VALIDATIONS
 
+_PER_NODE = frozenset({"Node", "Pod"})
+
 
 def superseded_pods(seen: ClusterState) -> Iterator[tuple[Key, Manifest]]:
     """Yield the validation pods that a run deletes: of other content, where none is wanted any more, or succeeded."""
@@ -52,9 +54,6 @@ def superseded_pods(seen: ClusterState) -> Iterator[tuple[Key, Manifest]]:
                 yield key, pod
 
 
-_PER_NODE = frozenset({"Node", "Pod"})
-
-
 def plan(context: Context, desired: Desired, observed: ObservedState, findings: tuple[Finding, ...] = ()) -> Plan:
     """Return everything that is not as declared, in dependency order; deletions come last."""
     seen = cluster_state(context, desired, observed)
@@ -64,7 +63,14 @@ def plan(context: Context, desired: Desired, observed: ObservedState, findings: 
 def plan_state(seen: ClusterState, known: Mapping[Key, NodeState], findings: tuple[Finding, ...] = ()) -> Plan:
     """Return the plan of a situation. ``known``: where everything stands in it."""
     inventory = seen.context.inventory
-    objects, nodes = tuple(_object_changes(seen)), tuple(_node_changes(seen, known))
+    objects = tuple(
+        change
+        for component, manifests in seen.desired.items()
+        for manifest in manifests
+        if manifest["kind"] not in _PER_NODE
+        for change in object_change(component, manifest, seen)
+    )
+    nodes = tuple(_node_changes(seen, known))
     moving = {change.ref.name for change in nodes if change.nodes}
     validations = tuple(_validation_changes(seen, known, moving))
     changes = (
@@ -94,50 +100,30 @@ def sort_changes(changes: Iterable[Change], components: Sequence[str]) -> tuple[
     return tuple(sorted(changes, key=lambda each: last if each.action is Action.DELETE else places[each.component]))
 
 
-def _object_changes(seen: ClusterState) -> Iterator[Change]:
-    for component, manifests in seen.desired.items():
-        for manifest in manifests:
-            if manifest["kind"] not in _PER_NODE:
-                yield from object_change(component, manifest, seen)
-
-
 def object_change(component: str, manifest: Manifest, seen: ClusterState) -> Iterator[Change]:
     """Yield the change that makes one object as declared, if it is not."""
     ref = ref_of(manifest)
     live = seen.observed.members.get(ref)
     if live is None:
         yield Change(component=component, action=Action.CREATE, ref=ref, manifest=manifest)
-        return
-    fields = differences(manifest, live)
-    if fields:
-        done = effects(manifest, fields, seen)
-        yield Change(
-            component=component,
-            action=Action.UPDATE,
-            ref=ref,
-            fields=fields,
-            nodes=done.nodes,
-            effects=done.effects,
-            manifest=manifest,
-        )
+    elif fields := differences(manifest, live):
+        change = Change(component=component, action=Action.UPDATE, ref=ref, fields=fields, manifest=manifest)
+        yield with_effects(change, seen)
 
 
-class Effects(NamedTuple):
-    """What a change does to running pods: the nodes where some restart, and what else a reader should know."""
+def with_effects(change: Change, seen: ClusterState) -> Change:
+    """Return an update of an object with what it does to running pods: the nodes where some restart, and remarks.
 
-    nodes: tuple[str, ...] = ()
-    effects: tuple[str, ...] = ()
-
-
-def effects(manifest: Manifest, fields: tuple[FieldChange, ...], seen: ClusterState) -> Effects:
-    """Say where a change of these fields restarts running pods. A driver restarts for another installation alone."""
-    if not any(change.path.startswith("spec.template") for change in fields):
-        return Effects()
+    A driver restarts for another installation alone.
+    """
+    manifest = change.manifest
+    if manifest is None or not any(each.path.startswith("spec.template") for each in change.fields):
+        return replace(change, nodes=(), effects=())
     found = [*_pods_of(manifest, seen)]
     if not found or not is_rolled_out(manifest):
-        return Effects(_sorted(node for node, _ in found))
+        return replace(change, nodes=_sorted(node for node, _ in found), effects=())
     outdated = _sorted(node for node, pod in found if not has_installed(pod, manifest))
-    return Effects(outdated, () if outdated else (NO_DRIVER_RESTART,))
+    return replace(change, nodes=outdated, effects=() if outdated else (NO_DRIVER_RESTART,))
 
 
 def _pods_of(manifest: Manifest, seen: ClusterState) -> Iterator[tuple[str, Manifest]]:
@@ -165,7 +151,8 @@ def _owned_by(pod: Manifest, manifest: Manifest) -> bool:
 
 def _node_changes(seen: ClusterState, known: Mapping[Key, NodeState]) -> Iterator[Change]:
     facts = {node.name: node for node in seen.observed.facts.nodes}
-    put_off = _not_told(known)
+    # Nodes that keep what they say of their validation, as they keep their driver.
+    put_off = {key for key, each in known.items() if key[0] == node_validation.NAME and each.state is State.READY}
     for component, manifests in seen.desired.items():
         for manifest in (manifest for manifest in manifests if manifest["kind"] == "Node"):
             name = manifest["metadata"]["name"]
@@ -175,13 +162,6 @@ def _node_changes(seen: ClusterState, known: Mapping[Key, NodeState]) -> Iterato
             write = node_patch(manifest, node, seen.context.inventory)
             if not write.is_empty:
                 yield node_change(component, manifest, node, write, seen)
-
-
-def _not_told(known: Mapping[Key, NodeState]) -> frozenset[Key]:
-    """Return the nodes that keep what they say of their validation, as they keep their driver."""
-    return frozenset(
-        key for key, state in known.items() if key[0] == node_validation.NAME and state.state is State.READY
-    )
 
 
 def _is_offline(seen: ClusterState) -> bool:
@@ -195,14 +175,21 @@ def node_change(component: str, manifest: Manifest, node: NodeFacts, write: Node
         FieldChange(label_path(key), node.labels.get(key), value) for key, value in sorted(write.labels.items())
     )
     if write.frees:
-        fields += (FieldChange(f"spec.taints[{labels.NOT_VALIDATED}]", _effect_of_taint(node), None),)
+        taints = (taint.get("effect", "") for taint in node.taints if taint.get("key") == labels.NOT_VALIDATED)
+        fields += (FieldChange(f"spec.taints[{labels.NOT_VALIDATED}]", next(taints, ""), None),)
+    # The node's pods restart if another DaemonSet starts its driver from now on.
+    moves = write.labels.get(labels.DRIVER_GROUP) and labels.DRIVER_GROUP in node.labels
+    effects: tuple[str, ...] = ()
+    if labels.HOST_DRIVER in write.labels:  # the node goes over to a driver of its own, or back to a container's
+        version = write.labels[labels.HOST_DRIVER]
+        effects = (f"host driver {version} on {node.name}" if version else f"driver container on {node.name}",)
     return Change(
         component=component,
         action=Action.UPDATE,
         ref=ref_of(manifest),
         fields=fields,
-        nodes=_restarting(node, write.labels, seen),
-        effects=_driver_effects(node, write.labels),
+        nodes=(node.name,) if moves and seen.pods.get((DRIVER, node.name)) else (),
+        effects=effects,
         certain=labels.nfd_has_spoken(node.labels),
         manifest=manifest,
     )
@@ -212,25 +199,6 @@ def node_change(component: str, manifest: Manifest, node: NodeFacts, write: Node
 def label_path(key: str) -> str:
     """Return the path of a label in a plan."""
     return path_of("metadata", "labels", key)
-
-
-def _restarting(node: NodeFacts, changed: Mapping[str, str | None], seen: ClusterState) -> tuple[str, ...]:
-    """Return the node if its pods restart, since another DaemonSet starts its driver from now on."""
-    moves = changed.get(labels.DRIVER_GROUP) and labels.DRIVER_GROUP in node.labels
-    return (node.name,) if moves and seen.pods.get((DRIVER, node.name)) else ()
-
-
-def _effect_of_taint(node: NodeFacts) -> str:
-    found = (taint.get("effect", "") for taint in node.taints if taint.get("key") == labels.NOT_VALIDATED)
-    return str(next(found, ""))
-
-
-def _driver_effects(node: NodeFacts, changed: Mapping[str, str | None]) -> tuple[str, ...]:
-    """Say which node goes over to a driver of its own, or back to a container's."""
-    if labels.HOST_DRIVER not in changed:
-        return ()
-    version = changed[labels.HOST_DRIVER]
-    return (f"host driver {version} on {node.name}" if version else f"driver container on {node.name}",)
 
 
 def _validation_changes(
@@ -260,16 +228,14 @@ def _is_undone(component: str, node: str, known: Mapping[Key, NodeState]) -> boo
 def validation_change(component: str, target: Target, seen: ClusterState, told: str = "") -> Change:
     """Return the change that runs a validation; ``told`` says more of why."""
     effects = (f"runs vectorAdd on {target.name}", *filter(None, (told,)))
-    manifest = seen.parts[RUNS_IN[component]].single.get(target.name) or _of_daemonset(component, target, seen)
+    part = seen.parts[RUNS_IN[component]]
+    manifest = part.single.get(target.name)
+    if manifest is None:  # the pod that a DaemonSet has on the node, or will have there under another name
+        wanted, owner = vector_add_of(component, target, seen), part.daemonsets[0]["metadata"]
+        name = wanted.pod["metadata"]["name"] if wanted and wanted.pod else f"{owner['name']}-{target.name}"
+        metadata = {"name": name, "namespace": owner["namespace"]}
+        manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"nodeName": target.name}}
     return Change(component=component, action=Action.RUN, ref=ref_of(manifest), effects=effects, manifest=manifest)
-
-
-def _of_daemonset(component: str, target: Target, seen: ClusterState) -> Manifest:
-    """Return name and node of the pod that a DaemonSet has on a node, or will have there under another name."""
-    wanted, daemonset = vector_add_of(component, target, seen), seen.parts[RUNS_IN[component]].daemonsets[0]
-    name = wanted.pod["metadata"]["name"] if wanted and wanted.pod else f"{daemonset['metadata']['name']}-{target.name}"
-    metadata = {"name": name, "namespace": daemonset["metadata"]["namespace"]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"nodeName": target.name}}
 
 
 def key_of_pod(change: Change) -> Key:
@@ -286,15 +252,9 @@ def withdrawn_labels(changes: Iterable[Change], seen: ClusterState) -> Iterator[
     for target in seen.context.targets:
         says = target.facts is not None and labels.VALIDATED in target.facts.labels
         if says and target.name in running - written and target.name in single:
-            manifest = single[target.name]
+            name, manifest = node_validation.NAME, single[target.name]
             effects = (f"{labels.VALIDATED} goes until the validations have passed on {target.name}",)
-            yield Change(
-                component=node_validation.NAME,
-                action=Action.UPDATE,
-                ref=ref_of(manifest),
-                effects=effects,
-                manifest=manifest,
-            )
+            yield Change(component=name, action=Action.UPDATE, ref=ref_of(manifest), effects=effects, manifest=manifest)
 
 
 def superseded_pod_changes(seen: ClusterState, running: Collection[Key]) -> Iterator[Change]:
@@ -312,15 +272,12 @@ def _waits(seen: ClusterState, known: Mapping[Key, NodeState], changing: frozens
         if state.reason == OUTDATED and component in changing:  # the change already says which pods restart
             continue
         ref = _what_is_awaited(component, node, seen)
-        if ref in seen.observed.members or (component == "node_labels" and _is_missing_its_gpu(state)):
+        lacks_gpu = component == "node_labels" and state.state is State.PROGRESSING and state.reason != TO_BE_LABELLED
+        if ref in seen.observed.members or lacks_gpu:
             nodes.setdefault((component, ref, state.reason), []).append(node)
     for (component, ref, reason), found in nodes.items():
         where = _sorted(filter(None, found))
         yield Change(component=component, action=Action.WAIT, ref=ref, nodes=where, effects=(reason,))
-
-
-def _is_missing_its_gpu(state: NodeState) -> bool:
-    return state.state is State.PROGRESSING and state.reason != TO_BE_LABELLED
 
 
 def _exists(component: str, seen: ClusterState) -> bool:

@@ -29,16 +29,12 @@ def pod_changes(seen: ClusterState) -> Iterator[Change]:
 
     Pods are patched whatever their installation: one that waits for its rollout, or keeps its driver, is no exception.
     """
-    for component, daemonset, marks in marks_of(seen):
-        for pod in _pods(component, daemonset, seen):
-            yield from _change(component, pod, marks)
-
-
-def marks_of(seen: ClusterState) -> Iterator[tuple[str, Manifest, Marks]]:
-    """Yield each DaemonSet of drivers with its component and what its pods are to have for metadata."""
     for component, part in seen.parts.items():
         for daemonset in filter(is_rolled_out, part.daemonsets):
-            yield component, daemonset, _marks(daemonset, seen.observed.members.get(ref_of(daemonset), {}))
+            marks = _marks(daemonset, seen.observed.members.get(ref_of(daemonset), {}))
+            for pod in (pod for (name, _), pods in seen.pods.items() if name == component for pod in pods):
+                if belongs(pod, daemonset) and not pod["metadata"].get("deletionTimestamp"):
+                    yield from _change(component, pod, marks)
 
 
 def as_applied(daemonset: Manifest) -> Manifest:
@@ -57,16 +53,9 @@ def _marks(daemonset: Manifest, live: Manifest) -> Marks:
     return {key: {name: each[name] for name in sorted(each.keys() - fixed)} for key, each in found.items()}
 
 
-def _pods(component: str, daemonset: Manifest, seen: ClusterState) -> Iterator[Manifest]:
-    for (name, _), pods in seen.pods.items():
-        for pod in pods if name == component else ():
-            if belongs(pod, daemonset) and not pod["metadata"].get("deletionTimestamp"):
-                yield pod
-
-
 def _change(component: str, pod: Manifest, marks: Marks) -> Iterator[Change]:
     live: Marks = {key: pod["metadata"].get(key) or {} for key in _MAPS}
-    patch = {key: _unlike(marks[key], live[key]) for key in _MAPS}
+    patch = {key: {name: value for name, value in marks[key].items() if live[key].get(name) != value} for key in _MAPS}
     if not any(patch.values()):
         return
     after = {
@@ -86,7 +75,3 @@ def _change(component: str, pod: Manifest, marks: Marks) -> Iterator[Change]:
             "spec": {"nodeName": pod_view.node_of(pod)},
         },
     )
-
-
-def _unlike(wanted: Mapping[str, str | None], live: Mapping[str, str | None]) -> dict[str, str | None]:
-    return {name: value for name, value in wanted.items() if live.get(name) != value}

@@ -22,75 +22,56 @@ from gpu_provision.planning.states import Desired
 def prepare(inventory: Inventory, facts: ClusterFacts, part: RunSelection = ALL) -> tuple[Context, Desired]:
     """Return the context and the manifests of every component of a part, marked as members of the stack."""
     known = context(inventory, facts)
-    return limit_to(known, _marked(inventory, components.desired(known)), part)
-
-
-def _members(inventory: Inventory, desired: Desired) -> dict[str, list[Manifest]]:
     stack, namespace = inventory.name, inventory.cluster.namespace
-    return {
+    marked = {
         component: [member(manifest, component=component, stack=stack, namespace=namespace) for manifest in manifests]
-        for component, manifests in desired.items()
+        for component, manifests in components.desired(known).items()
     }
-
-
-def _marked(inventory: Inventory, desired: Desired) -> Desired:
-    stack, namespace = inventory.name, inventory.cluster.namespace
-    marked = _members(inventory, desired)
     members = (ref_of(manifest) for manifests in marked.values() for manifest in manifests)
     applied = (ref for ref in members if ref.kind not in {"Node", "Pod"})
     marked["prerequisites"] = [*marked["prerequisites"], parent(stack, namespace, applied)]
-    return marked
+    return limit_to(known, marked, part)
 
 
 def findings(known: Context) -> tuple[Finding, ...]:
     """Return what a reader of a plan should know about the inventory, nodes and components."""
-    names = components.requirements(known.inventory)
     return (
         *known.inventory.warnings,
         *_unverified(known),
-        *left_out_finding(known, names),
+        *_left_out(known),
         *too_many_nodes(known),
         *_missing_nodes(known),
         *components.problems(known),
     )
 
 
-def _unverified(known: Context) -> tuple[Finding, ...]:
-    if not known.facts.unverified:
-        return ()
-    warning = Finding(
-        code="GP313",
-        what="the API server's certificate is not verified",
-        where=known.facts.unverified,
-        evidence="insecure-skip-tls-verify: true in the kubeconfig",
-        consequence="an attacker on the network can answer in its place, read credentials, and change requests",
-        fix="replace insecure-skip-tls-verify by certificate-authority-data, or by tls-server-name if the name differs",
-        severity=Severity.WARNING,
-    )
-    return (warning,)
+def _unverified(known: Context) -> Iterator[Finding]:
+    if known.facts.unverified:
+        yield Finding(
+            code="GP313",
+            what="the API server's certificate is not verified",
+            where=known.facts.unverified,
+            evidence="insecure-skip-tls-verify: true in the kubeconfig",
+            consequence="an attacker on the network can answer in its place, read credentials, and change requests",
+            fix="replace insecure-skip-tls-verify by certificate-authority-data, or by tls-server-name if the name "
+            "differs",
+            severity=Severity.WARNING,
+        )
 
 
-def _missing_nodes(known: Context) -> tuple[Finding, ...]:
-    if not known.facts.version:
-        return ()
-    return tuple(
-        Finding(
+def _missing_nodes(known: Context) -> Iterator[Finding]:
+    missing = [target.name for target in known.targets if target.facts is None]
+    for name in missing if known.facts.version else ():
+        yield Finding(
             code="GP201",
-            what=f"the inventory declares node {target.name}, but the cluster has no node of this name",
-            where=f"node {target.name}",
+            what=f"the inventory declares node {name}, but the cluster has no node of this name",
+            where=f"node {name}",
             fix="join the machine to the cluster, or correct its name in the inventory (kubectl get nodes)",
         )
-        for target in known.targets
-        if target.facts is None
-    )
 
 
 MOST_OF_VALUES, MOST_OF_OBJECT = 1024 * 1024, 1536 * 1024
-
-
 _VALUE, _AROUND_NAMES = 106, 20  # bytes: name and verdict of a validation; quotes, lengths and the book's marks
-
-
 _ROOM = 0.97  # for what else is in the object
 
 
@@ -131,25 +112,17 @@ def references(desired: Desired) -> tuple[PodReference, ...]:
     """Return what pods refer to, but for what is optional or made by the stack itself."""
     kinds = frozenset(_FIELDS.values())
     made = {ref_of(each) for manifests in desired.values() for each in manifests if each["kind"] in kinds}
-    found = (
-        reference
-        for component, manifests in desired.items()
-        for manifest in manifests
-        for reference in _of_manifest(component, manifest)
-    )
-    return tuple(dict.fromkeys(each for each in found if each.ref not in made))
-
-
-def _of_manifest(component: str, manifest: Manifest) -> Iterator[PodReference]:
-    spec = manifest.get("spec", {})
-    pod = spec if manifest["kind"] == "Pod" else spec.get("template", {}).get("spec", {})
-    user = ref_of(manifest)
-    for kind, name in _required(pod):
-        yield PodReference(ObjectRef("v1", kind, user.namespace, name), user, component)
-    for secret in pod.get("imagePullSecrets", ()):
-        yield PodReference(
-            ObjectRef("v1", "Secret", user.namespace, secret["name"]), user, component, is_required=False
+    found: list[PodReference] = []
+    for component, manifest in ((name, manifest) for name, manifests in desired.items() for manifest in manifests):
+        spec, user = manifest.get("spec", {}), ref_of(manifest)
+        pod = spec if manifest["kind"] == "Pod" else spec.get("template", {}).get("spec", {})
+        named = [(kind, name, True) for kind, name in _required(pod)]
+        named += [("Secret", secret["name"], False) for secret in pod.get("imagePullSecrets", ())]
+        found += (
+            PodReference(ObjectRef("v1", kind, user.namespace, name), user, component, is_required)
+            for kind, name, is_required in named
         )
+    return tuple(dict.fromkeys(each for each in found if each.ref not in made))
 
 
 def _required(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -158,10 +131,8 @@ def _required(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     projected = (source for volume in volumes for source in volume.get("projected", {}).get("sources", ()))
     containers = (*pod.get("initContainers", ()), *pod.get("containers", ()))
     variables = (variable.get("valueFrom", {}) for each in containers for variable in each.get("env", ()))
-    sources = chain(
-        volumes, projected, variables, (source for each in containers for source in each.get("envFrom", ()))
-    )
-    for source in sources:
+    whole = (source for each in containers for source in each.get("envFrom", ()))
+    for source in chain(volumes, projected, variables, whole):
         for field, kind in _FIELDS.items():
             named = source.get(field, {})
             if named and not named.get("optional"):
@@ -185,12 +156,9 @@ def missing_findings(
     changing: Collection[ObjectRef],
     namespaces: Collection[str],
 ) -> Iterator[Finding]:
-    """Yield a finding for each object that does not exist: an error where pods are about to be started that need it.
+    """Yield a finding for each object that does not exist: an error where a run would start pods that need it.
 
-    Args:
-        missing: What does not exist.
-        changing: Objects whose pods a run would start or replace.
-        namespaces: Those that exist.
+    ``changing`` are the objects whose pods a run would start or replace, ``namespaces`` those that exist.
     """
     by_ref: dict[ObjectRef, list[PodReference]] = {}
     for reference in found:
@@ -279,35 +247,20 @@ def _kept(component: str, manifests: Iterable[Manifest], part: RunSelection) -> 
     """Yield what a part has of a component; of the validator all, also where only the proof of its pod is awaited."""
     is_awaited = component == validator.NAME and part.has_component(driver_validation.NAME)
     for manifest in manifests if is_awaited or part.has_component(component) else ():
-        node = _only_node_of(manifest)
-        if not node or part.has_node(node):
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        if kind not in {"Node", "Pod"} or part.has_node(name if kind == "Node" else node_of(manifest)):
             yield manifest
 
 
-def _only_node_of(manifest: Manifest) -> str:
-    """Return the node that an object is about alone; empty if it is about more."""
-    match manifest["kind"]:
-        case "Node":
-            return str(manifest["metadata"]["name"])
-        case "Pod":
-            return node_of(manifest)
-        case _:
-            return ""
-
-
-def left_out_finding(known: Context, all_components: Iterable[str]) -> Iterator[Finding]:
-    """Yield that a run is about a part only, and what that leaves out."""
-    part = known.part
-    missing = [name for name in all_components if not part.has_component(name)]
-    told = [
-        f"components {', '.join(missing)} (--target)" if missing else "",
-        f"nodes {', '.join(target.name for target in known.others)} (--limit)" if known.others else "",
-    ]
-    if any(told):
+def _left_out(known: Context) -> Iterator[Finding]:
+    missing = [name for name in components.requirements(known.inventory) if not known.part.has_component(name)]
+    told = [f"components {', '.join(missing)} (--target)"] if missing else []
+    told += [f"nodes {', '.join(target.name for target in known.others)} (--limit)"] if known.others else []
+    if told:
         yield Finding(
             code=PART_ONLY,
             what="a part of the inventory is left out",
-            evidence="; ".join(filter(None, told)),
+            evidence="; ".join(told),
             consequence="nothing of it is changed, removed or validated; objects that serve all nodes are as declared",
             fix="run again without --target and --limit",
             severity=Severity.WARNING,

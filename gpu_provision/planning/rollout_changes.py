@@ -9,12 +9,12 @@ from types import MappingProxyType
 from gpu_provision import components
 from gpu_provision.components import labels
 from gpu_provision.components.node_labels import NAME, leaving
-from gpu_provision.model.cluster import Manifest, NodeFacts
+from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef
 from gpu_provision.model.plan import Action, Change, Departure, FieldChange, Plan, Schedule
 from gpu_provision.planning import node_validation
 from gpu_provision.planning.applyset import selects
 from gpu_provision.planning.diff import path_of
-from gpu_provision.planning.node_patches import NodePatch
+from gpu_provision.planning.node_validation import NodePatch
 from gpu_provision.planning.plan import (
     emptied_daemonsets,
     key_of_pod,
@@ -48,9 +48,7 @@ def with_departures(
 ) -> Plan:
     """Return a plan that says what each node that left the inventory loses, or why it keeps the stack.
 
-    Args:
-        found: How the rollout goes.
-        users: Node -> the pods that lose a GPU there; nodes whose pods could not be read are missing.
+    ``users`` has the pods that lose a GPU, by node; nodes whose pods could not be read are missing.
     """
     nodes = {node.name: node for node in leaving(seen.context)}
     if not nodes:
@@ -63,7 +61,8 @@ def with_departures(
         if change.component != NAME or name not in nodes:
             changes.append(change)
         elif name in kept:
-            changes.append(_kept(change, kept[name]))
+            why = f"{STAYS}: {kept[name]}"
+            changes.append(Change(component=NAME, action=Action.WAIT, ref=change.ref, effects=(why,)))
         else:
             changes.append(_leaving(change, nodes[name], seen, users.get(name), certain=name not in later))
     rollout = replace(found, skipped=tuple(each for each in found.skipped if each[0] not in nodes))
@@ -73,10 +72,6 @@ def with_departures(
         each for each in emptied_daemonsets(seen, moving | (nodes.keys() - kept.keys())) if each.ref not in known
     )
     return replace(plan, changes=tuple(changes), rollout=None if rollout.is_empty else rollout)
-
-
-def _kept(change: Change, why: str) -> Change:
-    return Change(component=NAME, action=Action.WAIT, ref=change.ref, effects=(f"{STAYS}: {why}",))
 
 
 def _leaving(
@@ -91,22 +86,20 @@ def _leaving(
     return replace(change, fields=fields, effects=(), departure=departure, certain=certain)
 
 
-_NODE_LABELS = "node_labels"
-
-
 def with_rollout_changes(
     plan: Plan, found: Schedule, seen: ClusterState, *, proven: Collection[str] = (), outdated: Collection[str] = ()
 ) -> Plan:
     """Return a plan with its rollout, and with what follows from it: what is validated again, labelled and deleted.
 
     What comes after a driver that is replaced later, or perhaps never, is not certain. Where no driver is replaced, no
-    pod of it restarts.
-
-    Args:
-        proven: Nodes under way whose new driver has been validated.
-        outdated: Nodes with another driver than the wanted one: one that is left out is not validated.
+    pod of it restarts. ``proven`` are nodes under way whose new driver has been validated; ``outdated`` have another
+    driver than the wanted one: one that is left out is not validated.
     """
-    found = replace(found, skipped=tuple(each for each in found.skipped if each[0] not in _first_drivers(plan)))
+    # The first driver of a node waits for no turn.
+    group = label_path(labels.DRIVER_GROUP)
+    of_nodes = [change for change in plan.changes if change.ref.kind == "Node"]
+    first = {each.ref.name for each in of_nodes if any(f.path == group and f.old is None for f in each.fields)}
+    found = replace(found, skipped=tuple(each for each in found.skipped if each[0] not in first))
     kept = {node for node, _ in found.skipped}
     later = {outlook.node for wave in found.waves[1:] for outlook in wave.nodes} | kept
     going = {*found.under_way, *(outlook.node for outlook in found.nodes)}
@@ -122,16 +115,6 @@ def with_rollout_changes(
     changes += (change for change in emptied_daemonsets(seen, moved) if change.ref not in known)
     certain = (replace(each, certain=each.certain and _about(each) not in later) for each in changes)
     return replace(plan, rollout=found, changes=sort_changes(certain, plan.components))
-
-
-def _first_drivers(plan: Plan) -> frozenset[str]:
-    """Return the nodes that get their first driver: it waits for no turn."""
-    group = label_path(labels.DRIVER_GROUP)
-    return frozenset(
-        change.ref.name
-        for change in plan.changes
-        if change.ref.kind == "Node" and any(field.path == group and field.old is None for field in change.fields)
-    )
 
 
 def _foreseen(change: Change, kept: Collection[str]) -> Change:
@@ -172,22 +155,18 @@ def _proofs(changes: Iterable[Change], nodes: Collection[str], seen: ClusterStat
 
 def _with_groups(changes: Iterable[Change], going: Collection[str], seen: ClusterState) -> Iterator[Change]:
     """Yield changes, and that nodes go over to another DaemonSet when their turn comes, as a change of their labels."""
-    regrouped = {change.ref: change for change in _regrouped(going, seen)}
-    for change in changes:
-        other = regrouped.pop(change.ref, None) if change.component == _NODE_LABELS else None
-        yield _joined(change, other) if other else change
-    yield from regrouped.values()
-
-
-def _regrouped(going: Collection[str], seen: ClusterState) -> Iterator[Change]:
+    regrouped: dict[ObjectRef, Change] = {}
     for target in seen.context.targets:
         group = seen.node_labels.get(target.name, {}).get(labels.DRIVER_GROUP)
         if target.facts and target.name in going and group not in {None, target.facts.labels.get(labels.DRIVER_GROUP)}:
-            manifest = seen.parts[_NODE_LABELS].single[target.name]
             write = NodePatch({labels.DRIVER_GROUP: group}, frees=False)
-            yield node_change(_NODE_LABELS, manifest, target.facts, write, seen)
-
-
-def _joined(change: Change, other: Change) -> Change:
-    fields = {field.path: field for field in (*change.fields, *other.fields)}
-    return replace(change, fields=tuple(fields[path] for path in sorted(fields)), nodes=other.nodes)
+            regroup = node_change(NAME, seen.parts[NAME].single[target.name], target.facts, write, seen)
+            regrouped[regroup.ref] = regroup
+    for change in changes:
+        other = regrouped.pop(change.ref, None) if change.component == NAME else None
+        if other:
+            fields = {field.path: field for field in (*change.fields, *other.fields)}
+            yield replace(change, fields=tuple(fields[path] for path in sorted(fields)), nodes=other.nodes)
+        else:
+            yield change
+    yield from regrouped.values()

@@ -10,24 +10,24 @@ from gpu_provision.components import labels, node_labels
 from gpu_provision.components.device_plugin_validation import NAME as DEVICE_PLUGIN_VALIDATION
 from gpu_provision.components.pods import first_untolerated
 from gpu_provision.diagnostics import pods as pod_view
-from gpu_provision.model.cluster import Context, Manifest, ObjectRef, Target, ref_of
+from gpu_provision.model.cluster import Context, Manifest, Target, ref_of
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import node_validation
-from gpu_provision.planning.applyset import belongs, component_of, digest_of, selects
-from gpu_provision.planning.node_patches import node_patch
+from gpu_provision.planning.applyset import belongs, digest_of, selects
+from gpu_provision.planning.node_validation import node_patch
 from gpu_provision.planning.observed import NodeObjects, ObservedState
 from gpu_provision.planning.upgrades import (
     AT_WORK,
     DRIVER,
     OUTDATED,
+    groups_that_stay,
     has_installed,
     has_stale_rollout,
     is_kept,
     is_rolled_out,
-    keep_groups,
-    nodes_that_stay,
     postpone_validation,
     upgrade_of,
+    with_node_labels,
     with_upgrade,
 )
 from gpu_provision.planning.validation import (
@@ -44,18 +44,14 @@ from gpu_provision.planning.validation import (
 Desired = Mapping[str, Sequence[Manifest]]
 """Component name -> its manifests, in dependency order, marked as members."""
 
-
 Key = tuple[str, str]
 """Component and node; the node is empty for what is not per node."""
-
 
 TO_BE_LABELLED = "labels are not written yet"
 """Reason of the state of a node that NFD has labelled and we have not."""
 
-
 LEFT = "no longer in the inventory"
 """Beginning of the reason of the state of a node that left the inventory, and that the stack has yet to leave."""
-
 
 NO_NODE = "the cluster has no node of this name"
 """Reason of every state on a node that has not joined the cluster."""
@@ -78,24 +74,22 @@ class ClusterState:
 def cluster_state(
     context: Context, desired: Desired, observed: ObservedState, parts: Mapping[str, NodeObjects] | None = None
 ) -> ClusterState:
-    """Index an observation for reading states off it.
-
-    Args:
-        context: What manifests were made from.
-        desired: Those manifests.
-        observed: What was seen.
-        parts: Of ``desired``, if that is known already.
-    """
+    """Index an observation for reading states off it; ``parts``: those of ``desired``, if they are known already."""
     wanted = {item["metadata"]["name"]: item["metadata"]["labels"] for item in desired.get("node_labels", ())}
     by_key = _by_key(observed.pods.values())
     known = per_node(desired) if parts is None else parts
-    if stay := nodes_that_stay(context.targets, desired, by_key):
-        desired = keep_groups(desired, stay)
-        known = {**known, "node_labels": _on_nodes(desired["node_labels"])}
+    if stay := groups_that_stay(context.targets, desired, by_key):
+        desired, known = _relabelled(desired, known, stay)
     if expired := node_validation.expired_labels(context, desired, known, observed, by_key):
-        desired = node_validation.without_labels(desired, expired)
-        known = {**known, "node_labels": _on_nodes(desired["node_labels"])}
+        desired, known = _relabelled(desired, known, expired)
     return ClusterState(context, desired, observed, by_key, wanted, known)
+
+
+def _relabelled(
+    desired: Desired, parts: Mapping[str, NodeObjects], other: Mapping[str, Mapping[str, str | None]]
+) -> tuple[Desired, Mapping[str, NodeObjects]]:
+    desired = with_node_labels(desired, other)
+    return desired, {**parts, "node_labels": _on_nodes(desired["node_labels"])}
 
 
 def _by_key(pods: Iterable[Manifest]) -> dict[Key, tuple[Manifest, ...]]:
@@ -103,31 +97,31 @@ def _by_key(pods: Iterable[Manifest]) -> dict[Key, tuple[Manifest, ...]]:
     for pod in pods:
         # Without calls: there are thousands of pods, and each look groups them.
         node, marks = pod["spec"].get("nodeName"), pod["metadata"].get("labels") or {}
-        key = (str(marks.get(labels.COMPONENT, "")), node) if node else key_of(pod)
+        key = str(marks.get(labels.COMPONENT, "")), node or pod_view.node_of(pod)
         found.setdefault(key, []).append(pod)
     return {key: tuple(each) for key, each in found.items()}
-
-
-def key_of(pod: Manifest) -> Key:
-    """Return component and node of a pod."""
-    return component_of(pod), pod_view.node_of(pod)
 
 
 def states(seen: ClusterState, on_nodes: Mapping[str, Mapping[str, NodeState]] | None = None) -> dict[Key, NodeState]:
     """Return the state of every component as a whole (node ``""``) and on every node that it concerns.
 
-    Args:
-        on_nodes: Node -> component -> its state there, if that is known already; see `states_of`.
+    ``on_nodes`` is what `states_of` returns of each node, if that is known already.
     """
     if on_nodes is None:
         on_nodes = {target.name: states_of(target, seen) for target in seen.context.targets}
     found: dict[Key, NodeState] = {}
     for component in seen.desired:
-        found[component, ""] = shared_state(component, seen)
+        found[component, ""] = _shared_state(component, seen)
         for node, own in on_nodes.items():
             if component in own:
                 found[component, node] = own[component]
-    return found | states_of_leaving(seen)
+    # Whether pods of others use the GPUs of nodes that left is not known here.
+    for left in node_labels.leaving(seen.context):
+        if left.name in seen.node_labels:
+            reason = ": ".join((LEFT, *upgrade_of(left)))
+            leaving = NodeState(component=node_labels.NAME, node=left.name, state=State.LEAVING, reason=reason)
+            found[node_labels.NAME, left.name] = leaving
+    return found
 
 
 def inputs_of_states(seen: ClusterState) -> dict[str, tuple[object, ...]]:
@@ -145,17 +139,6 @@ def inputs_of_states(seen: ClusterState) -> dict[str, tuple[object, ...]]:
     return found
 
 
-def states_of_leaving(seen: ClusterState) -> dict[Key, NodeState]:
-    """Return the states of nodes that left the inventory. Whether pods of others use their GPUs is not known here."""
-    return {
-        (node_labels.NAME, node.name): NodeState(
-            component=node_labels.NAME, node=node.name, state=State.LEAVING, reason=": ".join((LEFT, *upgrade_of(node)))
-        )
-        for node in node_labels.leaving(seen.context)
-        if node.name in seen.node_labels
-    }
-
-
 def per_node(desired: Desired) -> dict[str, NodeObjects]:
     """Return what each component has on nodes; those without anything there are left out."""
     found = {component: _on_nodes(manifests) for component, manifests in desired.items()}
@@ -164,7 +147,9 @@ def per_node(desired: Desired) -> dict[str, NodeObjects]:
 
 def _on_nodes(manifests: Sequence[Manifest]) -> NodeObjects:
     daemonsets = tuple(manifest for manifest in manifests if manifest["kind"] == "DaemonSet")
-    return NodeObjects(daemonsets, {node_named(item): item for item in manifests if item["kind"] in {"Node", "Pod"}})
+    nodes = {item["metadata"]["name"]: item for item in manifests if item["kind"] == "Node"}
+    pods = {pod_view.node_of(item): item for item in manifests if item["kind"] == "Pod"}
+    return NodeObjects(daemonsets, nodes | pods)
 
 
 def states_of(target: Target, seen: ClusterState) -> dict[str, NodeState]:
@@ -188,23 +173,25 @@ def states_of(target: Target, seen: ClusterState) -> dict[str, NodeState]:
 
 
 def _state_of(component: str, target: Target, seen: ClusterState, found: Mapping[str, NodeState]) -> NodeState | None:
-    """Return where a component stands on a node, or None if it does not concern it.
-
-    Args:
-        found: Where those before it stand there.
-    """
+    """Return where a component stands on a node, None if it does not concern it; ``found``: those before it."""
     if component in VALIDATIONS:
         return _validation_state(component, target, seen, found)
     part = seen.parts.get(component)
     if part is None or not seen.context.part.has_component(component):
         return None
-    if target.name in part.single:
-        return _single_state(component, target, part.single[target.name], seen, found)
-    return _daemon_state_of(component, target, part.daemonsets, seen)
+    if manifest := part.single.get(target.name):
+        is_written = target.facts is None or node_patch(manifest, target.facts, seen.context.inventory).is_empty
+        if component == node_validation.NAME:
+            return node_validation.state_of(target, found, is_told=is_written)
+        return _label_state(component, target, is_written=is_written)
+    for daemonset in part.daemonsets:
+        if selects(daemonset, _labels_to_be(target, seen)):
+            state = _daemon_state(component, target, daemonset, seen)
+            return with_upgrade(state, target) if is_rolled_out(daemonset) else state
+    return None
 
 
-def shared_state(component: str, seen: ClusterState) -> NodeState:
-    """Return where a component stands as a whole."""
+def _shared_state(component: str, seen: ClusterState) -> NodeState:
     for manifest in seen.desired[component]:
         if reason := shared_problem(manifest, seen):
             exists = ref_of(manifest) in seen.observed.members
@@ -217,28 +204,24 @@ def shared_problem(manifest: Manifest, seen: ClusterState) -> str:
     """Say why an object that is not per node is not ready; an empty string if it is, or if it is per node."""
     if manifest["kind"] in {"Node", "Pod"}:
         return ""
-    return _not_ready(manifest, seen.observed.members.get(ref_of(manifest)))
-
-
-def _not_ready(manifest: Manifest, live: Manifest | None) -> str:
     ref = ref_of(manifest)
+    live = seen.observed.members.get(ref)
     if live is None:
         return f"{ref} is missing from the stack"
+    status = live.get("status", {})
     match manifest["kind"]:
         case "Deployment":
-            return _deployment_reason(ref, live)
+            if not is_observed(live):
+                return f"{ref} is not observed yet"
+            available = min(status.get("availableReplicas", 0), status.get("updatedReplicas", 0))
+            wanted = live["spec"].get("replicas", 1)
+            return "" if available >= wanted else f"{ref}: {available} of {wanted} replicas available"
         case "CustomResourceDefinition":
-            return "" if _condition(live, "Established") else f"{ref} is not established"
+            conditions = status.get("conditions") or ()  # null on a definition that is seconds old
+            established = any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+            return "" if established else f"{ref} is not established"
         case _:
             return ""
-
-
-def _deployment_reason(ref: ObjectRef, live: Manifest) -> str:
-    status, wanted = live.get("status", {}), live["spec"].get("replicas", 1)
-    if not is_observed(live):
-        return f"{ref} is not observed yet"
-    available = min(status.get("availableReplicas", 0), status.get("updatedReplicas", 0))
-    return "" if available >= wanted else f"{ref}: {available} of {wanted} replicas available"
 
 
 def is_observed(live: Manifest) -> bool:
@@ -247,26 +230,9 @@ def is_observed(live: Manifest) -> bool:
     return bool(status.get("observedGeneration", 0) >= live["metadata"].get("generation", 0))
 
 
-def _condition(live: Manifest, name: str) -> bool:
-    conditions = live.get("status", {}).get("conditions") or ()  # null on a definition that is seconds old
-    return any(condition["type"] == name and condition["status"] == "True" for condition in conditions)
-
-
-def _single_state(
-    component: str, target: Target, manifest: Manifest, seen: ClusterState, found: Mapping[str, NodeState]
-) -> NodeState:
-    if component == node_validation.NAME:
-        return node_validation.state_of(target, found, is_told=_is_written(target, manifest, seen))
-    return _label_state(component, target, manifest, seen)
-
-
-def _is_written(target: Target, manifest: Manifest, seen: ClusterState) -> bool:
-    return target.facts is None or node_patch(manifest, target.facts, seen.context.inventory).is_empty
-
-
-def _label_state(component: str, target: Target, manifest: Manifest, seen: ClusterState) -> NodeState:
+def _label_state(component: str, target: Target, *, is_written: bool) -> NodeState:
     facts = target.facts
-    if facts is None or _is_written(target, manifest, seen):
+    if facts is None or is_written:
         if has_stale_rollout(target):
             return _state(component, target, State.PROGRESSING, f"{AT_WORK}: the node has a driver of its own")
         gone = facts is not None and labels.nfd_has_spoken(facts.labels) and not labels.has_gpu(facts.labels)
@@ -292,7 +258,9 @@ def _validation_state(
     shown = last_verdict(component, target.name, seen.observed, seen.pods)
     doubtful = doubt(component, target, wanted.content, shown, seen.pods, below=found)
     if doubtful and pod is not None and digest_of(pod) == wanted.content and verdict_of(pod) is None:
-        return _state(component, target, State.PROGRESSING, _under_way(pod, wanted, target))
+        is_bound = bool(pod.get("spec", {}).get("nodeName"))
+        kept_off = "" if is_bound else _kept_off(target, wanted.spec)
+        return _state(component, target, State.PROGRESSING, kept_off or pod_view.cause(pod))
     if doubtful or shown is None:
         return _state(component, target, State.PENDING, doubtful)
     return _state(component, target, *((State.READY, "") if shown.passed else (State.FAILED, shown.failure)))
@@ -323,23 +291,6 @@ def vector_add_of(component: str, target: Target, seen: ClusterState) -> WantedP
     return None
 
 
-def _under_way(pod: Manifest, wanted: WantedProof, target: Target) -> str:
-    """Say what a pod waits for whose vectorAdd has not ended."""
-    is_bound = bool(pod.get("spec", {}).get("nodeName"))
-    kept_off = "" if is_bound else _kept_off(target, wanted.spec)
-    return kept_off or pod_view.cause(pod)
-
-
-def _daemon_state_of(
-    component: str, target: Target, daemonsets: Sequence[Manifest], seen: ClusterState
-) -> NodeState | None:
-    for daemonset in daemonsets:
-        if selects(daemonset, _labels_to_be(target, seen)):
-            state = _daemon_state(component, target, daemonset, seen)
-            return with_upgrade(state, target) if is_rolled_out(daemonset) else state
-    return None
-
-
 def _daemon_state(component: str, target: Target, daemonset: Manifest, seen: ClusterState) -> NodeState:
     candidates = seen.pods.get((component, target.name), ())
     pods = [pod for pod in candidates if is_rolled_out(daemonset) or belongs(pod, daemonset)]
@@ -350,7 +301,9 @@ def _daemon_state(component: str, target: Target, daemonset: Manifest, seen: Clu
     if current:
         return _state(component, target, State.PROGRESSING, f"{pod_view.cause(current[0])}{silent}")
     if staying_pods := [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]:
-        return _state(component, target, State.PROGRESSING, _behind(staying_pods, daemonset))
+        # Either a driver's content is behind, or only the DaemonSet that its pod is of.
+        moves = is_rolled_out(daemonset) and all(has_installed(pod, daemonset) for pod in staying_pods)
+        return _state(component, target, State.PROGRESSING, "goes over to another DaemonSet" if moves else OUTDATED)
     if pods:
         return _state(component, target, State.PROGRESSING, f"the previous pod is still terminating{silent}")
     kept_off = _kept_off(target, daemonset["spec"]["template"]["spec"])
@@ -364,12 +317,6 @@ def _kept_off(target: Target, spec: Mapping[str, Any]) -> str:
     return f"the pods do not tolerate the node's taint {{{taint}}}" if taint else ""
 
 
-def _behind(pods: Iterable[Manifest], daemonset: Manifest) -> str:
-    """Say what is behind: a driver's content, or but the DaemonSet that its pod is of."""
-    moves = is_rolled_out(daemonset) and all(has_installed(pod, daemonset) for pod in pods)
-    return "goes over to another DaemonSet" if moves else OUTDATED
-
-
 def _is_current(pod: Manifest, daemonset: Manifest) -> bool:
     if is_rolled_out(daemonset):
         return has_installed(pod, daemonset) and belongs(pod, daemonset)
@@ -379,13 +326,6 @@ def _is_current(pod: Manifest, daemonset: Manifest) -> bool:
 def _labels_to_be(target: Target, seen: ClusterState) -> Mapping[str, str | None]:
     live: dict[str, str | None] = dict(target.facts.labels) if target.facts else {}
     return live | seen.node_labels.get(target.name, {})
-
-
-def node_named(manifest: Manifest) -> str:
-    """Return the node that a partial Node or a validation pod is about."""
-    if manifest["kind"] == "Node":
-        return str(manifest["metadata"]["name"])
-    return pod_view.node_of(manifest)
 
 
 def _state(component: str, target: Target, state: State, reason: str = "") -> NodeState:

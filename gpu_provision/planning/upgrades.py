@@ -35,10 +35,8 @@ AT_WORK = "its upgrade is not over"
 NOT_VALIDATED = f"not validated: the driver {KEEPS}"
 """Reason of a validation of content that its node has not got."""
 
-_UNDER_WAY = EARLY | LATE
-_UNFINISHED = _UNDER_WAY | {UpgradeState.UPGRADE_REQUIRED, UpgradeState.FAILED}
+_UNFINISHED = EARLY | LATE | {UpgradeState.UPGRADE_REQUIRED, UpgradeState.FAILED}
 _FAILED = f"{AT_WORK}: {UpgradeState.FAILED.value}"
-
 
 NO_DRIVER_RESTART = "no driver restart"
 """Effect of a change on which no installation depends, of a driver's DaemonSet or pod."""
@@ -80,7 +78,7 @@ def _at_work(target: Target, *, is_kept: bool) -> str:
     found = upgrade.state_named(labels.get(upgrade.STATE, ""))
     if found is UpgradeState.FAILED:
         return ": ".join(filter(None, (found.value, notes.get(upgrade.REASON, ""))))
-    if found in _UNDER_WAY or (found is UpgradeState.UPGRADE_REQUIRED and not is_kept):
+    if found in EARLY | LATE or (found is UpgradeState.UPGRADE_REQUIRED and not is_kept):
         return found.value
     if not target.pool.driver.upgrade_policy.auto_upgrade:
         marked = upgrade.STATE in labels or any(key in notes for key in upgrade.ALL_ANNOTATIONS)
@@ -146,49 +144,39 @@ Desired = Mapping[str, Sequence[Manifest]]
 Pods = Mapping[tuple[str, str], tuple[Manifest, ...]]
 
 
-def nodes_that_stay(targets: Iterable[Target], desired: Desired, pods: Pods) -> dict[str, str]:
-    """Return the nodes that stay in their driver group for now, with the group: another driver is installed there."""
+def groups_that_stay(targets: Iterable[Target], desired: Desired, pods: Pods) -> dict[str, dict[str, str | None]]:
+    """Return the label of the driver group that nodes keep for now, by node: another driver is installed there."""
     by_group = {
         each["spec"]["template"]["spec"]["nodeSelector"][labels.DRIVER_GROUP]: each
         for each in desired.get(DRIVER, ())
         if each["kind"] == "DaemonSet"
     }
     return {
-        target.name: group
+        target.name: {labels.DRIVER_GROUP: group}
         for target in targets
         if (wanted := by_group.get(target.driver_group)) is not None
-        if (group := _group_of(target)) not in {"", target.driver_group}
+        if target.facts and (group := target.facts.labels.get(labels.DRIVER_GROUP, "")) not in {"", target.driver_group}
         if any(not has_installed(pod, wanted) for pod in pods.get((DRIVER, target.name), ()) if _stays(pod))
     }
-
-
-def _group_of(target: Target) -> str:
-    return target.facts.labels.get(labels.DRIVER_GROUP, "") if target.facts else ""
 
 
 def _stays(pod: Manifest) -> bool:
     return not pod["metadata"].get("deletionTimestamp")
 
 
-def keep_groups(desired: Desired, stay: Mapping[str, str]) -> Desired:
-    """Return what is desired for now: with the group labels of nodes that stay."""
-    return {**desired, "node_labels": [_in_group(item, stay) for item in desired.get("node_labels", ())]}
-
-
-def _in_group(manifest: Manifest, stay: Mapping[str, str]) -> Manifest:
-    metadata = manifest["metadata"]
-    if metadata["name"] not in stay:
-        return manifest
-    marks = {**metadata["labels"], labels.DRIVER_GROUP: stay[metadata["name"]]}
-    return {**manifest, "metadata": {**metadata, "labels": marks}}
+def with_node_labels(desired: Desired, other: Mapping[str, Mapping[str, str | None]]) -> Desired:
+    """Return what is desired for now: with other labels than in the end on some nodes."""
+    changed = [
+        {**item, "metadata": {**metadata, "labels": {**metadata["labels"], **other[metadata["name"]]}}}
+        if (metadata := item["metadata"])["name"] in other
+        else item
+        for item in desired.get("node_labels", ())
+    ]
+    return {**desired, "node_labels": changed}
 
 
 def is_in_use(live: Manifest, context: Context, pods: Pods, *, without: Collection[str] = ()) -> bool:
-    """Return whether an object is a DaemonSet that nodes do without later: with another one's driver, or with none.
-
-    Args:
-        without: Nodes that have gone over, or left, by then.
-    """
+    """Return whether an object is a DaemonSet that nodes, but for those ``without`` it by then, still need for now."""
     component = component_of(live)
     if live["kind"] != "DaemonSet" or component not in FOLLOWS_NODES:
         return False

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import compress
+from itertools import chain
 from typing import Any
 
 from gpu_provision.components import device_plugin_validation, driver_validation, labels, validator
@@ -38,11 +38,6 @@ NOT_RUN = "has not run"
 NEVER_RUN = f"{NOT_RUN} for this content"
 FAILED_WITH = "the validation failed: "
 REPEATED = f"{NOT_RUN} again, as was asked for"
-_SINCE = {
-    "driver": "the driver pod was replaced or restarted",
-    "toolkit": "the toolkit pod was replaced or restarted",
-    "device_plugin": "the device plugin pod was replaced or restarted",
-}
 _BOOT = re.compile(r"^boot (\S+)$", re.MULTILINE)
 _DRIVER = re.compile(r"^driver (\S+)$", re.MULTILINE)
 _FROM_OUTSIDE = frozenset({137, 143, 255})  # exit codes of a container that something ended: SIGKILL, SIGTERM, a reboot
@@ -54,23 +49,14 @@ Pods = Mapping[tuple[str, str], tuple[Manifest, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One vectorAdd that has ended.
+    """One vectorAdd that has ended."""
 
-    Attributes:
-        content: Digest of the pod that ran it, or of the template of that pod.
-        boot: ID of the node's boot.
-        began: When its container started, as RFC 3339 in UTC, which is in order as text.
-        driver: Version of the kernel module; empty if unknown.
-        passed: Whether vectorAdd succeeded.
-        lines: What it printed.
-    """
-
-    content: str
-    boot: str
-    began: str
-    driver: str = ""
+    content: str  # digest of the pod that ran it, or of the template of that pod
+    boot: str  # ID of the node's boot
+    began: str  # when its container started, as RFC 3339 in UTC, which is in order as text
+    driver: str = ""  # version of the kernel module; empty if unknown
     passed: bool = True
-    lines: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()  # what it printed
 
     def __str__(self) -> str:
         """Return what a record keeps of it: up to 70 bytes."""
@@ -87,8 +73,7 @@ def parse_verdict(text: str) -> Verdict | None:
     match text.split("."):
         case [content, boot, began]:
             return Verdict(content, boot, began)
-        case _:
-            return None
+    return None
 
 
 def verdict_of(pod: Manifest) -> Verdict | None:
@@ -96,7 +81,9 @@ def verdict_of(pod: Manifest) -> Verdict | None:
 
     A failure counts until another try has ended: the kubelet tries again and again in the validator's pod.
     """
-    status = _status(pod)
+    found = pod.get("status") or {}
+    inits = (each for each in found.get("initContainerStatuses") or () if each["name"] == validator.VECTOR_ADD)
+    status: Manifest | None = next(chain(inits, found.get("containerStatuses") or ()), None)
     if status is None or pod_view.was_turned_away(pod):
         return None
     now, before = status.get("state") or {}, status.get("lastState") or {}
@@ -123,19 +110,10 @@ def last_verdict(component: str, node: str, observed: ObservedState, pods: Pods)
 
     Pods that are on their way out do not count, as nothing runs again in their place before they are gone.
     """
-    found = pods.get((RUNS_IN[component], node), ())
-    staying = (pod["metadata"] for pod in found)
-    counts = [not each.get("deletionTimestamp") and each["uid"] not in observed.void for each in staying]
-    known = (parse_verdict(observed.passed.get((component, node), "")), *map(verdict_of, compress(found, counts)))
+    staying = (pod for pod in pods.get((RUNS_IN[component], node), ()) if not pod["metadata"].get("deletionTimestamp"))
+    counts = (pod for pod in staying if pod["metadata"]["uid"] not in observed.void)
+    known = (parse_verdict(observed.passed.get((component, node), "")), *map(verdict_of, counts))
     return max(filter(None, known), key=lambda each: each.began, default=None)
-
-
-def _status(pod: Manifest) -> Manifest | None:
-    """Return the status of the container that runs vectorAdd."""
-    status = pod.get("status") or {}
-    inits = status.get("initContainerStatuses") or ()
-    found = next((each for each in inits if each["name"] == validator.VECTOR_ADD), None)
-    return found or next(iter(status.get("containerStatuses") or ()), None)
 
 
 def doubt(  # noqa: PLR0913 - what a verdict is held against
@@ -143,11 +121,8 @@ def doubt(  # noqa: PLR0913 - what a verdict is held against
 ) -> str:
     """Say why a verdict does not hold on a node today; an empty string if it does.
 
-    Args:
-        component: Name of the validation.
-        content: Digest of what the node has to show; empty for whatever the verdict is about.
-        pods: All pods of the stack by component and node.
-        below: Of the components that the validation stands on, those that have a pod on this node.
+    ``content`` is the digest of what the node has to show, empty for whatever the verdict is about; ``below`` has those
+    of the components that the validation stands on that have a pod on this node.
     """
     if verdict is None or (content and verdict.content != content):
         return NEVER_RUN
@@ -157,7 +132,7 @@ def doubt(  # noqa: PLR0913 - what a verdict is held against
     for name in (name for name in VALIDATIONS[component] if name in below):
         starts = list(_starts(pods.get((name, target.name), ())))
         if not starts or max(starts) >= verdict.began:
-            return f"{NOT_RUN} since {_SINCE[name]}"
+            return f"{NOT_RUN} since the {name.replace('_', ' ')} pod was replaced or restarted"
     of_host = target.driver.version if target.driver.on_host and target.driver.basis is DriverBasis.READ else ""
     if of_host and verdict.driver and of_host != verdict.driver:
         return f"{NOT_RUN} since the host's driver changed from {verdict.driver} to {of_host}"

@@ -13,7 +13,7 @@ from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef, Target, 
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import node_validation
 from gpu_provision.planning.applyset import digest_of
-from gpu_provision.planning.node_patches import NodePatch, node_patch, other_taints
+from gpu_provision.planning.node_validation import NodePatch, node_patch, other_taints
 from gpu_provision.planning.plan import superseded_pods
 from gpu_provision.planning.states import TO_BE_LABELLED, ClusterState, Key, vector_add_of
 from gpu_provision.planning.upgrades import DRIVER, is_kept

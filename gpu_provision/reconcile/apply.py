@@ -6,7 +6,6 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from gpu_provision.components import dcgm_exporter
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.errors import ConflictError, NotFoundError
 from gpu_provision.kube.informer import Mirror
@@ -26,8 +25,8 @@ _VERSION = "v1"
 
 def wants_service_monitors(inventory: Inventory) -> bool:
     """Whether a stack has a ServiceMonitor where there are such."""
-    found = dcgm_exporter.spec(inventory)
-    return bool(found and found.service_monitor.enabled)
+    found = inventory.specs.dcgm_exporter
+    return found.enabled and found.service_monitor.enabled
 
 
 def serves_service_monitors(definitions: Iterable[Manifest]) -> bool:

@@ -19,7 +19,7 @@ from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError
 from gpu_provision.model.progress import Evidence, NodeState, State
 from gpu_provision.planning import node_validation
-from gpu_provision.planning.node_patches import has_startup_taint
+from gpu_provision.planning.node_validation import has_startup_taint
 from gpu_provision.planning.upgrades import KEEPS, OUTDATED, STAYS, is_kept
 from gpu_provision.reconcile.run import Outcome
 from gpu_provision.reconcile.states import NOT_VALIDATED

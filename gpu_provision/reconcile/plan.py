@@ -27,7 +27,7 @@ from gpu_provision.model.progress import NodeState
 from gpu_provision.planning.applyset import PART_OF, SET_ID, component_of
 from gpu_provision.planning.diff import changes_between, manual_editors
 from gpu_provision.planning.observed import ObservedState
-from gpu_provision.planning.plan import effects, plan_state
+from gpu_provision.planning.plan import plan_state, with_effects
 from gpu_provision.planning.prepare import findings, missing_findings, prepare, references, unread_finding
 from gpu_provision.planning.states import ClusterState, Desired, Key, cluster_state, states
 from gpu_provision.planning.upgrades import DRIVER, is_kept, needs_rollout
@@ -64,10 +64,9 @@ def server_dry_run(cluster: Cluster, draft: Plan, seen: ClusterState) -> tuple[P
         elif answer is None:
             changes.append(change)
         elif answer.fields:
-            manifest = answer.manifest or {}
             undone = tuple(f"undoes an edit by {manager}" for manager in answer.takes_back_from)
-            done = effects(manifest, answer.fields, seen)
-            changes.append(replace(answer, nodes=done.nodes, effects=(*undone, *done.effects)))
+            told = with_effects(answer, seen)
+            changes.append(replace(told, effects=(*undone, *told.effects)))
     problems += [_taken(owners[set_id], refs, seen.context.inventory) for set_id, refs in taken.items()]
     return replace(draft, changes=tuple(changes), findings=tuple(problems)), next(iter(refusals), "")
 

@@ -12,7 +12,7 @@ from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.kube.client import Cluster
 from gpu_provision.model.cluster import Manifest, NodeFacts, Target
 from gpu_provision.model.progress import ComponentStatus, Evidence, NodeState, NodeStatus, Outside, State, Status
-from gpu_provision.planning.node_patches import has_startup_taint
+from gpu_provision.planning.node_validation import has_startup_taint
 from gpu_provision.planning.states import LEFT, ClusterState, Key, cluster_state, states
 from gpu_provision.planning.upgrades import DRIVER, between_runs
 from gpu_provision.planning.validation import RUNS_IN, verdict_of

@@ -13,7 +13,7 @@ from typing import Any, Self
 import yaml
 
 from gpu_provision.adopt.discovery import CLUSTER_POLICY
-from gpu_provision.components import nfd_crds
+from gpu_provision.components import nfd
 from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.model.cluster import Kind, ObjectRef
 from gpu_provision.model.findings import ProvisionError
@@ -86,7 +86,7 @@ def install(world: World, nodes: list[str]) -> None:
 
 def _nfd_crds() -> list[Manifest]:
     """Return kinds that every chart of Node Feature Discovery brings along, as it publishes them."""
-    return nfd_crds.crds()
+    return nfd.crds()
 
 
 class Operator:

@@ -13,7 +13,7 @@ from gpu_provision.adopt import runner
 from gpu_provision.adopt.discovery import DRIVER_APP, REVISION
 from gpu_provision.adopt.plan import Disposition
 from gpu_provision.adopt.runner import AdoptionRunner, check, required_permissions, unseen_nodes
-from gpu_provision.components import labels, nfd_crds
+from gpu_provision.components import labels, nfd
 from gpu_provision.components.nfd import NODE_FEATURE
 from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.model.cluster import Manifest, ObjectRef, Permission, by_ref
@@ -112,7 +112,7 @@ def test_the_wait_for_discovery_asks_nothing_again_and_again(tmp_path: Path, ser
     """Two LISTs and two watches, however long it takes; each message names the nodes that are left."""
     user, ours = connect(str(server.server.kubeconfig)), connect(str(server.server.kubeconfig))
     space = adopted(tmp_path, found()).discovery
-    for made in (*nfd_crds.crds(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}}):
+    for made in (*nfd.crds(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}}):
         user.create(made)
     told: list[str] = []
     nodes = iter(["gpu-2", "gpu-1"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import random
 from collections.abc import Iterator
@@ -66,17 +65,6 @@ def all_manifests() -> Iterator[dict[str, Any]]:
     for context in contexts():
         for manifests in desired(context).values():
             yield from manifests
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_module_has_the_same_five_names_as_all_others(name: str) -> None:
-    """A reader of one component knows them all."""
-    module = importlib.import_module(f"gpu_provision.components.{name}")
-    assert name == module.NAME
-    assert module.TITLE
-    assert isinstance(module.REQUIRES, tuple)
-    assert callable(module.spec)
-    assert callable(module.manifests)
 
 
 def test_components_stand_in_dependency_order() -> None:

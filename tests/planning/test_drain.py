@@ -8,7 +8,7 @@ import pytest
 
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.hosts import Drain
-from gpu_provision.planning.drain import data_loss_finding, describe_pod, name_pods, not_drained_finding, plan_drain
+from gpu_provision.planning.drain import data_loss_finding, describe_pod, not_drained_finding, plan_drain
 
 FORCE, EMPTY = Drain(force=True), Drain(delete_empty_dir=True)
 
@@ -106,7 +106,3 @@ def test_pods_go_by_the_names_that_people_gave() -> None:
     made = pod(metadata={"ownerReferences": owners, "labels": {"pod-template-hash": "5d8f"}})
     assert describe_pod(made) == "work/p (Deployment web)"
     assert describe_pod(pod(owner="")) == "work/p"
-
-
-def test_a_long_list_is_cut() -> None:
-    assert name_pods(map(str, range(14))) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 2 more"
