@@ -172,7 +172,7 @@ def observe_facts(cluster: Cluster, inventory: Inventory, listed: Listed | None 
     Args:
         listed: Where the nodes go.
     """
-    settings = cluster._client.client.configuration  # noqa: SLF001 - of the same package
+    settings = cluster.api.configuration
     with RequestPool(cluster) as pool:
         version = pool.submit(cluster.version)
         listing = pool.submit(cluster.list, NODE, keep=trim)

@@ -26,7 +26,8 @@ from cryptography.hazmat.primitives.serialization import (
 from gpu_provision.kube import config as reader
 from gpu_provision.kube import credentials as plugins
 from gpu_provision.kube.client import Cluster, connect
-from gpu_provision.kube.config import api_client, names, resolve_context
+from gpu_provision.kube.config import api_client, names
+from gpu_provision.kube.context import resolve_context
 from gpu_provision.kube.observe import observe_facts
 from gpu_provision.model.findings import ProvisionError, UsageError
 from gpu_provision.model.inventory import ClusterConfig

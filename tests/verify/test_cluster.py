@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ class Answering(GpuCluster):
 
     def __init__(self, answers: Mapping[str, Any]) -> None:
         """Keep the answers; an exception is raised."""
-        super().__init__(None, namespace="gpu-operator-resources")
+        super().__init__(SimpleNamespace(api=None), namespace="gpu-operator-resources")  # type: ignore[arg-type]
         self.answers = answers
 
     def get(self, path: str, labelSelector: str = "", **_: str) -> Any:  # noqa: N803 - a parameter of the API
