@@ -25,22 +25,17 @@ from gpu_provision.model.findings import Finding, ProvisionError, Unreachable, U
 RETRIED = (Unreachable, WebhookError, LogUnavailableError)
 """Errors after which the same request may succeed. All others are definite answers."""
 
-
 FIRST_CONTACT_SECONDS = 5.0
 """For how long a server that has never answered is asked: a wrong address fails fast."""
-
 
 RETRY_SECONDS = 60.0
 """For how long a server that has answered once is asked: about a restart of a control plane."""
 
-
 VARIABLE = "GPU_PROVISION_API_TIMEOUT"
 """Environment variable: the seconds for which every request is repeated, the first one as well."""
 
-
 QUIET_SECONDS = 4.0
 """How long repeating takes before it is reported, and between two reports."""
-
 
 _DIGITS = 9
 _FIRST_DELAY, _MAX_DELAY = 0.25, 8.0
@@ -70,7 +65,7 @@ class Retries:
 
     seconds: float = 0.0
     tries: int = 0
-    _reasons: set[str] = field(default_factory=set)
+    _last: str = ""
     _began: float = field(default_factory=time.monotonic)
     _webhook_began: float = math.inf
     _next: float = 0.0
@@ -81,7 +76,7 @@ class Retries:
         The last try comes at the end of the time, also if the server asks for a longer pause.
         """
         self.tries += 1
-        self._reasons.add(_reason(error))
+        self._last = _last_of(error)
         asked = error.retry_after if isinstance(error, UnavailableError) else 0.0
         self._next = min(now + max(_backoff(self.tries), asked), self._until(error, now))
         return self._next - now if self._next > now else None
@@ -110,35 +105,22 @@ class Retries:
         return self._next - self._began > QUIET_SECONDS
 
     def __str__(self) -> str:
-        """Return what has happened so far: ``the API server answered 503 four times``."""
-        codes = ", ".join(sorted(self._reasons - {_NOTHING}))
-        if _NOTHING not in self._reasons:
-            return f"the API server answered {codes} {_times(self.tries)}"
-        what = f"answered {codes} or not at all" if codes else "did not answer"
-        return f"the API server {what} {_times(self.tries)}"
+        """Return what happened last: ``the API server answered 503``."""
+        return f"the API server {self._last}"
 
 
-_NOTHING = ""
-
-
-def _reason(error: ProvisionError) -> str:
-    """Return the status that the server answered."""
+def _last_of(error: ProvisionError) -> str:
     match error:
         case UnavailableError():
-            return str(error.status)
+            return f"answered {error.status}"
         case Unreachable():
-            return _NOTHING
+            return "does not answer"
         case ExpiredError():
-            return "410"
+            return "answered 410"
         case _:
-            return "500"
+            return "answered 500"
 
 
 def _backoff(tries: int) -> float:
     """Exponential with full jitter, so that many threads and controllers do not ask in step."""
     return random.uniform(0.0, min(_MAX_DELAY, _FIRST_DELAY * 2.0 ** min(tries, 10)))  # noqa: S311 - no secret
-
-
-def _times(count: int) -> str:
-    words = ("once", "twice", "three times", "four times", "five times", "six times")
-    return words[count - 1] if count <= len(words) else f"{count} times"
