@@ -86,10 +86,3 @@ def test_only_gpus_count_on_the_bus(host: Any) -> None:
         device = f"/sys/bus/pci/devices/{slot}"
         host.run_test(f"mkdir -p {device}; echo {vendor} >{device}/vendor; echo {kind} >{device}/class")
     assert hosts.gpus(host) == 2
-
-
-def test_reboot_is_asked_for_by_the_system(host: Any) -> None:
-    """By Debian's file, or by the tool of the others."""
-    assert hosts.reboot_reasons(host) == ()
-    host.run_test("touch /run/reboot-required")
-    assert hosts.reboot_reasons(host) == ("/run/reboot-required exists",)
