@@ -52,28 +52,6 @@ def test_any_other_file_has_what_the_umask_leaves(tmp_path: Path, umask: int) ->
     assert mode(tmp_path / "page.html") == 0o666 & ~umask
 
 
-def test_a_planted_symlink_is_not_followed(tmp_path: Path) -> None:
-    """Of the draft's former name, which anyone could predict."""
-    victim, planted = tmp_path / "victim", tmp_path / f".plan.json.{os.getpid()}"
-    victim.write_text("precious")
-    planted.symlink_to(victim)
-    files.put(tmp_path / "plan.json", "new", private=True)
-    assert (victim.read_text(), planted.readlink(), (tmp_path / "plan.json").is_symlink()) == (
-        "precious",
-        victim,
-        False,
-    )
-
-
-def test_a_planted_file_changes_nothing(tmp_path: Path) -> None:
-    """Its permissions are not those of the file, and it stays as it was."""
-    planted = tmp_path / f".plan.json.{os.getpid()}"
-    planted.write_text("planted")
-    planted.chmod(0o666)
-    files.put(tmp_path / "plan.json", "new", private=True)
-    assert (planted.read_text(), mode(tmp_path / "plan.json")) == ("planted", 0o600)
-
-
 def test_a_draft_that_exists_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Should the random name be guessed after all: a symlink of it, even one that leads nowhere, is an error."""
     monkeypatch.setattr(os, "urandom", bytes)

@@ -179,7 +179,7 @@ class AdoptionRunner:
             raise RunFailed(_still_owned(found))
         for policy in adoption.policies:
             self.say(f"deleting {ref_of(policy)}, orphaning its dependents")
-            self.cluster.delete_orphaning(ref_of(policy), uid=policy["metadata"]["uid"])
+            self.cluster.delete(ref_of(policy), uid=policy["metadata"]["uid"], orphan=True)
             self._await_end(ref_of(policy), policy["metadata"]["uid"])
 
     def _each(self, do: Callable[[_Item], object], items: Iterable[_Item]) -> None:
@@ -235,7 +235,7 @@ class AdoptionRunner:
         for item in doomed:
             if _is_driver(item.live):
                 self.say(f"deleting {item.ref}, orphaning its pods")
-                self.cluster.delete_orphaning(item.ref, uid=item.live["metadata"]["uid"])
+                self.cluster.delete(item.ref, uid=item.live["metadata"]["uid"], orphan=True)
             else:
                 self._delete(item.live)
         for item in doomed:

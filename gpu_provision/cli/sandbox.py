@@ -10,7 +10,7 @@ import click
 from gpu_provision.cli import options
 from gpu_provision.cli.output import Output
 from gpu_provision.cli.root import SuggestingGroup
-from gpu_provision.kube import sandbox as door
+from gpu_provision.kube.context import as_findings, find_sandbox, start_sandbox
 from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, Unreachable
 from gpu_provision.output.findings import document
@@ -37,7 +37,7 @@ def sandbox() -> None:
 @options.output_options
 def up(*, fleet: str, out: Output) -> None:
     """Start the sandbox, unless it is running."""
-    found = door.start(fleet)
+    found = start_sandbox(fleet)
     out.result(document("sandbox up", sandbox=_document(found)), _text(found))
     out.hint(f"\nexport KUBECONFIG={found.kubeconfig}")
 
@@ -49,7 +49,7 @@ def down(*, fleet: str, out: Output) -> None:
     """Stop the sandbox and keep its state."""
     from gpu_provision.sandbox import lifecycle
 
-    with door.as_findings():
+    with as_findings():
         ended = lifecycle.down(fleet)
     text = f"sandbox {fleet} ended" if ended else f"sandbox {fleet} was not running"
     out.result(document("sandbox down", ended=ended), text)
@@ -62,7 +62,7 @@ def reset(*, fleet: str, out: Output) -> None:
     """Stop the sandbox and delete its state."""
     from gpu_provision.sandbox import lifecycle
 
-    with door.as_findings():
+    with as_findings():
         lifecycle.reset(fleet)
     out.result(document("sandbox reset"), f"sandbox {fleet} ended, its state is removed")
 
@@ -72,7 +72,7 @@ def reset(*, fleet: str, out: Output) -> None:
 @options.output_options
 def status(*, fleet: str, out: Output) -> ExitCode:
     """Show whether the sandbox runs; exit with 69 if it does not."""
-    found = door.find_running(fleet)
+    found = find_sandbox(fleet)
     text = _text(found) if found else f"sandbox {fleet} is not running"
     out.result(document("sandbox status", sandbox=_document(found) if found else None), text)
     return ExitCode.OK if found else ExitCode.UNREACHABLE
@@ -88,7 +88,7 @@ def kubeconfig(*, fleet: str, user: str | None, out: Output) -> None:
     """Print the path of the kubeconfig, for KUBECONFIG=$(gpu-provision sandbox kubeconfig)."""
     from gpu_provision.sandbox import lifecycle
 
-    found = door.find_running(fleet)
+    found = find_sandbox(fleet)
     if found is None:
         fix = f"gpu-provision sandbox up --fleet {fleet}".removesuffix(" --fleet default")
         what = f"sandbox {fleet!r} is not running"

@@ -152,23 +152,18 @@ def look_up_image(image: str, architecture: str) -> ImageAnswer:
     answers: list[ImageAnswer] = []
 
     def fetch() -> None:
-        answers.append(_look_up(image, reference, architecture, time.monotonic() + SECONDS))
+        try:
+            response = _manifest(reference, time.monotonic() + SECONDS)
+            answers.append(_answer(image, reference, architecture, response))
+        except _NoAnswerError as silence:
+            answers.append(ImageAnswer(image, ImageState.UNREACHABLE, str(silence)))
 
     # A thread, as no socket option bounds name resolution, several addresses, or, under gevent, a handshake.
     thread = threading.Thread(target=fetch, name=f"registry {reference.host}", daemon=True)
     thread.start()
     thread.join(SECONDS)
-    return (
-        answers[0] if answers else ImageAnswer(image, ImageState.UNREACHABLE, f"{reference.host}: {_timeout_message()}")
-    )
-
-
-def _look_up(image: str, reference: ImageReference, architecture: str, deadline: float) -> ImageAnswer:
-    try:
-        response = _manifest(reference, deadline)
-    except _NoAnswerError as silence:
-        return ImageAnswer(image, ImageState.UNREACHABLE, str(silence))
-    return _answer(image, reference, architecture, response)
+    late = ImageAnswer(image, ImageState.UNREACHABLE, f"{reference.host}: {_timeout_message()}")
+    return answers[0] if answers else late
 
 
 def _timeout_message() -> str:
@@ -197,23 +192,9 @@ class _EveryStatus(urllib.request.HTTPErrorProcessor):
         return response
 
 
-def _context(deadline: float) -> ssl.SSLContext:
-    """Return TLS settings under which no read lasts beyond a deadline, however slowly a server sends."""
-
-    class Socket(ssl.SSLSocket):
-        def recv_into(self, *arguments: Any, **named: Any) -> int:
-            self.settimeout(_seconds_left(deadline))
-            return super().recv_into(*arguments, **named)
-
-    context = ssl.create_default_context()
-    context.sslsocket_class = Socket
-    return context
-
-
 def _seconds_left(deadline: float) -> float:
     """Return the seconds up to a deadline. Raises TimeoutError if there are none."""
-    left = deadline - time.monotonic()
-    if left <= 0:
+    if (left := deadline - time.monotonic()) <= 0:
         raise TimeoutError(_timeout_message())
     return left
 
@@ -261,11 +242,11 @@ def _token(realm: str, query: dict[str, str], known: Credentials | None, deadlin
 def _request(
     url: str, headers: dict[str, str], deadline: float, data: bytes | None = None, method: str | None = None
 ) -> _Response:
-    """Return what a server answers, whatever its status. Raises _Silent."""
+    """Return what a server answers, whatever its status. Raises _NoAnswerError."""
     host = url.removeprefix("https://").partition("/")[0]
     try:
         request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - https by construction
-        handler = urllib.request.HTTPSHandler(context=_context(deadline))
+        handler = urllib.request.HTTPSHandler(context=ssl.create_default_context())
         # Connecting and the handshake are two steps, each of which may take that long.
         with urllib.request.build_opener(_EveryStatus, handler).open(
             request, timeout=_seconds_left(deadline) / 2

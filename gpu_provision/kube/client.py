@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypedDict
 
@@ -21,7 +23,7 @@ from gpu_provision.kube.errors import (
     no_api_server,
 )
 from gpu_provision.kube.resources import KINDS, path_of, path_to
-from gpu_provision.kube.transport import CONNECT_SECONDS, Answer, Connection, Done, WatchStream
+from gpu_provision.kube.transport import CONNECT_SECONDS, WATCH_READ_SECONDS, Answer, Connection, Done, WatchStream
 from gpu_provision.kube.trim import whole
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.findings import Rejected
@@ -58,13 +60,6 @@ class _List(TypedDict, total=False):
 
     metadata: dict[str, Any]
     items: list[msgspec.Raw] | None
-
-
-class _Page(NamedTuple):
-    """Part of a LIST, and the token that asks for what follows; empty at the end."""
-
-    listing: ObjectList
-    following: str
 
 
 class ApplyResult(NamedTuple):
@@ -108,6 +103,11 @@ class Cluster(Connection):
         """Return the answer to a GET of any path; of objects in lists the metadata alone, if the server can do that."""
         accept = f"{_METADATA_ALONE},application/json"
         return self._json("GET", path, path, accept=accept, retry_seconds=retry_seconds)
+
+    def fetch(self, path: str, query: Query, *, accept: str, retry_seconds: float | None = None) -> bytes:
+        """Return what the server has at a path in this media type."""
+        options: dict[str, Any] = {"query": query, "accept": accept, "retry_seconds": retry_seconds}
+        return bytes(self._send("GET", path, path, **options).data)
 
     def whoami(self) -> str:
         """Return our user name at the server. Raises NotFoundError before Kubernetes 1.28."""
@@ -162,34 +162,36 @@ class Cluster(Connection):
         retry_seconds: float | None = None,
         keep: Keep = whole,
     ) -> ObjectList:
-        """Return all objects of a kind that match; none if the server does not serve the kind.
+        """Return all objects of a kind that match, asked for page by page; none if the server does not serve the kind.
 
         Args:
             retry_seconds: In place of the cluster's own, if that is longer.
-            keep: Decodes an object, or what is read of it. Many are asked for page by page.
+            keep: Decodes an object, or what is read of it.
         """
-        query = _selectors(label_selector, field_selector)
-        ask = partial(self._page, kind, path_to(kind, namespace), retry_seconds=retry_seconds, keep=keep)
-        try:
-            return _joined(self._pages(ask, query))
-        except NotFoundError:
-            return ObjectList([], "")
-        except ExpiredError:  # it took longer than the server remembers: all at once, then
-            return ask(query).listing
-
-    def _pages(self, ask: Callable[[Query], _Page], query: Query) -> Iterator[ObjectList]:
-        page = ask([*query, ("limit", str(_PAGE))])
-        yield page.listing
-        while page.following:
-            page = ask([*query, ("limit", str(_PAGE)), ("continue", page.following)])
-            yield page.listing
-
-    def _page(self, kind: Kind, path: str, query: Query, *, retry_seconds: float | None, keep: Keep) -> _Page:
-        answer = self._decoded(_List, "GET", path, KINDS[kind], query=query, retry_seconds=retry_seconds)
-        named = {"apiVersion": kind.api_version, "kind": kind.kind}
-        items = [{**named, **keep(kind, item)} for item in answer.get("items") or ()]
-        metadata = answer.get("metadata", {})
-        return _Page(ObjectList(items, metadata.get("resourceVersion", "")), metadata.get("continue", ""))
+        selectors, named = (
+            _selectors(label_selector, field_selector),
+            {"apiVersion": kind.api_version, "kind": kind.kind},
+        )
+        path, page = path_to(kind, namespace), [("limit", str(_PAGE))]
+        found = ObjectList([], "")
+        while True:
+            query = [*selectors, *page]
+            try:
+                answer = self._decoded(_List, "GET", path, KINDS[kind], query=query, retry_seconds=retry_seconds)
+            except NotFoundError:
+                return ObjectList([], "")
+            except ExpiredError:
+                if not page:
+                    raise
+                found, page = ObjectList([], ""), []  # it took longer than the server remembers: all at once, then
+                continue
+            metadata = answer.get("metadata", {})
+            items = [{**named, **keep(kind, item)} for item in answer.get("items") or ()]
+            # All pages show the objects as they were at the first one.
+            found = ObjectList(found.items + items, found.resource_version or metadata.get("resourceVersion", ""))
+            if not metadata.get("continue"):
+                return found
+            page = [("limit", str(_PAGE)), ("continue", metadata["continue"])]
 
     def apply(
         self, manifest: Manifest, *, dry_run: bool = False, take_back: bool = False, manager: str = FIELD_MANAGER
@@ -237,19 +239,12 @@ class Cluster(Connection):
             try:
                 return send(body=body)
             except ConflictError:
-                current = self._with_another_status(ref, body)
-                if current is None:
-                    raise
-                body = current
+                looked_at = body.get("metadata", {})
+                live = self.get(ref) if "generation" in looked_at else None
+                if live is None or live["metadata"].get("generation") != looked_at["generation"]:
+                    raise  # more than its status has changed
+                body = {**body, "metadata": {**looked_at, "resourceVersion": live["metadata"]["resourceVersion"]}}
         return send(body=body)
-
-    def _with_another_status(self, ref: ObjectRef, body: Manifest) -> Manifest | None:
-        """Return the body for the object's present version; None if more than its status has changed."""
-        looked_at = body.get("metadata", {})
-        live = self.get(ref) if "generation" in looked_at else None
-        if live is None or live["metadata"].get("generation") != looked_at["generation"]:
-            return None
-        return {**body, "metadata": {**looked_at, "resourceVersion": live["metadata"]["resourceVersion"]}}
 
     def label(self, ref: ObjectRef, uid: str, labels: Mapping[str, str | None]) -> Manifest:
         """Set labels of an existing object and remove those that are None; ``uid`` guards against a namesake."""
@@ -305,21 +300,17 @@ class Cluster(Connection):
         done = self._if(ref, lambda live: shows(live, manifest))
         return self._json("PUT", path_of(ref), str(ref), body=manifest, query=query, done=done)
 
-    def delete(self, ref: ObjectRef, *, uid: str = "") -> None:
-        """Delete an object with what it owns; an object that is gone already is no error."""
-        self._delete(ref, uid, "Background")
+    def delete(self, ref: ObjectRef, *, uid: str = "", orphan: bool = False) -> None:
+        """Delete an object; one that is gone already is no error.
 
-    def delete_orphaning(self, ref: ObjectRef, *, uid: str) -> None:
-        """Delete an object alone; what it owns stays, without an owner. It is gone only a while after this."""
-        self._delete(ref, uid, "Orphan")
-
-    def _delete(self, ref: ObjectRef, uid: str, policy: str) -> None:
-        body: dict[str, Any] = {"propagationPolicy": policy}
+        Args:
+            uid: Only if the object has it; a namesake stays.
+            orphan: What it owns stays, without an owner, and the object is gone only a while later.
+        """
+        body: dict[str, Any] = {"propagationPolicy": "Orphan" if orphan else "Background"}
         body |= {"preconditions": {"uid": uid}} if uid else {}
-        try:
+        with contextlib.suppress(NotFoundError):
             self._json("DELETE", path_of(ref), str(ref), body=body, done=_if_another_has_its_name)
-        except NotFoundError:
-            return
 
     def delete_all(self, kind: Kind, namespace: str, *, label_selector: str, field_selector: str) -> None:
         """Delete all objects of a kind that are selected, in one request, whose answer has them all."""
@@ -352,9 +343,9 @@ class Cluster(Connection):
     ) -> WatchStream:
         """Start to watch a kind from a version on, in one namespace or in all of them."""
         query = [("watch", "true"), ("resourceVersion", resource_version), ("allowWatchBookmarks", "true")]
-        query += [("timeoutSeconds", str(WatchStream.seconds()))]
+        query += [("timeoutSeconds", str(random.randint(240, 360)))]  # noqa: S311 - so that not all end at once
         query += _selectors(label_selector, field_selector)
-        timeout = (3 * CONNECT_SECONDS, WatchStream.READ_SECONDS)
+        timeout = (3 * CONNECT_SECONDS, WATCH_READ_SECONDS)
         place = self._place("WATCH", KINDS[kind])
         response = self._once("GET", path_to(kind, namespace), place, query=query, timeout=timeout)
         return WatchStream(response, lambda: self.health.track(place))
@@ -363,12 +354,6 @@ class Cluster(Connection):
 def _if_another_has_its_name(refusal: Rejected) -> Answer | None:
     """A DELETE with a uid that is repeated after a lost answer may meet an object that was created since."""
     return Answer(b"{}") if isinstance(refusal, ConflictError) else None
-
-
-def _joined(pages: Iterable[ObjectList]) -> ObjectList:
-    """Return one listing of several pages, which all show the objects as they were at the first one."""
-    found = list(pages)
-    return ObjectList([item for page in found for item in page.items], found[0].resource_version)
 
 
 def _selectors(labels: str, fields: str) -> list[tuple[str, str]]:

@@ -14,8 +14,8 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -96,7 +96,7 @@ def renewal_of(expires: float) -> float:
 
 
 class Login:
-    """The credential of one client at any time. From any thread."""
+    """The credential of one client at any time, from any thread."""
 
     def __init__(self, obtain: Callable[[], Credential]) -> None:
         """Obtain the first credential. Raises what ``obtain`` raises, such as a ProvisionError."""
@@ -182,7 +182,7 @@ class Transport:
 
 VERSIONS = tuple(f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
 _SECONDS, _INTERACTIVE_SECONDS = 60, 300  # for a plugin by itself, and for one that waits for a person
-_PATIENCE_SECONDS = 1  # after which stderr says what the command waits for, and again what the plugin says
+_PATIENCE_SECONDS = 1  # after which stderr says what the command waits for
 _MOST_BYTES = 65536  # of its stderr at a time
 _LINES, _COLUMNS = 5, 300  # of its stderr, as evidence
 _SHORT = 6  # values below are names and switches, which hide nothing and stand in many words
@@ -234,17 +234,17 @@ def credential_of(plugin: Plugin) -> Credential:
 
 
 def _run(plugin: Plugin, *, interactive: bool) -> tuple[int, bytes, bytes]:
-    """Return a plugin's exit code, and what it wrote to stdout and stderr."""
+    """Return a plugin's exit code, and what it wrote to stdout and stderr; with a terminal, stderr goes there."""
     asked: dict[str, Any] = {"interactive": interactive}
     asked |= {"cluster": plugin.cluster} if plugin.cluster is not None else {}
     request = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": asked}
-    with tempfile.TemporaryFile() as complaint:  # which can be read while the plugin runs, also under gevent
+    with tempfile.TemporaryFile() as complaint:  # no pipe: what the plugin has started may keep stderr open
         try:
             process = subprocess.Popen(  # noqa: S603 - the kubeconfig is the user's own
                 [plugin.command, *plugin.args],
                 stdin=None if interactive else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=complaint,
+                stderr=None if interactive else complaint,
                 env={**os.environ, **plugin.env, "KUBERNETES_EXEC_INFO": json.dumps(request)},
                 start_new_session=not interactive,  # what it has started ends with it; a terminal serves one session
             )
@@ -253,51 +253,31 @@ def _run(plugin: Plugin, *, interactive: bool) -> tuple[int, bytes, bytes]:
         except ValueError:  # whose text may hold the environment
             what = "cannot be started: its arguments or variables hold a character that none may"
             raise _failed(plugin, what) from None
-        with process, _ended(process, group=not interactive):
-            said = _followed(process, plugin, complaint.fileno(), interactive=interactive)
-        return process.returncode, said, _written(complaint.fileno())
+        limit = _INTERACTIVE_SECONDS if interactive else _SECONDS
+        with process:
+            try:
+                said = _output(process, plugin, limit)
+            except BaseException as error:  # also Ctrl-C
+                with suppress(ProcessLookupError):
+                    process.kill() if interactive else os.killpg(process.pid, signal.SIGKILL)
+                if isinstance(error, subprocess.TimeoutExpired):
+                    raise _failed(plugin, f"has not ended after {limit} s", _end_of(complaint.fileno())) from error
+                raise
+        return process.returncode, said, _end_of(complaint.fileno())
 
 
-@contextmanager
-def _ended(process: subprocess.Popen[bytes], *, group: bool) -> Iterator[None]:
-    """End a process that is left before its end, also by Ctrl-C."""
+def _output(process: subprocess.Popen[bytes], plugin: Plugin, limit: float) -> bytes:
+    """Return what a process wrote to stdout, and tell if it takes long. Raises TimeoutExpired."""
     try:
-        yield
-    except BaseException:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL) if group else process.kill()
-        raise
+        return process.communicate(timeout=min(_PATIENCE_SECONDS, limit))[0]
+    except subprocess.TimeoutExpired:
+        sys.stderr.write(f"Waiting for the credential plugin {plugin.name}, at most {limit} s.\n")
+        sys.stderr.flush()
+    return process.communicate(timeout=max(0, limit - _PATIENCE_SECONDS))[0]
 
 
-def _followed(process: subprocess.Popen[bytes], plugin: Plugin, complaint: int, *, interactive: bool) -> bytes:
-    """Return what a process wrote to stdout; say what it waits for if it takes long."""
-    limit = _INTERACTIVE_SECONDS if interactive else _SECONDS
-    end = time.monotonic() + limit
-    shown: int | None = None
-    while True:
-        left = end - time.monotonic()
-        try:
-            return process.communicate(timeout=max(0, min(_PATIENCE_SECONDS, left)))[0]
-        except subprocess.TimeoutExpired as late:
-            if left <= _PATIENCE_SECONDS:
-                raise _failed(plugin, f"has not ended after {limit} s", _written(complaint)) from late
-        if shown is None:
-            _tell(f"Waiting for the credential plugin {plugin.name}, at most {limit} s.\n")
-            shown = 0
-        if interactive:  # such as where to log in, and with which code
-            said = _written(complaint, shown)
-            shown += len(said)
-            _tell(said.decode(errors="replace"))
-
-
-def _written(file: int, start: int = 0) -> bytes:
-    """Return what is in a file without moving the place where a plugin writes."""
-    return os.pread(file, _MOST_BYTES, max(start, os.fstat(file).st_size - _MOST_BYTES))
-
-
-def _tell(text: str) -> None:
-    sys.stderr.write(text)
-    sys.stderr.flush()
+def _end_of(file: int) -> bytes:
+    return os.pread(file, _MOST_BYTES, max(0, os.fstat(file).st_size - _MOST_BYTES))
 
 
 def _read(plugin: Plugin, said: bytes, complaint: bytes) -> Credential:

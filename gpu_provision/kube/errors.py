@@ -122,7 +122,7 @@ def _answered(error: Any, place: RequestContext) -> ProvisionError:  # noqa: PLR
             return Refused(
                 _finding("GP302", "the API server does not accept these credentials", place, message, _LOGIN)
             )
-        case 403 if message and not _is_about_the_user(status):
+        case 403 if (said := status.get("message")) and not re.search(_ABOUT_THE_USER, said):
             return Rejected(_finding("GP305", "the API server does not admit it (403)", place, message))
         case 403:
             return Refused(_finding("GP303", "a permission is missing", place, message, _RIGHTS))
@@ -130,8 +130,8 @@ def _answered(error: Any, place: RequestContext) -> ProvisionError:  # noqa: PLR
             return NotFoundError(_finding("GP305", "not found", place, message))
         case 409 if status.get("reason") == "AlreadyExists":
             return AlreadyExistsError(_finding("GP305", "exists already", place, message))
-        case 409 if _conflicting_fields(status):
-            return _field_conflict(status, place, message)
+        case 409 if causes := _causes(status, "FieldManagerConflict"):
+            return _field_conflict(causes, place, message)
         case 409:
             return ConflictError(_finding("GP305", "the object was changed in between", place, message, "run again"))
         case 410:
@@ -142,9 +142,10 @@ def _answered(error: Any, place: RequestContext) -> ProvisionError:  # noqa: PLR
             return Rejected(_finding("GP305", f"the API server rejects it ({code})", place, message))
 
 
-def _not_now(error: Any, place: RequestContext, status: dict[str, Any]) -> ProvisionError:
+def _not_now(error: Any, place: RequestContext, status: dict[str, Any]) -> ProvisionError:  # noqa: PLR0911 (a table)
     message = status.get("message") or error.reason or ""
-    if budget := _budget(status):
+    if budgets := _causes(status, "DisruptionBudget"):
+        budget = budgets[0].get("message", "")
         return EvictionBlockedError(_finding("GP305", "a disruption budget forbids it for now", place, budget))
     if _SEVERAL_BUDGETS in message:
         return EvictionBlockedError(
@@ -154,20 +155,12 @@ def _not_now(error: Any, place: RequestContext, status: dict[str, Any]) -> Provi
         return Rejected(_finding("GP305", "the API server does not know all fields of the object", place, message))
     if _TOO_LARGE_VERSION in message:
         return ExpiredError(_finding("GP305", "the API server has no such resource version", place, message))
-    return _of_another_program(place, message) or _unavailable(error, place, message)
-
-
-def _of_another_program(place: RequestContext, message: str) -> ProvisionError | None:
-    """Return the error for a program that the API server has called in vain; None if the answer names none."""
+    # Programs that the API server has called in vain.
     if place.subject.startswith(LOG) and _KUBELET_PORT.search(message):
         return LogUnavailableError(_finding("GP305", "the node does not hand out its logs", place, message, _KUBELET))
     if webhook := _WEBHOOK.search(message):
         what = f"the admission webhook {webhook[1] or webhook[2]} fails"
         return WebhookError(_finding("GP305", what, place, message, _WEBHOOKS))
-    return None
-
-
-def _unavailable(error: Any, place: RequestContext, message: str) -> UnavailableError:
     what = _UNAVAILABLE.get(error.status, "the API server fails")
     unavailable = UnavailableError(_finding("GP301", f"{what} ({error.status})", place, message, "run again later"))
     unavailable.status, unavailable.retry_after = error.status, _retry_after(error.headers or {})
@@ -238,29 +231,17 @@ def _status(body: Any) -> dict[str, Any]:
     return parsed if isinstance(parsed, dict) else {}
 
 
-def _is_about_the_user(status: dict[str, Any]) -> bool:
-    """Whether a 403 is about rights, not about admission: quota, PodSecurity, a webhook, a namespace that ends."""
-    message = str(status.get("message", ""))
-    return not message or bool(re.search(_ABOUT_THE_USER, message))
-
-
-# The last is 1.20's whole message about an apply that may not create.
+# What a 403 says about rights, not about admission: quota, PodSecurity, a webhook, a namespace that ends. The last is
+# 1.20's whole message about an apply that may not create.
 _ABOUT_THE_USER = r'User "[^"]*" cannot |is attempting to grant RBAC permissions|is forbidden: *$'
 
 
-def _budget(status: dict[str, Any]) -> str:
-    """Return what a budget says against an eviction; empty for an answer that is not about one."""
+def _causes(status: dict[str, Any], reason: str) -> list[dict[str, str]]:
     causes = (status.get("details") or {}).get("causes") or []
-    return next((cause.get("message", "") for cause in causes if cause.get("reason") == "DisruptionBudget"), "")
+    return [cause for cause in causes if cause.get("reason") == reason]
 
 
-def _conflicting_fields(status: dict[str, Any]) -> list[str]:
-    causes = (status.get("details") or {}).get("causes") or []
-    return [cause.get("field", "") for cause in causes if cause.get("reason") == "FieldManagerConflict"]
-
-
-def _field_conflict(status: dict[str, Any], place: RequestContext, message: str) -> FieldConflictError:
-    causes = (status.get("details") or {}).get("causes") or []
+def _field_conflict(causes: list[dict[str, str]], place: RequestContext, message: str) -> FieldConflictError:
     owned = "; ".join(f"{cause.get('field', '?')} ({cause.get('message', '')})" for cause in causes)
     conflict = FieldConflictError(
         Finding(

@@ -64,7 +64,7 @@ def _connected(cluster: Cluster, pod: ObjectRef, command: Sequence[str], place: 
     from kubernetes.stream.ws_client import get_websocket_url, websocket_proxycare
     from websocket import WebSocket
 
-    api = cluster._client.client  # noqa: SLF001 - of the same package
+    api = cluster.api
     headers: dict[str, str] = {"user-agent": api.user_agent, "sec-websocket-protocol": _PROTOCOLS}
     path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/exec"
     api.update_params_for_auth(headers, [], ["BearerToken"], path, "GET", None)

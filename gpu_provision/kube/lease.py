@@ -166,7 +166,7 @@ class HeldLease:
             AlreadyExistsError, ConflictError, NotFoundError: Another process was faster.
         """
         began = boottime()
-        self._lease = self._replace(lease) if lease else self._create()
+        self._lease = self._write(lease, self.identity)
         self._note_renewal(began)
         self._renewer.start()
 
@@ -178,7 +178,7 @@ class HeldLease:
         try:
             self._renewer.join(self._timing.renew_seconds)  # else its last renewal and this write could meet
             with contextlib.suppress(ProvisionError):
-                self._lease = self._cluster.replace(self._written(self._lease, ""))
+                self._lease = self._write(self._lease, "")
         finally:
             self._cluster.retry_seconds = before
 
@@ -193,14 +193,10 @@ class HeldLease:
                 raise self.lost
         return has_waited
 
-    def _written(self, lease: Manifest, holder: str) -> Manifest:
-        return lease_manifest(self._ref, holder, lease, self._timing.lease_seconds, self._annotations)
-
-    def _create(self) -> Manifest:
-        return self._cluster.create(self._written({}, self.identity))
-
-    def _replace(self, lease: Manifest) -> Manifest:
-        return self._cluster.replace(self._written(lease, self.identity))
+    def _write(self, lease: Manifest | None, holder: str) -> Manifest:
+        """Replace a lease as it was looked at, or create one."""
+        write = self._cluster.replace if lease else self._cluster.create
+        return write(lease_manifest(self._ref, holder, lease or {}, self._timing.lease_seconds, self._annotations))
 
     def _keep_renewed(self) -> None:
         due = self._renewed_at + self._timing.renew_seconds
@@ -221,14 +217,14 @@ class HeldLease:
     def _renew(self) -> Manifest:
         """Renew the lease. It stays held while it names this process, whatever else is written to it."""
         try:
-            return self._replace(self._lease)
+            return self._write(self._lease, self.identity)
         except NotFoundError:
-            return self._create()
+            return self._write(None, self.identity)
         except Rejected as error:
             lease = self._cluster.get(self._ref)
             if lease is None or holder_identity(lease) != self.identity:
                 raise self._loss(lease) from error
-            return self._replace(lease)
+            return self._write(lease, self.identity)
 
     def _loss(self, _lease: Manifest | None) -> Locked:
         """Return the error for a lease that names another holder."""

@@ -64,7 +64,10 @@ def lock_holder(cluster: Cluster, lease: Manifest | None) -> LockHolder | None:
         return None
     silent = _silent_seconds(cluster, lease)
     since, renewed = str(lease["spec"].get("acquireTime") or ""), str(lease["spec"].get("renewTime") or "")
-    held = None if silent is None else _between(since, renewed) + silent
+    held = silent
+    if silent is not None:
+        with contextlib.suppress(ValueError):
+            held = silent + max(0.0, (datetime.fromisoformat(renewed) - datetime.fromisoformat(since)).total_seconds())
     return LockHolder(holder=holder, since=since, held_seconds=held, silent_seconds=silent)
 
 
@@ -82,14 +85,6 @@ def _silent_seconds(cluster: Cluster, lease: Manifest) -> float | None:
         return None
     is_of_the_first = max(times) == metadata.get("creationTimestamp")
     return None if is_of_the_first and silent > TIMING.lease_seconds else silent
-
-
-def _between(first: str, last: str) -> float:
-    """Return the seconds between two times of one clock; 0 if either is none."""
-    try:
-        return max(0.0, (datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds())
-    except ValueError:
-        return 0.0
 
 
 def unlock(
@@ -121,12 +116,8 @@ def unlock(
     if force and not holder_is_dead(held.holder):
         lease = _taken_over(cluster, ref, lease, held, on_wait)
     with contextlib.suppress(ConflictError):
-        return LockState(held, lease_version(cluster.replace(_lease_of(ref, "", lease))))
+        return LockState(held, lease_version(cluster.replace(lease_manifest(ref, "", lease, TIMING.lease_seconds, {}))))
     raise holder_alive_error(cluster, lock_holder(cluster, cluster.get(ref)) or held)
-
-
-def _lease_of(ref: ObjectRef, holder: str, lease: Manifest) -> Manifest:
-    return lease_manifest(ref, holder, lease, TIMING.lease_seconds, {})
 
 
 def _taken_over(
@@ -135,7 +126,7 @@ def _taken_over(
     """Take the lock from a living run, and keep it until that run cannot write any more: then it may be free."""
     for _ in range(_TRIES):
         with contextlib.suppress(ConflictError):
-            taken = cluster.replace(_lease_of(ref, process_identity(), lease))
+            taken = cluster.replace(lease_manifest(ref, process_identity(), lease, TIMING.lease_seconds, {}))
             on_wait("the lock is taken away; waiting until the run that had it writes nothing more")
             time.sleep(TIMING.fresh_seconds)  # so long a lease is fresh for the run that renewed it
             return taken

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gpu_provision.components.labels import NOT_VALIDATED
 from gpu_provision.kube import lock, records
@@ -25,13 +25,7 @@ from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.findings import Refused
 from gpu_provision.model.inventory import Inventory, OperatingSystem
-from gpu_provision.planning.applyset import (
-    PART_OF,
-    STACK,
-    applyset_id,
-    group_kind,
-    kinds_of,
-)
+from gpu_provision.planning.applyset import PART_OF, STACK, applyset_id, group_kind, kinds_of
 from gpu_provision.planning.observed import ObservedState
 from gpu_provision.rollout.states import writer_of
 
@@ -39,10 +33,7 @@ _OS_ID, _OS_VERSION = (
     "feature.node.kubernetes.io/system-os_release.ID",
     "feature.node.kubernetes.io/system-os_release.VERSION_ID",
 )
-
-
 _MICROK8S = "microk8s.io/cluster"
-
 
 # How status.nodeInfo.osImage (PRETTY_NAME of /etc/os-release) begins, and the ID that goes with it.
 _OS_IMAGES: tuple[tuple[str, str], ...] = (
@@ -65,33 +56,33 @@ def node_facts(node: Manifest) -> NodeFacts:
     info = status.get("nodeInfo", {})
     runtime, _, runtime_version = info.get("containerRuntimeVersion", "").partition("://")
     found = metadata.get("labels") or {}
+    named = found.get(_OS_ID, ""), found.get(_OS_VERSION, "")
     unschedulable = bool(node.get("spec", {}).get("unschedulable"))
     cordoned_by, cordoned_at = writer_of(metadata) if unschedulable else ("", "")
+    gpus = str(status.get("allocatable", {}).get("nvidia.com/gpu", ""))
     taints = tuple(node.get("spec", {}).get("taints") or ())
     return NodeFacts(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
         labels=found,
         annotations=metadata.get("annotations") or {},
-        os=_os_of_labels(found) or os_of_image(info.get("osImage", "")),
+        os=OperatingSystem(*named) if all(named) else os_of_image(info.get("osImage", "")),
         kernel=info.get("kernelVersion", ""),
         architecture=info.get("architecture", ""),
         container_runtime=runtime,
         container_runtime_version=runtime_version,
         distribution=_distribution(info.get("kubeletVersion", ""), found),
         boot_id=info.get("bootID", ""),
-        ready=_is_ready(status),
+        ready=any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", ())),
         unschedulable=unschedulable,
         cordoned_by=cordoned_by,
         cordoned_at=cordoned_at,
-        gpus_allocatable=_allocatable(status),
+        gpus_allocatable=int(gpus) if gpus.isdigit() else None,
         taints=taints,
-        revision=metadata.get("resourceVersion", "") if any(map(_is_startup_taint, taints)) else "",
+        revision=metadata.get("resourceVersion", "")
+        if any(each.get("key") == NOT_VALIDATED for each in taints)
+        else "",
     )
-
-
-def _is_startup_taint(taint: dict[str, Any]) -> bool:
-    return taint.get("key") == NOT_VALIDATED
 
 
 def os_of_image(text: str) -> OperatingSystem | None:
@@ -100,12 +91,6 @@ def os_of_image(text: str) -> OperatingSystem | None:
         match = re.match(pattern, text)
         if match:
             return OperatingSystem(name, ".".join(match.groups()))
-    return None
-
-
-def _os_of_labels(labels: dict[str, str]) -> OperatingSystem | None:
-    if _OS_ID in labels and _OS_VERSION in labels:
-        return OperatingSystem(labels[_OS_ID], labels[_OS_VERSION])
     return None
 
 
@@ -123,40 +108,15 @@ def ready_message(node: Manifest) -> str:
     return next((str(each.get("message", "")) for each in conditions if each["type"] == "Ready"), "")
 
 
-def _is_ready(status: dict[str, Any]) -> bool:
-    conditions = status.get("conditions", ())
-    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
-
-
-def _allocatable(status: dict[str, Any]) -> int | None:
-    value = str(status.get("allocatable", {}).get("nvidia.com/gpu", ""))
-    return int(value) if value.isdigit() else None
-
-
 NODE, POD, NAMESPACE = Kind("v1", "Node"), Kind("v1", "Pod"), Kind("v1", "Namespace")
 SERVICE_MONITORS = "servicemonitors.monitoring.coreos.com"
 _MONITORING = "monitoring.coreos.com/v1"
 GPU_STACKS = "gpustacks.gpu-provision.io"
 
-_NEVER_MEMBERS = frozenset(
-    {
-        "ClusterPolicy",
-        "ControllerRevision",
-        "Event",
-        "GPUStack",
-        "Lease",
-        "NVIDIADriver",
-        "NetworkPolicy",
-        "Node",
-        "NodeFeature",
-        "Pod",
-        "PodDisruptionBudget",
-        "ResourceClaim",
-        "Secret",
-    }
-)
-
-
+_NEVER_MEMBERS = frozenset({
+    "ClusterPolicy", "ControllerRevision", "Event", "GPUStack", "Lease", "NVIDIADriver", "NetworkPolicy", "Node",
+    "NodeFeature", "Pod", "PodDisruptionBudget", "ResourceClaim", "Secret",
+})  # fmt: skip
 MEMBER_KINDS = frozenset(kind for kind in KINDS if kind.kind not in _NEVER_MEMBERS)
 """Kinds of which a stack can have objects."""
 
@@ -172,7 +132,7 @@ def observe_facts(cluster: Cluster, inventory: Inventory, listed: Listed | None 
     Args:
         listed: Where the nodes go.
     """
-    settings = cluster._client.client.configuration  # noqa: SLF001 - of the same package
+    settings = cluster.api.configuration
     with RequestPool(cluster) as pool:
         version = pool.submit(cluster.version)
         listing = pool.submit(cluster.list, NODE, keep=trim)
@@ -181,8 +141,9 @@ def observe_facts(cluster: Cluster, inventory: Inventory, listed: Listed | None 
         found = tuple(node_facts(node) for node in nodes.items)
         resources = served.result()
         names = sorted(named_config_maps(inventory))
-        contents = pool.map(lambda name: cluster.get(_config_map(inventory, name)), names)
-        config_maps = config_maps_of(filter(None, contents))
+        config_maps = config_maps_of(
+            filter(None, pool.map(lambda name: cluster.get(_config_map(inventory, name)), names))
+        )
         secret_names = sorted(named_secrets(inventory))
         secrets = secrets_of(filter(None, pool.map(lambda name: cluster.get(_secret(inventory, name)), secret_names)))
     if listed is not None:

@@ -11,16 +11,13 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from gpu_provision.kube.errors import (
     ExpiredError,
     LogUnavailableError,
-    RequestContext,
     UnavailableError,
     UntrustedCertificateError,
     WebhookError,
-    map_api_errors,
 )
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, ProvisionError, Unreachable, UsageError
@@ -28,22 +25,17 @@ from gpu_provision.model.findings import Finding, ProvisionError, Unreachable, U
 RETRIED = (Unreachable, WebhookError, LogUnavailableError)
 """Errors after which the same request may succeed. All others are definite answers."""
 
-
 FIRST_CONTACT_SECONDS = 5.0
 """For how long a server that has never answered is asked: a wrong address fails fast."""
-
 
 RETRY_SECONDS = 60.0
 """For how long a server that has answered once is asked: about a restart of a control plane."""
 
-
 VARIABLE = "GPU_PROVISION_API_TIMEOUT"
 """Environment variable: the seconds for which every request is repeated, the first one as well."""
 
-
 QUIET_SECONDS = 4.0
 """How long repeating takes before it is reported, and between two reports."""
-
 
 _DIGITS = 9
 _FIRST_DELAY, _MAX_DELAY = 0.25, 8.0
@@ -73,7 +65,7 @@ class Retries:
 
     seconds: float = 0.0
     tries: int = 0
-    _reasons: set[str] = field(default_factory=set)
+    _last: str = ""
     _began: float = field(default_factory=time.monotonic)
     _webhook_began: float = math.inf
     _next: float = 0.0
@@ -84,7 +76,7 @@ class Retries:
         The last try comes at the end of the time, also if the server asks for a longer pause.
         """
         self.tries += 1
-        self._reasons.add(_reason(error))
+        self._last = _last_of(error)
         asked = error.retry_after if isinstance(error, UnavailableError) else 0.0
         self._next = min(now + max(_backoff(self.tries), asked), self._until(error, now))
         return self._next - now if self._next > now else None
@@ -113,78 +105,22 @@ class Retries:
         return self._next - self._began > QUIET_SECONDS
 
     def __str__(self) -> str:
-        """Return what has happened so far: ``the API server answered 503 four times``."""
-        codes = ", ".join(sorted(self._reasons - {_NOTHING}))
-        if _NOTHING not in self._reasons:
-            return f"the API server answered {codes} {_times(self.tries)}"
-        what = f"answered {codes} or not at all" if codes else "did not answer"
-        return f"the API server {what} {_times(self.tries)}"
+        """Return what happened last: ``the API server answered 503``."""
+        return f"the API server {self._last}"
 
 
-_NOTHING = ""
-
-
-def _reason(error: ProvisionError) -> str:
-    """Return the status that the server answered."""
+def _last_of(error: ProvisionError) -> str:
     match error:
         case UnavailableError():
-            return str(error.status)
+            return f"answered {error.status}"
         case Unreachable():
-            return _NOTHING
+            return "does not answer"
         case ExpiredError():
-            return "410"
+            return "answered 410"
         case _:
-            return "500"
+            return "answered 500"
 
 
 def _backoff(tries: int) -> float:
     """Exponential with full jitter, so that many threads and controllers do not ask in step."""
     return random.uniform(0.0, min(_MAX_DELAY, _FIRST_DELAY * 2.0 ** min(tries, 10)))  # noqa: S311 - no secret
-
-
-def _times(count: int) -> str:
-    words = ("once", "twice", "three times", "four times", "five times", "six times")
-    return words[count - 1] if count <= len(words) else f"{count} times"
-
-
-_ADVICE = "check that the cluster runs and that this machine may reach it: kubectl version"
-_TIMEOUTS = (5, 30)  # to connect, to read
-
-
-def get_with_retries(api: Any, path: str, query: Mapping[str, str], *, accept: str, retry_seconds: float) -> bytes:
-    """Return what an API server has at a path.
-
-    Args:
-        api: A ``kubernetes.client.ApiClient``.
-        accept: Media type, such as ``application/json``.
-        retry_seconds: For how long the request is repeated if it fails.
-
-    Raises:
-        Unreachable, Refused, Rejected: As the API server answers.
-    """
-    retries = Retries(retry_seconds)
-    while True:
-        try:
-            return _get_once(api, path, query, accept)
-        except RETRIED as error:
-            delay = retries.delay(error, time.monotonic())
-            if delay is None:
-                raise
-            time.sleep(delay)
-
-
-def _get_once(api: Any, path: str, query: Mapping[str, str], accept: str) -> bytes:
-    from kubernetes.dynamic import DynamicClient
-
-    client = DynamicClient(api, discoverer=lambda _client, _cache: None)
-    with map_api_errors(RequestContext(api.configuration.host, "GET", path, _ADVICE)):
-        response = client.request(
-            "get",
-            path,
-            query_params=list(query.items()),
-            header_params={"Accept": accept},
-            serialize=False,
-            _request_timeout=_TIMEOUTS,
-        )
-        data: bytes = response.data
-    return data

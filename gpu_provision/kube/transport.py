@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, TypeVar, 
 
 import msgspec
 
-from gpu_provision.kube.errors import ExpiredError, RequestContext, map_api_errors, no_api_server
+from gpu_provision.kube.errors import ExpiredError, RequestContext, UnavailableError, map_api_errors, no_api_server
 from gpu_provision.kube.retry import FIRST_CONTACT_SECONDS, QUIET_SECONDS, RETRIED, RETRY_SECONDS, Retries
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import ProvisionError, Refused, Rejected, Unreachable
@@ -25,6 +24,9 @@ if TYPE_CHECKING:
     from gpu_provision.kube.lease import LeaderElector
 
 CONNECT_SECONDS, READ_SECONDS = 5, 30
+WATCH_READ_SECONDS = 120
+"""For how long nothing may arrive in a watch: servers send a bookmark about once a minute."""
+
 LOG = logging.getLogger("gpu_provision.kube")
 """Says at level WARNING that a server does not answer for a while, at DEBUG each time that a request is repeated."""
 
@@ -51,6 +53,7 @@ class Connection:
     """One API server, one user.
 
     Attributes:
+        api: The ``kubernetes.client.ApiClient``.
         name: The kubeconfig context's name.
         server: URL of the API server.
         user: Name of the kubeconfig's entry whose credentials are used; what the server calls us is `whoami`.
@@ -74,12 +77,12 @@ class Connection:
                 FIRST_CONTACT_SECONDS before.
         """
         self._client = client
+        self.api: Any = getattr(client, "client", None)
         self._counting = threading.Lock()
         self.name, self.server, self.user = name, server, user
         self.advice = "check that the cluster runs and that this machine may reach it: kubectl version"
         self.retry_seconds = RETRY_SECONDS if retry_seconds is None else retry_seconds
         self._first_seconds = FIRST_CONTACT_SECONDS if retry_seconds is None else retry_seconds
-        self._has_answered = False
         self._said_at = float("-inf")
         self.requests = self.retries = 0
         self.health = ApiHealth()
@@ -162,7 +165,7 @@ class Connection:
                 return answer
 
     def _retry_seconds(self, limit: float | None) -> float:
-        seconds = self.retry_seconds if self._has_answered else min(self._first_seconds, self.retry_seconds)
+        seconds = self.retry_seconds if self.health.has_answered else min(self._first_seconds, self.retry_seconds)
         return seconds if limit is None else min(limit, seconds)
 
     def _await_retry(self, retries: Retries, place: RequestContext, delay: float) -> bool:
@@ -200,7 +203,7 @@ class Connection:
             self.fence(path)
         with self._counting:
             self.requests += 1
-        with self.health.track(place), self._answered():
+        with self.health.track(place):
             response = self._client.request(
                 verb.lower(),
                 path,
@@ -216,28 +219,21 @@ class Connection:
                 _ = response.data  # read here, so that a connection lost in the middle is translated too
             return response
 
-    @contextmanager
-    def _answered(self) -> Iterator[None]:
-        """Note that a server is there: from its first answer on, whatever it says, requests are repeated for longer."""
-        from kubernetes.client.exceptions import ApiException
-
-        try:
-            yield
-        except ApiException as error:
-            self._has_answered = self._has_answered or bool(error.status)
-            raise
-        self._has_answered = True
-
 
 SETTLING_SECONDS = 10.0
 """For how long after a silence a refusal may pass: an API server that starts does not know its roles for a moment."""
 
 
 class ApiHealth:
-    """What all requests to one API server have met last."""
+    """What all requests to one API server have met last.
+
+    Attributes:
+        has_answered: Whether it ever has, whatever it said; from then on requests are repeated for longer.
+    """
 
     def __init__(self) -> None:
         """Begin with a server of which nothing is known."""
+        self.has_answered = False
         self._began: float | None = None
         self._last = float("-inf")
 
@@ -256,23 +252,17 @@ class ApiHealth:
         try:
             with map_api_errors(place):
                 yield
-        except Unreachable:
-            self._note()
+        except Unreachable as error:
+            self.has_answered = self.has_answered or isinstance(error, UnavailableError)
+            self._last = time.monotonic()
+            self._began = self._last if self._began is None else self._began
             raise
-        except Refused as error:
-            self._began = None
-            if time.monotonic() - self._last < SETTLING_SECONDS:
+        except ProvisionError as error:
+            self.has_answered, self._began = True, None
+            if isinstance(error, Refused) and time.monotonic() - self._last < SETTLING_SECONDS:
                 raise Unreachable(*error.findings) from error
             raise
-        except ProvisionError:
-            self._began = None
-            raise
-        self._began = None
-
-    def _note(self) -> None:
-        self._last = time.monotonic()
-        if self._began is None:
-            self._began = self._last
+        self.has_answered, self._began = True, None
 
 
 class RequestPool(ThreadPoolExecutor):
@@ -322,14 +312,6 @@ class _Event(msgspec.Struct):  # of a TypedDict msgspec decodes no Raw
 
 class WatchStream:
     """The events of one WATCH; iterate it in one thread, `close` it from another."""
-
-    READ_SECONDS = 120
-    """For how long nothing may arrive: servers send a bookmark about once a minute."""
-
-    @staticmethod
-    def seconds() -> int:
-        """Return after how many seconds the server is to end a stream: another time for each, so not all at once."""
-        return random.randint(240, 360)  # noqa: S311 - no secret
 
     def __init__(self, response: Any, noted: Callable[[], AbstractContextManager[None]]) -> None:
         """Wrap the open response; what reading it raises goes through ``noted``."""

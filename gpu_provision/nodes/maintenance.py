@@ -15,7 +15,7 @@ from gpu_provision.hosts.maintenance import (
     OnProgress,
 )
 from gpu_provision.kube.client import Cluster, connect
-from gpu_provision.kube.config import resolve_context
+from gpu_provision.kube.context import resolve_context
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.kube.observe import NODE, node_facts, ready_message

@@ -9,11 +9,12 @@ from typing import Any
 
 from gpu_provision.components.labels import COMPONENT, STACK
 from gpu_provision.components.targets import node_pools
-from gpu_provision.kube.config import api_client, resolve_context
+from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.context import resolve_context
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.observe import node_facts
 from gpu_provision.kube.records import validations_of
-from gpu_provision.kube.retry import FIRST_CONTACT_SECONDS, RETRY_SECONDS, get_with_retries
+from gpu_provision.kube.retry import FIRST_CONTACT_SECONDS
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ref_of
 from gpu_provision.model.hosts import HostPrerequisites
 from gpu_provision.model.inventory import Inventory, Node, NodePool
@@ -104,9 +105,9 @@ class GpuCluster:
         namespace: The operands' namespace.
     """
 
-    def __init__(self, api: Any, *, namespace: str) -> None:
+    def __init__(self, cluster: Cluster, *, namespace: str) -> None:
         """Keep a client; `open_cluster` makes one."""
-        self.api, self.namespace = api, namespace
+        self._cluster, self.api, self.namespace = cluster, cluster.api, namespace
 
     def get(self, path: str, **query: str) -> Any:
         """Return the JSON that the API server has at a path, such as ``/api/v1/nodes/gpu-01``.
@@ -114,15 +115,12 @@ class GpuCluster:
         Raises:
             Unreachable, Refused, Rejected: As the API server answers.
         """
-        return json.loads(
-            get_with_retries(self.api, path, query, accept="application/json", retry_seconds=RETRY_SECONDS)
-        )
+        return json.loads(self._cluster.fetch(path, [*query.items()], accept="application/json"))
 
     def text(self, path: str, **query: str) -> str:
         """Return the text at a path, such as a pod's log. Raises like `get`."""
-        return get_with_retries(self.api, path, query, accept="*/*", retry_seconds=FIRST_CONTACT_SECONDS).decode(
-            errors="replace"
-        )
+        found = self._cluster.fetch(path, [*query.items()], accept="*/*", retry_seconds=FIRST_CONTACT_SECONDS)
+        return found.decode(errors="replace")
 
     def nodes(self) -> list[Manifest]:
         """Return all nodes."""
@@ -144,9 +142,9 @@ class GpuCluster:
 
 def open_cluster(inventory: Inventory) -> GpuCluster:
     """Return the inventory's cluster, which answers. Raises Unreachable, Refused, UsageError."""
-    cluster = GpuCluster(api_client(*resolve_context(inventory)), namespace=inventory.cluster.namespace)
-    get_with_retries(cluster.api, "/version", {}, accept="application/json", retry_seconds=FIRST_CONTACT_SECONDS)
-    return cluster
+    cluster = connect(*resolve_context(inventory))
+    cluster.version()
+    return GpuCluster(cluster, namespace=inventory.cluster.namespace)
 
 
 def _selector(labels: Mapping[str, str]) -> str:

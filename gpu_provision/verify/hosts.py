@@ -137,17 +137,13 @@ class NodePod(BaseBackend):
 
 
 def open_node_pod(inventory: Inventory, node: str) -> NodePod:
-    """Return a node's host, with a pod on it.
-
-    Raises:
-        Refused: The account may not make such pods.
-        Unreachable: There is no way to run commands on the node.
-    """
+    """Return a node's host, with a pod on it. Raises Unreachable, and SkippedHost if the account may not make pods."""
     cluster = inventory.cluster
     try:
         return NodePod(node, open_shell(cluster.kubeconfig, cluster.context, node, inventory.helper_pod))
-    except Refused:
-        raise
+    except Refused as error:
+        message = f"it takes a privileged pod to look at it, which this account may not make: {error.findings[0].what}"
+        raise SkippedHost(message) from error
     except ProvisionError as error:
         raise Unreachable(*error.findings) from error
 
@@ -194,12 +190,7 @@ class InventorySsh(SshBackend):
 
 
 def host_of(inventory: Inventory, node: str) -> Host:
-    """Return the host of a node, which answers.
-
-    Raises:
-        LeftOut: This host is not logged in to.
-        Unreachable: It does not answer, or does not let us in.
-    """
+    """Return the host of a node, which answers. Raises SkippedHost, Unreachable."""
     data = {own["gpu_node"]: own for _, own in groups(inventory)["nodes"][0]}.get(node)
     if data is None:
         message = "its host phase is off, or no SSH settings stand under nodes"
@@ -212,26 +203,13 @@ def host_of(inventory: Inventory, node: str) -> Host:
 
 
 def _backend(inventory: Inventory, node: str, data: Mapping[str, Any]) -> BaseBackend:
-    if "sandbox_fleet" in data:
-        return _simulated(node, data["sandbox_fleet"])
-    return _in_pod(inventory, node) if "k8s_kubeconfig" in data else _ssh(data)
-
-
-def _in_pod(inventory: Inventory, node: str) -> BaseBackend:
-
-    try:
-        return open_node_pod(inventory, node)
-    except Refused as error:
-        message = f"it takes a privileged pod to look at it, which this account may not make: {error.findings[0].what}"
-        raise SkippedHost(message) from error
-
-
-def _simulated(node: str, fleet: str) -> SandboxBackend:
+    if "sandbox_fleet" not in data:
+        return open_node_pod(inventory, node) if "k8s_kubeconfig" in data else _ssh(data)
     if problem := simulated.isolation_problem():
         message = f"simulated hosts are left out: {problem}"
         raise SkippedHost(message)
     try:
-        return SandboxBackend(simulated.find(node, fleet))
+        return SandboxBackend(simulated.find(node, data["sandbox_fleet"]))
     except simulated.HostUnavailableError as error:
         raise _unreachable(node, str(error)) from error
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from gpu_provision.model.inventory import Inventory
     from gpu_provision.verify.cluster import DeclaredNode, GpuCluster
-    from gpu_provision.verify.run import CheckOutcome
 
 _VARIABLE = "GPU_PROVISION_INVENTORY"
 _BY_NODE = {"gpu_node", "inventory_node"}
@@ -115,11 +115,17 @@ class _Hosts:
         self._opened: dict[str, Any] = {}
 
     def of(self, node: DeclaredNode) -> Any:
+        from gpu_provision.model.findings import Unreachable
+        from gpu_provision.verify.hosts import SkippedHost, host_of
+
         if node.name not in self._opened:
-            self._opened[node.name] = self._open(node.name)
+            try:
+                self._opened[node.name] = host_of(self._inventory, node.name)
+            except (SkippedHost, Unreachable) as error:
+                self._opened[node.name] = error
         found = self._opened[node.name]
-        if isinstance(found, str):
-            pytest.skip(found)
+        if isinstance(found, SkippedHost):
+            pytest.skip(str(found))
         if isinstance(found, Exception):
             raise found
         return found
@@ -130,65 +136,42 @@ class _Hosts:
             if close := getattr(getattr(host, "backend", None), "close", None):
                 close()
 
-    def _open(self, name: str) -> Any:
-        from gpu_provision.model.findings import Unreachable
-        from gpu_provision.verify.hosts import SkippedHost, host_of
-
-        try:
-            return host_of(self._inventory, name)
-        except SkippedHost as why:
-            return str(why)
-        except Unreachable as error:
-            return error
-
 
 _LOADED = pytest.StashKey["Inventory"]()
 
 
 def _inventory(config: pytest.Config) -> Inventory:
     """Load the inventory once. Raises pytest.UsageError for none, or a bad one."""
-    if _LOADED not in config.stash:
-        config.stash[_LOADED] = _load(config)
-    return config.stash[_LOADED]
-
-
-def _load(config: pytest.Config) -> Inventory:
     from gpu_provision.inventory import load
     from gpu_provision.inventory.loader import with_cluster
     from gpu_provision.model.findings import ProvisionError
 
+    if _LOADED in config.stash:
+        return config.stash[_LOADED]
     path = config.getoption("--gpu-inventory") or os.environ.get(_VARIABLE)
     if not path:
         message = f"these tests need an inventory: --gpu-inventory FILE, or {_VARIABLE}"
         raise pytest.UsageError(message)
+    kubeconfig, context = config.getoption("--gpu-kubeconfig"), config.getoption("--gpu-context")
     try:
-        return with_cluster(
-            load(path),
-            kubeconfig=config.getoption("--gpu-kubeconfig"),
-            context=config.getoption("--gpu-context"),
-        )
+        config.stash[_LOADED] = with_cluster(load(path), kubeconfig=kubeconfig, context=context)
     except ProvisionError as error:
         raise pytest.UsageError(str(error)) from error
+    return config.stash[_LOADED]
 
 
 def _nodes(config: pytest.Config, *, in_cluster: bool) -> list[DeclaredNode]:
-    from gpu_provision.verify.cluster import asks_cluster, listed
+    """Return the nodes; those that only the cluster knows are left out if it does not answer, which tests then say."""
+    from gpu_provision.model.findings import ProvisionError
+    from gpu_provision.verify.cluster import asks_cluster, listed, open_cluster, selected
 
     inventory = _inventory(config)
-    nodes = [*listed(inventory), *(_selected(inventory) if in_cluster and asks_cluster(inventory) else ())]
+    nodes = [*listed(inventory)]
+    if in_cluster and asks_cluster(inventory):
+        with suppress(ProvisionError):
+            nodes += selected(inventory, open_cluster(inventory).nodes())
     limit = config.getoption("--gpu-limit")
     return [node for node in nodes if not limit or node.name in limit.split(",")]
-
-
-def _selected(inventory: Inventory) -> tuple[DeclaredNode, ...]:
-    """Return the nodes that only the cluster knows; none if it does not answer, which the tests then say."""
-    from gpu_provision.model.findings import ProvisionError
-    from gpu_provision.verify.cluster import open_cluster, selected
-
-    try:
-        return selected(inventory, open_cluster(inventory).nodes())
-    except ProvisionError:
-        return ()
 
 
 def _noted(request: pytest.FixtureRequest) -> DeclaredNode:
@@ -208,39 +191,24 @@ def pytest_runtest_makereport(
         return report
     decided = report.when == "call" or (report.when == "setup" and not report.passed)
     if decided or (report.when == "teardown" and report.failed):
-        error = call.excinfo.value if call.excinfo else None
-        _tell(item.config.getoption("--gpu-results"), _result(item, report, error))
+        result = _result(item, report, call.excinfo.value if call.excinfo else None)
+        os.write(item.config.getoption("--gpu-results"), f"{json.dumps(result)}\n".encode())
     return report
 
 
-def _tell(descriptor: int, result: dict[str, Any]) -> None:
-    os.write(descriptor, f"{json.dumps(result)}\n".encode())
-
-
 def _result(item: pytest.Item, report: pytest.TestReport, error: BaseException | None) -> dict[str, Any]:
+    """Return the fields of a `gpu_provision.verify.run.Check`; a test's name is the sentence that it is."""
+    from gpu_provision.model.findings import Unreachable
+
+    name: str = getattr(item, "originalname", None) or item.name
     return {
-        "sentence": sentence(item),
+        "sentence": name.removeprefix("test_").replace("_", " "),
         "node": str(dict(report.user_properties).get("node", "")),
-        "outcome": _outcome(report, error).value,
+        "outcome": "unreachable" if isinstance(error, Unreachable) else report.outcome,
         "reason": reason(error) if error else "",
         "seconds": round(report.duration, 3),
         "test": item.nodeid,
     }
-
-
-def sentence(item: pytest.Item) -> str:
-    """Return a test's name as the sentence that it is."""
-    name = getattr(item, "originalname", None) or item.name
-    return name.removeprefix("test_").replace("_", " ")
-
-
-def _outcome(report: pytest.TestReport, error: BaseException | None) -> CheckOutcome:
-    from gpu_provision.model.findings import Unreachable
-    from gpu_provision.verify.run import CheckOutcome
-
-    if isinstance(error, Unreachable):
-        return CheckOutcome.UNREACHABLE
-    return CheckOutcome(report.outcome)
 
 
 def reason(error: BaseException) -> str:
@@ -248,12 +216,8 @@ def reason(error: BaseException) -> str:
     from gpu_provision.model.findings import ProvisionError
 
     if isinstance(error, ProvisionError):
-        return "; ".join(_short(finding.what, finding.evidence) for finding in error.findings)
+        return "; ".join(f"{each.what} ({each.evidence})" if each.evidence else each.what for each in error.findings)
     said = str(getattr(error, "msg", None) or error)
     words = said.partition("\nassert ")[0].strip()
     known = isinstance(error, AssertionError | pytest.fail.Exception | pytest.skip.Exception)
     return " ".join((words if known else f"{type(error).__name__}: {words}").split())
-
-
-def _short(what: str, evidence: str) -> str:
-    return f"{what} ({evidence})" if evidence else what

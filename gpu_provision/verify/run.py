@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from gpu_provision import files
 from gpu_provision.model import codes
@@ -73,17 +73,9 @@ Listen = Callable[[Event], None]
 COMPONENT = "verification"
 """Component of the events."""
 
-
 _CHECKS = Path(__file__).parent / "checks"
-
-
 _NEEDED = {"pytest": "pytest", "testinfra": "pytest-testinfra"}
-
-
-_RAN = frozenset({0, 1})  # pytest's exit codes for tests that ran
-
-
-_NONE_FOUND = 5
+_RAN, _NONE_FOUND = frozenset({0, 1}), 5  # pytest's exit codes for tests that ran, and for none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,21 +112,17 @@ def verify(wanted: VerifyOptions, listen: Listen = lambda _: None) -> Verificati
     checks: list[Check] = []
     with tempfile.TemporaryFile() as output, _pytest(wanted, output) as (process, results):
         for line in results:
-            check = _check(json.loads(line))
+            told = json.loads(line)
+            check = Check(**{**told, "outcome": CheckOutcome(told["outcome"])})
             checks.append(check)
             listen(_event(check))
         status = process.wait()
-        _make_visible(wanted.junit)
+        if wanted.junit and files.is_file(path := Path(wanted.junit)):  # pytest escapes only what XML forbids
+            files.put(path, visible(path.read_text(encoding="utf-8")))
         if status not in _RAN and not (status == _NONE_FOUND and wanted.nodes):
             output.seek(0)
             raise RunFailed(_not_run(status, output.read().decode(errors="replace")))
     return Verification(checks=tuple(checks))
-
-
-def _make_visible(junit: str) -> None:
-    """Free JUnit XML from what XML allows and a terminal obeys: pytest escapes only what XML forbids."""
-    if junit and files.is_file(path := Path(junit)):
-        files.put(path, visible(path.read_text(encoding="utf-8")))
 
 
 def _require_packages() -> None:
@@ -199,10 +187,6 @@ def _environment() -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**kept, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-
-
-def _check(told: dict[str, Any]) -> Check:
-    return Check(**{**told, "outcome": CheckOutcome(told["outcome"])})
 
 
 def _event(check: Check) -> Event:

@@ -92,8 +92,6 @@ class Recorder:
         """Note it."""
         self.deleted.append(ref.kind)
 
-    delete_orphaning = delete
-
     def get(self, _: ObjectRef) -> Manifest | None:
         """Return nothing: all is deleted at once."""
         return None

@@ -221,7 +221,7 @@ def test_an_interrupt_ends_retries_at_once(overloaded: Path) -> None:
     assert run.stderr is not None
     said = run.stderr.readline()
     # The first requests are sent at the same time: any of them may be answered first.
-    assert said.startswith("the API server answered 503 once; trying for another 60 s (GET ")
+    assert said.startswith("the API server answered 503; trying for another 60 s (GET ")
     run.send_signal(signal.SIGINT)
     out, rest = run.communicate(timeout=300)
     assert run.returncode == 130

@@ -14,7 +14,6 @@ import pytest
 from gpu_provision.kube import client, transport
 from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.errors import NotFoundError
-from gpu_provision.kube.transport import Connection
 from gpu_provision.kube.trim import whole
 from gpu_provision.model.cluster import Kind, Manifest, ref_of
 from gpu_provision.model.findings import ProvisionError, Refused, Rejected, Unreachable
@@ -95,19 +94,6 @@ def test_a_server_that_accepts_and_never_answers_is_given_up(mute: Cluster, monk
         mute.version()
     assert caught.value.findings[0].code == "GP301"
     assert "127.0.0.1" in caught.value.findings[0].where
-
-
-def test_every_request_has_a_deadline() -> None:
-    connecting, reading = Connection._once.__kwdefaults__["timeout"]
-    assert 0 < connecting <= 10
-    assert 0 < reading <= 60
-
-
-def test_closed_port_is_unreachable(tmp_path: Path) -> None:
-    with pytest.raises(Unreachable) as caught:
-        connect(str(kubeconfig(tmp_path, "http://127.0.0.1:1")), retry_seconds=0.0).version()
-    assert "refused" in caught.value.findings[0].what
-    assert "urllib3" not in str(caught.value)
 
 
 Answering = Callable[..., Cluster]

@@ -223,7 +223,7 @@ def test_certificates_of_a_plugin_are_shown_and_replaced(
     statuses[0]["expirationTimestamp"] = "2100-01-01T00:00:00Z"
     cluster = client(serve(lambda _: 200), _plugin(tmp_path, *statuses))
     assert cluster.version() == "ada"
-    assert cluster._client.client.configuration.key_file.startswith("/proc/self/fd/")
+    assert cluster.api.configuration.key_file.startswith("/proc/self/fd/")
     later = time.time() + 100 * 365 * 86400
     monkeypatch.setattr(credentials, "time", SimpleNamespace(time=lambda: later, monotonic=time.monotonic))
     assert cluster.version() == "eve"

@@ -18,10 +18,9 @@ from gpu_provision.kube.errors import (
     RequestContext,
     UnavailableError,
     WebhookError,
-    bad_kubeconfig,
     map_api_errors,
 )
-from gpu_provision.model.findings import ProvisionError, Refused, Rejected, Unreachable
+from gpu_provision.model.findings import ProvisionError, Refused, Rejected
 
 PLACE = RequestContext("https://api:6443", "PATCH", "DaemonSet ns/driver")
 
@@ -136,18 +135,3 @@ def test_the_server_says_when_to_come_back(header: str | None, seconds: float) -
     error = raised(429, {"Date": DATE} | ({"Retry-After": header} if header else {}))
     assert isinstance(error, UnavailableError)
     assert error.retry_after == pytest.approx(seconds)
-
-
-def test_silence_is_worth_another_try() -> None:
-    with pytest.raises(Unreachable) as caught, map_api_errors(PLACE):
-        raise ConnectionResetError(104, "Connection reset by peer")
-    assert "Connection reset by peer" in caught.value.findings[0].what
-
-
-def test_our_own_mistakes_are_not_disguised() -> None:
-    with pytest.raises(ZeroDivisionError), map_api_errors(PLACE):
-        _ = 1 // 0
-
-
-def test_a_kubeconfig_names_its_context() -> None:
-    assert "context 'prod' of /k" in str(bad_kubeconfig("/k", "prod", "no such context"))

@@ -13,7 +13,6 @@ import pytest
 
 from gpu_provision.kube import informer
 from gpu_provision.kube.client import Cluster, ObjectList, connect
-from gpu_provision.kube.errors import ExpiredError
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.transport import WatchEvent
 from gpu_provision.kube.trim import whole
@@ -75,19 +74,6 @@ def test_expired_version_lists_again(cluster: Cluster, following: Following, req
     cluster.delete(ref_of(live))
     cluster.create(mine(request, "new"))
     eventually(lambda: names(mirror) == {"new"}, "the list after the expiry")
-
-
-def test_nothing_is_missed_while_the_server_is_away(
-    cluster: Cluster, following: Following, request: pytest.FixtureRequest
-) -> None:
-    live = cluster.create(mine(request, "gone-meanwhile"))
-    mirror = following()
-    fault(
-        cluster, **{"drop": {"requests": 2, "paths": "watch|configmaps\\?", "verbs": ["GET"]}, "expire-watches": True}
-    )
-    cluster.delete(ref_of(live))
-    cluster.create(mine(request, "came-meanwhile"))
-    eventually(lambda: names(mirror) == {"came-meanwhile"}, "the list after the outage")
 
 
 EMPTY = (200, {}, json.dumps({"metadata": {"resourceVersion": "1"}, "items": []}).encode())
@@ -185,12 +171,13 @@ def test_an_object_that_a_write_returned_is_there_at_once(following: Following, 
     assert names(mirror) == {"written"}
 
 
-def test_the_end_of_a_predecessor_hides_no_written_object(answering: Callable[..., Cluster]) -> None:
-    """An object of the same name was deleted before; its event arrives after the answer to the write."""
+def test_older_versions_than_what_is_there_are_left_out(answering: Callable[..., Cluster]) -> None:
+    """Events of a predecessor of the same name, and writes that a watch has overtaken."""
     with Mirror(answering(EMPTY), [Scope(CONFIG_MAP)], patience=30) as mirror:
         mirror.note(_of_version("again", "10"))
         mirror._take(mirror._watched[Scope(CONFIG_MAP)], WatchEvent("DELETED", _of_version("again", "8"), "8"))
-        assert names(mirror) == {"again"}
+        mirror.note({**_of_version("again", "9"), "data": {"a": "old"}})
+        assert [item["metadata"]["resourceVersion"] for item in mirror.of(CONFIG_MAP).values()] == ["10"]
         mirror._take(mirror._watched[Scope(CONFIG_MAP)], WatchEvent("DELETED", _of_version("again", "11"), "11"))
         assert names(mirror) == set()
 
@@ -215,17 +202,6 @@ def test_what_was_listed_is_followed_without_a_list(
         cluster.create(config_map(f"after-{version}", labels=labels))
         eventually(lambda: {f"before-{version}", f"after-{version}"} <= names(mirror), "both")
     assert (cluster.requests - before, listed) == (2, {}), "the create and the watch"
-
-
-def test_a_write_that_a_watch_has_overtaken_changes_nothing(
-    cluster: Cluster, following: Following, request: pytest.FixtureRequest
-) -> None:
-    live = {**mine(request, "overtaken"), **cluster.create(mine(request, "overtaken"))}
-    mirror = following()
-    mirror.note(
-        {**mine(request, "overtaken", data={"a": "old"}), "metadata": {**live["metadata"], "resourceVersion": "1"}}
-    )
-    assert "data" not in mirror.of(CONFIG_MAP)[ref_of(live)]
 
 
 def test_long_silence_of_the_server_ends_the_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,11 +341,6 @@ def refused() -> Iterator[WatchEvent]:
     raise Refused(Finding(code="GP303", what="a permission is missing"))
 
 
-def expired() -> Iterator[WatchEvent]:
-    """A watch whose version is too old."""
-    raise ExpiredError(Finding(code="GP305", what="too old"))
-
-
 def test_connections_lost_now_and_then_are_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each time the server answered again: patience is for its silence, not for the sum of accidents."""
     monkeypatch.setattr(informer, "_PAUSE_SECONDS", 0.02)
@@ -387,14 +358,6 @@ def test_a_server_that_ends_watches_at_once_is_not_hammered(monkeypatch: pytest.
     with mirror:
         eventually(lambda: script.opened >= 5, "five watches")
     assert pauses[:4] == pytest.approx([0.1, 0.2, 0.4, 0.8])
-
-
-def test_every_expiry_lists_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(informer, "_PAUSE_SECONDS", 0.01)
-    script = Scripted(expired, expired, ends)
-    with Mirror(script, [Scope(CONFIG_MAP)], patience=10):  # type: ignore[arg-type]
-        eventually(lambda: script.opened >= 3, "three watches")
-        assert script.lists == 3
 
 
 def test_a_right_that_is_taken_away_ends_the_waiting() -> None:

@@ -111,21 +111,15 @@ def is_alive(number: str) -> bool:
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def test_files_go_there_and_back_to_the_byte(shell: NodeShell, tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [0, 1024 * 1024 + 1])
+def test_files_go_there_and_back_to_the_byte(shell: NodeShell, tmp_path: Path, size: int) -> None:
     """Also where a name needs quoting."""
-    content, path = os.urandom(1024 * 1024 + 1), str(tmp_path / "it's a file")
+    content, path = os.urandom(size), str(tmp_path / "it's a file")
     shell.put(path, len(content), [content[:7], content[7:]], within=plain)
     assert Path(path).read_bytes() == content
     back = io.BytesIO()
     shell.get(path, back.write, within=plain)
     assert back.getvalue() == content
-
-
-def test_empty_files_go_too(shell: NodeShell, tmp_path: Path) -> None:
-    shell.put(str(tmp_path / "empty"), 0, [], within=plain)
-    back = io.BytesIO()
-    shell.get(str(tmp_path / "empty"), back.write, within=plain)
-    assert (tmp_path / "empty").read_bytes() == back.getvalue() == b""
 
 
 def test_file_error_is_what_the_shell_said(shell: NodeShell, tmp_path: Path) -> None:

@@ -180,16 +180,6 @@ def _refusing(cluster: Cluster) -> Cluster:
     return refusing
 
 
-def test_members_are_what_carries_the_stacks_mark(cluster: Cluster) -> None:
-    cluster.create(config_map("ours", labels=member()))
-    cluster.create(config_map("of-others"))
-    seen = observe(cluster, in_default(inventory()), ClusterFacts(), WANTED, TOP)
-    names = {ref.name for ref in seen.members}
-    assert "ours" in names
-    assert "of-others" not in names
-    assert "default" in seen.namespaces
-
-
 def test_where_a_stack_is_new_the_names_of_all_objects_are_known(cluster: Cluster) -> None:
     """Nothing has to be tried to see whether anything stands in its way."""
     stack, top = replace(in_default(inventory()), name="new"), ObjectRef("v1", "ConfigMap", "default", "new")

@@ -33,13 +33,8 @@ def test_what_is_written_is_read(cluster: Cluster, stack: Inventory) -> None:
     records.write_validations(cluster, stack, PASSED)
     assert cluster.requests == before + 1
     assert records.read_validations(cluster, stack) == PASSED
-
-
-def test_a_record_is_replaced_as_a_whole(cluster: Cluster, stack: Inventory) -> None:
-    """A node that left the inventory leaves the record."""
-    records.write_validations(cluster, stack, PASSED)
     records.write_validations(cluster, stack, {("driver_validation", "h100-1"): "c4"})
-    assert records.read_validations(cluster, stack) == {("driver_validation", "h100-1"): "c4"}
+    assert records.read_validations(cluster, stack) == {("driver_validation", "h100-1"): "c4"}, "a node has left"
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", "null", "7", '"text"'])

@@ -28,7 +28,6 @@ from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejec
 from tests.kube.conftest import (
     Lossy,
     config_map,
-    fault,
     kubeconfig,
 )
 from tests.sandbox.apiserver.conftest import eventually
@@ -57,15 +56,10 @@ def tries(failure: ProvisionError, seconds: float, *, took: float = 0.0) -> list
 
 
 def test_pauses_grow_to_a_limit_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry.random, "uniform", lambda _low, high: high)
+    asked: list[float] = []
+    monkeypatch.setattr(retry.random, "uniform", lambda low, high: asked.append(low) or high)
     assert tries(unavailable(), 60.0) == pytest.approx([0.5, 1.5, 3.5, 7.5, 15.5, 23.5, 31.5, 39.5, 47.5, 55.5, 60.0])
-
-
-def test_pauses_have_full_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[float, float]] = []
-    monkeypatch.setattr(retry.random, "uniform", lambda low, high: asked.append((low, high)) or high)
-    tries(unavailable(), 3.0)
-    assert asked[:3] == [(0.0, 0.5), (0.0, 1.0), (0.0, 2.0)]
+    assert set(asked) == {0.0}, "full jitter"
 
 
 @pytest.mark.parametrize(("asked", "first"), [(7.0, 7.0), (600.0, 60.0)])
@@ -93,24 +87,6 @@ def test_a_webhook_that_always_fails_is_named_within_seconds() -> None:
 def test_a_handshake_takes_from_the_budget() -> None:
     """An address where packets vanish takes five seconds for the first try, and there is no second."""
     assert not tries(Unreachable(FINDING), retry.FIRST_CONTACT_SECONDS, took=5.0)
-
-
-def test_a_reader_reads_what_happened_so_far() -> None:
-    retries = Retries(60.0)
-    for _ in range(4):
-        retries.delay(unavailable(), 0.0)
-    assert str(retries) == "the API server answered 503 four times"
-    for _ in range(4):
-        retries.delay(Unreachable(FINDING), 0.0)
-    assert str(retries) == "the API server answered 503 or not at all 8 times"
-
-
-@pytest.mark.parametrize("kind", ["throttle", "unavailable", "drop"])
-def test_a_server_that_fails_for_a_moment_is_asked_again(cluster: Cluster, kind: str) -> None:
-    """From the first request on: a reading has no less time than a run."""
-    fault(cluster, **{kind: {"requests": 2, **({"retry_after": 1} if kind == "throttle" else {})}})
-    assert cluster.version()
-    assert cluster.retries == 2
 
 
 @pytest.mark.parametrize("code", [410, 429, 500, 502, 503, 504])
@@ -150,7 +126,7 @@ def test_a_long_wait_is_reported_once(answering: Answering, caplog: pytest.LogCa
             with pytest.raises(UnavailableError):
                 cluster.version()
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert said == ["the API server answered 503 once; trying for another 60 s (GET version)"]
+    assert said == ["the API server answered 503; trying for another 60 s (GET version)"]
     assert len([each for each in caplog.records if each.levelno == logging.DEBUG]) == 2
 
 

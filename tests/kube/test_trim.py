@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -15,10 +14,8 @@ from gpu_provision.kube import trim as reading
 from gpu_provision.kube.observe import node_facts
 from gpu_provision.kube.trim import is_same
 from gpu_provision.model.cluster import Kind, Manifest
-from gpu_provision.planning.states import cluster_state, states
 from gpu_provision.rollout.observe import ClusterObjects, DesiredDriver, observe
 from gpu_provision.rollout.snapshot import GpuUse, Snapshot
-from tests.planning.builders import Stack, outdated, terminating
 
 CORDON = {"manager": "kubectl-cordon", "time": "2026-11-21T08:00:00Z", "fieldsV1": {"f:spec": {"f:unschedulable": {}}}}
 MANAGERS = [{"manager": "kubelet", "fieldsV1": {"f:status": {f"f:{word}": {} for word in "abcdefghijklmnop"}}}]
@@ -122,17 +119,6 @@ def snapshot(live: Manifest, *pods: Manifest) -> Snapshot:
     return observe(declared, ClusterObjects(nodes=[live], pods=pods), now=1.0)
 
 
-def test_a_stack_stands_where_it_stands() -> None:
-    """With a driver that is outdated and a pod that goes."""
-    stack = Stack()
-    stack.put(outdated(stack.pod("driver", "t4-1")))
-    stack.put(terminating(stack.pod("toolkit", "t4-2")))
-    before = states(stack.situation)
-    observed = stack.observed
-    kept = {ref: trimmed(each) for ref, each in observed.pods.items()}
-    assert states(cluster_state(stack.context, stack.desired, replace(observed, pods=kept))) == before
-
-
 def test_images_managers_and_heartbeats_are_not_kept() -> None:
     text = json.dumps(trimmed(node()))
     assert "image-1" not in text
@@ -172,14 +158,3 @@ def test_what_verdicts_stand_on_keeps_its_times(component: str) -> None:
     assert kept("gfd") == [{"terminated": {"exitCode": 1, "message": "no headers"}}, {"running": {}}]
     ended = {key: value for key, value in ENDED.items() if key != "containerID"}
     assert kept(component) == [{"terminated": ended}, states[1]]
-
-
-def test_features_of_a_node_are_not_kept() -> None:
-    live = {"apiVersion": "nfd.k8s-sigs.io/v1alpha1", "kind": "NodeFeature", "metadata": {"name": "a"}}
-    assert trimmed({**live, "spec": {"features": {}}}) == live
-
-
-def test_objects_of_other_kinds_are_kept_whole() -> None:
-    """Whether an edit of one has to be undone is read off its managedFields."""
-    live = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "driver", "managedFields": MANAGERS}}
-    assert trimmed(live) == live

@@ -62,14 +62,6 @@ def test_our_cordon_for_another_purpose_is_left_alone_too(cluster: Cluster) -> N
     assert drain.is_cordoned_for(facts(cluster, "upgraded"), "upgrade")
 
 
-def test_node_uncordoned_meanwhile_is_cordoned_again(cluster: Cluster) -> None:
-    made(cluster, "undone")
-    drain.cordon(cluster, "undone", WHY)
-    cluster.merge(ref("undone"), {"spec": {"unschedulable": None}})
-    assert drain.cordon(cluster, "undone", WHY)
-    assert facts(cluster, "undone").unschedulable
-
-
 def test_a_cordon_in_between_is_seen(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another tool cordons between our look and our write, which then does not count."""
     made(cluster, "contended")
@@ -115,12 +107,6 @@ def running(cluster: Cluster, name: str) -> Manifest:
     return made
 
 
-def test_an_eviction_ends_the_pod(cluster: Cluster) -> None:
-    pod = running(cluster, "free")
-    cluster.evict(ref_of(pod), pod["metadata"]["uid"], api_version=cluster.eviction_version())
-    assert cluster.read(ref_of(pod))["metadata"]["deletionTimestamp"]
-
-
 def test_a_budget_is_named(cluster: Cluster) -> None:
     """It is an answer, not an overload: nothing is repeated."""
     pod = running(cluster, "guarded")
@@ -147,8 +133,3 @@ def test_another_pod_of_the_same_name_is_not_evicted(cluster: Cluster) -> None:
     with pytest.raises(ConflictError):
         cluster.evict(ref_of(pod), "another", api_version=POLICY)
     assert "deletionTimestamp" not in cluster.read(ref_of(pod))["metadata"]
-
-
-def test_a_pod_that_is_gone_is_not_found(cluster: Cluster) -> None:
-    with pytest.raises(NotFoundError):
-        cluster.evict(ObjectRef("v1", "Pod", "default", "absent"), "uid", api_version=POLICY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -52,46 +53,42 @@ class Fake:
         return wanted in self._allowed
 
 
-def asked(fake: Fake, *wanted: Permission) -> tuple[Permission, ...]:
-    return missing_permissions(cast("Cluster", fake), wanted)
-
-
 def granted(*rules: dict[str, Any], incomplete: bool = False) -> GrantedRules:
     return GrantedRules(rules, incomplete)
 
 
-def test_one_question_per_namespace_answers_for_all_permissions() -> None:
-    fake = Fake({"": granted(RULE), "here": granted(RULE)})
-    assert asked(fake, LIST, LIST, GET, GET._replace(verb="list")) == (GET, GET._replace(verb="list"))
-    assert fake.asked == ["", "here"]
+OTHER, LISTING = Permission("delete", "", "nodes"), GET._replace(resource="nodes", verb="list")
+ALL = granted(RULE)
+
+
+@pytest.mark.parametrize(
+    ("fake", "wanted", "missing", "questions"),
+    [
+        (Fake({"": ALL, "here": ALL}), (LIST, LIST, GET, LISTING), (GET,), ["", "here"]),
+        (Fake({"": granted(), "here": ALL}), (LIST,), (LIST,), [""]),
+        (Fake({"": granted(RULE, incomplete=True)}, (GET,)), (LIST, OTHER), (OTHER,), ["", OTHER]),
+        (Fake({}, (LIST,)), (LIST, GET), (GET,), ["", "here", LIST, GET]),
+        (Fake({}, mute=True), (LIST, GET), (), ["", "here", LIST, GET]),
+    ],
+    ids=[
+        "one question per namespace",
+        "what holds in a namespace does not hold everywhere",
+        "a webhook, as of managed clusters, is asked about the rest",
+        "a server that lists no rules is asked about each",
+        "one that cannot be asked at all is believed: the request itself will tell",
+    ],
+)
+def test_what_is_missing_and_what_was_asked(
+    fake: Fake, wanted: tuple[Permission, ...], missing: tuple[Permission, ...], questions: list[object]
+) -> None:
+    assert missing_permissions(cast("Cluster", fake), wanted) == missing
+    assert sorted(fake.asked, key=str) == sorted(questions, key=str)
 
 
 def test_no_question_is_about_a_namespace_that_does_not_exist() -> None:
-    fake = Fake({"": granted(RULE)})
-    listing = GET._replace(resource="nodes", verb="list")
-    assert missing_permissions(cast("Cluster", fake), [listing, GET], namespaces={"there"}) == (GET,)
+    fake = Fake({"": ALL})
+    assert missing_permissions(cast("Cluster", fake), [LISTING, GET], namespaces={"there"}) == (GET,)
     assert fake.asked == [""]
-
-
-def test_what_holds_in_a_namespace_does_not_hold_everywhere() -> None:
-    assert asked(Fake({"": granted(), "here": granted(RULE)}), LIST) == (LIST,)
-
-
-def test_an_authorizer_without_rules_is_asked_about_the_rest() -> None:
-    """A webhook, such as those of managed clusters."""
-    other = Permission("delete", "", "nodes")
-    fake = Fake({"": granted(RULE, incomplete=True)}, (GET,))
-    assert asked(fake, LIST, other) == (other,)
-    assert fake.asked == ["", other]
-
-
-def test_a_server_that_lists_no_rules_is_asked_about_each() -> None:
-    assert asked(Fake({}, (LIST,)), LIST, GET) == (GET,)
-
-
-def test_who_cannot_be_asked_at_all_is_believed_to_allow() -> None:
-    """The request itself will tell."""
-    assert asked(Fake({}, mute=True), LIST, GET) == ()
 
 
 STACK: Inventory = replace(inventory(), nodes=())
@@ -105,7 +102,7 @@ def account(server: Running, tmp_path: Path, request: pytest.FixtureRequest) -> 
     """Makes accounts that may do everything that the stack needs, but for something."""
 
     def make(*lacking: Permission) -> Cluster:
-        name = request.node.name.replace("_", "-")[:60]
+        name = _name_of(request)
         administrator = connect(str(server.server.kubeconfig))
         wanted = permissions.for_apply(STACK) - set(lacking)
         for item in roles(name, wanted, [RbacSubject("User", name)]):
@@ -114,6 +111,10 @@ def account(server: Running, tmp_path: Path, request: pytest.FixtureRequest) -> 
         return connect(str(tmp_path / "kubeconfig"))
 
     return make
+
+
+def _name_of(request: pytest.FixtureRequest) -> str:
+    return re.sub("[^a-z]+", "-", request.node.name)[:60].strip("-")
 
 
 def found(cluster: Cluster) -> Finding | None:
@@ -147,12 +148,16 @@ def test_whoever_has_all_rights_is_told_nothing(account: As) -> None:
         ),
     ],
 )
-def test_a_single_missing_permission_is_named(account: As, lacking: Permission, told: str) -> None:
-    """Verb, resource, name and namespace; also one that a role of the stack passes on."""
+def test_a_single_missing_permission_is_named(
+    account: As, request: pytest.FixtureRequest, lacking: Permission, told: str
+) -> None:
+    """Verb, resource, name and namespace; also one that a role of the stack passes on. By the server's account name."""
     finding = found(account(lacking))
     assert finding is not None
     assert (finding.code, finding.evidence) == ("GP310", f"it may not\n    {told}")
-    assert "lacks a permission that this needs; nothing was written" in finding.what
+    name = _name_of(request)
+    assert finding.what == f"user {name} lacks a permission that this needs; nothing was written"
+    assert finding.fix.endswith(f"gpu-provision rbac -i FILE --user {name} | kubectl apply -f -")
 
 
 def test_escalate_and_bind_replace_holding_the_permissions(account: As, server: Running) -> None:
@@ -189,15 +194,6 @@ def test_the_right_to_patch_pods_is_asked_for_with_reason(account: As) -> None:
     changed = replace(reading.plan, changes=(*reading.plan.changes, pod))
     before, after = (set(review.required_for_run(STACK, each, reading.desired)) for each in (reading.plan, changed))
     assert after - before == {Permission("patch", "", "pods", OPERANDS, "driver-x")}
-
-
-def test_the_finding_says_who_and_what_an_administrator_does(account: As, request: pytest.FixtureRequest) -> None:
-    """The server's name for the account, which a kubeconfig may call otherwise."""
-    finding = found(account(Permission("patch", "", "nodes")))
-    assert finding is not None
-    name = request.node.name.replace("_", "-")[:60]
-    assert finding.what.startswith(f"user {name} lacks")
-    assert finding.fix.endswith(f"gpu-provision rbac -i FILE --user {name} | kubectl apply -f -")
 
 
 def test_a_run_ends_before_its_first_write(account: As, server: Running) -> None:

@@ -45,32 +45,27 @@ def test_alike_resources_share_a_rule() -> None:
     ]
 
 
+OF_A_LOG = Permission("get", "", "pods/log", "here", "p")
+
+
 @pytest.mark.parametrize(
-    ("rule", "granted"),
+    ("rule", "wanted", "granted"),
     [
-        ({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, True),
-        ({"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}, True),
-        ({"apiGroups": [""], "resources": ["*/log"], "verbs": ["get"]}, True),
-        ({"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}, False),
-        ({"apiGroups": [""], "resources": ["pods/log"], "verbs": ["list"]}, False),
-        ({"apiGroups": ["apps"], "resources": ["pods/log"], "verbs": ["get"]}, False),
-        ({"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"], "resourceNames": ["p"]}, True),
-        ({"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"], "resourceNames": ["q"]}, False),
-        ({"verbs": ["get"], "nonResourceURLs": ["*"]}, False),
+        ({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, OF_A_LOG, True),
+        ({"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}, OF_A_LOG, True),
+        ({"apiGroups": [""], "resources": ["*/log"], "verbs": ["get"]}, OF_A_LOG, True),
+        ({"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}, OF_A_LOG, False),
+        ({"apiGroups": [""], "resources": ["pods/log"], "verbs": ["list"]}, OF_A_LOG, False),
+        ({"apiGroups": ["apps"], "resources": ["pods/log"], "verbs": ["get"]}, OF_A_LOG, False),
+        ({"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"], "resourceNames": ["p"]}, OF_A_LOG, True),
+        ({"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"], "resourceNames": ["q"]}, OF_A_LOG, False),
+        ({"verbs": ["get"], "nonResourceURLs": ["*"]}, OF_A_LOG, False),
+        ({"apiGroups": [""], "resources": ["pods"], "verbs": ["list"], "resourceNames": ["p"]}, LIST_PODS, False),
+        ({"apiGroups": [""], "resources": ["*/"], "verbs": ["list"]}, LIST_PODS, False),
     ],
 )
-def test_a_rule_grants_as_the_server_reads_it(rule: Rule, *, granted: bool) -> None:
-    assert grants(rule, Permission("get", "", "pods/log", "here", "p")) is granted
-
-
-def test_a_rule_for_one_name_grants_nothing_for_all() -> None:
-    rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"], "resourceNames": ["p"]}
-    assert not grants(rule, LIST_PODS)
-
-
-def test_a_pattern_of_subresources_means_no_resource() -> None:
-    rule = {"apiGroups": [""], "resources": ["*/"], "verbs": ["list"]}
-    assert not grants(rule, LIST_PODS)
+def test_a_rule_grants_as_the_server_reads_it(rule: Rule, wanted: Permission, *, granted: bool) -> None:
+    assert grants(rule, wanted) is granted
 
 
 def test_a_role_of_a_namespace_leaves_out_what_holds_everywhere() -> None:
@@ -95,23 +90,22 @@ WANTED = [
 BOB = RbacSubject("User", "bob")
 
 
-def test_namespaces_come_first_and_every_role_before_its_binding() -> None:
-    kinds = [item["kind"] for item in roles("r", WANTED, [BOB])]
-    assert kinds == ["Namespace", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]
-
-
-def test_a_namespace_comes_without_settings() -> None:
-    (namespace, *_) = roles("r", WANTED, [])
-    assert namespace == {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "here"}}
-
-
-def test_a_namespace_that_every_cluster_has_is_left_alone() -> None:
-    found = roles("r", [Permission("create", "", "pods", "kube-system")], [])
-    assert [item["kind"] for item in found] == ["ClusterRole", "Role"]
-
-
-def test_without_a_subject_there_is_nothing_to_bind() -> None:
-    assert [item["kind"] for item in roles("r", WANTED, [])] == ["Namespace", "ClusterRole", "Role"]
+@pytest.mark.parametrize(
+    ("wanted", "subjects", "kinds"),
+    [
+        (WANTED, [BOB], ["Namespace", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]),
+        (WANTED, [], ["Namespace", "ClusterRole", "Role"]),
+        ([Permission("create", "", "pods", "kube-system")], [], ["ClusterRole", "Role"]),
+    ],
+    ids=["bound", "without a subject", "in a namespace that every cluster has"],
+)
+def test_roles_come_in_the_order_to_apply_them(
+    wanted: list[Permission], subjects: list[RbacSubject], kinds: list[str]
+) -> None:
+    found = roles("r", wanted, subjects)
+    assert [item["kind"] for item in found] == kinds
+    bare = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "here"}}
+    assert all(item == bare for item in found if item["kind"] == "Namespace")
 
 
 def test_a_binding_names_accounts_users_and_groups() -> None:

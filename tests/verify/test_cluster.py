@@ -1,4 +1,4 @@
-"""Our checks of a cluster, against hand-made answers of an API server."""
+"""Which nodes are checked, and our checks of a cluster against hand-made answers of an API server."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ class Answering(GpuCluster):
 
     def __init__(self, answers: Mapping[str, Any]) -> None:
         """Keep the answers; an exception is raised."""
-        super().__init__(None, namespace="gpu-operator-resources")
+        super().__init__(SimpleNamespace(api=None), namespace="gpu-operator-resources")  # type: ignore[arg-type]
         self.answers = answers
 
     def get(self, path: str, labelSelector: str = "", **_: str) -> Any:  # noqa: N803 - a parameter of the API
@@ -226,3 +227,30 @@ def test_vector_add_is_skipped_where_a_label_keeps_it_away(node: DeclaredNode, i
     cluster = Answering({"/api/v1/nodes": {"items": [live(**{"nvidia.com/gpu.deploy.operands": "false"})]}})
     with pytest.raises(pytest.skip.Exception, match="keeps validations away"):
         check_vector_add(node, inventory, cluster)
+
+
+def named(name: str, **labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": labels}, "status": {}}
+
+
+def test_nodes_have_prerequisites_of_their_own_or_their_pools(inventory_file: Path) -> None:
+    """What stands at the node counts."""
+    own = "{name: two-1, pool: t4, host_prerequisites: {kernel_modules: [ib_umad]}}"
+    inventory_file.write_text(inventory_file.read_text().replace("{name: two-1, pool: t4}", own))
+    good, two, *_ = nodes.listed(load(inventory_file))
+    assert good.prerequisites.kernel_modules == good.pool.host_prerequisites.kernel_modules
+    assert two.prerequisites.kernel_modules == ("ib_umad",)
+
+
+def test_nodes_that_pools_select_come_from_the_cluster(inventory_file: Path) -> None:
+    """They have no SSH settings; those that are listed are not selected again."""
+    inventory = load(inventory_file)
+    assert not nodes.asks_cluster(inventory)
+    text = inventory_file.read_text().replace(
+        "  cpu:", "  spare: {gpu: {model: T4, count: 2}, node_selector: {x: y}}\n  cpu:"
+    )
+    inventory_file.write_text(text)
+    inventory = load(inventory_file)
+    assert nodes.asks_cluster(inventory)
+    found = nodes.selected(inventory, [named("good-1", x="y"), named("new-1", x="y"), named("other-1")])
+    assert [(node.name, node.gpus, node.node) for node in found] == [("new-1", 2, None)]

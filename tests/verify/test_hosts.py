@@ -112,25 +112,6 @@ def test_machine_without_ssh_says_so(over_ssh: Path, monkeypatch: pytest.MonkeyP
         host_of(load(over_ssh), "gpu-1")
 
 
-@pytest.mark.usefixtures("sandbox")
-def test_simulated_hosts_are_reached_without_ssh(inventory_file: Path) -> None:
-    """Real shell commands run there."""
-    assert host_of(load(inventory_file), "good-1").check_output("hostname") == "good-1"
-
-
-@pytest.mark.usefixtures("sandbox")
-def test_simulated_host_may_be_unreachable(inventory_file: Path) -> None:
-    """As its fleet says."""
-    with pytest.raises(Unreachable, match="timed out"):
-        host_of(load(inventory_file), "away-1")
-
-
-def test_nobody_logs_in_where_the_host_phase_is_off(inventory_file: Path) -> None:
-    """The reason is given."""
-    with pytest.raises(SkippedHost, match="host phase is off"):
-        host_of(load(inventory_file), "alone-1")
-
-
 INVENTORY = """
 name: test
 cluster: {kubeconfig: KUBECONFIG}
@@ -190,14 +171,6 @@ def test_an_account_that_may_make_no_pods_leaves_the_host_out(server: NodeServer
     server.forbids = True
     with pytest.raises(SkippedHost, match="which this account may not make"):
         host_of(inventory, "n1")
-
-
-def test_a_node_that_is_not_ready_is_unreachable(server: NodeServer, inventory: Inventory) -> None:
-    """No pod is made there."""
-    server.ready = False
-    with pytest.raises(Unreachable, match="GP690"):
-        host_of(inventory, "n1")
-    assert not server.made
 
 
 def test_a_connection_that_breaks_later_is_told_as_such(server: NodeServer, host: Host) -> None:

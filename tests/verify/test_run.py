@@ -84,30 +84,21 @@ def test_damage_fails_exactly_its_check(inventory_file: Path, damage: str, sente
 
 
 @pytest.mark.usefixtures("sandbox")
-def test_kernel_parameter_that_differs_fails_with_both_values(inventory_file: Path) -> None:
-    """As the running kernel has it, whatever stands in files."""
+def test_settings_that_differ_fail_with_both_values(inventory_file: Path) -> None:
+    """As the running kernel has them, whatever stands in files."""
     prepared(inventory_file, "good-1")
-    declared = '{name: good-1, pool: t4, host_prerequisites: {sysctls: {vm.max_map_count: "1", kernel.none: "1"}}}'
+    own = '{sysctls: {vm.max_map_count: "1", kernel.none: "1"}, hugepages: {2Mi: 64, 64Ki: 1}'
+    declared = f"{{name: good-1, pool: t4, host_prerequisites: {own}, limits: {{memlock: unlimited, stack: 8Mi}}}}}}"
     inventory_file.write_text(inventory_file.read_text().replace("{name: good-1, pool: t4}", declared))
     host = host_of(load(inventory_file), "good-1")
     host.run_test("mkdir -p /proc/sys/vm; echo 65530 >/proc/sys/vm/max_map_count")
-    wanted = VerifyOptions(inventory=str(inventory_file), cluster=False, nodes=("good-1",))
-    (failed,) = verify(wanted).of(CheckOutcome.FAILED)
-    assert failed.reason == "vm.max_map_count is 65530, not 1; kernel.none is missing, not 1"
-
-
-@pytest.mark.usefixtures("sandbox")
-def test_differing_huge_pages_and_limits_fail_with_both_numbers(inventory_file: Path) -> None:
-    """Both as the running kernel has them."""
-    prepared(inventory_file, "good-1")
-    own = "{hugepages: {2Mi: 64, 64Ki: 1}, limits: {memlock: unlimited, stack: 8Mi}}"
-    declared = f"{{name: good-1, pool: t4, host_prerequisites: {own}}}"
-    inventory_file.write_text(inventory_file.read_text().replace("{name: good-1, pool: t4}", declared))
-    host_of(load(inventory_file), "good-1").run_test("echo 7 >/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
-    wanted = VerifyOptions(inventory=str(inventory_file), cluster=False, nodes=("good-1",))
-    pages, limits = verify(wanted).of(CheckOutcome.FAILED)
-    assert pages.reason == "huge pages: 7 of 64 of 2Mi; 0 of 1 of 64Ki"
-    assert limits.reason == "memlock is 8388608, not unlimited; stack is 8388608 or unlimited, not 8388608"
+    host.run_test("echo 7 >/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
+    found = verify(VerifyOptions(inventory=str(inventory_file), cluster=False, nodes=("good-1",)))
+    assert [failed.reason for failed in found.of(CheckOutcome.FAILED)] == [
+        "vm.max_map_count is 65530, not 1; kernel.none is missing, not 1",
+        "huge pages: 7 of 64 of 2Mi; 0 of 1 of 64Ki",
+        "memlock is 8388608, not unlimited; stack is 8388608 or unlimited, not 8388608",
+    ]
 
 
 @pytest.mark.usefixtures("sandbox")

@@ -1,4 +1,4 @@
-"""The door to the sandbox: it is started and found here, and its errors become findings."""
+"""Which kubeconfig and context an inventory means; a sandbox is started or found, its errors become findings."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from gpu_provision.model.findings import Finding, InvalidInventory, ProvisionError, Unreachable
+from gpu_provision.model.inventory import Inventory
 
 if TYPE_CHECKING:
     from gpu_provision.sandbox.state import Sandbox
@@ -25,7 +26,7 @@ def as_findings() -> Iterator[None]:
         raise kind(*(Finding(**asdict(problem)) for problem in error.problems)) from error
 
 
-def start(fleet: str) -> Sandbox:
+def start_sandbox(fleet: str) -> Sandbox:
     """Start the sandbox of a fleet, or return the one that runs. Raises ProvisionError."""
     from gpu_provision.sandbox import lifecycle
 
@@ -33,9 +34,29 @@ def start(fleet: str) -> Sandbox:
         return lifecycle.up(fleet)
 
 
-def find_running(fleet: str) -> Sandbox | None:
+def find_sandbox(fleet: str) -> Sandbox | None:
     """Return the sandbox of a fleet if it runs and answers; nothing is started. Raises ProvisionError."""
     from gpu_provision.sandbox import lifecycle
 
     with as_findings():
         return lifecycle.find_running(fleet)
+
+
+def find_context(inventory: Inventory) -> tuple[str, str] | None:
+    """Return the same as `resolve_context`, but None for a sandbox that does not run: nothing is started."""
+    if not inventory.cluster.sandbox:
+        return resolve_context(inventory)
+    sandbox = find_sandbox(inventory.cluster.sandbox)
+    return (str(sandbox.kubeconfig), sandbox.context) if sandbox else None
+
+
+def resolve_context(inventory: Inventory) -> tuple[str, str]:
+    """Return the kubeconfig's path and the context's name; empty strings mean the user's defaults.
+
+    Raises:
+        ProvisionError: The inventory asks for a sandbox, and it cannot be started.
+    """
+    if not inventory.cluster.sandbox:
+        return inventory.cluster.kubeconfig, inventory.cluster.context
+    sandbox = start_sandbox(inventory.cluster.sandbox)
+    return str(sandbox.kubeconfig), sandbox.context
