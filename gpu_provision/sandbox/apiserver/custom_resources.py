@@ -14,9 +14,9 @@ from jsonschema.exceptions import ValidationError
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.errors import Cause, invalid_value, required, unsupported_value
 from gpu_provision.sandbox.apiserver.fieldmanager import ObjectType
-from gpu_provision.sandbox.apiserver.objects import at, deep_copy, now
 from gpu_provision.sandbox.apiserver.resources import Catalog, ResourceInfo
 from gpu_provision.sandbox.apiserver.store import StoredObject
+from gpu_provision.sandbox.objects import at, deep_copy, timestamp
 
 _PRESERVE = "x-kubernetes-preserve-unknown-fields"
 _INT_OR_STRING = "x-kubernetes-int-or-string"
@@ -164,7 +164,7 @@ def served_versions(definition: Object) -> list[CustomVersion]:
 
 def _condition(kind: str, reason: str, message: str, since: str = "") -> Object:
     head = {"type": kind, "status": "True", "reason": reason, "message": message}
-    return {**head, "lastTransitionTime": since or now()}
+    return {**head, "lastTransitionTime": since or timestamp()}
 
 
 def _set_established(definition: Object) -> None:

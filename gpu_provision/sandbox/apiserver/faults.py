@@ -24,8 +24,8 @@ from typing import Any
 import yaml
 
 from gpu_provision.sandbox.apiserver.errors import StatusError, too_many_requests
-from gpu_provision.sandbox.apiserver.objects import at, key_of
 from gpu_provision.sandbox.apiserver.store import StoredObject
+from gpu_provision.sandbox.objects import at, key_of
 
 NAMESPACE, NAME, KEY = "kube-system", "sandbox-faults", "api-server"
 _EXEMPT = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{NAME}"

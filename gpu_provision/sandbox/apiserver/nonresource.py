@@ -10,9 +10,9 @@ import hashlib
 import platform
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.objects import to_json
 from gpu_provision.sandbox.apiserver.request import Response, json_response
 from gpu_provision.sandbox.apiserver.resources import Catalog, ResourceInfo
+from gpu_provision.sandbox.objects import to_json
 
 VERSION = "v1.34.0+sandbox"
 _INFO = {"title": "Kubernetes (gpu-provision sandbox)", "version": VERSION}

@@ -11,9 +11,8 @@ from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.custom_resources import CustomResources, find_untyped
 from gpu_provision.sandbox.apiserver.errors import Cause, bad_request, invalid_value, required, unsupported_value
 from gpu_provision.sandbox.apiserver.fieldmanager.schema import FieldShape, Type, builtin
-from gpu_provision.sandbox.apiserver.objects import at
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
-from gpu_provision.sandbox.objects import matches_selector
+from gpu_provision.sandbox.objects import at, matches_selector
 
 Headers = tuple[tuple[str, str], ...]
 _MODES = ("Ignore", "Warn", "Strict")

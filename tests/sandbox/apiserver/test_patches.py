@@ -9,8 +9,8 @@ import pytest
 
 from gpu_provision.sandbox.apiserver.errors import StatusError
 from gpu_provision.sandbox.apiserver.fieldmanager.schema import types_of
-from gpu_provision.sandbox.apiserver.objects import deep_copy
-from gpu_provision.sandbox.apiserver.patches import json_patch, merge_patch, strategic_merge_patch
+from gpu_provision.sandbox.apiserver.rest import json_patch, merge_patch, strategic_merge_patch
+from gpu_provision.sandbox.objects import deep_copy
 from tests import data_file
 
 CASES = data_file.document((Path(__file__).parent / "data" / "patches.yaml").read_text())

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from gpu_provision.sandbox.apiserver import server as server_module
-from gpu_provision.sandbox.apiserver.credentials import ADMIN, Tokens
+from gpu_provision.sandbox.apiserver.auth import ADMIN, Tokens
 from gpu_provision.sandbox.apiserver.errors import StatusError
 from gpu_provision.sandbox.apiserver.request_log import LoggedRequest, RequestLog, requests, writes
 from tests.sandbox.apiserver.conftest import POD, Cluster, Running
