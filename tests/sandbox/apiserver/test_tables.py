@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from gpu_provision.sandbox.apiserver.tables import (
     pod_restarts,
     pod_status,
 )
-from gpu_provision.sandbox.objects import format_time
 from tests import data_file
 from tests.sandbox.apiserver.conftest import POD
 
@@ -32,13 +30,6 @@ def test_a_pods_columns_use_kubectls_words(case: dict[str, Any]) -> None:
     inits = [{"name": name} for name in case.get("init", ())]
     pod = {"metadata": metadata, "spec": {**POD, "initContainers": inits}, "status": case["status"]}
     assert [pod_status(pod), pod_ready(pod), pod_restarts(pod)] == case["shows"]
-
-
-def test_restarts_tell_when_the_last_one_was() -> None:
-    """The time is that of the last end of a container."""
-    ended = format_time(dt.datetime.now(dt.UTC) - dt.timedelta(minutes=5))
-    row = {"name": "main", "restartCount": 3, "lastState": {"terminated": {"finishedAt": ended}}}
-    assert pod_restarts({"status": {"containerStatuses": [row]}}).startswith("3 (5m")
 
 
 @pytest.mark.parametrize(

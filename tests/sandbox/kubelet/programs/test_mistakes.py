@@ -28,73 +28,68 @@ def unmount(container: Object, volume: str) -> None:
     container["volumeMounts"] = [mount for mount in container["volumeMounts"] if mount["name"] != volume]
 
 
-def without_validations(manifests: list[Object]) -> None:
-    """The toolkit's container cannot see the validation files."""
-    unmount(pod_of(manifests, TOOLKIT)["containers"][0], "run-nvidia-validations")
+def container_of(manifests: list[Object], name: str) -> Object:
+    """Return the first container of an operand."""
+    found: Object = pod_of(manifests, name)["containers"][0]
+    return found
 
 
-def without_propagation(manifests: list[Object]) -> None:
-    """The driver's root stays inside its own container."""
-    del pod_of(manifests, DRIVER)["containers"][0]["volumeMounts"][0]["mountPropagation"]
+MISTAKES: dict[str, tuple[Callable[[list[Object]], object], str, str, str]] = {
+    "no validations": (
+        lambda them: unmount(container_of(them, TOOLKIT), "run-nvidia-validations"),
+        TOOLKIT,
+        "nvidia-container-toolkit-ctr",
+        "waiting for /run/nvidia/validations/driver-ready",
+    ),
+    "no propagation": (
+        lambda them: container_of(them, DRIVER)["volumeMounts"][0].pop("mountPropagation"),
+        TOOLKIT,
+        "driver-validation",
+        "waiting for /run/nvidia/driver/usr/bin/nvidia-smi",
+    ),
+    "no socket": (
+        lambda them: unmount(container_of(them, PLUGIN), "device-plugin"),
+        PLUGIN,
+        "nvidia-device-plugin",
+        "device-plugins/nvidia-gpu.sock: no such file",
+    ),
+    "other system": (
+        lambda them: container_of(them, DRIVER).update(image="registry.example/nvidia/driver:580.95.05-ubuntu24.04"),
+        DRIVER,
+        "nvidia-driver-ctr",
+        "the image is for ubuntu24.04, the host runs ubuntu22.04",
+    ),
+    "old driver": (
+        lambda them: container_of(them, DRIVER).update(image="registry.example/nvidia/driver:390.157-ubuntu22.04"),
+        DRIVER,
+        "nvidia-driver-ctr",
+        "Tesla T4 needs driver branch 410 or later",
+    ),
+    "unprivileged": (
+        lambda them: container_of(them, DRIVER).pop("securityContext"),
+        DRIVER,
+        "nvidia-driver-ctr",
+        "Operation not permitted",
+    ),
+    "no configuration": (
+        lambda them: unmount(container_of(them, TOOLKIT), "drop-in"),
+        TOOLKIT,
+        "nvidia-container-toolkit-ctr",
+        "is not one that the container runtime reads",
+    ),
+    "no node name": (
+        lambda them: container_of(them, "nfd-worker").update(env=[]),
+        "nfd-worker",
+        "worker",
+        "NODE_NAME is not set",
+    ),
+}
 
 
-def without_device_plugins(manifests: list[Object]) -> None:
-    """The plugin has nowhere to put its socket."""
-    unmount(pod_of(manifests, PLUGIN)["containers"][0], "device-plugin")
-
-
-def wrong_system(manifests: list[Object]) -> None:
-    """The driver's image is for another operating system."""
-    pod_of(manifests, DRIVER)["containers"][0]["image"] = "registry.example/nvidia/driver:580.95.05-ubuntu24.04"
-
-
-def old_driver(manifests: list[Object]) -> None:
-    """The driver does not know the GPU."""
-    pod_of(manifests, DRIVER)["containers"][0]["image"] = "registry.example/nvidia/driver:390.157-ubuntu22.04"
-
-
-def unprivileged(manifests: list[Object]) -> None:
-    """The driver's container may not load modules."""
-    del pod_of(manifests, DRIVER)["containers"][0]["securityContext"]
-
-
-def no_config_mount(manifests: list[Object]) -> None:
-    """The toolkit writes the runtime's configuration where no runtime reads it."""
-    unmount(pod_of(manifests, TOOLKIT)["containers"][0], "drop-in")
-
-
-def no_node_name(manifests: list[Object]) -> None:
-    """NFD's worker does not know its node."""
-    pod_of(manifests, "nfd-worker")["containers"][0]["env"] = []
-
-
-@pytest.mark.parametrize(
-    ("spoil", "app", "container", "said"),
-    [
-        (
-            without_validations,
-            TOOLKIT,
-            "nvidia-container-toolkit-ctr",
-            "waiting for /run/nvidia/validations/driver-ready",
-        ),
-        (without_propagation, TOOLKIT, "driver-validation", "waiting for /run/nvidia/driver/usr/bin/nvidia-smi"),
-        (without_device_plugins, PLUGIN, "nvidia-device-plugin", "device-plugins/nvidia-gpu.sock: no such file"),
-        (wrong_system, DRIVER, "nvidia-driver-ctr", "the image is for ubuntu24.04, the host runs ubuntu22.04"),
-        (old_driver, DRIVER, "nvidia-driver-ctr", "Tesla T4 needs driver branch 410 or later"),
-        (unprivileged, DRIVER, "nvidia-driver-ctr", "Operation not permitted"),
-        (no_config_mount, TOOLKIT, "nvidia-container-toolkit-ctr", "is not one that the container runtime reads"),
-        (no_node_name, "nfd-worker", "worker", "NODE_NAME is not set"),
-    ],
-)
-def test_a_mistake_is_told_by_the_container_that_suffers(  # noqa: PLR0913, PLR0917 - a mistake and its symptom
-    simulate: Simulate,
-    operands: Callable[[], list[Object]],
-    spoil: Callable[[list[Object]], None],
-    app: str,
-    container: str,
-    said: str,
-) -> None:
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_told_by_the_container_that_suffers(simulate: Simulate, operands: Any, mistake: Any) -> None:
     """What cannot work does not work, and the log says what is missing."""
+    spoil, app, container, said = mistake
 
     async def scenario(lab: Any) -> None:
         manifests = operands()
