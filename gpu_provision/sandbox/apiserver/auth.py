@@ -8,10 +8,10 @@ import datetime as dt
 import json
 import secrets
 import ssl
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from typing import NamedTuple
 
 import trustme
 import yaml
@@ -27,6 +27,12 @@ ADMIN, ANONYMOUS = "sandbox-admin", "system:anonymous"
 _ORGANIZATION = "gpu-provision sandbox"
 _NAMES = ("localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 _LIFETIME = dt.timedelta(days=3650)
+GROUP = "rbac.authorization.k8s.io"
+_MASTERS, _AUTHENTICATED = "system:masters", "system:authenticated"
+_ACCOUNT = "system:serviceaccount:"
+_CREATED = 201
+# What the garbage collector changes in an object, and the bookkeeping of who wrote what.
+_VOLATILE = frozenset({"finalizers", "managedFields", "ownerReferences", "resourceVersion"})
 
 
 class Tokens:
@@ -110,16 +116,6 @@ def write_kubeconfig(  # noqa: PLR0913 - the parts of the file
     replace_file(path, yaml.safe_dump(config, sort_keys=False), private=True)
 
 
-GROUP = "rbac.authorization.k8s.io"
-_MASTERS, _AUTHENTICATED = "system:masters", "system:authenticated"
-_ACCOUNT = "system:serviceaccount:"
-_CREATED = 201
-
-
-# What the garbage collector changes in an object, and the bookkeeping of who wrote what.
-_VOLATILE = frozenset({"finalizers", "managedFields", "ownerReferences", "resourceVersion"})
-
-
 @dataclass(frozen=True, slots=True)
 class AccessRequest:
     """What a request wants to do."""
@@ -137,160 +133,119 @@ def forbidden_path(user: str, method: str, path: str) -> StatusError:
     return StatusError(403, "Forbidden", f'forbidden: User "{user}" cannot {method.lower()} path "{path}"')
 
 
-def _forbidden(access: AccessRequest) -> StatusError:
-    plural = access.resource.partition("/")[0]
-    qualified = f"{plural}.{access.group}" if access.group else plural
-    subject = f'{qualified} "{access.name}"' if access.name else qualified
-    scope = f'in the namespace "{access.namespace}"' if access.namespace else "at the cluster scope"
-    message = (
-        f'{subject} is forbidden: User "{access.user}" cannot {access.verb} resource "{access.resource}" '
-        f'in API group "{access.group}" {scope}'
-    )
-    details = {"name": access.name, "group": access.group, "kind": plural}
-    return StatusError(403, "Forbidden", message, details={key: value for key, value in details.items() if value})
-
-
-class User(NamedTuple):
-    """A user, and the groups that they are in."""
-
-    name: str
-    groups: tuple[str, ...]
-
-    @classmethod
-    def from_name(cls, name: str) -> User:
-        """Return a user of this server with the groups that follow from the name."""
-        if name == ADMIN:
-            return cls(name, (_MASTERS, _AUTHENTICATED))
-        if name == ANONYMOUS:
-            return cls(name, ("system:unauthenticated",))
-        if not name.startswith(_ACCOUNT):
-            return cls(name, (_AUTHENTICATED,))
-        namespace = name.removeprefix(_ACCOUNT).partition(":")[0]
-        return cls(name, ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", _AUTHENTICATED))
-
-    @property
-    def is_master(self) -> bool:
-        """Whether nothing is forbidden to them."""
-        return _MASTERS in self.groups
-
-
-class Grant(NamedTuple):
-    """One rule of a role, and the binding that grants it to a user."""
-
-    rule: Object
-    reason: str
+def groups_of(user: str) -> tuple[str, ...]:
+    """Return the groups of a user of this server, which follow from the name."""
+    if user == ADMIN:
+        return _MASTERS, _AUTHENTICATED
+    if user == ANONYMOUS:
+        return ("system:unauthenticated",)
+    if not user.startswith(_ACCOUNT):
+        return (_AUTHENTICATED,)
+    namespace = user.removeprefix(_ACCOUNT).partition(":")[0]
+    return "system:serviceaccounts", f"system:serviceaccounts:{namespace}", _AUTHENTICATED
 
 
 class Authorizer:
-    """Looks roles and bindings up for every question, so that a change counts at once."""
+    """RBAC for one user: roles and bindings are looked up for every question, so that a change counts at once.
 
-    def __init__(self, store: Store) -> None:
-        """``store`` holds the roles and bindings."""
-        self._store = store
+    Who is in ``system:masters`` may do everything; the others what bindings grant to them or to their groups.
+    Aggregated ClusterRoles stay as they were written, since no controller fills them.
+    """
 
-    def grants(self, user: User, namespace: str) -> Iterator[Grant]:
-        """Yield what a user may do in a namespace, or everywhere if it is empty."""
-        for item in self._store.select(f"{GROUP}/clusterrolebindings"):
-            yield from self._grants_of(item.object, user, "")
+    def __init__(self, store: Store, user: str, groups: tuple[str, ...] | None = None) -> None:
+        """``store`` holds the roles and bindings; ``groups`` are by default those that follow from the name."""
+        self._store, self._user = store, user
+        self._groups = groups_of(user) if groups is None else groups
+        self.is_master = _MASTERS in self._groups
+
+    def rules(self, namespace: str) -> Iterator[Object]:
+        """Yield the rules that hold in a namespace, or everywhere if it is empty."""
+        bindings = [("", item.object) for item in self._store.select(f"{GROUP}/clusterrolebindings")]
         if namespace:
-            for item in self._store.select(f"{GROUP}/rolebindings", namespace):
-                yield from self._grants_of(item.object, user, namespace)
+            bindings += [(namespace, item.object) for item in self._store.select(f"{GROUP}/rolebindings", namespace)]
+        for scope, binding in bindings:
+            if any(self._is_subject(subject, scope) for subject in binding.get("subjects") or ()):
+                yield from self._rules_of(binding["roleRef"], scope) or ()
 
-    def _grants_of(self, binding: Object, user: User, namespace: str) -> Iterator[Grant]:
-        subject = next((one for one in binding.get("subjects") or () if _is_subject(one, user, namespace)), None)
-        if subject is None:
-            return
-        role, name = binding["roleRef"], binding["metadata"]["name"]
-        kind, bound = ("RoleBinding", f"{name}/{namespace}") if namespace else ("ClusterRoleBinding", name)
-        owner = subject["name"] if subject["kind"] != "ServiceAccount" else f"{subject['name']}/{subject['namespace']}"
-        source = f'RBAC: allowed by {kind} "{bound}" of {role["kind"]} "{role["name"]}"'
-        for rule in self.rules_of(role, namespace) or ():
-            yield Grant(rule, f'{source} to {subject["kind"]} "{owner}"')
+    def _is_subject(self, subject: Object, namespace: str) -> bool:
+        match subject.get("kind"):
+            case "User":
+                return bool(subject["name"] == self._user)
+            case "Group":
+                return subject["name"] in self._groups
+            case "ServiceAccount":
+                return self._user == f"{_ACCOUNT}{subject.get('namespace') or namespace}:{subject['name']}"
+        return False
 
-    def rules_of(self, role: Object, namespace: str) -> list[Object] | None:
+    def _rules_of(self, role: Object, namespace: str) -> list[Object] | None:
         """Return the rules that a ``roleRef`` names; None if there is no such role."""
         storage, namespace = (f"{GROUP}/roles", namespace) if role["kind"] == "Role" else (f"{GROUP}/clusterroles", "")
         item = self._store.get(storage, role["name"], namespace)
         return list(item.object.get("rules") or ()) if item else None
 
-    def find_reason(self, user: User, access: AccessRequest) -> str | None:
-        """Return why a user may do something, which may be no words at all; None if they may not."""
-        if user.is_master:
-            return ""
-        found = (grant.reason for grant in self.grants(user, access.namespace) if _covers(grant.rule, access))
-        return next(found, None)
+    def is_allowed(self, access: AccessRequest) -> bool:
+        """Say whether the user may do something."""
+        return self.is_master or any(_covers(rule, access) for rule in self.rules(access.namespace))
+
+    def is_path_allowed(self, verb: str, path: str) -> bool:
+        """Say whether the user may ask for a path that is no resource."""
+        return self.is_master or any(
+            _has(rule.get("verbs"), verb) and any(_path_fits(url, path) for url in rule.get("nonResourceURLs") or ())
+            for rule in self.rules("")
+        )
 
     def check(self, access: AccessRequest) -> None:
         """Raise StatusError 403 unless the user may do it."""
-        if self.find_reason(User.from_name(access.user), access) is None:
-            raise _forbidden(access)
-
-    def may_access_path(self, user: User, verb: str, path: str) -> bool:
-        """Say whether a user may ask for a path that is no resource."""
-        return user.is_master or any(
-            _has(rule.get("verbs"), verb) and any(_path_fits(url, path) for url in rule.get("nonResourceURLs") or ())
-            for rule, _ in self.grants(user, "")
+        if self.is_allowed(access):
+            return
+        plural = access.resource.partition("/")[0]
+        qualified = f"{plural}.{access.group}" if access.group else plural
+        subject = f'{qualified} "{access.name}"' if access.name else qualified
+        scope = f'in the namespace "{access.namespace}"' if access.namespace else "at the cluster scope"
+        message = (
+            f'{subject} is forbidden: User "{access.user}" cannot {access.verb} resource "{access.resource}" '
+            f'in API group "{access.group}" {scope}'
         )
+        details = {"name": access.name, "group": access.group, "kind": plural}
+        raise StatusError(403, "Forbidden", message, details={key: value for key, value in details.items() if value})
 
     def check_escalation(self, request: Request, new: Object) -> None:
         """Refuse (403) a role or binding that grants more than its writer holds; 404 if a binding's role is missing.
 
         ``new`` is what the request would write.
         """
-        user, info, namespace = User.from_name(request.user), request.info, request.target.namespace
-        name = new["metadata"]["name"]
+        info, namespace, name = request.info, request.target.namespace, new["metadata"]["name"]
         before = self._store.get(info.storage, name, namespace)
         if before is not None and _lasting_part(new) == _lasting_part(before.object):
             return
-        if "roleRef" in new:
-            plural = "roles" if new["roleRef"]["kind"] == "Role" else "clusterroles"
-            waiver = AccessRequest(user.name, "bind", GROUP, plural, namespace, new["roleRef"]["name"])
+        role = new.get("roleRef")
+        if role:
+            plural = "roles" if role["kind"] == "Role" else "clusterroles"
+            waiver = AccessRequest(self._user, "bind", GROUP, plural, namespace, role["name"])
         else:
-            waiver = AccessRequest(user.name, "escalate", GROUP, info.plural, namespace, name)
-        if self.find_reason(user, waiver) is not None:
+            waiver = AccessRequest(self._user, "escalate", GROUP, info.plural, namespace, name)
+        if self.is_allowed(waiver):
             return
-        rules = self.rules_of(new["roleRef"], namespace) if "roleRef" in new else list(new.get("rules") or ())
+        rules = self._rules_of(role, namespace) if role else list(new.get("rules") or ())
         if rules is None:
             details = {"name": waiver.name, "group": GROUP, "kind": waiver.resource}
             message = f'{waiver.resource}.{GROUP} "{waiver.name}" not found'
             raise StatusError(404, "NotFound", message, details=details)
-        if before is not None and "rules" in new and rules == list(before.object.get("rules") or ()):
+        if before is not None and not role and rules == list(before.object.get("rules") or ()):
             return
-        held = [grant.rule for grant in self.grants(user, namespace)]
-        missing = [
-            access
-            for rule in rules
-            for access in _split_rule(rule, user.name)
-            if not any(_covers(own, access) for own in held)
-        ]
-        if missing:
-            groups = " ".join(f'"{group}"' for group in user.groups)
+        held = list(self.rules(namespace))
+        parts = (access for rule in rules for access in _split_rule(rule, self._user))
+        if missing := [access for access in parts if not any(_covers(own, access) for own in held)]:
+            groups = " ".join(f'"{group}"' for group in self._groups)
             message = (
-                f'{info.qualified} "{name}" is forbidden: user "{user.name}" (groups=[{groups}]) is attempting to '
-                f"grant RBAC permissions not currently held:\n" + "\n".join(_describe(missing))
+                f'{info.qualified} "{name}" is forbidden: user "{self._user}" (groups=[{groups}]) is attempting to '
+                f"grant RBAC permissions not currently held:\n" + "\n".join(map(_describe, missing))
             )
             raise StatusError(403, "Forbidden", message, details={"name": name, "group": GROUP, "kind": info.plural})
 
 
-def needs_escalation_check(request: Request) -> bool:
-    """Say whether a request may grant permissions; an administrator's does not matter."""
-    is_write = request.method in ("POST", "PUT", "PATCH")
-    return is_write and request.info.group == GROUP and not User.from_name(request.user).is_master
-
-
 def _lasting_part(item: Object) -> Object:
     return {**item, "metadata": {key: value for key, value in item["metadata"].items() if key not in _VOLATILE}}
-
-
-def _is_subject(subject: Mapping[str, str], user: User, namespace: str) -> bool:
-    match subject.get("kind"):
-        case "User":
-            return subject["name"] == user.name
-        case "Group":
-            return subject["name"] in user.groups
-        case "ServiceAccount":
-            return user.name == f"{_ACCOUNT}{subject.get('namespace') or namespace}:{subject['name']}"
-    return False
 
 
 def _covers(rule: Object, access: AccessRequest) -> bool:
@@ -313,69 +268,55 @@ def _path_fits(url: str, path: str) -> bool:
 
 def _split_rule(rule: Object, user: str) -> Iterator[AccessRequest]:
     """Yield the parts of a rule that grant one verb on one resource."""
-    for group in rule.get("apiGroups") or ():
-        for resource in rule.get("resources") or ():
-            for verb in rule.get("verbs") or ():
-                for name in rule.get("resourceNames") or ("",):
-                    yield AccessRequest(user, verb, group, resource, "", name)
+    parts = (rule.get(part) or () for part in ("apiGroups", "resources", "verbs"))
+    for group, resource, verb, name in product(*parts, rule.get("resourceNames") or ("",)):
+        yield AccessRequest(user, verb, group, resource, "", name)
 
 
-def _describe(missing: list[AccessRequest]) -> Iterator[str]:
-    """Write permissions as the real server does; those that differ in the verb only stand in one line."""
-    merged: dict[tuple[str, str, str], list[str]] = {}
-    for access in missing:
-        merged.setdefault((access.group, access.resource, access.name), []).append(access.verb)
-    for (group, resource, name), verbs in sorted(merged.items()):
-        names = f', ResourceNames:["{name}"]' if name else ""
-        listed = ", ".join(f'"{verb}"' for verb in verbs)
-        yield f'{{APIGroups:["{group}"], Resources:["{resource}"]{names}, Verbs:[{listed}]}}'
+def _describe(access: AccessRequest) -> str:
+    names = f', ResourceNames:["{access.name}"]' if access.name else ""
+    return f'{{APIGroups:["{access.group}"], Resources:["{access.resource}"]{names}, Verbs:["{access.verb}"]}}'
 
 
 def answer_review(store: Store, request: Request) -> Response:
     """Answer a question that is posted as an object, of which nothing is kept. Raises StatusError."""
-    body = request.object()
+    body, authorizer = request.object(), Authorizer(store, request.user)
     if not isinstance(body, dict):
         message = "the body is no object"
         raise bad_request(message)
-    user, authorizer = User.from_name(request.user), Authorizer(store)
     match request.info.plural:
         case "selfsubjectreviews":
-            status: Object = {"userInfo": {"username": user.name, "uid": user.name, "groups": list(user.groups)}}
+            names = {"username": request.user, "uid": request.user, "groups": list(groups_of(request.user))}
+            status: Object = {"userInfo": names}
         case "selfsubjectrulesreviews":
-            status = _list_rules(authorizer, user, at(body, "spec", "namespace"))
+            status = _list_rules(authorizer, at(body, "spec", "namespace"))
         case "subjectaccessreviews":
-            subject = User(at(body, "spec", "user") or "", tuple(at(body, "spec", "groups") or ()))
-            status = _review_access(authorizer, subject, body)
+            groups = tuple(at(body, "spec", "groups") or ())
+            status = _review_access(Authorizer(store, at(body, "spec", "user") or "", groups), body)
         case _:
-            status = _review_access(authorizer, user, body)
+            status = _review_access(authorizer, body)
     head = {"kind": request.info.kind, "apiVersion": request.info.api_version, "metadata": {}}
     return json_response({**head, **body, "status": status}, _CREATED)
 
 
-def _review_access(authorizer: Authorizer, user: User, body: Object) -> Object:
+def _review_access(authorizer: Authorizer, body: Object) -> Object:
     wanted, path = at(body, "spec", "resourceAttributes"), at(body, "spec", "nonResourceAttributes") or {}
-    if isinstance(wanted, dict):
-        resource = "/".join(filter(None, (wanted.get("resource"), wanted.get("subresource"))))
-        group, namespace, name = (wanted.get(key, "") for key in ("group", "namespace", "name"))
-        access = AccessRequest(user.name, wanted.get("verb", ""), group, resource, namespace, name)
-        reason = authorizer.find_reason(user, access)
-    else:
-        reason = "" if authorizer.may_access_path(user, path.get("verb", ""), path.get("path", "")) else None
-    return {"allowed": reason is not None} | ({"reason": reason} if reason else {})
+    if not isinstance(wanted, dict):
+        return {"allowed": authorizer.is_path_allowed(path.get("verb", ""), path.get("path", ""))}
+    resource = "/".join(filter(None, (wanted.get("resource"), wanted.get("subresource"))))
+    group, namespace, name = (wanted.get(key, "") for key in ("group", "namespace", "name"))
+    access = AccessRequest("", wanted.get("verb", ""), group, resource, namespace, name)
+    return {"allowed": authorizer.is_allowed(access)}
 
 
-def _list_rules(authorizer: Authorizer, user: User, namespace: str | None) -> Object:
+def _list_rules(authorizer: Authorizer, namespace: str | None) -> Object:
     if not namespace:
         message = "no namespace on request"
         raise bad_request(message)
-    rules = [grant.rule for grant in authorizer.grants(user, namespace)]
-    of_resources, of_paths = ("verbs", "apiGroups", "resources", "resourceNames"), ("verbs", "nonResourceURLs")
-    return {
-        "resourceRules": [_select_keys(rule, of_resources) for rule in rules if rule.get("resources")],
-        "nonResourceRules": [_select_keys(rule, of_paths) for rule in rules if rule.get("nonResourceURLs")],
-        "incomplete": False,
-    }
+    rules = list(authorizer.rules(namespace))
 
+    def select(kept: str, *keys: str) -> list[Object]:
+        return [{key: rule[key] for key in ("verbs", kept, *keys) if key in rule} for rule in rules if rule.get(kept)]
 
-def _select_keys(rule: Object, keys: tuple[str, ...]) -> Object:
-    return {key: rule[key] for key in keys if key in rule}
+    of_resources = select("resources", "apiGroups", "resourceNames")
+    return {"resourceRules": of_resources, "nonResourceRules": select("nonResourceURLs"), "incomplete": False}

@@ -327,18 +327,8 @@ def _parse_term(part: str, info: ResourceInfo) -> FieldTerm:
     return FieldTerm(field, operator != "!=", value)
 
 
-def selected_name(text: str, info: ResourceInfo) -> str:
-    """Return the name of the one object that a field selector can select; empty if it may be any, or is malformed."""
-    try:
-        terms = parse_field_selector(text, info)
-    except StatusError:
-        return ""
-    names = {term.value for term in terms if term.equal and term.field == "metadata.name"}
-    return names.pop() if len(names) == 1 else ""
-
-
 def required_value(field_selector: str, field: str) -> str:
-    """Return the value that a field selector demands of ``field``, else nothing: the key into an index."""
+    """Return the value that a field selector demands of ``field``, else nothing: a key into an index or of a rule."""
     found = (_TERM.fullmatch(part) for part in _split(field_selector))
     return next((term[3] for term in found if term and term[1] == field and term[2] != "!="), "")
 

@@ -20,7 +20,7 @@ from gpu_provision.sandbox.apiserver import auth
 from gpu_provision.sandbox.apiserver.auth import ANONYMOUS, Tokens
 from gpu_provision.sandbox.apiserver.errors import StatusError, no_such_path
 from gpu_provision.sandbox.apiserver.faults import ApiFaults, DropConnectionError
-from gpu_provision.sandbox.apiserver.list_watch import selected_name
+from gpu_provision.sandbox.apiserver.list_watch import required_value
 from gpu_provision.sandbox.apiserver.local_api import LocalApi
 from gpu_provision.sandbox.apiserver.nonresource import is_served, nonresource_document
 from gpu_provision.sandbox.apiserver.registry import Registry, WriteOptions
@@ -125,11 +125,12 @@ class HttpServer:
         return handle(self.registry, call)
 
     def _authorize(self, request: Request) -> None:
-        authorizer, access = auth.Authorizer(self.registry.store), _access(request)
+        authorizer, access = auth.Authorizer(self.registry.store, request.user), _access(request)
         authorizer.check(access)
         if may_create(request) and self.registry.is_missing(request.target):
             authorizer.check(replace(access, verb="create"))
-        if auth.needs_escalation_check(request):
+        is_write = request.method in ("POST", "PUT", "PATCH")
+        if is_write and request.info.group == auth.GROUP and not authorizer.is_master:
             # What the request would write is learned from a dry run of it.
             query, headers = {**request.query, "dryRun": "All"}, {**request.headers, "Accept": JSON}
             answer = handle(self.registry, replace(request, query=query, headers=headers))
@@ -164,7 +165,7 @@ def _access(request: Request) -> auth.AccessRequest:
     namespace = target.name if info.storage == "/namespaces" else target.namespace
     name = target.name
     if not name and verb in ("list", "watch"):
-        name = selected_name(request.query.get("fieldSelector", ""), info)
+        name = required_value(request.query.get("fieldSelector", ""), "metadata.name")
     return auth.AccessRequest(request.user, verb, info.group, resource, namespace, name)
 
 
@@ -300,23 +301,19 @@ class Server:
 
 
 def _listen(host: str, port: int, remembered: Path) -> socket.socket:
-    before = int(remembered.read_text()) if not port and remembered.exists() else 0
-    try:
-        return _bind(host, port or before)
-    except OSError as error:
-        if port or error.errno != errno.EADDRINUSE:
-            raise
-        return _bind(host, 0)
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError:
-        listener.close()
-        raise
+    """Take the port, or that of the last time, or any if another process has that."""
+    ports = [port] if port else [int(remembered.read_text()), 0] if remembered.exists() else [0]
+    for number in ports:
+        listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, number))
+        except OSError as error:
+            listener.close()
+            if number == ports[-1] or error.errno != errno.EADDRINUSE:
+                raise
+        else:
+            break
     return listener
 
 
