@@ -334,7 +334,7 @@ def _table(
     items: list[StoredObject], info: ResourceInfo, custom: CustomResources, metadata: Object, include: str
 ) -> Object:
     columns = COLUMNS.get(info.storage, DEFAULT)
-    if own := custom.columns(info):
+    if (version := custom.find(info)) and (own := version.columns):
         found = (Column(row["name"], partial(_custom_cell, row), row["type"], row.get("priority", 0)) for row in own)
         columns = (NAME, *found)
     definitions = [
