@@ -90,13 +90,13 @@ def find_running(fleet: str | Path = "default", *, directory: Path | None = None
 
 def write_kubeconfig(sandbox: Sandbox, user: str) -> Path:
     """Return a kubeconfig for a user, who may do what RBAC in the sandbox grants; a new user gets a token."""
-    from gpu_provision.sandbox.apiserver import credentials  # noqa: PLC0415 - costs the server's own imports
+    from gpu_provision.sandbox.apiserver import auth  # noqa: PLC0415 - costs the server's own imports
 
     path = sandbox.directory / f"kubeconfig-{quote(user, safe='')}"
     with _exclusive(sandbox.directory):
-        token = credentials.Tokens(sandbox.directory / "tokens.json").ensure(user)
+        token = auth.Tokens(sandbox.directory / "tokens.json").ensure(user)
         authority = sandbox.directory / "certificates" / "ca.crt"
-        credentials.write_kubeconfig(
+        auth.write_kubeconfig(
             path, url=sandbox.url, authority=authority, token=token, context=sandbox.context, user=user
         )
     return path

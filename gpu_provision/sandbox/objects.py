@@ -1,8 +1,10 @@
-"""Kubernetes objects as plain dicts: built-in kinds, quantities, selectors, times, conditions, ownership."""
+"""Kubernetes objects as plain dicts: built-in kinds, quantities, selectors, times, conditions, ownership.
+
+Convention: an object that is in a store is never changed again; to change one, copy it first.
+"""
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -11,7 +13,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import ceil
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from gpu_provision.sandbox.api import Object
 
@@ -22,6 +24,36 @@ def key_of(obj: Object) -> Key:
     """Return (namespace, name); the namespace of objects of cluster scope is empty."""
     metadata = obj["metadata"]
     return metadata.get("namespace") or "", metadata["name"]
+
+
+def at(value: Any, *path: str) -> Any:
+    """Return what lies under a path of keys, or None."""
+    for key in path:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(key)
+    return value
+
+
+def to_json(value: Any) -> bytes:
+    """Return compact JSON."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+_T = TypeVar("_T")
+
+
+def deep_copy(value: _T) -> _T:
+    """Return a deep copy of a JSON value (several times faster than copy.deepcopy)."""
+    return _copy(value)  # type: ignore[no-any-return]
+
+
+def _copy(value: Any) -> Any:
+    if type(value) is dict:
+        return {key: _copy(item) if type(item) is dict or type(item) is list else item for key, item in value.items()}
+    if type(value) is list:
+        return [_copy(item) if type(item) is dict or type(item) is list else item for item in value]
+    return value
 
 
 Amounts = dict[str, int]
@@ -134,6 +166,11 @@ def now() -> datetime:
 def format_time(moment: datetime) -> str:
     """Return RFC 3339 in whole seconds, as metav1.Time is written."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def timestamp() -> str:
+    """Return the present time as metav1.Time is written."""
+    return format_time(now())
 
 
 def parse_time(written: str | None) -> datetime | None:
@@ -323,7 +360,7 @@ def pod_from_template(template: Mapping[str, Any], owner: Object) -> Object:
             "finalizers": list(metadata.get("finalizers") or []),
             "ownerReferences": [controller_ref(owner)],
         },
-        "spec": copy.deepcopy(template["spec"]),
+        "spec": deep_copy(template["spec"]),
     }
 
 

@@ -116,15 +116,6 @@ def test_writes_stay_on_the_host(host: SimulatedHost, shell: Shell) -> None:
     assert not Path("/etc/gpu-provision-test").exists()
 
 
-def test_machine_specific_parts_of_usr_are_hidden(host: SimulatedHost, shell: Shell) -> None:
-    """What the machine below blacklists or loads at boot is nothing to the simulated host."""
-    for place in ("modprobe.d", "modules-load.d"):
-        assert shell(f"ls /lib/{place} /usr/lib/{place} 2>/dev/null | grep conf || true") == ""
-    assert shell("ls /lib/modules") == KERNEL
-    assert shell("ls /usr/local") == ""
-    del host
-
-
 def test_modprobe_by_its_full_path_is_the_simulated_one(shell: Shell) -> None:
     """Where the machine has one at all."""
     shell("[ ! -x /usr/sbin/modprobe ] || env -i /usr/sbin/modprobe ipmi_si")

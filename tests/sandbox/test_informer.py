@@ -123,15 +123,6 @@ def test_another_uid_is_another_object() -> None:
     follow(api, lambda _, events: events == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a")])
 
 
-def test_a_late_handler_hears_of_known_objects() -> None:
-    """As ADDED, at once."""
-    api = ScriptedApi([([pod("a", 1)], "5")], [])
-    informer = follow(api, lambda informer, _: informer.is_synced)
-    late: list[str] = []
-    informer.on_event(lambda change, _: late.append(change))
-    assert late == ["ADDED"]
-
-
 def test_a_handler_that_raises_does_not_blind_the_others(caplog: pytest.LogCaptureFixture) -> None:
     """Its error is logged."""
     api = ScriptedApi([([pod("a", 1)], "5")], [])

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.sandbox import lifecycle
-from gpu_provision.sandbox.errors import FleetError, SandboxError
+from gpu_provision.sandbox.errors import SandboxError
 from gpu_provision.sandbox.state import Sandbox
 from tests.scenarios.client import Client
 
@@ -192,12 +192,3 @@ def test_a_sandbox_of_other_code_is_told(tmp_path: Path, monkeypatch: pytest.Mon
         assert (finding.code, "sandbox down" in finding.fix) == ("GP713", True)
     finally:
         assert lifecycle.down(directory=home)
-
-
-def test_a_bad_fleet_file_starts_nothing(tmp_path: Path) -> None:
-    """Its findings are those of the reader."""
-    fleet = tmp_path / "bad.yaml"
-    fleet.write_text("nodes: [{name: a, gpus: 1}]")
-    with pytest.raises(FleetError):
-        lifecycle.up(fleet, directory=tmp_path / "box")
-    assert not (tmp_path / "box").exists()

@@ -1,17 +1,17 @@
-"""What admission plugins of a real cluster add to new objects, or refuse; kind by kind."""
+"""What the server adds to objects of the built-in kinds: defaults, then what admission plugins add or refuse."""
 
 from __future__ import annotations
 
+import base64
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.defaults import fill
 from gpu_provision.sandbox.apiserver.errors import Cause, StatusError, forbidden
-from gpu_provision.sandbox.apiserver.objects import at, deep_copy
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.store import Store
+from gpu_provision.sandbox.objects import at, deep_copy
 
 _SERVICE_NETWORK, _FIRST_DYNAMIC = ipaddress.ip_network("10.96.0.0/12"), 10
 _TOLERATED_SECONDS = 300
@@ -47,7 +47,7 @@ def admit_changed(store: Store, info: ResourceInfo, obj: Object) -> None:
         plugin(store, info, obj)
 
 
-def _pod(store: Store, info: ResourceInfo, pod: Object) -> None:
+def _admit_pod(store: Store, info: ResourceInfo, pod: Object) -> None:
     spec, name = pod["spec"], pod["metadata"]["name"]
     _set_service_account(store, info, pod)
     _set_priority(store, info, spec, name)
@@ -99,14 +99,14 @@ def _set_runtime_class(store: Store, info: ResourceInfo, spec: Object, pod: str)
         spec["tolerations"] = [*(spec.get("tolerations") or []), *deep_copy(tolerations)]
 
 
-def _node(_store: Store, _info: ResourceInfo, node: Object) -> None:
+def _admit_node(_store: Store, _info: ResourceInfo, node: Object) -> None:
     spec = node.setdefault("spec", {})
     taints: list[Any] = spec.get("taints") or []
     if not any(taint.get("key") == _NOT_READY for taint in taints):
         spec["taints"] = [*taints, {"key": _NOT_READY, "effect": "NoSchedule"}]
 
 
-def _job(_store: Store, _info: ResourceInfo, job: Object) -> None:
+def _admit_job(_store: Store, _info: ResourceInfo, job: Object) -> None:
     """Select the job's own pods by its uid, unless the user does it."""
     spec, uid, name = job["spec"], job["metadata"]["uid"], job["metadata"]["name"]
     if spec.get("manualSelector"):
@@ -122,7 +122,7 @@ def _job(_store: Store, _info: ResourceInfo, job: Object) -> None:
     }
 
 
-def _daemonset(store: Store, info: ResourceInfo, daemonset: Object) -> None:
+def _admit_daemonset(store: Store, info: ResourceInfo, daemonset: Object) -> None:
     """Count the changes of a DaemonSet's template in the annotation that every real cluster shows."""
     metadata = daemonset["metadata"]
     item = store.get(info.storage, metadata["name"], metadata["namespace"])
@@ -133,7 +133,7 @@ def _daemonset(store: Store, info: ResourceInfo, daemonset: Object) -> None:
     metadata["annotations"] = {**annotations, _TEMPLATE_GENERATION: str(count if same else count + 1)}
 
 
-def _service(store: Store, info: ResourceInfo, service: Object) -> None:
+def _admit_service(store: Store, info: ResourceInfo, service: Object) -> None:
     """Give a Service the first free address, unless it has one or needs none."""
     spec = service["spec"]
     if spec["type"] == "ExternalName":
@@ -146,5 +146,175 @@ def _service(store: Store, info: ResourceInfo, service: Object) -> None:
 
 
 _Plugin = Callable[[Store, ResourceInfo, Object], None]
-_ON_UPDATE: dict[str, _Plugin] = {"/services": _service, "apps/daemonsets": _daemonset}
-_ON_CREATE: dict[str, _Plugin] = {**_ON_UPDATE, "/pods": _pod, "/nodes": _node, "batch/jobs": _job}
+_ON_UPDATE: dict[str, _Plugin] = {"/services": _admit_service, "apps/daemonsets": _admit_daemonset}
+_ON_CREATE: dict[str, _Plugin] = {**_ON_UPDATE, "/pods": _admit_pod, "/nodes": _admit_node, "batch/jobs": _admit_job}
+_RBAC = "rbac.authorization.k8s.io"
+_POD_SPEC = {
+    "restartPolicy": "Always",
+    "dnsPolicy": "ClusterFirst",
+    "schedulerName": "default-scheduler",
+    "terminationGracePeriodSeconds": 30,
+}
+_CONTAINER = {"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}
+_PROBE = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
+_HTTP_GET = {"path": "/", "scheme": "HTTP"}
+_VOLUMES: dict[str, Object] = {
+    "configMap": {"defaultMode": 0o644},
+    "secret": {"defaultMode": 0o644},
+    "downwardAPI": {"defaultMode": 0o644},
+    "projected": {"defaultMode": 0o644},
+    "hostPath": {"type": ""},
+}
+
+
+def set_defaults(obj: Object, info: ResourceInfo) -> None:
+    """Fill in what a client left out; ``obj`` must be the caller's own copy."""
+    if info.defaults:
+        _fill_deep(obj, deep_copy(info.defaults))
+    template = at(obj, "spec", "template")
+    if isinstance(template, dict) and not info.custom:
+        template.setdefault("metadata", {})
+        if isinstance(template.get("spec"), dict):
+            _set_pod_spec_defaults(template["spec"])
+    if special := _KINDS.get(info.storage):
+        special(obj)
+
+
+def fill(target: Any, defaults: Object) -> None:
+    """Set the keys that are missing; what is no object stays as it is."""
+    for key, value in defaults.items() if isinstance(target, dict) else ():
+        if target.get(key) is None:
+            target[key] = value
+
+
+def _fill_deep(target: Object, defaults: Object) -> None:
+    for key, value in defaults.items():
+        if isinstance(value, dict) and isinstance(target.get(key), dict):
+            _fill_deep(target[key], value)
+        elif target.get(key) is None:
+            target[key] = value
+
+
+def list_containers(spec: Object) -> Iterator[Object]:
+    """Every container of a pod specification, init containers first."""
+    for field in ("initContainers", "containers"):
+        yield from spec.get(field) or ()
+
+
+def _set_pod_spec_defaults(spec: Object) -> None:
+    """Fill in the defaults of a pod specification, as for a pod and for a template."""
+    fill(spec, {**_POD_SPEC, "securityContext": {}})
+    if spec.get("serviceAccountName"):
+        spec["serviceAccount"] = spec["serviceAccountName"]
+    elif spec.get("serviceAccount"):
+        spec["serviceAccountName"] = spec["serviceAccount"]
+    for volume in spec.get("volumes") or ():
+        if set(volume) <= {"name"}:
+            volume["emptyDir"] = {}
+        for source, defaults in _VOLUMES.items():
+            fill(volume.get(source), defaults)
+        for part in at(volume, "projected", "sources") or ():
+            fill(part.get("serviceAccountToken"), {"expirationSeconds": 3600})
+    for container in list_containers(spec):
+        _set_container_defaults(container, host_network=bool(spec.get("hostNetwork")))
+
+
+def _set_container_defaults(container: Object, *, host_network: bool) -> None:
+    fill(container, {**_CONTAINER, "resources": {}})
+    if not container.get("imagePullPolicy"):
+        container["imagePullPolicy"] = _pull_policy(str(container.get("image") or ""))
+    for port in container.get("ports") or ():
+        fill(port, {"protocol": "TCP"})
+        if host_network and port.get("containerPort"):
+            fill(port, {"hostPort": port["containerPort"]})
+    for variable in container.get("env") or ():
+        fill(at(variable, "valueFrom", "fieldRef"), {"apiVersion": "v1"})
+    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
+        fill(container.get(name), _PROBE)
+        fill(at(container, name, "httpGet"), _HTTP_GET)
+        fill(at(container, name, "grpc"), {"service": ""})
+    for hook in ("postStart", "preStop"):
+        fill(at(container, "lifecycle", hook, "httpGet"), _HTTP_GET)
+
+
+def _pull_policy(image: str) -> str:
+    tag = image.rsplit("/", 1)[-1].partition(":")[2]
+    return "Always" if tag in ("", "latest") and "@" not in image else "IfNotPresent"
+
+
+def _workload_defaults(obj: Object) -> None:
+    strategy = obj["spec"].get("strategy") or obj["spec"].get("updateStrategy")
+    if isinstance(strategy, dict) and strategy["type"] != "RollingUpdate":
+        strategy.pop("rollingUpdate", None)
+
+
+def _job_defaults(obj: Object) -> None:
+    spec = obj["spec"]
+    if spec.get("completions") is None and spec.get("parallelism") is None:
+        spec["completions"] = 1
+    fill(spec, {"parallelism": 1})
+
+
+def _pod_defaults(obj: Object) -> None:
+    spec = obj["spec"]
+    _set_pod_spec_defaults(spec)
+    for container in list_containers(spec):
+        resources = container.get("resources") or {}
+        if limits := resources.get("limits"):
+            resources["requests"] = {**limits, **(resources.get("requests") or {})}
+    obj.setdefault("status", {}).setdefault("qosClass", _quality_of_service(spec))
+
+
+def _quality_of_service(spec: Object) -> str:
+    parts = [container.get("resources") or {} for container in list_containers(spec)]
+    pairs = [
+        ((part.get("requests") or {}).get(name), (part.get("limits") or {}).get(name))
+        for part in parts
+        for name in ("cpu", "memory")
+    ]
+    if not any(request or limit for request, limit in pairs):
+        return "BestEffort"
+    return "Guaranteed" if all(limit and request == limit for request, limit in pairs) else "Burstable"
+
+
+def _namespace_defaults(obj: Object) -> None:
+    labels = dict(obj["metadata"].get("labels") or {})
+    obj["metadata"]["labels"] = {**labels, "kubernetes.io/metadata.name": obj["metadata"].get("name", "")}
+
+
+def _service_defaults(obj: Object) -> None:
+    spec = obj["spec"]
+    for port in spec.get("ports") or ():
+        fill(port, {"protocol": "TCP", "targetPort": port.get("port")})
+    if spec["type"] in ("NodePort", "LoadBalancer"):
+        fill(spec, {"externalTrafficPolicy": "Cluster"})
+    if spec["type"] != "ExternalName":
+        fill(spec, {"ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"})
+
+
+def _secret_defaults(obj: Object) -> None:
+    text = obj.pop("stringData", None) or {}
+    if text:
+        encoded = {key: base64.b64encode(str(value).encode()).decode() for key, value in text.items()}
+        obj["data"] = {**(obj.get("data") or {}), **encoded}
+
+
+def _role_binding_defaults(obj: Object) -> None:
+    fill(obj.get("roleRef"), {"apiGroup": _RBAC})
+    for subject in obj.get("subjects") or ():
+        if subject.get("kind") in ("User", "Group"):
+            fill(subject, {"apiGroup": _RBAC})
+
+
+_KINDS: dict[str, Callable[[Object], None]] = {
+    "/pods": _pod_defaults,
+    "/namespaces": _namespace_defaults,
+    "/services": _service_defaults,
+    "/secrets": _secret_defaults,
+    "apps/daemonsets": _workload_defaults,
+    "apps/deployments": _workload_defaults,
+    "apps/statefulsets": _workload_defaults,
+    "batch/jobs": _job_defaults,
+    f"{_RBAC}/rolebindings": _role_binding_defaults,
+    f"{_RBAC}/clusterrolebindings": _role_binding_defaults,
+}

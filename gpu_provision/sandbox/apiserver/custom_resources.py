@@ -14,9 +14,9 @@ from jsonschema.exceptions import ValidationError
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.errors import Cause, invalid_value, required, unsupported_value
 from gpu_provision.sandbox.apiserver.fieldmanager import ObjectType
-from gpu_provision.sandbox.apiserver.objects import at, deep_copy, now
 from gpu_provision.sandbox.apiserver.resources import Catalog, ResourceInfo
 from gpu_provision.sandbox.apiserver.store import StoredObject
+from gpu_provision.sandbox.objects import at, deep_copy, timestamp
 
 _PRESERVE = "x-kubernetes-preserve-unknown-fields"
 _INT_OR_STRING = "x-kubernetes-int-or-string"
@@ -83,9 +83,9 @@ def fill_defaults(value: Any, schema: Object) -> Any:
 def to_json_schema(schema: Object) -> Object:
     """Return a structural schema as plain JSON Schema: nullable and int-or-string spelled out, extensions dropped.
 
-    Formats and CEL rules (``x-kubernetes-validations``) are not checked.
+    Formats, exclusive bounds and CEL rules (``x-kubernetes-validations``) are not checked.
     """
-    dropped = ("format", "nullable", "description", "default", "example", "externalDocs")
+    dropped = ("format", "nullable", "description", "default", "example", "externalDocs", *_BOUNDS)
     result = {
         key: _translated(key, value)
         for key, value in schema.items()
@@ -93,18 +93,11 @@ def to_json_schema(schema: Object) -> Object:
     }
     if schema.get(_INT_OR_STRING):
         result["type"] = ["integer", "string"]
-    if schema.get("exclusiveMinimum") is True:
-        result["exclusiveMinimum"] = result.pop("minimum")
-    if schema.get("exclusiveMaximum") is True:
-        result["exclusiveMaximum"] = result.pop("maximum")
     if schema.get("nullable") and isinstance(result.get("type"), str):
         result["type"] = [result["type"], "null"]
         if "enum" in result:
             result["enum"] = [*result["enum"], None]
-    return {key: value for key, value in result.items() if key not in _BOOLEAN_BOUNDS or not isinstance(value, bool)}
-
-
-_BOOLEAN_BOUNDS = ("exclusiveMinimum", "exclusiveMaximum")
+    return result
 
 
 def _translated(key: str, value: Any) -> Any:
@@ -119,6 +112,7 @@ def _translated(key: str, value: Any) -> Any:
     return value
 
 
+_BOUNDS = ("exclusiveMinimum", "exclusiveMaximum")
 _END = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\$")
 """Finds ``$`` outside of escapes and classes: the end of the text in RE2; in Python also before a newline there."""
 
@@ -164,7 +158,7 @@ def served_versions(definition: Object) -> list[CustomVersion]:
 
 def _condition(kind: str, reason: str, message: str, since: str = "") -> Object:
     head = {"type": kind, "status": "True", "reason": reason, "message": message}
-    return {**head, "lastTransitionTime": since or now()}
+    return {**head, "lastTransitionTime": since or timestamp()}
 
 
 def _set_established(definition: Object) -> None:
@@ -227,26 +221,21 @@ class CustomResources:
             self._catalog.add([version.info])
             self._versions[_key(version.info)] = version
 
-    def schema(self, info: ResourceInfo) -> Object | None:
-        """Return the OpenAPI schema of a custom resource."""
-        version = self._versions.get(_key(info))
-        return version.schema if version else None
+    def find(self, info: ResourceInfo) -> CustomVersion | None:
+        """Return what the definition of a custom resource says, None for a built-in one."""
+        return self._versions.get(_key(info))
 
     def object_type(self, info: ResourceInfo) -> ObjectType | None:
         """Return what server-side apply needs to know of a custom resource, None for a built-in one."""
-        version = self._versions.get(_key(info))
+        version = self.find(info)
         return version.type if version else None
-
-    def columns(self, info: ResourceInfo) -> list[Object]:
-        """Return the additional printer columns of a custom resource."""
-        version = self._versions.get(_key(info))
-        return version.columns if version else []
 
     def complete(self, obj: Object, info: ResourceInfo) -> None:
         """Prune and fill in a custom object by its schema; write a definition's status."""
         if info.storage == self.STORAGE and isinstance(at(obj, "spec", "names"), dict) and at(obj, "spec", "versions"):
             _set_established(obj)
-        if schema := self.schema(info):
+        version = self.find(info)
+        if version and (schema := version.schema):
             kept = {key: value for key, value in obj.items() if key not in _META_KEYS}
             complete = fill_defaults(prune(kept, schema), schema)
             for part in kept:
@@ -255,15 +244,15 @@ class CustomResources:
 
     def keep_known(self, obj: Object, info: ResourceInfo, unknown: list[str]) -> Object:
         """Return a custom object without the fields that its schema does not name; their paths go to ``unknown``."""
-        schema = self.schema(info)
-        if schema is None:
+        version = self.find(info)
+        if version is None or version.schema is None:
             return obj
-        result: Object = prune(obj, {**schema, _EMBEDDED: True}, unknown=unknown)
+        result: Object = prune(obj, {**version.schema, _EMBEDDED: True}, unknown=unknown)
         return result
 
     def causes(self, obj: Object, info: ResourceInfo) -> list[Cause]:
         """Say where a custom object breaks its schema."""
-        version = self._versions.get(_key(info))
+        version = self.find(info)
         if version is None or version.schema is None:
             return []
         wrong = [cause for error in version.validator.iter_errors(obj) for cause in _causes(error)]
@@ -298,11 +287,8 @@ def _causes(error: ValidationError) -> Iterator[Cause]:
 _TEXTS = {
     "minimum": "should be greater than or equal to {}",
     "maximum": "should be less than or equal to {}",
-    "exclusiveMinimum": "should be greater than {}",
-    "exclusiveMaximum": "should be less than {}",
     "minLength": "should be at least {} chars long",
     "pattern": "should match {}",
-    "multipleOf": "should be a multiple of {}",
     "minItems": "should have at least {} items",
     "maxItems": "should have at most {} items",
     "minProperties": "should have at least {} properties",

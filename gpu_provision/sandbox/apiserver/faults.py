@@ -24,8 +24,8 @@ from typing import Any
 import yaml
 
 from gpu_provision.sandbox.apiserver.errors import StatusError, too_many_requests
-from gpu_provision.sandbox.apiserver.objects import at, key_of
 from gpu_provision.sandbox.apiserver.store import StoredObject
+from gpu_provision.sandbox.objects import at, key_of
 
 NAMESPACE, NAME, KEY = "kube-system", "sandbox-faults", "api-server"
 _EXEMPT = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{NAME}"
@@ -72,10 +72,9 @@ class ApiFaults:
         self._expire_watches = expire_watches
         self._faults: list[ApiFault] = []
         self._text = ""
-        self.problem = ""
 
     def on_change(self, before: StoredObject | None, after: StoredObject | None) -> None:
-        """Read the ConfigMap again if this is it; a text that is no YAML map is kept as ``problem``."""
+        """Read the ConfigMap again if this is it; a text that is no YAML map declares nothing."""
         changed = after or before
         if changed is None or key_of(changed.object) != (NAMESPACE, NAME):
             return
@@ -83,7 +82,11 @@ class ApiFaults:
         if text == self._text:
             return
         self._text = text
-        declared, self.problem = _read(text)
+        try:
+            declared = yaml.safe_load(text)
+        except yaml.YAMLError:
+            declared = None
+        declared = declared if isinstance(declared, dict) else {}
         settings = {kind: declared[kind] for kind in KINDS if declared.get(kind)}
         self._faults = [ApiFault(kind, own if isinstance(own, dict) else {}) for kind, own in settings.items()]
         if declared.get("expire-watches"):
@@ -110,14 +113,3 @@ async def _act(fault: ApiFault) -> None:
         case _:
             message = "the server has received too many requests and has asked us to try again later"
             raise too_many_requests(message, retry_after=int(fault.settings.get("retry_after", 1)))
-
-
-def _read(text: str) -> tuple[dict[str, Any], str]:
-    try:
-        declared = yaml.safe_load(text) if text else {}
-    except yaml.YAMLError as error:
-        return {}, f"{KEY} is no YAML: {error}"
-    if not isinstance(declared, dict):
-        return {}, f"{KEY} is no map of faults"
-    unknown = sorted(set(map(str, declared)) - {*KINDS, "expire-watches"})
-    return declared, f"unknown faults: {', '.join(unknown)}" if unknown else ""

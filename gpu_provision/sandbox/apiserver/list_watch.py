@@ -1,25 +1,25 @@
-"""Lists and watches over a selection of objects: for code in process, and over HTTP with one JSON document a line."""
+"""Lists and watches of what label and field selectors select, in process and over HTTP."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import json
+import re
 import secrets
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.errors import StatusError, bad_request, expired_page, too_large_version
-from gpu_provision.sandbox.apiserver.objects import key_of, to_json
 from gpu_provision.sandbox.apiserver.registry import Registry, to_served
 from gpu_provision.sandbox.apiserver.request import Request, StreamResponse
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
-from gpu_provision.sandbox.apiserver.selectors import Matches, build_predicate, required_value
-from gpu_provision.sandbox.apiserver.store import FIRST, PODS, ChangeRecord, Key, Store, StoredObject
+from gpu_provision.sandbox.apiserver.store import FIRST, PODS, ChangeRecord, Store, StoredObject
 from gpu_provision.sandbox.apiserver.tables import output_form, render_object
+from gpu_provision.sandbox.objects import Key, at, is_met, key_of, to_json
 
 BOOKMARK_SECONDS = 15.0
 _MIN_WATCH_SECONDS, _GONE = 1800, 410
@@ -241,3 +241,120 @@ async def _write_lines(
 
 def _line(kind: str, body: bytes) -> bytes:
     return b'{"type":"' + kind.encode() + b'","object":' + body + b"}\n"
+
+
+Matches = Callable[[Object], bool]
+Labels = Mapping[str, str]
+
+
+class Requirement(NamedTuple):
+    """One part of a label selector; ``operator`` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+
+    key: str
+    operator: str
+    values: frozenset[str] = frozenset()
+
+
+class FieldTerm(NamedTuple):
+    """One part of a field selector."""
+
+    field: str
+    equal: bool
+    value: str
+
+
+_REQUIREMENT = re.compile(
+    r"""(?P<absent>!?)\s*(?P<key>[^\s!=<>(),]+)
+        (?: \s*(?P<compare>==|!=|=|>|<)\s*(?P<value>[^\s!=<>(),]*)
+          | \s+(?P<set>in|notin)\s*\((?P<values>[^()]*)\) )?""",
+    re.VERBOSE,
+)
+_TERM = re.compile(r"([\w.]+)\s*(==|!=|=)\s*(.*)")
+_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]")
+_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9])?")
+_OPERATORS = {"=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt", "in": "In", "notin": "NotIn"}
+
+
+def _split(text: str) -> list[str]:
+    """Split at the commas that are not inside parentheses."""
+    return [part.strip() for part in re.split(r",(?![^()]*\))", text) if part.strip()]
+
+
+def parse_label_selector(text: str) -> tuple[Requirement, ...]:
+    """Parse a label selector. Raises StatusError 400."""
+    return tuple(_parse_requirement(part) for part in _split(text))
+
+
+def _parse_requirement(part: str) -> Requirement:
+    found = _REQUIREMENT.fullmatch(part)
+    if not found or (found["absent"] and (found["compare"] or found["set"])):
+        message = f"unable to parse requirement: {part!r} is no label selector"
+        raise bad_request(message)
+    key, operator = found["key"], _OPERATORS.get(found["compare"] or found["set"] or "", "Exists")
+    texts = found["values"].split(",") if found["set"] else [found["value"]] if found["compare"] else []
+    values = frozenset(text.strip() for text in texts)
+    if not _KEY.fullmatch(key):
+        message = f"unable to parse requirement: invalid label key {key!r}"
+        raise bad_request(message)
+    if operator in ("Gt", "Lt") and not all(re.fullmatch(r"-?\d+", value) for value in values):
+        message = "unable to parse requirement: for 'Gt', 'Lt' operators, the value must be an integer"
+        raise bad_request(message)
+    if wrong := next((value for value in values if not _VALUE.fullmatch(value)), ""):
+        message = f"unable to parse requirement: invalid label value: {wrong!r}"
+        raise bad_request(message)
+    return Requirement(key, "DoesNotExist" if found["absent"] else operator, values)
+
+
+def labels_match(requirements: tuple[Requirement, ...], labels: Labels) -> bool:
+    """Say whether labels meet all requirements."""
+    return all(is_met(one.operator, labels.get(one.key), one.values) for one in requirements)
+
+
+def parse_field_selector(text: str, info: ResourceInfo) -> tuple[FieldTerm, ...]:
+    """Parse a field selector. Raises StatusError 400 for a field that this resource does not offer."""
+    return tuple(_parse_term(part, info) for part in _split(text))
+
+
+def _parse_term(part: str, info: ResourceInfo) -> FieldTerm:
+    found = _TERM.fullmatch(part)
+    if not found:
+        message = f"invalid selector: '{part}'; can't understand '{part}'"
+        raise bad_request(message)
+    field, operator, value = found.groups()
+    if field not in ("metadata.name", "metadata.namespace", *info.fields):
+        known = f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"'
+        raise bad_request(f"field label not supported: {field}" if info.fields else known)
+    return FieldTerm(field, operator != "!=", value)
+
+
+def required_value(field_selector: str, field: str) -> str:
+    """Return the value that a field selector demands of ``field``, else nothing: a key into an index or of a rule."""
+    found = (_TERM.fullmatch(part) for part in _split(field_selector))
+    return next((term[3] for term in found if term and term[1] == field and term[2] != "!="), "")
+
+
+def _field_text(obj: Object, field: str) -> str:
+    """Return a field as selectors see it: text, empty if missing."""
+    value = at(obj, *field.split("."))
+    if field == "source" and isinstance(value, dict):
+        value = value.get("component")
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is None:
+        return "false" if field in ("spec.unschedulable", "spec.hostNetwork") else ""
+    return str(value)
+
+
+def build_predicate(label_selector: str, field_selector: str, info: ResourceInfo) -> Matches | None:
+    """Return the test of both selectors, or None if everything matches. Raises StatusError 400."""
+    labels = parse_label_selector(label_selector)
+    fields = parse_field_selector(field_selector, info)
+    if not labels and not fields:
+        return None
+
+    def matches(obj: Object) -> bool:
+        return labels_match(labels, obj["metadata"].get("labels") or {}) and all(
+            (_field_text(obj, term.field) == term.value) is term.equal for term in fields
+        )
+
+    return matches

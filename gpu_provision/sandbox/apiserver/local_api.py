@@ -10,12 +10,12 @@ from typing import Any
 from gpu_provision.sandbox.api import ApiResource, Object, ObjectEvent, ServedResource
 from gpu_provision.sandbox.apiserver.errors import no_such_path
 from gpu_provision.sandbox.apiserver.list_watch import Selection, SelectionWatch, list_items, parse_resource_version
-from gpu_provision.sandbox.apiserver.objects import deep_copy
-from gpu_provision.sandbox.apiserver.patches import merge_patch
 from gpu_provision.sandbox.apiserver.pods import bind_to_node
 from gpu_provision.sandbox.apiserver.registry import Registry, WriteOptions
 from gpu_provision.sandbox.apiserver.resources import RequestInfo, ResourceInfo
+from gpu_provision.sandbox.apiserver.rest import merge_patch
 from gpu_provision.sandbox.apiserver.strategy import DeleteOptions
+from gpu_provision.sandbox.objects import deep_copy
 
 _PODS = ApiResource("", "v1", "pods")
 _WRITES_PER_TURN = 4

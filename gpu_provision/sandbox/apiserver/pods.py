@@ -6,8 +6,7 @@ import time
 from collections.abc import AsyncIterator
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.database import LogOptions
-from gpu_provision.sandbox.apiserver.defaults import list_containers
+from gpu_provision.sandbox.apiserver.admission import list_containers
 from gpu_provision.sandbox.apiserver.errors import (
     Cause,
     StatusError,
@@ -17,12 +16,19 @@ from gpu_provision.sandbox.apiserver.errors import (
     success,
     too_many_requests,
 )
-from gpu_provision.sandbox.apiserver.objects import at, has_condition, now, parse_time
 from gpu_provision.sandbox.apiserver.registry import Registry, WriteOptions
 from gpu_provision.sandbox.apiserver.request import Request, Response, StreamResponse, json_response
 from gpu_provision.sandbox.apiserver.resources import RequestInfo, ResourceInfo
+from gpu_provision.sandbox.apiserver.store import LogOptions
 from gpu_provision.sandbox.apiserver.strategy import parse_delete_options
-from gpu_provision.sandbox.objects import explain_missing_log, matches_selector
+from gpu_provision.sandbox.objects import (
+    at,
+    explain_missing_log,
+    has_condition,
+    matches_selector,
+    parse_time,
+    timestamp,
+)
 
 BUDGETS = "policy/poddisruptionbudgets"
 _PROCESSING_SECONDS = 10
@@ -41,7 +47,7 @@ def bind_to_node(pod: Object, node: str, info: ResourceInfo) -> Object:
         raise conflict(info, name, f"pod {name} is being deleted, cannot be assigned to a host")
     status = pod.get("status") or {}
     others = [row for row in status.get("conditions") or () if row.get("type") != "PodScheduled"]
-    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now()}
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": timestamp()}
     return {
         **pod,
         "spec": {**pod["spec"], "nodeName": node},
@@ -123,7 +129,7 @@ def _count_eviction(registry: Registry, budget: Object, pod: str) -> None:
     def take_one(obj: Object) -> Object:
         status: Object = obj["status"]
         status["disruptionsAllowed"] -= 1
-        status["disruptedPods"] = {**(status.get("disruptedPods") or {}), pod: now()}
+        status["disruptedPods"] = {**(status.get("disruptedPods") or {}), pod: timestamp()}
         return obj
 
     if info:

@@ -33,7 +33,6 @@ from gpu_provision.sandbox.apiserver.fieldmanager import (
     record_update,
     same_but_for_times,
 )
-from gpu_provision.sandbox.apiserver.objects import deep_copy, key_of, now
 from gpu_provision.sandbox.apiserver.resources import Catalog, RequestInfo, ResourceInfo
 from gpu_provision.sandbox.apiserver.store import Store, StoredObject
 from gpu_provision.sandbox.apiserver.strategy import (
@@ -47,6 +46,7 @@ from gpu_provision.sandbox.apiserver.strategy import (
     is_held,
     mark_deleted,
 )
+from gpu_provision.sandbox.objects import deep_copy, key_of, timestamp
 
 Hook = Callable[[StoredObject | None, StoredObject | None], None]
 _KEPT_NAMESPACES = ("default", "kube-system", "kube-public")
@@ -111,7 +111,7 @@ class Registry:
         body["metadata"].pop("managedFields", None)
         types = self.custom.object_type(info)
         return self._create(
-            info, body, how, lambda new: record_update(None, new, manager=how.manager, now=now(), types=types)
+            info, body, how, lambda new: record_update(None, new, manager=how.manager, now=timestamp(), types=types)
         )
 
     def _create(
@@ -162,7 +162,7 @@ class Registry:
             return to_served(old, info)
         part = "" if part in ("binding", "finalize") else part
         types = self.custom.object_type(info)
-        new = record_update(old.object, new, manager=how.manager, now=now(), subresource=part, types=types)
+        new = record_update(old.object, new, manager=how.manager, now=timestamp(), subresource=part, types=types)
         return self._commit(info, old, new, how)
 
     def apply(
@@ -266,7 +266,7 @@ def _apply(  # noqa: PLR0913 - the parts of a server-side apply
 ) -> Object:
     try:
         return apply_configuration(
-            live, config, manager=manager, force=force, now=now(), subresource=subresource, types=types
+            live, config, manager=manager, force=force, now=timestamp(), subresource=subresource, types=types
         )
     except ApplyConflictError as error:
         raise StatusError(409, "Conflict", error.message(), details={"causes": error.causes()}) from error

@@ -19,9 +19,9 @@ import yaml
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.errors import StatusError, bad_request, invalid_options, unsupported_media_type
-from gpu_provision.sandbox.apiserver.objects import format_time, to_json
 from gpu_provision.sandbox.apiserver.registry import WriteOptions
 from gpu_provision.sandbox.apiserver.resources import RequestInfo, ResourceInfo
+from gpu_provision.sandbox.objects import format_time, to_json
 
 JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
 _BODY_TYPES = ("application/json", "application/yaml")

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources as files
-from typing import Any
 
 import yaml
 
@@ -29,7 +28,7 @@ class ResourceInfo:
     plural: str
     kind: str
     singular: str
-    namespaced: bool
+    namespaced: bool = True
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ()
@@ -69,32 +68,14 @@ def builtin_resources() -> tuple[ResourceInfo, ...]:
     """Return the built-in resources in the order of discovery."""
     table = yaml.safe_load((files.files(__package__) / "resources.yaml").read_text("utf-8"))
     return tuple(
-        _read_row(section["group"], section["version"], plural, row)
+        ResourceInfo(section["group"], section["version"], plural, singular=row["kind"].lower(), **_with_tuples(row))
         for section in table
         for plural, row in section["resources"].items()
     )
 
 
-def _read_row(group: str, version: str, plural: str, row: dict[str, Any]) -> ResourceInfo:
-    return ResourceInfo(
-        group=group,
-        version=version,
-        plural=plural,
-        kind=row["kind"],
-        singular=row["kind"].lower(),
-        namespaced=row.get("namespaced", True),
-        short_names=tuple(row.get("short", ())),
-        categories=tuple(row.get("categories", ())),
-        subresources=tuple(row.get("subresources", ())),
-        verbs=tuple(row.get("verbs", ALL_VERBS)),
-        counts_generations=row.get("generation", False),
-        put_creates=row.get("put_creates", False),
-        fields=tuple(row.get("fields", ())),
-        defaults=row.get("defaults", {}),
-        initial_status=row.get("status"),
-        required=tuple(row.get("required", ())),
-        immutable=tuple(row.get("immutable", ())),
-    )
+def _with_tuples(row: Object) -> Object:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
 
 
 class Catalog:

@@ -16,10 +16,11 @@ import yaml
 from aiohttp import web
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver import credentials, rbac
-from gpu_provision.sandbox.apiserver.credentials import ANONYMOUS, Tokens
+from gpu_provision.sandbox.apiserver import auth
+from gpu_provision.sandbox.apiserver.auth import ANONYMOUS, Tokens
 from gpu_provision.sandbox.apiserver.errors import StatusError, no_such_path
 from gpu_provision.sandbox.apiserver.faults import ApiFaults, DropConnectionError
+from gpu_provision.sandbox.apiserver.list_watch import required_value
 from gpu_provision.sandbox.apiserver.local_api import LocalApi
 from gpu_provision.sandbox.apiserver.nonresource import is_served, nonresource_document
 from gpu_provision.sandbox.apiserver.registry import Registry, WriteOptions
@@ -27,7 +28,6 @@ from gpu_provision.sandbox.apiserver.request import JSON, Request, Response, Str
 from gpu_provision.sandbox.apiserver.request_log import LoggedRequest, RequestLog, timestamp
 from gpu_provision.sandbox.apiserver.resources import RequestInfo, parse_path
 from gpu_provision.sandbox.apiserver.rest import Answer, handle, may_create, verb_of
-from gpu_provision.sandbox.apiserver.selectors import selected_name
 from gpu_provision.sandbox.apiserver.store import Store, StoredObject
 from gpu_provision.sandbox.apiserver.tables import is_acceptable
 
@@ -112,7 +112,7 @@ class HttpServer:
         target = parse_path(request.path, catalog)
         if target is None:
             if user == ANONYMOUS and not request.path.startswith(_PUBLIC):
-                raise rbac.forbidden_path(user, request.method, request.path)
+                raise auth.forbidden_path(user, request.method, request.path)
             if found := nonresource_document(catalog, request.path, accept, request.host):
                 return found
             if is_served(catalog, request.path):
@@ -125,11 +125,12 @@ class HttpServer:
         return handle(self.registry, call)
 
     def _authorize(self, request: Request) -> None:
-        authorizer, access = rbac.Authorizer(self.registry.store), _access(request)
+        authorizer, access = auth.Authorizer(self.registry.store, request.user), _access(request)
         authorizer.check(access)
         if may_create(request) and self.registry.is_missing(request.target):
             authorizer.check(replace(access, verb="create"))
-        if rbac.needs_escalation_check(request):
+        is_write = request.method in ("POST", "PUT", "PATCH")
+        if is_write and request.info.group == auth.GROUP and not authorizer.is_master:
             # What the request would write is learned from a dry run of it.
             query, headers = {**request.query, "dryRun": "All"}, {**request.headers, "Accept": JSON}
             answer = handle(self.registry, replace(request, query=query, headers=headers))
@@ -158,22 +159,20 @@ async def _read_body(request: web.Request) -> bytes:
         raise StatusError(413, "RequestEntityTooLarge", message) from error
 
 
-def _access(request: Request) -> rbac.AccessRequest:
+def _access(request: Request) -> auth.AccessRequest:
     target, info, verb = request.target, request.info, verb_of(request)
     resource = f"{info.plural}/{target.subresource}" if target.subresource else info.plural
     namespace = target.name if info.storage == "/namespaces" else target.namespace
     name = target.name
     if not name and verb in ("list", "watch"):
-        name = selected_name(request.query.get("fieldSelector", ""), info)
-    return rbac.AccessRequest(request.user, verb, info.group, resource, namespace, name)
+        name = required_value(request.query.get("fieldSelector", ""), "metadata.name")
+    return auth.AccessRequest(request.user, verb, info.group, resource, namespace, name)
 
 
 _OPTIONS = WriteOptions(manager="kube-apiserver")
 _EVENTS = "/events"
 MAX_EVENTS, DROPPED_AT_ONCE = 5000, 500
 """A real cluster forgets events after an hour; a sandbox keeps the newest of them."""
-
-
 _CLOSING_SECONDS = 2.0
 _BACKLOG = 512
 
@@ -250,13 +249,13 @@ class Server:
         """Read what the directory holds; :func:`serve` starts listening."""
         self.directory, self.context, self.host = directory, context, host
         self.kubeconfig, self.request_log = directory / "kubeconfig", directory / "requests.log"
-        self.authority = credentials.ensure_certificates(directory / "certificates", host)
+        self.authority = auth.ensure_certificates(directory / "certificates", host)
         self.store = Store(directory / "store.db")
         self.registry = Registry(self.store)
         bootstrap(self.registry, self.authority.read_text())
         start_maintenance(self.registry)
         self.api = LocalApi(self.registry)
-        self.tokens = credentials.Tokens(directory / "tokens.json")
+        self.tokens = auth.Tokens(directory / "tokens.json")
         faults = ApiFaults(self.store.expire_watches)
         self.registry.on_change("/configmaps", faults.on_change)
         for item in self.store.select("/configmaps", "kube-system"):
@@ -277,14 +276,14 @@ class Server:
         listener = _listen(self.host, port, self.directory / "port")
         self.port = listener.getsockname()[1]
         (self.directory / "port").write_text(str(self.port))
-        context = credentials.server_context(self.directory / "certificates")
+        context = auth.server_context(self.directory / "certificates")
         await web.SockSite(self._runner, listener, ssl_context=context, backlog=_BACKLOG).start()
         self.write_kubeconfig(self.kubeconfig)
 
-    def write_kubeconfig(self, path: Path, user: str = credentials.ADMIN) -> None:
+    def write_kubeconfig(self, path: Path, user: str = auth.ADMIN) -> None:
         """Write a kubeconfig for a user, who may do what RBAC grants; a new user gets a token."""
         token = self.tokens.ensure(user)
-        credentials.write_kubeconfig(
+        auth.write_kubeconfig(
             path, url=self.url, authority=self.authority, token=token, context=self.context, user=user
         )
 
@@ -302,23 +301,19 @@ class Server:
 
 
 def _listen(host: str, port: int, remembered: Path) -> socket.socket:
-    before = int(remembered.read_text()) if not port and remembered.exists() else 0
-    try:
-        return _bind(host, port or before)
-    except OSError as error:
-        if port or error.errno != errno.EADDRINUSE:
-            raise
-        return _bind(host, 0)
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError:
-        listener.close()
-        raise
+    """Take the port, or that of the last time, or any if another process has that."""
+    ports = [port] if port else [int(remembered.read_text()), 0] if remembered.exists() else [0]
+    for number in ports:
+        listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, number))
+        except OSError as error:
+            listener.close()
+            if number == ports[-1] or error.errno != errno.EADDRINUSE:
+                raise
+        else:
+            break
     return listener
 
 

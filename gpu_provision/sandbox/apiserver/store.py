@@ -1,22 +1,77 @@
-"""Objects by storage, namespace and name; one counter of versions; the latest changes for watches."""
+"""Objects by storage, namespace and name, kept in one SQLite file; the latest changes for watches; logs of pods.
+
+Every write is its own transaction and is with the operating system before the caller goes on, so ``kill -9`` loses
+nothing that was acknowledged. A power failure may lose the last moments (``synchronous=NORMAL``).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
+import json
 import marshal
+import sqlite3
+import time
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
+from collections.abc import AsyncIterator
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.database import Database, PodLogs
 from gpu_provision.sandbox.apiserver.errors import expired
-from gpu_provision.sandbox.apiserver.objects import at, key_of, to_json
+from gpu_provision.sandbox.objects import Key, at, key_of, to_json
 
 WINDOW = 5000
 """Changes kept per resource."""
+RESERVE = 1000
+"""resourceVersions are reserved in blocks of this size, so that none is used twice after a restart."""
+PODS = "/pods"
+FIRST: Key = ("", "")
+"""Before every key: names are not empty."""
+_SCHEMA = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+CREATE TABLE IF NOT EXISTS objects (
+    storage TEXT, namespace TEXT, name TEXT, version INTEGER, body BLOB,
+    PRIMARY KEY (storage, namespace, name)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value INTEGER);
+CREATE TABLE IF NOT EXISTS logs (
+    id INTEGER PRIMARY KEY, uid TEXT, container TEXT, restart INTEGER, at REAL, text TEXT);
+CREATE INDEX IF NOT EXISTS logs_of_pod ON logs (uid, container, restart);
+"""
+
+
+class StoredObject:
+    """An object that never changes again; its JSON is made once, for the disk and for every reader."""
+
+    def __init__(self, obj: Object, version: int) -> None:
+        """``version`` is the object's resourceVersion as a number."""
+        self.object, self.version = obj, version
+
+    @cached_property
+    def json(self) -> bytes:
+        """The object as compact JSON."""
+        return to_json(self.object)
+
+    @cached_property
+    def json_without_kind(self) -> bytes:
+        """The object as an item of a list, which says once what its items are."""
+        return to_json({key: value for key, value in self.object.items() if key not in ("apiVersion", "kind")})
+
+    @cached_property
+    def _frozen(self) -> bytes:
+        return marshal.dumps(self.object)
+
+    def copy(self) -> Object:
+        """Return the object for a caller who may change it.
+
+        Many readers copy the same item, so it is frozen once and thawed for each (three times as fast as a walk).
+        """
+        thawed: Object = marshal.loads(self._frozen)  # noqa: S302 - bytes that this line's neighbour has just made
+        return thawed
 
 
 class ChangeRecord(NamedTuple):
@@ -42,6 +97,15 @@ class WatchCache:
         if len(self._changes) == self._changes.maxlen:
             self._floor = self._changes[0].version
         self._changes.append(change)
+        self._wake()
+
+    def expire(self, version: int) -> None:
+        """Let every watch from before ``version`` expire."""
+        self._changes.clear()
+        self._floor = version
+        self._wake()
+
+    def _wake(self) -> None:
         for event in self._waiting:
             event.set()
 
@@ -57,17 +121,9 @@ class WatchCache:
         newer.reverse()
         return newer
 
-    def expire(self, version: int) -> None:
-        """Let every watch from before ``version`` expire."""
-        self._changes.clear()
-        self._floor = version
-        for event in self._waiting:
-            event.set()
-
     async def wait_for_changes(self, version: int, seconds: float) -> list[ChangeRecord]:
         """Return the changes after ``version``, none if there are none for so long. Raises StatusError 410."""
-        changes = self.changes_since(version)
-        if changes:
+        if changes := self.changes_since(version):
             return changes
         event = asyncio.Event()
         self._waiting.add(event)
@@ -78,50 +134,6 @@ class WatchCache:
         finally:
             self._waiting.discard(event)
         return self.changes_since(version)
-
-
-class StoredObject:
-    """An object that never changes again; its JSON is made once, for the disk and for every reader."""
-
-    __slots__ = ("_frozen", "_json", "_json_without_kind", "object", "version")
-
-    def __init__(self, obj: Object, version: int) -> None:
-        """``version`` is the object's resourceVersion as a number."""
-        self.object, self.version = obj, version
-        self._json: bytes | None = None
-        self._json_without_kind: bytes | None = None
-        self._frozen: bytes | None = None
-
-    @property
-    def json(self) -> bytes:
-        """The object as compact JSON."""
-        if self._json is None:
-            self._json = to_json(self.object)
-        return self._json
-
-    @property
-    def json_without_kind(self) -> bytes:
-        """The object as an item of a list, which says once what its items are."""
-        if self._json_without_kind is None:
-            rest = {key: value for key, value in self.object.items() if key not in ("apiVersion", "kind")}
-            self._json_without_kind = to_json(rest)
-        return self._json_without_kind
-
-    def copy(self) -> Object:
-        """Return the object for a caller who may change it.
-
-        Many readers copy the same item, so it is frozen once and thawed for each (three times as fast as a walk).
-        """
-        if self._frozen is None:
-            self._frozen = marshal.dumps(self.object)
-        thawed: Object = marshal.loads(self._frozen)  # noqa: S302 - bytes that this line's neighbour has just made
-        return thawed
-
-
-Key = tuple[str, str]
-PODS = "/pods"
-FIRST: Key = ("", "")
-"""Before every key: names are not empty."""
 
 
 class ResourceStore:
@@ -167,35 +179,36 @@ class ResourceStore:
 
 
 class Store:
-    """Everything the cluster knows. Not for use from several threads.
+    """Everything the cluster knows; ``path`` may be ``:memory:``. Not for use from several threads.
 
-    Attributes:
-        version: Of the last write.
-        oldest: Of the first state that pages of lists may still be of.
+    ``version`` is that of the last write, ``oldest`` that of the first state that pages of lists may still be of.
     """
 
     def __init__(self, path: Path | str = ":memory:") -> None:
         """Read what an earlier run has kept under ``path``."""
-        self._database = Database(path)
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._connection.executescript(_SCHEMA)
+        reserved = self._connection.execute("SELECT value FROM facts WHERE name = 'reserved'").fetchone()
+        self._reserved: int = reserved[0] if reserved else 0
         self._stores: dict[str, ResourceStore] = {}
         self._caches: dict[str, WatchCache] = {}
-        self.logs = PodLogs(self._database)
-        self.version = max(1, self._database.first_free_version())
-        for row in self._database.rows():
-            self._resource_store(row.storage).put(key_of(row.object), StoredObject(row.object, row.version))
-        self._floor = self.version
+        self.logs = PodLogs(self._connection)
+        for storage, version, body in self._connection.execute(
+            "SELECT storage, version, body FROM objects ORDER BY version"
+        ):
+            item = StoredObject(json.loads(body), version)
+            self._resource_store(storage).put(key_of(item.object), item)
+        self.version = self._floor = max(1, self._reserved)
         self.oldest = 0
 
     def _resource_store(self, storage: str) -> ResourceStore:
-        store = self._stores.get(storage)
-        if store is None:
+        if (store := self._stores.get(storage)) is None:
             store = self._stores[storage] = ResourceStore()
         return store
 
     def watch_cache(self, storage: str) -> WatchCache:
         """Return the changes of one storage."""
-        cache = self._caches.get(storage)
-        if cache is None:
+        if (cache := self._caches.get(storage)) is None:
             cache = self._caches[storage] = WatchCache(self._floor)
         return cache
 
@@ -204,13 +217,7 @@ class Store:
         return self._resource_store(storage).items.get((namespace, name))
 
     def select(self, storage: str, namespace: str = "", node: str = "", after: Key = FIRST) -> list[StoredObject]:
-        """Return items by namespace and name.
-
-        Args:
-            namespace: All if it is empty.
-            node: Asks for the pods bound to it.
-            after: The key behind which they begin.
-        """
+        """Return the items behind a key, of a namespace or all, and of the pods those bound to ``node`` if given."""
         store = self._resource_store(storage)
         if not node:
             return [store.items[key] for key in store.keys(namespace, after)]
@@ -223,10 +230,11 @@ class Store:
 
     def put(self, storage: str, obj: Object) -> StoredObject:
         """Keep an object, which is not changed from here on, under the next version."""
-        self.version += 1
+        self._next_version()
         obj["metadata"]["resourceVersion"] = str(self.version)
         item, key = StoredObject(obj, self.version), key_of(obj)
-        self._database.put(storage, key, self.version, item.json)
+        row = (storage, *key, self.version, item.json)
+        self._connection.execute("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?)", row)
         before = self._resource_store(storage).put(key, item)
         kind = "MODIFIED" if before else "ADDED"
         self.watch_cache(storage).add(ChangeRecord(self.version, kind, item, before))
@@ -234,17 +242,26 @@ class Store:
 
     def remove(self, storage: str, name: str, namespace: str = "") -> StoredObject | None:
         """Take an object away; watchers see its last state under the version of the deletion."""
-        before = self._resource_store(storage).remove((namespace, name))
+        key = (namespace, name)
+        before = self._resource_store(storage).remove(key)
         if before is None:
             return None
-        self.version += 1
+        self._next_version()
         metadata = {**before.object["metadata"], "resourceVersion": str(self.version)}
         last = StoredObject({**before.object, "metadata": metadata}, self.version)
-        self._database.remove(storage, (namespace, name), self.version)
+        self._connection.execute(
+            "DELETE FROM objects WHERE storage = ? AND namespace = ? AND name = ?", (storage, *key)
+        )
         self.watch_cache(storage).add(ChangeRecord(self.version, "DELETED", last, before))
         if storage == PODS:
             self.logs.drop(metadata["uid"])
         return last
+
+    def _next_version(self) -> None:
+        self.version += 1
+        if self.version >= self._reserved:
+            self._reserved = self.version + RESERVE
+            self._connection.execute("INSERT OR REPLACE INTO facts VALUES ('reserved', ?)", (self._reserved,))
 
     def expire_watches(self) -> None:
         """Forget all changes, so that every watch must list again, also one that is up to date."""
@@ -254,5 +271,74 @@ class Store:
             cache.expire(self.version)
 
     def close(self) -> None:
-        """Close the file; the store is of no use afterwards."""
-        self._database.close()
+        """Write everything into the one file; the store is of no use afterwards."""
+        self._connection.close()
+
+
+class LogOptions(NamedTuple):
+    """The parameters of ``pods/log``; ``since`` is in seconds since the epoch."""
+
+    tail: int | None = None
+    since: float = 0
+    timestamps: bool = False
+    limit_bytes: int | None = None
+
+
+class PodLogs:
+    """The logs of all containers, by the pod's uid, the container's name and the number of its restarts."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        """Logs live in the same file as the objects."""
+        self._connection = connection
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+
+    def append(self, uid: str, container: str, text: str, *, restart: int = 0) -> None:
+        """Add text to the log of a container's run."""
+        if text:
+            row = (uid, container, restart, time.time(), text)
+            self._connection.execute("INSERT INTO logs (uid, container, restart, at, text) VALUES (?, ?, ?, ?, ?)", row)
+            self.notify(uid)
+
+    def drop(self, uid: str) -> None:
+        """Forget a pod's logs and end the streams that follow them."""
+        self._connection.execute("DELETE FROM logs WHERE uid = ?", (uid,))
+        self.notify(uid)
+
+    def notify(self, uid: str) -> None:
+        """Let followers look again: there is more text, or the pod has changed."""
+        for event in self._waiting.get(uid, ()):
+            event.set()
+
+    def last_restart(self, uid: str, container: str) -> int:
+        """Return the newest run of a container that has printed something; 0 if none."""
+        query = "SELECT max(restart) FROM logs WHERE uid = ? AND container = ?"
+        return int(self._connection.execute(query, (uid, container)).fetchone()[0] or 0)
+
+    def read(self, uid: str, container: str, restart: int, options: LogOptions, after: int = 0) -> tuple[str, int]:
+        """Return the text after piece ``after``, and the last piece's number."""
+        query = "SELECT id, at, text FROM logs WHERE uid = ? AND container = ? AND restart = ? AND id > ? ORDER BY id"
+        lines: list[str] = []
+        for number, seconds, text in self._connection.execute(query, (uid, container, restart, after)):
+            after = number
+            if seconds >= options.since:
+                when = dt.datetime.fromtimestamp(seconds, dt.UTC)
+                prefix = when.strftime("%Y-%m-%dT%H:%M:%S.%f000Z ") if options.timestamps else ""
+                lines += (prefix + line for line in text.splitlines(keepends=True))
+        if options.tail is not None:
+            lines = lines[-options.tail :] if options.tail else []
+        return "".join(lines)[: options.limit_bytes], after
+
+    async def changes(self, uid: str, seconds: float = 1.0) -> AsyncIterator[None]:
+        """Yield whenever a pod's logs may have grown, and every so many seconds."""
+        event = asyncio.Event()
+        self._waiting.setdefault(uid, set()).add(event)
+        try:
+            while True:
+                event.clear()
+                yield
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(event.wait(), seconds)
+        finally:
+            self._waiting[uid].discard(event)
+            if not self._waiting[uid]:
+                del self._waiting[uid]

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.admission import admit_changed, admit_new, check_namespace
+from gpu_provision.sandbox.apiserver.admission import admit_changed, admit_new, check_namespace, set_defaults
 from gpu_provision.sandbox.apiserver.custom_resources import CustomResources
-from gpu_provision.sandbox.apiserver.defaults import set_defaults
 from gpu_provision.sandbox.apiserver.errors import (
     Cause,
     StatusError,
@@ -22,10 +21,10 @@ from gpu_provision.sandbox.apiserver.errors import (
     invalid_options,
     required,
 )
-from gpu_provision.sandbox.apiserver.objects import at, format_time, now
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.store import Store
 from gpu_provision.sandbox.apiserver.validation import change_causes, object_causes
+from gpu_provision.sandbox.objects import at, format_time, timestamp
 
 _FINALIZERS = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
 _POLICIES = ("Foreground", "Background", "Orphan")
@@ -154,7 +153,7 @@ def _initialize_metadata(obj: Object, info: ResourceInfo) -> None:
         metadata["name"] = prefix[:_MAX_PREFIX] + suffix
     for field in (*_SERVER_FIELDS, "resourceVersion"):
         metadata.pop(field, None)
-    metadata["uid"], metadata["creationTimestamp"] = str(uuid.uuid4()), now()
+    metadata["uid"], metadata["creationTimestamp"] = str(uuid.uuid4()), timestamp()
     if info.counts_generations:
         metadata["generation"] = 1
 

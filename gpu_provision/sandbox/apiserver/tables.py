@@ -2,29 +2,269 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.custom_resources import CustomResources
-from gpu_provision.sandbox.apiserver.objects import to_json
-from gpu_provision.sandbox.apiserver.printers import COLUMNS, DEFAULT, NAME, Column, age, cell_value
 from gpu_provision.sandbox.apiserver.request import JSON, Request, Response
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.store import StoredObject
+from gpu_provision.sandbox.objects import at, parse_time, to_json
 
+Cell = str | Callable[[Object], Any]
+NONE, UNKNOWN = "<none>", "<unknown>"
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _META = "meta.k8s.io/v1"
 _ACCEPTABLE = (JSON, "application/yaml", "application/vnd.kubernetes.protobuf", "application/*", "*/*")
 _JSON_PATH_STEP = re.compile(
-    r"""\.(?P<key>(?:[^.\[\]\\]|\\.)+)
-      | \[['"](?P<quoted>[^'"]+)['"]\]
-      | \[(?P<index>-?\d+)\]
-      | \[(?P<all>\*)\]
-      | \[\?\(\s*@\.(?P<field>[\w.]+)\s*==\s*['"](?P<value>[^'"]*)['"]\s*\)\]""",
-    re.VERBOSE,
+    r"""\.(?P<key>[\w-]+) | \[\?\(@\.(?P<field>\w+)\s*==\s*['"](?P<value>[^'"]*)['"]\)\]""", re.VERBOSE
 )
+
+
+class Column(NamedTuple):
+    """One column; ``priority`` 1 is shown with ``-o wide`` only. ``empty`` stands for a missing value."""
+
+    name: str
+    cell: Cell
+    type: str = "string"
+    priority: int = 0
+    empty: Any = NONE
+
+
+def cell_value(column: Column, obj: Object) -> Any:
+    """Return the cell of an object in a column."""
+    if callable(column.cell):
+        return column.cell(obj)
+    found = at(obj, *column.cell.split("."))
+    return column.empty if found in (None, "") else found
+
+
+def human_duration(seconds: float) -> str:
+    """Return a duration the short way: ``45s``, ``5m12s``, ``3h5m``, ``2d3h``, ``400d``, ``3y12d``."""
+    total = int(seconds)
+    if total < -1:
+        return "<invalid>"
+    minutes, hours, days = total // _MINUTE, total // _HOUR, total // _DAY
+    steps = (  # the first bound, in seconds, that the duration stays below; the bounds are those of Kubernetes
+        (2 * _MINUTE, f"{max(total, 0)}s"),
+        (10 * _MINUTE, _two_units(minutes, "m", total % 60, "s")),
+        (3 * _HOUR, f"{minutes}m"),
+        (8 * _HOUR, _two_units(hours, "h", minutes % 60, "m")),
+        (48 * _HOUR, f"{hours}h"),
+        (8 * _DAY, _two_units(days, "d", hours % 24, "h")),
+        (2 * 365 * _DAY, f"{days}d"),
+        (8 * 365 * _DAY, _two_units(days // 365, "y", days % 365, "d")),
+    )
+    return next((text for bound, text in steps if total < bound), f"{days // 365}y")
+
+
+def _two_units(large: int, unit: str, small: int, small_unit: str) -> str:
+    return f"{large}{unit}{small}{small_unit}" if small else f"{large}{unit}"
+
+
+def age(timestamp: Any) -> str:
+    """Return how long ago a timestamp was."""
+    try:
+        then = parse_time(timestamp)
+    except (TypeError, ValueError):  # any text may stand in a custom object
+        then = None
+    return human_duration((dt.datetime.now(dt.UTC) - then).total_seconds()) if then else UNKNOWN
+
+
+def _join(values: Iterable[Any], empty: str = NONE) -> str:
+    return ",".join(str(value) for value in values) or empty
+
+
+def _labels(labels: Mapping[str, Any] | None) -> str:
+    return _join(f"{key}={value}" for key, value in sorted((labels or {}).items()))
+
+
+def _selector(obj: Object) -> str:
+    selector = at(obj, "spec", "selector") or {}
+    return _labels(selector.get("matchLabels") if "matchLabels" in selector else selector)
+
+
+def _containers(obj: Object, field: str) -> str:
+    return _join((one.get(field, "") for one in at(obj, "spec", "template", "spec", "containers") or ()), "")
+
+
+def node_status(node: Object) -> str:
+    """Return a node's state: Ready, NotReady or Unknown, and whether it is cordoned."""
+    ready = next((row for row in at(node, "status", "conditions") or () if row.get("type") == "Ready"), None)
+    states = {"True": "Ready", "False": "NotReady"}
+    text = states.get(ready.get("status", ""), "NotReady") if ready else "Unknown"
+    return f"{text},SchedulingDisabled" if at(node, "spec", "unschedulable") else text
+
+
+def _node_roles(node: Object) -> str:
+    prefix = "node-role.kubernetes.io/"
+    return _join(sorted(key.removeprefix(prefix) for key in at(node, "metadata", "labels") or () if prefix in key))
+
+
+def _node_address(node: Object, kind: str) -> str:
+    rows = at(node, "status", "addresses") or ()
+    return next((row["address"] for row in rows if row.get("type") == kind), NONE)
+
+
+def _service_ports(service: Object) -> str:
+    return _join(f"{port.get('port')}/{port.get('protocol', 'TCP')}" for port in at(service, "spec", "ports") or ())
+
+
+def _event_object(event: Object) -> str:
+    about = event.get("involvedObject") or {}
+    return f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}"
+
+
+def _event_age(event: Object) -> str:
+    times = (event.get("lastTimestamp"), event.get("eventTime"), at(event, "metadata", "creationTimestamp"))
+    return age(next((time for time in times if time), None))
+
+
+def _pod_statuses(pod: Object, field: str) -> list[Object]:
+    return at(pod, "status", field) or []
+
+
+def _initializing(pod: Object) -> str:
+    """Return what the first unfinished init container is doing; empty if all are done."""
+    for index, row in enumerate(_pod_statuses(pod, "initContainerStatuses")):
+        terminated, waiting = at(row, "state", "terminated"), at(row, "state", "waiting", "reason")
+        if terminated is None:
+            default = f"{index}/{len(at(pod, 'spec', 'initContainers') or ())}"
+            return f"Init:{waiting if waiting not in (None, '', 'PodInitializing') else default}"
+        if terminated.get("exitCode") != 0:
+            return f"Init:{_termination(terminated)}"
+    return ""
+
+
+def _termination(state: Object) -> str:
+    if state.get("reason"):
+        return str(state["reason"])
+    return f"Signal:{state['signal']}" if state.get("signal") else f"ExitCode:{state.get('exitCode', 0)}"
+
+
+def _running(pod: Object, reason: str) -> str:
+    """Return what the first container that waits or has ended tells, else ``reason``, which the pod tells."""
+    is_running = False
+    for row in reversed(_pod_statuses(pod, "containerStatuses")):
+        waiting, terminated = at(row, "state", "waiting", "reason"), at(row, "state", "terminated")
+        if waiting:
+            reason = str(waiting)
+        elif terminated is not None:
+            reason = _termination(terminated)
+        else:
+            is_running = is_running or bool(row.get("ready"))
+    return "NotReady" if reason == "Completed" and is_running else reason
+
+
+def pod_status(pod: Object) -> str:
+    """Return the STATUS column: Init:0/1, ContainerCreating, CrashLoopBackOff, Terminating ..."""
+    phase = at(pod, "status", "phase") or ""
+    if pod["metadata"].get("deletionTimestamp") and phase not in ("Succeeded", "Failed"):
+        return "Terminating"
+    return _initializing(pod) or _running(pod, at(pod, "status", "reason") or phase)
+
+
+def pod_ready(pod: Object) -> str:
+    """Return the READY column: ``1/2``."""
+    rows = _pod_statuses(pod, "containerStatuses")
+    done = sum(1 for row in rows if row.get("ready") and at(row, "state", "running") is not None)
+    return f"{done}/{len(at(pod, 'spec', 'containers') or ())}"
+
+
+def pod_restarts(pod: Object) -> str:
+    """Return the RESTARTS column: ``3``, or ``3 (5m ago)``."""
+    rows = _pod_statuses(pod, "initContainerStatuses" if _initializing(pod) else "containerStatuses")
+    count = sum(row.get("restartCount") or 0 for row in rows)
+    times = [time for row in rows if (time := at(row, "lastState", "terminated", "finishedAt"))]
+    return f"{count} ({age(max(times))} ago)" if count and times else str(count)
+
+
+def _wide(name: str, cell: Cell, empty: Any = NONE) -> Column:
+    return Column(name, cell, "string", 1, empty)
+
+
+def _number(name: str, path: str) -> Column:
+    return Column(name, path, "integer", 0, 0)
+
+
+NAME = Column("Name", "metadata.name")
+AGE = Column("Age", lambda obj: age(obj["metadata"].get("creationTimestamp")))
+DEFAULT = (NAME, AGE)
+_SELECTOR = _wide("Selector", _selector)
+_TEMPLATE = (
+    _wide("Containers", partial(_containers, field="name")),
+    _wide("Images", partial(_containers, field="image")),
+    _SELECTOR,
+)
+COLUMNS: dict[str, tuple[Column, ...]] = {
+    "/pods": (
+        NAME,
+        Column("Ready", pod_ready),
+        Column("Status", pod_status),
+        Column("Restarts", pod_restarts),
+        AGE,
+        _wide("IP", "status.podIP"),
+        _wide("Node", "spec.nodeName"),
+        _wide("Nominated Node", "status.nominatedNodeName"),
+        _wide("Readiness Gates", "spec.readinessGates"),
+    ),
+    "/nodes": (
+        NAME,
+        Column("Status", node_status),
+        Column("Roles", _node_roles),
+        AGE,
+        Column("Version", "status.nodeInfo.kubeletVersion", empty=""),
+        _wide("Internal-IP", partial(_node_address, kind="InternalIP")),
+        _wide("External-IP", partial(_node_address, kind="ExternalIP")),
+        _wide("OS-Image", "status.nodeInfo.osImage", UNKNOWN),
+        _wide("Kernel-Version", "status.nodeInfo.kernelVersion", UNKNOWN),
+        _wide("Container-Runtime", "status.nodeInfo.containerRuntimeVersion", UNKNOWN),
+    ),
+    "/namespaces": (NAME, Column("Status", "status.phase", empty=""), AGE),
+    "/services": (
+        NAME,
+        Column("Type", "spec.type"),
+        Column("Cluster-IP", "spec.clusterIP"),
+        Column("External-IP", "spec.externalName"),
+        Column("Port(s)", _service_ports),
+        AGE,
+        _SELECTOR,
+    ),
+    "/configmaps": (NAME, Column("Data", lambda obj: len(obj.get("data") or ())), AGE),
+    "/events": (
+        Column("Last Seen", _event_age),
+        Column("Type", "type", empty=""),
+        Column("Reason", "reason", empty=""),
+        Column("Object", _event_object),
+        Column("Message", "message", empty=""),
+        _wide("Count", "count", 1),
+        _wide("Name", "metadata.name"),
+    ),
+    "apps/daemonsets": (
+        NAME,
+        _number("Desired", "status.desiredNumberScheduled"),
+        _number("Current", "status.currentNumberScheduled"),
+        _number("Ready", "status.numberReady"),
+        _number("Up-to-date", "status.updatedNumberScheduled"),
+        _number("Available", "status.numberAvailable"),
+        Column("Node Selector", lambda obj: _labels(at(obj, "spec", "template", "spec", "nodeSelector"))),
+        AGE,
+        *_TEMPLATE,
+    ),
+    "apps/deployments": (
+        NAME,
+        Column("Ready", lambda obj: f"{at(obj, 'status', 'readyReplicas') or 0}/{at(obj, 'spec', 'replicas') or 0}"),
+        _number("Up-to-date", "status.updatedReplicas"),
+        _number("Available", "status.availableReplicas"),
+        AGE,
+        *_TEMPLATE,
+    ),
+}
 
 
 class OutputForm(NamedTuple):
@@ -94,8 +334,9 @@ def _table(
     items: list[StoredObject], info: ResourceInfo, custom: CustomResources, metadata: Object, include: str
 ) -> Object:
     columns = COLUMNS.get(info.storage, DEFAULT)
-    if own := custom.columns(info):
-        columns = (NAME, *(Column(row["name"], partial(_custom_cell, row), row["type"], _priority(row)) for row in own))
+    if (version := custom.find(info)) and (own := version.columns):
+        found = (Column(row["name"], partial(_custom_cell, row), row["type"], row.get("priority", 0)) for row in own)
+        columns = (NAME, *found)
     definitions = [
         {
             "name": column.name,
@@ -106,56 +347,34 @@ def _table(
         }
         for column in columns
     ]
+    shown: dict[str, Callable[[Object], Object | None]] = {"None": lambda _: None, "Object": lambda obj: obj}
+    show = shown.get(include, _metadata_only)
     rows = [
-        {"cells": [cell_value(column, item.object) for column in columns], "object": _row_object(item.object, include)}
+        {"cells": [cell_value(column, item.object) for column in columns], "object": show(item.object)}
         for item in items
     ]
     head = {"kind": "Table", "apiVersion": _META, "metadata": metadata}
     return {**head, "columnDefinitions": definitions, "rows": rows}
 
 
-def _priority(column: Object) -> int:
-    return int(column.get("priority", 0))
-
-
-def _row_object(obj: Object, include: str) -> Object | None:
-    if include == "None":
-        return None
-    return obj if include == "Object" else _metadata_only(obj)
-
-
 def _custom_cell(column: Object, obj: Object) -> Any:
-    values = find_json_path(obj, column["jsonPath"])
-    if not values:
-        return None
-    if column.get("type") == "date":
-        return age(values[0])
-    first = values[0] if len(values) == 1 else ",".join(str(one) for one in values)
-    return json.dumps(first) if isinstance(first, dict | list) else first
+    found = find_json_path(obj, column["jsonPath"])
+    if column["type"] == "date" and found is not None:
+        return age(found)
+    return json.dumps(found) if isinstance(found, dict | list) else found
 
 
-def find_json_path(value: Any, path: str) -> list[Any]:
-    """Return what a path finds; nothing for what is missing or for a path that is not understood."""
-    values, place = [value], 0
-    text = path if path.startswith((".", "[")) else f".{path}"
-    while place < len(text):
-        step = _JSON_PATH_STEP.match(text, place)
+def find_json_path(value: Any, path: str) -> Any:
+    """Return what a path finds; None for what is missing or for a path that is not understood."""
+    place = 0
+    while place < len(path):
+        step = _JSON_PATH_STEP.match(path, place)
         if step is None:
-            return []
-        values = [part for one in values for part in _follow(one, step)]
+            return None
+        if step["key"]:
+            value = at(value, step["key"])
+        else:
+            rows = value if isinstance(value, list) else ()
+            value = next((row for row in rows if at(row, step["field"]) == step["value"]), None)
         place = step.end()
-    return [one for one in values if one is not None]
-
-
-def _follow(value: Any, step: re.Match[str]) -> list[Any]:
-    key = step["quoted"] or (step["key"] or "").replace("\\", "")
-    if key:
-        return [value[key]] if isinstance(value, dict) and key in value else []
-    if not isinstance(value, list):
-        return list(value.values()) if step["all"] and isinstance(value, dict) else []
-    if step["all"]:
-        return value
-    if step["index"] is not None:
-        index = int(step["index"])
-        return value[index : index + 1 or None]
-    return [row for row in value if isinstance(row, dict) and find_json_path(row, step["field"]) == [step["value"]]]
+    return value

@@ -11,9 +11,8 @@ from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.custom_resources import CustomResources, find_untyped
 from gpu_provision.sandbox.apiserver.errors import Cause, bad_request, invalid_value, required, unsupported_value
 from gpu_provision.sandbox.apiserver.fieldmanager.schema import FieldShape, Type, builtin
-from gpu_provision.sandbox.apiserver.objects import at
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
-from gpu_provision.sandbox.objects import matches_selector
+from gpu_provision.sandbox.objects import at, matches_selector
 
 Headers = tuple[tuple[str, str], ...]
 _MODES = ("Ignore", "Warn", "Strict")
@@ -37,10 +36,11 @@ def validate_fields(body: Any, info: ResourceInfo, mode: str, custom: CustomReso
     if info.custom:
         known = custom.keep_known(body, info, unknown)
     elif types := builtin(info.api_version, info.kind):
-        if wrong := next(_find_mistyped(body, types.root, info.kind), ""):
-            message = f"{refusal}json: {wrong}"
-            raise bad_request(message)
-        known = _keep_known(body, types.root, "", unknown)
+        try:
+            known = _keep_known(body, types.root, "", unknown)
+        except TypeError as error:
+            message = f"{refusal}json: {error}"
+            raise bad_request(message) from error
     else:
         known = body
     texts = [f'unknown field "{path}"' for path in unknown]
@@ -62,27 +62,18 @@ _SCALARS: dict[str, tuple[str, tuple[type, ...]]] = {
 }
 
 
-def _find_mistyped(value: Any, kind: Type, path: str) -> Iterator[str]:
-    """Yield, in the words of real API servers, which plain values are of another type than their fields."""
-    if isinstance(value, dict):
-        for name, part in value.items():
-            if name in kind.fields or kind.item is not None:
-                yield from _find_mistyped(part, kind.of(name), f"{path}.{name}" if name in kind.fields else path)
-    elif isinstance(value, list) and kind.item is not None:
-        for part in value:
-            yield from _find_mistyped(part, kind.item, path)
+def _keep_known(value: Any, kind: Type, path: str, unknown: list[str]) -> Any:
+    """Return a value without the fields that its type does not name; their paths are added to ``unknown``.
+
+    Raises TypeError, in the words of real API servers, for a plain value of another type than its field.
+    """
+    start = path.removesuffix(".")
     wanted, types = _SCALARS.get(kind.scalar or "", ("", (object,)))
     if value is not None and (not isinstance(value, types) or (isinstance(value, bool) and wanted == "int32")):
-        yield f"cannot unmarshal {_json_type(value)} into Go struct field {path} of type {wanted}"
-
-
-def _json_type(value: Any) -> str:
-    names = {bool: "bool", int: "number", float: "number", str: "string", list: "array"}
-    return names.get(type(value), "object")
-
-
-def _keep_known(value: Any, kind: Type, path: str, unknown: list[str]) -> Any:
-    """Return a value without the fields that its type does not name; their paths are added to ``unknown``."""
+        names = {bool: "bool", int: "number", float: "number", str: "string", list: "array"}
+        found = names.get(type(value), "object")
+        message = f"cannot unmarshal {found} into Go struct field {start} of type {wanted}"
+        raise TypeError(message)
     if isinstance(value, dict) and kind.fields:
         if kind.item is None:
             unknown.extend(f"{path}{name}" for name in value if name not in kind.fields)
@@ -94,7 +85,6 @@ def _keep_known(value: Any, kind: Type, path: str, unknown: list[str]) -> Any:
     if isinstance(value, dict) and kind.item is not None and kind.shape is FieldShape.MAP:
         return {name: _keep_known(part, kind.item, f"{path}{name}.", unknown) for name, part in value.items()}
     if isinstance(value, list) and kind.item is not None:
-        start = path.removesuffix(".")
         return [_keep_known(part, kind.item, f"{start}[{index}].", unknown) for index, part in enumerate(value)]
     return value
 

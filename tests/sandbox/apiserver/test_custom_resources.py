@@ -1,8 +1,7 @@
-"""Custom resources beyond tests/contract: several versions, restarts, and schemas of an older form."""
+"""Custom resources beyond tests/contract: several versions, and restarts."""
 
 from __future__ import annotations
 
-from gpu_provision.sandbox.apiserver.custom_resources import to_json_schema
 from gpu_provision.sandbox.apiserver.registry import Registry
 from gpu_provision.sandbox.apiserver.resources import parse_path
 from tests.sandbox.apiserver.conftest import Cluster
@@ -34,9 +33,3 @@ def test_definitions_are_served_again_after_a_restart(cluster: Cluster) -> None:
     """What is stored is enough."""
     _define(cluster)
     assert parse_path(WIDGETS.format("v1"), Registry(cluster.store).catalog) is not None
-
-
-def test_bounds_of_old_schemas_are_translated() -> None:
-    """Kubernetes' exclusive bounds are booleans, JSON Schema's are numbers."""
-    assert to_json_schema({"minimum": 1, "exclusiveMinimum": True}) == {"exclusiveMinimum": 1}
-    assert to_json_schema({"maximum": 1, "exclusiveMaximum": False}) == {"maximum": 1}

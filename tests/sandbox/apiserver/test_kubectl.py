@@ -149,14 +149,6 @@ def test_nodes_are_labelled_tainted_cordoned_and_drained(kubectl: Kubectl, serve
     assert "SchedulingDisabled" not in kubectl("get", "nodes").stdout
 
 
-def test_server_side_apply_after_client_side_apply(kubectl: Kubectl) -> None:
-    """What kubectl applied client-side is its own."""
-    kubectl("apply", "-f", "-", stdin=_manifest("moved"))
-    assert (
-        "serverside-applied" in kubectl("apply", "--server-side", "-f", "-", stdin=_manifest("moved", "app:2")).stdout
-    )
-
-
 def test_changes_by_hand(newer_kubectl: Kubectl) -> None:
     """Patch in three ways, set, restart, wait, replace, delete."""
     newer_kubectl("apply", "-f", "-", stdin=_manifest("hand"))
@@ -183,28 +175,3 @@ def test_what_the_sandbox_cannot_do_is_said(kubectl: Kubectl, server: Running) -
     )
     assert "have no processes: exec is not possible" in kubectl("exec", "still", "--", "true", ok=False).stderr
     assert "Metrics API not available" in kubectl("top", "nodes", ok=False).stderr
-
-
-def test_custom_resources(newer_kubectl: Kubectl) -> None:
-    """Known to kubectl as soon as the definition is there, with their own columns."""
-    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}}}
-    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    columns = [{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}]
-    definition = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "widgets.example.org"},
-        "spec": {
-            "group": "example.org",
-            "scope": "Namespaced",
-            "names": {"plural": "widgets", "kind": "Widget", "shortNames": ["wd"]},
-            "versions": [{**version, "additionalPrinterColumns": columns}],
-        },
-    }
-    newer_kubectl("apply", "-f", "-", stdin=yaml.safe_dump(definition))
-    newer_kubectl("wait", "--for=condition=Established", "crd/widgets.example.org", "--timeout=60s")
-    widget = {"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {"name": "one"}, "spec": {"size": 3}}
-    newer_kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(widget))
-    assert newer_kubectl("get", "wd").stdout.split() == ["NAME", "SIZE", "one", "3"]
-    wrong = yaml.safe_dump({**widget, "spec": {"size": "big"}})
-    assert "must be of type integer" in newer_kubectl("apply", "-f", "-", stdin=wrong, ok=False).stderr

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from gpu_provision.sandbox.api import Api, ApiResource
 from gpu_provision.sandbox.apiserver.local_api import FairQueue, LocalApi
-from tests.sandbox.apiserver.conftest import POD, Cluster
+from tests.sandbox.apiserver.conftest import Cluster
 
-PODS = ApiResource("", "v1", "pods")
 CONFIGMAPS = ApiResource("", "v1", "configmaps")
 
 
-@pytest.fixture
-def api(cluster: Cluster) -> LocalApi:
-    """Speak to an empty cluster."""
-    typed: Api = LocalApi(cluster.registry)
-    assert isinstance(typed, LocalApi)
-    return typed
-
-
-def test_what_comes_back_is_the_callers_own(api: LocalApi) -> None:
+def test_what_comes_back_is_the_callers_own(cluster: Cluster) -> None:
     """Changing a result, or what was given, changes nothing in the cluster."""
+    api: Api = LocalApi(cluster.registry)
 
     async def scenario() -> None:
         body = {"metadata": {"name": "one"}, "data": {"a": "1"}}
@@ -34,28 +24,6 @@ def test_what_comes_back_is_the_callers_own(api: LocalApi) -> None:
         assert (await api.get(CONFIGMAPS, "one", "default"))["data"] == {"a": "1"}
 
     asyncio.run(scenario())
-
-
-def test_a_watch_goes_on_from_its_list(api: LocalApi) -> None:
-    """The events since the list, in order; who wrote stands in managedFields."""
-
-    async def scenario() -> list[tuple[str, str, str]]:
-        kubelet = api.as_manager("kubelet")
-        _, version = await api.list(PODS)
-        await api.create(PODS, {"metadata": {"name": "a"}, "spec": POD}, "default")
-        await kubelet.patch(PODS, "a", {"status": {"phase": "Running"}}, "default", "status")
-        await api.delete(PODS, "a", "default")
-        seen = []
-        async for event in api.watch(PODS, version):
-            entry = event.object["metadata"]["managedFields"][-1]
-            seen.append((event.type, event.object["status"]["phase"], entry["manager"]))
-            if len(seen) == 3:
-                break
-        return seen
-
-    controller, kubelet = "kube-controller-manager", "kubelet"
-    wanted = [("ADDED", "Pending", controller), ("MODIFIED", "Running", kubelet), ("DELETED", "Running", kubelet)]
-    assert asyncio.run(scenario()) == wanted
 
 
 def test_a_crowd_leaves_room_for_others_between_its_turns() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gpu_provision.sandbox.apiserver.errors import StatusError
@@ -27,37 +29,41 @@ def _body(version: bytes, kind: bytes, raw: bytes) -> bytes:
 
 
 META = _field(1, _field(1, b"one") + _field(2, b""))
+ENTRY = _field(2, _field(1, b"key") + _field(2, b"value"))
+MOUNTED = {"name": "v", "hostPath": {"path": "/x"}}
+VOLUME = _field(1, b"v") + _field(2, _field(1, _field(1, b"/x")))
+PORTS = _field(1, _field(3, 80) + _field(4, _field(1, 1) + _field(3, b"http")))
+CREATED = _field(1, _field(1, b"one") + _field(8, _field(1, 1767225600)))
 
 
-def test_maps_bytes_and_empty_values() -> None:
-    """Bytes are base64 in JSON; what is empty and not marked as present is left out."""
-    entry = _field(1, b"key") + _field(2, b"value")
-    assert decode_protobuf(_body(b"v1", b"Secret", META + _field(2, entry) + _field(3, b""))) == {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": "one"},
-        "data": {"key": "dmFsdWU="},
-    }
+@pytest.mark.parametrize(
+    ("version", "kind", "raw", "value"),
+    [
+        # bytes are base64 in JSON; what is empty and not marked as present is left out
+        (
+            b"v1",
+            b"Secret",
+            _field(2, _field(1, b"key") + _field(2, b"value")) + _field(3, b""),
+            {"data": {"key": "dmFsdWU="}},
+        ),
+        (b"apps/v1", b"Deployment", _field(2, _field(1, 0)), {"spec": {"replicas": 0}}),  # a pointer's zero
+        (
+            b"v1",
+            b"Pod",
+            _field(2, _field(1, VOLUME)),
+            {"spec": {"volumes": [MOUNTED]}},
+        ),
+        (b"v1", b"Service", _field(2, PORTS), {"spec": {"ports": [{"port": 80, "targetPort": "http"}]}}),
+    ],
+)
+def test_a_body_is_the_object_that_its_json_would_be(version: bytes, kind: bytes, raw: bytes, value: Any) -> None:
+    found = decode_protobuf(_body(version, kind, META + raw))
+    assert found == {"apiVersion": version.decode(), "kind": kind.decode(), "metadata": {"name": "one"}, **value}
 
 
-def test_zero_replicas_are_kept_and_times_are_text() -> None:
-    """A pointer's zero means something; a time is RFC 3339."""
-    created = _field(8, _field(1, 1767225600))
-    body = _body(b"apps/v1", b"Deployment", _field(1, _field(1, b"one") + created) + _field(2, _field(1, 0)))
-    value = decode_protobuf(body)
-    assert value["spec"] == {"replicas": 0}
-    assert value["metadata"]["creationTimestamp"] == "2026-01-01T00:00:00Z"
-
-
-def test_inlined_structs_quantities_and_ports() -> None:
-    """A volume's source stands beside its name; int-or-string is either."""
-    volume = _field(1, b"v") + _field(2, _field(1, _field(1, b"/x")))
-    pod = decode_protobuf(_body(b"v1", b"Pod", META + _field(2, _field(1, volume))))
-    assert pod["spec"]["volumes"] == [{"name": "v", "hostPath": {"path": "/x"}}]
-    ports = _field(1, _field(3, 80) + _field(4, _field(1, 1) + _field(3, b"http")))
-    assert decode_protobuf(_body(b"v1", b"Service", META + _field(2, ports)))["spec"]["ports"] == [
-        {"port": 80, "targetPort": "http"}
-    ]
+def test_times_are_text() -> None:
+    found = decode_protobuf(_body(b"v1", b"ConfigMap", CREATED))
+    assert found["metadata"] == {"name": "one", "creationTimestamp": "2026-01-01T00:00:00Z"}
 
 
 @pytest.mark.parametrize(

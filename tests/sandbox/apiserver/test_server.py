@@ -12,13 +12,12 @@ import pytest
 import yaml
 
 from gpu_provision.sandbox.apiserver import server as server_module
-from gpu_provision.sandbox.apiserver.credentials import ADMIN, Tokens
+from gpu_provision.sandbox.apiserver.auth import ADMIN, Tokens
 from gpu_provision.sandbox.apiserver.errors import StatusError
 from gpu_provision.sandbox.apiserver.request_log import LoggedRequest, RequestLog, requests, writes
-from tests.sandbox.apiserver.conftest import POD, Cluster, Running
+from tests.sandbox.apiserver.conftest import Cluster, Running
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
-PODS = "/api/v1/namespaces/default/pods"
 
 
 def test_only_the_private_authority_vouches_for_the_server(server: Running) -> None:
@@ -106,12 +105,6 @@ def test_a_line_that_is_still_written_waits_for_the_next_look(tmp_path: Path) ->
     for length in range(len(text)):
         path.write_text(text[:length])
         assert list(requests(path)) == entries[: text[:length].count("\n")]
-
-
-def test_a_pod_without_processes_says_so(server: Running) -> None:
-    server.ask("POST", PODS, {"metadata": {"name": "empty"}, "spec": POD})
-    answer = server.ask("POST", f"{PODS}/empty/exec")
-    assert (answer.code, "exec is not possible" in answer.body["message"]) == (501, True)
 
 
 def test_every_cluster_has_its_first_objects(cluster: Cluster) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -92,15 +91,3 @@ def test_a_watch_that_falls_behind_the_window_expires() -> None:
     for too_old in (9, 10):
         with pytest.raises(StatusError, match="410 Expired: too old resource version"):
             cache.changes_since(too_old)
-
-
-def test_the_next_change_ends_the_wait() -> None:
-    async def scenario() -> list[int]:
-        cache = WatchCache(floor=1)
-        waiting = asyncio.create_task(cache.wait_for_changes(1, 5))
-        await asyncio.sleep(0)
-        cache.add(_change(2))
-        first = await waiting
-        return [change.version for change in first] + [len(await cache.wait_for_changes(2, 0.01))]
-
-    assert asyncio.run(scenario()) == [2, 0]

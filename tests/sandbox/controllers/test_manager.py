@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpu_provision.sandbox import objects
-from gpu_provision.sandbox.api import CONFIG_MAPS, EVENTS, NODES, PODS
+from gpu_provision.sandbox.api import NODES, PODS
 from gpu_provision.sandbox.apiserver.local_api import LocalApi
 from gpu_provision.sandbox.apiserver.registry import Registry
 from gpu_provision.sandbox.apiserver.server import bootstrap
@@ -25,7 +22,14 @@ from gpu_provision.sandbox.controllers.manager import (
     supervise,
 )
 from gpu_provision.sandbox.controllers.node_lifecycle import NodeLifecycle
-from gpu_provision.sandbox.events import EventSource
+
+
+def on_registry(story: Callable[[LocalApi], Awaitable[None]]) -> None:
+    """Run a story with an empty cluster in memory."""
+    registry = Registry(Store())
+    bootstrap(registry, "")
+    asyncio.run(story(LocalApi(registry)))
+    registry.store.close()
 
 
 def test_what_fails_is_logged_and_run_again(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -51,27 +55,6 @@ def test_what_fails_is_logged_and_run_again(monkeypatch: pytest.MonkeyPatch, cap
 
     asyncio.run(story())
     assert caplog.text.count("the thing failed; it is started again") == 2
-
-
-def test_a_cancelled_supervisor_ends() -> None:
-    """A TaskGroup reports the failure instead of the cancellation."""
-
-    async def fails_when_cancelled() -> None:
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            message = "meanwhile"
-            raise RuntimeError(message) from None
-
-    async def story() -> None:
-        task = asyncio.create_task(supervise(fails_when_cancelled, "the thing"))
-        await asyncio.sleep(0)
-        task.cancel()
-        async with asyncio.timeout(60):
-            await asyncio.wait([task])
-        assert task.cancelled()
-
-    asyncio.run(story())
 
 
 def test_one_key_that_fails_does_not_stop_the_others() -> None:
@@ -118,7 +101,7 @@ def test_gather_all_runs_32_at_a_time_and_raises_last() -> None:
     assert done == [100]
 
 
-def test_own_writes_are_in_the_informer_when_they_return(tmp_path: Path) -> None:
+def test_own_writes_are_in_the_informer_when_they_return() -> None:
     """So that no controller creates or deletes twice; and only what differs of a status is written."""
 
     async def story(api: LocalApi) -> None:
@@ -142,68 +125,10 @@ def test_own_writes_are_in_the_informer_when_they_return(tmp_path: Path) -> None
         assert informer.objects["default", "p"]["metadata"]["deletionTimestamp"]
         await cluster.delete(PODS, {"metadata": {"name": "none", "namespace": "default"}})
 
-    registry = Registry(Store(tmp_path / "store.db"))
-    bootstrap(registry, "")
-    asyncio.run(story(LocalApi(registry)))
-    registry.store.close()
+    on_registry(story)
 
 
-def test_an_event_that_was_deleted_is_recorded_anew(tmp_path: Path) -> None:
-    """And equal ones are counted in one object."""
-
-    async def story(api: LocalApi) -> None:
-        cluster = ControllerManager(api)
-        subject = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
-        subject = await api.create(CONFIG_MAPS, subject, "default")
-        task = asyncio.create_task(cluster.recorder.run())
-
-        async def counted(number: int) -> Any:
-            about = objects.reference(subject)
-            cluster.recorder.record(about, "Seen", "again", source=EventSource(component="test"))
-            async with asyncio.timeout(60):
-                while True:
-                    events, _ = await api.list(EVENTS, "default")
-                    if [one["count"] for one in events] == [number]:
-                        return events[0]["metadata"]["name"]
-                    await asyncio.sleep(0)
-
-        await counted(1)
-        name = await counted(2)
-        await api.delete(EVENTS, name, "default")
-        assert await counted(3) == name
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    registry = Registry(Store(tmp_path / "store.db"))
-    bootstrap(registry, "")
-    asyncio.run(story(LocalApi(registry)))
-    registry.store.close()
-
-
-@pytest.mark.filterwarnings("error")
-def test_cancelled_works_leave_no_warning() -> None:
-    """A sandbox is ended in the middle of making a hundred pods."""
-    begun = []
-
-    async def work(number: int, first: asyncio.Event) -> None:
-        begun.append(number)
-        first.set()
-        await asyncio.Event().wait()
-
-    async def main() -> None:
-        first = asyncio.Event()
-        task = asyncio.create_task(gather_all([work(number, first) for number in range(100)]))
-        await first.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
-    gc.collect()
-    assert 0 < len(begun) < 100
-
-
-def test_a_silent_node_becomes_unknown(tmp_path: Path) -> None:
+def test_a_silent_node_becomes_unknown() -> None:
     """After the grace period without lease or heartbeat; taints follow, and its pods lose Ready."""
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     containers = [{"name": "c", "image": "i"}]
@@ -234,10 +159,7 @@ def test_a_silent_node_becomes_unknown(tmp_path: Path) -> None:
             and not objects.is_ready(pod)
         )
 
-    registry = Registry(Store(tmp_path / "store.db"))
-    bootstrap(registry, "")
-    asyncio.run(story(LocalApi(registry)))
-    registry.store.close()
+    on_registry(story)
 
 
 def play(story: Callable[[WorkQueue[str]], Awaitable[None]]) -> None:
@@ -250,25 +172,14 @@ def play(story: Callable[[WorkQueue[str]], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-def test_a_key_is_handed_out_once_however_often_it_was_added() -> None:
-    """In the order of first addition."""
+def test_a_key_is_handed_out_once_and_again_if_added_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of first addition, and never to two workers at the same time."""
+    monkeypatch.setattr(manager, "_REST_FACTOR", 0.0)
 
     async def story(queue: WorkQueue[str]) -> None:
         for key in ("a", "b", "a", "a"):
             queue.add(key)
-        assert len(queue) == 2
         assert [await queue.take(), await queue.take()] == ["a", "b"]
-
-    play(story)
-
-
-def test_a_key_added_during_its_work_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once, and never to two workers at the same time."""
-    monkeypatch.setattr(manager, "_REST_FACTOR", 0.0)
-
-    async def story(queue: WorkQueue[str]) -> None:
-        queue.add("a")
-        assert await queue.take() == "a"
         queue.add("a")
         queue.add("a")
         assert len(queue) == 0
@@ -321,18 +232,5 @@ def test_an_expensive_key_rests_before_it_comes_again(monkeypatch: pytest.Monkey
         assert await queue.take() == "cheap"
         queue.done("cheap")
         assert await queue.take() == "dear"
-
-    play(story)
-
-
-def test_every_waiting_worker_gets_a_key() -> None:
-    """No wake-up is lost."""
-
-    async def story(queue: WorkQueue[str]) -> None:
-        workers = [asyncio.create_task(queue.take()) for _ in range(3)]
-        await asyncio.sleep(0)
-        for key in ("a", "b", "c"):
-            queue.add(key)
-        assert sorted(await asyncio.gather(*workers)) == ["a", "b", "c"]
 
     play(story)

@@ -8,7 +8,7 @@ import pytest
 
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.controllers.deployment import scale_down_targets
-from gpu_provision.sandbox.controllers.node_filters import NodeView, matches_node, pinned_nodes, tolerates
+from gpu_provision.sandbox.controllers.node_filters import NodeView, matches_node, tolerates
 from gpu_provision.sandbox.controllers.scheduler import requests
 
 NODE = NodeView("a", {"gpu": "yes", "count": "8"}, (), unschedulable=False, allocatable={})
@@ -57,12 +57,6 @@ def names(*values: str, operator: str = "In") -> dict[str, Any]:
 def test_node_selector_and_affinity(spec: dict[str, Any], fits: bool) -> None:  # noqa: FBT001  a table
     """Terms are alternatives, all expressions of a term count, an empty term matches nothing."""
     assert matches_node(spec, NODE) is fits
-
-
-def test_pinned_nodes() -> None:
-    """A pod is pinned if every alternative names nodes."""
-    assert pinned_nodes(affinity(names("a"), names("b"))) == {"a", "b"}
-    assert pinned_nodes(affinity(names("a"), labels("gpu", "Exists"))) is None
 
 
 @pytest.mark.parametrize(

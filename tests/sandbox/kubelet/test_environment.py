@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.sandbox.kubelet.container import MissingReferenceError, command_line, environment, expand
+from gpu_provision.sandbox.kubelet.container import command_line, environment, expand
 
 POD = {
     "metadata": {"name": "p", "namespace": "n", "uid": "u", "labels": {"a/b": "c"}},
@@ -59,26 +59,6 @@ def test_references_and_variables_are_resolved_in_order() -> None:
         ],
     )
     assert env == {"C_key": "value", "C_other": "2", "TOKEN": "s", "BOTH": "s-value-$(NONE)-$(TOKEN)"}
-
-
-@pytest.mark.parametrize(
-    ("container", "said"),
-    [
-        ({"envFrom": [{"configMapRef": {"name": "none"}}]}, 'configmap "none" not found'),
-        (
-            {"env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "none", "key": "a"}}}]},
-            'secret "none" not found',
-        ),
-        (
-            {"env": [{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "conf", "key": "none"}}}]},
-            "couldn't find key none in ConfigMap n/conf",
-        ),
-    ],
-)
-def test_what_is_missing_is_told_as_kubelets_do(container: dict[str, Any], said: str) -> None:
-    """The text becomes the message of CreateContainerConfigError."""
-    with pytest.raises(MissingReferenceError, match=said.replace("(", r"\(")):
-        env_of(**container)
 
 
 def test_optional_references_may_be_missing() -> None:

@@ -28,16 +28,6 @@ def test_a_file_that_means_nothing_is_a_first_boot(tmp_path: Path) -> None:
     assert not Machine(SPEC, home=tmp_path).known
 
 
-def test_the_file_does_not_grow_without_end(tmp_path: Path) -> None:
-    """It is cut to its last line from time to time."""
-    machine = Machine(SPEC, home=tmp_path)
-    for number in range(600):
-        machine.state.files["/etc/x"] = str(number) * 400
-        machine.changed()
-    assert (tmp_path / "gpu-1.jsonl").stat().st_size < 1_000_000
-    assert Machine(SPEC, home=tmp_path).state.files["/etc/x"] == "599" * 400
-
-
 def test_a_configuration_of_an_earlier_sandbox_names_no_handler() -> None:
     """It is that of the toolkit's default, as it was then."""
     machine = Machine(SPEC)

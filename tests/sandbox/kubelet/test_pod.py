@@ -1,4 +1,4 @@
-"""The life of pods that are nothing special."""
+"""Nodes that register again, and pods whose status another client writes; tests/contract has the lives of pods."""
 
 from __future__ import annotations
 
@@ -10,25 +10,15 @@ import pytest
 from gpu_provision.sandbox.api import LEASES, NODES, PODS, ApiError
 
 Simulate = Callable[..., None]
-Object = dict[str, Any]
-
-
-def pod(name: str = "plain", *, namespace: str = "default", **spec: Any) -> Object:
-    """Return a pod on the GPU node; ``main`` and ``init`` are shell scripts."""
-    script, init = spec.pop("main", "sleep infinity"), spec.pop("init", None)
-    container = {"name": "main", "image": "registry.example/busybox:1", "command": ["sh", "-c", script]}
-    inits = [{**container, "name": "init", "command": ["sh", "-c", init]}] if init else []
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace, "labels": {"app": name}},
-        "spec": {
-            "nodeName": "gpu-1",
-            "containers": [{**container, **spec.pop("container", {})}],
-            **({"initContainers": inits} if inits else {}),
-            **spec,
-        },
-    }
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "plain", "namespace": "default", "labels": {"app": "plain"}},
+    "spec": {
+        "nodeName": "gpu-1",
+        "containers": [{"name": "main", "image": "registry.example/busybox:1", "command": ["sleep", "infinity"]}],
+    },
+}
 
 
 def test_nodes_register_as_kubelets_do(simulate: Simulate) -> None:
@@ -51,33 +41,11 @@ def test_nodes_register_as_kubelets_do(simulate: Simulate) -> None:
     simulate(scenario)
 
 
-def test_a_deleted_pod_goes_after_its_grace(simulate: Simulate) -> None:
-    """The kubelet runs the hook, reports the end, and removes the pod."""
-
-    async def scenario(lab: Any) -> None:
-        hook = {"lifecycle": {"preStop": {"exec": {"command": ["rm", "-f", "/host/flag"]}}}}
-        mounts = {"volumeMounts": [{"name": "h", "mountPath": "/host"}]}
-        spec = {"volumes": [{"name": "h", "hostPath": {"path": "/run/flags"}}], "container": {**hook, **mounts}}
-        await lab.create(pod(main="touch /host/flag; sleep infinity", **spec))
-        await lab.ready("plain", "default")
-        assert "/run/flags/flag" in lab.machine.state.files
-        await lab.api.delete(PODS, "plain", "default")
-
-        async def gone() -> bool:
-            return not await lab.pods("plain", "default")
-
-        await lab.until(gone)
-        assert "/run/flags/flag" not in lab.machine.state.files
-        await lab.event("Killing", "Stopping container main", "default")
-
-    simulate(scenario)
-
-
-def test_conditions_that_somebody_else_changed_are_corrected(simulate: Simulate) -> None:
+def test_conditions_that_another_client_changed_are_corrected(simulate: Simulate) -> None:
     """A pod that was marked as not ready, while its node was late, is ready again."""
 
     async def scenario(lab: Any) -> None:
-        await lab.create(pod())
+        await lab.create(POD)
         ready = await lab.ready("plain", "default")
         conditions = [{**c, "status": "False"} if c["type"] == "Ready" else c for c in ready["status"]["conditions"]]
         await lab.api.patch(PODS, "plain", {"status": {"conditions": conditions}}, "default", "status")

@@ -55,23 +55,9 @@ def test_the_phase_follows_from_the_containers(
     assert pod_phase(of, *records) == phase
 
 
-def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """Return status and reason of each condition."""
-    return {c["type"]: (c["status"], c.get("reason", "")) for c in status["conditions"]}
-
-
 def status_of(of: dict[str, Any], inits: list[ContainerRecord], mains: list[ContainerRecord]) -> dict[str, Any]:
     """Return the status of a pod."""
     return pod_status(of, inits, mains, host_ip="10.0.0.1", pod_ip="10.1.0.1", start_time="2026-01-01T00:00:00Z")
-
-
-def test_conditions_name_the_containers_that_hold_the_pod_back() -> None:
-    """Initialized and Ready tell which containers are missing."""
-    status = status_of(pod(1, 1), [record("c0", "running")], [record("c0", "waiting")])
-    assert conditions(status)["Initialized"] == ("False", "ContainersNotInitialized")
-    assert conditions(status)["Ready"] == ("False", "ContainersNotReady")
-    ready = next(c for c in status["conditions"] if c["type"] == "Ready")
-    assert ready["message"] == "containers with unready status: [c0]"
 
 
 def test_conditions_keep_their_transition_time() -> None:

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from functools import reduce
-from operator import is_not
 from typing import Any, Final
 
 from gpu_provision.sandbox.api import Object
@@ -18,7 +17,6 @@ from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import (
     applied_fields,
     compare,
     difference,
-    field_step,
     intersection,
     item_step,
     items_by_step,
@@ -64,24 +62,14 @@ def apply_configuration(  # noqa: PLR0913 - the parameters of an apply request
     subresource: str = "",
     types: ObjectType | None = None,
 ) -> Object:
-    """Apply a configuration to an object.
+    """Apply a configuration, whose ``metadata.name`` is filled in, to the stored object, None if there is none yet.
 
-    Args:
-        live: The stored object, or None if there is none yet.
-        config: What the manager wants; its ``metadata.name`` is filled in.
-        manager: The field manager.
-        force: Whether to take fields from other managers.
-        now: The time, as ``2026-01-02T03:04:05Z``.
-        subresource: The subresource that the request went to; ``status`` writes all but ``spec``.
-        types: The type of a custom resource; built-in kinds are known.
+    Returns a new object with its managedFields, which shares unchanged parts with ``live``; equal to ``live`` if there
+    was nothing to change. Defaults and the metadata that the server makes are the caller's to add. A write through the
+    subresource ``status`` writes all but ``spec``. ``types`` is the type of a custom resource.
 
-    Returns:
-        A new object with its managedFields, which shares unchanged parts with ``live``; equal to ``live`` if
-        there was nothing to change. Defaults and the metadata that the server makes are the caller's to add.
-
-    Raises:
-        ApplyConflictError: another manager owns a field that would change, and ``force`` is off.
-        InvalidConfigError: a list item is there twice or has no key, or the configuration carries managedFields.
+    Raises ApplyConflictError if another manager owns a field that would change and ``force`` is off,
+    InvalidConfigError for list items without a key or with one key, and for a configuration with managedFields.
     """
     types, before = types_of(config, types), live or {}
     _check_configuration(config, types.root)
@@ -115,19 +103,10 @@ def record_update(  # noqa: PLR0913 - the parameters of a write request
     subresource: str = "",
     types: ObjectType | None = None,
 ) -> Object:
-    """Record who owns what after a create, update or patch.
+    """Return ``new``, which will be stored in place of ``old``, with the record of who owns what.
 
-    Args:
-        old: The stored object, or None on create.
-        new: The object that will be stored, defaults included. Its managedFields count if the request brought
-            some; an empty list forgets every owner.
-        manager: The field manager.
-        now: The time, as ``2026-01-02T03:04:05Z``.
-        subresource: The subresource that the request went to; ``status`` writes all but ``spec``.
-        types: The type of a custom resource; built-in kinds are known.
-
-    Returns:
-        ``new`` with its managedFields, sharing everything else with it; ``new`` is not changed.
+    ``new`` has its defaults, and is not changed. Its managedFields count if the request brought some; an empty list
+    forgets every owner. ``subresource`` and ``types`` are as for an apply.
     """
     types = types_of(new, types)
     entries = _requested_entries(old, new, subresource)
@@ -246,16 +225,12 @@ def _find_bad_items(typed: Type, value: Any, path: str) -> Iterator[str]:
 
 
 def _drop_cleared(value: Any) -> Any:
-    """Return a value without what is CLEARED in it; itself if nothing is."""
+    """Return a value without what is CLEARED in it."""
     if isinstance(value, dict):
-        out: Any = {name: _drop_cleared(part) for name, part in value.items() if part is not CLEARED}
-        changed = len(out) < len(value) or any(out[name] is not part for name, part in value.items())
-    elif isinstance(value, list):
-        out = [_drop_cleared(part) for part in value if part is not CLEARED]
-        changed = len(out) < len(value) or any(map(is_not, out, value))
-    else:
-        return value
-    return out if changed else value
+        return {name: _drop_cleared(part) for name, part in value.items() if part is not CLEARED}
+    if isinstance(value, list):
+        return [_drop_cleared(part) for part in value if part is not CLEARED]
+    return value
 
 
 def _merge_maps(typed: Type, live: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
@@ -335,13 +310,9 @@ def _arrange(live: list[tuple[str, Any]], merged: Mapping[str, Any]) -> list[Any
 
 
 def _remove_abandoned(merged: Object, root: Type, *, before: FieldSet, owned: Iterable[FieldSet]) -> Object:
-    """Return the merged object without what its applier no longer sends and no manager owns.
+    """Return the merged object without what its applier claimed ``before``, no longer sends, and no manager owns.
 
-    Args:
-        merged: The live object with the configuration laid over it.
-        root: Its type.
-        before: What the applier claimed the last time.
-        owned: What every manager owns now, the applier's new claims included.
+    ``owned`` holds what every manager owns now, the applier's new claims included.
     """
     claimed: FieldSet = reduce(union, owned)
     if not difference(before, claimed):
@@ -370,13 +341,8 @@ def _with_parent(node: FieldSet, typed: Type, step: str) -> FieldSet:
 
 def _without_fields(typed: Type, value: Mapping[str, Any], node: FieldSet) -> dict[str, Any]:
     """Return an object without the values at these paths; what is emptied by that is CLEARED."""
-    rests = {name: _rest(typed.of(name), part, node.get(field_step(name))) for name, part in value.items()}
+    rests = {name: _rest(typed.of(name), part, node.get(f"f:{name}")) for name, part in value.items()}
     return {name: rest for name, rest in rests.items() if rest is not ABSENT}
-
-
-def _without_items(typed: Type, items: list[Any], node: FieldSet) -> list[Any]:
-    rests = (_rest(typed.item or typed, item, node.get(item_step(typed, item))) for item in items)
-    return [rest for rest in rests if rest is not ABSENT and rest is not CLEARED]
 
 
 def _rest(typed: Type, value: Any, node: FieldSet | None) -> Any:
@@ -386,7 +352,10 @@ def _rest(typed: Type, value: Any, node: FieldSet | None) -> Any:
     rest: Any = ABSENT
     if node and SELF not in node:
         rest = CLEARED if isinstance(value, (dict, list)) else value
-        if typed.divides(value):
-            rest = (_without_fields if isinstance(value, dict) else _without_items)(typed, value, node) or CLEARED
+        if typed.divides(value) and isinstance(value, dict):
+            rest = _without_fields(typed, value, node) or CLEARED
+        elif typed.divides(value):
+            items = (_rest(typed.item or typed, item, node.get(item_step(typed, item))) for item in value)
+            rest = [item for item in items if item is not ABSENT and item is not CLEARED] or CLEARED
     gone = rest is ABSENT or rest is CLEARED
     return {} if gone and typed.present and typed.shape is FieldShape.MAP else rest

@@ -13,7 +13,7 @@ from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, CLEARED,
 SELF: Final = "."
 # Go's JSON encoder escapes these for the sake of HTML; a reader in Go compares the steps after decoding them.
 _ESCAPED: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
-_KIND_RANK: Final = {".": 0, "f": 1, "k": 2, "v": 3, "i": 4}
+_KIND_RANK: Final = {".": 0, "f": 1, "k": 2, "v": 3}
 _VALUE_RANK: Final = {int: 0, float: 0, str: 1, bool: 2}
 _OTHER_RANK: Final = 3
 
@@ -22,17 +22,8 @@ class KeylessItemError(ValueError):
     """A list item lacks every field that would tell it from the others."""
 
 
-def field_step(name: str) -> str:
-    """Return the step into a field or map key."""
-    return f"f:{name}"
-
-
 def item_step(listed: Type, item: object) -> str:
-    """Return the step to an item of a list or set.
-
-    Raises:
-        KeylessItemError: the item has none of the list's key fields.
-    """
+    """Return the step to an item of a list or set. Raises KeylessItemError if it has none of the key fields."""
     if listed.shape is FieldShape.SET:
         return _set_step(item)
     if not isinstance(item, dict):
@@ -40,25 +31,20 @@ def item_step(listed: Type, item: object) -> str:
         message = f"associative list with keys may not have {noun}"
         raise KeylessItemError(message)
     found = ((name, item.get(name, default)) for name, default in listed.keys)
-    parts = ((name, type(value), _scalar(value)) for name, value in found if value is not ABSENT)
+    parts = (
+        (name, type(value), _encoded(value) if isinstance(value, (dict, list)) else value)
+        for name, value in found
+        if value is not ABSENT
+    )
     return _key_step(tuple(parts), listed)
 
 
-def _scalar(value: object) -> object:
-    return _encoded(value) if isinstance(value, (dict, list)) else value
-
-
 def _set_step(item: object) -> str:
-    match item:
-        case None:
-            message = "associative list without keys has an element that's an explicit null"
-        case dict():
-            message = "associative list without keys has an element that's a map type"
-        case list():
-            message = "not supported: associative list with lists as elements"
-        case _:
-            return f"v:{_encoded(item)}"
-    raise KeylessItemError(message)
+    if item is None or isinstance(item, (dict, list)):
+        noun = {type(None): "an explicit null", dict: "a map type"}.get(type(item), "a list type")
+        message = f"associative list without keys has an element that's {noun}"
+        raise KeylessItemError(message)
+    return f"v:{_encoded(item)}"
 
 
 @lru_cache(maxsize=65536)
@@ -88,8 +74,6 @@ def step_order(step: str) -> tuple[Any, ...]:
             return rank, tuple((name, *_ranked(value)) for name, value in sorted(keys.items()))
         case "v":
             return rank, _ranked(json.loads(step[2:]))
-        case "i":
-            return rank, int(step[2:])
         case _:
             return rank, step
 
@@ -107,15 +91,12 @@ def print_step(step: str) -> str:
             return f".{step[2:]}"
         case "k":
             keys = json.loads(step[2:])
-            return "[" + ",".join(f"{name}={_printed(value)}" for name, value in sorted(keys.items())) + "]"
+            parts = (f"{name}={json.dumps(keys[name], ensure_ascii=False)}" for name in sorted(keys))
+            return f"[{','.join(parts)}]"
         case "v":
-            return f"[={_printed(json.loads(step[2:]))}]"
+            return f"[={json.dumps(json.loads(step[2:]), ensure_ascii=False)}]"
         case _:
             return f"[{step[2:]}]"
-
-
-def _printed(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 FieldSet = dict[str, Any]
@@ -225,14 +206,7 @@ _SAME: _Nodes = (None, None)
 
 
 def compare(old: Object, new: Object, root: Type, *, ignored: str = "") -> Comparison:
-    """Compare two objects of one type.
-
-    Args:
-        old: The object before.
-        new: The object after.
-        root: Their type.
-        ignored: A top-level field to leave out.
-    """
+    """Compare two objects of one type, but for the top-level field ``ignored``."""
     left, right = ({name: obj[name] for name in obj if name != ignored} for obj in (old, new))
     written, removed = _compare_maps(root, left, right)
     return Comparison(sort_fields(written or {}), sort_fields(removed or {}))
@@ -244,10 +218,10 @@ def _compare_maps(typed: Type, old: Mapping[str, Any], new: Mapping[str, Any]) -
     for name, value in new.items():
         before = old.get(name, ABSENT)
         if before is not value and before != value:
-            _note(field_step(name), _compare(typed.of(name), before, value), written, removed)
+            _note(f"f:{name}", _compare(typed.of(name), before, value), written, removed)
     for name, value in old.items():
         if name not in new:
-            _note(field_step(name), _compare(typed.of(name), value, ABSENT), written, removed)
+            _note(f"f:{name}", _compare(typed.of(name), value, ABSENT), written, removed)
     return written or None, removed or None
 
 
@@ -342,10 +316,10 @@ def _field_parts(typed: Type, value: Mapping[str, Any]) -> Iterator[tuple[str, F
     for name, part in value.items():
         inner = typed.of(name)
         if inner.present or not inner.empty(part):
-            yield field_step(name), all_fields(inner, part)
+            yield f"f:{name}", all_fields(inner, part)
     for name, inner in typed.fields.items():
         if inner.present and name not in value:
-            yield field_step(name), {}
+            yield f"f:{name}", {}
 
 
 def applied_fields(obj: Object, root: Type) -> FieldSet:
@@ -362,7 +336,7 @@ def _claims(typed: Type, value: object) -> FieldSet:
         return {step: _claimed_item(typed.item or typed, found) for step, found in items.items()}
     if isinstance(value, dict):
         claims = ((name, _claimed_field(typed, name, part)) for name, part in value.items())
-        return {field_step(name): node for name, node in claims if node is not None}
+        return {f"f:{name}": node for name, node in claims if node is not None}
     return {}
 
 

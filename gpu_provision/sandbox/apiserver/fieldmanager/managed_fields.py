@@ -100,14 +100,10 @@ def _encode(entry: ManagedFieldsEntry) -> Object:
 
 
 class ApplyConflictError(Exception):
-    """An apply without force would change fields of other managers.
-
-    Attributes:
-        conflicts: The owner and the path of each field that would change, ordered by both.
-    """
+    """An apply without force would change fields of other managers."""
 
     def __init__(self, conflicts: Iterable[tuple[Owner, str]]) -> None:
-        """Keep the owner and path of every conflict."""
+        """Keep the owner and the path of each field that would change, ordered by both."""
         self.conflicts = tuple(conflicts)
         super().__init__(self.message())
 

@@ -49,14 +49,10 @@ class FieldShape(Enum):
 class Type:
     """The type of one value.
 
-    Attributes:
-        shape: How the value is divided.
-        fields: The types of the named fields of an object.
-        item: The type of list items, of map values and of fields that have no name here.
-        keys: The fields that tell list items apart, with the default of each, or ABSENT.
-        scalar: The kind of scalar that a leaf is: string, number, boolean, any; empty if it is none.
-        present: Whether the value is there, empty, even if no client set it, as by-value structs in the server.
-        native: Whether the server holds it in a typed form, which drops nulls and empty lists and maps.
+    ``item`` is the type of list items, of map values and of fields that have no name here; ``keys`` are the fields
+    that tell list items apart, each with its default or ABSENT; ``scalar`` is string, number, boolean, any or nothing.
+    A value that is ``present`` is there, empty, even if no client set it, as by-value structs in the server;
+    ``native`` ones the server holds in a typed form, which drops nulls and empty lists and maps.
     """
 
     shape: FieldShape
@@ -110,24 +106,14 @@ _MAP: Final = re.compile(r"map<(?P<item>.+)>")
 
 @dataclass(frozen=True, slots=True)
 class ObjectType:
-    """The type of one kind of objects.
-
-    Attributes:
-        root: The type of the whole object.
-        has_status: Whether ``status`` can be written through the status subresource only.
-    """
+    """The type of one kind; with ``has_status``, ``status`` is written through the status subresource only."""
 
     root: Type
     has_status: bool
 
     @classmethod
     def from_schema(cls, schema: Mapping[str, Any] | None, *, has_status: bool) -> ObjectType:
-        """Return the type of a custom resource.
-
-        Args:
-            schema: The version's ``schema.openAPIV3Schema``, or None for a resource without one.
-            has_status: Whether the version has the status subresource.
-        """
+        """Return the type of a custom resource from its ``openAPIV3Schema``, None for one without."""
         described = _custom(schema or {"type": "object", "x-kubernetes-preserve-unknown-fields": True})
         fields = {**described.fields, **_type_meta()}
         return cls(replace(described, shape=FieldShape.MAP, fields=fields), has_status)
@@ -135,9 +121,7 @@ class ObjectType:
 
 @cache
 def _data() -> dict[str, Any]:
-    text = files(__package__ or "").joinpath("schema.json").read_text("utf-8")
-    loaded: dict[str, Any] = json.loads(text)
-    return loaded
+    return dict(json.loads(files(__package__ or "").joinpath("schema.json").read_text("utf-8")))
 
 
 @cache

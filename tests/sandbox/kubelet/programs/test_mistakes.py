@@ -28,73 +28,65 @@ def unmount(container: Object, volume: str) -> None:
     container["volumeMounts"] = [mount for mount in container["volumeMounts"] if mount["name"] != volume]
 
 
-def without_validations(manifests: list[Object]) -> None:
-    """The toolkit's container cannot see the validation files."""
-    unmount(pod_of(manifests, TOOLKIT)["containers"][0], "run-nvidia-validations")
+def container_of(manifests: list[Object], name: str) -> Object:
+    """Return the first container of an operand."""
+    found: Object = pod_of(manifests, name)["containers"][0]
+    return found
 
 
-def without_propagation(manifests: list[Object]) -> None:
-    """The driver's root stays inside its own container."""
-    del pod_of(manifests, DRIVER)["containers"][0]["volumeMounts"][0]["mountPropagation"]
+def tell_of_k3s(manifests: list[Object]) -> None:
+    """The toolkit learns where k3s keeps its configuration, and nothing of its socket."""
+    volumes = pod_of(manifests, TOOLKIT)["volumes"]
+    config = next(volume for volume in volumes if volume.get("hostPath", {}).get("path") == "/etc/containerd")
+    config["hostPath"]["path"] = "/var/lib/rancher/k3s/agent/etc/containerd"
 
 
-def without_device_plugins(manifests: list[Object]) -> None:
-    """The plugin has nowhere to put its socket."""
-    unmount(pod_of(manifests, PLUGIN)["containers"][0], "device-plugin")
+TOOLKIT_CONTAINER, DRIVER_CONTAINER = "nvidia-container-toolkit-ctr", "nvidia-driver-ctr"
+IMAGE = "registry.example/nvidia/driver"
+K3S = {"kubelet": "v1.31.4+k3s1"}
+# what spoils the manifests or the machine; the container that suffers; what it says
+MISTAKES: tuple[tuple[Callable[[list[Object]], object], Object, str, str, str], ...] = (
+    (
+        lambda them: unmount(container_of(them, TOOLKIT), "run-nvidia-validations"), {},
+        TOOLKIT, TOOLKIT_CONTAINER, "waiting for /run/nvidia/validations/driver-ready",
+    ),
+    (
+        lambda them: container_of(them, DRIVER)["volumeMounts"][0].pop("mountPropagation"), {},
+        TOOLKIT, "driver-validation", "waiting for /run/nvidia/driver/usr/bin/nvidia-smi",
+    ),
+    (
+        lambda them: unmount(container_of(them, PLUGIN), "device-plugin"), {},
+        PLUGIN, "nvidia-device-plugin", "device-plugins/nvidia-gpu.sock: no such file",
+    ),
+    (
+        lambda them: container_of(them, DRIVER).update(image=f"{IMAGE}:580.95.05-ubuntu24.04"), {},
+        DRIVER, DRIVER_CONTAINER, "the image is for ubuntu24.04, the host runs ubuntu22.04",
+    ),
+    (
+        lambda them: container_of(them, DRIVER).update(image=f"{IMAGE}:390.157-ubuntu22.04"), {},
+        DRIVER, DRIVER_CONTAINER, "Tesla T4 needs driver branch 410 or later",
+    ),
+    (
+        lambda them: container_of(them, DRIVER).pop("securityContext"), {},
+        DRIVER, DRIVER_CONTAINER, "Operation not permitted",
+    ),
+    (
+        lambda them: unmount(container_of(them, TOOLKIT), "drop-in"), {},
+        TOOLKIT, TOOLKIT_CONTAINER, "is not one that the container runtime reads",
+    ),
+    (lambda them: container_of(them, "nfd-worker").update(env=[]), {}, "nfd-worker", "worker", "NODE_NAME is not set"),
+    (lambda _: None, {"host": {"nouveau": True}}, DRIVER, DRIVER_CONTAINER, "nouveau"),
+    (lambda _: None, K3S, TOOLKIT, TOOLKIT_CONTAINER, "/etc/containerd/config.toml is not one that k3s reads"),
+    (tell_of_k3s, K3S, TOOLKIT, TOOLKIT_CONTAINER, "k3s does not listen on /run/containerd/containerd.sock"),
+)  # fmt: skip
 
 
-def wrong_system(manifests: list[Object]) -> None:
-    """The driver's image is for another operating system."""
-    pod_of(manifests, DRIVER)["containers"][0]["image"] = "registry.example/nvidia/driver:580.95.05-ubuntu24.04"
-
-
-def old_driver(manifests: list[Object]) -> None:
-    """The driver does not know the GPU."""
-    pod_of(manifests, DRIVER)["containers"][0]["image"] = "registry.example/nvidia/driver:390.157-ubuntu22.04"
-
-
-def unprivileged(manifests: list[Object]) -> None:
-    """The driver's container may not load modules."""
-    del pod_of(manifests, DRIVER)["containers"][0]["securityContext"]
-
-
-def no_config_mount(manifests: list[Object]) -> None:
-    """The toolkit writes the runtime's configuration where no runtime reads it."""
-    unmount(pod_of(manifests, TOOLKIT)["containers"][0], "drop-in")
-
-
-def no_node_name(manifests: list[Object]) -> None:
-    """NFD's worker does not know its node."""
-    pod_of(manifests, "nfd-worker")["containers"][0]["env"] = []
-
-
-@pytest.mark.parametrize(
-    ("spoil", "app", "container", "said"),
-    [
-        (
-            without_validations,
-            TOOLKIT,
-            "nvidia-container-toolkit-ctr",
-            "waiting for /run/nvidia/validations/driver-ready",
-        ),
-        (without_propagation, TOOLKIT, "driver-validation", "waiting for /run/nvidia/driver/usr/bin/nvidia-smi"),
-        (without_device_plugins, PLUGIN, "nvidia-device-plugin", "device-plugins/nvidia-gpu.sock: no such file"),
-        (wrong_system, DRIVER, "nvidia-driver-ctr", "the image is for ubuntu24.04, the host runs ubuntu22.04"),
-        (old_driver, DRIVER, "nvidia-driver-ctr", "Tesla T4 needs driver branch 410 or later"),
-        (unprivileged, DRIVER, "nvidia-driver-ctr", "Operation not permitted"),
-        (no_config_mount, TOOLKIT, "nvidia-container-toolkit-ctr", "is not one that the container runtime reads"),
-        (no_node_name, "nfd-worker", "worker", "NODE_NAME is not set"),
-    ],
-)
-def test_a_mistake_is_told_by_the_container_that_suffers(  # noqa: PLR0913, PLR0917 - a mistake and its symptom
-    simulate: Simulate,
-    operands: Callable[[], list[Object]],
-    spoil: Callable[[list[Object]], None],
-    app: str,
-    container: str,
-    said: str,
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake[-1])
+def test_a_mistake_is_told_by_the_container_that_suffers(
+    simulate: Simulate, operands: Any, make_fleet: Any, mistake: Any
 ) -> None:
     """What cannot work does not work, and the log says what is missing."""
+    spoil, machine, app, container, said = mistake
 
     async def scenario(lab: Any) -> None:
         manifests = operands()
@@ -103,35 +95,7 @@ def test_a_mistake_is_told_by_the_container_that_suffers(  # noqa: PLR0913, PLR0
         await lab.says(app, container, said)
         assert lab.machine.state.devices is None
 
-    simulate(scenario)
-
-
-def told_of_k3s(manifests: list[Object]) -> None:
-    """The toolkit learns where k3s keeps its configuration, and nothing of its socket."""
-    volumes = pod_of(manifests, TOOLKIT)["volumes"]
-    config = next(volume for volume in volumes if volume.get("hostPath", {}).get("path") == "/etc/containerd")
-    config["hostPath"]["path"] = "/var/lib/rancher/k3s/agent/etc/containerd"
-
-
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
-        (lambda _: None, "/etc/containerd/config.toml is not one that k3s reads"),
-        (told_of_k3s, "k3s does not listen on /run/containerd/containerd.sock"),
-    ],
-)
-def test_a_distributions_own_containerd_is_elsewhere(
-    simulate: Simulate, operands: Any, make_fleet: Any, spoil: Callable[[list[Object]], None], said: str
-) -> None:
-    """On k3s the usual configuration and socket are not used."""
-
-    async def scenario(lab: Any) -> None:
-        manifests = operands()
-        spoil(manifests)
-        await lab.stack(*manifests)
-        await lab.says(TOOLKIT, "nvidia-container-toolkit-ctr", said)
-
-    simulate(scenario, make_fleet(kubelet="v1.31.4+k3s1"))
+    simulate(scenario, make_fleet(**machine))
 
 
 def test_a_startup_probe_without_its_script_never_passes(simulate: Simulate, operands: Any) -> None:
@@ -186,28 +150,3 @@ def test_the_toolkit_names_the_handler_of_the_runtime_class(simulate: Simulate, 
         assert lab.machine.handlers == {"", "runc", "gpu", "nvidia-cdi", "nvidia-legacy"}
 
     simulate(scenario)
-
-
-def test_nouveau_on_the_card_keeps_the_driver_out(simulate: Simulate, make_fleet: Any) -> None:
-    """A driver cannot load while nouveau holds the GPU."""
-
-    async def scenario(lab: Any) -> None:
-        await lab.stack()
-        await lab.says(DRIVER, "nvidia-driver-ctr", "nouveau")
-
-    simulate(scenario, make_fleet(host={"nouveau": True}))
-
-
-def test_a_driver_on_the_host_is_left_alone(simulate: Simulate, make_fleet: Any) -> None:
-    """The driver manager labels the node as pre-installed, so that no driver container runs there."""
-
-    async def scenario(lab: Any) -> None:
-        await lab.stack()
-
-        async def labelled() -> bool:
-            labels = (await lab.node())["metadata"]["labels"]
-            return labels.get("nvidia.com/gpu.deploy.driver") == "pre-installed"
-
-        await lab.until(labelled)
-
-    simulate(scenario, make_fleet(host={"driver": "535.183.01"}))

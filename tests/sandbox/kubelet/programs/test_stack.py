@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.sandbox.api import DAEMON_SETS, PODS
-
 Simulate = Callable[..., None]
 Object = dict[str, Any]
 VALIDATIONS = "/run/nvidia/validations"
@@ -123,31 +121,6 @@ def test_the_validators_hook_removes_its_files(simulate: Simulate) -> None:
             ]
 
         await lab.until(only_the_drivers)
-
-    simulate(scenario)
-
-
-def test_a_new_driver_replaces_the_old_one(simulate: Simulate) -> None:
-    """The driver manager pauses the operands, unloads the old driver and lets them go on."""
-
-    async def scenario(lab: Any) -> None:
-        await everything(lab)
-        await lab.allocatable(1)
-        daemon_set = next(o for o in lab.made if o["metadata"]["name"] == "nvidia-driver-daemonset")
-        template = daemon_set["spec"]["template"]
-        template["spec"]["containers"][0]["image"] = "registry.example/nvidia/driver:595.91.07-ubuntu22.04"
-        old = await lab.pod("nvidia-driver-daemonset")
-        await lab.api.patch(DAEMON_SETS, "nvidia-driver-daemonset", {"spec": {"template": template}}, "gpu")
-        await lab.api.delete(PODS, old["metadata"]["name"], "gpu")
-
-        async def replaced() -> bool:
-            return lab.machine.state.driver == "595.91.07" and lab.machine.state.devices == 1
-
-        await lab.until(replaced)
-        for app in OPERANDS:
-            await lab.ready(app)
-        labels = (await lab.node())["metadata"]["labels"]
-        assert {v for k, v in labels.items() if k.startswith("nvidia.com/gpu.deploy.")} == {"true"}
 
     simulate(scenario)
 
