@@ -19,14 +19,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
 
-from gpu_provision.hosts.maintenance import LocalMaintenance
-from gpu_provision.hosts.messages import HostEvent, HostPhase, Question, WorkerReply
+from gpu_provision.hosts.messages import HostEvent, HostPhase, LocalMaintenance, Question, WorkerReply
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.inventory import groups
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, State
+from gpu_provision.model.text import join_limited
 
 COMPONENT = "host_prerequisites"
 """Component of the events."""
@@ -49,16 +49,16 @@ def prepare(
 ) -> HostsResult:
     """Make the GPU hosts of an inventory as their prerequisites say, all at the same time; or only look.
 
+    Hosts whose pool has a GPU and whose host phase is on take part. A host that fails does not raise: see
+    ``HostsResult.failed``.
+
     Args:
-        inventory: Hosts whose pool has a GPU and whose host phase is on take part.
+        inventory: The declaration.
         limit: Names of nodes; none for all.
         dry_run: True reads the hosts, changes nothing, and returns what would change.
         listen: Called as hosts go on, from the calling thread.
         maintenance: Cordons and drains nodes around reboots (gpu_provision.nodes.maintenance). Without it, no
             host that runs a kubelet is rebooted.
-
-    Returns:
-        An outcome per host. A host that fails does not raise: see ``HostsResult.failed``.
 
     Raises:
         UsageError: A name in ``limit`` is no node of the inventory.
@@ -68,12 +68,7 @@ def prepare(
 
 
 def judge(inventory: Inventory, *, limit: Iterable[str] = (), listen: Listen = lambda _: None) -> HostsResult:
-    """Read every host whose host phase is on, also those without a GPU, and change nothing.
-
-    Raises:
-        UsageError: A name in ``limit`` is no node of the inventory.
-        RunFailed: pyinfra itself broke down.
-    """
+    """Read every host whose host phase is on, also those without a GPU, and change nothing; raises as `prepare`."""
     return _run(inventory, "judge", limit=limit, dry_run=True, listen=listen)
 
 
@@ -123,20 +118,21 @@ def _run(  # noqa: PLR0913 - what the three public functions take
 
 def _select_nodes(inventory: Inventory, limit: tuple[str, ...]) -> frozenset[str]:
     known = [node.name for node in inventory.nodes]
-    findings = [_unknown_node(name, known) for name in limit if name not in known]
-    if findings:
-        raise UsageError(*findings)
+    unknown = [name for name in limit if name not in known]
+    near = {name: difflib.get_close_matches(name, known, 1) for name in unknown}
+    if unknown:
+        raise UsageError(
+            *(
+                Finding(
+                    code=codes.UNKNOWN_HOST,
+                    what=f"the inventory has no node {name}",
+                    where=name,
+                    fix=f"write {near[name][0]}" if near[name] else f"known nodes: {', '.join(known)}",
+                )
+                for name in unknown
+            )
+        )
     return frozenset(limit or known)
-
-
-def _unknown_node(name: str, known: list[str]) -> Finding:
-    near = difflib.get_close_matches(name, known, 1)
-    return Finding(
-        code=codes.UNKNOWN_HOST,
-        what=f"the inventory has no node {name}",
-        where=name,
-        fix=f"write {near[0]}" if near else f"known nodes: {', '.join(known)}",
-    )
 
 
 def _run_worker(request: HostPhase, listen: Listen, maintenance: LocalMaintenance | None) -> HostsResult:
@@ -161,8 +157,10 @@ def _run_worker(request: HostPhase, listen: Listen, maintenance: LocalMaintenanc
                 error.add_note(str(progress))
             raise
         if result is None:
-            output.seek(0)
-            raise RunFailed(_ended_early(process.wait(), output.read().decode(errors="replace")))
+            process.kill()  # one that has ended keeps its status
+            failure = RunFailed(_ended_early(process.wait(), output))
+            worker.stop(failure)
+            raise failure
     return result
 
 
@@ -201,11 +199,7 @@ class _Worker:
         self._answering: list[threading.Thread] = []
 
     def run(self, request: HostPhase, on_event: Callable[[HostEvent], None]) -> HostsResult | None:
-        """Send the request and return the result; None if the worker ends without one.
-
-        Args:
-            on_event: Called from this thread.
-        """
+        """Send the request and return the result; None if the worker ends without one. Events are of this thread."""
         self._receiver.start()
         self._send(request)
         while True:
@@ -245,6 +239,8 @@ class _Worker:
                 message = self._connection.recv()
                 self._received.put(message)
         except (EOFError, OSError):  # the worker has ended
+            pass
+        finally:  # also where a message cannot be read
             self._received.put(None)
 
     def _send(self, message: HostPhase | WorkerReply) -> None:
@@ -256,25 +252,21 @@ class _Worker:
             self._received.put(HostEvent(node=question.node, step=message))
 
         steps = (report,) if question.reports_progress else ()
-        errors: tuple[Finding, ...] = (_maintenance_failed(question),)
-        value = None
+        what = f"maintenance of the node failed unexpectedly ({question.method})"
+        failed = Finding(code=codes.ENDED_EARLY, what=what, where=question.node, fix="please report it")
         try:
             value = getattr(self._maintenance, question.method)(question.node, *question.arguments, *steps)
-            errors = ()
+            self._send(WorkerReply(question.number, value))
         except ProvisionError as error:
-            errors = error.findings
-        finally:
-            self._send(WorkerReply(question.number, value, errors))
+            self._send(WorkerReply(question.number, errors=error.findings))
+        except BaseException:  # this thread prints the traceback; also of an answer that cannot be sent
+            self._send(WorkerReply(question.number, errors=(failed,)))
+            raise
 
 
-def _maintenance_failed(question: Question) -> Finding:
-    """Return the error about an exception that is no finding; its thread prints the traceback."""
-    what = f"maintenance of the node failed unexpectedly ({question.method})"
-    return Finding(code=codes.ENDED_EARLY, what=what, where=question.node, fix="please report it")
-
-
-def _ended_early(status: int, output: str) -> Finding:
-    lines = [line for line in output.splitlines() if line.strip()]
+def _ended_early(status: int, output: IO[bytes]) -> Finding:
+    output.seek(0)
+    lines = [line for line in output.read().decode(errors="replace").splitlines() if line.strip()]
     return Finding(
         code=codes.ENDED_EARLY,
         what=f"the host phase ended unexpectedly with status {status}",
@@ -317,9 +309,4 @@ def _by_text(texts_of: Mapping[str, list[str]]) -> str:
     for node, texts in texts_of.items():
         for text in texts:
             nodes.setdefault(text, []).append(node)
-    return "; ".join(f"{text} ({_join_limited(sorted(names))})" for text, names in nodes.items())
-
-
-def _join_limited(names: list[str]) -> str:
-    more = len(names) - _MAX_NODES
-    return ", ".join(names[:_MAX_NODES]) + (f" and {more} more" if more > 0 else "")
+    return "; ".join(f"{text} ({join_limited(sorted(names), _MAX_NODES)})" for text, names in nodes.items())

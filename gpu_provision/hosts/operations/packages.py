@@ -1,4 +1,4 @@
-"""Headers of the kernels that a host compiles its driver for, decided from the host's record alone."""
+"""Kernel headers that are installed, and packages that are held, decided from the host's record alone."""
 
 from __future__ import annotations
 
@@ -9,21 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyinfra.api.command import StringCommand
-from pyinfra.api.facts import FactBase
 from pyinfra.context import host, state
+from pyinfra.facts.server import Command
 
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.packages import Package
-from gpu_provision.hosts.findings import (
-    PATH,
-    Commands,
-    host_operation,
-    record_changes,
-)
-from gpu_provision.hosts.gpu_host import read_host, require_host
 from gpu_provision.hosts.operations.backups import HostChange, change, exclusively, make_changes
+from gpu_provision.hosts.operations.base import PATH, Commands, host_operation, read_host, record_changes, require_host
 from gpu_provision.hosts.operations.persistence import has_own_driver
-from gpu_provision.hosts.paths import HEADERS_LOG, HELD_FILE, HOME, INSTALLED_FILE
+from gpu_provision.hosts.scripts import HEADERS_LOG, HELD_FILE, HOME, INSTALLED_FILE
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailed
 
@@ -33,7 +27,6 @@ _INSTALLERS: Mapping[str, tuple[tuple[str, str], ...]] = {
 }
 """Package manager -> (tool that is known to be there, what installs then); the first that is there does."""
 
-
 _INSTALL = {
     "apt-get": "DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends"
     " -o DPkg::Lock::Timeout=300 install {names}",
@@ -41,13 +34,11 @@ _INSTALL = {
     "dnf": "dnf -q -y --setopt=install_weak_deps=False install {names}",
 }
 
-
 _REFRESH = {
     "apt-get": "apt-get -q -o DPkg::Lock::Timeout=300 update",
     "zypper": "zypper --non-interactive refresh",
     "dnf": "dnf -q makecache",
 }
-
 
 _NEWER = {
     "apt-get": "apt-get install linux-image-generic (Debian: linux-image-amd64)",
@@ -55,36 +46,23 @@ _NEWER = {
     "dnf": "dnf upgrade kernel",
 }
 
-
 _LISTED = {
     "dpkg": r"dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' | sed -nE 's/^.i[^ ]* +([^ ]+).*/\1/p' | sort",
     "rpm": r"rpm -qa --qf '%{NAME}-%{VERSION}-%{RELEASE}.%{ARCH}\n' | sort",
 }
-
 
 _REMOVE = {"dpkg": "dpkg --remove {names}", "rpm": "rpm -e {names}"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderChanges:
-    """What is missing.
+    """What is missing."""
 
-    Attributes:
-        kernels: Kernels without headers that need some.
-        packages: What to install for them, as the tool wants it named; fewer than kernels if a name is not known.
-        tool: What installs packages here; empty for nothing.
-        manager: The package manager below it.
-    """
-
-    kernels: tuple[str, ...] = ()
+    kernels: tuple[str, ...] = ()  # kernels without headers that need some
+    # what to install for them, as the tool wants it named; fewer than kernels if a name is not known
     packages: tuple[str, ...] = ()
-    tool: str = ""
-    manager: str = ""
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """Every change in words; empty for none."""
-        return (f"kernel headers installed: {', '.join(self.kernels)}",) if self.kernels else ()
+    tool: str = ""  # what installs packages here; empty for nothing
+    manager: str = ""  # the package manager below it
 
 
 def is_compiled_here(record: HostRecord) -> bool:
@@ -106,17 +84,11 @@ def header_changes(record: HostRecord) -> HeaderChanges:
 
 def _headers_package(record: HostRecord, tool: str, release: str) -> str:
     """Return the package with a kernel's headers, by its exact version; empty if its name is not known."""
-    match tool:
-        case "apt-get":
-            return f"linux-headers-{release}"
-        case "dnf":
-            return f"kernel-devel-uname-r = {release}"
-        case _:
-            return _suse_headers_package(record, release)
-
-
-def _suse_headers_package(record: HostRecord, release: str) -> str:
-    """Return SUSE's package: ``uname -r`` leaves out which build of the kernel this is, its own package says it."""
+    if tool == "apt-get":
+        return f"linux-headers-{release}"
+    if tool == "dnf":
+        return f"kernel-devel-uname-r = {release}"
+    # SUSE: ``uname -r`` leaves out which build of the kernel this is, its own package says it
     version, _, flavor = release.rpartition("-")
     builds = (each.version for each in record.packages.matching(f"kernel-{flavor}"))
     found = next((build for build in builds if re.fullmatch(rf"{re.escape(version)}(\.\d+)?", build)), "")
@@ -157,31 +129,15 @@ def headers_missing(changes: HeaderChanges, host: str, kernels: Sequence[str], l
     )
 
 
-def unknown_headers_package(record: HostRecord, host: str, kernels: Sequence[str]) -> Finding:
-    """Return the error about a host on which it is not known how headers are installed."""
-    return Finding(
-        code=codes.NO_HEADERS,
-        what=f"headers for kernel {', '.join(kernels)} cannot be installed: the name of their package is not known",
-        where=host,
-        evidence=f"{record.packages.manager or 'no package manager'}; no apt-get, zypper or dnf that goes with it, or"
-        f" no package of the kernel {record.kernel.running}",
-        fix="install them by hand, or host_prerequisites: {kernel_headers: false} for this node",
-    )
-
-
 KERNELS = ("linux-image-*", "linux-headers-*", "linux-modules-*", "kernel", "kernel-*")
 
-
 DRIVERS = ("*nvidia*", "cuda-drivers*")
-
 
 TOOLKIT = ("nvidia-container-*", "libnvidia-container*")
 """Patterns of packages that are held, and of those that are not though they look so: no driver depends on them."""
 
-
 _HOLD_TOOLS: Mapping[str, tuple[str, ...]] = {"dpkg": ("apt-mark",), "rpm": ("zypper", "dnf")}
 """Package manager -> what may hold its packages; the first that is installed does."""
-
 
 # dnf without repositories: it locks what is installed, offline.
 _HOLD = {
@@ -189,7 +145,6 @@ _HOLD = {
     "zypper": "zypper --non-interactive --quiet addlock {names}",
     "dnf": "dnf -q --disablerepo='*' versionlock add {names}",
 }
-
 
 _RELEASE = {
     "apt-mark": "apt-mark -q unhold {names}",
@@ -207,7 +162,19 @@ def hold_changes(record: HostRecord, host: str, *, held: bool) -> Iterator[HostC
     hold = sorted(name for name, package in watched.items() if not record.packages.is_kept(package))
     ours, tool = record.holds.ours, hold_tool(record)
     if hold and not tool:
-        raise RunFailed(cannot_hold(record, host))
+        with_dnf = "dnf" in record.holds.tools
+        raise RunFailed(
+            Finding(
+                code=codes.HOLDS_UNSUPPORTED,
+                what="packages cannot be held on this host",
+                where=host,
+                evidence="dnf has no versionlock plugin: no /etc/dnf/plugins/versionlock.conf"
+                if with_dnf
+                else "no apt-mark, zypper or dnf that goes with its package manager",
+                fix=f"{'dnf install python3-dnf-plugin-versionlock, or ' if with_dnf else ''}"
+                "host_prerequisites: {hold_packages: false} for this node",
+            )
+        )
     release = [name for name in ours if name not in watched and tool and _is_locked(record, name)]
     listed = sorted({*(name for name in ours if name in watched), *hold})
     commands = [exclusively(f"{PATH}; {_write_held(listed)}")] if set(listed) != set(ours) else []
@@ -249,38 +216,6 @@ def _write_held(names: Sequence[str]) -> str:
     return f"mkdir -p {HOME} && printf '%s\\n' {shlex.join(names)} >{fresh} && mv -f {fresh} {HELD_FILE}"
 
 
-def cannot_hold(record: HostRecord, name: str) -> Finding:
-    """Return the error about a host on which nothing can hold packages."""
-    with_dnf = "dnf" in record.holds.tools
-    return Finding(
-        code=codes.HOLDS_UNSUPPORTED,
-        what="packages cannot be held on this host",
-        where=name,
-        evidence="dnf has no versionlock plugin: no /etc/dnf/plugins/versionlock.conf"
-        if with_dnf
-        else "no apt-mark, zypper or dnf that goes with its package manager",
-        fix=f"{'dnf install python3-dnf-plugin-versionlock, or ' if with_dnf else ''}"
-        "host_prerequisites: {hold_packages: false} for this node",
-    )
-
-
-class InstallLog(FactBase[list[str]]):
-    """What the package manager printed when it installed headers."""
-
-    def command(self) -> str:
-        """Return the shell command."""
-        return f"tail -n 20 {HEADERS_LOG} || :"
-
-    @staticmethod
-    def default() -> list[str]:
-        """Return nothing."""
-        return []
-
-    def process(self, output: list[str]) -> list[str]:
-        """Return the lines."""
-        return output
-
-
 @host_operation
 def kernel_headers(mode: bool | str = "auto", expected: Mapping[str, Any] | None = None) -> Commands:  # noqa: FBT001 - as above
     """Have headers of the running kernel, and of the one that boots next, where the driver is compiled on the host.
@@ -297,16 +232,27 @@ def kernel_headers(mode: bool | str = "auto", expected: Mapping[str, Any] | None
     wanted = mode is True or (mode == "auto" and compiled)
     changes = header_changes(record) if wanted else HeaderChanges()
     if len(changes.packages) < len(changes.kernels):
-        raise RunFailed(unknown_headers_package(record, host.name, changes.kernels))
-    record_changes(changes.words, "system", "kernels", "packages", "holds", "originals")
+        kernels = ", ".join(changes.kernels)
+        raise RunFailed(
+            Finding(
+                code=codes.NO_HEADERS,
+                what=f"headers for kernel {kernels} cannot be installed: the name of their package is not known",
+                where=host.name,
+                evidence=f"{record.packages.manager or 'no package manager'}; no apt-get, zypper or dnf that goes with"
+                f" it, or no package of the kernel {record.kernel.running}",
+                fix="install them by hand, or host_prerequisites: {kernel_headers: false} for this node",
+            )
+        )
+    words = [f"kernel headers installed: {', '.join(changes.kernels)}"] if changes.kernels else []
+    record_changes(words, "system", "kernels", "packages", "holds", "originals")
     if not changes.kernels:
         return
     yield StringCommand(exclusively(f"{PATH}; {install_headers(changes)}"))
     after = read_host(("kernel", "kernels")) if state.is_executing else None
     missing = [release for release in changes.kernels if after and release not in after.kernels.with_headers]
     if missing:
-        log: list[str] = host.get_fact(InstallLog)
-        raise RunFailed(headers_missing(changes, host.name, missing, log))
+        log: str = host.get_fact(Command, f"tail -n 20 {HEADERS_LOG} || :") or ""
+        raise RunFailed(headers_missing(changes, host.name, missing, log.splitlines()))
 
 
 @host_operation

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -24,28 +25,23 @@ from pyinfra.context import host, state
 
 from gpu_provision.hosts.errors import unreadable
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.findings import (
-    FINDINGS,
-    REBOOT_REASONS,
+from gpu_provision.hosts.messages import HostMembership, Maintenance, NodeRole
+from gpu_provision.hosts.operations.base import (
     Commands,
     host_operation,
+    read_host,
     record_changes,
-    remove_finding,
     report,
     report_progress,
+    require_host,
+    run_of,
 )
-from gpu_provision.hosts.gpu_host import read_host, require_host
-from gpu_provision.hosts.maintenance import (
-    MAINTENANCE,
-    HostMembership,
-    Maintenance,
-    NodeRole,
-)
-from gpu_provision.hosts.operations import reboot_rules
-from gpu_provision.hosts.operations.reboot_rules import reboot_reasons
-from gpu_provision.model.codes import PODS_WOULD_BE_LOST, REBOOT_NEEDED
-from gpu_provision.model.findings import Finding, ProvisionError, RunFailed
+from gpu_provision.hosts.result import REBOOTED
+from gpu_provision.model import codes
+from gpu_provision.model.findings import Finding, ProvisionError, RunFailed, Severity
 from gpu_provision.model.hosts import Drain
+from gpu_provision.model.text import join_limited
+from gpu_provision.planning.drain import MOST_NAMED
 
 _SECTIONS = ("system", "kernel", "modules", "kubernetes")
 _PAUSE_SECONDS = 2
@@ -56,14 +52,11 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 class BootId(FactBase[str]):
     """What changes with every boot of a machine; empty without an answer."""
 
+    default = staticmethod(str)
+
     def command(self) -> str:
         """Return the shell command."""
         return f"cat {_BOOT_ID}"
-
-    @staticmethod
-    def default() -> str:
-        """Return an empty string: nothing is known."""
-        return ""
 
     def process(self, output: list[str]) -> str:
         """Read the command's output."""
@@ -80,16 +73,11 @@ class RebootCommand(BootId):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RebootAttempt:
-    """One machine's way through its reboot.
-
-    Attributes:
-        maintenance: None if the machine is no node of a cluster.
-        reasons: Why; empty if all that is left is to finish what an earlier run began.
-    """
+    """One machine's way through its reboot."""
 
     node: str
-    reasons: tuple[str, ...]
-    maintenance: Maintenance | None
+    reasons: tuple[str, ...]  # why; empty if all that is left is to finish what an earlier run began
+    maintenance: Maintenance | None  # none if the machine is no node of a cluster
     drain: Drain
     most: int
     seconds: int
@@ -117,16 +105,18 @@ def rebooted(
         drain: The fields of gpu_provision.model.inventory.Drain.
     """
     record = require_host(_SECTIONS)
-    maintenance: Maintenance | None = host.connector_data.get(MAINTENANCE)
+    maintenance = run_of(host).maintenance
     reasons = _reasons(host, record, nouveau_unwanted=nouveau_unwanted)
     membership = maintenance.membership(_node()) if maintenance and (reasons or record.kubernetes.running) else None
     if not reasons and not (membership and membership.left_cordoned):
         host.noop("no reboot is needed")
         return
-    remove_finding(REBOOT_NEEDED)
-    refusal = _refusal(record, reasons, membership) if reasons else None
-    if refusal:
-        raise RunFailed(refusal)
+    kept = run_of(host).findings
+    kept[:] = [finding for finding in kept if finding.code != codes.REBOOT_NEEDED]  # it is seen to below
+    if reasons:
+        here = host.name.startswith("@local") or host.get_fact(BootId) == _own_boot_id()
+        if refused := refusal(_node(), membership, reasons=reasons, kubelet=record.kubernetes.running, here=here):
+            raise RunFailed(refused)
     attempt = _RebootAttempt(
         node=_node(),
         reasons=reasons,
@@ -136,26 +126,22 @@ def rebooted(
         seconds=patience,
         nouveau_unwanted=nouveau_unwanted,
     )
-    yield from _commands(attempt)
-
-
-def _commands(attempt: _RebootAttempt) -> Commands:
     if state.is_executing:
-        RebootSlots.of(state).request(host, wants=True)
+        RebootSlots.of(state).request(host)
     else:
         _preview(attempt)
     yield FunctionCommand(_reboot_in_slot, (attempt,), {})
 
 
 def _preview(attempt: _RebootAttempt) -> None:
-    """OnProgress what would happen; refuse where the node could not be drained."""
+    """Say what would happen; refuse where the node could not be drained."""
     pods: tuple[str, ...] = ()
     if attempt.maintenance and attempt.reasons:
         preview = attempt.maintenance.preview_drain(attempt.node, attempt.drain)
         if preview.refusal:
             raise RunFailed(preview.refusal)
         pods = preview.pods
-    words = reboot_rules.describe(attempt.reasons, pods)
+    words = describe(attempt.reasons, pods)
     record_changes(words)
     host.log(f"Will be {'; '.join(words)}")
 
@@ -165,11 +151,20 @@ def _reboot_in_slot(state: State, host: Host, attempt: _RebootAttempt) -> bool:
     slots = RebootSlots.of(state)
     with slots.acquire(state, host, most=attempt.most) as goes:
         if not goes:
-            return report(state, host, reboot_rules.stopped(attempt.node, slots.failed_host, attempt.reasons))
+            stopped = Finding(
+                code=codes.REBOOT_STOPPED,
+                what=f"the host needs a reboot and gets none: that of {slots.failed_host} went wrong",
+                where=attempt.node,
+                evidence="; ".join(attempt.reasons),
+                fix=f"see to {slots.failed_host} first, then run again",
+            )
+            return report(state, host, stopped)
         try:
             _reboot_node(host, attempt)
         except ProvisionError as error:
-            if any(finding.code != PODS_WOULD_BE_LOST for finding in error.findings):  # those are of one node alone
+            if {finding.code for finding in error.findings} != {
+                codes.PODS_WOULD_BE_LOST
+            }:  # those are of one node alone
                 slots.stop(attempt.node)
             return report(state, host, *error.findings)
     return True
@@ -186,9 +181,23 @@ def _reboot_node(host: Host, attempt: _RebootAttempt) -> None:
         boot = _reboot(host, attempt)
     if attempt.maintenance:
         attempt.maintenance.wait_and_uncordon(attempt.node, boot or host.get_fact(BootId), attempt.seconds, tell)
-    record_changes(reboot_rules.describe(attempt.reasons, pods))
-    if attempt.reasons:
-        _verify_reboot(host, attempt)
+    record_changes(describe(attempt.reasons, pods))
+    if not attempt.reasons:
+        return
+    run_of(host).reboot_reasons.clear()
+    record = read_host(_SECTIONS)
+    reasons = _reasons(host, record, nouveau_unwanted=attempt.nouveau_unwanted) if record else ()
+    if reasons:
+        raise RunFailed(
+            Finding(
+                code=codes.REBOOT_NO_EFFECT,
+                what="the machine was rebooted, and still needs a reboot",
+                where=attempt.node,
+                evidence="; ".join(reasons),
+                consequence="no further machine is rebooted",
+                fix="find out what brings it back, or set host_prerequisites.reboot: never",
+            )
+        )
 
 
 def _reboot(host: Host, attempt: _RebootAttempt) -> str:
@@ -196,17 +205,25 @@ def _reboot(host: Host, attempt: _RebootAttempt) -> str:
     before = host.get_fact(BootId)
     if not before:
         raise RunFailed(unreadable(attempt.node))
-    told = tuple(host.connector_data.get(FINDINGS, ()))
+    told = tuple(run_of(host).findings)
     said = _start_reboot(host)
     give_up = time.monotonic() + attempt.seconds
     while time.monotonic() < give_up:
         now = _boot_id(host)
-        host.connector_data[FINDINGS] = list(told)  # that it does not answer meanwhile is nothing to tell
+        run_of(host).findings[:] = told  # that it does not answer meanwhile is nothing to tell
         if now not in {"", before}:
             return now
         time.sleep(_PAUSE_SECONDS)
+    stays = "its node stays cordoned, and " if attempt.maintenance else ""
     raise RunFailed(
-        reboot_rules.not_back(attempt.node, attempt.seconds, said=said, is_node=attempt.maintenance is not None)
+        Finding(
+            code=codes.NOT_BACK,
+            what=f"the machine was told to reboot and is not back {attempt.seconds} s later",
+            where=attempt.node,
+            evidence=said,
+            consequence=f"{stays}no further machine is rebooted",
+            fix="look at its console; when it is back, run again; more time: host_prerequisites.reboot_timeout",
+        )
     )
 
 
@@ -238,22 +255,8 @@ def _disconnect(host: Host) -> None:
     host.connected = False
 
 
-def _verify_reboot(host: Host, attempt: _RebootAttempt) -> None:
-    host.connector_data.pop(REBOOT_REASONS, None)
-    record = read_host(_SECTIONS)
-    reasons = _reasons(host, record, nouveau_unwanted=attempt.nouveau_unwanted) if record else ()
-    if reasons:
-        raise RunFailed(reboot_rules.no_effect(attempt.node, reasons))
-
-
 def _reasons(host: Host, record: HostRecord, *, nouveau_unwanted: bool) -> tuple[str, ...]:
-    told = host.connector_data.get(REBOOT_REASONS, ())
-    return (*reboot_reasons(record, nouveau_unwanted=nouveau_unwanted), *told)
-
-
-def _refusal(record: HostRecord, reasons: tuple[str, ...], membership: HostMembership | None) -> Finding | None:
-    here = host.name.startswith("@local") or host.get_fact(BootId) == _own_boot_id()
-    return reboot_rules.refusal(_node(), membership, reasons=reasons, kubelet=record.kubernetes.running, here=here)
+    return (*reboot_reasons(record, nouveau_unwanted=nouveau_unwanted), *run_of(host).reboot_reasons)
 
 
 def _own_boot_id() -> str:
@@ -273,13 +276,9 @@ _SLOTS: WeakKeyDictionary[State, RebootSlots] = WeakKeyDictionary()
 
 @dataclass(slots=True)
 class RebootSlots:
-    """The slots of one run of pyinfra's.
+    """The slots of one run of pyinfra's: so many hosts at a time, in the inventory's order, none after a failure."""
 
-    Attributes:
-        failed_host: The host whose absence did not end well; empty for none.
-    """
-
-    failed_host: str = ""
+    failed_host: str = ""  # the host whose absence did not end well; empty for none
     _wants: dict[str, bool] = field(default_factory=dict)
     _away: set[str] = field(default_factory=set)
     _changed: threading.Condition = field(default_factory=threading.Condition)
@@ -289,19 +288,15 @@ class RebootSlots:
         """Return the slots that all hosts of a run share."""
         return _SLOTS.setdefault(state, RebootSlots())
 
-    def request(self, host: Host, *, wants: bool) -> None:
-        """OnProgress whether a host wants a turn; those that come after it in the inventory wait for that."""
+    def request(self, host: Host) -> None:
+        """Tell that a host wants a turn; those that come after it in the inventory wait for that."""
         with self._changed:
-            self._wants[host.name] = wants
+            self._wants[host.name] = True
             self._changed.notify_all()
 
     @contextmanager
     def acquire(self, state: State, host: Host, *, most: int) -> Iterator[bool]:
-        """Wait for a turn; False where there will be none, since something went wrong.
-
-        Args:
-            most: How many hosts may be away then, this one among them.
-        """
+        """Wait for a turn, so that at most so many hosts are away; False where there will be none after a failure."""
         with self._changed:
             while not self.failed_host and (len(self._away) >= most or self._must_wait(state, host)):
                 self._changed.wait(_LOOK_SECONDS)
@@ -324,10 +319,73 @@ class RebootSlots:
 
     def _must_wait(self, state: State, host: Host) -> bool:
         """Whether a host that comes before in the inventory wants its turn, or is just finding out."""
-        for other in state.inventory:
-            if other.name == host.name:
-                return False
-            same = other.executing_op_hash == host.executing_op_hash
-            if same and self._wants.get(other.name, True):
-                return True
-        return False
+        before = takewhile(lambda other: other.name != host.name, state.inventory)
+        return any(
+            other.executing_op_hash == host.executing_op_hash and self._wants.get(other.name, True) for other in before
+        )
+
+
+def reboot_reasons(record: HostRecord, *, nouveau_unwanted: bool = True) -> tuple[str, ...]:
+    """Return why this host needs a reboot, each in a few words; empty if it does not."""
+    held = nouveau_unwanted and record.modules.loaded.get("nouveau", 0) != 0
+    reasons = (
+        (held, "nouveau is loaded and in use; it stays away from the next boot on"),
+        (record.system.reboot_required, "the system itself asks for one (/run/reboot-required)"),
+    )
+    return tuple(reason for applies, reason in reasons if applies)
+
+
+def reboot_needed(host: str, reasons: Sequence[str]) -> Finding:
+    """Return the warning about a host that needs a reboot."""
+    return Finding(
+        code=codes.REBOOT_NEEDED,
+        what=f"reboot needed: {'; '.join(reasons)}",
+        where=host,
+        fix="drain the node, reboot it, run again",
+        severity=Severity.WARNING,
+    )
+
+
+def refusal(
+    node: str, membership: HostMembership | None, *, reasons: Sequence[str], kubelet: bool, here: bool
+) -> Finding | None:
+    """Return why this run does not reboot a host that needs it; None if it does.
+
+    Args:
+        membership: What it is to the inventory's cluster; None without an inventory file.
+        kubelet: Whether a kubelet runs on it.
+        here: Whether it is the machine that runs us.
+    """
+    obstacle = "it is the machine that this runs on" if here else _obstacle(membership, kubelet=kubelet)
+    if not obstacle:
+        return None
+    return Finding(
+        code=codes.REBOOT_REFUSED,
+        what=f"the host needs a reboot and gets none: {obstacle}",
+        where=node,
+        evidence="; ".join(reasons),
+        fix="reboot it yourself, then run again; or leave the host as it is with host_prerequisites.reboot: never",
+    )
+
+
+def _obstacle(membership: HostMembership | None, *, kubelet: bool) -> str:
+    """Return what forbids a reboot; empty for nothing. Only a member of the cluster can be drained."""
+    role = membership.role if membership else None
+    if role is NodeRole.CONTROL_PLANE:
+        return "its node belongs to the control plane"
+    if role is NodeRole.MEMBER or not kubelet:
+        return ""
+    obstacles = {
+        None: "no inventory says of which cluster",
+        NodeRole.NOT_A_NODE: "the inventory's cluster has no node of its name",
+        NodeRole.UNKNOWN: f"the cluster could not be asked to drain its node: {membership.why if membership else ''}",
+    }
+    return f"a kubelet runs on it, and {obstacles[role]}"
+
+
+def describe(reasons: Sequence[str], pods: Sequence[str]) -> tuple[str, ...]:
+    """Return the change in words: the reboot and what is evicted before, or the end of an earlier run's."""
+    if not reasons:
+        return ("uncordoned: an earlier run had cordoned the node for a reboot",)
+    evicted = (f"evicted: {join_limited(pods, MOST_NAMED)}",) if pods else ()
+    return (f"{REBOOTED}{'; '.join(reasons)}", *evicted)

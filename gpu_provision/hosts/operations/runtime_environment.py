@@ -6,50 +6,38 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from pyinfra.api.command import StringCommand
 from pyinfra.context import host
 
 from gpu_provision.hosts.background_script import (
-    Problem,
-    ScriptOutcome,
-    ScriptResult,
-    find_script_problem,
     longest_seconds,
     runtime_variables,
+    script_problem,
     start_script,
     wait_for_result,
 )
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.facts.runtime import (
-    CONTAINERD,
-    ContainerRuntime,
-    TrustStore,
-)
+from gpu_provision.hosts.facts.runtime import CONTAINERD, ContainerRuntime, TrustStore
 from gpu_provision.hosts.facts.system import without_credentials
-from gpu_provision.hosts.findings import (
+from gpu_provision.hosts.operations.base import (
     Commands,
     add_finding,
     host_operation,
     record_changes,
+    require_host,
     show_diff,
 )
-from gpu_provision.hosts.gpu_host import require_host
-from gpu_provision.hosts.paths import (
-    CERTIFICATE_PREFIX,
-    ENVIRONMENT_DROP_IN,
-    PROXY_FILE,
-)
+from gpu_provision.hosts.scripts import CERTIFICATE_PREFIX, ENVIRONMENT_DROP_IN, PROXY_FILE
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailed, Severity
 
 _DEFAULT_UNITS = {CONTAINERD: "containerd.service", "cri-o": "crio.service", "docker": "docker.service"}
 
-
 _OWN_PREFIX = ("k3s", "rke2", "k0s")
 """Beginnings of the units that hand variables with the prefix on to their containerd, and no others: their kubelet is
 not to be sent through a proxy (https://github.com/k3s-io/k3s/pull/4009, k0s' documentation, environment variables)."""
-
 
 _DROP_IN_TEXT = f"""# Written by gpu-provision: the proxies that images are pulled through.
 [Service]
@@ -83,15 +71,10 @@ class Proxy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFile:
-    """A file as desired.
+    """A file as desired."""
 
-    Attributes:
-        text: What it holds; ends with a newline.
-        mode: Its permissions, such as ``600``.
-    """
-
-    text: str
-    mode: str = "644"
+    text: str  # what it holds; ends with a newline
+    mode: str = "644"  # its permissions, such as ``600``
 
     @property
     def digest(self) -> str:
@@ -101,19 +84,12 @@ class HostFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentChange:
-    """What has to change; nothing if there are no files.
+    """What has to change; nothing if there are no files."""
 
-    Attributes:
-        files: Path -> the desired file, of those that differ; None for no file.
-        runtime: What has to be restarted; None for nothing.
-        trust: The store that has to be rebuilt; None for none.
-        words: Every change in words.
-    """
-
-    files: Mapping[str, HostFile | None]
-    runtime: ContainerRuntime | None
-    trust: TrustStore | None
-    words: tuple[str, ...]
+    files: Mapping[str, HostFile | None]  # path -> the desired file, of those that differ; None for no file
+    runtime: ContainerRuntime | None  # what has to be restarted; None for nothing
+    trust: TrustStore | None  # the store that has to be rebuilt; None for none
+    words: tuple[str, ...]  # every change in words
 
     @property
     def units(self) -> bool:
@@ -207,11 +183,9 @@ def redact(path: str, file: HostFile | None) -> tuple[str, ...]:
         return ()
     if _is_anchor(path):
         return (f"certificate with SHA-256 {file.digest} (of the file)",)
-    return tuple(re.sub(r'="(.*)"$', _without_credentials, line) for line in file.text.splitlines())
-
-
-def _without_credentials(found: re.Match[str]) -> str:
-    return f'="{without_credentials(found[1])}"'
+    lines = file.text.splitlines()
+    hidden = (re.sub(r'="(.*)"$', lambda found: f'="{without_credentials(found[1])}"', each) for each in lines)
+    return tuple(hidden)
 
 
 def proxy_unsupported(record: HostRecord, host: str, proxy: Proxy) -> Finding | None:
@@ -221,7 +195,7 @@ def proxy_unsupported(record: HostRecord, host: str, proxy: Proxy) -> Finding | 
         return None
     fix = "set host_prerequisites.proxy to {} for this node or its pool, or install the runtime first"
     if runtime:
-        fix = f"sudo editor {_MICROK8S}; microk8s stop; microk8s start"
+        fix = "sudo editor /var/snap/microk8s/current/args/containerd-env; microk8s stop; microk8s start"
     return Finding(
         code=codes.PROXY_UNSUPPORTED,
         what="the container runtime is not told of the proxy",
@@ -232,77 +206,6 @@ def proxy_unsupported(record: HostRecord, host: str, proxy: Proxy) -> Finding | 
         severity=Severity.WARNING,
     )
 
-
-_MICROK8S = "/var/snap/microk8s/current/args/containerd-env"
-
-
-def no_trust_store(host: str) -> Finding:
-    """Return the error about a host on which no certificate can be made to be trusted."""
-    return Finding(
-        code=codes.NO_TRUST_STORE,
-        what="certificates cannot be made to be trusted on this host",
-        where=host,
-        evidence="neither update-ca-certificates nor update-ca-trust is installed",
-        fix="install the package ca-certificates, or take host_prerequisites.ca_certificates off this node or its pool",
-    )
-
-
-def environment_problem(change: EnvironmentChange, host: str, result: ScriptResult | None) -> Finding | None:
-    """Return what went wrong; None if the runtime answers with what it was to be started with."""
-    return find_script_problem(_PROBLEMS, host, result, kind=change.runtime.kind if change.runtime else "the system")
-
-
-_UNTOUCHED = "nothing was changed"
-
-
-_REPAIR = "journalctl -u {kind}, repair it, run again"
-
-
-_PROBLEMS: Mapping[ScriptOutcome, Problem] = {
-    ScriptOutcome.DOWN: (
-        "{kind} does not answer, before anything was changed",
-        codes.RUNTIME_DOWN,
-        _UNTOUCHED,
-        _REPAIR,
-    ),
-    ScriptOutcome.NO_TOOL: (
-        "{kind} cannot be restarted here with its proxy and certificates",
-        codes.RUNTIME_REJECTS,
-        _UNTOUCHED,
-        "see the evidence, or take proxy and ca_certificates off this node's host_prerequisites",
-    ),
-    ScriptOutcome.REJECTED_NEW: (
-        "the system did not take the files in",
-        codes.RUNTIME_REJECTS,
-        "all files are as they were",
-        "see the evidence",
-    ),
-    ScriptOutcome.NOT_KEPT: (
-        "a file could not be put aside or in place",
-        codes.RUNTIME_REJECTS,
-        "all files are as they were",
-        "make room, run again",
-    ),
-    ScriptOutcome.RESTORED: (
-        "{kind} did not work with its proxy and certificates; all files are as they were, and it answers",
-        codes.RUNTIME_RESTORED,
-        "images are pulled as before",
-        "see the evidence, correct host_prerequisites.proxy or ca_certificates",
-    ),
-    ScriptOutcome.DEAD: (
-        "{kind} did not work with its proxy and certificates; all files are as they were, and it does not answer",
-        codes.RUNTIME_DOWN,
-        "the kubelet starts no pods",
-        _REPAIR,
-    ),
-    ScriptOutcome.RUNNING: (
-        "it is not known how {kind} took its proxy and certificates: the host did not answer",
-        codes.RUNTIME_DOWN,
-        "the host puts the files back by itself if {kind} does not answer, unless it was itself ended meanwhile",
-        "look whether {kind} answers, run again",
-    ),
-}
-"""How it ended -> what is wrong, code, consequence, remedy."""
 
 SECTIONS = ("system", "kernel", "runtimes", "kubernetes", "environment")
 
@@ -321,7 +224,16 @@ def runtime_environment(proxy: Proxy, certificates: Sequence[str] = (), patience
     """
     record = require_host(SECTIONS)
     if certificates and not record.environment.trust:
-        raise RunFailed(no_trust_store(host.name))
+        raise RunFailed(
+            Finding(
+                code=codes.NO_TRUST_STORE,
+                what="certificates cannot be made to be trusted on this host",
+                where=host.name,
+                evidence="neither update-ca-certificates nor update-ca-trust is installed",
+                fix="install the package ca-certificates,"
+                " or take host_prerequisites.ca_certificates off this node or its pool",
+            )
+        )
     if left := proxy_unsupported(record, host.name, proxy):
         add_finding(left)
     change = environment_change(record, proxy, certificates)
@@ -332,7 +244,10 @@ def runtime_environment(proxy: Proxy, certificates: Sequence[str] = (), patience
     for path, file in change.files.items():
         show_diff(path, ["(not shown)"] if path in record.environment.files else None, redact(path, file) or None)
     yield start(change, patience)
-    yield wait_for_result(lambda name, result: environment_problem(change, name, result), longest_seconds(patience))
+    kind = change.runtime.kind if change.runtime else "the system"
+    remedy = "correct host_prerequisites.proxy or ca_certificates, or take them off this node"
+    problem = partial(script_problem, kind=kind, change="its proxy and certificates", remedy=remedy)
+    yield wait_for_result(problem, longest_seconds(patience))
 
 
 def start(change: EnvironmentChange, patience: int) -> StringCommand:

@@ -10,13 +10,10 @@ import pytest
 from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import Kernel, Nouveau
-from gpu_provision.hosts.facts.kubernetes import Kubernetes
-from gpu_provision.hosts.facts.parser import SectionOutput
-from gpu_provision.hosts.facts.remains import Original, Originals, read_originals
-from gpu_provision.hosts.facts.runtime import ContainerRuntime
+from gpu_provision.hosts.facts.remains import Original, Originals
+from gpu_provision.hosts.facts.runtime import ContainerRuntime, Kubernetes
 from gpu_provision.hosts.operations.teardown import (
     describe_restore,
-    not_root,
     reload_commands,
     runtime_down,
     runtime_to_restart,
@@ -24,9 +21,7 @@ from gpu_provision.hosts.operations.teardown import (
 from gpu_provision.hosts.runner import prepare, teardown
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Severity
-from gpu_provision.sandbox import hosts
-from gpu_provision.sandbox.hosts import SimulatedHost
-from tests.hosts.test_runner import FIRST, inventory
+from tests.hosts.fleet import files, inventory
 
 RESTORED = (
     "removed /etc/modules-load.d/gpu-provision.conf",
@@ -34,12 +29,6 @@ RESTORED = (
 )
 
 LOCAL = ".sandbox/local"  # what a simulated host sees as /usr/local
-
-
-def files(root: Path) -> dict[str, bytes]:
-    """Return the content of every file that a run could have written."""
-    paths = (path for folder in ("etc", "boot", "var") for path in (root / folder).rglob("*"))
-    return {str(path.relative_to(root)): path.read_bytes() for path in paths if path.is_file()}
 
 
 @pytest.fixture
@@ -72,15 +61,6 @@ def test_dry_run_says_what_would_be_restored(tmp_path: Path, root: Path) -> None
     result = teardown(declared, dry_run=True)
     assert [host.changes for host in result.hosts] == [RESTORED]
     assert files(root) == before
-
-
-def test_prepared_anew_after_teardown(tmp_path: Path, root: Path) -> None:
-    """It begins like the first time."""
-    declared = inventory(tmp_path, "good-2")
-    prepare(declared)
-    teardown(declared)
-    hosts.reboot(SimulatedHost("good-2", root))
-    assert prepare(declared).hosts[0].changes == (*FIRST, "nouveau unloaded")
 
 
 def test_file_that_was_there_comes_back(tmp_path: Path, root: Path) -> None:
@@ -124,15 +104,6 @@ def test_programs_that_a_container_runtime_is_told_to_use_stay(tmp_path: Path, r
     assert [finding.code for finding in result.findings] == [codes.TOOLKIT_LEFT]
     assert (result.findings[0].evidence, result.failed) == ("/etc/containerd/config.toml names them", ())
     assert program.exists()
-
-
-def test_unreadable_originals_fail_their_host() -> None:
-    """With what to do about it."""
-    known = read_originals(
-        SectionOutput(["present /var/lib/gpu-provision", "unreadable /var/lib/gpu-provision/originals"])
-    )
-    assert (known.present, known.readable) == (True, False)
-    assert "sudo: true" in not_root("node-1").fix
 
 
 def test_system_is_told_of_what_was_restored() -> None:
