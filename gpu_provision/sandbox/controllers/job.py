@@ -63,51 +63,28 @@ def is_finished(job: Object) -> bool:
     return objects.has_condition(job, "Complete") or objects.has_condition(job, "Failed")
 
 
-def seconds_to_deadline(job: Object, moment: datetime) -> float | None:
-    """Return the seconds until activeDeadlineSeconds is over, not below 0; None if it does not run."""
-    limit, start = job["spec"].get("activeDeadlineSeconds"), objects.status(job).get("startTime")
-    return max(float(limit) - objects.seconds_since(start, moment), 0.0) if limit is not None and start else None
-
-
-def find_end(job: Object, counted: PodCounts, moment: datetime) -> JobEnd | None:
+def find_end(job: Object, counted: PodCounts) -> JobEnd | None:
     """Return how the Job ends now; None while it goes on."""
     spec = job["spec"]
     limit = int(spec["backoffLimit"])
     restarts = counted.restarts if spec["template"]["spec"].get("restartPolicy") == "OnFailure" else 0
     if counted.failed > limit or restarts >= max(limit, 1):
         return JobEnd("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
-    if seconds_to_deadline(job, moment) == 0:
-        return JobEnd("Failed", "DeadlineExceeded", "Job was active longer than specified deadline")
-    enough = spec.get("completions")
-    done = counted.succeeded >= int(enough) if enough is not None else counted.succeeded > 0 and not counted.active
+    done = counted.succeeded >= int(spec.get("completions") or 1)
     return JobEnd("Complete", "CompletionsReached", "Reached expected number of succeeded pods") if done else None
-
-
-def desired_pods(job: Object, counted: PodCounts) -> int:
-    """Return how many pods should be active now."""
-    spec = job["spec"]
-    if spec.get("suspend"):
-        return 0
-    if spec.get("completions") is None:
-        return len(counted.active) if counted.succeeded else int(spec["parallelism"])
-    return min(int(spec["parallelism"]), int(spec["completions"]) - counted.succeeded)
 
 
 def build_status(job: Object, counted: PodCounts, end: JobEnd | None, moment: datetime) -> dict[str, Any]:
     """Return the status as it should be; None removes a field."""
-    present, suspended = objects.status(job), bool(job["spec"].get("suspend"))
+    present = objects.status(job)
     settled = end is not None and not counted.active and not counted.terminating
     conditions: list[dict[str, Any]] = present.get("conditions") or []
-    updates: list[ConditionUpdate] = []
     if end is not None:
         kinds = ["SuccessCriteriaMet" if end.kind == "Complete" else "FailureTarget", *([end.kind] if settled else [])]
-        updates = [ConditionUpdate(kind, "True", end.reason, end.message) for kind in kinds]
-    elif suspended:
-        updates = [ConditionUpdate("Suspended", "True", "JobSuspended", "Job suspended")]
-    elif objects.condition(job, "Suspended"):
-        updates = [ConditionUpdate("Suspended", "False", "JobResumed", "Job resumed")]
-    for update in updates:
-        conditions = objects.set_condition(conditions, update, moment)
+        for kind in kinds:
+            conditions = objects.set_condition(
+                conditions, ConditionUpdate(kind, "True", end.reason, end.message), moment
+            )
     completed = end is not None and end.kind == "Complete" and settled
     return {
         "active": len(counted.active) or None,
@@ -115,7 +92,7 @@ def build_status(job: Object, counted: PodCounts, end: JobEnd | None, moment: da
         "terminating": counted.terminating,
         "succeeded": counted.succeeded or None,
         "failed": counted.failed or None,
-        "startTime": None if suspended and not settled else present.get("startTime") or objects.format_time(moment),
+        "startTime": present.get("startTime") or objects.format_time(moment),
         "completionTime": objects.format_time(moment) if completed else present.get("completionTime"),
         "conditions": conditions or None,
     }
@@ -172,11 +149,11 @@ class Jobs(QueueController[Key]):
             await self._expire(job, moment)
             return
         counted = self._count(job)
-        end = find_end(job, counted, moment)
+        end = find_end(job, counted)
         try:
             if end is not None:
                 await gather_all([self._dismiss(job, pod) for pod in counted.active])
-            elif objects.status(job).get("startTime") or job["spec"].get("suspend"):
+            elif objects.status(job).get("startTime"):
                 await self._scale(job, counted, moment)
         finally:
             await self._write(job, end, moment)
@@ -199,7 +176,9 @@ class Jobs(QueueController[Key]):
 
     async def _scale(self, job: Object, counted: PodCounts, moment: datetime) -> None:
         """Create missing pods and delete surplus ones; failures delay the creation, doubled each time."""
-        missing = desired_pods(job, counted) - len(counted.active)
+        spec = job["spec"]
+        wanted = min(int(spec["parallelism"]), int(spec.get("completions") or 1) - counted.succeeded)
+        missing = wanted - len(counted.active)
         if missing <= 0:
             surplus = counted.active[len(counted.active) + missing :]
             await gather_all([self._dismiss(job, pod) for pod in surplus])
@@ -222,14 +201,9 @@ class Jobs(QueueController[Key]):
     async def _write(self, job: Object, end: JobEnd | None, moment: datetime) -> None:
         await self.cluster.write_status(JOBS, job, build_status(job, self._count(job), end, moment))
         written = self._jobs.objects.get(objects.key_of(job), job)
-        if end is None:
-            pause = seconds_to_deadline(written, moment)
-            if pause is not None:
-                self.queue.add_after(objects.key_of(job), pause)
-        elif is_finished(written) and end.kind == "Complete":
-            self.event(job, "Completed", "Job completed")
-        elif is_finished(written):
-            self.event(job, end.reason, end.message, warning=True)
+        if end is not None and is_finished(written):
+            reason, message = ("Completed", "Job completed") if end.kind == "Complete" else end[1:]
+            self.event(job, reason, message, warning=end.kind == "Failed")
 
     async def _expire(self, job: Object, moment: datetime) -> None:
         lifetime = job["spec"].get("ttlSecondsAfterFinished")
