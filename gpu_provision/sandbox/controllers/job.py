@@ -19,7 +19,7 @@ _UID_LABELS = ("controller-uid", "batch.kubernetes.io/controller-uid")
 
 @dataclass(slots=True)
 class PodCounts:
-    """The pods of a Job, counted; pods that no longer exist are in the numbers."""
+    """The pods of a Job, counted."""
 
     active: tuple[Object, ...]
     terminating: int
@@ -116,28 +116,9 @@ class Jobs(QueueController[Key]):
     def __init__(self, cluster: ControllerManager) -> None:
         """Follow Jobs and their pods."""
         super().__init__(cluster)
-        self._gone: dict[str, dict[str, int]] = {}
-        """Job's uid -> phase -> pods of it that no longer exist but count."""
-        self._dismissed: set[str] = set()
         self._jobs, self._pods = cluster.informer(JOBS), cluster.informer(PODS)
         enqueue_owners(cluster, JOBS, PODS, self.queue.add)
-        self._jobs.on_change(self._job_changed)
-        self._pods.on_change(self._pod_changed)
-
-    def _job_changed(self, old: Object | None, new: Object | None) -> None:
-        if new is not None:
-            self.queue.add(objects.key_of(new))
-        elif old is not None:
-            self._gone.pop(objects.uid(old), None)
-
-    def _pod_changed(self, old: Object | None, new: Object | None) -> None:
-        if new is not None or old is None:
-            return
-        gone = self._gone.get(objects.controller_uid(old))
-        if objects.uid(old) in self._dismissed:
-            self._dismissed.discard(objects.uid(old))
-        elif gone is not None:
-            gone["succeeded" if objects.phase(old) == "Succeeded" else "failed"] += 1
+        self._jobs.on_event(lambda _, obj: self.queue.add(objects.key_of(obj)))
 
     async def sync(self, key: Key) -> None:
         """Take the Job's next step, then write the status."""
@@ -152,27 +133,14 @@ class Jobs(QueueController[Key]):
         end = find_end(job, counted)
         try:
             if end is not None:
-                await gather_all([self._dismiss(job, pod) for pod in counted.active])
+                await gather_all([self.delete_pod(job, pod) for pod in counted.active])
             elif objects.status(job).get("startTime"):
                 await self._scale(job, counted, moment)
         finally:
             await self._write(job, end, moment)
 
     def _count(self, job: Object) -> PodCounts:
-        uid, status = objects.uid(job), objects.status(job)
-        owned = self._pods.by("controller uid", uid)
-        counted = count_pods([pod for pod in owned if objects.uid(pod) not in self._dismissed])
-        # After a restart, what the status counts beyond the pods that are there are pods that no longer exist.
-        gone = self._gone.setdefault(
-            uid,
-            {
-                "succeeded": max(int(status.get("succeeded") or 0) - counted.succeeded, 0),
-                "failed": max(int(status.get("failed") or 0) - counted.failed, 0),
-            },
-        )
-        counted.succeeded += gone["succeeded"]
-        counted.failed += gone["failed"]
-        return counted
+        return count_pods(self._pods.by("controller uid", objects.uid(job)))
 
     async def _scale(self, job: Object, counted: PodCounts, moment: datetime) -> None:
         """Create missing pods and delete surplus ones; failures delay the creation, doubled each time."""
@@ -181,7 +149,7 @@ class Jobs(QueueController[Key]):
         missing = wanted - len(counted.active)
         if missing <= 0:
             surplus = counted.active[len(counted.active) + missing :]
-            await gather_all([self._dismiss(job, pod) for pod in surplus])
+            await gather_all([self.delete_pod(job, pod) for pod in surplus])
             return
         pause = min(_FIRST_BACKOFF * 2.0 ** min(counted.failed - 1, 20), _LONGEST_BACKOFF) if counted.failed else 0.0
         wait = pause - objects.seconds_since(counted.last_failure, moment)
@@ -189,14 +157,6 @@ class Jobs(QueueController[Key]):
             self.queue.add_after(objects.key_of(job), wait)
         else:
             await gather_all([self.create_pod(job, build_pod(job)) for _ in range(missing)])
-
-    async def _dismiss(self, job: Object, pod: Object) -> None:
-        self._dismissed.add(objects.uid(pod))
-        try:
-            await self.delete_pod(job, pod)
-        except BaseException:
-            self._dismissed.discard(objects.uid(pod))
-            raise
 
     async def _write(self, job: Object, end: JobEnd | None, moment: datetime) -> None:
         await self.cluster.write_status(JOBS, job, build_status(job, self._count(job), end, moment))

@@ -1,14 +1,11 @@
-"""Builds the archive of stand-in images without any registry, and keeps it while what it is made of is the same."""
+"""Builds the archive of stand-in images without any registry."""
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
-import os
 import shutil
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,7 +20,6 @@ from tests.real.images.layers import Item, Layer, copied, tar
 PAUSE = "registry.k8s.io/pause:3.9"
 """What containerd starts as each pod's first container."""
 
-_KEPT = 3
 _HERE = Path(__file__).parent
 _PROGRAMS = _HERE / "programs"
 _RULES = Path(operand_rules.__file__)
@@ -66,41 +62,9 @@ def archive(images: Iterable[str], target: Path) -> Path:
     return oci.write([_image(name) for name in sorted(set(images))], target)
 
 
-def cached(images: Iterable[str]) -> Path:
-    """Return an archive as ``archive`` writes it; one that was made of the same things before is taken again."""
-    images = sorted(set(images))
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gpu-provision", "images")
-    target = folder / f"{_key(images)}.tar"
-    if not target.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        archive(images, target)
-        _forget_old(folder)
-    target.touch()
-    return target
-
-
-def _forget_old(folder: Path) -> None:
-    """Remove all archives but those that were used last: each has a hundred megabytes."""
-    by_use = sorted(folder.glob("*.tar"), key=lambda path: path.stat().st_mtime)
-    for path in by_use[:-_KEPT]:
-        path.unlink(missing_ok=True)
-
-
 def of_inventory(inventory: Inventory) -> list[str]:
     """Return the images of an inventory's manifests."""
     return images_of(manifest for manifests in render(inventory).values() for manifest in manifests)
-
-
-def _key(images: Sequence[str]) -> str:
-    """Return a digest of all that an archive is made of: names, our sources, and this machine's Python."""
-    digest = hashlib.sha256(json.dumps([images, sys.version, sys.base_prefix]).encode())
-    digest.update(_models())
-    for path in [*sorted(_HERE.rglob("*")), _RULES]:
-        if path.is_file() and "__pycache__" not in path.parts:
-            digest.update(path.read_bytes())
-    for package in sorted({name for image in images for name in stand_ins.of(image).packages}):
-        digest.update(f"{package} {host.fingerprint(package)}".encode())
-    return digest.hexdigest()[:24]
 
 
 def _image(name: str) -> oci.Image:
