@@ -64,7 +64,7 @@ test-real: $(STAMP) ## Everything on a real Kubernetes, down to real pods; as ro
 test-hosts: $(STAMP) ## The host phase over SSH, on virtual machines and on hosts by the dozen; as root
 	@python -m tests.real.binaries
 	@python -m tests.real.hosts
-	@python -m pytest -q -m 'hosts and not spare' --tb=short --durations=10 -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
+	@python -m pytest -q -m hosts --tb=short --durations=10 -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 faults: $(STAMP) ## Runs on an API server that answers badly: SEEDS=50 RATE=0.2 TABLE=faults.md; SANDBOX=1
 	@python -m tests.faults --seeds $(SEEDS) --rate $(RATE) $(if $(TABLE),--table $(TABLE)) $(if $(SANDBOX),--sandbox)

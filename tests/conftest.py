@@ -12,10 +12,6 @@ from xdist.scheduler import LoadFileScheduling, Scheduling
 
 from gpu_provision.sandbox import hosts
 from gpu_provision.sandbox.state import DIRECTORY_VARIABLE
-from tests.real.kept_logs import pytest_sessionfinish, pytest_terminal_summary, pytest_testnodedown
-
-__all__ = ["pytest_sessionfinish", "pytest_terminal_summary", "pytest_testnodedown"]
-
 
 _ONE_WORKER = frozenset({"tests/real/node", "tests/real/hosts", "tests/real/hosts/machines"})
 """Folders whose files share a node, or a limit of this machine: inotify instances, and memory for two machines."""

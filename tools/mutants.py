@@ -64,7 +64,7 @@ DRIVERS = {  # a pattern of modules -> whole runs that use them; the order is th
     r"operator/|resident|deputy": [SCENARIO.format("operator"), SCENARIO.format("operator_installation")],
     r"hosts/(operations/reboot|deploy)": [SCENARIO.format("reboots"), HOSTS + "test_reboot.py"],
     r"hosts/(operations/runtime|background_script)": [HOSTS + "test_surroundings.py"],
-    r"hosts/": [HOSTS + "test_failures.py", HOSTS + "test_fifty.py"],
+    r"hosts/": [HOSTS + "test_failures.py", HOSTS + "test_twenty.py"],
     r"cluster/(host_shell|helper_pod|processes|holders)": ["tests/real/node/test_k8s_node.py"],
     r"planning/|rollout/|engine/rollout": [SCENARIO.format("fleet_rollouts")],
     r"": [SCENARIO.format("main_job"), SCENARIO.format("refusals")],

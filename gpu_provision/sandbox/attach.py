@@ -9,7 +9,6 @@ import logging
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from gpu_provision.sandbox.client import HttpApi, KubeCredentials, load_credenti
 from gpu_provision.sandbox.errors import NoAnswerError, SandboxError, SandboxProblem
 from gpu_provision.sandbox.fleet import Fleet, load_fleet
 from gpu_provision.sandbox.kubelet.kubelet import build_simulation, run_nodes
-from gpu_provision.sandbox.kubelet.logs import ADDRESS, KeptLogs, KubeletCertificate, LogKey, kubelet_server
+from gpu_provision.sandbox.kubelet.logs import ADDRESS, KeptLogs, LogKey, kubelet_server
 from gpu_provision.sandbox.kubelet.node import SIMULATED
 from gpu_provision.sandbox.kubelet.simulation import Simulation
 
@@ -27,41 +26,37 @@ _SANDBOX = "sandbox"
 _MAX_SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttachOptions:
-    """How to attach.
-
-    Attributes:
-        beside_others: Also in a cluster that has nodes of its own, whose pods may then land on simulated nodes.
-        home: Where the machines keep what they know; without it they boot afresh.
-        certificate: What the kubelets show to an API server that asks for logs and verifies them.
-    """
-
-    beside_others: bool = False
-    home: Path | None = None
-    certificate: KubeletCertificate | None = None
-
-
-async def attach(
+async def attach(  # noqa: PLR0913 - the options of its command
     credentials: KubeCredentials,
     fleet: Fleet,
-    options: AttachOptions | None = None,
     *,
+    beside_others: bool = False,
+    home: Path | None = None,
+    certificate: tuple[Path, Path] | None = None,
     registered: asyncio.Event | None = None,
 ) -> None:
     """Register a fleet's nodes with a cluster and run their pods until cancelled.
 
-    ``registered`` is set once all nodes are there. Raises SandboxError (GP720), or NoAnswerError (GP721).
+    Args:
+        credentials: Of the cluster.
+        fleet: The machines.
+        beside_others: Also in a cluster that has nodes of its own, whose pods may then land on simulated nodes.
+        home: Where the machines keep what they know; without it they boot afresh.
+        certificate: PEM files of a certificate for 127.0.0.1 and of its key, which kubelets show when asked for logs.
+        registered: Set once all nodes are there.
+
+    Raises:
+        SandboxError: The cluster has nodes of its own (GP720).
+        NoAnswerError: It does not answer (GP721).
     """
-    options = options or AttachOptions()
     async with HttpApi(credentials) as api, asyncio.TaskGroup() as group:
-        await _check(api, credentials, options)
+        await _check(api, credentials, beside_others=beside_others)
         api.pause = fleet.timings.scaled(fleet.timings.retry)  # from here on, nodes outlive an API server that is away
-        async with _open_simulation(api, fleet, options, group) as simulation:
+        async with _open_simulation(api, fleet, home, certificate, group) as simulation:
             await run_nodes(simulation, fleet, registered=registered)
 
 
-async def _check(api: HttpApi, credentials: KubeCredentials, options: AttachOptions) -> None:
+async def _check(api: HttpApi, credentials: KubeCredentials, *, beside_others: bool) -> None:
     try:
         nodes, _ = await api.list(NODES)
     except (OSError, ApiError) as error:
@@ -69,7 +64,7 @@ async def _check(api: HttpApi, credentials: KubeCredentials, options: AttachOpti
         problem = SandboxProblem(code="GP721", what=what, where=credentials.server, evidence=str(error))
         raise NoAnswerError(problem) from error
     own = [objects.name(node) for node in nodes if SIMULATED not in objects.annotations_of(node)]
-    if own and not options.beside_others:
+    if own and not beside_others:
         shown = ", ".join(own[:_MAX_SHOWN]) + (" ..." if len(own) > _MAX_SHOWN else "")
         what = f"context {credentials.context} has {len(own)} nodes that are not simulated; nothing was attached"
         fix = "use a cluster of your own for this, or say --yes if pods may land on simulated nodes"
@@ -78,13 +73,13 @@ async def _check(api: HttpApi, credentials: KubeCredentials, options: AttachOpti
 
 @contextlib.asynccontextmanager
 async def _open_simulation(
-    api: HttpApi, fleet: Fleet, options: AttachOptions, group: asyncio.TaskGroup
+    api: HttpApi, fleet: Fleet, home: Path | None, certificate: tuple[Path, Path] | None, group: asyncio.TaskGroup
 ) -> AsyncIterator[Simulation]:
     """Send logs where the cluster looks for them: a sandbox keeps them itself, a real one asks the kubelet."""
     if _SANDBOX in await api.version():
         texts: asyncio.Queue[tuple[LogKey, str]] = asyncio.Queue()
         group.create_task(_post_logs(api, texts))
-        yield build_simulation(api, fleet, lambda *log: texts.put_nowait(log), home=options.home)
+        yield build_simulation(api, fleet, lambda *log: texts.put_nowait(log), home=home)
         return
     kept = KeptLogs()
 
@@ -92,9 +87,9 @@ async def _open_simulation(
         found = simulation.pods.objects.get((namespace, pod)) or {}
         return next((one for one in objects.container_statuses(found) if one["name"] == container), {})
 
-    async with kubelet_server(kept, status_of, options.certificate) as port:
+    async with kubelet_server(kept, status_of, certificate) as port:
         address = {"kubelet_address": ADDRESS, "kubelet_port": port}
-        simulation = build_simulation(api, fleet, kept.append, home=options.home, **address)  # type: ignore[arg-type]
+        simulation = build_simulation(api, fleet, kept.append, home=home, **address)  # type: ignore[arg-type]
         simulation.pods.on_change(lambda old, new: kept.forget(*objects.key_of(old)) if old and new is None else None)
         yield simulation
 
@@ -126,11 +121,10 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 async def _run(arguments: argparse.Namespace) -> None:
     registered = asyncio.Event()
     fleet = load_fleet(arguments.fleet, speed=arguments.speed)
-    files = arguments.tls_cert_file, arguments.tls_private_key_file
-    certificate = KubeletCertificate(*files) if arguments.tls_cert_file else None
-    options = AttachOptions(beside_others=arguments.yes, home=arguments.state, certificate=certificate)
+    certificate = (arguments.tls_cert_file, arguments.tls_private_key_file) if arguments.tls_cert_file else None
     access = load_credentials(arguments.kubeconfig, arguments.context)
-    task = asyncio.create_task(attach(access, fleet, options, registered=registered))
+    options = {"beside_others": arguments.yes, "home": arguments.state, "certificate": certificate}
+    task = asyncio.create_task(attach(access, fleet, **options, registered=registered))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, task.cancel)

@@ -1,24 +1,21 @@
 """Events as controllers and kubelets record them and ``kubectl describe`` shows them.
 
-Equal events of an object become one with a count; more than ten similar ones within ten minutes are combined
-into one, as client-go's recorder does. Recording never waits and never fails its caller.
+Equal events of an object become one with a count. Recording never waits and never fails its caller.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
 import uuid
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gpu_provision.sandbox.api import EVENTS, NOT_FOUND, Api, ApiError, Object
 from gpu_provision.sandbox.objects import format_time, now
 
 _log = logging.getLogger(__name__)
 _MAX_REMEMBERED = 16_384
-_MAX_SIMILAR, _SIMILAR_SECONDS = 10, 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,14 +24,6 @@ class EventSource:
 
     component: str
     host: str = ""
-
-
-@dataclass(slots=True)
-class _Similar:
-    """The events of one object, source, type and reason."""
-
-    since: float = field(default_factory=time.monotonic)
-    messages: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -50,7 +39,6 @@ class EventRecorder:
         """Start with an empty memory."""
         self._api = api
         self._recorded: OrderedDict[tuple[str, ...], _Recorded] = OrderedDict()
-        self._similar: OrderedDict[tuple[str, ...], _Similar] = OrderedDict()
         self._pending: dict[tuple[str, ...], None] = {}
         self._wake = asyncio.Event()
 
@@ -59,9 +47,7 @@ class EventRecorder:
     ) -> None:
         """Write an event soon; ``involved`` is the reference to the object that it is about."""
         level = "Warning" if warning else "Normal"
-        about = (involved["uid"], involved.get("fieldPath", ""), source.component, level, reason)
-        shown = self._combine(about, message)
-        key = (*about, shown if shown is message else "")
+        key = (involved["uid"], involved.get("fieldPath", ""), source.component, level, reason, message)
         moment = format_time(now())
         recorded = self._recorded.get(key)
         if recorded is None:
@@ -69,20 +55,15 @@ class EventRecorder:
             if len(self._recorded) > _MAX_REMEMBERED:
                 self._recorded.popitem(last=False)
         body = recorded.body
-        body |= {"type": level, "reason": reason, "message": shown, "lastTimestamp": moment, "count": body["count"] + 1}
+        body |= {
+            "type": level,
+            "reason": reason,
+            "message": message,
+            "lastTimestamp": moment,
+            "count": body["count"] + 1,
+        }
         self._pending[key] = None
         self._wake.set()
-
-    def _combine(self, about: tuple[str, ...], message: str) -> str:
-        similar = self._similar.get(about)
-        if similar is None or time.monotonic() - similar.since > _SIMILAR_SECONDS:
-            similar = self._similar[about] = _Similar()
-            if len(self._similar) > _MAX_REMEMBERED:
-                self._similar.popitem(last=False)
-        if message in similar.messages or len(similar.messages) < _MAX_SIMILAR:
-            similar.messages.add(message)
-            return message
-        return f"(combined from similar events): {message}"
 
     async def run(self) -> None:
         """Write what was recorded until cancelled; an event that the server refuses is dropped."""
@@ -101,7 +82,7 @@ class EventRecorder:
     async def _store(self, recorded: _Recorded) -> None:
         body, metadata = recorded.body, recorded.body["metadata"]
         if recorded.stored:
-            change = {key: body[key] for key in ("message", "count", "lastTimestamp")}
+            change = {key: body[key] for key in ("count", "lastTimestamp")}
             try:
                 await self._api.patch(EVENTS, metadata["name"], change, metadata["namespace"])
             except ApiError as refusal:

@@ -17,6 +17,7 @@ import yaml
 
 from gpu_provision.sandbox.errors import FleetError, SandboxProblem
 from gpu_provision.sandbox.faults import NodeFault, parse_faults
+from gpu_provision.sandbox.operand_rules import GpuModel
 
 KERNELS = {
     "ubuntu20.04": "5.4.0-196-generic",
@@ -30,36 +31,6 @@ KERNELS = {
 """The kernel that a machine runs if the fleet does not say."""
 
 MOST_MACHINES = 5000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuModel:
-    """One model of GPU.
-
-    Attributes:
-        name: As ``nvidia-smi -L`` prints it, such as ``Tesla T4``.
-        device: PCI device id, four hexadecimal digits.
-        pci_class: PCI class and subclass: ``0302`` for a 3D controller, ``0300`` for VGA.
-        memory: MiB.
-        compute: CUDA compute capability, such as ``7.5``.
-        family: As GPU Feature Discovery labels it, such as ``turing``.
-        oldest_driver: First driver branch that supports the model.
-        open_modules_only: Whether the proprietary kernel modules refuse it.
-    """
-
-    name: str
-    device: str
-    pci_class: str
-    memory: int
-    compute: str
-    family: str
-    oldest_driver: int
-    open_modules_only: bool = False
-
-    @property
-    def label(self) -> str:
-        """The product as a node label's value: ``NVIDIA-H100-80GB-HBM3``."""
-        return self.name.replace(" ", "-")
 
 
 @cache

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.real import binaries, kept_logs, program_flags
+from tests.real import binaries, program_flags
 from tests.real.access import ADMIN, Passes, ask, ask_json, kubeconfig_file, passes, write_kubeconfig
 from tests.real.authority import Authority, signing_key, write_private
 from tests.real.processes import Command, NotReadyError, Program, Ready, await_ready, free_port, listening, process
@@ -111,7 +111,6 @@ def control_plane(directory: Path, site: Site | None = None) -> Iterator[Control
     """
     directory.mkdir(parents=True, exist_ok=True)
     directory.chmod(0o700)
-    kept_logs.remember(directory)
     with contextlib.ExitStack() as running:
         yield _Start(directory, site or Site(), running).all()
 

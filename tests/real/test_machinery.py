@@ -1,4 +1,4 @@
-"""What starts real programs for tests, as far as no test that uses it would fail: it would skip, leak or forget."""
+"""What starts real programs for tests, where no test that uses it would fail: leaks, and other clusters than meant."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from tests.real import binaries, kept_logs, processes
+from tests.real import processes
 from tests.real.control_plane import given
 from tests.real.processes import Program, await_ready, free_port, listening
 
@@ -28,29 +26,6 @@ with process(Path(sys.argv[1]), ["sleep", "1000"]) as child:
     print(child.pid, flush=True)
     time.sleep(1000)
 """
-
-
-def test_kubebuilder_assets_is_the_only_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs of different versions are not mixed; tests say what the folder lacks."""
-    (tmp_path / "kube-apiserver").touch()
-    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
-    assert binaries.binary("kube-apiserver") == tmp_path / "kube-apiserver"
-    lacking = f"KUBEBUILDER_ASSETS={tmp_path} has no kube-scheduler"
-    assert binaries.missing("kube-apiserver", "kube-scheduler") == lacking
-
-
-def test_the_cache_outlives_a_test_run(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tests have an XDG folder of their own; without the cache, all that is real would be skipped."""
-    assert not binaries.cache().is_relative_to(tmp_path_factory.getbasetemp())
-
-
-@pytest.mark.parametrize(("word", "code"), [("--help", 0), ("kube-apisrver", 2)])
-def test_a_question_or_a_slip_builds_nothing(monkeypatch: pytest.MonkeyPatch, word: str, code: int) -> None:
-    """A build takes minutes."""
-    monkeypatch.setattr(binaries, "_make", lambda *_: pytest.fail("built"))
-    with pytest.raises(SystemExit) as ended:
-        binaries.main([word])
-    assert ended.value.code == code
 
 
 def test_only_a_variable_of_its_own_names_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,21 +76,3 @@ def _answers(port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
         return True
     return False
-
-
-def test_a_failed_run_keeps_logs_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the process that people see says where."""
-    monkeypatch.setattr(kept_logs, "FOLDER", tmp_path / "kept")
-    monkeypatch.setattr(kept_logs, "_directories", [])
-    (tmp_path / "some-test0" / "plane").mkdir(parents=True)
-    (tmp_path / "some-test0" / "plane" / "etcd.log").touch()
-    kept_logs.remember(tmp_path / "some-test0" / "plane")
-    worker: Any = SimpleNamespace(stash=pytest.Stash(), workeroutput={})
-    failed: Any = SimpleNamespace(testsfailed=1, config=worker)
-    kept_logs.pytest_sessionfinish(failed)
-    controller, said = SimpleNamespace(stash=pytest.Stash()), list[str]()
-    kept_logs.pytest_testnodedown(SimpleNamespace(config=controller, workeroutput=worker.workeroutput))
-    terminal: Any = SimpleNamespace(write_line=said.append, config=controller)
-    kept_logs.pytest_terminal_summary(terminal)
-    [kept] = (tmp_path / "kept").rglob("some-test0-plane/etcd.log")
-    assert [str(kept.parents[1]) in line for line in said] == [True]

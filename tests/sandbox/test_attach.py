@@ -14,11 +14,11 @@ import trustme
 
 from gpu_provision.sandbox.api import NODES, PODS
 from gpu_provision.sandbox.apiserver.server import Server, serve
-from gpu_provision.sandbox.attach import AttachOptions, attach
+from gpu_provision.sandbox.attach import attach
 from gpu_provision.sandbox.client import HttpApi, load_credentials
 from gpu_provision.sandbox.errors import SandboxError
 from gpu_provision.sandbox.fleet import Fleet, MachineSpec, Timings, models
-from gpu_provision.sandbox.kubelet.logs import ADDRESS, KeptLogs, KubeletCertificate, LogKey, kubelet_server
+from gpu_provision.sandbox.kubelet.logs import ADDRESS, KeptLogs, LogKey, kubelet_server
 from gpu_provision.sandbox.kubelet.node import SIMULATED
 
 FLEET = Fleet(
@@ -90,7 +90,7 @@ def test_a_cluster_with_nodes_of_its_own_is_left_alone(tmp_path: Path) -> None:
         assert isinstance(error, SandboxError)
         assert (error.problems[0].code, error.problems[0].evidence) == ("GP720", "theirs")
         registered = asyncio.Event()
-        attached = asyncio.create_task(attach(access, FLEET, AttachOptions(beside_others=True), registered=registered))
+        attached = asyncio.create_task(attach(access, FLEET, beside_others=True, registered=registered))
         await registered.wait()
         attached.cancel()
         await asyncio.gather(attached, return_exceptions=True)
@@ -151,9 +151,9 @@ def test_the_kubelet_endpoint_shows_the_certificate_it_is_given(tmp_path: Path) 
     """An API server that verifies its kubelets asks no other."""
     authority = trustme.CA()
     issued = authority.issue_cert(ADDRESS)
-    shown = KubeletCertificate(tmp_path / "kubelet.crt", tmp_path / "kubelet.key")
-    issued.cert_chain_pems[0].write_to_path(shown.certificate)
-    issued.private_key_pem.write_to_path(shown.key)
+    shown = (tmp_path / "kubelet.crt", tmp_path / "kubelet.key")
+    issued.cert_chain_pems[0].write_to_path(shown[0])
+    issued.private_key_pem.write_to_path(shown[1])
     verifying = ssl.create_default_context()
     authority.configure_trust(verifying)
 

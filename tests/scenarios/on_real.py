@@ -20,7 +20,6 @@ import pytest
 import yaml
 
 from gpu_provision.sandbox.apiserver.request_log import LoggedRequest
-from tests.real import kept_logs
 from tests.real.control_plane import ControlPlane, Site, control_plane, process
 from tests.scenarios.emptying import Bare
 from tests.scenarios.world import ADOPTER, CHECKOUT, OPERATOR, World, default_fleet
@@ -107,7 +106,6 @@ class RealWorld(World):
     def __init__(self, folder: Path, cluster: Cluster, **fleet: Any) -> None:
         """Write the files, attach the nodes and bind the user's role; ``fleet`` changes the default fleet."""
         super().__init__(folder, "real", default_fleet(**fleet))
-        kept_logs.remember(folder)
         self._cluster, self._attached = cluster, contextlib.ExitStack()
         self.audit_log = cluster.plane.audit_log if cluster.plane else None
         self._audit = AuditLog(self.audit_log) if self.audit_log else None

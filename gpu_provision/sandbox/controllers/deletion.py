@@ -260,25 +260,6 @@ def _needs_sync(old: Object | None, new: Object) -> bool:
 
 _FINALIZER = "kubernetes"
 
-_FINE = (
-    ConditionUpdate(
-        "NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered", "All resources successfully discovered"
-    ),
-    ConditionUpdate(
-        "NamespaceDeletionGroupVersionParsingFailure",
-        "False",
-        "ParsedGroupVersions",
-        "All legacy kube types successfully parsed",
-    ),
-    ConditionUpdate(
-        "NamespaceDeletionContentFailure",
-        "False",
-        "ContentDeleted",
-        "All content successfully deleted, may be waiting on finalization",
-    ),
-)
-"""What the real controller says about the steps of its work; ours cannot fail at them in part."""
-
 _NOT_SERVED = frozenset({404, 405})
 _LOOK_AGAIN_SECONDS = 5.0
 Content = dict[ApiResource, list[Object]]
@@ -297,7 +278,6 @@ def build_conditions(content: Content) -> list[ConditionUpdate]:
     )
     named = ", ".join(f"{one} in {count} resource instances" for one, count in sorted(finalizers.items()))
     return [
-        *_FINE,
         ConditionUpdate(
             "NamespaceContentRemaining", "True", "SomeResourcesRemain", f"Some resources are remaining: {kinds}"
         ),

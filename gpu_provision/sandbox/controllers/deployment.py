@@ -22,9 +22,7 @@ HASH_LABEL = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
 DESIRED = "deployment.kubernetes.io/desired-replicas"
 MAXIMUM = "deployment.kubernetes.io/max-replicas"
-HISTORY = "deployment.kubernetes.io/revision-history"
-_NOT_COPIED = frozenset({"kubectl.kubernetes.io/last-applied-configuration", REVISION, HISTORY, DESIRED, MAXIMUM})
-_DEADLINE = 600
+_NOT_COPIED = frozenset({"kubectl.kubernetes.io/last-applied-configuration", REVISION, DESIRED, MAXIMUM})
 
 Scale = tuple[Object, int]
 """A ReplicaSet and the number of replicas it should get."""
@@ -82,15 +80,6 @@ def split_replica_sets(deployment: Object, replica_sets: Sequence[Object]) -> tu
     template = deployment["spec"]["template"]
     new = next((one for one in by_age if same_template(one["spec"]["template"], template)), None)
     return new, [one for one in by_age if one is not new]
-
-
-def history_annotation(replica_set: Object, number: int) -> dict[str, str]:
-    """Return the annotation that lists the numbers that a ReplicaSet had before this one, if it is new to it."""
-    before = revision_number(replica_set)
-    if not before or before >= number:
-        return {}
-    listed = objects.annotations_of(replica_set).get(HISTORY, "")
-    return {HISTORY: ",".join(filter(None, (listed, str(before))))}
 
 
 def rollout_annotations(deployment: Object, number: int) -> dict[str, str]:
@@ -180,9 +169,7 @@ def build_conditions(
         )
     )
     result = objects.set_condition(present, available, moment)
-    progressing = _progress(deployment, new, counted, moment)
-    if progressing is not None:
-        result = objects.set_condition(result, progressing, moment)
+    result = objects.set_condition(result, _progress(deployment, new, counted), moment)
     updated = {"lastUpdateTime": objects.format_time(moment)}
     moved = _moved(deployment, counted)
     return [
@@ -198,34 +185,12 @@ def _moved(deployment: Object, counted: Mapping[str, Any]) -> bool:
     )
 
 
-def _progress(
-    deployment: Object, new: Object | None, counted: Mapping[str, Any], moment: datetime
-) -> ConditionUpdate | None:
-    if deployment["spec"].get("paused"):
-        return ConditionUpdate("Progressing", "Unknown", "DeploymentPaused", "Deployment is paused")
+def _progress(deployment: Object, new: Object | None, counted: Mapping[str, Any]) -> ConditionUpdate:
     title = f'ReplicaSet "{objects.name(new)}"' if new else f'Deployment "{objects.name(deployment)}"'
     if new is not None and is_complete(deployment, counted):
         message = f"{title} has successfully progressed."
         return ConditionUpdate("Progressing", "True", "NewReplicaSetAvailable", message)
-    present = objects.condition(deployment, "Progressing")
-    if present is not None and not _moved(deployment, counted) and present["status"] == "False":
-        return None
-    if remaining_seconds(deployment, counted, moment) == 0 and not _moved(deployment, counted):
-        return ConditionUpdate(
-            "Progressing", "False", "ProgressDeadlineExceeded", f"{title} has timed out progressing."
-        )
     return ConditionUpdate("Progressing", "True", "ReplicaSetUpdated", f"{title} is progressing.")
-
-
-def remaining_seconds(deployment: Object, counted: Mapping[str, Any], moment: datetime) -> float | None:
-    """Return the seconds until the progress deadline, 0 when it has passed; None if it does not run."""
-    present = objects.condition(deployment, "Progressing")
-    done = present is None or present.get("reason") == "NewReplicaSetAvailable"
-    if done or is_complete(deployment, counted) or deployment["spec"].get("paused"):
-        return None
-    deadline = int(deployment["spec"].get("progressDeadlineSeconds") or _DEADLINE)
-    updated = (present or {}).get("lastUpdateTime") or (present or {}).get("lastTransitionTime")
-    return max(deadline - objects.seconds_since(updated, moment), 0.0)
 
 
 _HISTORY = 10
@@ -265,17 +230,9 @@ class Deployments(QueueController[Key]):
         new, old = split_replica_sets(deployment, await claim_objects(self.cluster, claim))
         if objects.is_deleting(deployment):
             return
-        if deployment["spec"].get("paused"):
-            await self._scale_paused(deployment, new, old)
-        else:
-            new = await self._advance(deployment, new, old)
+        new = await self._advance(deployment, new, old)
         await self._write_status(deployment, new, old)
         await self._forget_history(deployment, old)
-
-    async def _scale_paused(self, deployment: Object, new: Object | None, old: Sequence[Object]) -> None:
-        active = [one for one in [*old, *([new] if new else [])] if replicas(one)]
-        if len(active) == 1:
-            await self._scale(deployment, active[0], replicas(deployment))
 
     async def _advance(self, deployment: Object, new: Object | None, old: list[Object]) -> Object | None:
         if is_recreate(deployment):
@@ -326,7 +283,7 @@ class Deployments(QueueController[Key]):
 
     async def _renumber(self, deployment: Object, new: Object, number: int) -> Object:
         number = max(number, revision_number(new))
-        wanted = rollout_annotations(deployment, number) | history_annotation(new, number)
+        wanted = rollout_annotations(deployment, number)
         have = objects.annotations_of(new)
         missing = {key: value for key, value in wanted.items() if have.get(key) != value}
         if missing:
@@ -365,9 +322,6 @@ class Deployments(QueueController[Key]):
             "conditions": build_conditions(deployment, new, counted, moment),
         }
         await self.cluster.write_status(DEPLOYMENTS, deployment, wanted)
-        pause = remaining_seconds(deployment, counted, moment)
-        if pause:
-            self.queue.add_after(objects.key_of(deployment), pause)
 
     async def _forget_history(self, deployment: Object, old: Sequence[Object]) -> None:
         limit = deployment["spec"].get("revisionHistoryLimit")

@@ -19,7 +19,7 @@ _UID_LABELS = ("controller-uid", "batch.kubernetes.io/controller-uid")
 
 @dataclass(slots=True)
 class PodCounts:
-    """The pods of a Job, counted; pods that no longer exist are in the numbers."""
+    """The pods of a Job, counted."""
 
     active: tuple[Object, ...]
     terminating: int
@@ -63,51 +63,28 @@ def is_finished(job: Object) -> bool:
     return objects.has_condition(job, "Complete") or objects.has_condition(job, "Failed")
 
 
-def seconds_to_deadline(job: Object, moment: datetime) -> float | None:
-    """Return the seconds until activeDeadlineSeconds is over, not below 0; None if it does not run."""
-    limit, start = job["spec"].get("activeDeadlineSeconds"), objects.status(job).get("startTime")
-    return max(float(limit) - objects.seconds_since(start, moment), 0.0) if limit is not None and start else None
-
-
-def find_end(job: Object, counted: PodCounts, moment: datetime) -> JobEnd | None:
+def find_end(job: Object, counted: PodCounts) -> JobEnd | None:
     """Return how the Job ends now; None while it goes on."""
     spec = job["spec"]
     limit = int(spec["backoffLimit"])
     restarts = counted.restarts if spec["template"]["spec"].get("restartPolicy") == "OnFailure" else 0
     if counted.failed > limit or restarts >= max(limit, 1):
         return JobEnd("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
-    if seconds_to_deadline(job, moment) == 0:
-        return JobEnd("Failed", "DeadlineExceeded", "Job was active longer than specified deadline")
-    enough = spec.get("completions")
-    done = counted.succeeded >= int(enough) if enough is not None else counted.succeeded > 0 and not counted.active
+    done = counted.succeeded >= int(spec.get("completions") or 1)
     return JobEnd("Complete", "CompletionsReached", "Reached expected number of succeeded pods") if done else None
-
-
-def desired_pods(job: Object, counted: PodCounts) -> int:
-    """Return how many pods should be active now."""
-    spec = job["spec"]
-    if spec.get("suspend"):
-        return 0
-    if spec.get("completions") is None:
-        return len(counted.active) if counted.succeeded else int(spec["parallelism"])
-    return min(int(spec["parallelism"]), int(spec["completions"]) - counted.succeeded)
 
 
 def build_status(job: Object, counted: PodCounts, end: JobEnd | None, moment: datetime) -> dict[str, Any]:
     """Return the status as it should be; None removes a field."""
-    present, suspended = objects.status(job), bool(job["spec"].get("suspend"))
+    present = objects.status(job)
     settled = end is not None and not counted.active and not counted.terminating
     conditions: list[dict[str, Any]] = present.get("conditions") or []
-    updates: list[ConditionUpdate] = []
     if end is not None:
         kinds = ["SuccessCriteriaMet" if end.kind == "Complete" else "FailureTarget", *([end.kind] if settled else [])]
-        updates = [ConditionUpdate(kind, "True", end.reason, end.message) for kind in kinds]
-    elif suspended:
-        updates = [ConditionUpdate("Suspended", "True", "JobSuspended", "Job suspended")]
-    elif objects.condition(job, "Suspended"):
-        updates = [ConditionUpdate("Suspended", "False", "JobResumed", "Job resumed")]
-    for update in updates:
-        conditions = objects.set_condition(conditions, update, moment)
+        for kind in kinds:
+            conditions = objects.set_condition(
+                conditions, ConditionUpdate(kind, "True", end.reason, end.message), moment
+            )
     completed = end is not None and end.kind == "Complete" and settled
     return {
         "active": len(counted.active) or None,
@@ -115,7 +92,7 @@ def build_status(job: Object, counted: PodCounts, end: JobEnd | None, moment: da
         "terminating": counted.terminating,
         "succeeded": counted.succeeded or None,
         "failed": counted.failed or None,
-        "startTime": None if suspended and not settled else present.get("startTime") or objects.format_time(moment),
+        "startTime": present.get("startTime") or objects.format_time(moment),
         "completionTime": objects.format_time(moment) if completed else present.get("completionTime"),
         "conditions": conditions or None,
     }
@@ -139,28 +116,9 @@ class Jobs(QueueController[Key]):
     def __init__(self, cluster: ControllerManager) -> None:
         """Follow Jobs and their pods."""
         super().__init__(cluster)
-        self._gone: dict[str, dict[str, int]] = {}
-        """Job's uid -> phase -> pods of it that no longer exist but count."""
-        self._dismissed: set[str] = set()
         self._jobs, self._pods = cluster.informer(JOBS), cluster.informer(PODS)
         enqueue_owners(cluster, JOBS, PODS, self.queue.add)
-        self._jobs.on_change(self._job_changed)
-        self._pods.on_change(self._pod_changed)
-
-    def _job_changed(self, old: Object | None, new: Object | None) -> None:
-        if new is not None:
-            self.queue.add(objects.key_of(new))
-        elif old is not None:
-            self._gone.pop(objects.uid(old), None)
-
-    def _pod_changed(self, old: Object | None, new: Object | None) -> None:
-        if new is not None or old is None:
-            return
-        gone = self._gone.get(objects.controller_uid(old))
-        if objects.uid(old) in self._dismissed:
-            self._dismissed.discard(objects.uid(old))
-        elif gone is not None:
-            gone["succeeded" if objects.phase(old) == "Succeeded" else "failed"] += 1
+        self._jobs.on_event(lambda _, obj: self.queue.add(objects.key_of(obj)))
 
     async def sync(self, key: Key) -> None:
         """Take the Job's next step, then write the status."""
@@ -172,37 +130,26 @@ class Jobs(QueueController[Key]):
             await self._expire(job, moment)
             return
         counted = self._count(job)
-        end = find_end(job, counted, moment)
+        end = find_end(job, counted)
         try:
             if end is not None:
-                await gather_all([self._dismiss(job, pod) for pod in counted.active])
-            elif objects.status(job).get("startTime") or job["spec"].get("suspend"):
+                await gather_all([self.delete_pod(job, pod) for pod in counted.active])
+            elif objects.status(job).get("startTime"):
                 await self._scale(job, counted, moment)
         finally:
             await self._write(job, end, moment)
 
     def _count(self, job: Object) -> PodCounts:
-        uid, status = objects.uid(job), objects.status(job)
-        owned = self._pods.by("controller uid", uid)
-        counted = count_pods([pod for pod in owned if objects.uid(pod) not in self._dismissed])
-        # After a restart, what the status counts beyond the pods that are there are pods that no longer exist.
-        gone = self._gone.setdefault(
-            uid,
-            {
-                "succeeded": max(int(status.get("succeeded") or 0) - counted.succeeded, 0),
-                "failed": max(int(status.get("failed") or 0) - counted.failed, 0),
-            },
-        )
-        counted.succeeded += gone["succeeded"]
-        counted.failed += gone["failed"]
-        return counted
+        return count_pods(self._pods.by("controller uid", objects.uid(job)))
 
     async def _scale(self, job: Object, counted: PodCounts, moment: datetime) -> None:
         """Create missing pods and delete surplus ones; failures delay the creation, doubled each time."""
-        missing = desired_pods(job, counted) - len(counted.active)
+        spec = job["spec"]
+        wanted = min(int(spec["parallelism"]), int(spec.get("completions") or 1) - counted.succeeded)
+        missing = wanted - len(counted.active)
         if missing <= 0:
             surplus = counted.active[len(counted.active) + missing :]
-            await gather_all([self._dismiss(job, pod) for pod in surplus])
+            await gather_all([self.delete_pod(job, pod) for pod in surplus])
             return
         pause = min(_FIRST_BACKOFF * 2.0 ** min(counted.failed - 1, 20), _LONGEST_BACKOFF) if counted.failed else 0.0
         wait = pause - objects.seconds_since(counted.last_failure, moment)
@@ -211,25 +158,12 @@ class Jobs(QueueController[Key]):
         else:
             await gather_all([self.create_pod(job, build_pod(job)) for _ in range(missing)])
 
-    async def _dismiss(self, job: Object, pod: Object) -> None:
-        self._dismissed.add(objects.uid(pod))
-        try:
-            await self.delete_pod(job, pod)
-        except BaseException:
-            self._dismissed.discard(objects.uid(pod))
-            raise
-
     async def _write(self, job: Object, end: JobEnd | None, moment: datetime) -> None:
         await self.cluster.write_status(JOBS, job, build_status(job, self._count(job), end, moment))
         written = self._jobs.objects.get(objects.key_of(job), job)
-        if end is None:
-            pause = seconds_to_deadline(written, moment)
-            if pause is not None:
-                self.queue.add_after(objects.key_of(job), pause)
-        elif is_finished(written) and end.kind == "Complete":
-            self.event(job, "Completed", "Job completed")
-        elif is_finished(written):
-            self.event(job, end.reason, end.message, warning=True)
+        if end is not None and is_finished(written):
+            reason, message = ("Completed", "Job completed") if end.kind == "Complete" else end[1:]
+            self.event(job, reason, message, warning=end.kind == "Failed")
 
     async def _expire(self, job: Object, moment: datetime) -> None:
         lifetime = job["spec"].get("ttlSecondsAfterFinished")

@@ -24,18 +24,9 @@ from gpu_provision.sandbox.objects import ConditionUpdate, Key
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
 
-_PRESSURES: Mapping[str, str] = MappingProxyType(
-    {
-        "MemoryPressure": "node.kubernetes.io/memory-pressure",
-        "DiskPressure": "node.kubernetes.io/disk-pressure",
-        "PIDPressure": "node.kubernetes.io/pid-pressure",
-        "NetworkUnavailable": "node.kubernetes.io/network-unavailable",
-    }
-)
-
 _OF_READY: Mapping[str, tuple[str, ...]] = MappingProxyType({"False": (NOT_READY,), "Unknown": (UNREACHABLE,)})
 _REPORTED = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
-_MANAGED = frozenset({NOT_READY, UNREACHABLE, UNSCHEDULABLE_TAINT, *_PRESSURES.values()})
+_MANAGED = frozenset({NOT_READY, UNREACHABLE, UNSCHEDULABLE_TAINT})
 _SILENT = "Kubelet stopped posting node status."
 _NEVER_HEARD = "Kubelet never posted node status."
 Taint = Mapping[str, Any]
@@ -60,7 +51,6 @@ def unknown_conditions(node: Object, moment: datetime) -> list[dict[str, Any]]:
 def _desired_taints(node: Object) -> list[tuple[str, str]]:
     ready = (objects.condition(node, "Ready") or {}).get("status", "")
     wanted = [(key, effect) for key in _OF_READY.get(ready, ()) for effect in (NO_SCHEDULE, NO_EXECUTE)]
-    wanted += [(key, NO_SCHEDULE) for kind, key in _PRESSURES.items() if objects.has_condition(node, kind)]
     if (node.get("spec") or {}).get("unschedulable"):
         wanted.append((UNSCHEDULABLE_TAINT, NO_SCHEDULE))
     return wanted

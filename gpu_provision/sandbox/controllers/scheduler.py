@@ -26,8 +26,6 @@ from gpu_provision.sandbox.objects import Amounts, ConditionUpdate, Key, add_amo
 HOSTNAME = "kubernetes.io/hostname"
 _UNSCHEDULABLE = {"key": UNSCHEDULABLE_TAINT, "effect": NO_SCHEDULE}
 
-Port = tuple[str, str, int]
-
 
 @dataclass(frozen=True, slots=True)
 class PodDemand:
@@ -37,7 +35,6 @@ class PodDemand:
     namespace: str
     labels: Mapping[str, str]
     requests: Amounts
-    ports: frozenset[Port]
     refuses: tuple[Mapping[str, Any], ...]
 
 
@@ -49,37 +46,20 @@ def read_demand(pod: Object) -> PodDemand:
         namespace=objects.namespace(pod),
         labels=objects.labels(pod),
         requests=requests(spec),
-        ports=_host_ports(spec),
         refuses=_refusals(spec),
     )
 
 
 def requests(spec: Mapping[str, Any]) -> Amounts:
-    """Return what a pod requests: the larger of its containers together and any init step."""
-    running = [_container_requests(one) for one in spec.get("containers") or ()]
-    sidecars: list[Amounts] = []
-    steps: list[Amounts] = []
-    for container in spec.get("initContainers") or ():
-        own = _container_requests(container)
-        steps.append(add_amounts([own, *sidecars]))
-        if container.get("restartPolicy") == "Always":
-            sidecars.append(own)
-    together = max_amounts([add_amounts([*running, *sidecars]), *steps])
-    return add_amounts([together, amounts(spec.get("overhead")), {"pods": 1}])
+    """Return what a pod requests: the larger of its containers together and any init container."""
+    together = add_amounts(map(_container_requests, spec.get("containers") or ()))
+    steps = map(_container_requests, spec.get("initContainers") or ())
+    return add_amounts([max_amounts([together, *steps]), {"pods": 1}])
 
 
 def _container_requests(container: Mapping[str, Any]) -> Amounts:
     resources = container.get("resources") or {}
     return amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
-
-
-def _host_ports(spec: Mapping[str, Any]) -> frozenset[Port]:
-    return frozenset(
-        (port.get("protocol") or "TCP", port.get("hostIP") or "0.0.0.0", int(port["hostPort"]))  # noqa: S104  compared, not bound
-        for container in spec.get("containers") or ()
-        for port in container.get("ports") or ()
-        if port.get("hostPort")
-    )
 
 
 def _refusals(spec: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
@@ -112,21 +92,18 @@ class NodeLoad:
     allocatable: Amounts = field(default_factory=dict)
     pods: dict[str, PodDemand] = field(default_factory=dict)
     used: Counter[str] = field(default_factory=Counter)
-    ports: Counter[Port] = field(default_factory=Counter)
 
     def put(self, pod: PodDemand) -> None:
         """Count a pod, once."""
         self.remove(pod.uid)
         self.pods[pod.uid] = pod
         self.used.update(pod.requests)
-        self.ports.update(pod.ports)
 
     def remove(self, uid: str) -> None:
         """Count a pod no more."""
         pod = self.pods.pop(uid, None)
         if pod is not None:
             self.used.subtract(pod.requests)
-            self.ports.subtract(pod.ports)
 
 
 def find_obstacles(spec: Mapping[str, Any], pod: PodDemand, load: NodeLoad) -> list[str]:
@@ -147,8 +124,6 @@ def find_obstacles(spec: Mapping[str, Any], pod: PodDemand, load: NodeLoad) -> l
 
 
 def _occupied(pod: PodDemand, load: NodeLoad) -> list[str]:
-    if any(_collides(port, load) for port in pod.ports):
-        return ["node(s) didn't have free ports for the requested pod ports"]
     scarce = [
         "Too many pods" if name == "pods" else f"Insufficient {name}"
         for name, amount in pod.requests.items()
@@ -161,17 +136,6 @@ def _occupied(pod: PodDemand, load: NodeLoad) -> list[str]:
     if any(refuses(other, pod) for other in load.pods.values() if other.refuses):
         return ["node(s) didn't satisfy existing pods anti-affinity rules"]
     return []
-
-
-def _collides(port: Port, load: NodeLoad) -> bool:
-    protocol, address, number = port
-    anywhere = "0.0.0.0"  # noqa: S104  compared, not bound
-    return any(
-        count > 0
-        and (protocol, number) == (other[0], other[2])
-        and (address == other[1] or anywhere in {address, other[1]})
-        for other, count in load.ports.items()
-    )
 
 
 def load_key(pod: PodDemand, load: NodeLoad) -> tuple[float, int, str]:
@@ -339,12 +303,7 @@ class Scheduler(QueueController[Key]):
 
 def _is_ours(pod: Object) -> bool:
     spec = pod["spec"]
-    return (
-        not objects.node_of(pod)
-        and objects.is_active(pod)
-        and spec.get("schedulerName", _NAME) == _NAME
-        and not spec.get("schedulingGates")
-    )
+    return not objects.node_of(pod) and objects.is_active(pod) and spec.get("schedulerName", _NAME) == _NAME
 
 
 def _changed_for_scheduling(old: Object, new: Object) -> bool:

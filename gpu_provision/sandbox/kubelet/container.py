@@ -220,7 +220,6 @@ Lookup = Callable[[str, str], Awaitable["dict[str, str] | None"]]
 _KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 _VARIABLE = re.compile(r"\$(\$)?\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 _REFERENCES = {"configMapKeyRef": "configmaps", "secretKeyRef": "secrets"}
-_SOURCES = {"configMapRef": "configmaps", "secretRef": "secrets"}
 _SINGULAR = {"configmaps": "configmap", "secrets": "secret"}
 
 
@@ -253,25 +252,11 @@ def expand(text: str, env: Mapping[str, str]) -> str:
 async def environment(container: Mapping[str, Any], pod: Mapping[str, Any], lookup: Lookup) -> dict[str, str]:
     """Return a container's environment. Raises MissingReference."""
     env: dict[str, str] = {}
-    for source in container.get("envFrom") or ():
-        env |= await _from_source(source, lookup)
     for entry in container.get("env") or ():
         value = await _value(entry, pod, lookup)
         if value is not None:
             env[entry["name"]] = expand(value, env)
     return env
-
-
-async def _from_source(source: Mapping[str, Any], lookup: Lookup) -> dict[str, str]:
-    for kind, resource in _SOURCES.items():
-        reference = source.get(kind)
-        if reference:
-            data = await lookup(resource, reference["name"])
-            if data is None and not reference.get("optional"):
-                raise MissingReferenceError(_not_found(resource, reference["name"]))
-            prefix = source.get("prefix", "")
-            return {f"{prefix}{key}": value for key, value in (data or {}).items()}
-    return {}
 
 
 async def _value(entry: Mapping[str, Any], pod: Mapping[str, Any], lookup: Lookup) -> str | None:

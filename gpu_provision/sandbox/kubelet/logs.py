@@ -7,7 +7,6 @@ import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -139,18 +138,10 @@ def _format_lines(lines: tuple[tuple[str, str], ...], *, stamped: bool) -> bytes
     return "".join(f"{time} {line}\n" if stamped else f"{line}\n" for time, line in lines).encode()
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletCertificate:
-    """PEM files of a certificate for ``ADDRESS``, for an API server that verifies its kubelets."""
-
-    certificate: Path
-    key: Path
-
-
-def _context(certificate: KubeletCertificate | None) -> ssl.SSLContext:
+def _context(certificate: tuple[Path, Path] | None) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     if certificate:
-        context.load_cert_chain(certificate.certificate, certificate.key)
+        context.load_cert_chain(*certificate)
     else:
         trustme.CA().issue_cert(ADDRESS).configure_cert(context)
     return context
@@ -158,11 +149,11 @@ def _context(certificate: KubeletCertificate | None) -> ssl.SSLContext:
 
 @asynccontextmanager
 async def kubelet_server(
-    logs: KeptLogs, status_of: StatusOf, certificate: KubeletCertificate | None = None
+    logs: KeptLogs, status_of: StatusOf, certificate: tuple[Path, Path] | None = None
 ) -> AsyncIterator[int]:
     """Serve on a free port while the context lasts; the port is its value.
 
-    Without a certificate it shows a new one that no client can verify; most API servers do not try.
+    Without a certificate and its key, PEM files, it shows a new one that no client can verify; most servers do not try.
     """
     endpoint = _Endpoint(logs, status_of)
     app = web.Application()

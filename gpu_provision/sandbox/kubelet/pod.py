@@ -13,7 +13,6 @@ from gpu_provision.sandbox.kubelet.pod_sandbox import MountError, check_admissio
 from gpu_provision.sandbox.kubelet.pod_status import (
     ContainerRecord,
     fresh_record,
-    is_sidecar,
     now,
     pod_phase,
     pod_status,
@@ -161,9 +160,7 @@ class PodWorker(PodContext):
         """Run the init containers one after the other; False if the pod failed on the way."""
         specs = self.pod["spec"].get("initContainers") or ()
         for spec, record in zip(specs, self.inits, strict=True):
-            if is_sidecar(spec):
-                await self._runner.start_sidecar(spec, record)
-            elif record.exit_code != 0 and await self._runner.run_to_end(spec, record, init=True) != 0:
+            if record.exit_code != 0 and await self._runner.run_to_end(spec, record, init=True) != 0:
                 return False
         return True
 

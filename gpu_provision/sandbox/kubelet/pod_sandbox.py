@@ -125,13 +125,7 @@ async def _files(volume: Mapping[str, Any], namespace: str, simulation: Simulati
             return await _read_source(
                 volume["name"], volume[source], (resource, volume[source][key]), namespace, simulation
             )
-    files: dict[str, str] = {}
-    for source in (volume.get("projected") or {}).get("sources") or ():
-        for kind, resource in (("configMap", "configmaps"), ("secret", "secrets")):
-            if kind in source:
-                found = (resource, source[kind]["name"])
-                files |= await _read_source(volume["name"], source[kind], found, namespace, simulation)
-    return files
+    return {}
 
 
 async def _read_source(

@@ -138,22 +138,9 @@ def qos_class(pod: Mapping[str, Any]) -> str:
     return "Guaranteed" if guaranteed else "Burstable"
 
 
-def is_sidecar(container: Mapping[str, Any]) -> bool:
-    """Tell whether an init container goes on running beside the others."""
-    return container.get("restartPolicy") == "Always"
-
-
-def _init_done(container: Mapping[str, Any], record: ContainerRecord) -> bool:
-    return record.started if is_sidecar(container) else record.exit_code == 0
-
-
-def _init_ready(container: Mapping[str, Any], record: ContainerRecord) -> bool:
-    return record.ready if is_sidecar(container) else record.exit_code == 0
-
-
-def initialized(pod: Mapping[str, Any], inits: Sequence[ContainerRecord]) -> bool:
+def initialized(inits: Sequence[ContainerRecord]) -> bool:
     """Tell whether every init container has done its part."""
-    return all(map(_init_done, pod["spec"].get("initContainers") or (), inits))
+    return all(record.exit_code == 0 for record in inits)
 
 
 def pod_phase(pod: Mapping[str, Any], inits: Sequence[ContainerRecord], mains: Sequence[ContainerRecord]) -> str:
@@ -161,7 +148,7 @@ def pod_phase(pod: Mapping[str, Any], inits: Sequence[ContainerRecord], mains: S
     policy = pod["spec"].get("restartPolicy", "Always")
     if policy == "Never" and any((r.exit_code or 0) != 0 for r in inits if not r.running):
         return "Failed"
-    if not initialized(pod, inits) and not any(r.running or r.exit_code is not None for r in mains):
+    if not initialized(inits) and not any(r.running or r.exit_code is not None for r in mains):
         return "Pending"
     codes = [record.exit_code for record in mains]
     if all(code is not None for code in codes):
@@ -195,9 +182,7 @@ def pod_conditions(
 ) -> list[Object]:
     """Return the pod's conditions; those that others own are kept."""
     old = {c["type"]: c for c in (pod.get("status") or {}).get("conditions") or ()}
-    incomplete = [
-        r.name for c, r in zip(pod["spec"].get("initContainers") or (), inits, strict=True) if not _init_done(c, r)
-    ]
+    incomplete = [record.name for record in inits if record.exit_code != 0]
     unready = [r.name for r in mains if not r.ready]
     completed = "PodCompleted" if phase == "Succeeded" else ""
     init = ("ContainersNotInitialized", f"containers with incomplete status: [{' '.join(incomplete)}]")
@@ -234,11 +219,7 @@ def pod_status(  # noqa: PLR0913 - a status is made of exactly these
     if pod_ip:
         status |= {"podIP": pod_ip, "podIPs": [{"ip": pod_ip}]}
     if inits:
-        specs = pod["spec"]["initContainers"]
-        status["initContainerStatuses"] = [
-            {**record.to_status(), "ready": _init_ready(spec, record)}
-            for spec, record in zip(specs, inits, strict=True)
-        ]
+        status["initContainerStatuses"] = [{**record.to_status(), "ready": record.exit_code == 0} for record in inits]
     return status
 
 

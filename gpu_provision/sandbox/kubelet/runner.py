@@ -169,7 +169,6 @@ class Runner:
         self._running: dict[str, tuple[Container, Program]] = {}
         self._tasks: dict[str, asyncio.Task[int]] = {}
         self._struck: set[str] = set()
-        self._sidecars: list[asyncio.Task[int]] = []
 
     def prepare(self, contents: dict[str, dict[str, str]]) -> None:
         """Take the files of the pod's volumes."""
@@ -180,15 +179,10 @@ class Runner:
         """Tell whether a container that ended is started again."""
         return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
-    async def start_sidecar(self, spec: Object, record: ContainerRecord) -> None:
-        """Start an init container that goes on running, and return once it has started."""
-        self._sidecars.append(asyncio.create_task(self.run_to_end(spec, record, init=True, policy="Always")))
-        await self._context.machine.until(lambda: record.started)
-
-    async def run_to_end(self, spec: Object, record: ContainerRecord, *, init: bool, policy: str = "") -> int:
+    async def run_to_end(self, spec: Object, record: ContainerRecord, *, init: bool) -> int:
         """Run a container until it ends for good; return its exit code."""
-        policy = policy or self._context.pod["spec"].get("restartPolicy", "Always")
-        if init and policy != "Never" and not spec.get("restartPolicy"):
+        policy = self._context.pod["spec"].get("restartPolicy", "Always")
+        if init and policy != "Never":
             policy = "OnFailure"
         field = f"spec.{'initContainers' if init else 'containers'}{{{record.name}}}"
         crashes = 0
@@ -310,7 +304,7 @@ class Runner:
 
     def stop_all(self) -> dict[str, int]:
         """End what runs, hooks first; return the exit codes."""
-        for task in (*self._sidecars, *self._tasks.values()):
+        for task in self._tasks.values():
             task.cancel()
         codes = {name: program.exit_code for name, (_, program) in self._running.items()}
         for name, (container, _) in tuple(self._running.items()):
@@ -320,10 +314,9 @@ class Runner:
 
     def forget_all(self) -> None:
         """Drop what runs, without hooks: the machine went away under it."""
-        for task in (*self._sidecars, *self._tasks.values()):
+        for task in self._tasks.values():
             task.cancel()
         self._running.clear()
-        self._sidecars.clear()
 
     def _ended(self, name: str) -> None:
         entry = self._running.pop(name, None)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
 from tests.contract.client import Object, until
@@ -106,23 +104,6 @@ def test_restarts_of_a_pod_count_as_failures(cluster: Cluster) -> None:
     assert max(event.object["status"]["containerStatuses"][0]["restartCount"] for event in seen[-1:]) >= 1
 
 
-def test_a_job_that_takes_too_long_is_ended(cluster: Cluster) -> None:
-    """The controller of 1.20 may look a moment too early, and then not again until something of the Job changes."""
-    cluster.create("Job", "task", spec=job("sleep", "infinity", activeDeadlineSeconds=1))
-    moments = itertools.count()
-
-    def is_over_when_looked_at() -> bool:
-        cluster.patch("Job", "task", {"metadata": {"annotations": {f"{cluster.mark}-look": str(next(moments))}}})
-        return status_of(cluster.get("Job", "task"), "Failed") == "True"
-
-    until(is_over_when_looked_at)
-    done = await_end(cluster)
-    failed = condition(done, "Failed")
-    assert failed["reason"] == "DeadlineExceeded"
-    assert failed["message"] == "Job was active longer than specified deadline"
-    until(lambda: not cluster.pods())
-
-
 def test_an_active_job_counts_its_pods(cluster: Cluster) -> None:
     cluster.create("Job", "task", spec=job("sleep", "infinity", parallelism=2, completions=2))
     running = cluster.await_("Job", "task", lambda one: one.get("status", {}).get("active") == 2)
@@ -151,16 +132,6 @@ def test_a_finished_job_goes_when_its_time_to_live_is_over(cluster: Cluster) -> 
 def test_a_server_before_time_to_live_drops_the_field(cluster: Cluster) -> None:
     made = cluster.create("Job", "task", spec=job("true", ttlSecondsAfterFinished=3600))
     assert ("ttlSecondsAfterFinished" in made["spec"]) == cluster.server.at_least(1, 21)
-
-
-@pytest.mark.since(1, 24)
-def test_a_suspended_job_runs_no_pod_until_it_is_resumed(cluster: Cluster) -> None:
-    cluster.create("Job", "task", spec=job("true", suspend=True))
-    cluster.await_("Job", "task", lambda one: status_of(one, "Suspended") == "True")
-    assert not cluster.pods()
-    cluster.patch("Job", "task", {"spec": {"suspend": False}})
-    done = await_end(cluster)
-    assert (status_of(done, "Complete"), status_of(done, "Suspended")) == ("True", "False")
 
 
 def test_events_tell_the_pod_and_the_end(cluster: Cluster) -> None:

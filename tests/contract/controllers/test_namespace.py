@@ -51,37 +51,6 @@ def test_a_finalizer_inside_holds_it_and_is_named(cluster: Cluster) -> None:
     cluster.await_gone("Namespace", cluster.namespace)
 
 
-def test_a_terminating_namespace_has_five_conditions(cluster: Cluster) -> None:
-    cluster.create("ConfigMap", "notes", metadata={"finalizers": [HELD]})
-    cluster.delete("Namespace", cluster.namespace)
-    namespace = remaining(cluster)
-    told = {one["type"]: (one["status"], one["reason"], one["message"]) for one in namespace["status"]["conditions"]}
-    assert told.keys() == {
-        "NamespaceDeletionDiscoveryFailure",
-        "NamespaceDeletionGroupVersionParsingFailure",
-        "NamespaceDeletionContentFailure",
-        "NamespaceContentRemaining",
-        "NamespaceFinalizersRemaining",
-    }
-    assert told["NamespaceDeletionDiscoveryFailure"] == (
-        "False",
-        "ResourcesDiscovered",
-        "All resources successfully discovered",
-    )
-    assert told["NamespaceDeletionGroupVersionParsingFailure"] == (
-        "False",
-        "ParsedGroupVersions",
-        "All legacy kube types successfully parsed",
-    )
-    assert told["NamespaceDeletionContentFailure"] == (
-        "False",
-        "ContentDeleted",
-        "All content successfully deleted, may be waiting on finalization",
-    )
-    cluster.patch("ConfigMap", "notes", {"metadata": {"finalizers": None}})
-    cluster.await_gone("Namespace", cluster.namespace)
-
-
 def test_resources_of_a_group_are_named_with_it(cluster: Cluster) -> None:
     cluster.create("DaemonSet", "agent", metadata={"finalizers": [HELD]}, spec=workload("agent"))
     cluster.delete("Namespace", cluster.namespace)

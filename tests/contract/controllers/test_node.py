@@ -69,14 +69,6 @@ def test_a_cordon_is_a_taint(cluster: Cluster, change_node: ChangeNode) -> None:
     until(lambda: not taints(cluster, "sim-2"))
 
 
-def test_pressure_is_a_taint(cluster: Cluster, paper_node: Callable[..., str]) -> None:
-    name = paper_node()
-    told = conditions(ready=True)
-    told[0]["status"] = "True"
-    cluster.patch("Node", name, {"status": {"conditions": told}}, "status")
-    until(lambda: taints(cluster, name) == {("node.kubernetes.io/memory-pressure", "NoSchedule")})
-
-
 def test_a_node_that_is_not_ready_is_tainted_twice(cluster: Cluster, unready: Callable[..., None]) -> None:
     unready("sim-3")
     until(lambda: taints(cluster, "sim-3") >= {(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")})

@@ -184,15 +184,6 @@ def test_who_is_there_keeps_others_away(cluster: Cluster, paper_node: PaperNode)
     await_unschedulable(cluster, "loud", "anti-affinity")
 
 
-def test_a_host_port_is_given_once_per_node(cluster: Cluster, paper_node: PaperNode) -> None:
-    name = paper_node()
-    ports = [{"containerPort": 9400, "hostPort": 9400}]
-    cluster.create("Pod", "first", spec=on(name, container(ports=ports)))
-    await_bound(cluster, "first")
-    cluster.create("Pod", "second", spec=on(name, container(ports=ports)))
-    assert "didn't have free ports for the requested pod ports" in told(await_unschedulable(cluster, "second"))
-
-
 def test_a_full_node_takes_no_more_pods(cluster: Cluster, paper_node: PaperNode) -> None:
     name = paper_node(pods=1)
     cluster.create("Pod", "first", spec=on(name))

@@ -10,14 +10,13 @@ import pytest
 
 from tests.contract import servers
 from tests.contract.client import Server
-from tests.real import kept_logs
 from tests.real.hosts import image as images
 from tests.real.hosts.image import Image
 from tests.real.hosts.machine import STOCK, Hardware, Machine, started
 
 _TIMES = pytest.StashKey[dict[str, float]]()
 
-NAMES = ("gpu-1", "gpu-2", "secure", "runtime-1", "own-driver-01")
+NAMES = ("gpu-1", "gpu-2", "secure", "own-driver-01")
 Boot = Callable[..., Machine]
 Lap = Callable[[str], contextlib.AbstractContextManager[None]]
 
@@ -37,7 +36,6 @@ def start(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bo
 
         def begin(name: str, hardware: Hardware = STOCK) -> Machine:
             folder = tmp_path_factory.mktemp(name, numbered=False)
-            kept_logs.remember(folder)
             return running.enter_context(started(name, image, folder, hardware))
 
         yield begin

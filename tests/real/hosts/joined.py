@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from gpu_provision.inventory import load
-from tests.real import control_plane, kept_logs
+from tests.real import control_plane
 from tests.real.hosts import lan, node
 from tests.real.hosts.image import Image
 from tests.real.hosts.machine import Hardware, Machine, started
@@ -100,11 +100,10 @@ def missing() -> str:
 @contextlib.contextmanager
 def joined(folder: Path, image: Image) -> Iterator[Owner]:
     """Start a control plane and a machine, and have the machine join. What it came to stays in ``state.log``."""
-    kept_logs.remember(folder)
     with contextlib.ExitStack() as running:
         network = running.enter_context(lan.lan(folder))
         running.enter_context(_control_plane(folder, network))
-        images = build.cached(build.of_inventory(load(_INVENTORY)))
+        images = build.archive(build.of_inventory(load(_INVENTORY)), folder / "images.tar")
         disk = node.disk(folder, folder / "plane", images)
         hardware = Hardware(memory=_MEMORY, disks=(disk,))
         virtual = running.enter_context(started(NODE, image, folder / "machine", hardware, network.link))

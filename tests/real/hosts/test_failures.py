@@ -154,7 +154,10 @@ def _repair(host: LightHost, sound: LightHost) -> None:
 
 @pytest.mark.usefixtures("run")
 def test_the_next_run_finishes_what_was_repaired(user: User, hosts: tuple[LightHost, ...]) -> None:
-    """Hosts that were finished are left alone; a run after it changes nothing anywhere."""
+    """Hosts that were finished are left alone; a run after it changes no file anywhere.
+
+    It asks each host two things: one command reads it, another one says how it is in the end.
+    """
     for number in FAILURES.keys() - GONE:
         _repair(hosts[number - 1], hosts[0])
     living = [host for number, host in enumerate(hosts, 1) if number not in GONE]
@@ -166,7 +169,10 @@ def test_the_next_run_finishes_what_was_repaired(user: User, hosts: tuple[LightH
     for number in changed:
         _assert_written(hosts[number - 1])
         _assert_prepared(hosts[number - 1])
+    written, commands = [host.written() for host in living], [host.commands_run() for host in living]
     assert not any(user.apply("--hosts-only", "--limit", limit).changes)
+    assert [host.written() for host in living] == written
+    assert [host.commands_run() - run for host, run in zip(living, commands, strict=True)] == [2] * len(living)
 
 
 FEW = slice(23, 29)

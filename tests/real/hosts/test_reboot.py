@@ -13,7 +13,6 @@ import pytest
 
 from tests.answers import Answer
 from tests.contract.client import Event, Object, Server
-from tests.real import kept_logs
 from tests.real.hosts import nspawn, state
 from tests.real.hosts.conftest import Lap
 from tests.real.hosts.nspawn import NspawnHost, nspawn_hosts
@@ -89,7 +88,6 @@ def run(hosts: tuple[NspawnHost, ...], cluster: Server, tmp_path_factory: pytest
     """One apply: what it said, whose it was, what became of the node meanwhile, and the boots before."""
     before = [boot_of(host) for host in hosts]
     user = User(tmp_path_factory.mktemp("owner"), hosts, cluster.kubeconfig, SETTINGS)
-    kept_logs.remember(user.folder)
     with played(cluster, hosts[0]) as seen, lap("two hosts with systemd are rebooted, one after the other"):
         said = user.cli("apply", "--yes", "--hosts-only", "--verbose")
     (user.folder / "apply.log").write_text(said.err + said.out)

@@ -1,32 +1,29 @@
-"""Builds the archive of stand-in images without any registry, and keeps it while what it is made of is the same."""
+"""Builds the archive of stand-in images without any registry."""
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
-import os
 import shutil
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from gpu_provision import render
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.sandbox import fleet, operand_rules
 from tests.real.images import host, oci, stand_ins
 from tests.real.images.layers import Item, Layer, copied, tar
 
 PAUSE = "registry.k8s.io/pause:3.9"
 """What containerd starts as each pod's first container."""
 
-_KEPT = 3
 _HERE = Path(__file__).parent
 _PROGRAMS = _HERE / "programs"
-_GPUS = _HERE.parents[2] / "gpu_provision/sandbox/gpus.yaml"
+_RULES = Path(operand_rules.__file__)
+"""What the sandbox's operands and the programs here have in common."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ACCOUNTS: Layer = {
     "/etc/passwd": Item(b"root:x:0:0:root:/root:/bin/sh\nnonroot:x:65534:65534:nonroot:/nonexistent:/bin/false\n"),
@@ -65,40 +62,9 @@ def archive(images: Iterable[str], target: Path) -> Path:
     return oci.write([_image(name) for name in sorted(set(images))], target)
 
 
-def cached(images: Iterable[str]) -> Path:
-    """Return an archive as ``archive`` writes it; one that was made of the same things before is taken again."""
-    images = sorted(set(images))
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gpu-provision", "images")
-    target = folder / f"{_key(images)}.tar"
-    if not target.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        archive(images, target)
-        _forget_old(folder)
-    target.touch()
-    return target
-
-
-def _forget_old(folder: Path) -> None:
-    """Remove all archives but those that were used last: each has a hundred megabytes."""
-    by_use = sorted(folder.glob("*.tar"), key=lambda path: path.stat().st_mtime)
-    for path in by_use[:-_KEPT]:
-        path.unlink(missing_ok=True)
-
-
 def of_inventory(inventory: Inventory) -> list[str]:
     """Return the images of an inventory's manifests."""
     return images_of(manifest for manifests in render(inventory).values() for manifest in manifests)
-
-
-def _key(images: Sequence[str]) -> str:
-    """Return a digest of all that an archive is made of: names, our sources, and this machine's Python."""
-    digest = hashlib.sha256(json.dumps([images, sys.version, sys.base_prefix]).encode())
-    for path in [*sorted(_HERE.rglob("*")), _GPUS]:
-        if path.is_file() and "__pycache__" not in path.parts:
-            digest.update(path.read_bytes())
-    for package in sorted({name for image in images for name in stand_ins.of(image).packages}):
-        digest.update(f"{package} {host.fingerprint(package)}".encode())
-    return digest.hexdigest()[:24]
 
 
 def _image(name: str) -> oci.Image:
@@ -135,7 +101,9 @@ def _shell() -> bytes:
 def _python() -> bytes:
     programs = {f"{host.LIBRARY}/stand_in/{path.name}": copied(path) for path in _PROGRAMS.iterdir() if path.is_file()}
     table = {f"{host.LIBRARY}/stand_in/models.json": Item(_models())}
-    return tar({**host.python(), **host.sources(_PROGRAMS, f"{host.LIBRARY}/stand_in"), **programs, **table})
+    rules = host.module(_RULES.read_bytes(), f"{host.LIBRARY}/gpu_provision/sandbox/{_RULES.name}")
+    sources = host.sources(_PROGRAMS, f"{host.LIBRARY}/stand_in")
+    return tar({**host.python(), **sources, **rules, **programs, **table})
 
 
 @functools.cache
@@ -145,9 +113,7 @@ def _packages(names: tuple[str, ...]) -> bytes:
 
 def _models() -> bytes:
     """Return the sandbox's table of GPUs, by PCI device id, as the programs read it."""
-    table = yaml.safe_load(_GPUS.read_text())
-    columns = ("memory", "compute", "family")
-    return json.dumps({gpu["device"]: [name, *(gpu[key] for key in columns)] for name, gpu in table.items()}).encode()
+    return json.dumps({model.device: asdict(model) for model in fleet.models().values()}).encode()
 
 
 def _launcher(program: str) -> Item:

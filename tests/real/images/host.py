@@ -73,13 +73,6 @@ def package(name: str) -> dict[str, Item]:
     return {**sources(folder, place), **inside, **libraries(extensions)}
 
 
-def fingerprint(name: str) -> str:
-    """Return what changes when another version of a package is installed."""
-    found = _installed(name)
-    files = sorted(found.rglob("*.py")) if found.is_dir() else [found]
-    return str([(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files])
-
-
 def is_installed(name: str) -> bool:
     """Tell whether a package or module is there."""
     try:

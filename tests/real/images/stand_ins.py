@@ -77,19 +77,13 @@ STAND_INS: Mapping[str, StandIn] = {
         programs={
             "/usr/bin/nvidia-device-plugin": "device_plugin",
             "/usr/bin/gpu-feature-discovery": "gfd",
-            "/usr/bin/config-manager": "config_manager",
         },
-        packages=("yaml", "grpc", "google.protobuf", "google._upb", "typing_extensions"),
+        packages=("grpc", "google.protobuf", "google._upb", "typing_extensions"),
         environment=_EVERY_GPU,
         entrypoint=("nvidia-device-plugin",),
     ),
-    "dcgm": StandIn(
-        programs={"/usr/bin/nv-hostengine": "dcgm:engine"},
-        environment=_EVERY_GPU,
-        entrypoint=("/usr/bin/nv-hostengine", "-n", "-b", "ALL"),
-    ),
     "dcgm-exporter": StandIn(
-        programs={"/usr/bin/dcgm-exporter": "dcgm:exporter"},
+        programs={"/usr/bin/dcgm-exporter": "dcgm"},
         shell=False,
         files={
             "/etc/dcgm-exporter/default-counters.csv": _COUNTERS,
@@ -97,9 +91,6 @@ STAND_INS: Mapping[str, StandIn] = {
         },
         environment=_EVERY_GPU,
         entrypoint=("/usr/bin/dcgm-exporter",),
-    ),
-    "cuda-sample": StandIn(
-        programs={"/cuda-samples/vectorAdd": "cuda"}, environment=_EVERY_GPU, entrypoint=("/cuda-samples/vectorAdd",)
     ),
 }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.real.images import build
-from tests.real.images.programs import cuda, gpus, nfd_master, runtime, validator
+from tests.real.images.programs import cuda, gpus, runtime, validator
 
 NFD = "registry.k8s.io/nfd/node-feature-discovery:v0.18.2"
 SMI = Path(__file__).parent / "programs" / "nvidia-smi"
@@ -32,13 +32,6 @@ def test_distroless_images_have_no_shell(image: str) -> None:
 def test_nfd_image_has_a_numeric_user_other_than_root() -> None:
     """The kubelet can only verify runAsNonRoot against a number."""
     assert int(build._image(NFD).config["User"].partition(":")[0]) > 0
-
-
-def test_nfd_master_labels_in_allowed_namespaces_only() -> None:
-    """Its own namespace, and those that its configuration allows."""
-    labels = {"feature.node.kubernetes.io/a": "1", "kubernetes.io/hostname": "x", "nvidia.com/gpu.count": "1"}
-    feature = {"metadata": {"name": "n", "namespace": "nfd"}, "spec": {"labels": labels}}
-    assert nfd_master.wanted_labels([feature], ["nvidia.com"]).keys() == labels.keys() - {"kubernetes.io/hostname"}
 
 
 def test_nvidia_smi_fails_without_the_driver_library(tmp_path: Path) -> None:
@@ -77,11 +70,11 @@ def test_vector_add_fails_without_a_gpu(
     assert f"Failed to allocate device vector A (error code {says}" in printed.err
 
 
-def test_runtime_refuses_a_device_that_no_cdi_file_has(
+def test_runtime_refuses_an_unknown_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The container does not start."""
-    monkeypatch.setattr(runtime, "_DIRECTORIES", (tmp_path / "missing",))
+    monkeypatch.setattr(runtime, "_DEVICES", tmp_path / "missing")
     container = {"process": {"env": ["NVIDIA_VISIBLE_DEVICES=7"]}, "annotations": {}}
     (tmp_path / "config.json").write_text(json.dumps(container))
     assert runtime.main("cdi", ["create", "--bundle", str(tmp_path), "id"]) == 1

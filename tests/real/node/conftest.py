@@ -13,7 +13,7 @@ from tests.real.node.nodes import Clock, missing, ready_node
 from tests.real.node.user import NodeUser
 
 _CLOCK = pytest.StashKey[Clock]()
-_ORDER = ("test_job", "test_k8s_node", "test_machine", "test_mistakes", "test_restarts", "test_stacks")
+_ORDER = ("test_job", "test_k8s_node", "test_mistakes", "test_restarts", "test_stacks")
 """The modules that share one node, in the order in which they go on from one another."""
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.real import binaries, control_plane, kept_logs
+from tests.real import binaries, control_plane
 from tests.real.access import kubeconfig_file
 from tests.real.node import settings
 from tests.real.processes import process
@@ -99,7 +99,6 @@ def machine(directory: Path) -> Iterator[Machine]:
     Args:
         directory: Is empty but for ``pci``, the tree that the machine has in place of /sys/bus/pci/devices.
     """
-    kept_logs.remember(directory)
     holder = (sys.executable, "-m", "tests.real.node.hold", str(directory))
     command = ("setpriv", "--pdeathsig", "TERM", "--", *holder)  # it cleans up also when we are killed
     with process(directory / "machine.log", command, environment=_environment()) as holding:

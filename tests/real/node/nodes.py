@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -77,7 +76,6 @@ def takes_pods(user: NodeUser) -> bool:
 
 
 def _import_images(user: NodeUser) -> None:
-    archive = user.folder / "images.tar"
-    shutil.copy(build.cached(build.of_inventory(load(user.inventory))), archive)
+    archive = build.archive(build.of_inventory(load(user.inventory)), user.folder / "images.tar")
     user.machine.run("ctr", "-n", "k8s.io", "images", "import", str(archive))
     archive.unlink()

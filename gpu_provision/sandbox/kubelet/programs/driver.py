@@ -10,54 +10,9 @@ from gpu_provision.sandbox.api import NODES, NOT_FOUND, PODS, ApiError
 from gpu_provision.sandbox.kubelet.container import Container, Program
 from gpu_provision.sandbox.kubelet.machine import DRIVER_ROOT
 from gpu_provision.sandbox.kubelet.pod_sandbox import requested_gpus
+from gpu_provision.sandbox.operand_rules import DEPLOY, OPERANDS, branch, paused_labels, resumed_labels
 
-CUDA_BY_BRANCH = (
-    (595, "13.2"),
-    (590, "13.1"),
-    (580, "13.0"),
-    (575, "12.9"),
-    (570, "12.8"),
-    (565, "12.7"),
-    (560, "12.6"),
-    (555, "12.5"),
-    (550, "12.4"),
-    (545, "12.3"),
-    (535, "12.2"),
-    (530, "12.1"),
-    (525, "12.0"),
-    (520, "11.8"),
-    (515, "11.7"),
-    (510, "11.6"),
-    (470, "11.4"),
-    (450, "11.0"),
-)
-"""First driver branch of each CUDA version: NVIDIA's CUDA compatibility table; 590 and above as nvidia-smi prints."""
-
-
-def branch(driver: str) -> int:
-    """Return a driver version's first number: 580 for ``580.95.05``."""
-    first = driver.split(".", maxsplit=1)[0].split("-", maxsplit=1)[0]
-    return int(first) if first.isdigit() else 0
-
-
-def cuda_version(driver: str) -> str:
-    """Return the newest CUDA version that a driver supports."""
-    return next((cuda for oldest, cuda in CUDA_BY_BRANCH if branch(driver) >= oldest), "10.2")
-
-
-_PAUSED = "paused-for-driver-upgrade"
-_DEPLOY = "nvidia.com/gpu.deploy."
 _AUTO_UPGRADE = "nvidia.com/gpu-driver-upgrade-enabled"
-
-_OPERANDS = {
-    "operator-validator": "nvidia-operator-validator",
-    "container-toolkit": "nvidia-container-toolkit-daemonset",
-    "device-plugin": "nvidia-device-plugin-daemonset",
-    "gpu-feature-discovery": "gpu-feature-discovery",
-    "dcgm-exporter": "nvidia-dcgm-exporter",
-    "dcgm": "nvidia-dcgm",
-}
-"""Deploy label -> label ``app`` of the pods to wait for, in the order in which the driver manager waits."""
 
 _LONGEST_WAIT = 300.0
 
@@ -81,7 +36,7 @@ async def _run_manager(container: Container) -> int:
 
 async def _report_host_driver(container: Container) -> int:
     container.log(f"NVIDIA GPU driver is already pre-installed on the node: {container.machine.host_driver}")
-    await _label(container, {f"{_DEPLOY}driver": "pre-installed"})
+    await _label(container, {f"{DEPLOY}driver": "pre-installed"})
     await container.simulation.pause()
     return 1
 
@@ -114,25 +69,14 @@ def _evicts(container: Container, node: Mapping[str, Any]) -> bool:
 
 
 async def _pause(container: Container, node: Mapping[str, Any]) -> None:
-    labels = node["metadata"].get("labels") or {}
-    paused = {
-        f"{_DEPLOY}{operand}": _paused_value(labels[f"{_DEPLOY}{operand}"])
-        for operand in _OPERANDS
-        if labels.get(f"{_DEPLOY}{operand}")
-    }
+    paused = paused_labels(node["metadata"].get("labels") or {})
     await _label(container, paused)
-    for operand, app in _OPERANDS.items():
-        if f"{_DEPLOY}{operand}" in paused:
+    for operand, app in OPERANDS.items():
+        if f"{DEPLOY}{operand}" in paused:
             container.log(f"Waiting for {operand} to shutdown")
             await _wait_until_gone(
                 container, lambda pod, app=app: (pod["metadata"].get("labels") or {}).get("app") == app
             )
-
-
-def _paused_value(value: str) -> str:
-    if value == "false" or _PAUSED in value:
-        return value
-    return _PAUSED if value == "true" else f"{value}_{_PAUSED}"
 
 
 async def _wait_until_gone(container: Container, chosen: Any) -> None:
@@ -166,11 +110,7 @@ async def _evict_gpu_pods(container: Container) -> None:
 async def _restore(container: Container) -> None:
     """Undo what an eviction did: the operands' labels, and the cordon if it is ours to lift."""
     node = await container.simulation.api.get(NODES, container.machine.name)
-    labels = node["metadata"].get("labels") or {}
-    paused = {key: value for key, value in labels.items() if key.startswith(_DEPLOY) and value.endswith(_PAUSED)}
-    await _label(
-        container, {key: value.removesuffix(_PAUSED).removesuffix("_") or "true" for key, value in paused.items()}
-    )
+    await _label(container, resumed_labels(node["metadata"].get("labels") or {}))
     if node["spec"].get("unschedulable") and _evicts(container, node):
         await container.simulation.api.patch(NODES, container.machine.name, {"spec": {"unschedulable": None}})
 

@@ -8,13 +8,12 @@ from typing import Any
 import yaml
 
 from gpu_provision.sandbox.api import NODE_FEATURES, NODES
-from gpu_provision.sandbox.fleet import GpuModel
 from gpu_provision.sandbox.hosts.spec import find_distribution
 from gpu_provision.sandbox.kubelet.container import Container, Program
 from gpu_provision.sandbox.kubelet.machine import CRIO_DROP_IN, HANDLER, RUNTIME_CONFIGS
 from gpu_provision.sandbox.kubelet.node import GPU_RESOURCE
-from gpu_provision.sandbox.kubelet.programs.driver import cuda_version
-from gpu_provision.sandbox.kubelet.programs.nfd import has_changed, node_feature, publish
+from gpu_provision.sandbox.kubelet.programs.nfd import has_changed, publish
+from gpu_provision.sandbox.operand_rules import gpu_labels
 
 _SOCKETS = "/var/lib/kubelet/device-plugins"
 _PLUGIN_OWNER = "device-plugin"
@@ -98,44 +97,7 @@ async def _read_config_name(container: Container) -> str:
 
 DEVICE_PLUGIN = Program(_run_plugin, _stop_plugin)
 CONFIG_MANAGER = Program(_run_config_manager)
-_MIG_MODELS = ("A30", "A100", "H100", "H200", "B200")
 _TIMESTAMP = "nvidia.com/gfd.timestamp"
-
-
-def gpu_labels(gpu: GpuModel, count: int, driver: str, *, strategy: str, copies: int = 1) -> dict[str, str]:
-    """Return what GPU Feature Discovery says about ``count`` GPUs of one model, without the timestamp."""
-    compute_major, _, compute_minor = gpu.compute.partition(".")
-    cuda_major, _, cuda_minor = cuda_version(driver).partition(".")
-    major, minor, revision = [*driver.split("."), "", ""][:3]
-    mig = any(name in gpu.name for name in _MIG_MODELS)
-    labels = {
-        "cuda.driver.major": major,
-        "cuda.driver.minor": minor,
-        "cuda.driver.rev": revision,
-        "cuda.driver-version.full": driver,
-        "cuda.driver-version.major": major,
-        "cuda.driver-version.minor": minor,
-        "cuda.driver-version.revision": revision,
-        "cuda.runtime.major": cuda_major,
-        "cuda.runtime.minor": cuda_minor,
-        "cuda.runtime-version.full": cuda_version(driver),
-        "cuda.runtime-version.major": cuda_major,
-        "cuda.runtime-version.minor": cuda_minor,
-        "gpu.compute.major": compute_major,
-        "gpu.compute.minor": compute_minor,
-        "gpu.count": str(count),
-        "gpu.family": gpu.family,
-        "gpu.machine": "Simulated-Machine",
-        "gpu.memory": str(gpu.memory),
-        "gpu.mode": "compute" if gpu.pci_class == "0302" else "graphics",
-        "gpu.product": gpu.label + ("-SHARED" if copies > 1 else ""),
-        "gpu.replicas": str(copies),
-        "gpu.sharing-strategy": "time-slicing" if copies > 1 else "none",
-        "mig.capable": str(mig).lower(),
-        "mps.capable": "false",
-        **({"mig.strategy": strategy} if mig else {}),
-    }
-    return {f"nvidia.com/{key}": value for key, value in labels.items()}
 
 
 async def _run_gfd(container: Container) -> int:
@@ -151,7 +113,7 @@ async def _run_gfd(container: Container) -> int:
     machine = container.machine
     while True:
         labels = _current_labels(container)
-        await publish(container, node_feature(f"nvidia-features-for-{node}", container, labels | stamp))
+        await publish(container, f"nvidia-features-for-{node}", labels | stamp)
         container.log(f"Created {len(labels) + 1} labels")
         await machine.until(has_changed(lambda: _current_labels(container), labels))
 

@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable
 from gpu_provision.sandbox.api import DAEMON_SETS, PODS, ApiError, Object
 from gpu_provision.sandbox.kubelet.container import Container, Program
 from gpu_provision.sandbox.kubelet.machine import DRIVER_ROOT
+from gpu_provision.sandbox.operand_rules import OWNING_KINDS, driver_ready
 
 VALIDATIONS = "/run/nvidia/validations"
 _DRIVER_READY = f"{VALIDATIONS}/.driver-ctr-ready"
 _SMI = f"{DRIVER_ROOT}/usr/bin/nvidia-smi"
 _HOST_SMI = "/host/usr/bin/nvidia-smi"
-_OWNING_KINDS = {"ClusterPolicy", "NVIDIADriver"}
 _POLLS_PLUGIN, _POLLS_POD = 30, 60
 _CUDA_POD = "nvidia-cuda-validator"
 
@@ -42,7 +42,7 @@ def _may_wait(container: Container) -> bool:
 async def _driver(container: Container) -> str | None:
     if container.files.exists(_HOST_SMI) and container.machine.host_driver:
         container.log('level=info msg="Detected a pre-installed driver on the host"')
-        return _driver_file(host=True)
+        return driver_ready(host=True)
     container.log('level=info msg="Attempting to validate a driver container installation"')
     marker = await _driver_is_owned(container)
 
@@ -57,7 +57,7 @@ async def _driver(container: Container) -> str | None:
     await container.until(
         there, f'level=warning msg="waiting for {waited_for}: no such file, retrying after 5 seconds"'
     )
-    return _driver_file(host=False)
+    return driver_ready(host=False)
 
 
 async def _driver_is_owned(container: Container) -> bool:
@@ -67,16 +67,7 @@ async def _driver_is_owned(container: Container) -> bool:
         return False
     daemon_sets, _ = await container.simulation.api.list(DAEMON_SETS, namespace)
     owners = [owner for ds in daemon_sets for owner in ds["metadata"].get("ownerReferences") or ()]
-    return any(owner["kind"] in _OWNING_KINDS for owner in owners)
-
-
-def _driver_file(*, host: bool) -> str:
-    root = "/" if host else DRIVER_ROOT
-    inside = "/host" if host else "/driver-root"
-    return (
-        f"IS_HOST_DRIVER={str(host).lower()}\nNVIDIA_DRIVER_ROOT={root}\nDRIVER_ROOT_CTR_PATH={inside}\n"
-        f"NVIDIA_DEV_ROOT={root}\nDEV_ROOT_CTR_PATH={inside}\n"
-    )
+    return any(owner["kind"] in OWNING_KINDS for owner in owners)
 
 
 async def _toolkit(container: Container) -> str | None:

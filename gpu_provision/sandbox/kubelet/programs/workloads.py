@@ -3,17 +3,8 @@
 from __future__ import annotations
 
 from gpu_provision.sandbox.kubelet.container import Container, Program
-from gpu_provision.sandbox.kubelet.programs.driver import cuda_version
+from gpu_provision.sandbox.operand_rules import NO_DEVICE, VECTOR_ADD_FAILED, VECTOR_ADD_LINES, cuda_version
 
-_VECTOR_ADD = (
-    "[Vector addition of 50000 elements]",
-    "Copy input data from the host memory to the CUDA device",
-    "CUDA kernel launch with 196 blocks of 256 threads",
-    "Copy output data from the CUDA device to the host memory",
-    "Test PASSED",
-    "Done",
-)
-_NO_DEVICE = "Failed to allocate device vector A (error code no CUDA-capable device is detected)!"
 _RULE = "+" + "-" * 77 + "+"
 _NEVER = {"infinity", "inf"}
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -21,14 +12,15 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 async def _vector_add(container: Container) -> int:
     container.up()
-    container.log(_VECTOR_ADD[0])
+    container.log(VECTOR_ADD_LINES[0])
     fault = container.machine.faults.of("vectoradd-fails", container.machine.name)
     if fault or not container.visible_gpus:
-        container.log(str(fault.get("message", _NO_DEVICE)) if fault else _NO_DEVICE)
+        failure = VECTOR_ADD_FAILED.format(NO_DEVICE)
+        container.log(str(fault.get("message", failure)) if fault else failure)
         return 1
     container.hold_gpu()
     await container.sleep(container.simulation.timings.vectoradd)
-    container.log(*_VECTOR_ADD[1:])
+    container.log(*VECTOR_ADD_LINES[1:])
     return 0
 
 

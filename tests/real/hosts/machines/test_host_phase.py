@@ -23,6 +23,13 @@ pytestmark = pytest.mark.hosts
 MODULES = "/etc/modules-load.d/gpu-provision.conf"
 BLACKLIST = "/etc/modprobe.d/gpu-provision-nouveau.conf"
 IPMI = {"ipmi_msghandler", "ipmi_devintf"}
+SETTINGS = {
+    "host_prerequisites": {
+        "kernel_modules": ["i2c_core", "ipmi_msghandler", "ipmi-devintf"],
+        "hugepages": {"2Mi": 16},
+        "limits": {"memlock": "unlimited"},
+    }
+}
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +52,7 @@ def as_they_came(machines: tuple[Machine, ...]) -> list[set[str]]:
 @pytest.fixture(scope="module")
 def user(machines: tuple[Machine, ...], cluster: Server, tmp_path_factory: pytest.TempPathFactory) -> User:
     """Their owner."""
-    return User(tmp_path_factory.mktemp("user"), machines, cluster.kubeconfig)
+    return User(tmp_path_factory.mktemp("user"), machines, cluster.kubeconfig, SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -96,11 +103,17 @@ def test_first_run_says_what_it_did(first_run: Answer) -> None:
     """As root and through sudo alike: what was loaded already is only listed, what is built in not even that."""
     assert first_run.code == 0, first_run.text
     listed = "kernel modules listed for the boot: ipmi_msghandler, ipmi_devintf"
-    nouveau = ["nouveau blacklisted", "initramfs rebuilt", "nouveau unloaded"]
-    assert first_run.changes == [
-        [listed, *nouveau],
-        ["kernel modules loaded: ipmi_msghandler, ipmi_devintf", listed, *nouveau],
+    others = [
+        "nouveau blacklisted",
+        "initramfs rebuilt",
+        "nouveau unloaded",
+        "huge pages reserved: 16 x 2Mi (0 before)",
+        "huge pages kept for the boot",
+        "limits of containerd set: memlock=unlimited",
+        "limits kept for the boot: containerd.service",
     ]
+    loaded = "kernel modules loaded: ipmi_msghandler, ipmi_devintf"
+    assert first_run.changes == [[listed, *others], [loaded, listed, *others]]
 
 
 @pytest.mark.usefixtures("first_run")
@@ -130,7 +143,7 @@ def test_stock_pyinfra_says_no_changes_of_every_operation(user: User) -> None:
 
 @pytest.mark.usefixtures("first_run")
 def test_all_of_it_survives_a_reboot(user: User, machines: tuple[Machine, ...], lap: Lap) -> None:
-    """Modules come back by themselves, nouveau does not, and the next run has nothing to do."""
+    """Modules, huge pages and limits come back, nouveau does not, and the next run has nothing to do."""
     before = [state.of(machine).check_output("cat /proc/sys/kernel/random/boot_id") for machine in machines]
     with lap("two machines reboot"), ThreadPoolExecutor() as pool:
         list(pool.map(Machine.reboot, machines))
@@ -150,6 +163,8 @@ def _assert_prepared(machine: Machine) -> None:
     listed = host.file(MODULES).content_string.splitlines()
     assert [line for line in listed if not line.startswith("#")] == ["ipmi_msghandler", "ipmi_devintf"]
     assert host.file(BLACKLIST).contains("^blacklist nouveau$")
+    assert host.file("/proc/meminfo").contains("^HugePages_Total: *16$")
+    assert "unlimited" in host.check_output("grep 'Max locked memory' /proc/$(pidof containerd)/limits")
     for path in (MODULES, BLACKLIST):
         file = host.file(path)
         assert (file.user, file.group, file.mode) == ("root", "root", 0o644)

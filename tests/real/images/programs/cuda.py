@@ -5,25 +5,19 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from gpu_provision.sandbox.operand_rules import NO_DEVICE, VECTOR_ADD_FAILED, VECTOR_ADD_LINES
+
 from . import gpus
 from .process import say
-
-_FAILED = "Failed to allocate device vector A (error code {})!\n"
 
 
 def main() -> int:
     """Add vectors; return 1 if no GPU is there to add them."""
-    say("[Vector addition of 50000 elements]")
+    say(VECTOR_ADD_LINES[0])
     if problem := _problem():
-        sys.stderr.write(_FAILED.format(problem))
+        sys.stderr.write(f"{VECTOR_ADD_FAILED.format(problem)}\n")
         return 1
-    say(
-        "Copy input data from the host memory to the CUDA device",
-        "CUDA kernel launch with 196 blocks of 256 threads",
-        "Copy output data from the CUDA device to the host memory",
-        "Test PASSED",
-        "Done",
-    )
+    say(*VECTOR_ADD_LINES[1:])
     return 0
 
 
@@ -34,4 +28,4 @@ def _problem() -> str:
         _, usable = gpus.usable()
     except gpus.NoDriver:
         usable = []
-    return "" if usable else "no CUDA-capable device is detected"
+    return "" if usable else NO_DEVICE

@@ -17,52 +17,29 @@ VERSION = PACKAGE
 _STRINGS = "map<string, string>"
 _MESSAGES = {
     "Empty": (),
-    "DevicePluginOptions": (("bool", "pre_start_required", 1), ("bool", "get_preferred_allocation_available", 2)),
-    "RegisterRequest": (
-        ("string", "version", 1),
-        ("string", "endpoint", 2),
-        ("string", "resource_name", 3),
-        ("DevicePluginOptions", "options", 4),
-    ),
+    "DevicePluginOptions": (),
+    "RegisterRequest": (("string", "version", 1), ("string", "endpoint", 2), ("string", "resource_name", 3)),
     "Device": (("string", "ID", 1), ("string", "health", 2)),
     "ListAndWatchResponse": (("repeated Device", "devices", 1),),
     "ContainerAllocateRequest": (("repeated string", "devicesIDs", 1),),
     "AllocateRequest": (("repeated ContainerAllocateRequest", "container_requests", 1),),
-    "Mount": (("string", "container_path", 1), ("string", "host_path", 2), ("bool", "read_only", 3)),
     "DeviceSpec": (("string", "container_path", 1), ("string", "host_path", 2), ("string", "permissions", 3)),
-    "CDIDevice": (("string", "name", 1),),
     "ContainerAllocateResponse": (
         (_STRINGS, "envs", 1),
-        ("repeated Mount", "mounts", 2),
         ("repeated DeviceSpec", "devices", 3),
-        (_STRINGS, "annotations", 4),
-        ("repeated CDIDevice", "cdi_devices", 5),
     ),
     "AllocateResponse": (("repeated ContainerAllocateResponse", "container_responses", 1),),
-    "ContainerPreferredAllocationRequest": (
-        ("repeated string", "available_deviceIDs", 1),
-        ("repeated string", "must_include_deviceIDs", 2),
-        ("int32", "allocation_size", 3),
-    ),
-    "PreferredAllocationRequest": (("repeated ContainerPreferredAllocationRequest", "container_requests", 1),),
-    "ContainerPreferredAllocationResponse": (("repeated string", "deviceIDs", 1),),
-    "PreferredAllocationResponse": (("repeated ContainerPreferredAllocationResponse", "container_responses", 1),),
-    "PreStartContainerRequest": (("repeated string", "devicesIDs", 1),),
-    "PreStartContainerResponse": (),
 }
-"""Message -> its fields: type, name and number as the interface's own definition has them (topology left out)."""
+"""Message -> its fields: type, name and number as the interface's own definition has them, as far as they are used."""
 
 METHODS = {
     "GetDevicePluginOptions": ("Empty", "DevicePluginOptions"),
     "ListAndWatch": ("Empty", "ListAndWatchResponse"),
-    "GetPreferredAllocation": ("PreferredAllocationRequest", "PreferredAllocationResponse"),
     "Allocate": ("AllocateRequest", "AllocateResponse"),
-    "PreStartContainer": ("PreStartContainerRequest", "PreStartContainerResponse"),
 }
 """Method of a plugin -> message asked with, message answered with; ListAndWatch answers with a stream."""
 
 _Field = descriptor_pb2.FieldDescriptorProto
-_SCALARS = {"string": _Field.TYPE_STRING, "bool": _Field.TYPE_BOOL, "int32": _Field.TYPE_INT32}
 
 
 def _file() -> descriptor_pb2.FileDescriptorProto:
@@ -81,8 +58,8 @@ def _add(message: descriptor_pb2.DescriptorProto, kind: str, name: str, number: 
     if kind == _STRINGS:
         kind = f"{message.name}.{_map_entry(message, name)}"
     kind = kind.removeprefix("repeated ")
-    if kind in _SCALARS:
-        field.type = _SCALARS[kind]
+    if kind == "string":
+        field.type = _Field.TYPE_STRING
     else:
         field.type, field.type_name = _Field.TYPE_MESSAGE, f".{PACKAGE}.{kind}"
 

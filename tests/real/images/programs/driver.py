@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from . import gpus, models, mounts
+from . import gpus, mounts
 from .process import end_when_told, say, stay
 
 ROOT = "/run/nvidia/driver"
@@ -87,7 +87,7 @@ def present(bus: Path) -> list[gpus.Gpu]:
         if values["vendor"] == _NVIDIA and values["class"].startswith(_DISPLAY)
     }
     return [
-        gpus.Gpu(index, f"GPU-{uuid.uuid5(_UUIDS, address)}", address, device, models.named(device).name)
+        gpus.Gpu(index, f"GPU-{uuid.uuid5(_UUIDS, address)}", address, device, gpus.model(device).name)
         for index, (address, device) in enumerate(ours.items())
     ]
 

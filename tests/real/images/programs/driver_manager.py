@@ -7,24 +7,13 @@ import sys
 import time
 from pathlib import Path
 from subprocess import run
-from typing import Any
+
+from gpu_provision.sandbox.operand_rules import DEPLOY, OPERANDS, paused_labels, resumed_labels
 
 from . import gpus, kube, mounts
 from .process import end_when_told, say
 
 _ROOT = "/run/nvidia/driver"
-_READY = Path("/run/nvidia/validations/.driver-ctr-ready")
-_DEPLOY = "nvidia.com/gpu.deploy."
-_PAUSED = "paused-for-driver-upgrade"
-_OPERANDS = {
-    "operator-validator": "nvidia-operator-validator",
-    "container-toolkit": "nvidia-container-toolkit-daemonset",
-    "device-plugin": "nvidia-device-plugin-daemonset",
-    "gpu-feature-discovery": "gpu-feature-discovery",
-    "dcgm-exporter": "nvidia-dcgm-exporter",
-    "dcgm": "nvidia-dcgm",
-}
-"""Part of a node label -> label ``app`` of the pods that leave when it is paused, in the order of leaving."""
 _LONGEST_WAIT, _PAUSE = 300.0, 2.0
 
 
@@ -46,38 +35,31 @@ def main() -> int:
 
 
 def _uninstall(node: str) -> int:
-    labels = _labels(node)
     if Path("/host", gpus.SMI).is_file() and run(["chroot", "/host", "nvidia-smi"], check=False).returncode == 0:
         say("NVIDIA GPU driver is already pre-installed on the node")
-        _set(node, {f"{_DEPLOY}driver": "pre-installed"})
+        _set(node, {f"{DEPLOY}driver": "pre-installed"})
         time.sleep(60)
         return 1
     if os.path.ismount(_ROOT) or Path(_ROOT, gpus.SMI).exists():
-        _replace(node, labels)
+        _replace(node)
     else:
         say("NVIDIA driver module is not loaded", "No eviction needed")
-    _READY.unlink(missing_ok=True)
-    _restore(node)
+    Path("/run/nvidia/validations/.driver-ctr-ready").unlink(missing_ok=True)
+    _set(node, resumed_labels(_labels(node)))
     return 0
 
 
-def _replace(node: str, labels: dict[str, str]) -> None:
+def _replace(node: str) -> None:
     """Pause the operands, wait until they are gone, and take the old driver's files away."""
-    paused = {f"{_DEPLOY}{operand}" for operand in _OPERANDS} & labels.keys()
-    _set(node, {key: _pause(labels[key]) for key in paused})
-    for operand, app in _OPERANDS.items():
-        if f"{_DEPLOY}{operand}" in paused:
+    paused = paused_labels(_labels(node))
+    _set(node, paused)
+    for operand, app in OPERANDS.items():
+        if f"{DEPLOY}{operand}" in paused:
             say(f"Waiting for {operand} to shutdown")
             _gone(node, app)
     say("Unmounting NVIDIA driver rootfs...")
     while mounts.detach(_ROOT):
         pass
-
-
-def _pause(value: str) -> str:
-    if value == "false" or _PAUSED in value:
-        return value
-    return _PAUSED if value == "true" else f"{value}_{_PAUSED}"
 
 
 def _gone(node: str, app: str) -> None:
@@ -91,15 +73,10 @@ def _gone(node: str, app: str) -> None:
         time.sleep(_PAUSE)
 
 
-def _restore(node: str) -> None:
-    paused = {k: v for k, v in _labels(node).items() if k.startswith(_DEPLOY) and v.endswith(_PAUSED)}
-    _set(node, {key: value.removesuffix(_PAUSED).removesuffix("_") or "true" for key, value in paused.items()})
-
-
 def _labels(node: str) -> dict[str, str]:
     return dict(kube.request("GET", f"/api/v1/nodes/{node}")["metadata"].get("labels") or {})
 
 
-def _set(node: str, labels: dict[str, Any]) -> None:
+def _set(node: str, labels: dict[str, str]) -> None:
     if labels:
         kube.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}})

@@ -1,6 +1,4 @@
-"""Adds the GPUs that a container asks for to its bundle's config.json, by the CDI files of the host.
-
-Where CDI is off, the toolkit leaves files of the same form beside this program.
+"""Adds the GPUs that a container asks for to its bundle's config.json, by the file that the toolkit has left beside it.
 
 Runs on the host, with the host's Python: the only program here that does, so it stands alone.
 """
@@ -12,19 +10,17 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-_DIRECTORIES = (Path("/etc/cdi"), Path("/var/run/cdi"), Path(__file__).with_name("devices"))
-_PREFIX = "cdi.k8s.io/"
-_DEFAULT_KIND = "management.nvidia.com/gpu"
+_DEVICES = Path(__file__).with_name("devices") / "management.nvidia.com-gpu.json"
 _NOTHING = {"", "void", "none"}
 
 
 class Unresolvable(Exception):
-    """A device that no CDI file of the host has."""
+    """A device that the toolkit has not named."""
 
 
 def main(mode: str, arguments: list[str]) -> int:
@@ -32,11 +28,11 @@ def main(mode: str, arguments: list[str]) -> int:
     bundle = next((after for flag, after in itertools.pairwise(arguments) if flag in {"--bundle", "-b"}), ".")
     config = Path(bundle, "config.json")
     container = json.loads(config.read_text())
-    wanted = list(requested(container))
-    if not wanted:
+    visible = dict(pair.split("=", 1) for pair in container["process"].get("env", [])).get("NVIDIA_VISIBLE_DEVICES", "")
+    if visible in _NOTHING:
         return 0
     try:
-        for edit in edits(wanted, _DIRECTORIES):
+        for edit in edits(visible.split(","), _DEVICES):
             apply(container, edit)
     except (Unresolvable, OSError) as problem:
         message = f"failed to create NVIDIA Container Runtime in mode {mode}: {problem}"
@@ -47,45 +43,18 @@ def main(mode: str, arguments: list[str]) -> int:
     return 0
 
 
-def requested(container: dict[str, Any]) -> Iterator[str]:
-    """Yield the qualified names of the devices that a container asks for: by annotation, else by environment."""
-    annotations = container.get("annotations") or {}
-    named = [device for key, value in annotations.items() if key.startswith(_PREFIX) for device in value.split(",")]
-    if named:
-        yield from named
-        return
-    environment = dict(pair.split("=", 1) for pair in container["process"].get("env", []))
-    visible = environment.get("NVIDIA_VISIBLE_DEVICES", "")
-    if visible not in _NOTHING:
-        yield from (name if "=" in name else f"{_DEFAULT_KIND}={name}" for name in visible.split(","))
-
-
-def edits(wanted: Iterable[str], directories: Iterable[Path]) -> Iterator[dict[str, Any]]:
-    """Yield the edits that make these devices; those that a kind's devices share come once."""
-    known = {spec["kind"]: spec for folder in directories for spec in _specifications(folder)}
-    missing, shared = [], set()
-    for name in wanted:
-        kind, _, device = name.partition("=")
-        spec = known.get(kind, {"devices": []})
-        found = next((each for each in spec["devices"] if each["name"] == device), None)
-        if found is None:
-            missing.append(name)
-            continue
-        if kind not in shared:
-            shared.add(kind)
-            yield spec.get("containerEdits", {})
-        yield found["containerEdits"]
+def edits(wanted: Sequence[str], file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the edits that make these devices; those that the devices share come first."""
+    known: dict[str, Any] = (
+        json.loads(file.read_text()) if file.exists() else {"kind": "management.nvidia.com/gpu", "devices": []}
+    )
+    by_name = {each["name"]: each["containerEdits"] for each in known["devices"]}
+    missing = [f"{known['kind']}={name}" for name in wanted if name not in by_name]
     if missing:
         message = f"could not apply CDI modifier: unresolvable CDI devices {', '.join(missing)}"
         raise Unresolvable(message)
-
-
-def _specifications(folder: Path) -> Iterator[dict[str, Any]]:
-    for path in sorted(folder.glob("[!.]*")):
-        try:
-            yield json.loads(path.read_text())
-        except (ValueError, OSError):
-            continue
+    yield known["containerEdits"]
+    yield from (by_name[name] for name in wanted)
 
 
 def apply(container: dict[str, Any], edit: dict[str, Any]) -> None:

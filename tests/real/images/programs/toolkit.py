@@ -1,7 +1,8 @@
-"""The container toolkit: installs its runtime on the host, tells containerd about it, and writes CDI files."""
+"""The container toolkit: installs its runtime on the host, tells containerd about it, and says what the GPUs are."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -9,14 +10,14 @@ import socket
 import struct
 import time
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from . import cdi, gpus, toml
+from . import gpus, toml
 from .process import end_when_told, say, stay
 
 _CRI = "io.containerd.grpc.v1.cri"
-_MANAGEMENT = "management.nvidia.com/gpu"
 _HANDLERS = {
     "": "nvidia-container-runtime",
     "-cdi": "nvidia-container-runtime.cdi",
@@ -37,8 +38,7 @@ def main() -> int:
         inside, host = gpus.driver_files(os.environ)
         target = Path(os.environ.get("ROOT", "/usr/local/nvidia"), "toolkit")
         install(target, host)
-        folder = cdi.DIRECTORY if os.environ.get("CDI_ENABLED") == "true" else target / "devices"
-        write_management(folder, inside, host)
+        write_devices(target / "devices", inside, host)
         configure()
     except (Failed, gpus.NoDriver, OSError, tomllib.TOMLDecodeError) as problem:
         say(f'level=error msg="error running nvidia-toolkit: {problem}"')
@@ -74,13 +74,39 @@ def install(target: Path, driver_root: str) -> None:
         partial.replace(target / name)
 
 
-def write_management(folder: Path, inside: str, host: str) -> None:
-    """Write by which names the runtime finds the GPUs that an environment asks for. Raises NoDriver."""
+def write_devices(folder: Path, inside: str, host: str) -> None:
+    """Write by which names the runtime finds the GPUs that an environment asks for, as a CDI file. Raises NoDriver.
+
+    ``inside`` is the driver's root as this process sees it, ``host`` as the host does.
+    """
     _, found = gpus.driver(inside)
     single = {name: [gpu.node] for gpu in found for name in (gpu.uuid, str(gpu.index))}
     devices = {"all": [gpu.node for gpu in found], **single}
+    root = host.rstrip("/")
+
+    def nodes(names: Iterable[str]) -> list[dict[str, str]]:
+        made = (name for name in names if Path(inside, "dev", name).is_char_device())
+        return [{"path": f"/dev/{name}", "hostPath": f"{root}/dev/{name}"} for name in made]
+
+    options = ["ro", "nosuid", "nodev", "bind"]
+    specified = {
+        "cdiVersion": "0.5.0",
+        "kind": "management.nvidia.com/gpu",
+        "devices": [{"name": name, "containerEdits": {"deviceNodes": nodes(each)}} for name, each in devices.items()],
+        "containerEdits": {
+            "deviceNodes": nodes(gpus.CONTROL_DEVICES),
+            "mounts": [
+                {"hostPath": f"{root}/{path}", "containerPath": f"/{path}", "options": options}
+                for path in (gpus.SMI, gpus.NVML, gpus.CUDA)
+                if Path(inside, path).exists()
+            ],
+            "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+        },
+    }
     folder.mkdir(exist_ok=True)
-    cdi.write(folder / "management.nvidia.com-gpu.yaml", cdi.specification(_MANAGEMENT, devices, inside, host))
+    partial = folder / ".partial"
+    partial.write_text(json.dumps(specified, indent=2))
+    partial.replace(folder / "management.nvidia.com-gpu.json")
 
 
 def configure() -> None:
