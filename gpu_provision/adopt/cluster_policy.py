@@ -30,7 +30,7 @@ class UnmappedField(NamedTuple):
     """A field, or all below it, that no setting takes.
 
     Attributes:
-        harmless: Values with which it says nothing that we do not do as well; None for any value.
+        harmless: Values that change nothing; None for any value.
         meaning: What it does otherwise.
         is_needed: Whether workloads may depend on that.
     """
@@ -209,8 +209,9 @@ OTHERS: tuple[UnmappedField, ...] = (
 
 _NOTHING: tuple[Any, ...] = (None, "", {}, [])
 _IMAGE = ("repository", "image", "version")
-_IMAGES = frozenset(f"{section}.{part}" for section in (*OPERANDS, "driver.manager") for part in _IMAGE)
-_ROWS: Mapping[str, SettingMapping] = {row.field: row for row in ROWS}
+_CARRIED_OVER = frozenset(
+    [*(row.field for row in ROWS), *(f"{each}.{part}" for each in (*OPERANDS, "driver.manager") for part in _IMAGE)]
+)
 
 
 def settings(spec: Spec) -> dict[str, Any]:
@@ -240,28 +241,15 @@ def images(spec: Spec) -> dict[str, dict[str, str]]:
 def unsupported_settings(spec: Spec) -> Iterator[UnsupportedSetting]:
     """Yield what a ClusterPolicy's spec says and an inventory cannot."""
     for path, value in _leaves(spec, ()):
-        if _is_carried_over(path):
+        if any(".".join(path[:length]) in _CARRIED_OVER for length in range(1, len(path) + 1)):
             continue
-        text = ".".join(path)
-        other = next((each for each in OTHERS if _is_below(text, each.field)), None)
+        text, written = ".".join(path), str(value).lower() if isinstance(value, bool) else str(value)
+        other = next((each for each in OTHERS if f"{text}.".startswith(f"{each.field}.")), None)
         if other is None:
             if value not in (None, "", False, {}, []):
-                yield UnsupportedSetting(text, _as_written(value), "not known here", is_needed=False)
+                yield UnsupportedSetting(text, written, "not known here", is_needed=False)
         elif other.harmless is not None and value not in other.harmless:
-            yield UnsupportedSetting(text, _as_written(value), other.meaning, is_needed=other.is_needed)
-
-
-def _as_written(value: Any) -> str:
-    """Return a value as people write it in a ClusterPolicy."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _is_carried_over(path: Path) -> bool:
-    return any(".".join(path[:length]) in _ROWS.keys() | _IMAGES for length in range(1, len(path) + 1))
-
-
-def _is_below(path: str, field: str) -> bool:
-    return path == field or path.startswith(f"{field}.")
+            yield UnsupportedSetting(text, written, other.meaning, is_needed=other.is_needed)
 
 
 def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:

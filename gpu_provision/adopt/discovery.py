@@ -25,19 +25,8 @@ _NFD = "node-feature-discovery"
 _NAME, _INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
 _RELEASE, _RELEASE_NAMESPACE = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
 # What the chart makes for its own two programs. What it makes of a user's values (extraObjects) can be of any kind.
-_CHART_KINDS = frozenset(
-    [
-        "ClusterRole",
-        "ClusterRoleBinding",
-        "ConfigMap",
-        "DaemonSet",
-        "Deployment",
-        "Role",
-        "RoleBinding",
-        "Service",
-        "ServiceAccount",
-    ]
-)
+_RBAC_KINDS = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount"}
+_CHART_KINDS = frozenset({"ConfigMap", "DaemonSet", "Deployment", "Service", *_RBAC_KINDS})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,11 +137,11 @@ def _is_of_chart(item: Manifest, release: str) -> bool:
 
     An object of a user's own values carries neither's labels, and stays.
     """
-    annotations = item["metadata"].get("annotations") or {}
+    annotations, found = item["metadata"].get("annotations") or {}, labels_of(item)
     if annotations.get(_RELEASE) != release or item["kind"] not in _CHART_KINDS:
         return False
-    discovery = is_discovery(item) and labels_of(item).get(_INSTANCE) == release
-    return discovery or labels_of(item).get(labels.COMPONENT_OF_APP) == labels.OPERATOR
+    is_of_discovery = is_discovery(item) and found.get(_INSTANCE) == release
+    return is_of_discovery or found.get(labels.COMPONENT_OF_APP) == labels.OPERATOR
 
 
 def discover(cluster: Cluster, inventory: Inventory | None = None) -> OperatorInstall:
@@ -166,7 +155,11 @@ def discover(cluster: Cluster, inventory: Inventory | None = None) -> OperatorIn
     nodes = tuple(sorted(cluster.list(NODE).items, key=lambda node: str(node["metadata"]["name"])))
     own = prerequisites.spec(inventory).namespaces if inventory else ()
     namespaces = sorted({*_namespaces(cluster, policies), *own})
-    scopes = [(kind, space) for kind in (*sorted(MEMBER_KINDS), POD) for space in _spaces(kind, namespaces)]
+    scopes = [
+        (kind, namespace)
+        for kind in (*sorted(MEMBER_KINDS), POD)
+        for namespace in ([""] if kind.kind in _OF_CLUSTER else namespaces)
+    ]
     with RequestPool(cluster, _PARALLEL) as pool:
         drivers = pool.submit(cluster.list, NVIDIA_DRIVER)
         lists = list(pool.map(lambda scope: cluster.list(scope[0], namespace=scope[1]).items, scopes))
@@ -184,10 +177,6 @@ def discover(cluster: Cluster, inventory: Inventory | None = None) -> OperatorIn
 
 def _age(item: Manifest) -> tuple[str, str]:
     return item["metadata"].get("creationTimestamp", ""), item["metadata"]["name"]
-
-
-def _spaces(kind: Kind, namespaces: Iterable[str]) -> Iterable[str]:
-    return ("",) if kind.kind in _OF_CLUSTER else namespaces
 
 
 def _namespaces(cluster: Cluster, policies: Iterable[Manifest]) -> Iterator[str]:

@@ -45,35 +45,29 @@ class RunningDriver:
 def compare_driver(pod: Manifest, template: Manifest, asked: Mapping[str, Any]) -> RunningDriver:
     """Compare a driver pod with the template of the DaemonSet that is to serve its node.
 
-    Args:
-        asked: Section ``daemonsets`` of the ClusterPolicy, whose labels and annotations the pod has.
+    ``asked`` is the section ``daemonsets`` of the ClusterPolicy, whose labels and annotations the pod has.
     """
+
+    def surplus(key: str) -> dict[str, str | None]:
+        """Return what the pod has because the ClusterPolicy asked for it, and the inventory does not: it goes."""
+        live, wanted = pod["metadata"].get(key) or {}, template["metadata"].get(key, {})
+        return dict.fromkeys(sorted((asked.get(key) or {}).keys() & live.keys() - wanted.keys()))
+
     differs = tuple(_differences(pod, template))
-    surplus = {key: _surplus(key, pod, template, asked) for key in ("labels", "annotations")}
+    marks = dict(template["metadata"]["labels"])
+    if differs:  # digests are only for a pod that is as good as made from the template
+        del marks[labels.DIGEST]
+    else:
+        marks[labels.INSTALLATION] = installation_digest(template)
     return RunningDriver(
         node=pod_view.node_of(pod),
         ref=ref_of(pod),
         uid=pod["metadata"]["uid"],
         differs=differs,
-        labels=surplus["labels"] | _labels(template, is_current=not differs),
-        annotations=surplus["annotations"] | template["metadata"].get("annotations", {}),
+        labels=surplus("labels") | marks,
+        annotations=surplus("annotations") | template["metadata"].get("annotations", {}),
         live=pod,
     )
-
-
-def _surplus(key: str, pod: Manifest, template: Manifest, asked: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return what a pod has because the ClusterPolicy asked for it, and the inventory does not: it goes."""
-    live, wanted = pod["metadata"].get(key) or {}, template["metadata"].get(key, {})
-    return dict.fromkeys(sorted((asked.get(key) or {}).keys() & live.keys() - wanted.keys()))
-
-
-def _labels(template: Manifest, *, is_current: bool) -> dict[str, str]:
-    """Return the labels of a pod of this template; the digests only for one that is as good as made from it."""
-    marks = dict(template["metadata"]["labels"])
-    if is_current:
-        return {**marks, labels.INSTALLATION: installation_digest(template)}
-    del marks[labels.DIGEST]
-    return marks
 
 
 def _differences(pod: Manifest, template: Manifest) -> Iterator[str]:
@@ -84,34 +78,24 @@ def _differences(pod: Manifest, template: Manifest) -> Iterator[str]:
     if live["image"] != wanted["image"]:
         yield f"image {live['image']}, {wanted['image']} is wanted"
     if _command(live) != _command(wanted):
-        yield f"command {_joined(_command(live))}, {_joined(_command(wanted))} is wanted"
-    yield from _environment_differences(_environment(live), _environment(wanted))
+        yield f"command {' '.join(_command(live))}, {' '.join(_command(wanted))} is wanted"
+    here, there = _environment(live), _environment(wanted)
+    for name in sorted(here.keys() | there.keys()):
+        if here.get(name) != there.get(name):
+            yield f"{name} is {_value(here.get(name))}, {_value(there.get(name))} is wanted"
     for source in sorted(_inputs(pod, live) ^ _inputs(template, wanted)):
         yield f"{source} is mounted in only one of the two"
-    for name in sorted(_names(pod) - _names(template)):
+    containers = [{each["name"] for each in one["spec"]["containers"]} for one in (pod, template)]
+    for name in sorted(containers[0] - containers[1]):
         yield f"container {name} runs beside it"
-
-
-def _environment_differences(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str]:
-    for name in sorted(live.keys() | wanted.keys()):
-        if live.get(name) != wanted.get(name):
-            yield f"{name} is {_value(live.get(name))}, {_value(wanted.get(name))} is wanted"
 
 
 def _value(value: Any) -> str:
     return "not set" if value is None else repr(value) if isinstance(value, str) else "set from elsewhere"
 
 
-def _joined(words: tuple[str, ...]) -> str:
-    return " ".join(words)
-
-
 def _container(pod: Manifest) -> dict[str, Any] | None:
     return next((each for each in pod["spec"]["containers"] if each["name"] == _DRIVER), None)
-
-
-def _names(pod: Manifest) -> set[str]:
-    return {each["name"] for each in pod["spec"]["containers"]}
 
 
 def _command(container: Mapping[str, Any]) -> tuple[str, ...]:

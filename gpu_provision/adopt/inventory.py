@@ -13,8 +13,7 @@ from gpu_provision.components import labels
 from gpu_provision.components.targets import observed_os
 from gpu_provision.inventory import hardware
 from gpu_provision.inventory.json_schema import resolved, schema
-from gpu_provision.model.cluster import Manifest, NodeFacts
-from gpu_provision.model.specs import Image
+from gpu_provision.model.cluster import NodeFacts
 
 _VERSION = re.compile(r"v?(\d+\.\d+\.\d+)")
 
@@ -28,10 +27,14 @@ def derive_inventory(found: OperatorInstall, *, name: str, cluster: Mapping[str,
     spec = (found.policy or {}).get("spec", {})
     release = release_of(found)
     said = _without_defaults(cluster_policy.settings(spec), schema())
-    for component, image in _images(spec, releases.release(release)):
-        section = said.setdefault(component.partition(".")[0], {})
-        (section.setdefault("manager", {}) if component == "driver.manager" else section).update(image)
-    if said.get("driver", {}).get("enabled", True) and _some_have_their_own(found):
+    for component, named in cluster_policy.images(spec).items():
+        default = releases.release(release).image(component)
+        if image := {part: value for part, value in named.items() if value != getattr(default, part)}:
+            is_manager = component == "driver_manager"
+            section = said.setdefault("driver" if is_manager else component, {})
+            (section.setdefault("manager", {}) if is_manager else section).update(image)
+    has_host_drivers = any(node.labels.get(labels.DEPLOY_DRIVER) == labels.PRE_INSTALLED for node in found.facts.nodes)
+    if said.get("driver", {}).get("enabled", True) and has_host_drivers:
         said.setdefault("driver", {})["enabled"] = "auto"
     pools, nodes = _pools(found)
     return {
@@ -54,27 +57,12 @@ def release_of(found: OperatorInstall) -> str:
 
 def _release_hints(found: OperatorInstall) -> Iterator[str]:
     texts = [(item["metadata"].get("labels") or {}).get("helm.sh/chart", "") for item in found.operators]
-    texts += [_image_of(item).rpartition(":")[2] for item in found.operators]
+    images = [str(item["spec"]["template"]["spec"]["containers"][0]["image"]) for item in found.operators]
+    texts += [image.rpartition(":")[2] for image in images]
     texts += [cluster_policy.images((found.policy or {}).get("spec", {})).get("validator", {}).get("version", "")]
     for text in texts:
         if version := _VERSION.search(text):
             yield version[1]
-
-
-def _image_of(deployment: Manifest) -> str:
-    return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
-
-
-def _images(spec: cluster_policy.Spec, release: releases.Release) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the parts of each image that are not as the release says."""
-    for component, said in cluster_policy.images(spec).items():
-        default = release.image(component)
-        if differs := _differs(said, default):
-            yield component.replace("driver_manager", "driver.manager"), differs
-
-
-def _differs(said: Mapping[str, str], default: Image) -> dict[str, str]:
-    return {part: value for part, value in said.items() if value != getattr(default, part)}
 
 
 def _without_defaults(settings: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,29 +85,21 @@ def _discovery(found: OperatorInstall) -> dict[str, Any]:
     return {"nfd": {"enabled": False}}
 
 
-def _some_have_their_own(found: OperatorInstall) -> bool:
-    return any(node.labels.get(labels.DEPLOY_DRIVER) == labels.PRE_INSTALLED for node in found.facts.nodes)
-
-
 def _pools(found: OperatorInstall) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """Return pools of nodes that are alike, and the nodes."""
     kinds: dict[tuple[str, int, str], list[str]] = {}
     for node in found.facts.nodes:
         if labels.has_gpu(node):
-            kinds.setdefault(_kind(node), []).append(node.name)
+            os = observed_os(node)
+            kind = _model(node), _count(node), f"{os.id}{os.version}" if os else ""
+            kinds.setdefault(kind, []).append(node.name)
     names = _names(kinds)
     pools = {
-        names[kind]: {**({"os": os} if os else {}), "gpu": {"model": model, "count": count}}
-        for kind in sorted(kinds)
-        for model, count, os in (kind,)
+        names[model, count, os]: {**({"os": os} if os else {}), "gpu": {"model": model, "count": count}}
+        for model, count, os in sorted(kinds)
     }
     members = ((node, names[kind]) for kind, found_nodes in kinds.items() for node in found_nodes)
     return pools, [{"name": node, "pool": pool} for node, pool in sorted(members)]
-
-
-def _kind(node: NodeFacts) -> tuple[str, int, str]:
-    os = observed_os(node)
-    return _model(node), _count(node), f"{os.id}{os.version}" if os else ""
 
 
 def _model(node: NodeFacts) -> str:

@@ -84,7 +84,6 @@ class Adoption:
         policies: ClusterPolicies, which go last: while one is there, the adoption is not over.
         operators: Deployments to be stopped before anything else.
         objects: Everything of the operator and of its chart.
-        drivers: The driver pods.
         targets: Nodes with a GPU that the cluster has and the inventory claims.
         nodes: Labels that come before our DaemonSets.
         discovery: Namespace of the inventory's Node Feature Discovery; empty if the inventory has it off.
@@ -176,8 +175,13 @@ def _take_over(live: Manifest, wanted: Manifest) -> ObjectPlan:
     if fixed := _immutable_difference(live, wanted):
         return ObjectPlan(ref=ref, fate=Disposition.REPLACED, live=live, effects=(f"its {fixed} cannot be changed",))
     changes = differences(with_metadata_maps(wanted), with_metadata_maps(as_transferred(live)))
+    effects: tuple[str, ...] = ()
+    if live["kind"] == "DaemonSet" and any(change.path.startswith("spec.template") for change in changes):
+        number = (live.get("status") or {}).get("desiredNumberScheduled", 0)
+        pods = "its pod" if number == 1 else f"its {number} pods, node by node"
+        effects = (f"restarts {pods}; containers that have a GPU keep it",)
     fields = tuple(change for change in changes if not is_noise(change))
-    return ObjectPlan(ref=ref, fate=Disposition.TAKEN, live=live, fields=fields, effects=_restarts(live, changes))
+    return ObjectPlan(ref=ref, fate=Disposition.TAKEN, live=live, fields=fields, effects=effects)
 
 
 def _immutable_difference(live: Manifest, wanted: Manifest) -> str:
@@ -190,14 +194,6 @@ def _immutable_difference(live: Manifest, wanted: Manifest) -> str:
             return "handler"
         case _:
             return ""
-
-
-def _restarts(live: Manifest, fields: tuple[FieldChange, ...]) -> tuple[str, ...]:
-    if live["kind"] != "DaemonSet" or not any(change.path.startswith("spec.template") for change in fields):
-        return ()
-    number = (live.get("status") or {}).get("desiredNumberScheduled", 0)
-    pods = "its pod" if number == 1 else f"its {number} pods, node by node"
-    return (f"restarts {pods}; containers that have a GPU keep it",)
 
 
 def _plan_operand(item: Manifest, staying: list[Manifest], components: frozenset[str]) -> ObjectPlan:

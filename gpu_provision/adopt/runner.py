@@ -6,6 +6,7 @@ while it exists, the adoption is not complete.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -95,12 +96,10 @@ def finalize(session: Session, listen: Listen) -> None:
 
 def check(session: Session, adoption: Adoption) -> None:
     """Raise RunFailed for what stands against an adoption, Refused for missing permissions."""
-    transferred_refs = {str(item.ref) for item in adoption.of(Disposition.TAKEN, Disposition.REPLACED)}
-    conflicts = (
-        item for item in session.refusals() if item.code != _FIELD_CONFLICT or item.where not in transferred_refs
-    )
-    if against := [item for item in (*adoption.findings, *conflicts) if item.severity is Severity.ERROR]:
-        raise RunFailed(*against)
+    ours_soon = {str(item.ref) for item in adoption.of(Disposition.TAKEN, Disposition.REPLACED)}
+    conflicts = (item for item in session.refusals() if item.code != _FIELD_CONFLICT or item.where not in ours_soon)
+    if errors := [item for item in (*adoption.findings, *conflicts) if item.severity is Severity.ERROR]:
+        raise RunFailed(*errors)
     wanted = required_permissions(adoption)
     missing = review.missing_finding(session.cluster, session.inventory, wanted, "--adopt")
     if missing := missing or session.missing_permissions():
@@ -144,16 +143,21 @@ class AdoptionRunner:
         """
         self._stop(adoption.operators)
         uids = uids_of(adoption.policies)
-        self.say(f"taking {len(adoption.of(Disposition.TAKEN, Disposition.LEFT))} objects over")
-        self._each(
-            lambda item: self._rewrite(item, partial(_transfer_patch, uids=uids)), adoption.of(Disposition.TAKEN)
-        )
-        self._each(lambda item: self._rewrite(item, partial(_release_patch, uids=uids)), adoption.of(Disposition.LEFT))
+        moving = adoption.of(Disposition.TAKEN, Disposition.LEFT)
+        self.say(f"taking {len(moving)} objects over")
+        self._each(partial(self._rewrite, uids=uids), moving)
         # Our DaemonSets take their pods off nodes that they do not select: labels come first.
         self._each(lambda node: self.cluster.label(node.ref, node.uid, node.changes), adoption.nodes)
         self._each(self._mark, adoption.drivers)
-        doomed = adoption.of(Disposition.REPLACED, Disposition.REMOVED)
-        self._clear([item for item in doomed if is_owned(item.live, uids)])
+        doomed = [item for item in adoption.of(Disposition.REPLACED, Disposition.REMOVED) if is_owned(item.live, uids)]
+        for item in doomed:
+            if item.ref.kind == "DaemonSet" and labels_of(item.live).get(labels.APP) == DRIVER_APP:
+                self.say(f"deleting {item.ref}, orphaning its pods")
+                self.cluster.delete_orphaning(item.ref, uid=item.live["metadata"]["uid"])
+            else:
+                self._delete(item.live)
+        for item in doomed:
+            self._await_end(item.ref, item.live["metadata"]["uid"])
         for pod in adoption.leftovers:
             self._delete(pod)
         self.say("the objects are taken over; applying the inventory")
@@ -161,22 +165,31 @@ class AdoptionRunner:
     def finalize(self, adoption: Adoption, look: Callable[[], OperatorInstall]) -> None:
         """Delete what ours has replaced, and last the ClusterPolicy, orphaning its dependents.
 
-        Args:
-            adoption: As planned after the apply.
-            look: Discovers again what is there.
+        The adoption is one that was planned after the apply; ``look`` discovers again what is there.
 
         Raises:
             RunFailed: Our Node Feature Discovery does not publish, or something still belongs to the ClusterPolicy.
         """
         self._stop(adoption.operators)
         self._await_discovery(adoption)
-        # First: a later run finds the revisions' namespace by the objects that go here.
-        self._delete_revisions(adoption)
+        # First: a later run finds the revisions' namespace by the objects that go here. They have lost their owner like
+        # the pods of the old driver DaemonSet, and have no use.
+        for namespace in sorted({item.ref.namespace for item in adoption.objects if item.ref.namespace}):
+            selector = f"{labels.APP}={DRIVER_APP}"
+            for revision in self.cluster.list(REVISION, namespace=namespace, label_selector=selector).items:
+                if not revision["metadata"].get("ownerReferences"):
+                    self._delete(revision)
         for doomed in _in_deletion_order(adoption):
             self._each(self._delete, doomed)
         found = look()
         if found.owned:
-            raise RunFailed(_still_owned(found))
+            finding = _unfinished(
+                "something still belongs to the ClusterPolicy and would go with it, so it stays",
+                found.cluster,
+                evidence=", ".join(str(ref) for ref in sorted(found.owned)),
+                fix="see whether the operator was started again; then run this again, which resumes",
+            )
+            raise RunFailed(finding)
         for policy in adoption.policies:
             self.say(f"deleting {ref_of(policy)}, orphaning its dependents")
             self.cluster.delete(ref_of(policy), uid=policy["metadata"]["uid"], orphan=True)
@@ -204,13 +217,18 @@ class AdoptionRunner:
         namespace = deployment["metadata"]["namespace"]
         return not self.cluster.list(POD, namespace=namespace, label_selector=selector).items
 
-    def _rewrite(self, item: ObjectPlan, change: Callable[[Manifest], dict[str, object]]) -> None:
-        """Change the metadata of exactly the object that was planned for; read it again after a conflict."""
+    def _rewrite(self, item: ObjectPlan, uids: frozenset[str]) -> None:
+        """Transfer or release exactly the object that was planned for; read it again after a conflict."""
         live: Manifest | None = item.live
         for _ in range(_TRIES):
             if live is None or live["metadata"]["uid"] != item.live["metadata"]["uid"]:
                 return
-            metadata = change(live)
+            metadata: dict[str, object] = {}
+            is_moving = item.fate is Disposition.TAKEN and not is_transferred(live)
+            if is_moving or is_owned(live, uids):
+                metadata["ownerReferences"] = without_owners(live, uids)
+            if is_moving:
+                metadata["managedFields"] = transferred(live)
             if not metadata:
                 return
             version = {"resourceVersion": live["metadata"]["resourceVersion"]}
@@ -225,27 +243,12 @@ class AdoptionRunner:
     def _mark(self, driver: RunningDriver) -> None:
         """Give a running driver pod the labels by which our DaemonSet takes it up, and its annotations."""
         metadata = {"uid": driver.uid, "labels": dict(driver.labels), "annotations": dict(driver.annotations)}
-        try:
+        with contextlib.suppress(NotFoundError, ConflictError):  # it is gone; the next one is made from our template
             self.cluster.merge(driver.ref, {"metadata": metadata})
-        except (NotFoundError, ConflictError):
-            return  # it is gone; the next one is made from our template
-
-    def _clear(self, doomed: Iterable[ObjectPlan]) -> None:
-        """Delete what is in the way of our objects; the pods of drivers stay where they are."""
-        for item in doomed:
-            if _is_driver(item.live):
-                self.say(f"deleting {item.ref}, orphaning its pods")
-                self.cluster.delete(item.ref, uid=item.live["metadata"]["uid"], orphan=True)
-            else:
-                self._delete(item.live)
-        for item in doomed:
-            self._await_end(item.ref, item.live["metadata"]["uid"])
 
     def _delete(self, item: Manifest) -> None:
-        try:
+        with contextlib.suppress(ConflictError):  # another one of this name is not the one that was planned for
             self.cluster.delete(ref_of(item), uid=item["metadata"]["uid"])
-        except ConflictError:
-            return  # another one of this name is not the one that was planned for
 
     def _await_end(self, ref: ObjectRef, uid: str) -> None:
         def is_gone() -> bool:
@@ -264,22 +267,22 @@ class AdoptionRunner:
         until = f"since {began:%H:%M:%S}, until {began + timedelta(seconds=WAIT_SECONDS):%H:%M:%S} UTC"
         with Mirror(self.cluster, [features, workers], keep=trim) as mirror:
             while missing := unseen_nodes(adoption.targets, mirror.of(features), mirror.of(workers)):
-                left = deadline - time.monotonic()
+                left, named = deadline - time.monotonic(), [f"{node} ({why})" for node, why in missing.items()]
                 if left < 0:
-                    raise RunFailed(_unseen(missing))
-                message = f"waiting for Node Feature Discovery to see {_describe_unseen(missing)}; {until}"
+                    finding = _unfinished(
+                        f"Node Feature Discovery has not seen every node after {WAIT_SECONDS:.0f} s; "
+                        "that of the chart stays",
+                        f"Node {', '.join(missing)}",
+                        evidence=join_limited(named, _MAX_NODES),
+                        fix="see why the worker does not publish: kubectl logs -n NAMESPACE WORKER; "
+                        "then run gpu-provision adopt again, which resumes",
+                    )
+                    raise RunFailed(finding)
+                message = f"waiting for Node Feature Discovery to see {join_limited(named, _MAX_NODES)}; {until}"
                 if message != said:
                     self.say(message)
                 said = message
                 mirror.wait(left)
-
-    def _delete_revisions(self, adoption: Adoption) -> None:
-        """Delete the old driver DaemonSet's revisions, which have lost their owner like its pods, and have no use."""
-        for namespace in sorted({item.ref.namespace for item in adoption.objects if item.ref.namespace}):
-            selector = f"{labels.APP}={DRIVER_APP}"
-            for item in self.cluster.list(REVISION, namespace=namespace, label_selector=selector).items:
-                if not item["metadata"].get("ownerReferences"):
-                    self._delete(item)
 
     def _until(self, condition: Callable[[], bool], what: str, fix: str) -> None:
         deadline = time.monotonic() + WAIT_SECONDS
@@ -287,20 +290,6 @@ class AdoptionRunner:
             if time.monotonic() > deadline:
                 raise RunFailed(_unfinished(what, self.cluster.name, fix=fix))
             time.sleep(_POLL_SECONDS)
-
-
-def _transfer_patch(live: Manifest, uids: frozenset[str]) -> dict[str, object]:
-    if is_transferred(live):
-        return _release_patch(live, uids)
-    return {"ownerReferences": without_owners(live, uids), "managedFields": transferred(live)}
-
-
-def _release_patch(live: Manifest, uids: frozenset[str]) -> dict[str, object]:
-    return {"ownerReferences": without_owners(live, uids)} if is_owned(live, uids) else {}
-
-
-def _is_driver(item: Manifest) -> bool:
-    return item["kind"] == "DaemonSet" and labels_of(item).get(labels.APP) == DRIVER_APP
 
 
 def _in_deletion_order(adoption: Adoption) -> Iterator[list[Manifest]]:
@@ -317,11 +306,8 @@ def unseen_nodes(
 ) -> dict[str, str]:
     """Return the nodes that the inventory's Node Feature Discovery has not seen yet, each with the reason.
 
-    While there are any, that of the chart stays: their labels would go with it.
-
-    Args:
-        features: NodeFeatures in the namespace of the inventory's Node Feature Discovery.
-        pods: The stack's pods.
+    While there are any, that of the chart stays: their labels would go with it. ``features`` are the NodeFeatures in
+    the inventory's namespace of it, ``pods`` those of the stack.
     """
     published = {labels_of(item).get(NODE_OF_FEATURE) for item in features.values()}
     workers = {
@@ -337,29 +323,6 @@ def _why_unseen(worker: Manifest | None) -> str:
         return "no worker pod"
     where = f"worker {worker['metadata']['namespace']}/{worker['metadata']['name']}"
     return f"{where} has published nothing" if pod_view.is_ready(worker) else f"{where}: {pod_view.cause(worker)}"
-
-
-def _describe_unseen(missing: Mapping[str, str]) -> str:
-    return join_limited((f"{node} ({reason})" for node, reason in missing.items()), _MAX_NODES)
-
-
-def _unseen(missing: Mapping[str, str]) -> Finding:
-    return _unfinished(
-        f"Node Feature Discovery has not seen every node after {WAIT_SECONDS:.0f} s; that of the chart stays",
-        f"Node {', '.join(missing)}",
-        evidence=_describe_unseen(missing),
-        fix="see why the worker does not publish: kubectl logs -n NAMESPACE WORKER; "
-        "then run gpu-provision adopt again, which resumes",
-    )
-
-
-def _still_owned(found: OperatorInstall) -> Finding:
-    return _unfinished(
-        "something still belongs to the ClusterPolicy and would go with it, so it stays",
-        found.cluster,
-        evidence=", ".join(str(ref) for ref in sorted(found.owned)),
-        fix="see whether the operator was started again; then run this again, which resumes",
-    )
 
 
 def _unfinished(what: str, where: str, *, evidence: str = "", fix: str = "run this again, which resumes") -> Finding:

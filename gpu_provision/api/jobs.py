@@ -351,7 +351,7 @@ def destroy(job: DestroyJob, *, dry_run: bool, listen: Listen) -> DestroyResult:
     Raises what `gpu_provision.destroy` raises.
     """
     from gpu_provision.destroy import discovery, runner
-    from gpu_provision.operator import client, release
+    from gpu_provision.operator import client, remote_run
     from gpu_provision.rbac import permissions, review
     from gpu_provision.reconcile.session import Session
 
@@ -368,14 +368,14 @@ def destroy(job: DestroyJob, *, dry_run: bool, listen: Listen) -> DestroyResult:
 
     work, stack = discover(), client.get_stack(cluster, inventory)
     if dry_run:
-        return release.preview_destroy(work.preview(), stack)
+        return remote_run.preview_destroy(work.preview(), stack)
     if stack and not work.refusal():
-        release.release(cluster, inventory.name, seconds=job.timeout, say=say)
+        remote_run.release_stack(cluster, inventory.name, seconds=job.timeout, say=say)
         work = discover()
     wanted = permissions.for_destroy_plan(inventory, work.found.plan.changes, evict=bool(work.found.users))
     if work.found.plan.stages and (missing := review.missing_finding(cluster, inventory, wanted, "--destroy")):
         raise Refused(missing)
-    done = release.with_warnings(work.execute(), stack)
+    done = remote_run.with_warnings(work.execute(), stack)
     return _raise_on_errors(replace(done, requests=cluster.requests))
 
 

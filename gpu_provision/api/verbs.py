@@ -116,10 +116,9 @@ def rbac(  # noqa: PLR0913 - the options of the command
     if destroy:
         return roles(f"gpu-provision-{inventory.name}-remover", permissions.for_destroy(inventory), subjects)
     if operator:
-        from gpu_provision.operator.leader_election import DEFAULT_LEASE
         from gpu_provision.operator.manifests import of_editor
 
-        return roles(f"gpu-provision-{inventory.name}-editor", of_editor(inventory, *DEFAULT_LEASE), subjects)
+        return roles(f"gpu-provision-{inventory.name}-editor", of_editor(inventory), subjects)
     name = f"gpu-provision-{inventory.name}{'-reader' if read_only else ''}"
     wanted = permissions.for_view(inventory) if read_only else permissions.for_apply(inventory)
     return roles(name, wanted, subjects)
@@ -148,13 +147,13 @@ def unlock(
         Unreachable, Refused: The cluster cannot be asked.
     """
     from gpu_provision.kube.lock import unlock
-    from gpu_provision.operator import release
+    from gpu_provision.operator import remote_run
     from gpu_provision.reconcile.session import Session
 
     cluster = Session(inventory).cluster
 
     def asked(lock: LockHolder) -> bool:
-        release.refuse_controllers_lock(cluster, inventory, lock)
+        remote_run.refuse_controllers_lock(cluster, inventory, lock)
         return agreed is None or agreed(lock)
 
     held, version = unlock(cluster, inventory, force=force, agreed=asked, on_wait=say or ignore)

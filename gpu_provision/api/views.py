@@ -49,11 +49,11 @@ def adoption(inventory: Inventory) -> StackAdoption:
         Unreachable, Refused: The cluster cannot be asked.
     """
     from gpu_provision.adopt.runner import plan as planned_adoption
-    from gpu_provision.operator import release
+    from gpu_provision.operator import remote_run
     from gpu_provision.reconcile.session import Session
 
     session = Session(inventory)
-    if problems := release.adoption_findings(session.cluster, inventory):
+    if problems := remote_run.adoption_findings(session.cluster, inventory):
         raise RunFailed(*problems)
     return StackAdoption.copy_of(planned_adoption(session))
 
@@ -71,12 +71,12 @@ def adopt(inventory: Inventory, *, listen: Callable[[Event], None] | None = None
         Locked, Refused, Unreachable, Rejected: As for `apply`.
     """
     from gpu_provision.adopt import runner
-    from gpu_provision.operator import release
+    from gpu_provision.operator import remote_run
     from gpu_provision.reconcile.session import Session
 
     heard = listen or ignore
     session = Session(inventory)
-    if problems := release.adoption_findings(session.cluster, inventory):
+    if problems := remote_run.adoption_findings(session.cluster, inventory):
         raise RunFailed(*problems)
     runner.transfer_ownership(session, heard)
     result = raise_on_failure(ApplyJob(inventory=inventory, hosts=False, command="adopt").carry_out(heard))

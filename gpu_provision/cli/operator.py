@@ -127,14 +127,14 @@ def release(  # noqa: PLR0913 - one argument per option
 
     After that gpu-provision apply looks after the stack again.
     """
-    from gpu_provision.operator import release as leaving
+    from gpu_provision.operator import remote_run as leaving
 
     cluster = _cluster(kubeconfig, context)
     told = leaving.release_findings(cluster, name)
     _warn(told, out)
     if not _agreed(cluster, f"Release the stack {name}", look="operator status", yes=yes, out=out):
         return ExitCode.FAILED
-    was_there = leaving.release(cluster, name, seconds=timeout, say=out.note)
+    was_there = leaving.release_stack(cluster, name, seconds=timeout, say=out.note)
     text = f"{name} is released; what it has installed stays." if was_there else f"There is no stack {name}."
     out.result(document("operator release", told, cluster=cluster.name, released=was_there), text)
     return ExitCode.OK

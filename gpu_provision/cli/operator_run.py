@@ -18,7 +18,7 @@ from gpu_provision.model.inventory import Inventory
 
 if TYPE_CHECKING:
     from gpu_provision.operator.controller import Controller
-    from gpu_provision.operator.events import EventSink, StackEvent
+    from gpu_provision.operator.telemetry import EventSink, StackEvent
 
 _NAMESPACE = "gpu-operator"
 
@@ -46,8 +46,8 @@ def run(  # noqa: PLR0913 - one argument per option
     """
     from gpu_provision.kube.client import connect
     from gpu_provision.operator.controller import Controller
-    from gpu_provision.operator.events import StackEvent
     from gpu_provision.operator.reconciler import use_one_arena
+    from gpu_provision.operator.telemetry import StackEvent
 
     use_one_arena()
 
@@ -94,8 +94,7 @@ def _now() -> str:
 
 
 def _answer(controller: Controller, address: str, port: int, take: EventSink) -> None:
-    from gpu_provision.operator.events import StackEvent
-    from gpu_provision.operator.telemetry import serve
+    from gpu_provision.operator.telemetry import StackEvent, serve
 
     try:
         found = serve(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 from gpu_provision.components import labels, nfd, validator
@@ -19,7 +21,7 @@ from gpu_provision.kube.observe import MEMBER_KINDS, NODE, POD, node_facts
 from gpu_provision.kube.resource_claims import ResourceClaims
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, by_ref, ref_of
-from gpu_provision.model.findings import Finding, Refused, Rejected, Unreachable
+from gpu_provision.model.findings import Refused, Rejected, Unreachable
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.planning.applyset import PART_OF, SET_ID, STACK, applyset_id, component_of
 from gpu_provision.planning.managed_fields import other_managers
@@ -94,48 +96,29 @@ def discover(
     Raises:
         Unreachable, Refused: As the API server answers.
     """
-    found = read_objects(cluster, inventory, crds=options.crds, known=known)
-    stack = _identity(inventory, found)
-    plan = plan_destroy(found, stack, crds=options.crds)
-    kept = (*plan.kept, *_programs_kept(inventory, found, plan))
-    return Discovery(objects=found, stack=stack, plan=replace(plan, kept=kept))
-
-
-def _programs_kept(inventory: Inventory, found: StackObjects, plan: DestroyPlan) -> Iterator[Finding]:
-    """Yield the warning about what the toolkit's containers leave on hosts that the host phase leaves alone."""
-    if not any(change.component == "toolkit" and change.ref.kind == "DaemonSet" for change in plan.changes):
-        return
-    reached = {node.name for node in inventory.nodes if inventory.prerequisites_of(node).enabled}
-    if nodes := set(marked_nodes(found.nodes, inventory.name)) - reached:
-        yield findings.programs_kept(nodes, f"{inventory.specs.toolkit.install_dir}/toolkit")
-
-
-def _identity(inventory: Inventory, found: StackObjects) -> StackIdentity:
+    found = _read_objects(cluster, inventory, crds=options.crds, known=known)
     facts = ClusterFacts(nodes=tuple(map(node_facts, found.nodes)))
     listed = {node.name: node.labels for node in inventory.nodes}
-    declared = {name: {**pool.labels, **listed.get(name, {})} for name, pool in node_pools(inventory, facts).items()}
-    return StackIdentity(
+    stack = StackIdentity(
         name=inventory.name,
-        declared=declared,
+        declared={name: {**pool.labels, **listed.get(name, {})} for name, pool in node_pools(inventory, facts).items()},
         brings_nfd=any(ref.kind != "CustomResourceDefinition" and _is_nfd(item) for ref, item in found.members.items()),
         is_alone=not found.stacks,
         operator=running_operator(found.others),
     )
+    plan = plan_destroy(found, stack, crds=options.crds)
+    if any(change.component == "toolkit" and change.ref.kind == "DaemonSet" for change in plan.changes):
+        reached = {node.name for node in inventory.nodes if inventory.prerequisites_of(node).enabled}
+        if nodes := set(marked_nodes(found.nodes, inventory.name)) - reached:
+            warning = findings.programs_kept(nodes, f"{inventory.specs.toolkit.install_dir}/toolkit")
+            plan = replace(plan, kept=(*plan.kept, warning))
+    return Discovery(objects=found, stack=stack, plan=plan)
 
 
-def read_objects(
-    cluster: Cluster, inventory: Inventory, *, crds: bool, known: frozenset[str] = frozenset()
-) -> StackObjects:
+def _read_objects(cluster: Cluster, inventory: Inventory, *, crds: bool, known: frozenset[str]) -> StackObjects:
     """Read what is left of a stack: one LIST per kind, whatever the number of nodes.
 
     What others have in namespaces and CustomResourceDefinitions of the stack is looked for where these would go.
-
-    Args:
-        crds: Whether CustomResourceDefinitions go.
-        known: Uids of objects that were the stack's: what they owned is not others'.
-
-    Raises:
-        Unreachable, Refused: As the API server answers.
     """
     home, set_id = inventory.cluster.namespace, applyset_id(inventory.name, inventory.cluster.namespace)
     with RequestPool(cluster, _PARALLEL) as pool:
@@ -153,7 +136,8 @@ def read_objects(
     others = [pod for pod in pods.result().items if ref_of(pod) not in ours]
     generated = by_ref(pod for pod in others if pod["metadata"].get("namespace") == home and validator.has_made(pod))
     config_maps = own.result().items
-    stacks = {f"{item['metadata']['namespace']}/{item['metadata']['name']}" for item in config_maps if _is_parent(item)}
+    parents = [item["metadata"] for item in config_maps if SET_ID in item["metadata"]["labels"]]
+    stacks = {f"{metadata['namespace']}/{metadata['name']}" for metadata in parents}
     found = StackObjects(
         cluster=f"{cluster.name} ({version.result()})",
         members=members,
@@ -183,18 +167,12 @@ def _is_nfd(item: Manifest) -> bool:
     return component_of(item) == "nfd"
 
 
-def _is_parent(config_map: Manifest) -> bool:
-    """Whether a ConfigMap is the one that stands for a stack of this tool."""
-    return SET_ID in config_map["metadata"]["labels"]
-
-
 def _is_record(config_map: Manifest, inventory: Inventory) -> bool:
     """Whether a ConfigMap is the stack's own: what stands for it, its validations, its history."""
     metadata = config_map["metadata"]
     if metadata["namespace"] != inventory.cluster.namespace or PART_OF in metadata["labels"]:
         return False
-    kept = (records.validations_ref(inventory).name, history_ref(inventory).name)
-    return metadata["name"] in {inventory.name, *kept}
+    return metadata["name"] in {inventory.name, records.validations_ref(inventory).name, history_ref(inventory).name}
 
 
 def _abandoned_helpers(pods: Iterable[Manifest], inventory: Inventory) -> Iterator[Manifest]:
@@ -223,14 +201,15 @@ def _foreign_objects(
     cluster: Cluster, found: StackObjects, ours: Collection[str], *, crds: bool
 ) -> dict[ObjectRef, tuple[str, ...]]:
     """Return what others have in those of the stack's objects that hold objects, and that would be deleted."""
-    own = [ref for ref, item in found.members.items() if not other_managers(item)]
-    namespaces = [ref for ref in own if ref.kind == "Namespace"]
-    kinds = listable_kinds(cluster) if namespaces else []
-    foreign = {ref: foreign_objects_in(cluster, ref.name, kinds, ours) for ref in namespaces}
-    for ref in own:
-        if crds and ref.kind == "CustomResourceDefinition":
-            foreign[ref] = _foreign_objects_of(cluster, found.members[ref], ours)
-    return {ref: tuple(each) for ref, each in foreign.items()}
+    own = {ref: item for ref, item in found.members.items() if not other_managers(item)}
+    kinds = listable_kinds(cluster) if any(ref.kind == "Namespace" for ref in own) else []
+    foreign: dict[ObjectRef, tuple[str, ...]] = {}
+    for ref, item in own.items():
+        if ref.kind == "Namespace":
+            foreign[ref] = tuple(foreign_objects_in(cluster, ref.name, kinds, ours))
+        elif ref.kind == "CustomResourceDefinition" and crds:
+            foreign[ref] = tuple(_foreign_objects_of(cluster, item, ours))
+    return foreign
 
 
 def listable_kinds(cluster: Cluster) -> list[ListableKind]:
@@ -242,18 +221,15 @@ def listable_kinds(cluster: Cluster) -> list[ListableKind]:
     groups = cluster.ask("/apis").get("groups", ())
     versions = ["v1", *(group["preferredVersion"]["groupVersion"] for group in groups)]
     with RequestPool(cluster, _PARALLEL) as pool:
-        return [
-            kind for found in pool.map(lambda version: list(_kinds_of(cluster, version)), versions) for kind in found
-        ]
+        return [*chain.from_iterable(pool.map(lambda version: list(_kinds_of(cluster, version)), versions))]
 
 
 def _kinds_of(cluster: Cluster, version: str) -> Iterator[ListableKind]:
     if version.partition("/")[0].endswith(_COMPUTED):
         return
-    try:
+    found = []
+    with contextlib.suppress(NotFoundError):  # a definition that was deleted just now is named for a moment longer
         found = cluster.ask(_api_path(version)).get("resources", ())
-    except NotFoundError:
-        return  # a definition that was deleted just now, whose group is named for a moment longer
     for each in found:
         if each["namespaced"] and "list" in each["verbs"] and "/" not in each["name"]:
             yield ListableKind(version, each["kind"], each["name"])
@@ -266,13 +242,10 @@ def _api_path(version: str) -> str:
 def foreign_objects_in(
     cluster: Cluster, namespace: str, kinds: Collection[ListableKind], ours: Collection[str]
 ) -> list[str]:
-    """Return what others have in a namespace, in words.
+    """Return what others have in a namespace, in words; ``ours`` are the uids of objects that are ours.
 
     What an object of the namespace owns goes with its owner and is not counted. A kind that the account may not list
     counts: there may be something.
-
-    Args:
-        ours: Uids of objects that are ours.
     """
     with RequestPool(cluster, _PARALLEL) as pool:
         lists = dict(zip(kinds, pool.map(lambda kind: _list_kind(cluster, namespace, kind), kinds), strict=True))

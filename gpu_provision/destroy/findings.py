@@ -22,20 +22,16 @@ def taken_over(judged: Iterable[NodeRemnants]) -> Iterator[Finding]:
         for what, evidence in node.kept.items():
             nodes.setdefault((what, evidence), []).append(node.name)
     for (what, evidence), names in sorted(nodes.items()):
+        kind, _, key = what.partition(" ")
+        command = "kubectl uncordon" if kind == "cordon" else "kubectl label node"
         yield Finding(
             code=codes.TAKEN_OVER,
             what=f"{what} stays, since others write it, too",
             where=f"Node {', '.join(sorted(names))}",
             evidence=evidence,
-            fix="if it is of no use to them: " + _how_to_remove(what, names),
+            fix=f"if it is of no use to them: {command} {' '.join(sorted(names))}{f' {key}-' if key else ''}",
             severity=Severity.WARNING,
         )
-
-
-def _how_to_remove(what: str, names: Iterable[str]) -> str:
-    kind, _, key = what.partition(" ")
-    command = "kubectl uncordon " if kind == "cordon" else "kubectl label node "
-    return command + " ".join(sorted(names)) + (f" {key}-" if key else "")
 
 
 def kept_definitions(refs: Iterable[ObjectRef]) -> Iterator[Finding]:
@@ -126,55 +122,32 @@ def why_there(item: Manifest, nodes: Mapping[str, Manifest]) -> str:
     """Say why an object that is to go is still there, by its first cause."""
     metadata = item["metadata"]
     if not metadata.get("deletionTimestamp"):
-        return _why_not_deleted(item)
-    finalizers = metadata.get("finalizers") or ()
-    if finalizers:
+        owners = [f"{owner['kind']} {owner['name']}" for owner in metadata.get("ownerReferences") or ()]
+        return f"waits for the garbage collector, which deletes what {', '.join(owners)} owned" if owners else ""
+    if finalizers := metadata.get("finalizers"):
         return f"waits for the finalizer {', '.join(finalizers)}"
     node = nodes.get(pod_view.node_of(item))
-    if node is not None and not _is_ready(node):
+    if node is not None and not pod_view.is_ready(node):
         return f"its node {node['metadata']['name']} is not ready, so it is unknown whether its containers have ended"
-    return _why_not_finalized(item) or f"is terminating since {metadata['deletionTimestamp']}"
-
-
-def _why_not_deleted(item: Manifest) -> str:
-    owners = [f"{owner['kind']} {owner['name']}" for owner in item["metadata"].get("ownerReferences") or ()]
-    return f"waits for the garbage collector, which deletes what {', '.join(owners)} owned" if owners else ""
-
-
-def _why_not_finalized(item: Manifest) -> str:
-    """Return what a namespace says about its end: what is in it, and whose finalizers hold that."""
+    # A namespace says what is in it, and whose finalizers hold that.
     conditions = (item.get("status") or {}).get("conditions") or ()
     said = (each.get("message", "") for each in conditions if each.get("status") == "True" and each["type"] != "Ready")
-    return "; ".join(filter(None, said))
-
-
-def _is_ready(node: Manifest) -> bool:
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return "; ".join(filter(None, said)) or f"is terminating since {metadata['deletionTimestamp']}"
 
 
 def eviction_warnings(users: Iterable[Manifest], budgets: Iterable[Manifest]) -> Iterator[Finding]:
-    """Yield warnings about pods without a controller, and about budgets that keep pods or let them go one by one.
-
-    Args:
-        users: The pods that would be evicted.
-        budgets: PodDisruptionBudgets of all namespaces.
-    """
+    """Yield warnings about pods without a controller that would be evicted, and about budgets that keep pods."""
     known = budgets_of(budgets)
     pods = [pod for pod in (pod_of(each, budgets=known) for each in users) if not pod.is_terminating]
     if lost := [pod for pod in pods if not pod.owner]:
         yield _pods_lost(lost)
-    for (namespace, budget), covered in sorted(_by_budget(pods).items()):
-        if budget.allowed < len(covered):
-            yield _held_by_budget(namespace, budget, covered)
-
-
-def _by_budget(pods: Iterable[Pod]) -> Mapping[tuple[str, DisruptionBudget], list[Pod]]:
-    found: dict[tuple[str, DisruptionBudget], list[Pod]] = {}
+    by_budget: dict[tuple[str, DisruptionBudget], list[Pod]] = {}
     for pod in pods:
         for budget in pod.budgets:
-            found.setdefault((pod.namespace, budget), []).append(pod)
-    return found
+            by_budget.setdefault((pod.namespace, budget), []).append(pod)
+    for (namespace, budget), covered in sorted(by_budget.items()):
+        if budget.allowed < len(covered):
+            yield _held_by_budget(namespace, budget, covered)
 
 
 def _pods_lost(pods: list[Pod]) -> Finding:

@@ -34,7 +34,7 @@ class StackIdentity:
     """What a removal has to know of the stack to judge nodes.
 
     Attributes:
-        name: The inventory's name, which is the stack's mark on nodes.
+        name: Name of the inventory, and mark on nodes.
         declared: Node -> the labels that the inventory declares for it.
         brings_nfd: Whether Node Feature Discovery is the stack's own and goes with it.
         is_alone: Whether the cluster has no other stack of this tool: field managers do not tell them apart.
@@ -114,11 +114,6 @@ def find_remnants(node: Manifest, stack: StackIdentity) -> NodeRemnants:
     )
 
 
-def is_marked(node: Manifest, stack: StackIdentity) -> bool:
-    """Whether a node carries the stack's mark."""
-    return _mark(node) == stack.name
-
-
 def _mark(node: Manifest) -> str:
     return str((node["metadata"].get("labels") or {}).get(labels.INVENTORY, ""))
 
@@ -126,7 +121,7 @@ def _mark(node: Manifest) -> str:
 def _may_be_ours(node: Manifest, stack: StackIdentity) -> bool:
     """Whether what we wrote on a node was for this stack."""
     declared = node["metadata"]["name"] in stack.declared
-    return is_marked(node, stack) or (not _mark(node) and (declared or stack.is_alone))
+    return _mark(node) == stack.name or (not _mark(node) and (declared or stack.is_alone))
 
 
 def _labels(node: Manifest, stack: StackIdentity) -> tuple[set[str], dict[str, str]]:
@@ -135,7 +130,7 @@ def _labels(node: Manifest, stack: StackIdentity) -> tuple[set[str], dict[str, s
     kept: dict[str, str] = {}
     if not _may_be_ours(node, stack):
         return going, kept
-    declared, marked = stack.declared.get(node["metadata"]["name"], {}), is_marked(node, stack)
+    declared, marked = stack.declared.get(node["metadata"]["name"], {}), _mark(node) == stack.name
     for key, value in (node["metadata"].get("labels") or {}).items():
         writers, is_shared = managers_of(node, "metadata", "labels", key), marked and key in _SHARED_LABELS
         if is_shared and stack.operator:
@@ -166,7 +161,7 @@ def _annotations(node: Manifest, stack: StackIdentity) -> Iterator[str]:
         yield from _discovered(metadata, _NFD_ANNOTATIONS, labels.NFD_PREFIX)
     for key in metadata.get("annotations") or {}:
         writers = managers_of(node, "metadata", "annotations", key)
-        lost = is_marked(node, stack) and key in states.ALL_ANNOTATIONS and not writers
+        lost = _mark(node) == stack.name and key in states.ALL_ANNOTATIONS and not writers
         ours = _may_be_ours(node, stack) and (key in _OWN_ANNOTATIONS or (writers and writers <= OURS) or lost)
         if ours or (stack.brings_nfd and key.startswith(_NFD)):
             yield key
@@ -188,11 +183,11 @@ def _taints(node: Manifest) -> tuple[Mapping[str, Any], ...] | None:
 def _cordon(node: Manifest) -> tuple[bool, str]:
     """Return whether a node's cordon is ours to lift; if it was, and is not any more, the evidence whose it is."""
     annotations = node["metadata"].get("annotations") or {}
-    marks = {annotations[key] for key in (states.CORDONED,) if key in annotations}
+    is_marked = bool({states.CORDONED, labels.CORDONED} & annotations.keys())
     was_there = annotations.get(states.WAS_CORDONED) == "true"
-    if not node.get("spec", {}).get("unschedulable") or was_there or not (marks or labels.CORDONED in annotations):
+    if not node.get("spec", {}).get("unschedulable") or was_there or not is_marked:
         return False, ""
-    others = managers_of(node, "spec", "unschedulable") - OURS - marks
+    others = managers_of(node, "spec", "unschedulable") - OURS - {annotations.get(states.CORDONED)}
     return not others, _managers(others) if others else ""
 
 
@@ -208,12 +203,9 @@ def marked_nodes(nodes: Iterable[Manifest], stack: str) -> Iterator[str]:
 def gpu_users(
     pods: Iterable[Manifest], nodes: Iterable[str], claims: Iterable[Manifest] | None = ()
 ) -> dict[str, tuple[Manifest, ...]]:
-    """Return the pods that would lose a GPU, by node, of those nodes that have any.
+    """Return the pods that would lose a GPU, by node. If ``claims`` cannot be read (None), a pod that has any counts.
 
     A DaemonSet's pod that merely may use GPUs, such as a monitor, is none: it would be back at once.
-
-    Args:
-        claims: ResourceClaims; None if they cannot be read: a pod that has any then counts.
     """
     known, held = frozenset(nodes), claims_of(claims)
     found: dict[str, tuple[Manifest, ...]] = {}

@@ -34,15 +34,14 @@ class StackObjects:
     """What one reading found. All objects are live ones, by reference.
 
     Attributes:
-        cluster: The cluster as people name it: its context and version.
+        cluster: Context and version.
         members: What carries the stack's membership, of every kind that the tool ever applies.
         records: The stack's own objects: its ConfigMap, validations on record, history.
-        lease: Its lock; empty if there is none.
+        lease: Its lock, if there is one.
         traces: What its components made while they ran: NodeFeatures, pods of the validator, leases.
         pods: The stack's own pods.
         others: Pods that are neither the stack's nor traces of it.
         claims: ResourceClaims; None if pods have some, and they cannot be read.
-        nodes: All nodes.
         stacks: Names of the other stacks of this tool in the cluster.
         foreign: Our Namespace or CustomResourceDefinition -> what others have in it, in words.
     """
@@ -96,13 +95,12 @@ class DestroyPlan:
 
 
 def plan_destroy(found: StackObjects, stack: StackIdentity, *, crds: bool) -> DestroyPlan:
-    """Return how a stack goes. Stages without anything to do are left out.
+    """Return how a stack goes, with ``crds`` also definitions and all their objects that are ours.
 
-    Args:
-        crds: Whether CustomResourceDefinitions go, too, with all objects of them that are ours.
+    Stages without anything to do are left out.
     """
     shared = {
-        ref: plan_shared_object(item, found.foreign.get(ref, ()))
+        ref: _plan_shared(item, found.foreign.get(ref, ()))
         for ref, item in found.members.items()
         if ref.kind in SHARED_KINDS and not _is_terminating(item)
     }
@@ -146,8 +144,7 @@ def waves() -> list[frozenset[str]]:
     order = TopologicalSorter(dependents)
     order.prepare()
     found = []
-    while order.is_active():
-        wave = order.get_ready()
+    while wave := order.get_ready():
         order.done(*wave)
         found.append(frozenset(wave))
     return found
@@ -198,14 +195,11 @@ def _removed_fields(part: str, values: Mapping[str, str]) -> Iterator[FieldChang
     yield from (FieldChange(path_of("metadata", part, key), value, None) for key, value in values.items())
 
 
-def plan_shared_object(item: Manifest, foreign: tuple[str, ...]) -> tuple[Change | None, Finding | None]:
-    """Return what happens to an object that others may have part in, if anything, and a warning if it stays.
+def _plan_shared(item: Manifest, foreign: tuple[str, ...]) -> tuple[Change | None, Finding | None]:
+    """Return what happens to an object of SHARED_KINDS, if anything, and a warning if it stays.
 
-    The manifest of an update is the merge patch that makes it.
-
-    Args:
-        item: A live object of one of SHARED_KINDS.
-        foreign: What others have in it, in words.
+    ``foreign`` is what others have in it, in words. An update removes the labels that only this tool has set; its
+    manifest is the merge patch.
     """
     ref = ref_of(item)
     if managers := other_managers(item):
@@ -220,14 +214,10 @@ def plan_shared_object(item: Manifest, foreign: tuple[str, ...]) -> tuple[Change
     warning = Finding(
         code=codes.NOT_OURS_ALONE, what=what, where=str(ref), evidence=evidence, fix=fix, severity=Severity.WARNING
     )
-    return _release(item), warning
-
-
-def _release(item: Manifest) -> Change | None:
-    """Return the change that removes the labels that only this tool has set; None without any."""
     ours = own_labels(item)
     if not ours:
-        return None
+        return None, warning
     patch = {"metadata": {"uid": item["metadata"]["uid"], "labels": dict.fromkeys(ours)}}
     fields = tuple(_removed_fields("labels", dict(sorted(ours.items()))))
-    return Change(component=component_of(item), action=Action.UPDATE, ref=ref_of(item), fields=fields, manifest=patch)
+    update = Change(component=component_of(item), action=Action.UPDATE, ref=ref, fields=fields, manifest=patch)
+    return update, warning

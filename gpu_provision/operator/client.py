@@ -1,4 +1,4 @@
-"""A stack's resource: beside an inventory, what an apply makes of it, and its finalizer."""
+"""A stack's resource as a client sees it: compared with an inventory, applied, its finalizer, and GitOps tools."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from gpu_provision.inventory.document import Document, Source
+from gpu_provision.inventory.document import Source
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.errors import ConflictError, FieldConflictError, NotFoundError
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
-from gpu_provision.model.findings import Finding, Refused, RunFailed, Severity
+from gpu_provision.model.findings import Finding, Refused, Severity
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.plan import FieldChange, ResourceChange
-from gpu_provision.operator.conflicts import managed_by, other_managers, warn_on_takeover
+from gpu_provision.model.plan import FieldChange
 from gpu_provision.operator.crd import Schema, spec_schema
 from gpu_provision.operator.stack import (
     FINALIZER,
     HOME,
+    KEEP,
     LED_BY,
+    ON_DELETE,
     STACK,
     inventory_of,
     local_values,
@@ -41,7 +42,7 @@ class StackResource:
     """A stack's resource beside an inventory.
 
     Attributes:
-        live: As it was looked at.
+        live: The resource as it was read.
         wanted: What the inventory makes of it; None if it declares the same already, or if that is unknown.
         fields: What that changes.
         findings: What is against it, and what a reader should know.
@@ -54,13 +55,8 @@ class StackResource:
 
     @property
     def name(self) -> str:
-        """As findings call it."""
+        """Return its name as findings have it."""
         return stack_label(self.live)
-
-    @property
-    def change(self) -> ResourceChange:
-        """As a plan tells it."""
-        return ResourceChange(name=self.name, fields=self.fields)
 
 
 def get_stack(cluster: Cluster, inventory: Inventory) -> Manifest | None:
@@ -71,13 +67,8 @@ def get_stack(cluster: Cluster, inventory: Inventory) -> Manifest | None:
 def compare_stack(cluster: Cluster, inventory: Inventory, *, force: bool) -> StackResource | None:
     """Return the resource of an inventory's stack beside the inventory; None if there is none.
 
-    A resource that is to change costs one request more: the server's own dry run.
-
-    Args:
-        force: Whether fields are taken over from other managers.
-
-    Raises:
-        Unreachable, Refused, Rejected: As the API server answers.
+    A resource that is to change costs one request more: the server's own dry run. With ``force`` fields are taken over
+    from other managers. Raises Unreachable, Refused, Rejected.
     """
     live = get_stack(cluster, inventory)
     if live is None:
@@ -85,46 +76,43 @@ def compare_stack(cluster: Cluster, inventory: Inventory, *, force: bool) -> Sta
     if live["metadata"].get("deletionTimestamp"):
         return StackResource(live=live, findings=(deletion_finding(live),))
     if not inventory.text:
-        return StackResource(live=live, findings=(_has_no_text(live),))
-    document = _document(inventory)
+        return StackResource(live=live, findings=(_no_text_finding(live),))
+    path = inventory.path or inventory.name
+    document, _ = parse(Source(name=path, path=Path(path), text=inventory.text, digest=inventory.digest))
     if refused := local_values(document):
         return StackResource(live=live, findings=refused)
     wanted = stack_of({**document.data, "name": inventory.name})
-    if specs_equivalent(live, wanted):
-        return StackResource(live=live, findings=_standing(live))
-    return _compared(cluster, live, wanted, force=force)
+    if not specs_equivalent(live, wanted):
+        return _dry_run(cluster, live, wanted, force=force)
+    status, findings = evaluate_status(live), tuple[Finding, ...]()
+    if status.phase is StackPhase.FAILED:
+        findings = (replace(not_reached_finding(stack_label(live), status.told), severity=Severity.WARNING),)
+    return StackResource(live=live, findings=findings)
 
 
-def _document(inventory: Inventory) -> Document:
-    path = inventory.path or inventory.name
-    source = Source(name=path, path=Path(path), text=inventory.text, digest=inventory.digest)
-    return parse(source)[0]
-
-
-def _compared(cluster: Cluster, live: Manifest, wanted: Manifest, *, force: bool) -> StackResource:
+def _dry_run(cluster: Cluster, live: Manifest, wanted: Manifest, *, force: bool) -> StackResource:
     try:
         after = _apply(cluster, wanted, live, force=force, dry_run=True)
     except FieldConflictError as conflict:
-        told = tuple(replace(each, where=stack_label(live), fix=_fix_of_conflict(live)) for each in conflict.findings)
-        return StackResource(live=live, wanted=wanted, fields=differences(wanted, live), findings=told)
+        owner = managed_by(live) or ", ".join(other_managers(live)) or "its owner"
+        fix = f"change it where {owner} has it from; or --take-over makes these fields ours"
+        found = tuple(replace(each, where=stack_label(live), fix=fix) for each in conflict.findings)
+        return StackResource(live=live, wanted=wanted, fields=differences(wanted, live), findings=found)
     except Refused:  # a user who may only read gets a plan all the same
         return StackResource(live=live, wanted=wanted, fields=differences(wanted, live))
     left = () if specs_equivalent(after, wanted) or inventory_of(wanted)[0] is None else omitted_fields(after, wanted)
-    fields = (*changes_between(live, after), *(replace(each, new=None) for each in left))
-    told = warn_on_takeover(live) if force else (_left(live, left),) if left else ()
-    return StackResource(live=live, wanted=wanted, fields=_of_spec(fields), findings=told)
-
-
-def _of_spec(fields: tuple[FieldChange, ...]) -> tuple[FieldChange, ...]:
-    by_path = {each.path: each for each in fields if each.path.partition(".")[0] == "spec"}
-    return tuple(by_path[path] for path in sorted(by_path))
+    changes = (*changes_between(live, after), *(replace(each, new=None) for each in left))
+    by_path = {each.path: each for each in changes if each.path.partition(".")[0] == "spec"}
+    found = warn_if_declared_elsewhere(live, "take over") if force else _omission_findings(live, left)
+    return StackResource(
+        live=live, wanted=wanted, fields=tuple(by_path[path] for path in sorted(by_path)), findings=found
+    )
 
 
 def apply_stack(cluster: Cluster, resource: StackResource, *, force: bool, back_to: int = 0) -> Manifest:
     """Make a resource declare what is desired, if it does not; return it as it is then.
 
-    Args:
-        back_to: Number of the run that declared this before, for the controller's record; 0 if it is no rollback.
+    ``back_to`` is the number of the run that declared this before, for the controller's record; 0 if it is no rollback.
 
     Raises:
         FieldConflictError: Another manager has set fields, in between.
@@ -168,14 +156,6 @@ def _version(live: Manifest) -> Manifest:
     return {key: live["metadata"][key] for key in ("resourceVersion", "generation") if key in live["metadata"]}
 
 
-def _standing(live: Manifest) -> tuple[Finding, ...]:
-    """Return what a reader should know of a stack that says what is wanted, and has come to nothing."""
-    found = evaluate_status(live)
-    if found.phase is not StackPhase.FAILED:
-        return ()
-    return (replace(not_reached_finding(stack_label(live), found.told), severity=Severity.WARNING),)
-
-
 def not_reached_finding(label: str, told: str) -> Finding:
     """Return what a controller says that has not made a stack as declared."""
     return Finding(
@@ -198,7 +178,7 @@ def deletion_finding(live: Manifest) -> Finding:
     )
 
 
-def _has_no_text(live: Manifest) -> Finding:
+def _no_text_finding(live: Manifest) -> Finding:
     return Finding(
         code=codes.NOT_FOR_RESOURCE,
         where=stack_label(live),
@@ -208,37 +188,24 @@ def _has_no_text(live: Manifest) -> Finding:
     )
 
 
-def _fix_of_conflict(live: Manifest) -> str:
-    owner = managed_by(live) or ", ".join(other_managers(live)) or "its owner"
-    return f"change it where {owner} has it from; or --take-over makes these fields ours"
-
-
-def _left(live: Manifest, left: tuple[FieldChange, ...]) -> Finding:
+def _omission_findings(live: Manifest, left: tuple[FieldChange, ...]) -> tuple[Finding, ...]:
+    if not left:
+        return ()
     managers = ", ".join(other_managers(live)) or "another manager"
-    return Finding(
+    error = Finding(
         code=_CONFLICT,
         where=stack_label(live),
         what=f"another field manager owns what the inventory does not say: {managers}",
         evidence=", ".join(each.path for each in left),
         fix=f"take it out where {managed_by(live) or managers} has it from; or --take-over takes it out here",
     )
-
-
-def raise_on_errors(resource: StackResource) -> None:
-    """Raise RunFailed if something is against changing a resource."""
-    if errors := [each for each in resource.findings if each.severity is Severity.ERROR]:
-        raise RunFailed(*errors)
+    return (error,)
 
 
 def specs_equivalent(one: Manifest, other: Manifest) -> bool:
-    """Whether two stacks declare the same; what the loader refuses is the same as nothing."""
-    meaning = _meaning(one)
-    return meaning is not None and meaning == _meaning(other)
-
-
-def _meaning(stack: Manifest) -> Inventory | None:
-    inventory, _ = inventory_of(stack)
-    return replace(inventory, text="", digest="") if inventory else None
+    """Whether two stacks declare the same; one that the loader refuses equals none."""
+    found = [inventory and replace(inventory, text="", digest="") for inventory, _ in map(inventory_of, (one, other))]
+    return found[0] is not None and found[0] == found[1]
 
 
 def omitted_fields(live: Manifest, wanted: Manifest) -> tuple[FieldChange, ...]:
@@ -269,11 +236,7 @@ def removal_patch(live: Any, wanted: Any) -> Any:
 
 
 def add_finalizer(cluster: Cluster, stack: ObjectRef, namespace: str, lease: str = "") -> None:
-    """Have the API server wait for our removal before the stack goes, and write down where that is to look.
-
-    Args:
-        lease: By which controllers agree, for command lines to watch; empty for the usual one.
-    """
+    """Hold a stack with our finalizer, and annotate its namespace and, unless it is the default, the leader's lease."""
 
     def change(metadata: Mapping[str, Any]) -> dict[str, Any]:
         found, notes = metadata.get("finalizers") or [], metadata.get("annotations") or {}
@@ -303,3 +266,76 @@ def _change_metadata(cluster: Cluster, stack: ObjectRef, change: Callable[[Mappi
         with contextlib.suppress(ConflictError, NotFoundError):
             cluster.merge(stack, {"metadata": {"resourceVersion": live["metadata"]["resourceVersion"], **wanted}})
             return
+
+
+# How GitOps tools mark what they declare: where in the metadata, by which key, what the value names, and the key of
+# the namespace where that is.
+_MARKS = (
+    ("annotations", "argocd.argoproj.io/tracking-id", "Argo CD's application", ""),
+    ("labels", "argocd.argoproj.io/instance", "Argo CD's application", ""),
+    (
+        "labels",
+        "kustomize.toolkit.fluxcd.io/name",
+        "Flux's Kustomization",
+        "kustomize.toolkit.fluxcd.io/namespace",
+    ),
+    ("labels", "helm.toolkit.fluxcd.io/name", "Flux's HelmRelease", "helm.toolkit.fluxcd.io/namespace"),
+    ("annotations", "meta.helm.sh/release-name", "Helm's release", "meta.helm.sh/release-namespace"),
+    ("labels", "app.kubernetes.io/instance", "Argo CD or Helm, as", ""),
+)
+
+_COMES_BACK = "declares it, too, so that it may come back"
+_ELSEWHERE = {
+    "release": (
+        _COMES_BACK,
+        "a controller looks after the stack again",
+        f"annotate it there with {ON_DELETE}: {KEEP}, then take it out there: its being pruned is the release",
+    ),
+    "destroy": (
+        _COMES_BACK,
+        "the controller installs the stack again",
+        "take it out there: its being pruned removes the stack, too",
+    ),
+    "take over": (
+        "declares it, too, and may set back what is taken over",
+        "the controller follows",
+        "change it there",
+    ),
+}
+
+
+def managed_by(stack: Manifest) -> str:
+    """Return which other tool declares a stack's resource; empty for none that is known."""
+    for place, key, owner, namespace_key in _MARKS:
+        values = stack["metadata"].get(place) or {}
+        if name := str(values.get(key) or "").partition(":")[0]:  # a tracking id goes on with the object
+            namespace = values.get(namespace_key)
+            return f"{owner} {f'{namespace}/' if namespace else ''}{name}"
+    tools = (name for name in other_managers(stack) if not name.startswith("kubectl"))  # kubectl: a person
+    return next((f"the field manager {name}" for name in tools), "")
+
+
+def other_managers(live: Manifest) -> tuple[str, ...]:
+    """Return who else than gpu-provision has set fields of a stack's spec."""
+    entries = live["metadata"].get("managedFields") or ()
+    found = (entry["manager"] for entry in entries if "f:spec" in (entry.get("fieldsV1") or {}))
+    return tuple(sorted({*found} - {FIELD_MANAGER}))
+
+
+def warn_if_declared_elsewhere(
+    stack: Manifest, operation: Literal["release", "destroy", "take over"]
+) -> tuple[Finding, ...]:
+    """Return the warning that another tool declares a stack's resource, and will undo an operation on it."""
+    tool = managed_by(stack)
+    if not tool:
+        return ()
+    what, consequence, fix = _ELSEWHERE[operation]
+    warning = Finding(
+        code=codes.DECLARED_ELSEWHERE,
+        where=stack_label(stack),
+        what=f"{tool} {what}",
+        consequence=consequence,
+        fix=fix,
+        severity=Severity.WARNING,
+    )
+    return (warning,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from gpu_provision.destroy.discovery import DestroyOptions, discover
@@ -20,16 +20,28 @@ from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event
 from gpu_provision.operator.client import add_finalizer, remove_finalizer
-from gpu_provision.operator.conflicts import OverlapChecker
-from gpu_provision.operator.events import EventSink, StackEvent, StatusWriter, internal_error_event
-from gpu_provision.operator.leader_election import DEFAULT_LEASE_NAME
-from gpu_provision.operator.manifests import NAME, NAMESPACE
 from gpu_provision.operator.overview import version_annotation
-from gpu_provision.operator.queue import Backoff, ReconcileRequest
+from gpu_provision.operator.queue import Backoff, OverlapChecker, ReconcileRequest
 from gpu_provision.operator.reconciler import StackReconciler
-from gpu_provision.operator.stack import STACK, inventory_of, namespace_changed, namespace_of
+from gpu_provision.operator.stack import (
+    CONTROLLER_NAME,
+    CONTROLLER_NAMESPACE,
+    DEFAULT_LEASE,
+    STACK,
+    inventory_of,
+    is_released,
+    namespace_changed,
+    namespace_of,
+)
 from gpu_provision.operator.status import Reason, StackProblem, internal_error, problem_of, since
-from gpu_provision.operator.telemetry import ControllerMetrics, StackMetrics
+from gpu_provision.operator.telemetry import (
+    ControllerMetrics,
+    EventSink,
+    StackEvent,
+    StackMetrics,
+    StatusWriter,
+    internal_error_event,
+)
 from gpu_provision.reconcile.observer import scope_of_object
 from gpu_provision.reconcile.session import Session
 
@@ -37,10 +49,14 @@ Aim = Callable[[Inventory], Inventory]
 """Says which cluster an inventory means: the one that the controller looks after."""
 
 _ASK_AGAIN_SECONDS = 60.0
+_STEP_SECONDS = 10.0
+_RENEW_SECONDS = LEADER.renew_seconds  # after which the leader looks whether it still leads
+_DEAD_SECONDS = 180.0  # longer than any request that is repeated
+_STACKS, _NODES = Scope(STACK), Scope(NODE)
 
 
 class StackWorker:
-    """Carries out the last request for one stack, in a thread of its own."""
+    """Carries out the last request for one stack, in a thread of its own; ``take`` is called from there."""
 
     def __init__(
         self,
@@ -51,12 +67,7 @@ class StackWorker:
         take: EventSink,
         leadership: LeaderElector | None = None,
     ) -> None:
-        """Prepare; `start` begins.
-
-        Args:
-            take: Called from the worker's thread.
-            leadership: What the right to write to the stack rests on besides its lock.
-        """
+        """Prepare; `start` begins. Writes to the stack rest on the ``leadership``, besides the stack's lock."""
         self._cluster, self._request, self._aim, self._take, self._leadership = cluster, request, aim, take, leadership
         self._reporter = StatusWriter(cluster, request.stack, take)
         self._backoff = Backoff()
@@ -68,12 +79,12 @@ class StackWorker:
 
     @property
     def name(self) -> str:
-        """Of the stack."""
+        """Return the stack's name."""
         return self._request.name
 
     @property
     def figures(self) -> StackMetrics:
-        """What is counted of it."""
+        """Return what is counted of it."""
         return self._reporter.figures
 
     @property
@@ -83,7 +94,7 @@ class StackWorker:
 
     @property
     def watch_problem(self) -> str:
-        """Why what is known of the stack may be out of date; empty if all is well."""
+        """Return why what is known of the stack may be out of date; empty if all is well."""
         return reconciler.watch_problem if (reconciler := self._reconciler) else ""
 
     def start(self) -> None:
@@ -91,7 +102,7 @@ class StackWorker:
         self._thread.start()
 
     def take(self, request: ReconcileRequest) -> None:
-        """Ask for something else from now on; a run for what was asked before ends after its current step."""
+        """Replace the request; a run for the one before ends after its current step."""
         with self._news:
             if request.is_equivalent(self._request):
                 return
@@ -120,9 +131,8 @@ class StackWorker:
                 self._reconcile(request)
             except ProvisionError as error:
                 self._backoff.failed(time.monotonic())
-                self._report_problem(
-                    request, since(self._rolled_back.get(request.generation), problem_of(error.findings))
-                )
+                rolled_back = self._rolled_back.get(request.generation)
+                self._report_problem(request, since(rolled_back, problem_of(error.findings)))
             except Exception as error:  # noqa: BLE001 - a bug about one stack must not stop the others
                 self._backoff.failed(time.monotonic())
                 self._take(internal_error_event(error, request.name))
@@ -141,10 +151,10 @@ class StackWorker:
         if problem or inventory is None:
             self._report_problem(request, problem)
             return
-        lease = self._leadership.name if self._leadership else ""
-        other_lease = lease if lease != DEFAULT_LEASE_NAME else ""
+        lease = self._leadership.name if self._leadership else DEFAULT_LEASE
+        other_lease = lease if lease != DEFAULT_LEASE else ""
         add_finalizer(self._cluster, ref_of(request.stack), inventory.cluster.namespace, other_lease)
-        reconciler = StackReconciler(
+        reconciler = self._reconciler = StackReconciler(
             request,
             self._aim(inventory),
             self._reporter,
@@ -153,42 +163,40 @@ class StackWorker:
             leadership=self._leadership,
             rolled_back=self._rolled_back.get(request.generation),
         )
-        self._run(reconciler)
+        try:
+            reconciler.run()
+        except BaseException:
+            self._rolled_back = {request.generation: reconciler.rolled_back} if reconciler.rolled_back else {}
+            raise
+        finally:
+            self._reconciler = None
         self._rolled_back = {}
         self._backoff.succeeded()
 
-    def _run(self, reconciler: StackReconciler) -> None:
-        self._reconciler = reconciler
-        try:
-            reconciler.run()
-        finally:
-            self._reconciler = None
-            self._rolled_back = (
-                {reconciler.request.generation: reconciler.rolled_back} if reconciler.rolled_back else {}
-            )
-
     def _delete(self, request: ReconcileRequest) -> None:
         """Let the object go: at once if what it has installed is to stay, else only when nothing of that is left."""
-        if request.is_released or self._is_removed(request):
+        if is_released(request.stack) or self._is_removed(request):
             remove_finalizer(self._cluster, ref_of(request.stack))
             self._pause(request, _ASK_AGAIN_SECONDS)
 
     def _is_removed(self, request: ReconcileRequest) -> bool:
-        """Take the stack off the cluster; say whether the audit finds nothing left."""
-        inventory = self._aim(_at_home(inventory_of(request.stack)[0] or _bare(request.stack), request.stack))
+        """Take the stack off the cluster, from where it was installed; say whether the audit finds nothing left."""
+        inventory = inventory_of(request.stack)[0] or _minimal_inventory(request.stack)
+        namespace = namespace_of(request.stack) or inventory.cluster.namespace
+        inventory = self._aim(replace(inventory, cluster=replace(inventory.cluster, namespace=namespace)))
         cluster = Session(inventory, leadership=self._leadership).cluster  # a connection of its own: the lock fences it
-        terms = DestroyOptions()
-        looked = discover(cluster, inventory, terms)
-        removing = DestroyRunner(cluster, inventory, looked, terms, lambda event: self._say(request, event))
+
+        def listen(event: Event) -> None:
+            self._take(StackEvent(reason="Removing", message=event.message, stack=request.name))
+
+        options = DestroyOptions()
+        runner = DestroyRunner(cluster, inventory, discover(cluster, inventory, options), options, listen)
         self._reporter.report(request.observation(is_working=True), time.monotonic())
-        if problem := problem_of(removing.execute().findings, Reason.REMOVING):
+        if problem := problem_of(runner.execute().findings, Reason.REMOVING):
             self._backoff.failed(time.monotonic())
             self._report_problem(request, problem)
             return False
         return True
-
-    def _say(self, request: ReconcileRequest, event: Event) -> None:
-        self._take(StackEvent(reason="Removing", message=event.message, stack=request.name))
 
     def _report_problem(self, request: ReconcileRequest, problem: StackProblem | None) -> None:
         """Say why nothing is done, and wait until something else is asked, or until it is time to try again."""
@@ -206,38 +214,26 @@ class StackWorker:
         return self._stopped or request is not self._request
 
 
-def _at_home(inventory: Inventory, stack: Manifest) -> Inventory:
-    """Return the inventory of where the stack was installed, whatever it declares by now."""
-    home = namespace_of(stack) or inventory.cluster.namespace
-    return replace(inventory, cluster=replace(inventory.cluster, namespace=home))
-
-
-def _bare(stack: Manifest) -> Inventory:
+def _minimal_inventory(stack: Manifest) -> Inventory:
     """Return what it takes to remove a stack whose spec is invalid by now."""
     spec = stack.get("spec")
     cluster = spec.get("cluster") if isinstance(spec, dict) else None
     home = {"cluster": cluster} if isinstance(cluster, dict) else {}
-    bare = inventory_of({**stack, "spec": home})[0] or inventory_of({**stack, "spec": {}})[0]
-    if bare is None:
+    found = inventory_of({**stack, "spec": home})[0] or inventory_of({**stack, "spec": {}})[0]
+    if found is None:
         raise AssertionError  # an empty declaration is valid
-    return bare
-
-
-_STEP_SECONDS = 10.0
-_RENEW_SECONDS = LEADER.renew_seconds  # after which the leader looks whether it still leads
-_DEAD_SECONDS = 180.0  # longer than any request that is repeated
-_STACKS, _NODES = Scope(STACK), Scope(NODE)
+    return found
 
 
 class Controller:
     """One of any number of controllers; one of them leads."""
 
-    def __init__(self, cluster: Cluster, *, aim: Aim, take: EventSink, namespace: str = NAMESPACE) -> None:
+    def __init__(self, cluster: Cluster, *, aim: Aim, take: EventSink, namespace: str = CONTROLLER_NAMESPACE) -> None:
         """Prepare; nothing is asked. ``take`` is called from several threads."""
         self._cluster, self._aim, self._take = cluster, aim, take
-        self._lease = ObjectRef("coordination.k8s.io/v1", "Lease", namespace, NAME)
+        self._lease = ObjectRef("coordination.k8s.io/v1", "Lease", namespace, CONTROLLER_NAME)
         self._workers: dict[str, StackWorker] = {}
-        self._overlaps = OverlapChecker(take)
+        self._overlaps = OverlapChecker()
         self._stopping = threading.Event()
         self._mirror: Mirror | None = None
         self._is_leader = False
@@ -245,8 +241,7 @@ class Controller:
 
     def look(self) -> ControllerMetrics:
         """Return the figures of this moment; from any thread."""
-        workers = list(self._workers.values())
-        figures = {worker.name: worker.figures for worker in workers}
+        figures = {worker.name: worker.figures for worker in list(self._workers.values())}
         return ControllerMetrics(self._is_leader, self._cluster.requests, self._cluster.retries, figures)
 
     def why_dead(self) -> str:
@@ -275,23 +270,24 @@ class Controller:
         while not self._stopping.is_set():
             self._active_at = time.monotonic()
             try:
-                self._serve()
+                elector = LeaderElector(self._cluster, self._lease, version_annotation())
+                if self._is_elected(elector):
+                    self._lead(elector)
             except ProvisionError as error:
                 self._take(StackEvent(reason="Waiting", message=str(error), is_warning=True))
                 self._stopping.wait(_RENEW_SECONDS)  # the API server does not answer, or refuses us: ask again
 
-    def _serve(self) -> None:
-        elector, scope = LeaderElector(self._cluster, self._lease, version_annotation()), scope_of_object(self._lease)
+    def _is_elected(self, elector: LeaderElector) -> bool:
+        """Wait until this controller leads; return False if it is stopped before."""
+        scope = scope_of_object(self._lease)
         with self._following(scope) as mirror:
             while not self._stopping.is_set():
                 self._active_at = time.monotonic()
                 left = elector.acquire(next(iter(mirror.of(scope).values()), None))
                 if not left:
-                    break
+                    return True
                 mirror.wait(left)
-            else:
-                return
-        self._lead(elector)
+        return False
 
     @contextlib.contextmanager
     def _following(self, *scopes: Scope) -> Iterator[Mirror]:
@@ -315,7 +311,7 @@ class Controller:
                         return
                     if dead := self.why_dead():
                         raise RuntimeError(dead)  # a bug: the process ends, and is started again
-                    self._attend(mirror, elector)
+                    self._assign(mirror, elector)
                     spent = time.monotonic() - self._active_at
                     mirror.wait(_RENEW_SECONDS)
                     self._stopping.wait(min(spent, _RENEW_SECONDS))  # many events, one look
@@ -324,11 +320,14 @@ class Controller:
             self._dismiss(list(self._workers))
             elector.release()
 
-    def _attend(self, mirror: Mirror, elector: LeaderElector) -> None:
+    def _assign(self, mirror: Mirror, elector: LeaderElector) -> None:
         """Have a worker for every stack, with the present stack as its request."""
         stacks = {str(stack["metadata"]["uid"]): stack for stack in mirror.of(_STACKS).values()}
         self._dismiss([uid for uid in self._workers if uid not in stacks])
-        overlaps = self._judged(stacks.values(), mirror)
+        overlaps: Mapping[str, StackProblem] = {}
+        if len(stacks) > 1:
+            mirror.follow(_NODES)
+            overlaps = self._overlaps.look(stacks.values(), mirror.of(_NODES).values())
         for uid, stack in stacks.items():
             request = ReconcileRequest(stack, overlaps.get(stack["metadata"]["name"]))
             if uid in self._workers:
@@ -337,12 +336,6 @@ class Controller:
                 worker = StackWorker(self._cluster, request, aim=self._aim, take=self._take, leadership=elector)
                 self._workers[uid] = worker
                 worker.start()
-
-    def _judged(self, stacks: Collection[Manifest], mirror: Mirror) -> Mapping[str, StackProblem]:
-        if len(stacks) < 2:  # noqa: PLR2004 - it takes two
-            return {}
-        mirror.follow(_NODES)
-        return self._overlaps.look(stacks, mirror.of(_NODES).values())
 
     def _dismiss(self, uids: Iterable[str]) -> None:
         """End workers; what they write meanwhile needs the leadership."""

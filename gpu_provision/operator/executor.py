@@ -11,6 +11,7 @@ from gpu_provision.kube.observe import GPU_STACKS
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import ResourceChange
 from gpu_provision.model.progress import Event, NodeState
 from gpu_provision.model.specs import OperandSpec, Specs
 from gpu_provision.planning.states import Key
@@ -23,11 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class OperatorExecutor:
-    """See `gpu_provision.reconcile.run_thread.Deputy`.
-
-    Attributes:
-        force: Whether fields of the resource are taken over from other managers.
-    """
+    """See `gpu_provision.reconcile.run_thread.Executor`. ``force`` takes fields over from other managers."""
 
     force: bool = False
     _resource: StackResource | None = None
@@ -41,8 +38,9 @@ class OperatorExecutor:
         self._resource = resource = compare_stack(cluster, reading.context.inventory, force=self.force)
         if resource is None:
             return reading
+        change = ResourceChange(name=resource.name, fields=resource.fields)
         findings = (*reading.plan.findings, *resource.findings)
-        return replace(reading, plan=replace(reading.plan, resource=resource.change, findings=findings))
+        return replace(reading, plan=replace(reading.plan, resource=change, findings=findings))
 
     def conduct(
         self,
@@ -53,37 +51,25 @@ class OperatorExecutor:
         on_states: Callable[[Mapping[Key, NodeState]], None],
         back_to: int,
     ) -> RemoteRun:
-        """Return the run that the controller does. Raises UsageError for what its resource cannot say."""
+        """Return the run that the controller carries out. Raises UsageError for what its resource cannot say."""
         from gpu_provision.operator.remote_run import RemoteRun
+        from gpu_provision.operator.stack import inventory_of
 
-        if self._resource is None:
+        resource, inventory = self._resource, reading.context.inventory
+        if resource is None:
             raise AssertionError  # the plan of a reading that was reviewed names it
-        if problem := _unsayable(reading, self._resource):
-            raise UsageError(problem)
+        if not reading.context.part.is_all:
+            raise UsageError(_not_for(resource, "a part of a stack", "leave --limit and --target out"))
+        declared, _ = inventory_of(resource.wanted or resource.live)
+        if declared and _timeouts(declared) != _timeouts(inventory):
+            fix = "leave --timeout out, or set timeout there"
+            raise UsageError(_not_for(resource, "other deadlines than the inventory's", fix))
         return RemoteRun(
-            cluster,
-            reading,
-            self._resource,
-            force=self.force,
-            back_to=back_to,
-            listen=listen,
-            on_states=on_states,
+            cluster, reading, resource, force=self.force, back_to=back_to, listen=listen, on_states=on_states
         )
 
 
-def _unsayable(reading: ClusterPlan, resource: StackResource) -> Finding | None:
-    """Return what was asked for that a resource cannot say."""
-    from gpu_provision.operator.stack import inventory_of
-
-    if not reading.context.part.is_all:
-        return _not_for(resource, "a part of a stack", "leave --limit and --target out")
-    declared, _ = inventory_of(resource.wanted or resource.live)
-    if declared and _deadlines(declared) != _deadlines(reading.context.inventory):
-        return _not_for(resource, "other deadlines than the inventory's", "leave --timeout out, or set timeout there")
-    return None
-
-
-def _deadlines(inventory: Inventory) -> dict[str, int]:
+def _timeouts(inventory: Inventory) -> dict[str, int]:
     operands = {field.name: getattr(inventory.specs, field.name) for field in fields(Specs)}
     drivers = {f"pools.{name}": pool.driver for name, pool in inventory.pools.items()}
     return {name: spec.timeout for name, spec in (operands | drivers).items() if isinstance(spec, OperandSpec)}

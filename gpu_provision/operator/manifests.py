@@ -15,32 +15,26 @@ from gpu_provision.model.cluster import Manifest, Permission
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import crd
 from gpu_provision.operator.crd import LABELS, definition
-from gpu_provision.operator.stack import GROUP, PLURAL, STACK, inventory_of
+from gpu_provision.operator.stack import CONTROLLER_NAME, CONTROLLER_NAMESPACE, GROUP, PLURAL, STACK, inventory_of
 from gpu_provision.rbac import permissions
 from gpu_provision.rbac.roles import RbacSubject, roles
 
-EVENTS = "default"
-"""Namespace of Events about objects that are in none."""
-
 _LEASES = ("coordination.k8s.io", "leases")
+_EDITING = ("get", "list", "watch", "patch", "delete")
 _ALL_ON: dict[str, Any] = {
     "dcgm": {"enabled": True},
     "pools": {"gpu": {"gpu": {"model": "T4", "count": 1}, "node_selector": {"nvidia.com/gpu.present": "true"}}},
 }
 
 
-def of_controller(namespace: str, lease: str) -> Iterator[Permission]:
-    """Yield what the controller needs whatever stacks there are: to read them, to answer in them, and to lead.
-
-    Args:
-        namespace: Of its lease.
-    """
+def of_controller() -> Iterator[Permission]:
+    """Yield what the controller needs whatever stacks there are: to read them, to answer in them, and to lead."""
     yield from (Permission(verb, GROUP, PLURAL) for verb in ("get", "list", "watch", "patch"))
     yield Permission("patch", GROUP, f"{PLURAL}/status")
-    yield Permission("create", "", "events", EVENTS)
-    yield Permission("create", *_LEASES, namespace)  # a POST, which names nothing
-    yield from (Permission(verb, *_LEASES, namespace, lease) for verb in ("get", "update"))
-    yield from (Permission(verb, *_LEASES, "", lease) for verb in ("list", "watch"))
+    yield Permission("create", "", "events", "default")  # of objects without a namespace
+    yield Permission("create", *_LEASES, CONTROLLER_NAMESPACE)  # a POST, which names nothing
+    yield from (Permission(verb, *_LEASES, CONTROLLER_NAMESPACE, CONTROLLER_NAME) for verb in ("get", "update"))
+    yield from (Permission(verb, *_LEASES, "", CONTROLLER_NAME) for verb in ("list", "watch"))
 
 
 def of_stacks(inventories: Iterable[Inventory]) -> frozenset[Permission]:
@@ -56,18 +50,13 @@ def of_stacks(inventories: Iterable[Inventory]) -> frozenset[Permission]:
     return frozenset(found if found in other else found._replace(name="") for found in one)
 
 
-def of_editor(inventory: Inventory, namespace: str, lease: str) -> frozenset[Permission]:
-    """Return what it takes to change a stack's resource, or to let it go, and to see what its controller makes of that.
-
-    Args:
-        namespace: Of the controller's lease.
-    """
-    name = inventory.name
+def of_editor(inventory: Inventory) -> frozenset[Permission]:
+    """Return what it takes to change a stack's resource or let it go, and to follow what its controller does."""
     return frozenset(
         (
-            *(Permission(verb, GROUP, PLURAL, "", name) for verb in ("get", "list", "watch", "patch", "delete")),
-            *(Permission(verb, *_LEASES, "", lease) for verb in ("list", "watch")),
-            Permission("get", *_LEASES, namespace, lease),
+            *(Permission(verb, GROUP, PLURAL, "", inventory.name) for verb in _EDITING),
+            *(Permission(verb, *_LEASES, "", CONTROLLER_NAME) for verb in ("list", "watch")),
+            Permission("get", *_LEASES, CONTROLLER_NAMESPACE, CONTROLLER_NAME),
             *permissions.for_view(inventory),
             *permissions.for_watches(inventory),
             *_to_follow(inventory),
@@ -98,9 +87,6 @@ def _any_stack(name: str) -> Inventory:
     return inventory
 
 
-NAMESPACE, NAME = "gpu-operator", "gpu-provision-operator"
-"""Where the controller is, and what everything of it is called: also its Lease."""
-
 PORT = 8080
 _BUDGETS_SINCE = 21  # policy/v1: Kubernetes 1.21
 _FILES = ("definition.yaml", "namespaces.yaml", "rights.yaml", "controller.yaml")
@@ -112,7 +98,6 @@ _FILE_OF = {
     "PodDisruptionBudget": "controller.yaml",
 }
 _USER = 65532  # as the Containerfile has it; any will do but root
-_SELECTOR = LABELS
 _ENVIRONMENT = {
     "HOME": "/tmp",  # noqa: S108 - a volume of the pod's own
     "XDG_STATE_HOME": "/dev/null",  # runs are on record in the cluster; local records of thousands of nodes fill a disk
@@ -149,13 +134,12 @@ def manifests(shape: InstallOptions, stacks: Iterable[Inventory] = ()) -> list[M
     Args:
         stacks: Those that the controller gets the rights for; none for stacks of any name in the usual namespaces.
     """
-    account = RbacSubject("ServiceAccount", NAME, NAMESPACE)
-    wanted = {*of_stacks(stacks), *of_controller(NAMESPACE, NAME)}
-    rights = roles(NAME, wanted, [account])
+    account = RbacSubject("ServiceAccount", CONTROLLER_NAME, CONTROLLER_NAMESPACE)
+    rights = roles(CONTROLLER_NAME, {*of_stacks(stacks), *of_controller()}, [account])
     namespaces = [item for item in rights if item["kind"] == "Namespace"]
     found = [definition(rules=crd.are_known(shape.kubernetes))]
-    found += [_labelled(item) if _is_home(item) else item for item in namespaces]
-    found.append(service_account(NAME, NAMESPACE, LABELS))
+    found += [_labelled(item) if item["metadata"]["name"] == CONTROLLER_NAMESPACE else item for item in namespaces]
+    found.append(service_account(CONTROLLER_NAME, CONTROLLER_NAMESPACE, LABELS))
     found += [_labelled(item) for item in rights if item["kind"] != "Namespace"]
     return found + (_controller(shape) if shape.image else [])
 
@@ -179,45 +163,48 @@ def kustomization(files: Sequence[str]) -> Manifest:
     return {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": [*files]}
 
 
-def _is_home(namespace: Manifest) -> bool:
-    return bool(namespace["metadata"]["name"] == NAMESPACE)
-
-
 def _labelled(item: Manifest) -> Manifest:
     return {**item, "metadata": {**item["metadata"], "labels": dict(LABELS)}}
 
 
 def _controller(shape: InstallOptions) -> list[Manifest]:
-    found = [_network_policy(), _deployment(shape)]
+    """Return the objects that run the controller.
+
+    The network policy lets connections in to the port alone; egress stays open, as no address of an API server is
+    known.
+    """
+
+    def namespaced(api_version: str, kind: str, spec: dict[str, Any]) -> Manifest:
+        return manifest((api_version, kind), CONTROLLER_NAME, namespace=CONTROLLER_NAMESPACE, labels=LABELS, spec=spec)
+
+    selector = {"matchLabels": LABELS}
+    ingress = {
+        "podSelector": selector,
+        "policyTypes": ["Ingress"],
+        "ingress": [{"ports": [{"protocol": "TCP", "port": PORT}]}],
+    }
+    deployment = {
+        "replicas": shape.replicas,
+        "selector": selector,
+        "template": {"metadata": {"labels": dict(LABELS)}, "spec": _pod(shape)},
+    }
+    found = [
+        namespaced("networking.k8s.io/v1", "NetworkPolicy", ingress),
+        namespaced("apps/v1", "Deployment", deployment),
+    ]
     if shape.replicas > 1:
-        budget = {"maxUnavailable": 1, "selector": {"matchLabels": _SELECTOR}}
-        found.append(_namespaced(budget_version(shape.kubernetes), "PodDisruptionBudget", budget))
+        budget = {"maxUnavailable": 1, "selector": selector}
+        found.append(namespaced(budget_version(shape.kubernetes), "PodDisruptionBudget", budget))
     return found
 
 
-def _namespaced(api_version: str, kind: str, spec: dict[str, Any]) -> Manifest:
-    return manifest((api_version, kind), NAME, namespace=NAMESPACE, labels=LABELS, spec=spec)
-
-
-def _network_policy() -> Manifest:
-    """Return what lets connections in to the port alone; egress stays open, as no address of an API server is known."""
-    port = {"protocol": "TCP", "port": PORT}
-    spec = {"podSelector": {"matchLabels": _SELECTOR}, "policyTypes": ["Ingress"], "ingress": [{"ports": [port]}]}
-    return _namespaced("networking.k8s.io/v1", "NetworkPolicy", spec)
-
-
-def _deployment(shape: InstallOptions) -> Manifest:
-    spec = {
-        "replicas": shape.replicas,
-        "selector": {"matchLabels": _SELECTOR},
-        "template": {"metadata": {"labels": dict(LABELS)}, "spec": _pod(shape)},
-    }
-    return _namespaced("apps/v1", "Deployment", spec)
-
-
 def _pod(shape: InstallOptions) -> dict[str, Any]:
+    """Return the pod, which prefers nodes without GPUs, as rollouts drain those, and another node than its peers."""
+    no_gpu = {"key": "nvidia.com/gpu.present", "operator": "DoesNotExist"}
+    apart = {"labelSelector": {"matchLabels": LABELS}, "topologyKey": "kubernetes.io/hostname"}
+    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
     return {
-        "serviceAccountName": NAME,
+        "serviceAccountName": CONTROLLER_NAME,
         "imagePullSecrets": [{"name": name} for name in shape.pull_secrets],
         "securityContext": {
             "runAsNonRoot": True,
@@ -225,26 +212,13 @@ def _pod(shape: InstallOptions) -> dict[str, Any]:
             "runAsGroup": _USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "affinity": _affinity(),
+        "affinity": {
+            "nodeAffinity": {preferred: [{"weight": 50, "preference": {"matchExpressions": [no_gpu]}}]},
+            "podAntiAffinity": {preferred: [{"weight": 100, "podAffinityTerm": apart}]},
+        },
         "tolerations": [*_TOLERATIONS],
         "containers": [_container(shape.image)],
         "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}],
-    }
-
-
-def _affinity() -> dict[str, Any]:
-    """Prefer nodes without GPUs, which rollouts drain, and another node than the other controller's."""
-    no_gpu = {"key": "nvidia.com/gpu.present", "operator": "DoesNotExist"}
-    apart = {"labelSelector": {"matchLabels": _SELECTOR}, "topologyKey": "kubernetes.io/hostname"}
-    return {
-        "nodeAffinity": {
-            "preferredDuringSchedulingIgnoredDuringExecution": [
-                {"weight": 50, "preference": {"matchExpressions": [no_gpu]}}
-            ]
-        },
-        "podAntiAffinity": {
-            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": apart}]
-        },
     }
 
 

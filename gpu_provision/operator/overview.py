@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -12,12 +12,15 @@ from gpu_provision.kube.lease import holder_identity
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, Refused, Severity
+from gpu_provision.model.text import join_limited
 from gpu_provision.operator import crd
-from gpu_provision.operator.leader_election import lease_for
-from gpu_provision.operator.manifests import NAME, NAMESPACE
-from gpu_provision.operator.stack import GROUP, STACK
-from gpu_provision.operator.status import first_of
+from gpu_provision.operator.stack import CONTROLLER_NAME, CONTROLLER_NAMESPACE, GROUP, STACK, lease_of
 from gpu_provision.planning.diff import differences
+
+VERSION = f"{GROUP}/version"
+"""Annotation of the leader's lease: the version of the controller that leads."""
+
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,27 +66,22 @@ class Overview:
 
 def read_overview(cluster: Cluster) -> Overview:
     """Return how it stands; three requests, if no stack names another lease. Raises Unreachable, Refused."""
-    deployment = cluster.get(ObjectRef("apps/v1", "Deployment", NAMESPACE, NAME))
+    deployment = cluster.get(ObjectRef("apps/v1", "Deployment", CONTROLLER_NAMESPACE, CONTROLLER_NAME))
     stacks = cluster.list(STACK).items
-    ref, lease = _lease(cluster, stacks)
+    refs = sorted({lease_of(stack) for stack in stacks}) or [lease_of(None)]
+    leases = [(ref, cluster.get(ref) or {}) for ref in refs]
+    ref, lease = next((each for each in leases if holder_identity(each[1])), leases[0])
+    controllers = ""
+    if deployment:
+        ready = (deployment.get("status") or {}).get("readyReplicas", 0)
+        controllers = f"{ready}/{deployment['spec'].get('replicas', 1)}"
     return Overview(
         leader=holder_identity(lease),
         lease=str(ref),
         version=version_of(lease),
-        controllers=_controllers(deployment) if deployment else "",
+        controllers=controllers,
         stacks=tuple(_row(stack) for stack in sorted(stacks, key=lambda each: str(each["metadata"]["name"]))),
     )
-
-
-def _lease(cluster: Cluster, stacks: Iterable[Manifest]) -> tuple[ObjectRef, Manifest]:
-    """Return the lease that has a holder of those that stacks name, else the default one."""
-    refs = sorted({lease_for(stack) for stack in stacks}) or [lease_for(None)]
-    found = [(ref, cluster.get(ref) or {}) for ref in refs]
-    return next((each for each in found if holder_identity(each[1])), found[0])
-
-
-def _controllers(deployment: Manifest) -> str:
-    return f"{(deployment.get('status') or {}).get('readyReplicas', 0)}/{deployment['spec'].get('replicas', 1)}"
 
 
 def _row(stack: Manifest) -> StackRow:
@@ -103,13 +101,6 @@ def _row(stack: Manifest) -> StackRow:
     )
 
 
-VERSION = f"{GROUP}/version"
-"""Annotation of the lease by which controllers agree on who leads: the version of that one."""
-
-
-_MOST_NAMED = 5
-
-
 def version_annotation() -> dict[str, str]:
     """Return the annotation that says which version this is."""
     return {VERSION: version("gpu-provision")}
@@ -117,9 +108,8 @@ def version_annotation() -> dict[str, str]:
 
 def version_of(lease: Manifest) -> str:
     """Return the version of the leader; empty if the lease does not say it, or has no holder."""
-    is_led = (lease.get("spec") or {}).get("holderIdentity")
     annotations = (lease.get("metadata") or {}).get("annotations") or {}
-    return str(annotations.get(VERSION) or "") if is_led else ""
+    return str(annotations.get(VERSION) or "") if holder_identity(lease) else ""
 
 
 def skew_findings(cluster: Cluster, controller: str, lease: str) -> tuple[Finding, ...]:
@@ -127,43 +117,37 @@ def skew_findings(cluster: Cluster, controller: str, lease: str) -> tuple[Findin
 
     Args:
         controller: Version of the controller that leads; empty if it is not known.
-        lease: By which it leads.
+        lease: The lease by which it leads.
 
     Raises:
         Unreachable: The API server does not answer.
     """
+    found, ours = [], version("gpu-provision")
+    if controller not in {"", ours}:
+        other_controller = Finding(
+            code=codes.OTHER_VERSION,
+            where=lease,
+            what=f"the controller is gpu-provision {controller}, and this is {ours}",
+            consequence="plan and apply may see differences here that the controller does not see",
+            fix="gpu-provision operator install --image IMAGE brings it to this version; or use its version here",
+            severity=Severity.WARNING,
+        )
+        found.append(other_controller)
     try:
-        live = cluster.get(ObjectRef(*crd.DEFINITION, "", crd.NAME))
+        live = cluster.get(ObjectRef(*crd.DEFINITION, "", crd.CRD_NAME))
     except Refused:  # a role that may read stacks need not allow to read their definition
-        live = None
-    return (*_of_controller(controller, lease), *(_of_definition(live) if live else ()))
-
-
-def _of_controller(theirs: str, lease: str) -> Iterator[Finding]:
-    ours = version("gpu-provision")
-    if theirs in {"", ours}:
-        return
-    yield Finding(
-        code=codes.OTHER_VERSION,
-        where=lease,
-        what=f"the controller is gpu-provision {theirs}, and this is {ours}",
-        consequence="plan and apply may see differences here that the controller does not see",
-        fix="gpu-provision operator install --image IMAGE brings it to this version; or use its version here",
-        severity=Severity.WARNING,
-    )
-
-
-def _of_definition(live: Manifest) -> Iterator[Finding]:
-    """Yield the warning that stacks have other keys; rules in CEL are the API server's affair."""
-    found = min((differences(crd.definition(rules=rules), live) for rules in (True, False)), key=len)
-    if not found:
-        return
-    yield Finding(
-        code=codes.OTHER_VERSION,
-        where=f"CustomResourceDefinition {crd.NAME}",
-        what="the definition of stacks is not that of this version of gpu-provision",
-        evidence=first_of([each.path for each in found], _MOST_NAMED),
-        consequence="keys that it does not know are dropped from stacks",
-        fix="gpu-provision operator install brings it to this version",
-        severity=Severity.WARNING,
-    )
+        return tuple(found)
+    # Rules in CEL are the API server's affair.
+    changes = min((differences(crd.definition(rules=rules), live) for rules in (True, False)), key=len) if live else ()
+    if changes:
+        other_definition = Finding(
+            code=codes.OTHER_VERSION,
+            where=f"CustomResourceDefinition {crd.CRD_NAME}",
+            what="the definition of stacks is not that of this version of gpu-provision",
+            evidence=join_limited([each.path for each in changes], _MOST_NAMED),
+            consequence="keys that it does not know are dropped from stacks",
+            fix="gpu-provision operator install brings it to this version",
+            severity=Severity.WARNING,
+        )
+        found.append(other_definition)
+    return tuple(found)

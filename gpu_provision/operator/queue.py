@@ -1,25 +1,43 @@
-"""The work queue of one stack: the request, when a run begins, and the backoff after failures and repeated edits."""
+"""The work queue of a stack: its request, overlaps that block it, when a run begins, and backoff."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import contextlib
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from gpu_provision.model.cluster import Manifest
-from gpu_provision.operator.stack import KEEP, ON_DELETE
-from gpu_provision.operator.status import StackObservation, StackProblem
+from gpu_provision.components.targets import node_pools
+from gpu_provision.kube.observe import node_facts
+from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.text import join_limited
+from gpu_provision.operator.stack import FINALIZER, inventory_of, is_released, namespace_of
+from gpu_provision.operator.status import Reason, StackObservation, StackProblem
+
+SETTLE_SECONDS = 0.3
+"""How long a need has to last: the effect of our own writes takes a moment to come back, and nodes join in crowds."""
+
+EDIT_SECONDS = 0.1
+"""How long an edit has to last between two runs: it is no effect of a run, but an editor may make several."""
+
+_NOT_YET_SECONDS = 1.0
+_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 5.0, 600.0
+_FREE_REPAIRS = 3
+_FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS = 1.0, 60.0
+_FORGET_SECONDS = 120.0  # without an edit, after which the repairs of an object are forgotten
+_MOST_NAMED = 10
 
 
 @dataclass(slots=True)
 class Backoff:
-    """Each failure doubles the time until the next try; a success forgets them."""
+    """Each failure doubles the time until the next try; a success forgets them. Times are of a monotonic clock."""
 
     _failures: int = 0
     _due: float = 0.0
 
     def failed(self, now: float) -> None:
-        """Record a failure, at a time of a monotonic clock."""
+        """Record a failure."""
         self._due = now + _doubled(self._failures, _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
         self._failures += 1
 
@@ -36,12 +54,6 @@ def _doubled(times: int, first: float, longest: float) -> float:
     return min(first * 2.0 ** min(times, 10), longest)
 
 
-_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 5.0, 600.0
-_FREE_REPAIRS = 3
-_FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS = 1.0, 60.0
-_FORGET_SECONDS = 120.0  # without an edit, after which the repairs of an object are forgotten
-
-
 @dataclass(slots=True)
 class EditConflictBackoff:
     """Counts repairs of each object. Two programs that want an object otherwise do not keep the cluster busy."""
@@ -49,13 +61,7 @@ class EditConflictBackoff:
     _repairs: dict[str, tuple[int, float]] = field(default_factory=dict)  # how many, and when the last one was
 
     def look(self, lasting: Collection[str], edited: Collection[str], now: float) -> None:
-        """Record what is other than declared.
-
-        Args:
-            lasting: Edits present since the last check.
-            edited: Those that are there now.
-            now: Of a monotonic clock.
-        """
+        """Record the objects that are edited now; what was edited for long enough and no longer is was repaired."""
         for name in set(lasting) - set(edited):
             self._repairs[name] = self._repairs.get(name, (0, now))[0] + 1, now
         self._repairs = {
@@ -70,18 +76,9 @@ class EditConflictBackoff:
         return _doubled(repairs, _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS) if repairs >= 0 else 0.0
 
 
-SETTLE_SECONDS = 0.3
-"""How long a need has to last: the effect of our own writes takes a moment to come back, and nodes join in crowds."""
-
-EDIT_SECONDS = 0.1
-"""How long an edit has to last between two runs: it is no effect of a run, but an editor may make several."""
-
-_NOT_YET_SECONDS = 1.0
-
-
 @dataclass(slots=True)
 class ReconcileScheduler:
-    """Compares pending changes with what the last run could not do.
+    """Compares pending changes with what the last run could not do. Times are of a monotonic clock.
 
     Attributes:
         undone: What the last run has left.
@@ -97,11 +94,7 @@ class ReconcileScheduler:
     _edit_conflicts: EditConflictBackoff = field(default_factory=EditConflictBackoff)
 
     def look(self, needs: Collection[str], now: float, *, edited: Collection[str] = ()) -> None:
-        """Record pending changes, at a time of a monotonic clock.
-
-        Args:
-            edited: Those of them that were made once, and were undone since.
-        """
+        """Record pending changes; those that are ``edited`` were made once, and were undone since."""
         wanted = frozenset(needs)
         self._edit_conflicts.look(self._edited & self._lasting(now), frozenset(edited), now)
         self._edited = frozenset(edited)
@@ -117,25 +110,23 @@ class ReconcileScheduler:
 
     def new_edits(self, now: float) -> frozenset[str]:
         """Return what was edited during a run; each edit is returned once, as a run may not get it undone."""
-        news = {each for each in self._news() if self._age(each, now) >= self._delay(each, SETTLE_SECONDS)}
+        news = frozenset(each for each in self._news() if self._age(each, now) >= self._delay(each, SETTLE_SECONDS))
         self._told |= news
-        return frozenset(news)
+        return news
 
     def wait(self, now: float, *, is_running: bool) -> float:
         """Return in how many seconds to ask again although nothing has happened; infinity without pending changes."""
-        if is_running:
-            return self._soonest(self._delay(each, SETTLE_SECONDS) - self._age(each, now) for each in self._news())
+        if is_running:  # to end it for an edit; one that may not end yet is asked again later
+            waits = [self._delay(each, SETTLE_SECONDS) - self._age(each, now) for each in self._news()]
+            return min((wait if wait > 0.0 else _NOT_YET_SECONDS for wait in waits), default=float("inf"))
         left = self._backoff.left(now)
-        waits = (
-            left if need in self.undone else max(0.0, self._settling(need) - self._age(need, now))
-            for need in self._since
+        return min(
+            (
+                left if need in self.undone else max(0.0, self._settling(need) - self._age(need, now))
+                for need in self._since
+            ),
+            default=float("inf"),
         )
-        return min(waits, default=float("inf"))
-
-    @staticmethod
-    def _soonest(waits: Iterable[float]) -> float:
-        """Return when to ask a run to end for an edit; one that may not end yet is asked again later."""
-        return min((wait if wait > 0.0 else _NOT_YET_SECONDS for wait in waits), default=float("inf"))
 
     def on_start(self, now: float) -> None:
         """Note the beginning of a run."""
@@ -152,7 +143,7 @@ class ReconcileScheduler:
             self._backoff.failed(now)
 
     def on_preempt(self) -> None:
-        """Note the end of a run that we had end: it has left nothing undone, it has not come to it."""
+        """Note the end of a run that was ended early: it has left nothing undone, it has not come to it."""
         self.undone = frozenset()
 
     def _news(self) -> frozenset[str]:
@@ -173,23 +164,19 @@ class ReconcileScheduler:
 
 @dataclass(frozen=True, slots=True)
 class ReconcileRequest:
-    """The desired state of one stack as handed to its worker.
-
-    Attributes:
-        blocked: Why it may not be worked on, if so.
-    """
+    """The desired state of one stack as handed to its worker, and why it may not be worked on, if so."""
 
     stack: Manifest
     blocked: StackProblem | None = None
 
     @property
     def name(self) -> str:
-        """Of the stack."""
+        """Return the stack's name."""
         return str(self.stack["metadata"]["name"])
 
     @property
     def generation(self) -> int:
-        """Of the stack; it counts changes of what is declared, not those of the status."""
+        """Return the stack's generation; it counts changes of what is declared, not those of the status."""
         return int(self.stack["metadata"].get("generation", 0))
 
     @property
@@ -197,21 +184,91 @@ class ReconcileRequest:
         """Whether the stack is being deleted."""
         return bool(self.stack["metadata"].get("deletionTimestamp"))
 
-    @property
-    def is_released(self) -> bool:
-        """Whether what the stack has installed stays when it is deleted."""
-        return bool((self.stack["metadata"].get("annotations") or {}).get(ON_DELETE) == KEEP)
-
     def is_equivalent(self, other: ReconcileRequest) -> bool:
         """Whether another request for the stack changes nothing for the work on this one."""
-        return self._essence == other._essence
-
-    @property
-    def _essence(self) -> tuple[object, ...]:
-        is_released = self.is_deleting and self.is_released
-        return self.stack["metadata"]["uid"], self.generation, self.is_deleting, is_released, self.blocked
+        one, two = (
+            (each.stack["metadata"]["uid"], each.generation, each.is_deleting, each.blocked) for each in (self, other)
+        )
+        return one == two and not (self.is_deleting and is_released(self.stack) != is_released(other.stack))
 
     def observation(self, **told: Any) -> StackObservation:
         """Return the input of the stack's status."""
         release = str((self.stack.get("spec") or {}).get("release", ""))
         return StackObservation(generation=self.generation, release=release, **told)
+
+
+class StackClaim(NamedTuple):
+    """What one stack wants; the older one of two, of RFC 3339 in ``since``, keeps it.
+
+    Attributes:
+        nodes: Names of the GPU nodes that it looks after.
+        namespace: Where its operands are; their names are the same for every stack.
+    """
+
+    since: str
+    stack: str
+    nodes: frozenset[str]
+    namespace: str
+
+
+def find_overlaps(claims: Iterable[StackClaim]) -> Mapping[str, str]:
+    """Return for every stack that has to give way as a whole which stack owns what it wants.
+
+    A stack that gives way owns nothing, so that it hinders no other.
+    """
+    owners: list[StackClaim] = []
+    found: dict[str, str] = {}
+    for claim in sorted(claims):
+        if overlap := next(filter(None, (_overlap(owner, claim) for owner in owners)), ""):
+            found[claim.stack] = overlap
+        else:
+            owners.append(claim)
+    return found
+
+
+def _overlap(owner: StackClaim, other: StackClaim) -> str:
+    if nodes := sorted(owner.nodes & other.nodes):
+        named = join_limited(nodes, _MOST_NAMED)
+        return f"stack {owner.stack} owns nodes that {other.stack} wants, too: {named}"
+    if owner.namespace == other.namespace:
+        way_out = "delete the younger stack, and create it again with another spec.cluster.namespace"
+        return f"stack {owner.stack} owns the namespace {owner.namespace}, which {other.stack} wants, too: {way_out}"
+    return ""
+
+
+@dataclass(slots=True)
+class OverlapChecker:
+    """Compares all stacks of a cluster; reads a stack or a node again only when it has changed.
+
+    A stack that is being removed still owns what it had: another one begins when it is gone.
+    """
+
+    _inventories: dict[tuple[str, int], Inventory | None] = field(default_factory=dict)
+    _nodes: dict[str, tuple[str, NodeFacts]] = field(default_factory=dict)
+
+    def look(self, stacks: Iterable[Manifest], nodes: Iterable[Manifest]) -> Mapping[str, StackProblem]:
+        """Return why stacks may not be worked on, by name."""
+        self._nodes = {node["metadata"]["name"]: self._facts(node) for node in nodes}
+        facts = ClusterFacts(nodes=tuple(each for _, each in self._nodes.values()))
+        known, self._inventories = self._inventories, {}
+        claims: list[StackClaim] = []
+        for stack in stacks:
+            metadata = stack["metadata"]
+            if metadata.get("deletionTimestamp") and FINALIZER not in (metadata.get("finalizers") or ()):
+                continue
+            version = str(metadata["uid"]), int(metadata.get("generation", 0))
+            with contextlib.suppress(Exception):  # a bug about one stack, which its worker meets and reports
+                inventory = known[version] if version in known else inventory_of(stack)[0]
+                claims += [_claim(stack, inventory, facts)] if inventory else []
+                self._inventories[version] = inventory
+        return {name: StackProblem(Reason.OVERLAP, why) for name, why in find_overlaps(claims).items()}
+
+    def _facts(self, node: Manifest) -> tuple[str, NodeFacts]:
+        version, known = node["metadata"]["resourceVersion"], self._nodes.get(node["metadata"]["name"])
+        return known if known and known[0] == version else (version, node_facts(node))
+
+
+def _claim(stack: Manifest, inventory: Inventory, facts: ClusterFacts) -> StackClaim:
+    nodes = frozenset(name for name, pool in node_pools(inventory, facts).items() if pool.gpu)
+    namespace = namespace_of(stack) or inventory.cluster.namespace
+    return StackClaim(stack["metadata"]["creationTimestamp"], stack["metadata"]["name"], nodes, namespace)

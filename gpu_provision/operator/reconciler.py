@@ -1,7 +1,4 @@
-"""Reconcile one stack: compare live copies with its spec, and start the same runs as ``gpu-provision apply``.
-
-The process stays small although it lives for months.
-"""
+"""Reconcile one stack: compare live copies with its spec, and start the same runs as ``gpu-provision apply``."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from gpu_provision.kube.trim import trim
 from gpu_provision.model.findings import InvalidInventory, ProvisionError, RunFailed
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, State
-from gpu_provision.operator.events import EventSink, StackEvent, StatusWriter
+from gpu_provision.model.text import join_limited
 from gpu_provision.operator.queue import SETTLE_SECONDS, ReconcileRequest, ReconcileScheduler
 from gpu_provision.operator.stack import rollback_run
 from gpu_provision.operator.status import (
@@ -28,11 +25,11 @@ from gpu_provision.operator.status import (
     StackPhase,
     StackProblem,
     evaluate_status,
-    first_of,
     problem_of,
     since,
     was_rolled_back,
 )
+from gpu_provision.operator.telemetry import EventSink, StackEvent, StatusWriter
 from gpu_provision.reconcile.observer import Observation, StackObserver, watched_scopes
 from gpu_provision.reconcile.session import Session
 
@@ -40,10 +37,7 @@ _M_ARENA_MAX = -8  # of glibc's mallopt
 
 
 def use_one_arena() -> None:
-    """Have all threads share one arena of the C library's; call it before they start.
-
-    Each of the threads that follow a kind would else have its own, most of it free.
-    """
+    """Have all threads that follow a kind share one arena of the C library; call it before they start."""
     with contextlib.suppress(AttributeError):  # glibc alone has arenas
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
@@ -77,7 +71,7 @@ class StackReconciler:
     """Reconciles one stack as one request has it, over any number of runs.
 
     Attributes:
-        is_over: Whether something else is asked by now.
+        is_superseded: Whether something else is asked by now.
         leadership: What the right to write rests on besides the stack's lock; None for nothing.
         rolled_back: That what is declared has failed, and was taken back: only another spec is tried.
     """
@@ -97,15 +91,14 @@ class StackReconciler:
     _hold_up: str = ""
     _back_to: int = 0
     _yields_until: float = float("-inf")
-    _held: Inventory | None = None
-    _held_under: StackProblem | None = None
+    _held: Inventory | None = None  # what the stack is held to; None if it was rolled back to nothing on record
+    _held_under: StackProblem | None = None  # the rollback after which it is held to that
 
     def __post_init__(self) -> None:
-        """Go on where another controller was."""
+        """Continue where another controller ended."""
         self.rolled_back = self.rolled_back or was_rolled_back(self.request.stack)
-        self._back_to = (
-            0 if evaluate_status(self.request.stack).phase is StackPhase.READY else rollback_run(self.request.stack)
-        )
+        is_ready = evaluate_status(self.request.stack).phase is StackPhase.READY
+        self._back_to = 0 if is_ready else rollback_run(self.request.stack)
 
     @property
     def _is_at_rest(self) -> bool:
@@ -123,16 +116,12 @@ class StackReconciler:
         return mirror.problem if (mirror := self._mirror) else ""
 
     def wake(self) -> None:
-        """Look at once whether it is over; from any thread."""
+        """Look at once whether the request is superseded; from any thread."""
         if mirror := self._mirror:
             mirror.wake()
 
     def run(self) -> None:
-        """Look after the stack until something else is asked, or what its declaration refers to has changed.
-
-        Raises:
-            ProvisionError: The stack cannot be looked at.
-        """
+        """Reconcile until the request is superseded, or what the spec refers to has changed. Raises ProvisionError."""
         self._reconcile_until(self.inventory if self.rolled_back is None else self._in_force())
         while self._is_out_of_force and not self.is_superseded():
             self._reconcile_until(self._in_force())
@@ -151,37 +140,49 @@ class StackReconciler:
         return found.inventory
 
     def _reconcile_until(self, inventory: Inventory | None) -> None:
-        """Look after the stack until `run` is over, or until it was rolled back."""
+        """Reconcile until `run` is over, or until the stack was rolled back."""
         self._held, self._held_under = inventory, self.rolled_back
         self._problem, self._scheduler = None, ReconcileScheduler()
-        mirror, resident = _watching(Session(inventory or self.inventory))
+        session = Session(inventory or self.inventory)
+        reading = session.reading()
+        mirror = Mirror(session.cluster, watched_scopes(reading), keep=trim, listed=reading.listed)
+        observer = StackObserver(reading, mirror)
+        del reading, session  # the plan would be kept for as long
         with mirror:
             self._mirror = mirror
             free_memory()
             try:
-                while not self.is_superseded() and not resident.is_outdated() and not self._is_out_of_force:
-                    self._tick(resident, mirror)
+                while not self.is_superseded() and not observer.is_outdated() and not self._is_out_of_force:
+                    self._tick(observer, mirror)
             finally:
-                self._cancel_run()
+                self._mirror = None
+                if self._session:
+                    self._session.cancel()
+                    _result(self._session)
 
-    def _tick(self, resident: StackObserver, mirror: Mirror) -> None:
+    def _tick(self, observer: StackObserver, mirror: Mirror) -> None:
         now, used = time.monotonic(), time.thread_time()
-        found = resident.look(now)
+        found = observer.look(now)
         spent = time.thread_time() - used
         self.reporter.figures.take_needs(len(found.needs), now)
         self._scheduler.look(found.needs, now, edited=found.edited)
-        self._finish_run(found, now)
+        if self._session and not self._session.is_running:
+            self._finish_run(self._session, found, now)
         if self._is_out_of_force:
             return
-        self._repair_at_once(now)
+        if self._session and self._session.is_following and (edits := self._scheduler.new_edits(now)):
+            # The run waits for nodes: the next one begins with what was edited.
+            self._emit("Edited", f"a run begins again; {_to_do(edits)}")
+            self._is_preempted = True
+            self._session.cancel()
         is_due = self._session is None and not self._is_at_rest and self._scheduler.is_due(now)
-        self._hold_up = self._note_hold_up(self._blocked_by(mirror, now) if is_due else "")
+        self._note_hold_up(mirror, now, is_due=is_due)
         if is_due and not self._hold_up:
-            self._start_run(resident, found, now)
+            self._start_run(observer, found, now)
         soon, observation = self._wait(time.monotonic()), self._observation(found)
         can_wait = bool(self._session) if is_due else soon < SETTLE_SECONDS  # what a run writes first comes first
         reported = min(soon, SETTLE_SECONDS) if can_wait else self.reporter.report(observation, now)
-        waits = (reported, soon, resident.next_deadline(now), _LONGEST_WAIT)
+        waits = (reported, soon, observer.next_deadline(now), _LONGEST_WAIT)
         looked_at = time.monotonic()
         mirror.wait(max(min(waits), _LEAST_WAIT))
         # Many events, one look. Looking takes half of the time, and a fifth while a run looks, too.
@@ -194,115 +195,82 @@ class StackReconciler:
             return float("inf")
         return _BLIND_WAIT if self._hold_up else self._scheduler.wait(now, is_running=self._session is not None)
 
-    def _blocked_by(self, mirror: Mirror, now: float) -> str:
-        if mirror.silence:
-            return _UNSEEN
-        return _OTHER_RUN if now < self._yields_until else ""
-
-    def _note_hold_up(self, message: str) -> str:
-        """Return why a run has to wait; it is logged once. The finding about another run was logged already."""
-        if message == _UNSEEN and message != self._hold_up:
-            self._emit("Waiting", message, is_warning=True)
-        return message
-
-    def _emit(self, reason: str, message: str, *, is_warning: bool = False) -> None:
-        self.take(StackEvent(reason=reason, message=message, stack=self.request.name, is_warning=is_warning))
+    def _note_hold_up(self, mirror: Mirror, now: float, *, is_due: bool) -> None:
+        """Keep why a run that is due has to wait. It is logged once; a finding has told of another run already."""
+        before, self._hold_up = self._hold_up, ""
+        if is_due and mirror.silence:
+            self._hold_up = _UNSEEN
+            if before != _UNSEEN:
+                self._emit("Waiting", _UNSEEN, is_warning=True)
+        elif is_due and now < self._yields_until:
+            self._hold_up = _OTHER_RUN
 
     def _observation(self, found: Observation) -> StackObservation:
-        is_well = not found.needs and all(state.state is not State.FAILED for state in found.states.values())
-        if is_well:
+        if not found.needs and all(state.state is not State.FAILED for state in found.states.values()):
             self._problem = None  # what stood in the way has gone by itself
         is_about_to = bool(found.needs - self._scheduler.undone) and not self._is_at_rest
-        is_working = self._session is not None or is_about_to
-        problem = since(self.rolled_back, self._problem)
         return self.request.observation(
-            seen=found.seen, states=found.states, is_working=is_working, hold_up=self._hold_up, problem=problem
+            seen=found.seen,
+            states=found.states,
+            is_working=self._session is not None or is_about_to,
+            hold_up=self._hold_up,
+            problem=since(self.rolled_back, self._problem),
         )
 
-    def _start_run(self, resident: StackObserver, found: Observation, now: float) -> None:
-        session = Session(
-            self._held or self.inventory, resident=resident, back_to=self._back_to, leadership=self.leadership
-        )
-        session.listen(self._tell)
+    def _start_run(self, observer: StackObserver, found: Observation, now: float) -> None:
+        inventory = self._held or self.inventory
+        session = Session(inventory, resident=observer, back_to=self._back_to, leadership=self.leadership)
+        session.listen(self._log)
         self._scheduler.on_start(now)
         try:
             if not session.reading().plan.is_empty:
                 session.start()
                 self._session = session
-                self._emit("RunStarted", _first(found.needs))
+                self._emit("RunStarted", _to_do(found.needs))
                 return
             self._problem = None
         except ProvisionError as error:
             self._problem = problem_of(error.findings)
         self._scheduler.on_finish(found.needs, now, is_well=self._problem is None)
 
-    def _finish_run(self, found: Observation, now: float) -> None:
-        """Take the result of a run that has ended."""
-        if self._session is None or self._session.is_running:
-            return
-        problem, was_preempted = _result(self._session), self._is_preempted
+    def _finish_run(self, session: Session, found: Observation, now: float) -> None:
+        """Take the result of a run that has ended. Another run, such as a validation, is no failure."""
+        problem, was_preempted = _result(session), self._is_preempted
         self._session, self._is_preempted = None, False
         if was_preempted and problem is None:
             self._scheduler.on_preempt()
             return
         if problem and problem.reason is Reason.OTHER_RUN:
-            self._yield_to_other_run(problem, now)
+            self._emit(problem.reason, problem.message)
+            self._yields_until = now + OTHER_RUN_SECONDS
+            self._scheduler.on_preempt()
             return
-        self._take_problem(problem)
-        free_memory()
-        self._note_end(self._problem)
-        self.reporter.figures.take_run(now, is_well=self._problem is None)
-        self._scheduler.on_finish(found.needs, now, is_well=self._problem is None)
-
-    def _yield_to_other_run(self, problem: StackProblem, now: float) -> None:
-        """Leave the stack to another run, such as a validation: that is no failure."""
-        self._emit(problem.reason, problem.message)
-        self._yields_until = now + OTHER_RUN_SECONDS
-        self._scheduler.on_preempt()
-
-    def _take_problem(self, problem: StackProblem | None) -> None:
+        self._problem = problem
         if problem and problem.reason is Reason.ROLLED_BACK:
             self.rolled_back = problem
-        self._problem = problem
         if not (problem or self.rolled_back):
             self._back_to = 0  # what is done later, such as a repair, brings nothing back
+        free_memory()
+        if problem:
+            self._emit(problem.reason, problem.message, is_warning=True)
+        else:
+            declared = f", with the versions of run {self._back_to}" if self.rolled_back else ""
+            self._emit("RunSucceeded", f"the stack is as declared{declared}")
+        self.reporter.figures.take_run(now, is_well=problem is None)
+        self._scheduler.on_finish(found.needs, now, is_well=problem is None)
 
-    def _repair_at_once(self, now: float) -> None:
-        """End a run that waits for nodes if objects are edited: the next one begins with those."""
-        if self._session and self._session.is_following and (edits := self._scheduler.new_edits(now)):
-            self._emit("Edited", f"a run begins again; {_first(edits)}")
-            self._is_preempted = True
-            self._session.cancel()
+    def _emit(self, reason: str, message: str, *, is_warning: bool = False) -> None:
+        self.take(StackEvent(reason=reason, message=message, stack=self.request.name, is_warning=is_warning))
 
-    def _note_end(self, problem: StackProblem | None) -> None:
-        declared = f", with the versions of run {self._back_to}" if self.rolled_back else ""
-        message = problem.message if problem else f"the stack is as declared{declared}"
-        reason = problem.reason if problem else "RunSucceeded"
-        self._emit(reason, message, is_warning=problem is not None)
-
-    def _tell(self, event: Event) -> None:
+    def _log(self, event: Event) -> None:
         place = " on ".join(filter(None, (event.component, event.node)))
         told = " ".join(filter(None, (place, event.state.value if place else "", event.step, event.message)))
         failed = event.state is State.FAILED
         self._emit("RunFailing" if failed else "Run", told, is_warning=failed)
 
-    def _cancel_run(self) -> None:
-        self._mirror = None
-        if self._session:
-            self._session.cancel()
-            _result(self._session)
 
-
-def _watching(session: Session) -> tuple[Mirror, StackObserver]:
-    """Return the live copies of a stack from a reading on, and their reader; the plan of the reading is dropped."""
-    reading = session.reading()
-    mirror = Mirror(session.cluster, watched_scopes(reading), keep=trim, listed=reading.listed)
-    return mirror, StackObserver(reading, mirror)
-
-
-def _first(needs: Collection[str]) -> str:
-    """Say what there is to do, in a line."""
-    return f"to do: {first_of(sorted(needs), _MOST_NAMED)}"
+def _to_do(needs: Collection[str]) -> str:
+    return f"to do: {join_limited(sorted(needs), _MOST_NAMED)}"
 
 
 def _result(session: Session) -> StackProblem | None:

@@ -1,42 +1,94 @@
-"""A run that the controller carries out: change the resource, and follow its progress."""
+"""Runs that the controller carries out: apply changes a stack's resource, release and destroy delete it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from gpu_provision.history import rollback
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.informer import Mirror
+from gpu_provision.kube.errors import NotFoundError
+from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.lease import LEADER, holder_identity, lease_version
 from gpu_provision.model import codes
-from gpu_provision.model.cluster import Manifest, ref_of
-from gpu_provision.model.findings import Finding, Refused, RunFailed
+from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
+from gpu_provision.model.findings import Finding, Locked, Refused, RunFailed, Severity
 from gpu_provision.model.history import Record
-from gpu_provision.model.progress import Event, NodeState, RunResult, State
-from gpu_provision.operator.client import StackResource, apply_stack, not_reached_finding, raise_on_errors
-from gpu_provision.operator.leader_election import DEFAULT_LEASE, LeaderMonitor, lease_for, no_leader_finding
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import Action, Change, DestroyResult
+from gpu_provision.model.progress import Event, LockHolder, NodeState, RunResult, State
+from gpu_provision.operator.client import (
+    StackResource,
+    apply_stack,
+    deletion_finding,
+    get_stack,
+    not_reached_finding,
+    remove_finalizer,
+    warn_if_declared_elsewhere,
+)
 from gpu_provision.operator.manifests import of_editor
+from gpu_provision.operator.stack import (
+    KEEP,
+    ON_DELETE,
+    STACK,
+    is_released,
+    lease_of,
+    stack_label,
+)
 from gpu_provision.operator.status import Reason, StackEvaluation, StackPhase, evaluate_status, failed_components
 from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.rbac import review
-from gpu_provision.reconcile.observer import (
-    Observation,
-    StackObserver,
-    scope_of_object,
-    watched_scopes,
-)
+from gpu_provision.reconcile.observer import Observation, StackObserver, scope_of_object, watched_scopes
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.progress import ProgressReporter, with_steps
 from gpu_provision.reconcile.run import Outcome
 from gpu_provision.reconcile.status import evidence
 
+TAKEOVER_SECONDS = LEADER.lease_seconds + LEADER.renew_seconds
+"""How long a renewal may take to come: one controller may have ended just now, and another one takes over."""
+
+_NO_HOLDER_SECONDS = 3.0  # a controller that ends in order is followed at once
 _LOOK_SECONDS = 2.0  # the lease is renewed as often
 _REPAIR_SECONDS = 30.0  # for a controller that calls ready what we would change
 
 
+@dataclass(slots=True)
+class LeaderMonitor:
+    """Whether a controller leads, as a client sees it: it renews its Lease while we watch.
+
+    Attributes:
+        holder: The leader; empty for none.
+        renewal_seen: Whether the lease was renewed since we watch.
+    """
+
+    lease: ObjectRef
+    holder: str = ""
+    renewal_seen: bool = False
+    _version: str = ""
+    _since: float = field(default_factory=time.monotonic)
+
+    @property
+    def scope(self) -> Scope:
+        """Return what a mirror has to follow."""
+        return scope_of_object(self.lease)
+
+    def observe(self, mirror: Mirror) -> None:
+        """Read the lease."""
+        lease = next(iter(mirror.of(self.scope).values()), None)
+        self.holder, version = holder_identity(lease), lease_version(lease)
+        if version != self._version:
+            self.renewal_seen = self.renewal_seen or bool(self._version and self.holder)
+            self._version, self._since = version, time.monotonic()
+
+    def is_missing(self) -> bool:
+        """Whether the lease was not renewed for so long that no controller leads."""
+        limit = TAKEOVER_SECONDS if self.holder else _NO_HOLDER_SECONDS
+        return time.monotonic() - self._since > limit
+
+
 class RemoteRun:
-    """One change of a stack's resource, seen through. Make it, `execute` it once."""
+    """One change of a stack's resource, followed to its end. Make it, `execute` it once."""
 
     def __init__(  # noqa: PLR0913 - what a run is made from, and the two that are the controller's
         self,
@@ -49,22 +101,16 @@ class RemoteRun:
         listen: Callable[[Event], None],
         on_states: Callable[[Mapping[Key, NodeState]], None],
     ) -> None:
-        """Prepare; nothing is written.
-
-        Args:
-            force: Whether fields are taken over from other managers.
-            back_to: Number of the run that declared this before; 0 if it is no rollback.
-            listen: Like ``on_states``, called from the executing thread.
-        """
+        """Prepare; nothing is written. See `apply_stack` for ``force`` and ``back_to``."""
         self._cluster, self._reading, self._resource = cluster, reading, resource
-        self._force, self._back_to = force, back_to
-        self._on_states, self._leader = on_states, LeaderMonitor(lease_for(resource.live))
+        self._force, self._back_to, self._on_states = force, back_to, on_states
+        self._leader = LeaderMonitor(lease_of(resource.live))
+        self._stack, self._generation = scope_of_object(ref_of(resource.live)), 0  # 0 until it is applied
         self._began, self._before = time.monotonic(), cluster.requests
-        self._announcer = ProgressReporter(listen, self._began)
-        self._stack, self._generation = scope_of_object(ref_of(resource.live)), 0
+        self._reporter = ProgressReporter(listen, self._began)
         self._mirror: Mirror | None = None
         self._cancelled = False
-        self._wanting_since = float("inf")
+        self._ready_since = float("inf")
 
     @property
     def is_following(self) -> bool:
@@ -73,7 +119,7 @@ class RemoteRun:
 
     @property
     def going_on(self) -> str:
-        """Who carries out what is declared now."""
+        """Return who carries out what is declared now."""
         return f"the controller goes on with {self._resource.name}" if self.is_following else ""
 
     def left_behind(self) -> tuple[Finding, ...]:
@@ -81,92 +127,75 @@ class RemoteRun:
         return ()
 
     def cancel(self) -> None:
-        """See no more of it; the controller goes on."""
+        """Stop following; the controller goes on."""
         self._cancelled = True
         self._cluster.cancel_retries()
         if mirror := self._mirror:
             mirror.wake()
 
     def execute(self) -> Outcome:
-        """Change the resource if need be, and wait until the controller is done with it.
+        """Change the resource if need be, and wait until the controller has reconciled it.
 
         Raises:
             RunFailed: No controller leads, or the resource is changed in between.
             Refused: Permissions are missing; nothing was written.
             Unreachable: The API server was silent for too long.
         """
-        raise_on_errors(self._resource)
-        self._require_rights()
-        last = self._last_run()
+        if errors := [each for each in self._resource.findings if each.severity is Severity.ERROR]:
+            raise RunFailed(*errors)
+        inventory = self._reading.context.inventory
+        if missing := review.missing_finding(self._cluster, inventory, of_editor(inventory), "--operator"):
+            raise Refused(missing)
+        last = rollback.read_history(self._cluster, inventory).last
         scopes = (*watched_scopes(self._reading), self._stack, self._leader.scope)
         with Mirror(self._cluster, scopes) as mirror:
             self._mirror = mirror
-            self._await_controller(mirror)
-            self._declare()
+            self._require_leader(mirror)
+            while not (self._leader.renewal_seen or self._cancelled):
+                mirror.wait(_LOOK_SECONDS)
+                self._require_leader(mirror)
+            stack = apply_stack(self._cluster, self._resource, force=self._force, back_to=self._back_to)
+            self._generation = int(stack["metadata"]["generation"])
+            said = "is changed" if self._resource.wanted else "says so already"
+            self._reporter.say(f"{self._resource.name} {said}; {self._leader.holder} carries it out")
             seen, told = self._follow(mirror)
-        record = self._last_run()
-        is_new = record is not None and record.number > (last.number if last else 0)
-        return Outcome(
-            self._result(seen, record if is_new else None),
-            seen,
-            self._reading.plan,
-            record if record and is_new else Record(id=""),
-            told=told,
-        )
-
-    def _require_rights(self) -> None:
-        inventory = self._reading.context.inventory
-        if missing := review.missing_finding(
-            self._cluster, inventory, of_editor(inventory, *DEFAULT_LEASE), "--operator"
-        ):
-            raise Refused(missing)
-
-    def _last_run(self) -> Record | None:
-        return rollback.read_history(self._cluster, self._reading.context.inventory).last
-
-    def _result(self, seen: ClusterState, record: Record | None) -> RunResult:
-        return RunResult(
+        record = rollback.read_history(self._cluster, inventory).last
+        if record and record.number <= (last.number if last else 0):
+            record = None
+        result = RunResult(
             changed=int(self._resource.wanted is not None),
             requests=self._cluster.requests - self._before,
             run=record.number if record else 0,
             seconds=time.monotonic() - self._began,
-            states=tuple(self._announcer.states.values()),
+            states=tuple(self._reporter.states.values()),
             evidence=tuple(evidence(seen)),
-            timeline=self._announcer.timeline,
+            timeline=self._reporter.timeline,
         )
-
-    def _await_controller(self, mirror: Mirror) -> None:
-        self._require_leader(mirror)
-        while not (self._leader.renewal_seen or self._cancelled):
-            mirror.wait(_LOOK_SECONDS)
-            self._require_leader(mirror)
+        return Outcome(result, seen, self._reading.plan, record or Record(id=""), told=told)
 
     def _require_leader(self, mirror: Mirror) -> None:
         self._leader.observe(mirror)
         if self._leader.is_missing() and not mirror.silence:
-            raise RunFailed(no_leader_finding(self._resource.name, self._leader, is_written=self.is_following))
-
-    def _declare(self) -> None:
-        stack = apply_stack(self._cluster, self._resource, force=self._force, back_to=self._back_to)
-        self._generation = int(stack["metadata"]["generation"])
-        said = "is changed" if self._resource.wanted else "says so already"
-        self._announcer.say(f"{self._resource.name} {said}; {self._leader.holder} carries it out")
+            raise RunFailed(_no_leader_finding(self._resource.live, self._leader, is_written=self.is_following))
 
     def _follow(self, mirror: Mirror) -> tuple[ClusterState, tuple[Finding, ...]]:
-        resident = StackObserver(self._reading, mirror)
+        observer = StackObserver(self._reading, mirror)
         while True:
             now = time.monotonic()
-            found, stack = resident.look(now), self._stack_of(mirror)
+            found, stack = observer.look(now), self._current_stack(mirror)
             if stack is not None:
-                told = evaluate_status(stack)
-                self._show(found, _failed(found.states, stack) if told.phase is StackPhase.FAILED else {})
-                if self._is_superseded(told, found, now):
-                    return found.seen, self._told(told, found)
+                status = evaluate_status(stack)
+                failed = _failed_states(found.states, stack) if status.phase is StackPhase.FAILED else {}
+                states = with_steps({**found.states, **failed}, found.seen)
+                self._reporter.show(states)
+                self._on_states(states)
+                if self._is_done(status, found, now):
+                    return found.seen, self._end_findings(status, found)
             self._require_leader(mirror)
-            mirror.wait(min(resident.next_deadline(now), _LOOK_SECONDS))
+            mirror.wait(min(observer.next_deadline(now), _LOOK_SECONDS))
 
-    def _stack_of(self, mirror: Mirror) -> Manifest | None:
-        """Return the resource; None before the watch has shown what we wrote. Raises RunFailed if it is another one."""
+    def _current_stack(self, mirror: Mirror) -> Manifest | None:
+        """Return the resource; None before the watch has shown our write. Raises RunFailed if it was changed since."""
         stack = next(iter(mirror.of(self._stack).values()), None)
         if stack is None or stack["metadata"].get("deletionTimestamp"):
             raise RunFailed(_in_between(self._resource.name, "it was deleted"))
@@ -175,42 +204,140 @@ class RemoteRun:
             raise RunFailed(_in_between(self._resource.name, "it was changed in between"))
         return stack if generation == self._generation else None
 
-    def _show(self, found: Observation, failed: Mapping[Key, NodeState]) -> None:
-        states = with_steps({**found.states, **failed}, found.seen)
-        self._announcer.show(states)
-        self._on_states(states)
-
-    def _is_superseded(self, told: StackEvaluation, found: Observation, now: float) -> bool:
-        if self._cancelled or told.phase is StackPhase.FAILED:
+    def _is_done(self, status: StackEvaluation, found: Observation, now: float) -> bool:
+        if self._cancelled or status.phase is StackPhase.FAILED:
             return True
-        if told.phase is not StackPhase.READY:
-            self._wanting_since = float("inf")
+        if status.phase is not StackPhase.READY:
+            self._ready_since = float("inf")
             return False
-        self._wanting_since = min(self._wanting_since, now)
-        return not found.needs or now - self._wanting_since > _REPAIR_SECONDS
+        self._ready_since = min(self._ready_since, now)
+        return not found.needs or now - self._ready_since > _REPAIR_SECONDS
 
-    def _told(self, told: StackEvaluation, found: Observation) -> tuple[Finding, ...]:
+    def _end_findings(self, status: StackEvaluation, found: Observation) -> tuple[Finding, ...]:
         """Return what the states alone do not tell."""
         if self._cancelled:
             return ()
-        if told.phase is StackPhase.FAILED:
-            is_in_states = told.reason == Reason.FAILED and _has_failures(self._announcer.states)
-            return () if is_in_states else (not_reached_finding(self._resource.name, told.told),)
+        if status.phase is StackPhase.FAILED:
+            has_failures = any(state.state is State.FAILED for state in self._reporter.states.values())
+            is_in_states = status.reason == Reason.FAILED and has_failures
+            return () if is_in_states else (not_reached_finding(self._resource.name, status.told),)
         return (_left_undone(self._resource.name, sorted(found.needs)),) if found.needs else ()
 
 
-def _failed(states: Mapping[Key, NodeState], stack: Manifest) -> dict[Key, NodeState]:
+def _failed_states(states: Mapping[Key, NodeState], stack: Manifest) -> dict[Key, NodeState]:
     """Return the states that the controller calls failed: it has waited for longer than we have."""
-    known = failed_components(stack)
     return {
         key: replace(states[key], state=State.FAILED, reason=reason or states[key].reason)
-        for key, reason in known.items()
+        for key, reason in failed_components(stack).items()
         if key in states and states[key].state is not State.READY
     }
 
 
-def _has_failures(states: Mapping[Key, NodeState]) -> bool:
-    return any(state.state is State.FAILED for state in states.values())
+def release_stack(cluster: Cluster, name: str, *, seconds: float, say: Callable[[str], None] = lambda _: None) -> bool:
+    """Delete a stack's resource, and leave what it has installed; say whether there was one.
+
+    The controller ends its run before it lets go. Where none works the resource goes all the same.
+
+    Raises:
+        RunFailed: The stack is being removed; or the controller has not let go in time.
+        Refused, Rejected, Unreachable: As the API server answers.
+    """
+    ref = ObjectRef(*STACK, "", name)
+    live = cluster.get(ref)
+    if live is None:
+        return False
+    if live["metadata"].get("deletionTimestamp") and not is_released(live):
+        raise RunFailed(deletion_finding(live))
+    uid, until = live["metadata"]["uid"], time.monotonic() + seconds
+    try:
+        cluster.merge(ref, {"metadata": {"uid": uid, "annotations": {ON_DELETE: KEEP}}})
+    except NotFoundError:
+        return True
+    cluster.delete(ref, uid=uid)
+    scope, leader, is_told = scope_of_object(ref), LeaderMonitor(lease_of(live)), False
+    with Mirror(cluster, (scope, leader.scope)) as mirror:
+        while any(each["metadata"]["uid"] == uid for each in mirror.of(scope).values()):
+            leader.observe(mirror)
+            if leader.is_missing():
+                remove_finalizer(cluster, ref)
+            elif time.monotonic() > until:
+                raise RunFailed(_not_let_go(live, leader))
+            elif not is_told:
+                is_told = True
+                say(f"waiting for the controller to let go of {stack_label(live)}")
+            mirror.wait(_LOOK_SECONDS)
+    return True
+
+
+def release_findings(cluster: Cluster, name: str) -> tuple[Finding, ...]:
+    """Return what a reader should know before a stack is released. Raises Refused, Unreachable."""
+    live = cluster.get(ObjectRef(*STACK, "", name))
+    return warn_if_declared_elsewhere(live, "release") if live else ()
+
+
+def preview_destroy(result: DestroyResult, stack: Manifest | None) -> DestroyResult:
+    """Return what a removal would do, the end of the stack's resource before all else, and whether that lasts."""
+    if stack is None:
+        return result
+    effect = "the controller lets go of the stack, and what it has installed is removed after that"
+    change = Change(component="operator", action=Action.DELETE, ref=ref_of(stack), effects=(effect,))
+    return with_warnings(replace(result, changes=(change, *result.changes)), stack)
+
+
+def with_warnings(result: DestroyResult, stack: Manifest | None) -> DestroyResult:
+    """Return how a removal ended, and whether the stack's resource may come back."""
+    warnings = warn_if_declared_elsewhere(stack, "destroy") if stack else ()
+    return replace(result, findings=(*result.findings, *warnings))
+
+
+def adoption_findings(cluster: Cluster, inventory: Inventory) -> tuple[Finding, ...]:
+    """Return why a cluster cannot be adopted: a controller would undo it half way."""
+    stack = get_stack(cluster, inventory)
+    return (_in_the_way(stack, f"gpu-provision operator release {inventory.name}, then adopt"),) if stack else ()
+
+
+def refuse_controllers_lock(cluster: Cluster, inventory: Inventory, lock: LockHolder) -> None:
+    """Raise Locked if a lock is the controller's, which would take it again at once."""
+    stack = get_stack(cluster, inventory)
+    lease = cluster.get(lease_of(stack)) if stack else None  # without an operator there is no role that allows it
+    if stack is not None and holder_identity(lease) == lock.holder:
+        fix = f"change the resource, which ends its run; or gpu-provision operator release {inventory.name}"
+        raise Locked(_in_the_way(stack, fix))
+
+
+def _in_the_way(stack: Manifest, fix: str) -> Finding:
+    return Finding(
+        code=codes.LOOKED_AFTER,
+        where=stack_label(stack),
+        what="a controller looks after this stack, and would get in the way; nothing was written",
+        fix=fix,
+    )
+
+
+def _not_let_go(stack: Manifest, leader: LeaderMonitor) -> Finding:
+    return Finding(
+        code=codes.NOT_IN_TIME,
+        where=stack_label(stack),
+        what="the controller has not let go of the stack in time",
+        evidence=f"{leader.holder} works" if leader.holder else "",
+        consequence="the resource goes as soon as the controller's run has ended; the stack stays",
+        fix=f"kubectl describe {stack_label(stack)} tells what it does; then run again",
+    )
+
+
+def _no_leader_finding(stack: Manifest, leader: LeaderMonitor, *, is_written: bool) -> Finding:
+    holder = f"is held by {leader.holder}, who does not renew it" if leader.holder else "has no holder"
+    later = "the resource is changed, and a controller that comes later carries it out"
+    return Finding(
+        code=codes.NO_CONTROLLER,
+        where=stack_label(stack),
+        what="this resource declares the stack, and no controller works that would look after it",
+        evidence=f"{leader.lease} {holder}",
+        consequence=later if is_written else "nothing was written",
+        fix=f"see gpu-provision operator status and kubectl -n {leader.lease.namespace} get pods; "
+        "gpu-provision operator run is a controller, too; "
+        f"gpu-provision operator release {stack['metadata']['name']} gives the stack back to the command line",
+    )
 
 
 def _in_between(label: str, what: str) -> Finding:

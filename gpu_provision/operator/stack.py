@@ -17,12 +17,19 @@ from gpu_provision.inventory.json_schema import ADDRESSES, cluster_part, schema
 from gpu_provision.inventory.loader import validate_source
 from gpu_provision.inventory.values import find_references
 from gpu_provision.model import codes
-from gpu_provision.model.cluster import Kind, Manifest
+from gpu_provision.model.cluster import Kind, Manifest, ObjectRef
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.inventory import Inventory
 
 GROUP, VERSION, PLURAL = "gpu-provision.io", "v1alpha1", "gpustacks"
 STACK = Kind(f"{GROUP}/{VERSION}", "GPUStack")
+
+CONTROLLER_NAMESPACE, CONTROLLER_NAME = "gpu-operator", "gpu-provision-operator"
+"""Where the controller is, and what everything of it is called, also its Lease."""
+
+DEFAULT_LEASE = f"{CONTROLLER_NAMESPACE}/{CONTROLLER_NAME}"
+"""The lease by which controllers agree on the leader, unless another namespace is configured."""
+
 FINALIZER = f"{GROUP}/stack"
 """Holds a stack that is deleted until the controller has taken it off the cluster, and looked."""
 
@@ -30,13 +37,16 @@ HOME = f"{GROUP}/namespace"
 """Annotation: where the stack's operands are; the controller writes it before anything else."""
 
 LED_BY = f"{GROUP}/lease"
-"""Annotation: by which lease those controllers agree that look after the stack, if it is another one than usual."""
+"""Annotation: the lease of the controllers that look after the stack, if it is not the default one."""
 
 ON_DELETE, KEEP = f"{GROUP}/on-delete", "keep"
 """Annotation of a stack whose deletion leaves all that it has installed."""
 
 BACK_TO = f"{GROUP}/back-to"
-"""Annotation of a stack that says what an earlier run declared: number of that run, and generation that says so."""
+"""Annotation of a rolled back stack: number of the run that it goes back to, and generation that declares that."""
+
+NAMESPACE_IS_FIXED = "The namespace of a stack cannot be changed: what is in the old one would be left behind."
+PROXY_NEEDS_NONE = "A stack has no proxy that needs credentials: who may read stacks would see them."
 
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # C is ten times faster; not every wheel has it
 _PLACE = re.compile(r"^(?::\d+){0,2} ?(?P<path>.*)$", re.DOTALL)
@@ -94,23 +104,31 @@ def rollback_annotation(run: int, generation: int) -> dict[str, str]:
 
 def rollback_run(stack: Manifest) -> int:
     """Return the number of the run whose declaration a stack brings back; 0 if it was changed since, or does not."""
-    metadata = stack["metadata"]
-    run, _, generation = str((metadata.get("annotations") or {}).get(BACK_TO, "")).partition(" ")
-    is_current = generation == str(metadata.get("generation", 0))
+    run, _, generation = _annotation(stack, BACK_TO).partition(" ")
+    is_current = generation == str(stack["metadata"].get("generation", 0))
     return int(run) if is_current and re.fullmatch(r"[0-9]{1,18}", run) else 0
 
 
+def is_released(stack: Manifest) -> bool:
+    """Whether what the stack has installed stays when it is deleted."""
+    return _annotation(stack, ON_DELETE) == KEEP
+
+
 def namespace_of(stack: Manifest) -> str:
-    """Return the namespace that the stack has been installed in; empty if it has not been yet, or is not named."""
-    found = str((stack["metadata"].get("annotations") or {}).get(HOME, ""))
+    """Return the namespace that the stack has been installed in; empty before that, or if it is not a name."""
+    found = _annotation(stack, HOME)
     return found if _is_name(found) else ""
 
 
-def lease_of(stack: Manifest | None) -> str:
-    """Return by which lease the controllers of a stack agree, as ``namespace/name``; empty for the usual one."""
-    annotations = (stack["metadata"].get("annotations") or {}) if stack else {}
-    found = str(annotations.get(LED_BY, ""))
-    return found if found.count("/") == 1 and all(map(_is_name, found.split("/"))) else ""
+def lease_of(stack: Manifest | None) -> ObjectRef:
+    """Return the lease by which the controllers of a stack agree on the leader."""
+    found = _annotation(stack, LED_BY) if stack else ""
+    is_valid = found.count("/") == 1 and all(map(_is_name, found.split("/")))
+    return ObjectRef("coordination.k8s.io/v1", "Lease", *(found if is_valid else DEFAULT_LEASE).split("/"))
+
+
+def _annotation(stack: Manifest, key: str) -> str:
+    return str((stack["metadata"].get("annotations") or {}).get(key, ""))
 
 
 def _is_name(text: str) -> bool:
@@ -119,7 +137,7 @@ def _is_name(text: str) -> bool:
 
 
 def namespace_changed(stack: Manifest, inventory: Inventory) -> Finding | None:
-    """Return why a stack cannot be kept that declares another namespace than it has been installed in."""
+    """Return the error that a stack declares another namespace than the one that it is installed in."""
     home, wanted = namespace_of(stack), inventory.cluster.namespace
     if home in {"", wanted}:
         return None
@@ -132,33 +150,29 @@ def namespace_changed(stack: Manifest, inventory: Inventory) -> Finding | None:
     )
 
 
-NAMESPACE_IS_FIXED = "The namespace of a stack cannot be changed: what is in the old one would be left behind."
-
-
 def inventory_of(stack: Manifest) -> tuple[Inventory | None, tuple[Finding, ...]]:
     """Return the inventory that a stack declares, None if it cannot be used, and what the loader says.
 
-    Findings name places in the stack. Nothing that it says has a file read: what would is no part of it.
+    Findings name places in the stack. No key of it has a file read: those that would are no part of a stack.
     """
-    name = stack["metadata"]["name"]
-    if problem := _with_credentials(stack):
+    if problem := _credentials_finding(stack):
         return None, (problem,)
+    name, label = stack["metadata"]["name"], stack_label(stack)
     spec, _ = cluster_part(stack.get("spec") or {})
     data = {"name": name, "cluster": spec.pop("cluster", {}), **spec}
     text = yaml.dump(data, Dumper=_DUMPER, sort_keys=False, allow_unicode=True)
-    label = label_of(name)
-    source = Source(
-        name=label, path=Path("/", name), text=text, digest=hashlib.sha256(text.encode()).hexdigest(), is_local=False
-    )
+    digest = hashlib.sha256(text.encode()).hexdigest()
     try:
-        inventory, findings = validate_source(source)
+        inventory, findings = validate_source(
+            Source(name=label, path=Path("/", name), text=text, digest=digest, is_local=False)
+        )
     except SourceError as error:
         return None, (_placed(error.finding, label),)
     found = tuple(_placed(finding, label) for finding in findings.all)
     return (replace(inventory, path="", warnings=()) if inventory else None), found  # the controller reports them
 
 
-def _with_credentials(stack: Manifest) -> Finding | None:
+def _credentials_finding(stack: Manifest) -> Finding | None:
     """Return the finding about a proxy that needs credentials: leaving it out in silence would be no help."""
     proxy = (stack.get("spec") or {}).get("proxy")
     known = proxy if isinstance(proxy, Mapping) else {}
@@ -173,13 +187,9 @@ def _with_credentials(stack: Manifest) -> Finding | None:
     )
 
 
-PROXY_NEEDS_NONE = "A stack has no proxy that needs credentials: who may read stacks would see them."
-
-
 def _placed(finding: Finding, label: str) -> Finding:
     """Return a finding that says where in the stack; its lines are those of a generated text."""
     found = _PLACE.match(finding.where.removeprefix(label))
     path = found["path"] if found else ""
     field = "metadata.name" if path == "name" else f"spec.{path}" if path else ""
-    what = _OTHER_LINE.sub("", finding.what)
-    return replace(finding, where=f"{label} {field}".rstrip(), what=what)
+    return replace(finding, where=f"{label} {field}".rstrip(), what=_OTHER_LINE.sub("", finding.what))

@@ -1,105 +1,26 @@
-"""The status of a GPUStack: conditions with reasons, rows of bounded number, and what they come to."""
+"""The status of a GPUStack: conditions with reasons, rows of bounded number, and how a client reads them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpu_provision.components import labels
 from gpu_provision.model.cluster import Manifest, NodeFacts
 from gpu_provision.model.codes import LOCKED, OUTRUN, ROLLED_BACK
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.progress import NodeState, NodeStatus, State
+from gpu_provision.model.progress import NodeState, State
 from gpu_provision.operator.crd import MOST_PROBLEMS
 from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.reconcile.status import component_rows, node_rows
 from gpu_provision.rollout import states as upgrade
 
-_ROOM = len("; and 1000000 more")
-
-
-def truncate(text: str, most: int) -> str:
-    """Return a text of so many characters at most."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def join_limited(sentences: Sequence[str], most: int) -> str:
-    """Return whole sentences, the first one in any case, in so many characters at most, and how many are left out."""
-    text = truncate(sentences[0], most - _ROOM)
-    for position, sentence in enumerate(sentences[1:], start=1):
-        if len(text) + len(sentence) + _ROOM > most:
-            return f"{text}; and {len(sentences) - position} more"
-        text = f"{text}; {sentence}"
-    return text
-
-
-class StackPhase(Enum):
-    """How far a controller is with what a stack declares now."""
-
-    UNSEEN = auto()  # the status is about what was declared before
-    WORKING = auto()
-    READY = auto()
-    FAILED = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class StackEvaluation:
-    """How far a controller is, and why it got no further.
-
-    Attributes:
-        told: Reason and message of the condition that says so: ``NodesFailed: driver on t4-1: ...``.
-    """
-
-    phase: StackPhase
-    reason: str = ""
-    told: str = ""
-
-
-def evaluate_status(stack: Manifest) -> StackEvaluation:
-    """Return what the status of a stack comes to. A run that is under way may mend what has failed before."""
-    status = stack.get("status") or {}
-    if status.get("observedGeneration") != stack["metadata"].get("generation"):
-        return StackEvaluation(StackPhase.UNSEEN)
-    conditions = {each["type"]: each for each in status.get("conditions") or ()}
-    if _holds(conditions, "Progressing"):
-        return StackEvaluation(StackPhase.WORKING)
-    if _holds(conditions, "Degraded"):
-        found = conditions["Degraded"]
-        return StackEvaluation(StackPhase.FAILED, found["reason"], f"{found['reason']}: {found['message']}")
-    return StackEvaluation(StackPhase.READY if _holds(conditions, "Ready") else StackPhase.WORKING)
-
-
-def _holds(conditions: Mapping[str, Mapping[str, Any]], kind: str) -> bool:
-    return bool(conditions.get(kind, {}).get("status") == "True")
-
-
-def failed_components(stack: Manifest) -> Mapping[tuple[str, str], str]:
-    """Return what has failed by the status of a stack: component and node, and why. No more nodes than it names."""
-    status = stack.get("status") or {}
-    rows = [row for row in (status.get("nodes") or {}).get("problems") or () if row.get("state") == State.FAILED]
-    on_nodes = {(name, row["name"]): reason for row in rows for name, reason in [_first_cause(row)]}
-    told = {component for component, _ in on_nodes}
-    failed = [row for row in status.get("components") or () if row.get("state") == State.FAILED]
-    return on_nodes | {(row["name"], ""): row.get("reason", "") for row in failed if row["name"] not in told}
-
-
-def _first_cause(row: Mapping[str, str]) -> tuple[str, str]:
-    """Split what a node's row says: ``driver: ImagePullBackOff``."""
-    component, _, reason = row.get("reason", "").partition(": ")
-    return component, reason
-
-
-def first_of(names: Sequence[str], most: int) -> str:
-    """Return so many names at most, and how many are left out."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
 _MESSAGE = 1024  # characters: what the API server takes is 32 KiB, what a reader takes is less
 _FINDINGS = 4096  # characters: someone has to mend each
+_ROOM = len("; and 1000000 more")
 _SINCE = "; since then: "
 _ABOUT_TO = "a run is about to begin"
 
@@ -123,18 +44,14 @@ class Reason(StrEnum):
     OTHER_RUN = "OtherRun"
 
 
+_REASONS = {ROLLED_BACK: Reason.ROLLED_BACK, LOCKED: Reason.OTHER_RUN, OUTRUN: Reason.OTHER_RUN}
+"""Codes of findings that are a reason of their own."""
+
+
 @dataclass(frozen=True, slots=True)
 class StackProblem:
     """Why a stack is not worked on, or not with success."""
 
-    reason: Reason
-    message: str
-
-
-class Condition(NamedTuple):
-    """A condition before it has a type and a time."""
-
-    status: str
     reason: Reason
     message: str
 
@@ -163,29 +80,37 @@ class StackObservation:
 
 
 def status_of(observation: StackObservation, before: Mapping[str, Any], now: str) -> dict[str, Any]:
-    """Return the status of a stack.
-
-    Args:
-        before: The status as it is: a condition that is as it was keeps its time.
-        now: RFC 3339.
-    """
+    """Return the status of a stack at a time (RFC 3339); a condition keeps the time that it has in the one before."""
     problem = observation.problem or _problem_in(observation)
-    awaited = observation.hold_up or _awaited((observation.states or {}).values())
-    conditions = {
-        "Ready": _ready(observation, problem, awaited),
-        "Progressing": _progressing(observation, awaited),
-        "Degraded": _degraded(problem),
-    }
+    awaited = observation.hold_up or _awaited(observation.states or {})
+    waits_for, is_working = awaited or _ABOUT_TO, observation.is_working
+    ready = ("True", Reason.READY, "every component is as declared on every GPU node, and proven")
+    progressing = ("False", Reason.IDLE, awaited or "there is nothing to do")
+    degraded = ("False", Reason.WELL, "nothing has failed")
+    if is_working or awaited or observation.seen is None:
+        ready = ("False", Reason.WORKING, waits_for)
+    if is_working:
+        progressing = ("True", Reason.WORKING, waits_for)
+    if problem:
+        ready = ("False", problem.reason, problem.message)
+        degraded = ("True", problem.reason, problem.message)
     known = {each["type"]: each for each in before.get("conditions") or ()}
-    status: dict[str, Any] = {
-        "observedGeneration": observation.generation,
-        "release": observation.release,
-        "conditions": [
-            _condition(kind, each, known.get(kind, {}), now, observation.generation)
-            for kind, each in conditions.items()
-        ],
-    }
-    found: dict[str, Any] = _without_empty_texts(status | _rows(observation))
+    rows = []
+    for kind, (value, reason, message) in (("Ready", ready), ("Progressing", progressing), ("Degraded", degraded)):
+        earlier = known.get(kind, {})
+        row = {
+            "type": kind,
+            "status": value,
+            "reason": reason.value,
+            "message": message,
+            "observedGeneration": observation.generation,
+            "lastTransitionTime": earlier.get("lastTransitionTime", now) if earlier.get("status") == value else now,
+        }
+        rows.append(row)
+    status = {"observedGeneration": observation.generation, "release": observation.release, "conditions": rows}
+    if observation.seen:
+        status |= _rows(observation.seen, observation.states or {})
+    found: dict[str, Any] = _without_empty_texts(status)
     return found
 
 
@@ -196,95 +121,22 @@ def _without_empty_texts(value: Any) -> Any:
     return [_without_empty_texts(item) for item in value] if isinstance(value, list) else value
 
 
-def internal_error(error: Exception) -> StackProblem:
-    """Return what a mistake in gpu-provision comes to; its traceback is for the log."""
-    first_line = f"{type(error).__name__}: {error}".splitlines()[0]
-    return StackProblem(Reason.MISTAKE, f"a mistake in gpu-provision itself: {first_line}")
-
-
-def problem_of(findings: Sequence[Finding], reason: Reason = Reason.RUN_FAILED) -> StackProblem | None:
-    """Return what findings come to; None if there is no error among them."""
-    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
-    codes = {finding.code for finding in errors}
-    found = next((_TELLING[code] for code in _TELLING if code in codes), reason)
-    return StackProblem(found, join_limited([*map(_sentence, errors)], _FINDINGS)) if errors else None
-
-
-_TELLING = {ROLLED_BACK: Reason.ROLLED_BACK, LOCKED: Reason.OTHER_RUN, OUTRUN: Reason.OTHER_RUN}
-"""Codes of findings that are a reason of their own."""
-
-
-def since(rolled_back: StackProblem | None, problem: StackProblem | None) -> StackProblem | None:
-    """Return the problem of a stack that was rolled back, with what has failed since then."""
-    if rolled_back is None or problem is None:
-        return rolled_back or problem
-    return StackProblem(rolled_back.reason, f"{rolled_back.message}{_SINCE}{problem.message}")
-
-
-def was_rolled_back(stack: Mapping[str, Any]) -> StackProblem | None:
-    """Return what the status of a stack says if what it declares now has failed, and its policy was to go back.
-
-    What has failed since then is left out.
-    """
-    status = stack.get("status") or {}
-    if status.get("observedGeneration") != stack["metadata"].get("generation"):
-        return None
-    found = (each for each in status.get("conditions") or () if each["type"] == "Degraded")
-    reasons = (each for each in found if each["reason"] == Reason.ROLLED_BACK)
-    return next((StackProblem(Reason.ROLLED_BACK, each["message"].partition(_SINCE)[0]) for each in reasons), None)
-
-
-def _sentence(finding: Finding) -> str:
-    place = f"{finding.where}: " if finding.where else ""
-    seen = f" ({finding.evidence})" if finding.evidence else ""
-    fix = f". Fix: {finding.fix.rstrip('.')}" if finding.fix else ""
-    return f"{finding.code} {place}{finding.what.rstrip('.')}{seen}{fix}"
-
-
-def _told(sentences: Iterable[str]) -> str:
-    return truncate("; ".join(sentences), _MESSAGE)
-
-
-def _ready(observation: StackObservation, problem: StackProblem | None, awaited: str) -> Condition:
-    if problem:
-        return Condition("False", problem.reason, problem.message)
-    if observation.is_working or awaited or observation.seen is None:
-        return Condition("False", Reason.WORKING, awaited or _ABOUT_TO)
-    return Condition("True", Reason.READY, "every component is as declared on every GPU node, and proven")
-
-
-def _progressing(observation: StackObservation, awaited: str) -> Condition:
-    if observation.is_working:
-        return Condition("True", Reason.WORKING, awaited or _ABOUT_TO)
-    return Condition("False", Reason.IDLE, awaited or "there is nothing to do")
-
-
-def _degraded(problem: StackProblem | None) -> Condition:
-    if problem:
-        return Condition("True", problem.reason, problem.message)
-    return Condition("False", Reason.WELL, "nothing has failed")
-
-
 def _problem_in(observation: StackObservation) -> StackProblem | None:
+    """Return what has failed; a stack without a node is not ready, as its users expect GPUs."""
     if observation.seen is None:
         return None
-    failed = [state for state in (observation.states or {}).values() if state.state is State.FAILED]
-    if failed:
-        return StackProblem(Reason.FAILED, _told(map(_state, failed)))
-    return None if observation.is_working else _nowhere(observation.seen)
-
-
-def _nowhere(seen: ClusterState) -> StackProblem | None:
-    """A stack without a node is not ready: its users expect GPUs."""
-    targets = seen.context.targets
+    if failed := [_state(state) for state in (observation.states or {}).values() if state.state is State.FAILED]:
+        return StackProblem(Reason.FAILED, truncate("; ".join(failed), _MESSAGE))
+    if observation.is_working:
+        return None
+    targets = observation.seen.context.targets
     if not targets:
         return StackProblem(Reason.NO_GPU_NODES, "no node of the cluster is one of this stack's GPU nodes")
     silent = [target.name for target in targets if target.facts and not labels.nfd_has_spoken(target.facts.labels)]
-    if len(silent) == len(targets):
-        return StackProblem(
-            Reason.NO_FEATURES, _told([f"Node Feature Discovery has labelled none of: {', '.join(silent)}"])
-        )
-    return None
+    if len(silent) < len(targets):
+        return None
+    message = f"Node Feature Discovery has labelled none of: {', '.join(silent)}"
+    return StackProblem(Reason.NO_FEATURES, truncate(message, _MESSAGE))
 
 
 def _state(state: NodeState) -> str:
@@ -292,34 +144,21 @@ def _state(state: NodeState) -> str:
     return f"{place}: {state.reason}" if state.reason else place
 
 
-def _awaited(states: Iterable[NodeState]) -> str:
+def _awaited(states: Mapping[Key, NodeState]) -> str:
     """Say how many are not ready, and what the first one waits for."""
-    waiting = [state for state in states if state.state in {State.PENDING, State.PROGRESSING, State.LEAVING}]
+    waiting = [each for each in states.values() if each.state in {State.PENDING, State.PROGRESSING, State.LEAVING}]
     if not waiting:
         return ""
     first = next((state for state in waiting if state.state is State.PROGRESSING), waiting[0])
     more = f", and {len(waiting) - 1} more" if len(waiting) > 1 else ""
-    return _told([f"{_state(first)}{more}"])
+    return truncate(f"{_state(first)}{more}", _MESSAGE)
 
 
-def _condition(kind: str, condition: Condition, before: Mapping[str, Any], now: str, generation: int) -> dict[str, Any]:
-    turned_at = before.get("lastTransitionTime", now) if before.get("status") == condition.status else now
-    return {
-        "type": kind,
-        "status": condition.status,
-        "reason": condition.reason.value,
-        "message": condition.message,
-        "observedGeneration": generation,
-        "lastTransitionTime": turned_at,
-    }
-
-
-def _rows(observation: StackObservation) -> dict[str, Any]:
-    if observation.seen is None:
-        return {}
-    seen, states = observation.seen, observation.states or {}
+def _rows(seen: ClusterState, states: Mapping[Key, NodeState]) -> dict[str, Any]:
     targets = {target.name for target in seen.context.targets}
-    nodes = [row for row in node_rows(seen, states) if row.node in targets]
+    rows = [row for row in node_rows(seen, states) if row.node in targets]
+    ready = sum(row.state is State.READY for row in rows)
+    problems = [row for row in rows if row.state is not State.READY]
     return {
         "components": [
             {
@@ -332,23 +171,17 @@ def _rows(observation: StackObservation) -> dict[str, Any]:
             }
             for row in component_rows(seen, states)
         ],
-        "nodes": _nodes(nodes, len(targets)),
+        "nodes": {
+            "total": len(targets),
+            "ready": ready,
+            "summary": f"{ready}/{len(targets)}",
+            "gpus": sum(row.allocatable or 0 for row in rows),
+            "problems": [
+                {"name": row.node, "state": row.state.value, "reason": row.reason[:_MESSAGE]}
+                for row in problems[:MOST_PROBLEMS]
+            ],
+        },
         "rollout": _rollout([target.facts for target in seen.context.targets if target.facts]),
-    }
-
-
-def _nodes(rows: Sequence[NodeStatus], total: int) -> dict[str, Any]:
-    ready = sum(row.state is State.READY for row in rows)
-    problems = [row for row in rows if row.state is not State.READY]
-    return {
-        "total": total,
-        "ready": ready,
-        "summary": f"{ready}/{total}",
-        "gpus": sum(row.allocatable or 0 for row in rows),
-        "problems": [
-            {"name": row.node, "state": row.state.value, "reason": row.reason[:_MESSAGE]}
-            for row in problems[:MOST_PROBLEMS]
-        ],
     }
 
 
@@ -360,3 +193,112 @@ def _rollout(nodes: Sequence[NodeFacts]) -> dict[str, Any]:
     under_way = sum(number for state, number in found.items() if state in upgrade.EARLY | upgrade.LATE)
     told = f"{done}/{done + failed + waiting + under_way}" if failed + waiting + under_way else ""
     return {"done": done, "failed": failed, "waiting": waiting, "underWay": under_way, "summary": told}
+
+
+def truncate(text: str, most: int) -> str:
+    """Return a text of so many characters at most."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def join_sentences(sentences: Sequence[str], most: int) -> str:
+    """Return whole sentences, the first one in any case, in so many characters at most, and how many are left out."""
+    text = truncate(sentences[0], most - _ROOM)
+    for position, sentence in enumerate(sentences[1:], start=1):
+        if len(text) + len(sentence) + _ROOM > most:
+            return f"{text}; and {len(sentences) - position} more"
+        text = f"{text}; {sentence}"
+    return text
+
+
+def internal_error(error: Exception) -> StackProblem:
+    """Return the problem of a stack for a mistake in gpu-provision; its traceback is for the log."""
+    first_line = f"{type(error).__name__}: {error}".splitlines()[0]
+    return StackProblem(Reason.MISTAKE, f"a mistake in gpu-provision itself: {first_line}")
+
+
+def problem_of(findings: Sequence[Finding], reason: Reason = Reason.RUN_FAILED) -> StackProblem | None:
+    """Return the problem that findings amount to; None if there is no error among them."""
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    if not errors:
+        return None
+    codes = {finding.code for finding in errors}
+    found = next((_REASONS[code] for code in _REASONS if code in codes), reason)
+    return StackProblem(found, join_sentences([*map(_sentence, errors)], _FINDINGS))
+
+
+def _sentence(finding: Finding) -> str:
+    place = f"{finding.where}: " if finding.where else ""
+    seen = f" ({finding.evidence})" if finding.evidence else ""
+    fix = f". Fix: {finding.fix.rstrip('.')}" if finding.fix else ""
+    return f"{finding.code} {place}{finding.what.rstrip('.')}{seen}{fix}"
+
+
+def since(rolled_back: StackProblem | None, problem: StackProblem | None) -> StackProblem | None:
+    """Return the problem of a stack that was rolled back, with what has failed since then."""
+    if rolled_back is None or problem is None:
+        return rolled_back or problem
+    return StackProblem(rolled_back.reason, f"{rolled_back.message}{_SINCE}{problem.message}")
+
+
+def was_rolled_back(stack: Manifest) -> StackProblem | None:
+    """Return the problem of a stack whose present spec has failed and was rolled back, without what came since."""
+    found = _conditions(stack).get("Degraded", {})
+    if found.get("reason") != Reason.ROLLED_BACK:
+        return None
+    return StackProblem(Reason.ROLLED_BACK, found["message"].partition(_SINCE)[0])
+
+
+class StackPhase(Enum):
+    """How far a controller is with what a stack declares now."""
+
+    UNSEEN = auto()  # the status is about what was declared before
+    WORKING = auto()
+    READY = auto()
+    FAILED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class StackEvaluation:
+    """How far a controller is, and why it got no further.
+
+    Attributes:
+        told: Reason and message of the condition that says so: ``NodesFailed: driver on t4-1: ...``.
+    """
+
+    phase: StackPhase
+    reason: str = ""
+    told: str = ""
+
+
+def evaluate_status(stack: Manifest) -> StackEvaluation:
+    """Return what the status of a stack comes to. A run that is under way may mend what has failed before."""
+    conditions = _conditions(stack)
+    true = {kind for kind, each in conditions.items() if each["status"] == "True"}
+    if not conditions:
+        return StackEvaluation(StackPhase.UNSEEN)
+    if "Progressing" not in true and "Degraded" in true:
+        found = conditions["Degraded"]
+        return StackEvaluation(StackPhase.FAILED, found["reason"], f"{found['reason']}: {found['message']}")
+    is_ready = "Progressing" not in true and "Ready" in true
+    return StackEvaluation(StackPhase.READY if is_ready else StackPhase.WORKING)
+
+
+def _conditions(stack: Manifest) -> Mapping[str, Mapping[str, Any]]:
+    """Return the conditions by type; none if the status is about an earlier generation."""
+    status = stack.get("status") or {}
+    if status.get("observedGeneration") != stack["metadata"].get("generation"):
+        return {}
+    return {each["type"]: each for each in status.get("conditions") or ()}
+
+
+def failed_components(stack: Manifest) -> Mapping[tuple[str, str], str]:
+    """Return what has failed by the status of a stack: component and node, and why. No more nodes than it names."""
+    status = stack.get("status") or {}
+    rows = [row for row in (status.get("nodes") or {}).get("problems") or () if row.get("state") == State.FAILED]
+    on_nodes = {}
+    for row in rows:
+        component, _, reason = row.get("reason", "").partition(": ")  # driver: ImagePullBackOff
+        on_nodes[component, row["name"]] = reason
+    told = {component for component, _ in on_nodes}
+    failed = [row for row in status.get("components") or () if row.get("state") == State.FAILED]
+    return on_nodes | {(row["name"], ""): row.get("reason", "") for row in failed if row["name"] not in told}

@@ -1,4 +1,4 @@
-"""Metrics of a controller and its stacks for Prometheus, and the HTTP endpoint for them and for probes."""
+"""What a controller reports: log lines, Events, the status of its stacks, metrics, and answers to probes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -16,7 +18,73 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from gpu_provision.operator.status import Reason
+from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.errors import NotFoundError
+from gpu_provision.model.cluster import Manifest, ref_of
+from gpu_provision.model.findings import ProvisionError, visible
+from gpu_provision.operator.status import Reason, StackObservation, status_of
+
+_MESSAGE = 1024  # characters: what the API server takes of an Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackEvent:
+    """Something that happened.
+
+    Attributes:
+        reason: One word in CamelCase, as Events have it.
+        stack: Name of the stack that it is about; empty if it is about the controller itself.
+    """
+
+    reason: str
+    message: str
+    stack: str = ""
+    is_warning: bool = False
+
+
+EventSink = Callable[[StackEvent], None]
+
+
+def internal_error_event(error: Exception, stack: str) -> StackEvent:
+    """Return what the log says of a mistake in gpu-provision: its traceback."""
+    message = "".join(traceback.format_exception(error))
+    return StackEvent(reason="Mistake", message=message, stack=stack, is_warning=True)
+
+
+def condition_events(before: Mapping[str, Any], after: Mapping[str, Any], stack: str) -> Iterator[StackEvent]:
+    """Yield what became of a stack between two statuses: what began, and what is over."""
+    known = {each["type"]: each for each in before.get("conditions") or ()}
+    for condition in after.get("conditions") or ():
+        kind, earlier = condition["type"], known.get(condition["type"], {})
+        is_other = (earlier.get("status"), earlier.get("reason")) != (condition["status"], condition["reason"])
+        if is_other and condition["status"] == "True":
+            reason, message = condition["reason"], condition["message"]
+            yield StackEvent(reason=reason, message=message, stack=stack, is_warning=kind == "Degraded")
+        elif kind == "Degraded" and earlier.get("status") == "True" and condition["status"] == "False":
+            message = f"what stood in the way is over: {earlier['reason']}"
+            yield StackEvent(reason="Recovered", message=message, stack=stack)
+
+
+def record_event(cluster: Cluster, stack: Manifest, note: StackEvent) -> None:
+    """Make an Event of a note. One that cannot be written is lost, as Events may be."""
+    metadata, now = stack["metadata"], _timestamp()
+    about = {key: stack[key] for key in ("apiVersion", "kind")} | {key: metadata[key] for key in ("name", "uid")}
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        # Events of objects without a namespace are in this one.
+        "metadata": {"name": f"{metadata['name']}.{time.time_ns():x}", "namespace": "default"},
+        "involvedObject": about,
+        "type": "Warning" if note.is_warning else "Normal",
+        "reason": note.reason,
+        "message": visible(note.message)[:_MESSAGE],
+        "source": {"component": "gpu-provision"},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+    with contextlib.suppress(ProvisionError):
+        cluster.create(event)
 
 
 @dataclass(slots=True)
@@ -43,7 +111,7 @@ class StackMetrics:
     def take_status(self, status: Mapping[str, Any]) -> None:
         """Note what is reported."""
         self.status = status
-        if self.is_true("Ready"):
+        if self.reason_if_true("Ready"):
             self.succeeded_at = time.time()
 
     def take_needs(self, number: int, now: float) -> None:
@@ -59,18 +127,73 @@ class StackMetrics:
         self.seconds += now - self._since if self._since else 0.0
         self._since = now
 
-    def is_true(self, condition: str) -> bool:
-        """Whether a condition holds."""
-        return any(each["type"] == condition and each["status"] == "True" for each in self.status.get("conditions", ()))
-
-    def reason(self, condition: str) -> str:
-        """Return the reason of a condition."""
-        found = (each["reason"] for each in self.status.get("conditions", ()) if each["type"] == condition)
+    def reason_if_true(self, condition: str) -> str:
+        """Return the reason of a condition that holds; empty if it does not."""
+        conditions = self.status.get("conditions", ())
+        found = (each["reason"] for each in conditions if each["type"] == condition and each["status"] == "True")
         return str(next(found, ""))
 
 
-READY, WORKING, FAILED, NO_NODES = 1, 0, -1, -2
-"""Values of gpu_operator_reconciliation_status, as in the reference."""
+_PAUSE_SECONDS = 1.0  # between two writes of a status: a reader sees no more, and a rollout of a fleet writes no more
+
+
+@dataclass(slots=True)
+class StatusWriter:
+    """Keeps the status of one stack current: the last word is always written, those in between at most every second.
+
+    Attributes:
+        take: Receives what became of the stack, once it is written.
+    """
+
+    cluster: Cluster
+    stack: Manifest
+    take: EventSink
+    figures: StackMetrics = field(default_factory=StackMetrics)
+    _written: dict[str, Any] = field(default_factory=dict)
+    _not_before: float = float("-inf")
+    _trouble: str = ""
+
+    def __post_init__(self) -> None:
+        """Start from what is there."""
+        self._written = self.stack.get("status") or {}
+
+    def report(self, observation: StackObservation, now: float) -> float:
+        """Write the status if it has changed; return in how many seconds to ask again, infinity for no need to."""
+        if now < self._not_before:
+            return self._not_before - now
+        status = status_of(observation, self._written, _timestamp())
+        if status == self._written:
+            return float("inf")
+        self._not_before = now + _PAUSE_SECONDS
+        name = str(self.stack["metadata"]["name"])
+        try:
+            self.cluster.merge(ref_of(self.stack), {"status": _replacing_patch(self._written, status)}, part="status")
+        except NotFoundError:
+            return float("inf")  # the stack has gone
+        except ProvisionError as error:
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                self.take(StackEvent(reason="StatusNotWritten", message=self._trouble, stack=name, is_warning=True))
+            return _PAUSE_SECONDS
+        self.figures.take_status(status)
+        for note in condition_events(self._written, status, name):
+            self.take(note)
+            record_event(self.cluster, self.stack, note)
+        self._written = status
+        return float("inf")
+
+
+def _replacing_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the merge patch that leaves nothing of what was there before."""
+    gone = {key: None for key in before if key not in after}
+    return gone | {
+        key: _replacing_patch(before.get(key) or {}, value) if isinstance(value, Mapping) else value
+        for key, value in after.items()
+    }
+
+
+def _timestamp() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,70 +212,62 @@ class ControllerMetrics:
     stacks: Mapping[str, StackMetrics]
 
 
-@dataclass(frozen=True, slots=True)
-class _Metric:
-    name: str
-    help: str
-    value: Callable[[StackMetrics], float]
-    is_counter: bool = False
+def reconciliation_status(figures: StackMetrics) -> int:
+    """Return the value of gpu_operator_reconciliation_status, as in the reference."""
+    if figures.reason_if_true("Ready"):
+        return 1
+    reason = figures.reason_if_true("Degraded")
+    if not reason:
+        return 0
+    return -1 if _has_labelled_nodes(figures) else -2
 
 
-def _nodes(key: str) -> Callable[[StackMetrics], float]:
-    return lambda figures: float((figures.status.get("nodes") or {}).get(key, 0))
+def _has_labelled_nodes(figures: StackMetrics) -> bool:
+    return figures.reason_if_true("Degraded") not in {Reason.NO_GPU_NODES, Reason.NO_FEATURES}
 
 
-def _rollout(key: str) -> Callable[[StackMetrics], float]:
-    return lambda figures: float((figures.status.get("rollout") or {}).get(key, 0))
+def _part(part: str, key: str) -> Callable[[StackMetrics], float]:
+    """Return the reader of a number in the status."""
+    return lambda figures: (figures.status.get(part) or {}).get(key, 0)
 
 
-def reconciliation_status(figures: StackMetrics) -> float:
-    """Return how a stack is: as declared, on the way, broken, or without nodes to look after."""
-    if figures.is_true("Ready"):
-        return READY
-    if not figures.is_true("Degraded"):
-        return WORKING
-    return NO_NODES if figures.reason("Degraded") in {Reason.NO_GPU_NODES, Reason.NO_FEATURES} else FAILED
-
-
-_METRICS = (
-    _Metric("gpu_operator_gpu_nodes_total", "GPU nodes that the stack looks after.", _nodes("total")),
-    _Metric("gpu_provision_ready_nodes", "Those of them on which everything is ready.", _nodes("ready")),
-    _Metric("gpu_provision_allocatable_gpus", "GPUs that these nodes offer to pods.", _nodes("gpus")),
-    _Metric(
+_GAUGES: tuple[tuple[str, str, Callable[[StackMetrics], float]], ...] = (
+    ("gpu_operator_gpu_nodes_total", "GPU nodes that the stack looks after.", _part("nodes", "total")),
+    ("gpu_provision_ready_nodes", "Those of them on which everything is ready.", _part("nodes", "ready")),
+    ("gpu_provision_allocatable_gpus", "GPUs that these nodes offer to pods.", _part("nodes", "gpus")),
+    (
         "gpu_operator_reconciliation_status",
         "1: as declared. 0: on the way. -1: failed. -2: no GPU node, or none that Node Feature Discovery has labelled.",
         reconciliation_status,
     ),
-    _Metric("gpu_operator_reconciliation_total", "Runs that have ended.", lambda each: each.runs, is_counter=True),
-    _Metric(
-        "gpu_operator_reconciliation_failed_total",
-        "Runs that did not end as declared.",
-        lambda each: each.failed,
-        is_counter=True,
-    ),
-    _Metric(
+    (
         "gpu_operator_reconciliation_last_success_ts_seconds",
         "When the stack was last as declared, in unix seconds.",
         lambda each: each.succeeded_at,
     ),
-    _Metric(
+    (
         "gpu_operator_reconciliation_has_nfd_labels",
         "1 if Node Feature Discovery has labelled a GPU node.",
-        lambda each: float(each.reason("Degraded") not in {Reason.NO_GPU_NODES, Reason.NO_FEATURES}),
+        _has_labelled_nodes,
     ),
-    _Metric(
-        "gpu_provision_needs", "Objects, labels and validations that are not as declared.", lambda each: each.needs
+    ("gpu_provision_needs", "Objects, labels and validations that are not as declared.", lambda each: each.needs),
+    (
+        "gpu_operator_nodes_upgrades_in_progress",
+        "Nodes whose driver is being replaced.",
+        _part("rollout", "underWay"),
     ),
-    _Metric(
+    ("gpu_operator_nodes_upgrades_done", "Nodes with the driver that is declared.", _part("rollout", "done")),
+    ("gpu_operator_nodes_upgrades_failed", "Nodes where that has failed.", _part("rollout", "failed")),
+    ("gpu_operator_nodes_upgrades_pending", "Nodes that wait for their turn.", _part("rollout", "waiting")),
+)
+_COUNTERS: tuple[tuple[str, str, Callable[[StackMetrics], float]], ...] = (
+    ("gpu_operator_reconciliation_total", "Runs that have ended.", lambda each: each.runs),
+    ("gpu_operator_reconciliation_failed_total", "Runs that did not end as declared.", lambda each: each.failed),
+    (
         "gpu_provision_reconciliation_seconds_total",
         "Seconds from when something was to be done to the end of the run that did it.",
         lambda each: each.seconds,
-        is_counter=True,
     ),
-    _Metric("gpu_operator_nodes_upgrades_in_progress", "Nodes whose driver is being replaced.", _rollout("underWay")),
-    _Metric("gpu_operator_nodes_upgrades_done", "Nodes with the driver that is declared.", _rollout("done")),
-    _Metric("gpu_operator_nodes_upgrades_failed", "Nodes where that has failed.", _rollout("failed")),
-    _Metric("gpu_operator_nodes_upgrades_pending", "Nodes that wait for their turn.", _rollout("waiting")),
 )
 
 
@@ -169,17 +284,16 @@ class Collector:
         yield GaugeMetricFamily("gpu_provision_leader", "1 if this controller leads.", value=float(now.is_leader))
         yield CounterMetricFamily("gpu_provision_api_requests_total", "Requests to the API server.", value=now.requests)
         yield CounterMetricFamily("gpu_provision_api_retries_total", "Requests that were repeated.", value=now.retries)
-        for metric in _METRICS:
-            family = CounterMetricFamily if metric.is_counter else GaugeMetricFamily
-            found = family(metric.name, metric.help, labels=["stack"])
-            for stack, figures in sorted(now.stacks.items()):
-                found.add_metric([stack], float(metric.value(figures)))
-            yield found
+        for family, rows in ((GaugeMetricFamily, _GAUGES), (CounterMetricFamily, _COUNTERS)):
+            for name, description, value in rows:
+                found = family(name, description, labels=["stack"])
+                for stack, figures in sorted(now.stacks.items()):
+                    found.add_metric([stack], float(value(figures)))
+                yield found
 
 
 Question = Callable[[], str]
 """Answers why not; an empty string if all is well."""
-
 
 EVERYWHERE = "::"
 """Stands for every address, of IPv4 as well: clusters have pods of the one, of the other, or of both."""
@@ -267,13 +381,9 @@ def serve(
         start("503 Service Unavailable" if reason else "200 OK", [("Content-Type", "text/plain")])
         return [f"{reason or 'ok'}\n".encode()]
 
-    server = _server(host, port, answer)
-    threading.Thread(target=server.serve_forever, name="endpoint", daemon=True).start()
-    return int(server.server_port)
-
-
-def _server(host: str, port: int, answer: Callable[..., Iterable[bytes]]) -> WSGIServer:
     if host == EVERYWHERE and not socket.has_dualstack_ipv6():
         host = _EVERYWHERE_WITHOUT_IPV6
     kind = _DualStackServer if ":" in host else _Server
-    return make_server(host, port, answer, server_class=kind, handler_class=_ProbeHandler)
+    server = make_server(host, port, answer, server_class=kind, handler_class=_ProbeHandler)
+    threading.Thread(target=server.serve_forever, name="endpoint", daemon=True).start()
+    return int(server.server_port)

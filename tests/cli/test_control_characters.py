@@ -43,7 +43,7 @@ from gpu_provision.model.progress import (
     State,
     Status,
 )
-from gpu_provision.operator.events import StackEvent
+from gpu_provision.operator.telemetry import StackEvent
 from gpu_provision.reconcile.preflight import Judgement
 from tests.cli.harness import SANDBOX, Fakes, Run
 from tests.hostile import MIXED, MIXED_SHOWN, TEXTS, left_in

@@ -6,17 +6,9 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.operator import conflicts
-from gpu_provision.operator.conflicts import (
-    OverlapChecker,
-    StackClaim,
-    find_overlaps,
-    managed_by,
-    warn_on_destroy,
-    warn_on_release,
-    warn_on_takeover,
-)
-from gpu_provision.operator.events import StackEvent
+from gpu_provision.operator import queue
+from gpu_provision.operator.client import managed_by, warn_if_declared_elsewhere
+from gpu_provision.operator.queue import OverlapChecker, StackClaim, find_overlaps
 from gpu_provision.operator.stack import FINALIZER, HOME, stack_of
 from gpu_provision.operator.status import Reason
 
@@ -30,12 +22,8 @@ def a_stack(name: str, since: int, *nodes: str, namespace: str = "", **metadata:
     return {**made, "metadata": {"name": name, "uid": name, "generation": 1, "creationTimestamp": created, **metadata}}
 
 
-def ignore(_: StackEvent) -> None:
-    """Take what the log would say."""
-
-
 def told(*stacks: dict[str, Any]) -> dict[str, str]:
-    found = OverlapChecker(ignore).look(stacks, [])
+    found = OverlapChecker().look(stacks, [])
     assert {problem.reason for problem in found.values()} <= {Reason.OVERLAP}
     return {name: problem.message for name, problem in found.items()}
 
@@ -76,9 +64,9 @@ def test_inventory_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
         read.append(stack["metadata"]["name"])
         return inventory_of(stack)
 
-    inventory_of = conflicts.inventory_of
-    monkeypatch.setattr(conflicts, "inventory_of", counted)
-    looking, stacks = OverlapChecker(ignore), [a_stack("a", 1, "n1"), a_stack("b", 2, "n1")]
+    inventory_of = queue.inventory_of
+    monkeypatch.setattr(queue, "inventory_of", counted)
+    looking, stacks = OverlapChecker(), [a_stack("a", 1, "n1"), a_stack("b", 2, "n1")]
     for _ in range(3):
         assert looking.look(stacks, []).keys() == {"b"}
     assert read == ["a", "b"]
@@ -86,25 +74,14 @@ def test_inventory_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read == ["a", "b", "b"]
 
 
-def test_error_about_one_stack_halts_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log has the traceback once, not at every event."""
-    inventory_of, notes = conflicts.inventory_of, list[StackEvent]()
+def test_error_about_one_stack_is_left_to_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    inventory_of = queue.inventory_of
 
     def fail_for_one(stack: dict[str, Any]) -> Any:
         return {}["not thought of"] if stack["metadata"]["name"] == "broken" else inventory_of(stack)
 
-    monkeypatch.setattr(conflicts, "inventory_of", fail_for_one)
-    looking = OverlapChecker(notes.append)
-    stacks = [a_stack("broken", 0, "n1"), a_stack("old", 1, "n1"), a_stack("young", 2, "n1")]
-    first, second = looking.look(stacks, []), looking.look(stacks, [])
-    assert first == second
-    assert {name: problem.reason for name, problem in first.items()} == {
-        "broken": Reason.MISTAKE,
-        "young": Reason.OVERLAP,
-    }
-    assert "KeyError: 'not thought of'" in first["broken"].message
-    (note,) = notes
-    assert (note.stack, note.is_warning, "in fail_for_one" in note.message) == ("broken", True, True)
+    monkeypatch.setattr(queue, "inventory_of", fail_for_one)
+    assert told(a_stack("broken", 0, "n1"), a_stack("old", 1, "n1"), a_stack("young", 2, "n1")).keys() == {"young"}
 
 
 def claim(stack: str, since: int, *nodes: str, namespace: str = "") -> StackClaim:
@@ -163,12 +140,12 @@ def test_a_person_with_kubectl_brings_nothing_back(manager: str) -> None:
     """Nor do we."""
     stack = managed_stack(manager, labels={"team": "ml"}, annotations=None)
     assert managed_by(stack) == ""
-    assert (*warn_on_release(stack), *warn_on_destroy(stack), *warn_on_takeover(stack)) == ()
+    assert warn_if_declared_elsewhere(stack, "destroy") == ()
 
 
 def test_what_comes_of_it_is_told_with_the_way_out() -> None:
     stack = managed_stack(labels=FLUX)
-    told = [warn_on_release(stack), warn_on_destroy(stack), warn_on_takeover(stack)]
+    told = [warn_if_declared_elsewhere(stack, each) for each in ("release", "destroy", "take over")]
     assert [(each.code, each.where, each.severity.value) for (each,) in told] == [
         ("GP435", "gpustack/prod", "warning")
     ] * 3

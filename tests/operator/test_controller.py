@@ -14,13 +14,13 @@ import pytest
 from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.informer import Mirror
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.operator import conflicts
 from gpu_provision.operator import controller as worker
+from gpu_provision.operator import queue
 from gpu_provision.operator.controller import Controller
 from gpu_provision.operator.crd import definition
-from gpu_provision.operator.events import StackEvent
 from gpu_provision.operator.stack import STACK, stack_of
 from gpu_provision.operator.stack import inventory_of as real_inventory_of
+from gpu_provision.operator.telemetry import StackEvent
 from tests.sandbox.apiserver.conftest import Running
 
 DEADLINE = 60.0
@@ -53,7 +53,7 @@ def test_a_stack_whose_loading_fails_does_not_end_the_controller(
     def fail_for_one(stack: dict[str, Any]) -> Any:
         return {}["not thought of"] if stack["metadata"]["name"] == "broken" else real_inventory_of(stack)
 
-    for module in (conflicts, worker):
+    for module in (queue, worker):
         monkeypatch.setattr(module, "inventory_of", fail_for_one)
     running = Running(tmp_path)
     kubeconfig, notes = str(running.server.kubeconfig), list[StackEvent]()

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from gpu_provision.kube.client import Cluster
-from gpu_provision.operator.events import StackEvent, condition_events, record_event
-from gpu_provision.operator.status import join_limited, truncate
+from gpu_provision.operator.status import join_sentences, truncate
+from gpu_provision.operator.telemetry import StackEvent, condition_events, record_event
 from tests.hostile import MIXED, MIXED_SHOWN
 
 
@@ -57,12 +57,12 @@ def test_a_long_text_ends_in_a_sign_that_there_is_more() -> None:
 
 
 def test_sentences_are_left_out_as_a_whole_and_counted() -> None:
-    found = join_limited(["a" * 30] * 9, 100)
+    found = join_sentences(["a" * 30] * 9, 100)
     assert found == f"{'a' * 30}; {'a' * 30}; and 7 more"
-    assert join_limited(["a", "b"], 100) == "a; b"
+    assert join_sentences(["a", "b"], 100) == "a; b"
 
 
 def test_a_sentence_that_is_too_long_by_itself_is_told_in_part() -> None:
-    found = join_limited(["a" * 300, "b"], 100)
+    found = join_sentences(["a" * 300, "b"], 100)
     assert len(found) <= 100
     assert found.endswith("…; and 1 more")

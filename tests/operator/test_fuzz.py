@@ -6,9 +6,8 @@ import json
 from random import Random
 from typing import Any
 
-from gpu_provision.operator.conflicts import OverlapChecker
 from gpu_provision.operator.crd import spec_schema
-from gpu_provision.operator.queue import ReconcileRequest
+from gpu_provision.operator.queue import OverlapChecker, ReconcileRequest
 from gpu_provision.operator.stack import (
     BACK_TO,
     HOME,
@@ -61,9 +60,7 @@ def read(stack: dict[str, Any]) -> None:
     request = ReconcileRequest(stack)
     request.observation()
     assert request.is_equivalent(request)
-    OverlapChecker(lambda _: None).look(
-        [stack, {**STACKS[0], "metadata": stack["metadata"] | {"name": "other", "uid": "v"}}], []
-    )
+    OverlapChecker().look([stack, {**STACKS[0], "metadata": stack["metadata"] | {"name": "other", "uid": "v"}}], [])
 
 
 def test_stacks_of_any_content_are_read() -> None:

@@ -13,7 +13,7 @@ from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Rejected, RunFailed, Severity
 from gpu_provision.operator import install as installing
 from gpu_provision.operator.client import add_finalizer, remove_finalizer
-from gpu_provision.operator.crd import DEFINITION, NAME, definition
+from gpu_provision.operator.crd import CRD_NAME, DEFINITION, definition
 from gpu_provision.operator.install import MANAGER, install, uninstall
 from gpu_provision.operator.manifests import InstallOptions, manifests
 from gpu_provision.operator.stack import HOME, LED_BY, STACK, stack_of
@@ -104,12 +104,12 @@ def test_key_that_a_stack_would_lose_stops_the_installation(cluster: Cluster) ->
     stack = ObjectRef(*STACK, "", "old")
     assert cluster.read(stack)["spec"]["legacy"] == "x"
     cluster.merge(stack, {"spec": {"legacy": None}})
-    assert f"{DEFINITION.kind} {NAME}" in installed(cluster)
+    assert f"{DEFINITION.kind} {CRD_NAME}" in installed(cluster)
 
 
 def test_definition_keeps_rules_where_the_server_knows_them(cluster: Cluster) -> None:
     installed(cluster)
-    assert "x-kubernetes-validations" in str(cluster.read(ObjectRef(*DEFINITION, "", NAME)))
+    assert "x-kubernetes-validations" in str(cluster.read(ObjectRef(*DEFINITION, "", CRD_NAME)))
 
 
 TOO_DEAR = Cause(
@@ -135,10 +135,10 @@ def test_install_without_rules_where_the_server_refuses_them(
 ) -> None:
     """In the server's words; and a second time nothing is written."""
     written, (finding,) = install(cluster, InstallOptions(), [], seconds=30)
-    assert f"{DEFINITION.kind} {NAME}" in map(str, written)
+    assert f"{DEFINITION.kind} {CRD_NAME}" in map(str, written)
     assert (finding.code, finding.severity) == ("GP397", Severity.WARNING)
     assert TOO_DEAR.message in finding.evidence
-    assert "x-kubernetes-validations" not in str(cluster.read(ObjectRef(*DEFINITION, "", NAME)))
+    assert "x-kubernetes-validations" not in str(cluster.read(ObjectRef(*DEFINITION, "", CRD_NAME)))
     assert install(cluster, InstallOptions(), [], seconds=30) == ((), (finding,))
 
 
@@ -146,7 +146,7 @@ def test_rules_that_the_server_refuses_by_now_are_removed(cluster: Cluster, requ
     """As after an upgrade of the cluster, or of gpu-provision; before anything else is looked at."""
     installed(cluster)
     request.getfixturevalue("_refuses_rules")
-    assert installed(cluster) == (f"{DEFINITION.kind} {NAME}",)
+    assert installed(cluster) == (f"{DEFINITION.kind} {CRD_NAME}",)
 
 
 def test_what_else_is_refused_of_the_definition_stays_an_error(

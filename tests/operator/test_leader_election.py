@@ -8,11 +8,11 @@ import pytest
 
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.model.cluster import ObjectRef
-from gpu_provision.operator import leader_election
-from gpu_provision.operator.leader_election import TAKEOVER_SECONDS, LeaderMonitor, lease_for
-from gpu_provision.operator.stack import LED_BY
+from gpu_provision.operator import remote_run
+from gpu_provision.operator.remote_run import TAKEOVER_SECONDS, LeaderMonitor
+from gpu_provision.operator.stack import LED_BY, lease_of
 
-LEASE = lease_for(None)
+LEASE = lease_of(None)
 
 
 class Watched:
@@ -21,7 +21,7 @@ class Watched:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Stop the clock."""
         self.now, self.lease = 100.0, dict[str, Any]()
-        monkeypatch.setattr(leader_election.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(remote_run.time, "monotonic", lambda: self.now)
         self.monitor = LeaderMonitor(LEASE, _since=self.now)
 
     def of(self, _scope: Scope) -> dict[ObjectRef, dict[str, Any]]:
@@ -78,4 +78,4 @@ def test_lease_that_is_given_back_is_no_renewal(watched: Watched) -> None:
 def test_stack_names_the_lease_of_its_controllers(said: str | None, found: str) -> None:
     """If they were told to agree in another namespace."""
     stack = {"metadata": {"name": "main", "annotations": {LED_BY: said} if said else {}}}
-    assert f"{lease_for(stack).namespace}/{lease_for(stack).name}" == found
+    assert f"{lease_of(stack).namespace}/{lease_of(stack).name}" == found

@@ -14,8 +14,8 @@ from gpu_provision.kube.resources import KINDS
 from gpu_provision.model.cluster import Permission
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import controller, manifests
-from gpu_provision.operator.manifests import NAME, NAMESPACE, InstallOptions, budget_version, grouped, kustomization
-from gpu_provision.operator.stack import inventory_of, stack_of
+from gpu_provision.operator.manifests import InstallOptions, budget_version, grouped, kustomization
+from gpu_provision.operator.stack import CONTROLLER_NAME, CONTROLLER_NAMESPACE, inventory_of, stack_of
 from gpu_provision.rbac import permissions
 from gpu_provision.rbac.permissions import for_destroy
 from gpu_provision.rbac.roles import grants
@@ -105,7 +105,7 @@ def test_secrets_are_read_only_if_a_stack_names_them() -> None:
 def test_the_controller_may_answer_in_stacks_and_lead() -> None:
     """The status is written apart from the rest; Events of what has no namespace are in this one."""
     found, group = made(), "gpu-provision.io"
-    lease = Permission("update", "coordination.k8s.io", "leases", NAMESPACE, NAME)
+    lease = Permission("update", "coordination.k8s.io", "leases", CONTROLLER_NAMESPACE, CONTROLLER_NAME)
     for one in (
         Permission("patch", group, "gpustacks/status"),
         Permission("patch", group, "gpustacks"),
@@ -122,7 +122,7 @@ def test_the_controller_holds_the_lease_that_it_has_the_right_to() -> None:
     """Both are named in one place, or a controller would wait for ever."""
     unused = cast("Any", None)
     lease = controller.Controller(unused, aim=unused, take=unused)._lease
-    assert (lease.namespace, lease.name) == (NAMESPACE, NAME)
+    assert (lease.namespace, lease.name) == (CONTROLLER_NAMESPACE, CONTROLLER_NAME)
 
 
 def test_the_pod_has_no_more_than_it_needs() -> None:

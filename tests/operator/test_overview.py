@@ -12,8 +12,8 @@ from gpu_provision.kube.client import Cluster
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, Refused
 from gpu_provision.operator.crd import definition
-from gpu_provision.operator.leader_election import DEFAULT_LEASE_NAME
 from gpu_provision.operator.overview import skew_findings, version_annotation, version_of
+from gpu_provision.operator.stack import DEFAULT_LEASE
 
 OURS = version("gpu-provision")
 
@@ -33,7 +33,7 @@ class Server:
 
 
 def findings(live: Manifest | None, controller: str = OURS, **server: bool) -> tuple[Finding, ...]:
-    return skew_findings(cast("Cluster", Server(live, **server)), controller, f"Lease {DEFAULT_LEASE_NAME}")
+    return skew_findings(cast("Cluster", Server(live, **server)), controller, f"Lease {DEFAULT_LEASE}")
 
 
 @pytest.mark.parametrize("rules", [True, False])

@@ -15,6 +15,7 @@ from gpu_provision.operator.queue import (
     ReconcileRequest,
     ReconcileScheduler,
 )
+from gpu_provision.operator.stack import is_released
 
 LATER = 0.5
 NAME = EDIT = "DaemonSet a/b"
@@ -187,9 +188,9 @@ KEEP = {"annotations": {"gpu-provision.io/on-delete": "keep"}}
 
 def test_deleted_stack_is_removed_unless_annotated() -> None:
     """By an annotation that kubectl can set."""
-    assert not request(**GOING).is_released
-    assert not request(annotations={"gpu-provision.io/on-delete": "remove"}).is_released
-    assert request(**GOING, **KEEP).is_released
+    assert not is_released(request(**GOING).stack)
+    assert not is_released(request(annotations={"gpu-provision.io/on-delete": "remove"}).stack)
+    assert is_released(request(**GOING, **KEEP).stack)
 
 
 def test_the_annotation_counts_also_while_a_removal_waits() -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from gpu_provision.model.findings import Finding, RunFailed
 from gpu_provision.operator import reconciler
-from gpu_provision.operator.events import StackEvent
 from gpu_provision.operator.queue import SETTLE_SECONDS, ReconcileRequest
 from gpu_provision.operator.reconciler import StackReconciler
 from gpu_provision.operator.status import StackObservation
+from gpu_provision.operator.telemetry import StackEvent
 from gpu_provision.reconcile.observer import Observation
 
 EDITED = "DaemonSet gpu-operator-resources/nvidia-dcgm-exporter"

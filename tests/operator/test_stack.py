@@ -60,8 +60,8 @@ def test_an_annotation_that_is_no_name_becomes_no_path(name: str) -> None:
     """Namespace and lease of a stack are parts of paths at the API server."""
     annotations = {HOME: name, LED_BY: f"ns/{name}"}
     assert namespace_of({"metadata": {"annotations": annotations}}) == ""
-    assert lease_of({"metadata": {"annotations": annotations}}) == ""
-    assert lease_of({"metadata": {"annotations": {LED_BY: f"{name}/lease"}}}) == ""
+    assert lease_of({"metadata": {"annotations": annotations}}) == lease_of(None)
+    assert lease_of({"metadata": {"annotations": {LED_BY: f"{name}/lease"}}}) == lease_of(None)
 
 
 def in_the_cluster(inventory: Inventory) -> Inventory:

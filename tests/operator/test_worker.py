@@ -20,9 +20,9 @@ from gpu_provision.operator import controller as module
 from gpu_provision.operator import reconciler
 from gpu_provision.operator.controller import StackWorker
 from gpu_provision.operator.crd import definition
-from gpu_provision.operator.events import StackEvent
 from gpu_provision.operator.queue import ReconcileRequest
 from gpu_provision.operator.stack import HOME, stack_of
+from gpu_provision.operator.telemetry import StackEvent
 from tests.sandbox.apiserver.conftest import Running
 
 DEADLINE = 60.0

@@ -10,7 +10,7 @@ import pytest
 from gpu_provision.inventory.document import read_source
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.kube.client import connect
-from gpu_provision.operator.crd import NAME, RULES_KEY, definition
+from gpu_provision.operator.crd import CRD_NAME, RULES_KEY, definition
 from gpu_provision.operator.install import strip_refused_rules
 from gpu_provision.operator.stack import STACK, stack_of
 from tests.contract.api.definitions import DEFINITIONS, is_established
@@ -27,10 +27,10 @@ def made(server: Server) -> Iterator[Answer]:
     """What the server said to the definition with rules, which then is in force."""
     if server.kind == "sandbox" or not server.at_least(1, 29):
         pytest.skip("it evaluates no rules; with KUBEBUILDER_ASSETS of 1.29 or newer these run: docs/testing.md")
-    path = f"{DEFINITIONS}/{NAME}"
+    path = f"{DEFINITIONS}/{CRD_NAME}"
     answer = server.apply(path, definition(rules=True), manager="gpu-provision")
     assert answer.code == 201, answer
-    until(lambda: is_established(server, NAME))
+    until(lambda: is_established(server, CRD_NAME))
     until(lambda: server.ask("GET", PROD.rpartition("/")[0]).code == 200)
     yield answer
     server.delete(path)
@@ -51,9 +51,9 @@ def applied(server: Server, path: str, item: Object) -> Answer:
 def test_a_definition_with_rules_is_accepted_without_a_warning(server: Server, made: Answer) -> None:
     """Neither their syntax, nor their types, nor their estimated cost is refused; and none is dropped."""
     assert "Warning" not in made.headers
-    live = server.get(f"{DEFINITIONS}/{NAME}")
+    live = server.get(f"{DEFINITIONS}/{CRD_NAME}")
     assert str(live).count(f"'{RULES_KEY}'") == str(definition(rules=True)).count(f"'{RULES_KEY}'")
-    again = server.apply(f"{DEFINITIONS}/{NAME}", definition(rules=True), manager="gpu-provision").body
+    again = server.apply(f"{DEFINITIONS}/{CRD_NAME}", definition(rules=True), manager="gpu-provision").body
     assert again["metadata"]["resourceVersion"] == live["metadata"]["resourceVersion"]
 
 
@@ -91,9 +91,9 @@ def test_rules_that_are_too_costly_are_left_out(server: Server) -> None:
     wanted = definition(rules=True)
     rules = wanted["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"][RULES_KEY]
     rules[0]["messageExpression"] = "'no pool ' + self.nodes.filter(node, node.pool != '')[0].pool"
-    before = server.get(f"{DEFINITIONS}/{NAME}")
+    before = server.get(f"{DEFINITIONS}/{CRD_NAME}")
     kept, (finding,) = strip_refused_rules(connect(str(server.kubeconfig)), wanted, "gpu-provision")
     assert kept == definition()
     assert finding.code == "GP397"
     assert "cost exceeds budget" in finding.evidence
-    assert server.get(f"{DEFINITIONS}/{NAME}") == before
+    assert server.get(f"{DEFINITIONS}/{CRD_NAME}") == before

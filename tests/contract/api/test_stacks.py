@@ -11,7 +11,7 @@ import pytest
 from gpu_provision import render
 from gpu_provision.inventory.document import read_source
 from gpu_provision.inventory.yaml_parser import parse
-from gpu_provision.operator.crd import NAME, definition, spec_schema
+from gpu_provision.operator.crd import CRD_NAME, definition, spec_schema
 from gpu_provision.operator.stack import FINALIZER, STACK, inventory_of, stack_of
 from tests.contract.api.definitions import DEFINITIONS, is_established
 from tests.contract.client import MERGE, Object, Server, until
@@ -50,10 +50,10 @@ STATUS: Object = {
 @pytest.fixture(scope="module")
 def stacks(server: Server) -> Iterator[str]:
     """The path of stacks, whose definition is applied as the tool applies it."""
-    path = f"{DEFINITIONS}/{NAME}"
+    path = f"{DEFINITIONS}/{CRD_NAME}"
     answer = server.apply(f"{path}", definition(), manager="gpu-provision")
     assert answer.code == 201, answer
-    until(lambda: is_established(server, NAME))
+    until(lambda: is_established(server, CRD_NAME))
     until(lambda: server.ask("GET", STACKS).code == 200)
     yield STACKS
     server.delete(path)
@@ -75,7 +75,7 @@ def stack(**spec: Any) -> Object:
 
 @pytest.mark.usefixtures("stacks")
 def test_the_definition_of_stacks_is_accepted_and_structural(server: Server) -> None:
-    live = server.get(f"{DEFINITIONS}/{NAME}")
+    live = server.get(f"{DEFINITIONS}/{CRD_NAME}")
     conditions = {one["type"]: one["status"] for one in live["status"]["conditions"]}
     assert conditions["Established"] == conditions["NamesAccepted"] == "True"
     assert conditions.get("NonStructuralSchema", "False") == "False"
@@ -83,8 +83,8 @@ def test_the_definition_of_stacks_is_accepted_and_structural(server: Server) -> 
 
 @pytest.mark.usefixtures("stacks")
 def test_the_stack_definition_is_applied_again_unchanged(server: Server) -> None:
-    before = server.get(f"{DEFINITIONS}/{NAME}")["metadata"]
-    again = server.apply(f"{DEFINITIONS}/{NAME}", definition(), manager="gpu-provision").body["metadata"]
+    before = server.get(f"{DEFINITIONS}/{CRD_NAME}")["metadata"]
+    again = server.apply(f"{DEFINITIONS}/{CRD_NAME}", definition(), manager="gpu-provision").body["metadata"]
     assert again["resourceVersion"] == before["resourceVersion"]
 
 
