@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,9 @@ from gpu_provision.sandbox.state import DIRECTORY_VARIABLE
 from tests.real.kept_logs import pytest_sessionfinish, pytest_terminal_summary, pytest_testnodedown
 
 __all__ = ["pytest_sessionfinish", "pytest_terminal_summary", "pytest_testnodedown"]
+
+
+os.environ.pop("COLUMNS", None)  # xdist sets it, and a command would wrap its lines there
 
 
 _ONE_WORKER = frozenset({"tests/real/node", "tests/real/hosts", "tests/real/hosts/machines"})

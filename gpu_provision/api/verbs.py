@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from gpu_provision.api.jobs import ApplyJob, DestroyJob, halves, ignore
@@ -30,18 +30,20 @@ class StackHistory(History, Shown):
     Attributes:
         inventory: Name of the inventory.
         findings: Warnings about records that cannot be read.
+        changes: What each run declared otherwise than the one before, by number: ``driver 595.91.07 -> 580.126.20``.
     """
 
     inventory: str
     findings: tuple[Finding, ...] = ()
+    changes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision history`` prints on stdout."""
-        return history_view.text(self, style)
+        return history_view.text(self, style, self.changes)
 
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision history --json``."""
-        runs = [history_view.document(record) for record in self.records]
+        runs = [history_view.document(record, self.changes.get(record.number, ())) for record in self.records]
         return document("history", self.findings, inventory=self.inventory, runs=runs)
 
 
@@ -56,7 +58,8 @@ def history(inventory: Inventory) -> StackHistory:
 
     found = records.read_history(Session(inventory).cluster, inventory)
     problems = tuple(_damaged(name, inventory) for name in found.damaged)
-    return StackHistory.copy_of(found, inventory=inventory.name, findings=problems)
+    changes = history_view.changes_by_run(found.records, inventory)
+    return StackHistory.copy_of(found, inventory=inventory.name, findings=problems, changes=changes)
 
 
 def _damaged(name: str, inventory: Inventory) -> Finding:
@@ -215,6 +218,7 @@ def apply(  # noqa: PLR0913 - the options of the command
     targets: str | Iterable[str] | None = None,
     ignored: str | Iterable[str] = (),
     timeout: int | None = None,
+    lock_timeout: int = 0,
     take_over: bool = False,
     planned: Callable[[Plan], None] | None = None,
     listen: Callable[[Event], None] | None = None,
@@ -235,6 +239,7 @@ def apply(  # noqa: PLR0913 - the options of the command
         targets: As for `plan`.
         ignored: As for `plan`.
         timeout: Seconds that a node may take for each component, instead of the inventory's figures.
+        lock_timeout: Seconds to wait while another run writes.
         take_over: As for `plan`.
         planned: Called with what is going to be changed in the cluster, before anything is; it may raise to stop that.
         listen: Called with each `Event`, one at a time: from this thread for hosts, from another for the cluster.
@@ -255,6 +260,7 @@ def apply(  # noqa: PLR0913 - the options of the command
         limit=nodes_of(inventory, limit),
         targets=targets,
         take_over=take_over,
+        lock_timeout=lock_timeout,
         **halves(hosts_only=hosts_only, cluster_only=cluster_only),
     )
     return raise_on_failure(work.carry_out(listen or ignore, planned=planned or ignore))
@@ -269,6 +275,7 @@ def rollback(  # noqa: PLR0913 - the options of the command
     limit: str | Iterable[str] | None = None,
     ignored: str | Iterable[str] = (),
     timeout: int | None = None,
+    lock_timeout: int = 0,
     take_over: bool = False,
     planned: Callable[[Plan], None] | None = None,
     listen: Callable[[Event], None] | None = None,
@@ -288,6 +295,7 @@ def rollback(  # noqa: PLR0913 - the options of the command
         back_to=record.number,
         known=known,
         command="rollback",
+        lock_timeout=lock_timeout,
         **halves(hosts_only=hosts_only, cluster_only=cluster_only),
     )
     return raise_on_failure(work.carry_out(listen or ignore, planned=planned or ignore))
@@ -302,6 +310,7 @@ def destroy(  # noqa: PLR0913 - the options of the command
     crds: bool = False,
     evict: bool = False,
     timeout: int = 300,
+    lock_timeout: int = 0,
     dry_run: bool = False,
     listen: Callable[[Event], None] | None = None,
 ) -> StackRemoval:
@@ -318,6 +327,7 @@ def destroy(  # noqa: PLR0913 - the options of the command
         crds: Remove CustomResourceDefinitions, too, unless others have objects of them.
         evict: Evict pods that use GPUs, as their budgets allow; without it they forbid the removal.
         timeout: Seconds that each stage may take.
+        lock_timeout: As for `apply`.
         dry_run: Return what would be done, and why it would be refused; nothing is changed.
         listen: As for `apply`.
 
@@ -334,22 +344,26 @@ def destroy(  # noqa: PLR0913 - the options of the command
         crds=crds,
         evict=evict,
         timeout=timeout,
+        lock_timeout=lock_timeout,
         **halves(hosts_only=hosts_only, cluster_only=cluster_only),
     )
     return removal.look(listen or ignore) if dry_run else raise_on_failure(removal.carry_out(listen or ignore))
 
 
-def revalidate(inventory: Inventory, *, listen: Callable[[Event], None] | None = None) -> StackRun:
+def revalidate(
+    inventory: Inventory, *, lock_timeout: int = 0, listen: Callable[[Event], None] | None = None
+) -> StackRun:
     """Run every vectorAdd again, also those that have passed; nothing else is changed.
 
     Args:
+        lock_timeout: As for `apply`.
         listen: As for `apply`.
 
     Raises:
         RunFailed: A validation fails, or the cluster is not as declared, and nothing was run.
         Locked, Refused, Unreachable, Rejected: As for `apply`.
     """
-    work = ApplyJob(inventory=inventory, hosts=False, revalidate=True, command="validate")
+    work = ApplyJob(inventory=inventory, hosts=False, revalidate=True, command="validate", lock_timeout=lock_timeout)
     found = work.plan(ignore)
     if errors := [finding for finding in found.findings if finding.severity is Severity.ERROR]:
         raise RunFailed(*errors)

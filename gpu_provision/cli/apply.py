@@ -65,7 +65,7 @@ def plan(  # noqa: PLR0913 - one argument per option
 
     \b
     +  is created        ~  is updated       -  is deleted
-    >  a validation      !  a conflict       .  as declared, but not ready yet
+    >  a validation      !  a finding        =  as declared
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     from gpu_provision.api.jobs import ApplyJob
     from gpu_provision.api.options import nodes_of, with_ignored
@@ -134,6 +134,7 @@ def print_plan(work: ApplyJob, out: Output) -> ExitCode:
 @options.ignore
 @options.ask_sudo_password
 @options.timeout
+@options.lock_timeout
 @options.take_over
 @options.yes
 @options.report
@@ -148,6 +149,7 @@ def apply(  # noqa: PLR0913 - one argument per option
     cluster: bool,
     ignored: tuple[str, ...],
     timeout: int | None,
+    lock_timeout: int,
     take_over: bool,
     yes: bool,
     report: str | None,
@@ -184,7 +186,7 @@ def apply(  # noqa: PLR0913 - one argument per option
     if reviewed:
         work = replace(reviewed.work(inventory), take_over=take_over)
         _check_saved_plan(reviewed, work, out)
-    work = replace(work, inventory=with_timeout(inventory, timeout))
+    work = replace(work, inventory=with_timeout(inventory, timeout), lock_timeout=lock_timeout)
     return execute(work, out, yes=yes, report=report, saved=reviewed)
 
 
@@ -204,6 +206,7 @@ def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved
 
             def planned(plan: Plan) -> None:
                 account.plan = plan
+                display.follow(plan)
                 if saved:
                     saved.check_plan(plan)
                 if not (asks or plan.is_empty):
@@ -251,9 +254,9 @@ def status(*, stack: StackOptions, detailed_exitcode: bool, out: Output) -> Exit
     return ExitCode.DIFFERENCES if detailed_exitcode and not found.is_ready else ExitCode.OK
 
 
-def revalidate(inventory: Inventory, out: Output) -> ExitCode:
+def revalidate(inventory: Inventory, out: Output, *, lock_timeout: int) -> ExitCode:
     """Run every vectorAdd again and print the output. Raises what `gpu_provision.revalidate` raises."""
     with show_progress(out) as listen:
-        run = gpu_provision.revalidate(inventory, listen=listen)
+        run = gpu_provision.revalidate(inventory, lock_timeout=lock_timeout, listen=listen)
     out.result(run.document(), run.text(out.style))
     return ExitCode.OK

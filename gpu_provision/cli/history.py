@@ -44,12 +44,13 @@ def show(*, number: int, stack: StackOptions, text_only: bool, out: Output) -> N
     from gpu_provision.history import store
 
     inventory = stack.load()
-    record = records.find_run(gpu_provision.history(inventory), number)
+    found = gpu_provision.history(inventory)
+    record, changes = records.find_run(found, number), found.changes.get(number, ())
     if text_only:
         text = records.inventory_text(record)
     else:
-        text = view.one(record, store.local_details(record, inventory.name), out.style)
-    run = {**view.document(record), "text": record.text}
+        text = view.one(record, store.local_details(record, inventory.name), out.style, changes)
+    run = {**view.document(record, changes), "text": record.text}
     out.result(document("history show", inventory=inventory.name, runs=[run]), text)
 
 
@@ -108,6 +109,7 @@ def _no_meaning(before: Record, after: Record | Inventory) -> Finding:
 @options.ignore
 @options.ask_sudo_password
 @options.timeout
+@options.lock_timeout
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @options.take_over
 @options.report
@@ -122,6 +124,7 @@ def rollback(  # noqa: PLR0913 - one argument per option
     cluster: bool,
     ignored: tuple[str, ...],
     timeout: int | None,
+    lock_timeout: int,
     dry_run: bool,
     take_over: bool,
     report: str | None,
@@ -150,6 +153,7 @@ def rollback(  # noqa: PLR0913 - one argument per option
         command="rollback",
         known=findings,
         take_over=take_over,
+        lock_timeout=lock_timeout,
     )
     out.note(f"Back to the versions of run {record.number}, release {then.release}: {record.began} by {record.who}.")
     if dry_run:

@@ -166,6 +166,14 @@ timeout = click.option(
     metavar="SECONDS",
     help="Override the per-component timeout.",
 )
+lock_timeout = click.option(
+    "--lock-timeout",
+    type=click.IntRange(min=0),
+    metavar="SECONDS",
+    default=0,
+    show_default=True,
+    help="How long to wait while another run writes; then exit with 75.",
+)
 take_over = click.option(
     "--take-over",
     is_flag=True,
