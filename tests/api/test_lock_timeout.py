@@ -30,7 +30,7 @@ Call = Callable[..., tuple[str, float, list[str]]]
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Call a function that finds the lock taken so often; return its result, the seconds that passed and what was said."""
+    """Call a function that finds the lock taken; return its result, the seconds that passed and what was said."""
 
     def wait_and_call(seconds: int, states: list[LockState], taken: list[str]) -> tuple[str, float, list[str]]:
         slept, said = list[float](), list[str]()
