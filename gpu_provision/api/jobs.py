@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from gpu_provision.api.options import Words, components_of
+from gpu_provision.api.options import Words, components_of, nodes_of, with_ignored, with_timeout
 from gpu_provision.api.results import StackPlan, StackRemoval, StackRun
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
@@ -241,6 +241,25 @@ class ApplyJob:
     def _nothing(self) -> Plan:
         name, release = self.inventory.name, self.inventory.release
         return Plan(inventory=name, release=release, cluster="not asked", components=(), changes=())
+
+
+def apply_job(  # noqa: PLR0913 - the options of the commands
+    inventory: Inventory,
+    *,
+    hosts_only: bool = False,
+    cluster_only: bool = False,
+    limit: Words | None = None,
+    ignored: Words = (),
+    timeout: int | None = None,
+    **more: Any,
+) -> ApplyJob:
+    """Return a job in the words of the user; ``more`` are its fields. Raises UsageError for words that mean nothing."""
+    return ApplyJob(
+        inventory=with_timeout(with_ignored(inventory, ignored), timeout),
+        limit=nodes_of(inventory, limit),
+        **halves(hosts_only=hosts_only, cluster_only=cluster_only),
+        **more,
+    )
 
 
 def _held_back(on_hosts: HostsResult) -> tuple[Finding, ...]:

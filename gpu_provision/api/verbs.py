@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpu_provision.api.jobs import ApplyJob, DestroyJob, halves, ignore
-from gpu_provision.api.options import nodes_of, with_ignored, with_timeout
+from gpu_provision.api.jobs import ApplyJob, DestroyJob, apply_job, halves, ignore
+from gpu_provision.api.options import nodes_of
 from gpu_provision.api.results import Shown, StackPlan, StackRemoval, StackRun, raise_on_failure
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest
@@ -198,13 +198,15 @@ def plan(  # noqa: PLR0913 - the options of the command
         RunFailed: Hosts cannot be read at all. A host that fails does not raise: see `StackPlan.can_be_applied`.
         Unreachable, Refused: The cluster cannot be asked.
     """
-    work = ApplyJob(
-        inventory=with_ignored(inventory, ignored),
-        limit=nodes_of(inventory, limit),
+    work = apply_job(
+        inventory,
+        hosts_only=hosts_only,
+        cluster_only=cluster_only,
+        limit=limit,
+        ignored=ignored,
         targets=targets,
         take_over=take_over,
         command="plan",
-        **halves(hosts_only=hosts_only, cluster_only=cluster_only),
     )
     return work.plan(listen or ignore, offline=offline)
 
@@ -231,16 +233,11 @@ def apply(  # noqa: PLR0913 - the options of the command
     on Ctrl-C the main thread gets KeyboardInterrupt, the run ends its step and releases the lock, and the exception's
     notes name what was done on hosts. In another thread a run goes on to its end. In asyncio: ``asyncio.to_thread``.
 
+    Arguments are those of `plan`, and:
+
     Args:
-        inventory: From `load`.
-        hosts_only: Leave the cluster alone.
-        cluster_only: Leave the hosts alone.
-        limit: As for `plan`.
-        targets: As for `plan`.
-        ignored: As for `plan`.
         timeout: Seconds that a node may take for each component, instead of the inventory's figures.
         lock_timeout: Seconds to wait while another run writes.
-        take_over: As for `plan`.
         planned: Called with what is going to be changed in the cluster, before anything is; it may raise to stop that.
         listen: Called with each `Event`, one at a time: from this thread for hosts, from another for the cluster.
 
@@ -255,13 +252,16 @@ def apply(  # noqa: PLR0913 - the options of the command
         Refused: Permissions are missing; nothing was written in the cluster.
         Unreachable, Rejected: As the API server answers.
     """
-    work = ApplyJob(
-        inventory=with_timeout(with_ignored(inventory, ignored), timeout),
-        limit=nodes_of(inventory, limit),
+    work = apply_job(
+        inventory,
+        hosts_only=hosts_only,
+        cluster_only=cluster_only,
+        limit=limit,
+        ignored=ignored,
+        timeout=timeout,
         targets=targets,
         take_over=take_over,
         lock_timeout=lock_timeout,
-        **halves(hosts_only=hosts_only, cluster_only=cluster_only),
     )
     return raise_on_failure(work.carry_out(listen or ignore, planned=planned or ignore))
 
@@ -288,15 +288,18 @@ def rollback(  # noqa: PLR0913 - the options of the command
         number: Of the run, as `history` has it; None for the newest that succeeded with another inventory.
     """
     then, record, known = going_back(inventory, number)
-    work = ApplyJob(
-        inventory=with_timeout(with_ignored(then, ignored), timeout),
-        limit=nodes_of(inventory, limit),
+    work = apply_job(
+        then,
+        hosts_only=hosts_only,
+        cluster_only=cluster_only,
+        limit=limit,
+        ignored=ignored,
+        timeout=timeout,
         take_over=take_over,
+        lock_timeout=lock_timeout,
         back_to=record.number,
         known=known,
         command="rollback",
-        lock_timeout=lock_timeout,
-        **halves(hosts_only=hosts_only, cluster_only=cluster_only),
     )
     return raise_on_failure(work.carry_out(listen or ignore, planned=planned or ignore))
 
@@ -320,9 +323,6 @@ def destroy(  # noqa: PLR0913 - the options of the command
     Threads and signals: as for `apply`.
 
     Args:
-        inventory: From `load`.
-        hosts_only: Leave the cluster alone.
-        cluster_only: Leave the hosts alone.
         limit: Only these hosts, as for `plan`; the cluster is left alone then. None for all.
         crds: Remove CustomResourceDefinitions, too, unless others have objects of them.
         evict: Evict pods that use GPUs, as their budgets allow; without it they forbid the removal.

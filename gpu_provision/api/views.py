@@ -214,11 +214,7 @@ def drift(
     """Return what is not as it was applied, on hosts and in the cluster, and who changed it; nothing is changed.
 
     Args:
-        inventory: From `load`.
-        hosts_only: Leave the cluster out.
-        cluster_only: Leave the hosts out.
         limit: Only these hosts, as for `plan`; the cluster is left out then. None for all.
-        listen: Called with each `Event` as hosts are read, from this thread.
 
     Raises:
         UsageError: ``limit`` names no node.
@@ -242,11 +238,8 @@ def preflight(
     """Return what would go wrong: hosts, cluster and registry against the inventory; nothing is changed.
 
     Args:
-        inventory: From `load`.
-        limit: As for `plan`.
-        ignored: As for `plan`.
+        limit, ignored: As for `plan`.
         offline: Ask no registry for images.
-        listen: Called with each `Event` as hosts are read, from this thread.
 
     Raises:
         UsageError: An argument names no node or finding.
@@ -278,9 +271,6 @@ def verify(  # noqa: PLR0913 - the options of the command
     `StackVerification.passed`. It needs ``pip install 'gpu-provision[verify]'``.
 
     Args:
-        inventory: From `load`.
-        hosts_only: Leave the cluster out.
-        cluster_only: Leave the hosts out.
         limit: As for `plan`.
         tests: Files or folders with pytest tests of your own; docs/verify.md shows how to write them.
         junit: File for JUnit XML; empty for none.
