@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,9 @@ from xdist.scheduler import LoadFileScheduling, Scheduling
 
 from gpu_provision.sandbox import hosts
 from gpu_provision.sandbox.state import DIRECTORY_VARIABLE
+
+os.environ.pop("COLUMNS", None)  # xdist sets it, and a command would wrap its lines there
+
 
 _ONE_WORKER = frozenset({"tests/real/node", "tests/real/hosts", "tests/real/hosts/machines"})
 """Folders whose files share a node, or a limit of this machine: inotify instances, and memory for two machines."""

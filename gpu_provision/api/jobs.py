@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from gpu_provision.api.options import Words, components_of
+from gpu_provision.api.options import Words, components_of, nodes_of, with_ignored, with_timeout
 from gpu_provision.api.results import StackPlan, StackRemoval, StackRun
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts
-from gpu_provision.model.findings import Finding, Refused, RunFailed, Severity, UsageError
+from gpu_provision.model.findings import Finding, Locked, Refused, RunFailed, Severity, UsageError
 from gpu_provision.model.inventory import Inventory, RunSelection
 from gpu_provision.model.plan import DestroyResult, Plan
 from gpu_provision.model.progress import Event, RunResult, State
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 Listen = Callable[[Event], None]
 _ClusterResult = TypeVar("_ClusterResult", RunResult, DestroyResult)
+_Returned = TypeVar("_Returned")
+_LOCK_POLL_SECONDS = 1.0
 _READING = Event(component="", node="", state=State.PROGRESSING, message="reading hosts")
 
 
@@ -60,6 +62,42 @@ def halves(*, hosts_only: bool, cluster_only: bool) -> Halves:
     return {"hosts": not cluster_only, "cluster": not hosts_only}
 
 
+def lock_waiter(inventory: Inventory, seconds: int, listen: Listen) -> Callable[[Callable[[], _Returned]], _Returned]:
+    """Return what calls a function once no other run has the lock, and again if one was faster: for so many seconds.
+
+    Then, and with 0 seconds at once, Locked passes.
+    """
+    end = time.monotonic() + seconds
+
+    def wait_and_call(work: Callable[[], _Returned]) -> _Returned:
+        while True:
+            if time.monotonic() < end:
+                _await_lock(inventory, end, listen)
+            try:
+                return work()
+            except Locked as error:
+                another_was_faster = {finding.code for finding in error.findings} <= {codes.LOCKED, codes.OUTRUN}
+                if time.monotonic() >= end or not another_was_faster:
+                    raise
+
+    return wait_and_call
+
+
+def _await_lock(inventory: Inventory, end: float, listen: Listen) -> None:
+    """Return when the lock is free, when its holder is dead, which the next run finds out by itself, or at the end."""
+    from gpu_provision.kube.lease import holder_is_dead
+    from gpu_provision.kube.lock import TIMING, read_lock
+    from gpu_provision.reconcile.session import Session
+
+    cluster = Session(inventory).cluster
+    while (held := read_lock(cluster, inventory).lock) and time.monotonic() < end:
+        if holder_is_dead(held.holder) or (held.silent_seconds or 0) > TIMING.lease_seconds:
+            return
+        message = f"waiting for the lock, which {held.holder} holds"
+        listen(Event(component="", node="", state=State.PROGRESSING, message=message))
+        time.sleep(_LOCK_POLL_SECONDS)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyJob:
     """The part of an inventory that a plan or a run looks after.
@@ -74,6 +112,7 @@ class ApplyJob:
         known: What a reader should know besides.
         take_over: Whether fields of the stack's resource are taken over from other field managers.
         revalidate: Whether validations run again although they have passed.
+        lock_timeout: Seconds to wait for the lock of another run.
     """
 
     inventory: Inventory
@@ -86,6 +125,7 @@ class ApplyJob:
     known: tuple[Finding, ...] = ()
     take_over: bool = False
     revalidate: bool = False
+    lock_timeout: int = 0
 
     def plan(self, listen: Listen, *, offline: bool = False) -> StackPlan:
         """Return what `carry_out` would change; nothing is written."""
@@ -115,7 +155,8 @@ class ApplyJob:
             ProvisionError: As `gpu_provision.apply` says.
         """
         part = self._part()
-        on_hosts = self._prepare(listen, dry_run=False)
+        call = lock_waiter(self.inventory, self.lock_timeout if self.cluster else 0, listen)
+        on_hosts = call(lambda: self._prepare(listen, dry_run=False))
         prepared(on_hosts)
         held_back = _held_back(on_hosts) if self.cluster else ()
         in_cluster, plans = None, list[Plan]()
@@ -126,7 +167,7 @@ class ApplyJob:
 
         try:
             if self.cluster and not held_back:
-                in_cluster = apply(self, on_hosts=on_hosts, part=part, planned=keep, listen=listen)
+                in_cluster = call(lambda: apply(self, on_hosts=on_hosts, part=part, planned=keep, listen=listen))
         except RunFailed as failure:
             if not isinstance(failure.result, RunResult):
                 failure.result = self._run(on_hosts, None, failure.findings)
@@ -200,6 +241,25 @@ class ApplyJob:
     def _nothing(self) -> Plan:
         name, release = self.inventory.name, self.inventory.release
         return Plan(inventory=name, release=release, cluster="not asked", components=(), changes=())
+
+
+def apply_job(  # noqa: PLR0913 - the options of the commands
+    inventory: Inventory,
+    *,
+    hosts_only: bool = False,
+    cluster_only: bool = False,
+    limit: Words | None = None,
+    ignored: Words = (),
+    timeout: int | None = None,
+    **more: Any,
+) -> ApplyJob:
+    """Return a job in the words of the user; ``more`` are its fields. Raises UsageError for words that mean nothing."""
+    return ApplyJob(
+        inventory=with_timeout(with_ignored(inventory, ignored), timeout),
+        limit=nodes_of(inventory, limit),
+        **halves(hosts_only=hosts_only, cluster_only=cluster_only),
+        **more,
+    )
 
 
 def _held_back(on_hosts: HostsResult) -> tuple[Finding, ...]:
@@ -285,7 +345,7 @@ class DestroyJob:
         limit: Names of the hosts; empty for all. With any, the cluster is left out.
         hosts: Whether hosts take part.
         cluster: Whether the cluster takes part.
-        crds, evict, timeout: As in `gpu_provision.destroy`.
+        crds, evict, timeout, lock_timeout: As in `gpu_provision.destroy`.
     """
 
     inventory: Inventory
@@ -295,6 +355,7 @@ class DestroyJob:
     crds: bool = False
     evict: bool = False
     timeout: int = 300
+    lock_timeout: int = 0
 
     def look(self, listen: Listen) -> StackRemoval:
         """Return what `carry_out` would do, and what stands against it; nothing is written."""
@@ -315,7 +376,9 @@ class DestroyJob:
 
         in_cluster = None
         try:
-            in_cluster = destroy(self, dry_run=False, listen=listen) if self._has_cluster else None
+            if self._has_cluster:
+                call = lock_waiter(self.inventory, self.lock_timeout, listen)
+                in_cluster = call(lambda: destroy(self, dry_run=False, listen=listen))
         except RunFailed as failure:
             if not isinstance(failure.result, DestroyResult):
                 raise

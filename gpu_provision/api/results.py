@@ -18,6 +18,7 @@ from gpu_provision.model.progress import Evidence, RunResult
 from gpu_provision.output import plan as plan_view
 from gpu_provision.output import status as status_view
 from gpu_provision.output.findings import document
+from gpu_provision.output.progress import duration
 from gpu_provision.output.text import PLAIN, Style, for_terminal
 
 
@@ -137,8 +138,10 @@ class StackRun(Shown):
         """Return what ``gpu-provision apply`` prints on stdout."""
         on_hosts = status_view.hosts_text(self.hosts, style)
         in_cluster = status_view.run_text(self.cluster, style) if self.cluster else ""
-        drivers = plan_view.replaced_drivers(self.plan) if self.plan and self.succeeded else ""
-        return "\n\n".join(filter(None, (on_hosts, in_cluster, drivers and f"Done: {drivers}.")))
+        done = plan_view.upgrades(self.plan) if self.plan and self.succeeded else []
+        took = duration(self.cluster.seconds) if self.cluster else ""
+        closing = f"Done: {', '.join(done)}, {took}." if done else ""
+        return "\n\n".join(filter(None, (on_hosts, in_cluster, closing)))
 
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision apply --json``."""

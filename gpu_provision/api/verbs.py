@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from gpu_provision.api.jobs import ApplyJob, DestroyJob, halves, ignore
-from gpu_provision.api.options import nodes_of, with_ignored, with_timeout
+from gpu_provision.api.jobs import ApplyJob, DestroyJob, apply_job, halves, ignore
+from gpu_provision.api.options import nodes_of
 from gpu_provision.api.results import Shown, StackPlan, StackRemoval, StackRun, raise_on_failure
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest
@@ -30,18 +30,20 @@ class StackHistory(History, Shown):
     Attributes:
         inventory: Name of the inventory.
         findings: Warnings about records that cannot be read.
+        changes: What each run declared otherwise than the one before, by number: ``driver 595.91.07 -> 580.126.20``.
     """
 
     inventory: str
     findings: tuple[Finding, ...] = ()
+    changes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision history`` prints on stdout."""
-        return history_view.text(self, style)
+        return history_view.text(self, style, self.changes)
 
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision history --json``."""
-        runs = [history_view.document(record) for record in self.records]
+        runs = [history_view.document(record, self.changes.get(record.number, ())) for record in self.records]
         return document("history", self.findings, inventory=self.inventory, runs=runs)
 
 
@@ -56,7 +58,8 @@ def history(inventory: Inventory) -> StackHistory:
 
     found = records.read_history(Session(inventory).cluster, inventory)
     problems = tuple(_damaged(name, inventory) for name in found.damaged)
-    return StackHistory.copy_of(found, inventory=inventory.name, findings=problems)
+    changes = history_view.changes_by_run(found.records, inventory)
+    return StackHistory.copy_of(found, inventory=inventory.name, findings=problems, changes=changes)
 
 
 def _damaged(name: str, inventory: Inventory) -> Finding:
@@ -194,13 +197,15 @@ def plan(  # noqa: PLR0913 - the options of the command
         RunFailed: Hosts cannot be read at all. A host that fails does not raise: see `StackPlan.can_be_applied`.
         Unreachable, Refused: The cluster cannot be asked.
     """
-    work = ApplyJob(
-        inventory=with_ignored(inventory, ignored),
-        limit=nodes_of(inventory, limit),
+    work = apply_job(
+        inventory,
+        hosts_only=hosts_only,
+        cluster_only=cluster_only,
+        limit=limit,
+        ignored=ignored,
         targets=targets,
         take_over=take_over,
         command="plan",
-        **halves(hosts_only=hosts_only, cluster_only=cluster_only),
     )
     return work.plan(listen or ignore, offline=offline)
 
@@ -214,6 +219,7 @@ def apply(  # noqa: PLR0913 - the options of the command
     targets: str | Iterable[str] | None = None,
     ignored: str | Iterable[str] = (),
     timeout: int | None = None,
+    lock_timeout: int = 0,
     take_over: bool = False,
     planned: Callable[[Plan], None] | None = None,
     listen: Callable[[Event], None] | None = None,
@@ -226,15 +232,11 @@ def apply(  # noqa: PLR0913 - the options of the command
     on Ctrl-C the main thread gets KeyboardInterrupt, the run ends its step and releases the lock, and the exception's
     notes name what was done on hosts. In another thread a run goes on to its end. In asyncio: ``asyncio.to_thread``.
 
+    Arguments are those of `plan`, and:
+
     Args:
-        inventory: From `load`.
-        hosts_only: Leave the cluster alone.
-        cluster_only: Leave the hosts alone.
-        limit: As for `plan`.
-        targets: As for `plan`.
-        ignored: As for `plan`.
         timeout: Seconds that a node may take for each component, instead of the inventory's figures.
-        take_over: As for `plan`.
+        lock_timeout: Seconds to wait while another run writes.
         planned: Called with what is going to be changed in the cluster, before anything is; it may raise to stop that.
         listen: Called with each `Event`, one at a time: from this thread for hosts, from another for the cluster.
 
@@ -249,12 +251,16 @@ def apply(  # noqa: PLR0913 - the options of the command
         Refused: Permissions are missing; nothing was written in the cluster.
         Unreachable, Rejected: As the API server answers.
     """
-    work = ApplyJob(
-        inventory=with_timeout(with_ignored(inventory, ignored), timeout),
-        limit=nodes_of(inventory, limit),
+    work = apply_job(
+        inventory,
+        hosts_only=hosts_only,
+        cluster_only=cluster_only,
+        limit=limit,
+        ignored=ignored,
+        timeout=timeout,
         targets=targets,
         take_over=take_over,
-        **halves(hosts_only=hosts_only, cluster_only=cluster_only),
+        lock_timeout=lock_timeout,
     )
     return raise_on_failure(work.carry_out(listen or ignore, planned=planned or ignore))
 
@@ -268,6 +274,7 @@ def rollback(  # noqa: PLR0913 - the options of the command
     limit: str | Iterable[str] | None = None,
     ignored: str | Iterable[str] = (),
     timeout: int | None = None,
+    lock_timeout: int = 0,
     take_over: bool = False,
     planned: Callable[[Plan], None] | None = None,
     listen: Callable[[Event], None] | None = None,
@@ -280,14 +287,18 @@ def rollback(  # noqa: PLR0913 - the options of the command
         number: Of the run, as `history` has it; None for the newest that succeeded with another inventory.
     """
     then, record, known = going_back(inventory, number)
-    work = ApplyJob(
-        inventory=with_timeout(with_ignored(then, ignored), timeout),
-        limit=nodes_of(inventory, limit),
+    work = apply_job(
+        then,
+        hosts_only=hosts_only,
+        cluster_only=cluster_only,
+        limit=limit,
+        ignored=ignored,
+        timeout=timeout,
         take_over=take_over,
+        lock_timeout=lock_timeout,
         back_to=record.number,
         known=known,
         command="rollback",
-        **halves(hosts_only=hosts_only, cluster_only=cluster_only),
     )
     return raise_on_failure(work.carry_out(listen or ignore, planned=planned or ignore))
 
@@ -301,6 +312,7 @@ def destroy(  # noqa: PLR0913 - the options of the command
     crds: bool = False,
     evict: bool = False,
     timeout: int = 300,
+    lock_timeout: int = 0,
     dry_run: bool = False,
     listen: Callable[[Event], None] | None = None,
 ) -> StackRemoval:
@@ -310,13 +322,11 @@ def destroy(  # noqa: PLR0913 - the options of the command
     Threads and signals: as for `apply`.
 
     Args:
-        inventory: From `load`.
-        hosts_only: Leave the cluster alone.
-        cluster_only: Leave the hosts alone.
         limit: Only these hosts, as for `plan`; the cluster is left alone then. None for all.
         crds: Remove CustomResourceDefinitions, too, unless others have objects of them.
         evict: Evict pods that use GPUs, as their budgets allow; without it they forbid the removal.
         timeout: Seconds that each stage may take.
+        lock_timeout: As for `apply`.
         dry_run: Return what would be done, and why it would be refused; nothing is changed.
         listen: As for `apply`.
 
@@ -333,22 +343,26 @@ def destroy(  # noqa: PLR0913 - the options of the command
         crds=crds,
         evict=evict,
         timeout=timeout,
+        lock_timeout=lock_timeout,
         **halves(hosts_only=hosts_only, cluster_only=cluster_only),
     )
     return removal.look(listen or ignore) if dry_run else raise_on_failure(removal.carry_out(listen or ignore))
 
 
-def revalidate(inventory: Inventory, *, listen: Callable[[Event], None] | None = None) -> StackRun:
+def revalidate(
+    inventory: Inventory, *, lock_timeout: int = 0, listen: Callable[[Event], None] | None = None
+) -> StackRun:
     """Run every vectorAdd again, also those that have passed; nothing else is changed.
 
     Args:
+        lock_timeout: As for `apply`.
         listen: As for `apply`.
 
     Raises:
         RunFailed: A validation fails, or the cluster is not as declared, and nothing was run.
         Locked, Refused, Unreachable, Rejected: As for `apply`.
     """
-    work = ApplyJob(inventory=inventory, hosts=False, revalidate=True, command="validate")
+    work = ApplyJob(inventory=inventory, hosts=False, revalidate=True, command="validate", lock_timeout=lock_timeout)
     found = work.plan(ignore)
     if errors := [finding for finding in found.findings if finding.severity is Severity.ERROR]:
         raise RunFailed(*errors)

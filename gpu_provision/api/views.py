@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpu_provision.adopt.plan import Adoption
-from gpu_provision.api.jobs import ApplyJob, as_a_look, halves, ignore
+from gpu_provision.api.jobs import ApplyJob, as_a_look, halves, ignore, lock_waiter
 from gpu_provision.api.options import nodes_of, with_ignored
 from gpu_provision.api.results import Shown, StackRun, raise_on_failure
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
@@ -58,12 +58,13 @@ def adoption(inventory: Inventory) -> StackAdoption:
     return StackAdoption.copy_of(planned_adoption(session))
 
 
-def adopt(inventory: Inventory, *, listen: Callable[[Event], None] | None = None) -> StackRun:
+def adopt(inventory: Inventory, *, lock_timeout: int = 0, listen: Callable[[Event], None] | None = None) -> StackRun:
     """Take the cluster over from the GPU Operator: stop it, take its objects over, apply, and remove the rest of it.
 
     A driver that is as declared keeps running. A call after a killed process resumes. Hosts are left alone.
 
     Args:
+        lock_timeout: As for `apply`.
         listen: As for `apply`.
 
     Raises:
@@ -78,9 +79,11 @@ def adopt(inventory: Inventory, *, listen: Callable[[Event], None] | None = None
     session = Session(inventory)
     if problems := remote_run.adoption_findings(session.cluster, inventory):
         raise RunFailed(*problems)
-    runner.transfer_ownership(session, heard)
-    result = raise_on_failure(ApplyJob(inventory=inventory, hosts=False, command="adopt").carry_out(heard))
-    runner.finalize(Session(inventory), heard)
+    call = lock_waiter(inventory, lock_timeout, heard)
+    call(lambda: runner.transfer_ownership(session, heard))
+    job = ApplyJob(inventory=inventory, hosts=False, command="adopt", lock_timeout=lock_timeout)
+    result = raise_on_failure(job.carry_out(heard))
+    call(lambda: runner.finalize(Session(inventory), heard))
     return result
 
 
@@ -211,11 +214,7 @@ def drift(
     """Return what is not as it was applied, on hosts and in the cluster, and who changed it; nothing is changed.
 
     Args:
-        inventory: From `load`.
-        hosts_only: Leave the cluster out.
-        cluster_only: Leave the hosts out.
         limit: Only these hosts, as for `plan`; the cluster is left out then. None for all.
-        listen: Called with each `Event` as hosts are read, from this thread.
 
     Raises:
         UsageError: ``limit`` names no node.
@@ -239,11 +238,8 @@ def preflight(
     """Return what would go wrong: hosts, cluster and registry against the inventory; nothing is changed.
 
     Args:
-        inventory: From `load`.
-        limit: As for `plan`.
-        ignored: As for `plan`.
+        limit, ignored: As for `plan`.
         offline: Ask no registry for images.
-        listen: Called with each `Event` as hosts are read, from this thread.
 
     Raises:
         UsageError: An argument names no node or finding.
@@ -275,9 +271,6 @@ def verify(  # noqa: PLR0913 - the options of the command
     `StackVerification.passed`. It needs ``pip install 'gpu-provision[verify]'``.
 
     Args:
-        inventory: From `load`.
-        hosts_only: Leave the cluster out.
-        cluster_only: Leave the hosts out.
         limit: As for `plan`.
         tests: Files or folders with pytest tests of your own; docs/verify.md shows how to write them.
         junit: File for JUnit XML; empty for none.

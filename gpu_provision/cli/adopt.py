@@ -40,13 +40,15 @@ if TYPE_CHECKING:
     help="Write an inventory that declares what is there, and change nothing.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would happen, and do not ask.")
+@options.lock_timeout
 @options.yes
 @options.output_options
-def adopt(
+def adopt(  # noqa: PLR0913 - one argument per option
     *,
     stack: StackOptions,
     written: str | None,
     dry_run: bool,
+    lock_timeout: int,
     yes: bool,
     out: Output,
 ) -> ExitCode:
@@ -71,7 +73,7 @@ def adopt(
             out.note("Nothing was changed.")
             return ExitCode.FAILED
     out.note(f"What is there now is kept in {keep(found)}")
-    return _show(found, out, _adopted(inventory, out))
+    return _show(found, out, _adopted(inventory, out, lock_timeout))
 
 
 def _stands_against(found: StackAdoption) -> bool:
@@ -82,11 +84,11 @@ def _can_be_asked(out: Output) -> bool:
     return not out.json and sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def _adopted(inventory: Inventory, out: Output) -> StackRun:
+def _adopted(inventory: Inventory, out: Output, lock_timeout: int) -> StackRun:
     """Return how it ended, also if something failed: what did get done is worth showing."""
     with show_progress(out) as listen:
         try:
-            return gpu_provision.adopt(inventory, listen=listen)
+            return gpu_provision.adopt(inventory, lock_timeout=lock_timeout, listen=listen)
         except RunFailed as failure:
             if failure.result is None:
                 raise

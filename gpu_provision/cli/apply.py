@@ -13,7 +13,7 @@ import click
 import gpu_provision
 from gpu_provision.cli import confirm, options
 from gpu_provision.cli.display import show_progress
-from gpu_provision.cli.options import StackOptions
+from gpu_provision.cli.options import PartOptions, StackOptions
 from gpu_provision.cli.output import Output, write
 from gpu_provision.model.findings import ExitCode
 from gpu_provision.model.inventory import Inventory
@@ -30,11 +30,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @options.on_stack
-@options.limit
-@options.target
-@options.phase_options
-@options.ignore
-@options.ask_sudo_password
+@options.on_part(runs=False)
 @click.option("--diff", is_flag=True, help="Show every object as a unified diff of YAML.")
 @click.option("--offline", is_flag=True, help="Plan against an empty cluster; makes no API calls.")
 @click.option(
@@ -43,21 +39,15 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Save the plan to a file, for: gpu-provision apply FILE.",
 )
-@options.take_over
 @options.detailed_exitcode
 @options.output_options
 def plan(  # noqa: PLR0913 - one argument per option
     *,
     stack: StackOptions,
-    limit: str | None,
-    targets: tuple[str, ...],
-    hosts: bool,
-    cluster: bool,
-    ignored: tuple[str, ...],
+    part: PartOptions,
     diff: bool,
     offline: bool,
     saved: str | None,
-    take_over: bool,
     detailed_exitcode: bool,
     out: Output,
 ) -> ExitCode:
@@ -65,11 +55,8 @@ def plan(  # noqa: PLR0913 - one argument per option
 
     \b
     +  is created        ~  is updated       -  is deleted
-    >  a validation      !  a conflict       .  as declared, but not ready yet
+    >  a validation      !  a finding        =  as declared
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    from gpu_provision.api.jobs import ApplyJob
-    from gpu_provision.api.options import nodes_of, with_ignored
-
     if saved is not None and offline:
         message = "--out is of a plan for a cluster that was asked: leave --offline out."
         raise click.UsageError(message)
@@ -78,23 +65,14 @@ def plan(  # noqa: PLR0913 - one argument per option
         from gpu_provision.cli import plan_file
 
         place = plan_file.check_path(saved)
-    inventory = with_ignored(stack.load(), ignored)
-    work = ApplyJob(
-        inventory=inventory,
-        limit=nodes_of(inventory, limit),
-        targets=targets or None,
-        hosts=hosts,
-        cluster=cluster,
-        command="plan",
-        take_over=take_over,
-    )
+    work = part.job(stack.load(), command="plan")
     with show_progress(out) as listen:
         found = work.plan(listen, offline=offline)
     _show_plan(found, out, diff=diff)
     if place and not found.can_be_applied:
         out.note(f"{place} was not written: this plan cannot be applied.")
     elif place:
-        plan_file.save(place, work, found, ignored=ignored)
+        plan_file.save(place, work, found, ignored=part.ignored)
     if found.can_be_applied and not (found.is_empty or offline):
         following = (
             confirm.next_command("apply", shlex.quote(str(place)), part=False)
@@ -128,13 +106,7 @@ def print_plan(work: ApplyJob, out: Output) -> ExitCode:
 @click.command()
 @click.argument("saved", metavar="[PLAN]", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @options.on_stack
-@options.limit
-@options.target
-@options.phase_options
-@options.ignore
-@options.ask_sudo_password
-@options.timeout
-@options.take_over
+@options.on_part(runs=True)
 @options.yes
 @options.report
 @options.output_options
@@ -142,13 +114,7 @@ def apply(  # noqa: PLR0913 - one argument per option
     *,
     saved: Path | None,
     stack: StackOptions,
-    limit: str | None,
-    targets: tuple[str, ...],
-    hosts: bool,
-    cluster: bool,
-    ignored: tuple[str, ...],
-    timeout: int | None,
-    take_over: bool,
+    part: PartOptions,
     yes: bool,
     report: str | None,
     out: Output,
@@ -160,31 +126,17 @@ def apply(  # noqa: PLR0913 - one argument per option
     With PLAN, a file of gpu-provision plan --out, do exactly what it says, without asking; if inventory, hosts or
     cluster have moved since, say what has moved, and change nothing.
     """
-    from gpu_provision.api.jobs import ApplyJob
-    from gpu_provision.api.options import nodes_of, with_ignored, with_timeout
-
     reviewed = None
     if saved:
         from gpu_provision.cli import plan_file
 
         reviewed = plan_file.load_plan(saved)
-        decided = {"--limit": limit, "--target": targets, "--hosts-only": not cluster, "--cluster-only": not hosts}
-        decided |= {"--ignore": ignored}
-        plan_file.refuse_options(decided)
-        ignored, yes = reviewed.ignored, True
-    inventory = with_ignored(stack.load(reviewed.inventory if reviewed else None), ignored)
-    work = ApplyJob(
-        inventory=inventory,
-        limit=nodes_of(inventory, limit),
-        targets=targets or None,
-        hosts=hosts,
-        cluster=cluster,
-        take_over=take_over,
-    )
+        plan_file.refuse_options(part)
+        part, yes = replace(part, ignored=reviewed.ignored), True
+    work = part.job(stack.load(reviewed.inventory if reviewed else None))
     if reviewed:
-        work = replace(reviewed.work(inventory), take_over=take_over)
+        work = replace(work, **reviewed.scope)
         _check_saved_plan(reviewed, work, out)
-    work = replace(work, inventory=with_timeout(inventory, timeout))
     return execute(work, out, yes=yes, report=report, saved=reviewed)
 
 
@@ -204,6 +156,7 @@ def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved
 
             def planned(plan: Plan) -> None:
                 account.plan = plan
+                display.follow(plan)
                 if saved:
                     saved.check_plan(plan)
                 if not (asks or plan.is_empty):
@@ -251,9 +204,9 @@ def status(*, stack: StackOptions, detailed_exitcode: bool, out: Output) -> Exit
     return ExitCode.DIFFERENCES if detailed_exitcode and not found.is_ready else ExitCode.OK
 
 
-def revalidate(inventory: Inventory, out: Output) -> ExitCode:
+def revalidate(inventory: Inventory, out: Output, *, lock_timeout: int) -> ExitCode:
     """Run every vectorAdd again and print the output. Raises what `gpu_provision.revalidate` raises."""
     with show_progress(out) as listen:
-        run = gpu_provision.revalidate(inventory, listen=listen)
+        run = gpu_provision.revalidate(inventory, lock_timeout=lock_timeout, listen=listen)
     out.result(run.document(), run.text(out.style))
     return ExitCode.OK

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Timeout of each stage.",
 )
+@options.lock_timeout
 @options.yes
 @options.report
 @options.output_options
@@ -51,6 +52,7 @@ def destroy(  # noqa: PLR0913 - one argument per option
     evict: bool,
     crds: bool,
     timeout: int,
+    lock_timeout: int,
     yes: bool,
     report: str | None,
     out: Output,
@@ -72,6 +74,7 @@ def destroy(  # noqa: PLR0913 - one argument per option
         crds=crds,
         evict=evict,
         timeout=timeout,
+        lock_timeout=lock_timeout,
     )
     page = report_path(report, dry_run=dry_run)
     if dry_run:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
 from gpu_provision.cli.output import Output
+from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import Event, State, Transition
 from gpu_provision.output.progress import NodeTimelines, Progress, lines
 from gpu_provision.output.text import PLAIN, Style, for_terminal
@@ -68,6 +69,11 @@ class Display:
         """Write a text that stays, above the picture on a terminal."""
         with self._lock:
             self._write(text)
+
+    def follow(self, plan: Plan) -> None:
+        """Take the waves of a plan in, so that the progress of its rollout can be told."""
+        waves = plan.rollout.waves if plan.rollout else ()
+        self._progress.waves = tuple(frozenset(node.node for node in wave.nodes) for wave in waves)
 
     @property
     def timeline(self) -> tuple[Transition, ...]:

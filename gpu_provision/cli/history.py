@@ -8,7 +8,7 @@ import click
 
 import gpu_provision
 from gpu_provision.cli import apply, confirm, options
-from gpu_provision.cli.options import StackOptions
+from gpu_provision.cli.options import PartOptions, StackOptions
 from gpu_provision.cli.output import Output
 from gpu_provision.cli.report import report_path
 from gpu_provision.cli.root import SuggestingGroup
@@ -44,12 +44,13 @@ def show(*, number: int, stack: StackOptions, text_only: bool, out: Output) -> N
     from gpu_provision.history import store
 
     inventory = stack.load()
-    record = records.find_run(gpu_provision.history(inventory), number)
+    found = gpu_provision.history(inventory)
+    record, changes = records.find_run(found, number), found.changes.get(number, ())
     if text_only:
         text = records.inventory_text(record)
     else:
-        text = view.one(record, store.local_details(record, inventory.name), out.style)
-    run = {**view.document(record), "text": record.text}
+        text = view.one(record, store.local_details(record, inventory.name), out.style, changes)
+    run = {**view.document(record, changes), "text": record.text}
     out.result(document("history show", inventory=inventory.name, runs=[run]), text)
 
 
@@ -103,13 +104,8 @@ def _no_meaning(before: Record, after: Record | Inventory) -> Finding:
 @click.command()
 @click.argument("number", type=click.IntRange(min=1), required=False)
 @options.on_stack
-@options.limit
-@options.phase_options
-@options.ignore
-@options.ask_sudo_password
-@options.timeout
+@options.on_part(runs=True, targets=False)
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
-@options.take_over
 @options.report
 @options.yes
 @options.output_options
@@ -117,13 +113,8 @@ def rollback(  # noqa: PLR0913 - one argument per option
     *,
     number: int | None,
     stack: StackOptions,
-    limit: str | None,
-    hosts: bool,
-    cluster: bool,
-    ignored: tuple[str, ...],
-    timeout: int | None,
+    part: PartOptions,
     dry_run: bool,
-    take_over: bool,
     report: str | None,
     yes: bool,
     out: Output,
@@ -134,23 +125,10 @@ def rollback(  # noqa: PLR0913 - one argument per option
     file has them now. The plan is shown, confirmed, applied and validated, and the run is on record. The file is not
     changed: change it as well.
     """
-    from gpu_provision.api.jobs import ApplyJob
-    from gpu_provision.api.options import nodes_of, with_ignored, with_timeout
-
     report_path(report, dry_run=dry_run)  # refused before anything is asked
     now = stack.load()
     then, record, findings = gpu_provision.going_back(now, number)
-    inventory = with_timeout(with_ignored(then, ignored), timeout)
-    work = ApplyJob(
-        inventory=inventory,
-        limit=nodes_of(inventory, limit),
-        hosts=hosts,
-        cluster=cluster,
-        back_to=record.number,
-        command="rollback",
-        known=findings,
-        take_over=take_over,
-    )
+    work = part.job(then, back_to=record.number, command="rollback", known=findings)
     out.note(f"Back to the versions of run {record.number}, release {then.release}: {record.began} by {record.who}.")
     if dry_run:
         return apply.print_plan(work, out)

@@ -13,7 +13,7 @@ from gpu_provision.cli.options import find_inventory, load_inventory
 from gpu_provision.cli.output import Output
 from gpu_provision.cli.root import LazyCommand, SuggestingGroup
 from gpu_provision.cli.validate import write_texts
-from gpu_provision.model.findings import ExitCode, Finding, InvalidInventory
+from gpu_provision.model.findings import ExitCode, InvalidInventory
 from gpu_provision.output import object_text
 from gpu_provision.output.findings import document
 from gpu_provision.output.text import Style
@@ -21,7 +21,6 @@ from gpu_provision.output.text import Style
 if TYPE_CHECKING:
     from gpu_provision.kube.client import Cluster
     from gpu_provision.operator.manifests import InstallOptions
-if TYPE_CHECKING:
     from gpu_provision.operator.overview import Overview, StackRow
 
 
@@ -115,23 +114,19 @@ def stack(*, file: str | None, out: Output) -> None:
 
 @operator.command()
 @click.argument("name", callback=options.stack)
-@options.kubeconfig
-@options.context
 @_timeout
 @options.yes
 @options.output_options
-def release(  # noqa: PLR0913 - one argument per option
-    *, name: str, kubeconfig: str | None, context: str | None, timeout: int, yes: bool, out: Output
-) -> ExitCode:
+@options.on_cluster
+def release(*, name: str, cluster: Cluster, timeout: int, yes: bool, out: Output) -> ExitCode:
     """Let the stack NAME go: its GPUStack is deleted, and all that it has installed stays and runs on.
 
     After that gpu-provision apply looks after the stack again.
     """
     from gpu_provision.operator import remote_run as leaving
 
-    cluster = _cluster(kubeconfig, context)
     told = leaving.release_findings(cluster, name)
-    _warn(told, out)
+    out.findings(told)
     if not _agreed(cluster, f"Release the stack {name}", look="operator status", yes=yes, out=out):
         return ExitCode.FAILED
     was_there = leaving.release_stack(cluster, name, seconds=timeout, say=out.note)
@@ -196,20 +191,18 @@ def _shape(image: str, replicas: int, pull_secrets: tuple[str, ...], kubernetes:
 @_image
 @_replicas
 @_pull_secrets
-@options.kubeconfig
-@options.context
 @_take_over
 @_timeout
 @options.yes
 @options.output_options
+@options.on_cluster
 def install(  # noqa: PLR0913 - one argument per option
     *,
     files: tuple[str, ...],
     image: str,
     replicas: int,
     pull_secrets: tuple[str, ...],
-    kubeconfig: str | None,
-    context: str | None,
+    cluster: Cluster,
     take_over: bool,
     timeout: int,
     yes: bool,
@@ -218,7 +211,6 @@ def install(  # noqa: PLR0913 - one argument per option
     """Put the operator into the cluster that kubectl speaks to, or bring it up to date; again, nothing changes."""
     from gpu_provision.operator import install as installing
 
-    cluster = _cluster(kubeconfig, context)
     if not _agreed(cluster, "Install the operator", look="operator render", yes=yes, out=out):
         return ExitCode.FAILED
     if not image:
@@ -231,27 +223,23 @@ def install(  # noqa: PLR0913 - one argument per option
         [*names, f"{len(names)} objects were made or changed." if names else "Everything is as it should be."]
     )
     out.result(document("operator install", told, cluster=cluster.name, written=names), text)
-    _warn(told, out)
+    out.findings(told)
     return ExitCode.OK
 
 
 @operator.command()
-@options.kubeconfig
-@options.context
 @click.option("--with-stacks", is_flag=True, help="Also delete all GPUStacks and everything they installed.")
 @_timeout
 @options.yes
 @options.output_options
-def uninstall(  # noqa: PLR0913 - one argument per option
-    *, kubeconfig: str | None, context: str | None, with_stacks: bool, timeout: int, yes: bool, out: Output
-) -> ExitCode:
+@options.on_cluster
+def uninstall(*, cluster: Cluster, with_stacks: bool, timeout: int, yes: bool, out: Output) -> ExitCode:
     """Take the operator off the cluster; not while there are stacks, unless they are to go as well.
 
     What stacks have installed is taken off by the controller, so that one has to run.
     """
     from gpu_provision.operator import install as installing
 
-    cluster = _cluster(kubeconfig, context)
     what = "Remove the operator and all GPU stacks" if with_stacks else "Remove the operator"
     if not _agreed(cluster, what, look="operator render", yes=yes, out=out):
         return ExitCode.FAILED
@@ -259,18 +247,8 @@ def uninstall(  # noqa: PLR0913 - one argument per option
     names = [str(ref) for ref in gone]
     text = "\n".join([*names, f"{len(names)} objects were deleted." if names else "There is no operator."])
     out.result(document("operator uninstall", told, cluster=cluster.name, deleted=names), text)
-    _warn(told, out)
-    return ExitCode.OK
-
-
-def _warn(told: tuple[Finding, ...], out: Output) -> None:
     out.findings(told)
-
-
-def _cluster(kubeconfig: str | None, context: str | None) -> Cluster:
-    from gpu_provision.kube.client import connect
-
-    return connect(kubeconfig or "", context or "")
+    return ExitCode.OK
 
 
 def _agreed(cluster: Cluster, what: str, *, look: str, yes: bool, out: Output) -> bool:
@@ -285,16 +263,13 @@ _NOTHING = "-"
 
 
 @operator.command()
-@options.kubeconfig
-@options.context
 @options.detailed_exitcode
 @options.output_options
-def status(*, kubeconfig: str | None, context: str | None, detailed_exitcode: bool, out: Output) -> ExitCode:
+@options.on_cluster
+def status(*, cluster: Cluster, detailed_exitcode: bool, out: Output) -> ExitCode:
     """Show who leads, and every stack as its status says; and what of the operator is of another version than this."""
-    from gpu_provision.kube.client import connect
     from gpu_provision.operator.overview import read_overview, skew_findings
 
-    cluster = connect(kubeconfig or "", context or "")
     found = read_overview(cluster)
     warnings = skew_findings(cluster, found.version, found.lease)
     told = {**asdict(found), "ready": found.is_well}

@@ -7,9 +7,9 @@ import functools
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -20,6 +20,9 @@ from gpu_provision.cli.output import CliContext
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, ProvisionError, UsageError
 from gpu_provision.model.inventory import Inventory
+
+if TYPE_CHECKING:
+    from gpu_provision.api.jobs import ApplyJob
 
 Command = Callable[..., Any]
 
@@ -112,6 +115,20 @@ class StackOptions:
         return load_inventory(self.file or default, kubeconfig=self.kubeconfig, context=self.context)
 
 
+def on_cluster(command: Command) -> Command:
+    """Add what names a cluster, and pass the connection on as ``cluster``; stands last, so that others fail first."""
+
+    @kubeconfig
+    @context
+    @functools.wraps(command)
+    def wrapped(*, kubeconfig: str | None, context: str | None, **rest: Any) -> Any:
+        from gpu_provision.kube.client import connect
+
+        return command(cluster=connect(kubeconfig or "", context or ""), **rest)
+
+    return wrapped
+
+
 def on_stack(command: Command) -> Command:
     """Add --inventory and what names its cluster, and pass them on as one ``stack``.
 
@@ -133,13 +150,6 @@ def on_stack(command: Command) -> Command:
     return wrapped
 
 
-limit = click.option(
-    "--limit",
-    metavar="HOST[,HOST...]",
-    shell_complete=_hosts,
-    help="Only these nodes: names, patterns such as 'gpu-0*', groups, or @FILE with one a line."
-    " In the cluster: their labels, drivers and validations; what serves all nodes is as declared.",
-)
 look_limit = click.option(
     "--limit",
     metavar="HOST[,HOST...]",
@@ -152,24 +162,13 @@ hosts_limit = click.option(
     shell_complete=_hosts,
     help="Only these hosts: names, patterns, groups, or @FILE. The cluster is left out.",
 )
-target = click.option(
-    "--target",
-    "targets",
-    metavar="COMPONENT",
-    multiple=True,
-    shell_complete=_components,
-    help="Only this component of the cluster, and what it requires; can be repeated.",
-)
-timeout = click.option(
-    "--timeout",
-    type=click.IntRange(min=1),
+lock_timeout = click.option(
+    "--lock-timeout",
+    type=click.IntRange(min=0),
     metavar="SECONDS",
-    help="Override the per-component timeout.",
-)
-take_over = click.option(
-    "--take-over",
-    is_flag=True,
-    help="Take over fields of the stack's resource from other field managers, where a controller manages the stack.",
+    default=0,
+    show_default=True,
+    help="How long to wait while another run writes; then exit with 75.",
 )
 yes = click.option("-y", "--yes", is_flag=True, help="Do not ask before a real cluster is changed.")
 report = click.option(
@@ -222,6 +221,63 @@ def phase_options(command: Command) -> Command:
     return wrapped
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartOptions:
+    """Which part of an inventory a plan or a run looks after, and how, as the options say it."""
+
+    limit: str | None
+    hosts: bool
+    cluster: bool
+    ignored: tuple[str, ...]
+    take_over: bool
+    targets: tuple[str, ...] = ()
+    timeout: int | None = None
+    lock_timeout: int = 0
+
+    def job(self, inventory: Inventory, **more: Any) -> ApplyJob:
+        """Return the job of this part of an inventory. Raises UsageError for words that mean nothing there."""
+        from gpu_provision.api.jobs import apply_job
+
+        return apply_job(
+            inventory,
+            hosts_only=not self.cluster,
+            cluster_only=not self.hosts,
+            limit=self.limit,
+            ignored=self.ignored,
+            timeout=self.timeout,
+            targets=self.targets or None,
+            take_over=self.take_over,
+            lock_timeout=self.lock_timeout,
+            **more,
+        )
+
+
+def on_part(*, runs: bool, targets: bool = True) -> Callable[[Command], Command]:
+    """Add what says which part takes part, with timeouts if it ``runs``, and pass it on as one ``part``."""
+    first: list[Callable[[Command], Command]] = [_limit, *([_target] if targets else [])]
+    options = [
+        *first,
+        phase_options,
+        ignore,
+        ask_sudo_password,
+        *([_timeout, lock_timeout] if runs else []),
+        _take_over,
+    ]
+
+    def add(command: Command) -> Command:
+        @functools.wraps(command)
+        def wrapped(**given: Any) -> Any:
+            own = {field.name: given.pop(field.name) for field in fields(PartOptions) if field.name in given}
+            return command(part=PartOptions(**own), **given)
+
+        made: Command = wrapped
+        for option in reversed(options):
+            made = option(made)
+        return made
+
+    return add
+
+
 def output_options(command: Command) -> Command:
     """Add --json, --quiet, --verbose and --no-color, and pass them on as one ``out``."""
 
@@ -241,6 +297,33 @@ def output_options(command: Command) -> Command:
 
     return wrapped
 
+
+_limit = click.option(
+    "--limit",
+    metavar="HOST[,HOST...]",
+    shell_complete=_hosts,
+    help="Only these nodes: names, patterns such as 'gpu-0*', groups, or @FILE with one a line."
+    " In the cluster: their labels, drivers and validations; what serves all nodes is as declared.",
+)
+_target = click.option(
+    "--target",
+    "targets",
+    metavar="COMPONENT",
+    multiple=True,
+    shell_complete=_components,
+    help="Only this component of the cluster, and what it requires; can be repeated.",
+)
+_timeout = click.option(
+    "--timeout",
+    type=click.IntRange(min=1),
+    metavar="SECONDS",
+    help="Override the per-component timeout.",
+)
+_take_over = click.option(
+    "--take-over",
+    is_flag=True,
+    help="Take over fields of the stack's resource from other field managers, where a controller manages the stack.",
+)
 
 Check = Callable[[click.Context, click.Parameter, str], str]
 

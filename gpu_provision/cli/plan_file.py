@@ -25,6 +25,7 @@ from gpu_provision.output.object_text import display_value
 if TYPE_CHECKING:
     from gpu_provision.api.jobs import ApplyJob
     from gpu_provision.api.results import StackPlan
+    from gpu_provision.cli.options import PartOptions
 
 _UNWRITABLE = ("the plan cannot be written", "name another file with --out")
 _TOLD = 20  # lines of what has moved; a fleet that has moved altogether would be thousands
@@ -78,18 +79,12 @@ class SavedPlan:
         """Findings of preflight that do not stop the run."""
         return tuple(self.document["scope"]["ignored"])
 
-    def work(self, inventory: Inventory) -> ApplyJob:
-        """Return what takes part."""
-        from gpu_provision.api.jobs import ApplyJob
-
+    @property
+    def scope(self) -> dict[str, Any]:
+        """What takes part, as fields of an `ApplyJob`."""
         scope = self.document["scope"]
-        return ApplyJob(
-            inventory=inventory,
-            limit=tuple(scope["limit"]),
-            targets=tuple(scope["targets"]) or None,
-            hosts=bool(scope["hosts"]),
-            cluster=bool(scope["cluster"]),
-        )
+        parts = {"limit": tuple(scope["limit"]), "targets": tuple(scope["targets"]) or None}
+        return {**parts, "hosts": bool(scope["hosts"]), "cluster": bool(scope["cluster"])}
 
     def check_inventory(self, inventory: Inventory) -> None:
         """Raise RunFailed if this is not the inventory that the plan was made from."""
@@ -168,9 +163,11 @@ def _damaged(path: Path, why: str) -> RunFailed:
     )
 
 
-def refuse_options(options: Mapping[str, object]) -> None:
+def refuse_options(part: PartOptions) -> None:
     """Raise UsageError for options beside a plan file that the file itself has decided."""
-    given = [name for name, value in options.items() if value]
+    decided: dict[str, object] = {"--limit": part.limit, "--target": part.targets, "--ignore": part.ignored}
+    decided |= {"--hosts-only": not part.cluster, "--cluster-only": not part.hosts}
+    given = [name for name, value in decided.items() if value]
     if given:
         raise UsageError(
             Finding(

@@ -151,8 +151,9 @@ def explain(*, code: str, out: Output) -> None:
 @click.command()
 @options.inventory
 @click.option("--gpus", is_flag=True, help="Also run the vectorAdd validations again, on the cluster.")
+@options.lock_timeout
 @options.output_options
-def validate(*, file: str | None, gpus: bool, out: Output) -> ExitCode:
+def validate(*, file: str | None, gpus: bool, lock_timeout: int, out: Output) -> ExitCode:
     """Check an inventory file and report everything that is wrong with it at once.
 
     Of more than twenty findings the first twenty are shown, errors before warnings, and their number.
@@ -165,7 +166,7 @@ def validate(*, file: str | None, gpus: bool, out: Output) -> ExitCode:
     if gpus and not found.errors:
         from gpu_provision.cli.apply import revalidate
 
-        return revalidate(load(path), out)
+        return revalidate(load(path), out, lock_timeout=lock_timeout)
     summary = _count(path, found) if found.errors else _summary(path, load(path))
     text = "\n".join(filter(None, [findings_view.text(found.all, out.style), summary]))
     out.result(document("validate", found.all, inventory=str(path), unshown=found.unshown), text)

@@ -116,6 +116,16 @@ def restore_for_comparison(text: str, now: Inventory, *, name: str) -> Inventory
         return None
 
 
+def versions_on_record(record: Record, now: Inventory) -> Mapping[str, str]:
+    """Return the version of each component as a run declared it, of drivers by pool; empty if that is not known."""
+    found = restore_for_comparison(record.text, now, name=f"run {record.number}") if record.text else None
+    if found is None:
+        return {}
+    specs = {name: getattr(found.specs, name) for name in _OPERANDS if name != "driver"}
+    drivers = {f"driver ({name})": pool.driver for name, pool in found.pools.items() if pool.gpu}
+    return {name: spec.image.version for name, spec in {**specs, **drivers}.items() if spec.enabled}
+
+
 def _path(now: Inventory) -> FilePath:
     return FilePath(now.path) if now.path else FilePath.cwd() / now.name
 

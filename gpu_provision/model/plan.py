@@ -260,6 +260,7 @@ class NodePreview:
         evicts: Pods that are evicted, those of a drain that may follow among them.
         stays: Pods that stay although they may use the driver.
         cordoned_by: Whose cordon was there before and stays; empty if there was none.
+        seconds: How long it may take by its timeouts; 0 if one of them is off.
     """
 
     node: str
@@ -269,6 +270,7 @@ class NodePreview:
     evicts: tuple[Eviction, ...] = ()
     stays: tuple[Eviction, ...] = ()
     cordoned_by: str = ""
+    seconds: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,9 +25,9 @@ class State(StrEnum):
 _SIGNS = {
     State.PENDING: " ",
     State.PROGRESSING: ".",
-    State.READY: "+",
+    State.READY: "=",
     State.FAILED: "!",
-    State.BLOCKED: "-",
+    State.BLOCKED: "x",
     State.LEAVING: ".",
 }
 _ON_ITS_WAY = "-required"  # how the steps of a node end that is on its way to another driver
@@ -78,7 +78,7 @@ class Event:
     step: str = ""
 
     def __str__(self) -> str:
-        """Return ``+ driver t4-1 ready`` or ``. driver t4-1 progressing: pulling the image``."""
+        """Return ``= driver t4-1 ready`` or ``. driver t4-1 progressing: pulling the image``."""
         return self.line(self.node, self.word)
 
     def line(self, nodes: str, word: str) -> str:

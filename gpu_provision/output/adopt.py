@@ -10,7 +10,7 @@ from gpu_provision.model.cluster import ObjectRef, ref_of
 from gpu_provision.output.object_text import field_document, field_line
 from gpu_provision.output.text import PLAIN, Style
 
-_SIGNS = {Disposition.TAKEN: "~", Disposition.REPLACED: "±", Disposition.REMOVED: "-", Disposition.LEFT: "."}
+_SIGNS = {Disposition.TAKEN: "~", Disposition.REPLACED: "-+", Disposition.REMOVED: "-", Disposition.LEFT: "."}
 _MOST_FIELDS = 6
 _HEADS = {
     Disposition.TAKEN: "taken over: the same objects, from now on ours",

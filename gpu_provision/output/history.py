@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, TypeVar
 
+from gpu_provision.history.restore import versions_on_record
 from gpu_provision.history.store import transition_of
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.kube.lease import holder_is_alive_here
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.history import Ending, History, Record
+from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import Evidence, NodeState, RunResult, State, Transition
 from gpu_provision.output import plan as plan_view
-from gpu_provision.output.object_text import paint_diff
+from gpu_provision.output.object_text import image_version, paint_diff
 from gpu_provision.output.text import PLAIN, Style, indented
 
 _HEADERS = ("RUN", "BEGAN", "ENDED", "RESULT", "RELEASE", "WRITTEN", "BY", "WHAT")
@@ -30,29 +33,58 @@ _COLORS = {
 }
 
 
-def text(history: History, style: Style = PLAIN) -> str:
+def changes_by_run(records: Iterable[Record], now: Inventory) -> dict[int, tuple[str, ...]]:
+    """Return what each run declared otherwise than the run before it: versions as old -> new, and other settings."""
+    told, before, versions = dict[int, tuple[str, ...]](), "", dict[str, str]()
+    for record in records:
+        if record.only or not record.text:
+            continue
+        declared = dict(versions_on_record(record, now))
+        if before and record.text != before:
+            changed = tuple(_version_changes(versions, declared)) if versions and declared else ()
+            told[record.number] = changed or ("other settings",)
+        before, versions = record.text, declared
+    return told
+
+
+def _version_changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
+    """Yield ``driver 595.91.07 -> 580.126.20``, or with a pool where pools differ."""
+    pairs = {
+        name: f"{image_version(before.get(name, '(none)'))} -> {image_version(after.get(name, '(none)'))}"
+        for name in {**before, **after}
+        if before.get(name) != after.get(name)
+    }
+    of_drivers = [name for name in {**before, **after} if name.startswith("driver (")]
+    if of_drivers and len({pairs.get(name) for name in of_drivers}) == 1:
+        same = [pairs.pop(name) for name in of_drivers if name in pairs]
+        yield from (f"driver {each}" for each in same[:1])
+    yield from (f"{name} {told}" for name, told in pairs.items())
+
+
+def text(history: History, style: Style = PLAIN, changes: Mapping[int, tuple[str, ...]] = MappingProxyType({})) -> str:
     """Return a table of runs, the newest first."""
     if not history.records:
         return "No run on record: none has written anything yet."
     from gpu_provision.output.screen import table
 
-    return table(_HEADERS, [_row(record, style) for record in reversed(history.records)], style)
+    rows = [_row(record, changes.get(record.number, ()), style) for record in reversed(history.records)]
+    return table(_HEADERS, rows, style)
 
 
-def _row(record: Record, style: Style) -> tuple[str, ...]:
+def _row(record: Record, changes: tuple[str, ...], style: Style) -> tuple[str, ...]:
     ending = style.paint(_COLORS[record.ending], record.ending.value)
     times = (record.began, record.ended or "-")
     written = str(record.changed) if record.ended else "-"  # a run that was killed has not said it
-    return str(record.number), *times, ending, record.release, written, record.who, what(record)
+    return str(record.number), *times, ending, record.release, written, record.who, what(record, changes)
 
 
-def what(record: Record) -> str:
-    """Return what there is to say of a run: that it was a rollback, why it failed, that its inventory is missing."""
+def what(record: Record, changes: Iterable[str] = ()) -> str:
+    """Return what there is to say of a run: what changed, that it was a rollback, why it failed, what is missing."""
     back = f"rollback to run {record.back_to}" if record.back_to else ""
-    return "; ".join(filter(None, (back, record.reason, record.lacks)))
+    return "; ".join(filter(None, (back, *changes, record.reason, record.lacks)))
 
 
-def one(record: Record, details: Mapping[str, Any], style: Style = PLAIN) -> str:
+def one(record: Record, details: Mapping[str, Any], style: Style = PLAIN, changes: Iterable[str] = ()) -> str:
     """Return everything about a run; ``details`` is its local record, or empty."""
     lines = {
         "began": record.began,
@@ -64,7 +96,7 @@ def one(record: Record, details: Mapping[str, Any], style: Style = PLAIN) -> str
         "release": record.release,
         "written": f"{record.changed} objects" if record.ended else "-",
         "plan": record.plan,
-        "what": what(record),
+        "what": what(record, changes),
     }
     width = max(map(len, lines))
     told = [style.bold(f"Run {record.number}")]
@@ -80,10 +112,16 @@ def _titled(title: str, lines: Iterable[str], style: Style) -> str:
     return f"{style.bold(title)}\n{body}" if body else ""
 
 
-def document(record: Record) -> dict[str, Any]:
+def document(record: Record, changes: Iterable[str] = ()) -> dict[str, Any]:
     """Return a run as JSON, without its inventory."""
     changed = record.changed if record.ended else None
-    values = {**asdict(record), "ending": record.ending.value, "who": record.who, "changed": changed}
+    values = {
+        **asdict(record),
+        "ending": record.ending.value,
+        "who": record.who,
+        "changed": changed,
+        "changes": list(changes),
+    }
     return {key: value for key, value in values.items() if key != "text"}
 
 

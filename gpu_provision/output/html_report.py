@@ -204,7 +204,8 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 
 def _plan_lines(plan: Plan) -> list[Line]:
-    return [Line(_PLAN_KINDS.get(line.strip()[:2], ""), line) for line in _cut(plan_view.changes(plan).splitlines())]
+    told = "\n".join(filter(None, (plan_view.changes(plan), plan_view.validations(plan))))
+    return [Line(_PLAN_KINDS.get(line.strip()[:2], ""), line) for line in _cut(told.splitlines())]
 
 
 def _rollout_lines(plan: Plan) -> list[str]:

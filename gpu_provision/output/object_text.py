@@ -144,7 +144,6 @@ _LONGEST = 72
 _DIGEST = "gpu-provision.io/digest"
 _DIGESTS = (f'"{_DIGEST}"', "env[DRIVER_CONFIG_DIGEST].value")
 _ARGUMENT = re.compile(r"(?P<name>--?[\w-]+)=.")
-_VERSION = re.compile(r"v?(\d+(?:\.\d+)*)")
 _SECRET_PARTS = ("data", "stringData")
 
 
@@ -181,21 +180,20 @@ def field_line(kind: str, field: FieldChange) -> str:
     if is_secret(kind, field.path):
         return f"{field.path}: {HIDDEN}"
     old, new = (display_value(field_value(kind, field.path, value)) for value in (field.old, field.new))
-    return f"{field.path}: {old} -> {new}{'  (downgrade)' if _is_downgrade(field) else ''}"
+    return f"{field.path}: {old} -> {new}{'  (downgrade)' if is_downgrade(field) else ''}"
 
 
-def _is_downgrade(field: FieldChange) -> bool:
-    """Whether an image changes to an earlier version of itself."""
+def image_version(image: str) -> str:
+    """Return the version of an image: its tag, up to the operating system."""
+    return image.rpartition(":")[2].partition("-")[0]
+
+
+def is_downgrade(field: FieldChange) -> bool:
+    """Return whether an image changes to an earlier version of itself."""
     if not (field.path.endswith(".image") and isinstance(field.old, str) and isinstance(field.new, str)):
         return False
-    (old, _, old_tag), (new, _, new_tag) = (each.rpartition(":") for each in (field.old, field.new))
-    before, after = _numbers(old_tag), _numbers(new_tag)
-    return old == new and bool(after) and after < before
-
-
-def _numbers(tag: str) -> list[int]:
-    found = _VERSION.match(tag)
-    return [int(part) for part in found[1].split(".")] if found else []
+    before, after = ([int(part) for part in re.findall(r"\d+", image_version(each))] for each in (field.old, field.new))
+    return field.old.rpartition(":")[0] == field.new.rpartition(":")[0] and bool(after) and after < before
 
 
 def field_document(kind: str, field: FieldChange) -> dict[str, Any]:

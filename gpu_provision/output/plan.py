@@ -1,9 +1,13 @@
-"""A plan or a removal as text and as JSON: equal nodes together, fields as old -> new, one last sentence."""
+"""A plan or a removal as text and as JSON.
+
+The text is in the order of decisions: what changes on which nodes, what is disrupted, validated, and what blocks it.
+`+ ~ -` are changes and nothing else; records that the tool keeps for itself are in JSON alone.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from gpu_provision.hosts.result import HostsResult
@@ -13,18 +17,19 @@ from gpu_provision.output import findings as findings_view
 from gpu_provision.output import rollout as rollout_view
 from gpu_provision.output import status as status_view
 from gpu_provision.output.findings import plain
-from gpu_provision.output.object_text import field_document, field_line, visible_fields
-from gpu_provision.output.text import PLAIN, Style, counted, grouped, indented, ranges
+from gpu_provision.output.object_text import field_document, field_line, image_version, is_downgrade, visible_fields
+from gpu_provision.output.text import PLAIN, Style, counted, grouped, indented, ranges, wrapped
 
 SIGNS = {
     Action.CREATE: ("+", "green"),
     Action.UPDATE: ("~", "yellow"),
     Action.DELETE: ("-", "red"),
-    Action.RUN: (">", "cyan"),
-    Action.WAIT: (".", "dim"),
 }
 _OBSTACLES = {Severity.ERROR: ("blocked by", "red"), Severity.WARNING: ("to know", "yellow")}
-_DRIVER_IMAGE = "containers[nvidia-driver-ctr].image"
+_DRIVER = "driver"
+_RECORDS = ("", "-history", "-validations")  # what their names have behind the inventory's
+_KEPT_IN = ("ConfigMap", "Lease")
+_FUTURE = {"runs": "run", "restarts": "restart", "undoes": "undo", "removes": "remove"}
 _FEW = 3  # pods that are named
 _TRACES = "left by components"
 _MAY = "  (may)"
@@ -47,7 +52,8 @@ def heading(plan: Plan, style: Style = PLAIN) -> str:
 
 def changes(plan: Plan, style: Style = PLAIN) -> str:
     """Return the changes of every component that has any, and the names of those that have none."""
-    blocks = [_component(name, plan.of(name), style) for name in _components(plan)]
+    shown = [change for change in plan.changes if change.action in SIGNS and not _is_record(change, plan.inventory)]
+    blocks = [_component(name, own, style) for name, own in _by_component(shown, plan.components).items()]
     unchanged = [name for name in plan.components if not plan.of(name)]
     if plan.changes and unchanged:
         blocks.append(style.dim(f"unchanged: {', '.join(unchanged)}"))
@@ -56,24 +62,69 @@ def changes(plan: Plan, style: Style = PLAIN) -> str:
     return "\n".join(blocks)
 
 
+def _is_record(change: Change, inventory: str) -> bool:
+    """Whether an object is a record that the tool keeps for itself: the lock, the history, the list of members."""
+    return change.ref.kind in _KEPT_IN and change.ref.name in {f"{inventory}{of}" for of in _RECORDS}
+
+
+def disruption(plan: Plan, style: Style = PLAIN) -> str:
+    """Return which pods restart or are evicted, for how long and in which waves; empty if none."""
+    restarts = (change for change in plan.changes if change.nodes and change.action in SIGNS)
+    told = []
+    for (component, by_node), group in grouped(restarts, lambda each: (each.component, _is_by_node(each))).items():
+        nodes = {node for change in group for node in change.nodes}
+        told.append(f"{component}: {_restarts('will restart', ranges(nodes), len(nodes), by_node=by_node)}")
+    told += [rollout_view.text(plan.rollout, style)] if plan.rollout and rollout_view.is_told(plan.rollout) else []
+    return _section("disruption", "\n".join(told), style)
+
+
+def _restarts(verb: str, where: str, nodes: int, *, by_node: bool) -> str:
+    if nodes == 1:
+        return f"{verb} pods on {where}"
+    return f"{verb} pods on {nodes} nodes{', node by node' if by_node else ''}: {where}"
+
+
+def validations(plan: Plan, style: Style = PLAIN) -> str:
+    """Return which validations will run, and where something is as declared but not ready yet."""
+    groups = grouped((each for each in plan.changes if each.action not in SIGNS), _likeness).values()
+    runs = [line for group in groups if group[0].action is Action.RUN for line in _run(group, style)]
+    waits = [line for group in groups if group[0].action is Action.WAIT for line in _wait(group[0])]
+    parts = _section("validation", "\n".join(runs), style), _section("not ready yet", "\n".join(waits), style)
+    return "\n\n".join(filter(None, parts))
+
+
+def _run(group: list[Change], style: Style) -> Iterator[str]:
+    change, nodes = group[0], ranges(_node(each) for each in group)
+    head, *more = [_future(_on(effect, _node(change), nodes)) for effect in change.effects] or [f"will run on {nodes}"]
+    yield f"{style.paint('cyan', '>')} {change.component}: {head}{'' if change.certain else _MAY}"
+    yield from (f"    {effect}" for effect in more)
+
+
+def _wait(change: Change) -> Iterator[str]:
+    yield f"{change.component}: {change.ref}"
+    yield from (f"    {effect}" for effect in effects(change))
+
+
+def _section(title: str, body: str, style: Style) -> str:
+    return f"{style.bold(title)}\n{indented(body)}" if body else ""
+
+
 def obstacles(findings: Iterable[Finding], style: Style = PLAIN) -> str:
     """Return what blocks a plan, and what to know besides."""
     by_severity = grouped(findings_view.merged(findings), lambda finding: finding.severity)
     blocks = []
     for severity, (title, color) in _OBSTACLES.items():
-        if found := by_severity.get(severity):
-            mark = style.paint(color, "!")
-            lines = "\n".join(f"{mark} {findings_view.finding_text(finding, style)}" for finding in found)
-            blocks.append(f"{style.bold(title)}\n{indented(lines)}")
-    return "\n".join(blocks)
+        mark = style.paint(color, "!")
+        lines = (f"{mark} {findings_view.finding_text(finding, style)}" for finding in by_severity.get(severity, ()))
+        blocks.append(_section(title, "\n".join(lines), style))
+    return "\n\n".join(filter(None, blocks))
 
 
 def closing(plan: Plan, *, hosts: int = 0, reboots: int = 0) -> str:
     """Return the one sentence with the counts, those of hosts that would change or be rebooted among them."""
-    counts = Counter(change.action for change in plan.changes)
+    counts = Counter(change.action for change in plan.changes if not _is_record(change, plan.inventory))
     problems = sum(finding.severity is Severity.ERROR for finding in plan.findings)
-    declared = bool(plan.resource and plan.resource.fields)
-    if not (counts or problems or hosts or declared):
+    if plan.is_empty and not (problems or hosts):
         return "Plan: everything is as declared. Nothing was changed."
     parts = [f"{counted(hosts, 'host')} to change"] if hosts else []
     parts += [f"{reboots} of them to reboot"] if reboots else []
@@ -89,19 +140,38 @@ def closing(plan: Plan, *, hosts: int = 0, reboots: int = 0) -> str:
     return f"Plan: {', '.join(parts)}. Nothing was changed."
 
 
-def replaced_drivers(plan: Plan) -> str:
-    """Return ``driver 595.91.07 -> 580.126.20 on 3 nodes in 2 waves``; empty if the plan replaces none."""
-    if plan.rollout is None or not (nodes := [node for node in plan.rollout.nodes if not node.leaves]):
-        return ""
-    images = (field for change in plan.of("driver") for field in change.fields if field.path.endswith(_DRIVER_IMAGE))
-    versions = dict.fromkeys(" -> ".join(_version(image) for image in (field.old, field.new)) for field in images)
-    waves = counted(len(plan.rollout.waves), "wave")
-    return f"driver {', '.join(versions) or 'replaced'} on {counted(len(nodes), 'node')} in {waves}"
+def upgrades(plan: Plan) -> list[str]:
+    """Return ``driver 595.91.07 -> 580.126.20 on 3 nodes in 2 waves`` for each component with another version."""
+    told = []
+    for component, own in _by_component(plan.changes, plan.components).items():
+        nodes, waves = {node for change in own for node in change.nodes}, ""
+        if component == _DRIVER and plan.rollout:
+            nodes = {node.node for node in plan.rollout.nodes if not node.leaves}
+            waves = f" in {counted(len(plan.rollout.waves), 'wave')}" if nodes else ""
+        where = f" on {counted(len(nodes), 'node')}{waves}" if nodes else ""
+        version = _version_change(own) or (f"{component} replaced" if waves else "")
+        told += [f"{version}{where}"] if version else []
+    return told
 
 
-def _version(image: object) -> str:
-    """Return the driver's version of an image: its tag, up to the operating system."""
-    return str(image).rpartition(":")[2].partition("-")[0]
+def _version_change(own: Iterable[Change]) -> str:
+    """Return ``driver 595.91.07 -> 580.126.20``; empty if no image of a component gets another version."""
+    images = [
+        (change.component, field)
+        for change in own
+        for field in change.fields
+        if field.path.endswith(".image") and isinstance(field.old, str) and isinstance(field.new, str)
+    ]
+    versions = dict.fromkeys((image_version(field.old), image_version(field.new)) for _, field in images)
+    told = [f"{old} -> {new}" for old, new in versions if old != new]
+    return f"{images[0][0]} {', '.join(told)}" if told else ""
+
+
+def _by_component(found: Iterable[Change], components: Sequence[str]) -> dict[str, list[Change]]:
+    """Return changes by component, in its order; one that is off now, and is removed, comes last."""
+    groups = grouped(found, lambda change: change.component)
+    known = [name for name in components if name in groups]
+    return {name: groups[name] for name in (*known, *sorted(groups.keys() - set(components)))}
 
 
 def resource(change: ResourceChange | None, style: Style = PLAIN) -> str:
@@ -128,15 +198,20 @@ def effects(change: Change) -> tuple[str, ...]:
     where = ranges(change.nodes)
     if change.action is Action.WAIT:
         return tuple(f"{where}: {effect}" for effect in change.effects)
-    if len(change.nodes) == 1:
-        return f"restarts pods on {where}", *change.effects
-    how = ", node by node" if _is_node_by_node(change) else ""
-    return f"restarts pods on {len(change.nodes)} nodes{how}: {where}", *change.effects
+    return _restarts("restarts", where, len(change.nodes), by_node=_is_by_node(change)).replace(
+        "will restart", "restarts"
+    ), *change.effects
 
 
-def _is_node_by_node(change: Change) -> bool:
+def _is_by_node(change: Change) -> bool:
     spec = (change.manifest or {}).get("spec", {})
     return bool(spec.get("updateStrategy", {}).get("type") == "OnDelete")
+
+
+def _future(effect: str) -> str:
+    """Return ``will run vectorAdd`` for ``runs vectorAdd``."""
+    verb, _, rest = effect.partition(" ")
+    return f"will {_FUTURE[verb]} {rest}" if verb in _FUTURE else effect
 
 
 def text(plan: Plan, style: Style = PLAIN, *, on_hosts: HostsResult | None = None) -> str:
@@ -145,22 +220,23 @@ def text(plan: Plan, style: Style = PLAIN, *, on_hosts: HostsResult | None = Non
     changed = on_hosts.changed if on_hosts else ()
     body = [
         heading(plan, style),
-        f"{style.bold('hosts')}\n{indented(hosts)}" if hosts else "",
+        _section("hosts", hosts, style),
         *_in_cluster(plan, style),
         obstacles(plan.findings, style),
         style.bold(closing(plan, hosts=len(changed), reboots=sum(map(status_view.is_rebooted, changed)))),
     ]
-    return "\n\n".join(part for part in body if part)
+    return wrapped("\n\n".join(filter(None, body)), style.columns)
 
 
 def announced(plan: Plan, style: Style = PLAIN) -> str:
     """Return what a run is about to change in the cluster; its findings come when it is over."""
-    return "\n\n".join(filter(None, (heading(plan, style), *_in_cluster(plan, style))))
+    return wrapped("\n\n".join(filter(None, (heading(plan, style), *_in_cluster(plan, style)))), style.columns)
 
 
 def _in_cluster(plan: Plan, style: Style) -> Iterator[str]:
     yield changes(plan, style)
-    yield rollout_view.text(plan.rollout, style) if plan.rollout else ""
+    yield disruption(plan, style)
+    yield validations(plan, style)
     yield resource(plan.resource, style)
 
 
@@ -182,15 +258,11 @@ def document(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _components(plan: Plan) -> list[str]:
-    """Return the components that have changes; one that is off now, and is removed, comes last."""
-    known = [name for name in plan.components if plan.of(name)]
-    return known + sorted({change.component for change in plan.changes} - set(plan.components))
-
-
-def _component(name: str, changes_of_one: Iterable[Change], style: Style) -> str:
-    lines = [line for group in grouped(changes_of_one, _likeness).values() for line in _group(group, style)]
-    return "\n".join([style.bold(name), *(f"  {line}" for line in lines)])
+def _component(name: str, own: list[Change], style: Style) -> str:
+    lines = [line for group in grouped(own, _likeness).values() for line in _group(group, style)]
+    is_back = any(is_downgrade(field) for change in own for field in change.fields)
+    title = f"{_version_change(own) or name}{' (downgrade)' if is_back else ''}"
+    return "\n".join([style.bold(title), *(f"  {line}" for line in lines)])
 
 
 def _likeness(change: Change) -> tuple[object, ...]:
@@ -217,8 +289,8 @@ def _group(group: list[Change], style: Style) -> Iterator[str]:
     for field in visible_fields(change):
         yield f"    {field_line(change.ref.kind, field)}"
     nodes = ranges(_node(each) for each in group)
-    for effect in effects(change):
-        yield f"    {_on(effect, _node(change), nodes)}"
+    for effect in change.effects:
+        yield f"    {_future(_on(effect, _node(change), nodes))}"
 
 
 def _title(group: list[Change]) -> str:
@@ -292,9 +364,10 @@ def removal_succeeded(result: DestroyResult) -> bool:
 def removal_text(result: DestroyResult, inventory: str, style: Style = PLAIN, *, dry_run: bool) -> str:
     """Return the changes by component, the evictions and one closing sentence; findings follow on stderr."""
     shown = changes(as_plan(result, inventory), style) if dry_run else ""
-    evicted = f"{'would be ' if dry_run else ''}evicted: {', '.join(result.evicted)}" if result.evicted else ""
+    evicted = f"{'will be ' if dry_run else ''}evicted: {', '.join(result.evicted)}" if result.evicted else ""
     parts = [style.bold(f"Inventory {inventory}, cluster {result.cluster}"), shown, evicted]
-    return "\n\n".join(part for part in (*parts, removal_closing(result, style, dry_run=dry_run)) if part)
+    parts.append(removal_closing(result, style, dry_run=dry_run))
+    return wrapped("\n\n".join(filter(None, parts)), style.columns)
 
 
 def removal_closing(result: DestroyResult, style: Style = PLAIN, *, dry_run: bool) -> str:

@@ -18,6 +18,7 @@ from gpu_provision.rollout.states import UpgradeState
 HEARTBEAT = 30.0  # seconds without a word after which a waiting run says what it waits for
 SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED})
 _MOST_REASONS = 3
+_QUEUED = UpgradeState.UPGRADE_REQUIRED
 
 
 Key = tuple[str, str]  # component, node
@@ -32,12 +33,16 @@ class Progress:
         spoken: When something was last said.
         states: The last event of every component and node.
         unsaid: Events that are new since the last `news`.
+        waves: The nodes of each wave of the rollout that was planned; empty for none.
     """
 
     started: float
     spoken: float = 0.0
     states: dict[Key, Event] = field(default_factory=dict)
     unsaid: list[Event] = field(default_factory=list)
+    waves: tuple[frozenset[str], ...] = ()
+    _replacing_since: float | None = None
+    _replaced: tuple[int, float] = (0, 0.0)  # how many, and since when
 
     def __post_init__(self) -> None:
         """Count the first heartbeat from the start."""
@@ -71,13 +76,31 @@ class Progress:
         if now - self.spoken < HEARTBEAT or not self.awaited:
             return ""
         self.spoken = now
-        summary = self.summary()
-        return f"waiting {duration(now - self.started)}{f' for {summary}' if summary else ''}{self._reasons()}"
+        about = ", ".join(filter(None, (self.rollout(now), self.summary())))
+        return f"waiting {duration(now - self.started)}{f' for {about}' if about else ''}{self._reasons()}"
 
     def current(self, now: float) -> str:
         """Return the one line that a terminal shows and rewrites."""
-        told = f"{self.summary()}{self._reasons()}".removeprefix("; ")
+        about = ", ".join(filter(None, (self.rollout(now), self.summary())))
+        told = f"{about}{self._reasons()}".removeprefix("; ")
         return f"{duration(now - self.started):>6}  {told}" if self.awaited else ""
+
+    def rollout(self, now: float) -> str:
+        """Return ``wave 2 of 3, about 4 min left`` while drivers are replaced; the time is that of the nodes so far."""
+        of_driver = {node: event for (component, node), event in self.states.items() if component == "driver"}
+        moving = any(is_under_way(event.step) and event.step != _QUEUED for event in of_driver.values())
+        left = [{node for node in wave if not _is_replaced(of_driver.get(node))} for wave in self.waves]
+        nodes = sum(map(len, left))
+        done = sum(map(len, self.waves)) - nodes
+        self._replacing_since = self._replacing_since or (now if moving else None)
+        if self._replacing_since is None or not nodes:
+            return ""
+        if done != self._replaced[0]:
+            self._replaced = done, now
+        number = next(number for number, some in enumerate(left, start=1) if some)
+        each = (self._replaced[1] - self._replacing_since) / max(done, 1)
+        rest = each * nodes - (now - self._replaced[1])
+        return f"wave {number} of {len(left)}{f', about {duration(rest)} left' if done and rest > 0 else ''}"
 
     @property
     def awaited(self) -> tuple[Event, ...]:
@@ -110,6 +133,10 @@ class Progress:
         more = len(reasons) - _MOST_REASONS
         told = one_line("; ".join(reasons[:_MOST_REASONS]))
         return f"; {told}{f' and {more} more' if more > 0 else ''}" if told else ""
+
+
+def _is_replaced(event: Event | None) -> bool:
+    return event is not None and event.state in SETTLED and not is_under_way(event.step)
 
 
 def lines(events: Iterable[Event], style: Style = PLAIN) -> list[str]:
@@ -156,8 +183,8 @@ class Activity(Enum):
     VALIDATION = ("v", "validation")
     UNCORDON = ("u", "uncordon")
     ELSEWHERE = ("m", "external maintenance")
-    READY = ("+", "ready")
-    BLOCKED = ("-", "blocked")
+    READY = ("=", "ready")
+    BLOCKED = ("x", "blocked")
     FAILED = ("!", "failed")
 
     def __init__(self, letter: str, word: str) -> None:

@@ -34,6 +34,11 @@ def text(schedule: Schedule, style: Style = PLAIN) -> str:
     return "\n".join([style.bold(_heading(schedule)), *(f"  {line}" for line in lines(schedule))])
 
 
+def is_told(schedule: Schedule) -> bool:
+    """Return whether there is anything for people: that a node's state of upgrades is written is for the tool."""
+    return bool(schedule.under_way or schedule.waves or schedule.skipped)
+
+
 def _heading(schedule: Schedule) -> str:
     nodes, waves = len(schedule.nodes), len(schedule.waves)
     if not nodes:
@@ -42,7 +47,9 @@ def _heading(schedule: Schedule) -> str:
     pods = sum(len(outlook.evicts) for outlook in schedule.nodes)
     leaving = f", {counted(pods, 'pod')} to evict" if pods else ""
     restarts = _RESTARTS if what == _OF_DRIVERS else ""
-    return f"{what}: {counted(nodes, 'node')} in {counted(waves, 'wave')}{leaving}{restarts}"
+    bounds = [node.seconds for node in schedule.nodes]
+    minutes = f", up to {-(-max(bounds) // 60)} min a node" if all(bounds) else ""
+    return f"{what}: {counted(nodes, 'node')} in {counted(waves, 'wave')}{leaving}{minutes}{restarts}"
 
 
 def lines(schedule: Schedule) -> Iterator[str]:
@@ -57,9 +64,6 @@ def lines(schedule: Schedule) -> Iterator[str]:
     yield from _short(_stays(schedule.nodes))
     yield from _short(_cordons(schedule.nodes))
     yield from _short(_skipped(schedule.skipped))
-    skipped = dict(schedule.skipped)
-    if marked := [node for node in schedule.marked if node not in skipped]:
-        yield f"driver stays, state of upgrades is written: {ranges(marked)}"
 
 
 def _short(found: Iterable[str]) -> Iterator[str]:

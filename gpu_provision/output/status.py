@@ -240,8 +240,9 @@ def _host_group(group: list[HostOutcome], style: Style, *, done: bool) -> str:
     head += [] if host.gpus is None else [counted(host.gpus, "GPU")]
     head += [f"host driver {host.driver}"] if host.driver else []
     head += ["reboot needed"] if host.reboot_needed else []
-    head += ["to do:"] if host.changes and not done else []
-    return "\n".join(["  ".join(head), *(f"    {line}" for line in (*host.changes, host.reason) if line)])
+    head += ["will be done:"] if host.changes and not done else []
+    head += [f"failed: {host.reason}" if host.reason else "failed"] if host.failed else []
+    return "\n".join(["  ".join(head), *(f"    {change}" for change in host.changes)])
 
 
 def _sign(host: HostOutcome, style: Style) -> str:

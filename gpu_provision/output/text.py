@@ -112,6 +112,24 @@ def indented(text: str, spaces: int = 2) -> str:
     return "\n".join(f"{' ' * spaces}{line}" if line else line for line in text.splitlines())
 
 
+def wrapped(text: str, columns: int) -> str:
+    """Return the text with lines that are no longer than ``columns``, wrapped between words; as it is for 0."""
+    return "\n".join(_wrapped_line(line, columns) if columns else line for line in text.split("\n"))
+
+
+def _wrapped_line(line: str, columns: int) -> str:
+    indent = " " * (len(line) - len(line.lstrip()))
+    done, width = "", 0
+    for word in line.strip().split(" "):
+        size = len(_MARK.sub("", word))
+        if done and width + 1 + size > columns:
+            done, width = f"{done}\n{indent}    {word}", len(indent) + 4 + size
+        else:
+            done = f"{done} {word}" if done else f"{indent}{word}"
+            width = width + 1 + size if width else len(indent) + size
+    return done
+
+
 _SHORTEST_RUN = 3
 _NUMBERED = re.compile(r"^(?P<head>.*?)(?P<digits>\d+)(?P<tail>\D*)$")
 

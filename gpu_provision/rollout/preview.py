@@ -156,17 +156,24 @@ def _narrow_budgets(nodes: Iterable[FleetNode]) -> frozenset[tuple[str, str]]:
 
 
 def _outlook(node: FleetNode, policy: Policy, narrow: frozenset[tuple[str, str]]) -> NodePreview:
-    rules = policy.domains[node.domain].policy
+    domain = policy.domains[node.domain]
+    rules = domain.policy
     jobs = predicates.jobs(node, rules)
+    evicts = tuple(_evictions(node, rules, jobs, narrow))
     keeps_cordon = node.is_cordoned and not predicates.owns_cordon(node)
+    times = [domain.restart_seconds, domain.validation_seconds]
+    times += [rules.wait_for_completion.timeout_seconds] if jobs else []
+    times += [rules.pod_deletion.timeout_seconds] if evicts else []
+    times += [rules.drain.timeout_seconds] if evicts and rules.drain.enable else []
     return NodePreview(
         node=node.name,
         why=predicates.why(node),
         leaves=node.is_leaving,
         waits_for=tuple(_leaving(pod, certain=False) for pod in jobs),
-        evicts=tuple(_evictions(node, rules, jobs, narrow)),
+        evicts=evicts,
         stays=tuple(_leaving(pod) for pod in predicates.possible_gpu_pods(node)),
         cordoned_by=(node.cordoned_by or "another client") if keeps_cordon else "",
+        seconds=sum(times) if all(times) else 0,
     )
 
 

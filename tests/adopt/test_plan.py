@@ -154,7 +154,7 @@ def test_the_text_says_what_happens_first_and_to_whom(tmp_path: Path) -> None:
             "First the operator stops",
             "> gpu-1 is restarted: image nvcr.io/nvidia/driver:595.91.07-ubuntu24.04",
             "~ DaemonSet gpu-operator/nvidia-container-toolkit-daemonset",
-            "± DaemonSet gpu-operator/nvidia-driver-daemonset",
+            "-+ DaemonSet gpu-operator/nvidia-driver-daemonset",
             "- Deployment gpu-operator/gpu-operator",
             ". DaemonSet gpu-operator/nvidia-mig-manager",
         )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+from gpu_provision import load
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.history import Ending, History, Record
 from gpu_provision.model.plan import Action, Change
@@ -24,6 +26,24 @@ RUN = Record(
     back_to=5,
     text="name: prod\n",
 )
+
+
+def test_a_run_tells_what_it_declared_otherwise() -> None:
+    """Versions by component, drivers by pool where they differ; of other edits only that there are some."""
+    text = Path("inventories/sandbox.yaml").read_text()
+    older = text.replace("version: v0.20.0", "version: v0.19.3")
+    one_pool = older.replace(
+        "gpu: {model: T4, count: 1}", "gpu: {model: T4, count: 1}\n    driver: {version: 580.126.20}"
+    )
+    all_pools = f"{older}\ndriver: {{version: 580.126.20}}\n"
+    texts = (text, text, older, f"{older}\nhistory: {{keep: 5}}\n", one_pool, all_pools, "")
+    records = [Record(id=str(number), number=number, text=each) for number, each in enumerate(texts, start=1)]
+    assert history.changes_by_run(records, load("inventories/sandbox.yaml")) == {
+        3: ("device_plugin v0.20.0 -> v0.19.3",),
+        4: ("other settings",),
+        5: ("driver (t4) 595.91.07 -> 580.126.20",),
+        6: ("driver (h100) 595.91.07 -> 580.126.20",),
+    }
 
 
 def test_the_newest_run_comes_first() -> None:

@@ -78,7 +78,7 @@ def test_pods_are_named_by_their_node_however_they_are_pinned(samples: ModuleTyp
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["t4-9"]}]}]
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     pinned = replace(samples.validation("t4-9"), manifest={"spec": {"affinity": affinity}})
-    assert "on t4-9" in plan.changes(replace(samples.EMPTY_PLAN, changes=(pinned,)))
+    assert "> driver_validation: will run on t4-9" in plan.validations(replace(samples.EMPTY_PLAN, changes=(pinned,)))
 
 
 def test_pods_of_one_daemonset_are_one_block(samples: ModuleType) -> None:
@@ -102,9 +102,8 @@ def test_pods_of_one_daemonset_are_one_block(samples: ModuleType) -> None:
 def test_equal_changes_of_several_nodes_share_a_block(samples: ModuleType) -> None:
     """Three validations of three nodes are one block."""
     runs = [replace(samples.validation(node), effects=(f"runs vectorAdd on {node}",)) for node in ("t4-1", "t4-2")]
-    text = plan.changes(replace(samples.EMPTY_PLAN, changes=tuple(runs)))
-    assert text.count("vectorAdd") == 1
-    assert "runs vectorAdd on t4-1, t4-2" in text
+    text = plan.validations(replace(samples.EMPTY_PLAN, changes=tuple(runs)))
+    assert text.splitlines() == ["validation", "  > driver_validation: will run vectorAdd on t4-1, t4-2  (may)"]
 
 
 def departure(node: str, *users: str, pods: int = 6, read: bool = True) -> Change:
@@ -207,6 +206,45 @@ def test_a_run_says_which_drivers_it_replaced(samples: ModuleType) -> None:
     )
     waves = tuple(Wave(nodes=(NodePreview(node=name, why="another driver"),)) for name in ("t4-1", "t4-2"))
     planned = replace(samples.EMPTY_PLAN, changes=(driver,), rollout=Schedule(waves=waves))
-    assert plan.replaced_drivers(planned) == "driver 595.91.07 -> 580.126.20 on 2 nodes in 2 waves"
+    assert plan.upgrades(planned) == ["driver 595.91.07 -> 580.126.20 on 2 nodes in 2 waves"]
     leaves = Schedule(waves=(Wave(nodes=(NodePreview(node="t4-1", why="left", leaves=True),)),))
-    assert plan.replaced_drivers(replace(planned, rollout=leaves)) == ""
+    assert plan.upgrades(replace(samples.EMPTY_PLAN, changes=(departure("t4-1"),), rollout=leaves)) == []
+    exporter = replace(samples.EMPTY_PLAN, changes=(samples.upgrade(),))
+    assert plan.upgrades(exporter) == ["dcgm_exporter 4.2.0 -> 4.4.1 on 3 nodes"]
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_the_plan_of_a_rollout_fits_the_terminal(samples: ModuleType, golden: Golden, columns: int) -> None:
+    """By decisions: what changes, what is disrupted, what is validated, what blocks it. Plain ASCII."""
+    planned = replace(samples.PLAN, rollout=samples.ROLLOUT, changes=(*samples.PLAN.changes, *RECORDS))
+    text = plan.text(planned, Style(columns=columns), on_hosts=samples.HOSTS)
+    assert text.isascii()
+    assert max(map(len, text.splitlines())) <= columns
+    golden(f"plan-{columns}", text)
+
+
+RECORDS = tuple(
+    Change(component="prerequisites", action=Action.CREATE, ref=ObjectRef("v1", kind, "gpu-operator-resources", name))
+    for kind, name in (("Lease", "prod"), ("ConfigMap", "prod"), ("ConfigMap", "prod-history"))
+)
+
+
+def test_records_of_the_tool_are_no_changes(samples: ModuleType) -> None:
+    """They are in JSON, and neither in the list nor in the counts."""
+    planned = replace(samples.EMPTY_PLAN, changes=RECORDS)
+    text = plan.text(planned)
+    assert "prod-history" not in text
+    assert "Plan: 0 to create, 0 to update" in text
+    assert len(plan.document(planned)["changes"]) == len(RECORDS)
+
+
+def test_what_is_not_ready_is_no_change(samples: ModuleType) -> None:
+    wait = Change(
+        component="driver",
+        action=Action.WAIT,
+        ref=ObjectRef("apps/v1", "DaemonSet", "n", "d"),
+        nodes=("t4-1",),
+        effects=("ContainerCreating",),
+    )
+    told = plan.text(replace(samples.EMPTY_PLAN, changes=(wait,)))
+    assert told.splitlines()[2:5] == ["not ready yet", "  driver: DaemonSet n/d", "      t4-1: ContainerCreating"]

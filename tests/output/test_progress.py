@@ -20,7 +20,7 @@ def test_nodes_that_take_the_same_step_share_a_line() -> None:
     progress = Progress(0.0)
     for number in range(1, 201):
         progress.observe(_event("driver", f"n{number}", State.READY))
-    assert progress.news(1.0) == ["+ driver n1..200 ready"]
+    assert progress.news(1.0) == ["= driver n1..200 ready"]
 
 
 def test_the_heartbeat_names_what_is_awaited_and_why() -> None:
@@ -71,7 +71,7 @@ def test_trouble_is_said_at_once_the_rest_by_the_heartbeat() -> None:
     assert told == [
         ". toolkit t4-1 progressing",
         ". toolkit t4-1 progressing: ctr: ImagePullBackOff: no such tag",
-        "+ toolkit t4-1 ready",
+        "= toolkit t4-1 ready",
     ]
 
 
@@ -109,8 +109,30 @@ def test_every_step_of_a_replacement_is_a_line() -> None:
         ". driver t4-1 cordon-required",
         ". driver t4-1 pod-deletion-required: pods to go: a, b",
         ". driver t4-1 pod-restart-required",
-        "+ driver t4-1 ready",
+        "= driver t4-1 ready",
     ]
+
+
+def test_a_rollout_tells_its_wave_and_the_time_left() -> None:
+    """The time is that of the nodes so far; before the first one is done nothing is known."""
+    progress = Progress(0.0, waves=(frozenset({"t4-1"}), frozenset({"t4-2", "t4-3"})))
+
+    def step(node: str, step: str, state: State = State.PROGRESSING) -> None:
+        progress.observe(replace(_event("driver", node, state), step=step))
+
+    for node in ("t4-1", "t4-2", "t4-3"):
+        step(node, "upgrade-required")
+    assert progress.rollout(5.0) == ""
+    step("t4-1", "cordon-required")
+    assert progress.rollout(10.0) == "wave 1 of 2"
+    step("t4-1", "upgrade-done", State.READY)
+    assert progress.rollout(70.0) == "wave 2 of 2, about 2 min 00 s left"
+    assert progress.rollout(100.0) == "wave 2 of 2, about 90 s left"
+    assert progress.current(100.0) == " 100 s  wave 2 of 2, about 90 s left, driver 1/3 ready"
+    assert progress.heartbeat(120.0).startswith("waiting 2 min 00 s for wave 2 of 2, about 70 s left, driver 1/3 ready")
+    step("t4-2", "upgrade-done", State.READY)
+    step("t4-3", "upgrade-failed", State.FAILED)
+    assert progress.rollout(130.0) == ""
 
 
 def test_a_run_without_components_waits_with_its_own_words() -> None:
@@ -174,7 +196,7 @@ def test_a_replacement_is_what_a_node_is_about_until_its_end() -> None:
         ]
     ).of["t4-1"]
     spans = [span for span in lane.spans(12) if span.end > span.begin]
-    assert "".join(span.doing.letter for span in spans) == ".cerv+"
+    assert "".join(span.doing.letter for span in spans) == ".cerv="
     assert [span.text for span in spans[:3]] == ["waits for a slot", "cordon", "GPU pods leave: default/train"]
     assert spans[3].text == "driver restarts"
     assert lane.started == 3

@@ -9,6 +9,7 @@ from types import ModuleType
 
 from gpu_provision.model.plan import NodePreview, Schedule, Wave
 from gpu_provision.output import plan, rollout
+from gpu_provision.output.text import indented
 
 Golden = Callable[[str, str], None]
 
@@ -48,7 +49,7 @@ def test_a_plan_has_it_and_counts_the_drivers(samples: ModuleType) -> None:
     """Between the changes and the findings; null in JSON where no driver is replaced."""
     with_rollout = replace(samples.EMPTY_PLAN, changes=(samples.upgrade(),), rollout=samples.ROLLOUT)
     text = plan.text(with_rollout)
-    assert rollout.text(samples.ROLLOUT) in text
+    assert indented(rollout.text(samples.ROLLOUT)) in text
     assert "1001 drivers to replace" in text.splitlines()[-1]
     assert plan.document(with_rollout)["rollout"] == rollout.document(samples.ROLLOUT)
     assert plan.document(samples.EMPTY_PLAN)["rollout"] is None

@@ -48,8 +48,8 @@ def test_nodes_are_rows_with_their_past_and_what_they_wait_for() -> None:
         "n3  .................eeeeeeee  GPU pods leave 12 s: default/train",
         "n2  ......ccrrrrrrr!!!!!!!!!!  driver failed: no PCI bus",
         "n4  .........................  waits for a slot: max_parallel_upgrades is 1",
-        "n1  ccrrrr+++++++++++++++++++  ready",
-        ". waiting, c cordon, e GPU pods leave, r driver restarts, + ready, ! failed",
+        "n1  ccrrrr===================  ready",
+        ". waiting, c cordon, e GPU pods leave, r driver restarts, = ready, ! failed",
     ]
     assert drawn(rollout(), 160)[0] == f"n3  {'.' * 28}{'e' * 12}  GPU pods leave 12 s: default/train"
 

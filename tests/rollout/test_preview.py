@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from gpu_provision.components.labels import DRIVER_GROUP
+from gpu_provision.model.plan import Schedule
 from gpu_provision.model.rollout_policy import (
     Canary,
     MaintenanceWindow,
@@ -21,11 +22,15 @@ from gpu_provision.rollout.state_machine import retry_failed
 from tests.rollout.world import BEGINNING, NEW, Driver, Machine, Trouble, Work, World
 
 
-def told(*machines: Machine, policy: UpgradePolicy | None = None, fleet: RolloutPolicy | None = None) -> list[str]:
+def schedule(*machines: Machine, policy: UpgradePolicy | None = None, fleet: RolloutPolicy | None = None) -> Schedule:
     chosen = policy or UpgradePolicy(max_parallel_upgrades=2, max_unavailable="100%")
     found = World(machines, Policy(fleet=fleet or RolloutPolicy(), domains={"shared": BudgetDomain(policy=chosen)}))
     seen = found.snapshot()
-    return list(lines(plan_waves(seen, found.policy)))
+    return plan_waves(seen, found.policy)
+
+
+def told(*machines: Machine, policy: UpgradePolicy | None = None, fleet: RolloutPolicy | None = None) -> list[str]:
+    return list(lines(schedule(*machines, policy=policy, fleet=fleet)))
 
 
 def test_nodes_come_in_waves_with_what_happens_to_their_pods() -> None:
@@ -166,13 +171,10 @@ def test_with_auto_upgrade_off_no_node_starts_and_it_says_so() -> None:
 def test_nodes_that_are_only_written_to_are_named() -> None:
     """A first rollout writes the state of every node; with auto_upgrade off all that goes again."""
     current = Driver(uid="new", digest=NEW, started=BEGINNING - 60)
-    assert (
-        told(Machine(name="node-1", driver=current), Machine(name="node-2"))[-1]
-        == "driver stays, state of upgrades is written: node-1"
-    )
+    assert schedule(Machine(name="node-1", driver=current), Machine(name="node-2")).marked == ("node-1",)
     marked = Machine(name="node-1", driver=current, labels={states.STATE: "upgrade-done"})
     off = UpgradePolicy(auto_upgrade=False)
-    assert told(marked, policy=off) == ["driver stays, state of upgrades is written: node-1"]
+    assert (schedule(marked, policy=off).marked, told(marked, policy=off)) == (("node-1",), [])
 
 
 def test_a_budget_that_slows_a_wave_is_named() -> None:

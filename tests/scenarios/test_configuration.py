@@ -24,7 +24,7 @@ def test_an_edit_of_a_config_map_rolls_the_pods_that_read_it(new_world: Callable
     world.submit({**metrics, "data": {"dcgm-metrics.csv": "DCGM_FI_DEV_FB_USED"}})
     plan = world.plan().text
     assert "nvidia-dcgm-exporter" in plan
-    assert "restarts pods on 3 nodes" in plan
+    assert "will restart pods on 3 nodes" in plan
     before = _exporters(world)
     world.apply("--cluster-only", check=True)
     assert not before & _exporters(world), "every exporter was restarted"

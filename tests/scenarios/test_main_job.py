@@ -77,7 +77,7 @@ def test_a_version_change_is_one_field(world: World, first_run: str) -> None:
     plan = world.plan().out
     assert "v0.20.0 -> " in plan, first_run
     assert "v0.19.3" in plan
-    assert "restarts pods on 3 nodes" in plan
+    assert "will restart pods on 3 nodes" in plan
     changed = json.loads(world.plan("--json").out)
     updates = [change for change in changed["changes"] if change["action"] == "update"]
     assert [change["object"]["kind"] for change in updates] == ["DaemonSet"], updates
@@ -122,7 +122,7 @@ def test_a_manual_edit_of_a_managed_field_is_shown_and_repaired(world: World, fi
     world.api.patch("daemonset", "gpu-feature-discovery", "-n", OPERANDS, patch=patch)
     plan = world.plan().text
     assert "priorityClassName" in plan, first_run
-    assert "undoes an edit by kubectl-patch" in plan
+    assert "will undo an edit by kubectl-patch" in plan
     world.apply("--cluster-only", check=True)
     live = world.json("daemonset", "gpu-feature-discovery", "-n", OPERANDS)
     assert live["spec"]["template"]["spec"]["priorityClassName"] == "system-node-critical"
