@@ -153,7 +153,7 @@ class AdoptionRunner:
         for item in doomed:
             if item.ref.kind == "DaemonSet" and labels_of(item.live).get(labels.APP) == DRIVER_APP:
                 self.say(f"deleting {item.ref}, orphaning its pods")
-                self.cluster.delete_orphaning(item.ref, uid=item.live["metadata"]["uid"])
+                self.cluster.delete(item.ref, uid=item.live["metadata"]["uid"], orphan=True)
             else:
                 self._delete(item.live)
         for item in doomed:
