@@ -38,8 +38,7 @@ def missing_permissions(
     Args:
         namespaces: Those that exist, if that is known: in others only what holds everywhere is granted.
 
-    Raises:
-        Unreachable: The API server does not answer.
+    Raises Unreachable: the API server does not answer.
     """
     asked = sorted(set(wanted))
     named = {one.namespace for one in asked}
