@@ -3,9 +3,9 @@
 `client.Cluster` has the verbs on objects, plain dicts in and out; `transport.Connection` below it sends, counts, fences
 and repeats requests by the policy of `retry`, and `errors` maps answers to exceptions. `informer.Mirror` keeps live
 copies by list and watch, trimmed by `trim`. `lease` has the Lease protocol: leader election, and the fence that the
-stack's `lock` shares. `config`, `kubeconfig` and `credentials` find a cluster and log in. `observe` reads all that
-planning compares with, `stack_objects` what is left of a stack, `records` what the tool keeps in the cluster;
-`node_shell` runs commands on a node through a helper pod and `exec`.
+stack's `lock` shares. `context` says which cluster an inventory means, `config` reads its kubeconfig, `credentials`
+logs in. `observe` reads all that planning compares with, `records` what has passed, `resource_claims` who has GPUs by
+DRA; `node_shell` runs commands on a node through a helper pod and `exec`.
 
 Imports the pure packages; nodes, reconcile, operator and verify import it.
 """

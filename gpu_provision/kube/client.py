@@ -129,7 +129,7 @@ class Cluster(Connection):
         return bool(answer.get("status", {}).get("allowed"))
 
     def _question(self, api_version: str, kind: str, spec: Mapping[str, Any]) -> Manifest:
-        """Questions are posted like objects; every authenticated user may ask them about themselves."""
+        # Posted like an object; every authenticated user may ask it about themselves.
         body = {"apiVersion": api_version, "kind": kind, "metadata": {}, "spec": dict(spec)}
         return self._json("POST", f"/apis/{api_version}/{kind.lower()}s", kind, body=body)
 
@@ -168,11 +168,9 @@ class Cluster(Connection):
             retry_seconds: In place of the cluster's own, if that is longer.
             keep: Decodes an object, or what is read of it.
         """
-        selectors, named = (
-            _selectors(label_selector, field_selector),
-            {"apiVersion": kind.api_version, "kind": kind.kind},
-        )
-        path, page = path_to(kind, namespace), [("limit", str(_PAGE))]
+        named = {"apiVersion": kind.api_version, "kind": kind.kind}
+        selectors, path = _selectors(label_selector, field_selector), path_to(kind, namespace)
+        page = [("limit", str(_PAGE))]
         found = ObjectList([], "")
         while True:
             query = [*selectors, *page]
@@ -204,10 +202,7 @@ class Cluster(Connection):
             take_back: Force the apply. Only for fields of the stack's objects that were edited by hand; give the
                 manifest a resourceVersion then.
 
-        Raises:
-            FieldConflictError: Another field manager owns a field.
-            ConflictError: The object is no longer the one that was looked at.
-            Rejected: The server does not accept the object.
+        Raises FieldConflictError, ConflictError if the object is not the one that was looked at, Rejected.
         """
         query = [("fieldManager", manager), ("fieldValidation", "Strict")]
         query += [("dryRun", "All")] if dry_run else []
@@ -219,10 +214,7 @@ class Cluster(Connection):
         return ApplyResult(json.loads(response.data), response.status == _CREATED, warnings)
 
     def _if(self, ref: ObjectRef, shows_it: Callable[[Manifest], bool]) -> Done:
-        """Return what recognizes a write of our own whose answer was lost: the object shows it.
-
-        The repetition is refused then, since the object has another version, or exists.
-        """
+        """Return what recognizes, when its repetition is refused, a write of our own whose answer was lost."""
 
         def done(refusal: Rejected) -> Answer | None:
             live = self.get(ref) if isinstance(refusal, AlreadyExistsError | ConflictError) else None
@@ -272,16 +264,12 @@ class Cluster(Connection):
     def evict(self, pod: ObjectRef, uid: str, *, api_version: str) -> None:
         """Have a pod end as budgets allow.
 
-        Raises:
-            EvictionBlockedError: A PodDisruptionBudget does not allow it now.
-            NotFoundError, ConflictError: The pod is gone; another one may have its name. So it is if an earlier try was
-                carried out whose answer was lost.
+        Raises EvictionBlockedError; NotFoundError or ConflictError for a pod that is gone, also by an earlier try whose
+        answer was lost.
         """
-        names = {"name": pod.name, "namespace": pod.namespace}
-        options = {"preconditions": {"uid": uid}}
+        names, options = {"name": pod.name, "namespace": pod.namespace}, {"preconditions": {"uid": uid}}
         body = {"apiVersion": api_version, "kind": "Eviction", "metadata": names, "deleteOptions": options}
-        path = f"{path_of(pod)}/eviction"
-        self._json("POST", path, f"eviction of {pod}", body=body)
+        self._json("POST", f"{path_of(pod)}/eviction", f"eviction of {pod}", body=body)
 
     def create(self, manifest: Manifest) -> Manifest:
         """Create an object, which has a name: so a second try after a lost answer makes no second one.
@@ -301,11 +289,9 @@ class Cluster(Connection):
         return self._json("PUT", path_of(ref), str(ref), body=manifest, query=query, done=done)
 
     def delete(self, ref: ObjectRef, *, uid: str = "", orphan: bool = False) -> None:
-        """Delete an object; one that is gone already is no error.
+        """Delete an object if it has this uid; one that is gone already is no error.
 
-        Args:
-            uid: Only if the object has it; a namesake stays.
-            orphan: What it owns stays, without an owner, and the object is gone only a while later.
+        With ``orphan``, what it owns stays, without an owner, and the object is gone only a while later.
         """
         body: dict[str, Any] = {"propagationPolicy": "Orphan" if orphan else "Background"}
         body |= {"preconditions": {"uid": uid}} if uid else {}
@@ -363,13 +349,8 @@ def _selectors(labels: str, fields: str) -> list[tuple[str, str]]:
 def connect(kubeconfig: str = "", context: str = "", *, retry_seconds: float | None = None) -> Cluster:
     """Return the cluster that a kubeconfig names; nothing is sent yet.
 
-    Args:
-        kubeconfig: Path; empty for $KUBECONFIG, else ~/.kube/config, else the pod's service account.
-        context: Name of the context; empty for the current one.
-        retry_seconds: See `Connection`; by default $GPU_PROVISION_API_TIMEOUT.
-
-    Raises:
-        UsageError: The file, the context or the variable cannot be used.
+    Without a path that is $KUBECONFIG, ~/.kube/config or the pod's service account. The default of ``retry_seconds``
+    is $GPU_PROVISION_API_TIMEOUT, see `Connection`. Raises UsageError.
     """
     from kubernetes.dynamic import DynamicClient
 

@@ -53,8 +53,7 @@ def find_context(inventory: Inventory) -> tuple[str, str] | None:
 def resolve_context(inventory: Inventory) -> tuple[str, str]:
     """Return the kubeconfig's path and the context's name; empty strings mean the user's defaults.
 
-    Raises:
-        ProvisionError: The inventory asks for a sandbox, and it cannot be started.
+    Raises ProvisionError: the inventory asks for a sandbox, and it cannot be started.
     """
     if not inventory.cluster.sandbox:
         return inventory.cluster.kubeconfig, inventory.cluster.context

@@ -169,16 +169,13 @@ class Mirror:
     def of(self, what: Kind | Scope) -> dict[ObjectRef, Manifest]:
         """Return the live objects of a scope, of a kind's first one; a copy, never changed afterwards."""
         with self._signal.changed:
-            return dict(self._watched[self._scope(what)].objects)
-
-    def _scope(self, what: Kind | Scope) -> Scope:
-        return what if isinstance(what, Scope) else next(each for each in self._scopes if each.kind == what)
+            scope = what if isinstance(what, Scope) else next(each for each in self._scopes if each.kind == what)
+            return dict(self._watched[scope].objects)
 
     def wait(self, seconds: float) -> bool:
         """Wait until something has changed since the last call, at most so long; say whether it has.
 
-        Raises:
-            ProvisionError: The API server did not answer for too long, or refuses the watch.
+        Raises ProvisionError: the API server did not answer for too long, or refuses the watch.
         """
         before, signal = self._seen, self._signal
         with signal.changed:

@@ -123,11 +123,7 @@ def lease_version(lease: Manifest | None) -> str:
 def lease_manifest(
     ref: ObjectRef, holder: str, lease: Manifest, seconds: float, annotations: Mapping[str, str]
 ) -> Manifest:
-    """Return a lease as it is written: renewed now by its holder, or given back if ``holder`` is empty.
-
-    Args:
-        lease: As it was looked at; its version guards the write.
-    """
+    """Return a lease, whose version guards the write, renewed now by its holder or, with none, given back."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     before = lease.get("spec") or {}
     acquired = before.get("acquireTime", now) if before.get("holderIdentity") == holder else now
@@ -162,8 +158,7 @@ class HeldLease:
     def hold(self, lease: Manifest | None) -> None:
         """Take a lease as it was last looked at, None for one that does not exist, and keep it renewed.
 
-        Raises:
-            AlreadyExistsError, ConflictError, NotFoundError: Another process was faster.
+        If another process was faster, raises AlreadyExistsError, ConflictError or NotFoundError.
         """
         began = boottime()
         self._lease = self._write(lease, self.identity)
@@ -244,8 +239,7 @@ class HeldLease:
 def fence_of(*leases: HeldLease, exempt: str) -> Callable[[str], None]:
     """Return the fence of writes that rest on leases: a write waits for a late renewal, and raises if one is lost.
 
-    Args:
-        exempt: How the path of a write begins that passes: it renews one of them.
+    A write whose path begins with ``exempt`` passes: it renews one of them.
     """
 
     def fence(path: str) -> None:

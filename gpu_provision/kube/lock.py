@@ -97,12 +97,8 @@ def unlock(
 ) -> LockState:
     """Take the lock away from a dead holder; return it as it was, with an empty version if it still is.
 
-    Args:
-        force: Also from a living holder, whose run ends then.
-        agreed: Asked once it is known whom this is about.
-
-    Raises:
-        Locked: The holder lives.
+    With ``force``, also from a living one, whose run ends then; else that raises Locked. ``agreed`` is asked once it is
+    known whom this is about.
     """
     ref = lock_ref(inventory)
     lease = cluster.get(ref)

@@ -7,6 +7,7 @@ import secrets
 import shlex
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from gpu_provision.components import labels
 from gpu_provision.diagnostics.pods import cause, phase
@@ -43,11 +44,7 @@ def is_orphaned(pod: Manifest) -> bool:
 
 
 def remove_orphaned(cluster: Cluster, namespace: str) -> None:
-    """Delete the helper pods, on any node, that no client uses any more: one LIST.
-
-    Raises:
-        Refused, Unreachable: As the API server answers.
-    """
+    """Delete the helper pods, on any node, that no client uses any more: one LIST. Raises Refused, Unreachable."""
     for pod in cluster.list(POD, namespace=namespace, label_selector=f"{labels.HELPER}={PURPOSE}").items:
         if is_orphaned(pod) and not pod["metadata"].get("deletionTimestamp"):
             cluster.delete(ref_of(pod), uid=pod["metadata"]["uid"])
@@ -87,11 +84,7 @@ def helper_pod(node: str, settings: HelperPod) -> Manifest:
 
 
 def start_helper_pod(cluster: Cluster, node: str, settings: HelperPod) -> ObjectRef:
-    """Return a helper pod that runs on a node.
-
-    Raises:
-        ProvisionError: The node cannot have one, or the API server does not let us.
-    """
+    """Return a helper pod that runs on a node. Raises ProvisionError."""
     _see_that_node_is_ready(cluster, node)
     pod = cluster.create(helper_pod(node, settings))
     ref = ref_of(pod)
@@ -106,25 +99,22 @@ def start_helper_pod(cluster: Cluster, node: str, settings: HelperPod) -> Object
 def _see_that_node_is_ready(cluster: Cluster, node: str) -> None:
     """A pod that is bound to a node that does not run would stay, and be pending, for good."""
     found = cluster.get(ObjectRef("v1", "Node", "", node))
-    if found is None:
-        raise RunFailed(
-            Finding(
-                code=codes.NODE_AWAY,
-                what=f"{cluster.name} has no node {node}",
-                where=node,
-                fix="write its name as kubectl get nodes shows it",
-            )
+    if found is not None and node_facts(found).ready:
+        return
+    finding = Finding(
+        code=codes.NODE_AWAY,
+        what=f"{cluster.name} has no node {node}",
+        where=node,
+        fix="write its name as kubectl get nodes shows it",
+    )
+    if found is not None:
+        finding = replace(
+            finding,
+            what="the node is not ready, so no pod can be started on it",
+            evidence=ready_message(found),
+            fix="see to its kubelet, or reach this host over SSH (connect: ssh)",
         )
-    if not node_facts(found).ready:
-        raise RunFailed(
-            Finding(
-                code=codes.NODE_AWAY,
-                what="the node is not ready, so no pod can be started on it",
-                where=node,
-                evidence=ready_message(found),
-                fix="see to its kubelet, or reach this host over SSH (connect: ssh)",
-            )
-        )
+    raise RunFailed(finding)
 
 
 def _wait(cluster: Cluster, ref: ObjectRef, node: str, settings: HelperPod) -> None:
@@ -136,14 +126,11 @@ def _wait(cluster: Cluster, ref: ObjectRef, node: str, settings: HelperPod) -> N
             raise _does_not_start(node, settings, "it was deleted")
         if phase(pod) == "Running":
             return
-        if phase(pod) in _OVER or _is_hopeless(pod) or time.monotonic() > give_up:
+        statuses: Sequence[Manifest] = pod.get("status", {}).get("containerStatuses", ())
+        reasons = {status.get("state", {}).get("waiting", {}).get("reason") for status in statuses}
+        if phase(pod) in _OVER or reasons & _HOPELESS or time.monotonic() > give_up:
             raise _does_not_start(node, settings, cause(pod))
         time.sleep(_POLL_SECONDS)
-
-
-def _is_hopeless(pod: Manifest) -> bool:
-    statuses: Sequence[Manifest] = pod.get("status", {}).get("containerStatuses", ())
-    return any(status.get("state", {}).get("waiting", {}).get("reason") in _HOPELESS for status in statuses)
 
 
 def _does_not_start(node: str, settings: HelperPod, evidence: str) -> ProvisionError:
@@ -191,11 +178,7 @@ _STOP_SECONDS = 30.0
 
 
 def open_shell(kubeconfig: str, context: str, node: str, settings: HelperPod) -> NodeShell:
-    """Return the open shell of a node; the caller closes it.
-
-    Raises:
-        ProvisionError: There is no way to run commands on the node.
-    """
+    """Return the open shell of a node; the caller closes it. Raises ProvisionError if none can be had."""
     cluster = connect(kubeconfig, context)
     remove_orphaned(cluster, settings.namespace)
     shell = NodeShell(cluster, node, settings)
@@ -212,11 +195,7 @@ class NodeShell:
         self._pod: ObjectRef | None = None
 
     def open(self) -> None:
-        """Start a helper pod in place of an earlier one, and check that commands run in it.
-
-        Raises:
-            ProvisionError: There is no way to run commands on the node.
-        """
+        """Start a helper pod in place of an earlier one, and check that commands run in it. Raises ProvisionError."""
         self.close()
         self._pod = start_helper_pod(self._cluster, self._node, self._settings)
         said: list[bytes] = []

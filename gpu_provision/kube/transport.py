@@ -145,8 +145,7 @@ class Connection:
             retry_seconds: In place of the connection's own, if that is longer.
             done: Called if a repetition is refused; returns the answer if an earlier try was carried out.
 
-        Raises:
-            ProvisionError: The last try failed so, or the server refuses it.
+        Raises ProvisionError: the last try failed so, or the server refuses it.
         """
         retries, connect = Retries(), float(CONNECT_SECONDS)
         while True:

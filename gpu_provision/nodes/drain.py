@@ -137,8 +137,7 @@ class Evictor:
     def ask(self, pod: ObjectRef, uid: str) -> bool:
         """Ask once; return whether the API server lets the pod go.
 
-        Raises:
-            NotFoundError, ConflictError: It is gone.
+        Raises NotFoundError, ConflictError: it is gone.
         """
         self.version = self.version or self.cluster.eviction_version()
         try:

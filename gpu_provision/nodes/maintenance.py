@@ -79,8 +79,7 @@ class NodeMaintenance:
     def cordon_and_drain(self, node: str, drain: Drain, say: OnProgress) -> tuple[str, ...]:
         """Cordon a node and take its pods off it; return them in words.
 
-        Raises:
-            ProvisionError: It cannot be done; the node is as it was, but for pods that have moved.
+        Raises ProvisionError: it cannot be done; the node is as it was, but for pods that have moved.
         """
         if refusal := self.preview_drain(node, drain).refusal:
             raise RunFailed(refusal)
@@ -105,8 +104,7 @@ class NodeMaintenance:
     def wait_and_uncordon(self, node: str, boot_id: str, seconds: int, say: OnProgress) -> None:
         """Wait until a node is ready in this boot, and undo our cordon.
 
-        Raises:
-            ProvisionError: It is not ready after so many seconds; our cordon stays.
+        Raises ProvisionError: it is not ready after so many seconds; our cordon stays.
         """
         give_up, tell = time.monotonic() + seconds, _news(say)
         scope = Scope(NODE, field_selector=f"metadata.name={node}")

@@ -126,13 +126,18 @@ def for_apply(inventory: Inventory) -> frozenset[Permission]:
 
 def for_own_requests(inventory: Inventory) -> frozenset[Permission]:
     """Return what the tool itself makes use of."""
-    applied = (one for item in _manifests(inventory) for one in _without_name(for_object(item), item))
+    applied = (
+        one._replace(name="") if item["kind"] in _NAMED_BY_NODES else one
+        for item in _manifests(inventory)
+        for one in for_object(item)
+    )
+    # An administrator makes the namespaces, as the Roles need them.
     return frozenset(
         (
             *for_read(inventory, MEMBER_KINDS),
             *for_run(inventory),
             *_rows(inventory, _PATCH_PODS),
-            *(one for one in applied if not _creates_namespace(one)),
+            *(one for one in applied if (one.verb, one.resource) != ("create", "namespaces")),
             *_for_prune(inventory),
             *_for_host_shells(inventory),
             *for_reboots(inventory),
@@ -305,16 +310,6 @@ def _for_prune(inventory: Inventory) -> Iterator[Permission]:
             yield from _on_kind(ref.type, "delete", namespace=ref.namespace)
         elif not ref.namespace:
             yield from on_object(ref, "delete")
-
-
-def _without_name(found: Iterable[Permission], manifest: Manifest) -> Iterator[Permission]:
-    for one in found:
-        yield one._replace(name="") if manifest["kind"] in _NAMED_BY_NODES else one
-
-
-def _creates_namespace(one: Permission) -> bool:
-    """Whether this is about making namespaces: an administrator makes them, as the Roles need them."""
-    return (one.verb, one.group, one.resource) == ("create", "", "namespaces")
 
 
 def _manifests(inventory: Inventory) -> list[Manifest]:

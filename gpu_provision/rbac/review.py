@@ -12,7 +12,7 @@ from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.plan import Action, Change, Plan
+from gpu_provision.model.plan import Action, Plan
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import Desired
 from gpu_provision.rbac import permissions
@@ -38,8 +38,7 @@ def missing_permissions(
     Args:
         namespaces: Those that exist, if that is known: in others only what holds everywhere is granted.
 
-    Raises:
-        Unreachable: The API server does not answer.
+    Raises Unreachable: the API server does not answer.
     """
     asked = sorted(set(wanted))
     named = {one.namespace for one in asked}
@@ -116,15 +115,11 @@ def required_for_run(inventory: Inventory, plan: Plan, desired: Desired) -> Iter
     for item in _manifests(desired):
         wanted = permissions.for_object(item)
         yield from (one for one in wanted if one.verb != "create" or ref_of(item) in created)
-    yield from (one for change in plan.changes for one in _for_change(change))
-
-
-def _for_change(change: Change) -> Iterator[Permission]:
-    """Yield what only a run needs that deletes an object, or patches a pod."""
-    if change.action is Action.DELETE:
-        yield from permissions.on_object(change.ref, "delete")
-    elif (change.action, change.ref.kind) == (Action.UPDATE, "Pod"):
-        yield from permissions.on_object(change.ref, "patch")
+    for change in plan.changes:
+        if change.action is Action.DELETE:
+            yield from permissions.on_object(change.ref, "delete")
+        elif (change.action, change.ref.kind) == (Action.UPDATE, "Pod"):
+            yield from permissions.on_object(change.ref, "patch")
 
 
 def _written_roles(plan: Plan, desired: Desired) -> Iterator[tuple[ObjectRef, Manifest]]:
@@ -168,13 +163,9 @@ def _finding(
         code=_MISSING,
         what=f"{who} lacks {number} that this needs; nothing was written",
         where=f"{cluster.name} ({cluster.server})",
-        evidence=_listed(describe(missing)),
+        evidence="\n    ".join(["it may not", *describe(missing)]),
         fix=f"let an administrator run: {_command(inventory, user, *options)} | kubectl apply -f -",
     )
-
-
-def _listed(lines: Iterable[str]) -> str:
-    return "\n    ".join(["it may not", *lines])
 
 
 def _user(cluster: Cluster, refusal: str) -> str:

@@ -47,46 +47,23 @@ def rules_of(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
 
     Resources that share group, verbs and names share a rule.
     """
+    by_resource: dict[tuple[str, str], dict[str, set[str]]] = {}
+    for one in permissions:
+        by_resource.setdefault((one.group, one.resource), {}).setdefault(one.name, set()).add(one.verb)
     rows: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
-    for (group, resource), by_name in sorted(_by_resource(permissions).items()):
-        for verbs, names in _by_verbs(by_name):
-            rows.setdefault((group, verbs, names), []).append(resource)
+    for (group, resource), by_name in sorted(by_resource.items()):
+        of_any = by_name.pop("", set())  # what holds for any name is not said again for one
+        names: dict[tuple[str, ...], list[str]] = {_ordered(of_any): []} if of_any else {}
+        for name, verbs in sorted(by_name.items()):
+            if left := verbs - of_any:
+                names.setdefault(_ordered(left), []).append(name)
+        for ordered, named in names.items():
+            rows.setdefault((group, ordered, tuple(named)), []).append(resource)
     return [rule(group, resources, verbs, names) for (group, verbs, names), resources in rows.items()]
 
 
-def _by_resource(permissions: Iterable[Permission]) -> dict[tuple[str, str], dict[str, set[str]]]:
-    found: dict[tuple[str, str], dict[str, set[str]]] = {}
-    for one in permissions:
-        found.setdefault((one.group, one.resource), {}).setdefault(one.name, set()).add(one.verb)
-    return found
-
-
-def _by_verbs(by_name: Mapping[str, set[str]]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Yield verbs with the names that they are restricted to; what holds for any name is not said again for one."""
-    of_any = by_name.get("", set())
-    if of_any:
-        yield _ordered(of_any), ()
-    names: dict[tuple[str, ...], list[str]] = {}
-    for name, found in sorted(by_name.items()):
-        if name and found - of_any:
-            names.setdefault(_ordered(found - of_any), []).append(name)
-    for verbs, named in names.items():
-        yield verbs, tuple(named)
-
-
 def _ordered(verbs: Iterable[str]) -> tuple[str, ...]:
-    known = dict(zip(_VERBS, range(len(_VERBS)), strict=True))
-    return tuple(sorted(verbs, key=lambda verb: (known.get(verb, len(known)), verb)))
-
-
-def without_cluster_wide(permissions: Iterable[Permission], granted: Collection[Permission]) -> list[Permission]:
-    """Return the permissions of namespaces that are not granted in the whole cluster anyway."""
-    everywhere = frozenset(granted)
-    return [
-        one
-        for one in permissions
-        if one._replace(namespace="") not in everywhere and one._replace(namespace="", name="") not in everywhere
-    ]
+    return tuple(sorted(verbs, key=lambda verb: (_VERBS.index(verb) if verb in _VERBS else len(_VERBS), verb)))
 
 
 def describe(permissions: Iterable[Permission]) -> list[str]:
@@ -97,15 +74,11 @@ def describe(permissions: Iterable[Permission]) -> list[str]:
     return [_describe(one, namespace) for namespace, found in sorted(by_namespace.items()) for one in rules_of(found)]
 
 
-def qualified_name(group: str, resource: str) -> str:
-    """Return a resource as kubectl names it: ``daemonsets.apps``, ``daemonsets.apps/status``."""
-    plural, slash, part = resource.partition("/")
-    return f"{plural}.{group}{slash}{part}" if group else resource
-
-
 def _describe(one: Rule, namespace: str) -> str:
     group = one["apiGroups"][0]
-    resources = ", ".join(qualified_name(group, resource) for resource in one["resources"])
+    # As kubectl names them: daemonsets.apps, daemonsets.apps/status.
+    parts = ((plural, slash + part) for plural, slash, part in (each.partition("/") for each in one["resources"]))
+    resources = ", ".join(f"{plural}.{group}{part}" if group else f"{plural}{part}" for plural, part in parts)
     names = " " + ", ".join(f'"{name}"' for name in one["resourceNames"]) if "resourceNames" in one else ""
     scope = f"in namespace {namespace}" if namespace else "in the whole cluster"
     return f"{', '.join(one['verbs'])} {resources}{names} {scope}"
@@ -135,12 +108,14 @@ class RbacSubject:
 def roles(name: str, permissions: Iterable[Permission], subjects: Sequence[RbacSubject]) -> list[Manifest]:
     """Return namespaces, roles and, if there are subjects, bindings, in an order in which they can be applied.
 
-    What is needed in the whole cluster is in a ClusterRole, the rest in a Role per namespace. The namespaces come
-    along without any setting, since a Role cannot be there before its namespace.
+    What is needed in the whole cluster is in a ClusterRole, the rest in a Role per namespace. The namespaces have no
+    setting: they are there since a Role cannot be before its namespace.
     """
     wanted = sorted(set(permissions))
     of_cluster = [one for one in wanted if not one.namespace]
-    own = without_cluster_wide((one for one in wanted if one.namespace), of_cluster)
+    everywhere = frozenset(one[:3] for one in of_cluster if not one.name)
+    own = [one for one in wanted if one.namespace and one[:3] not in everywhere]
+    own = [one for one in own if one._replace(namespace="") not in of_cluster]
     namespaces = sorted({one.namespace for one in own})
     found = [manifest(("v1", "Namespace"), namespace) for namespace in namespaces if namespace not in ALWAYS_THERE]
     found += _bound("ClusterRole", name, "", of_cluster, subjects)

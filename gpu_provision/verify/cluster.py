@@ -112,8 +112,7 @@ class GpuCluster:
     def get(self, path: str, **query: str) -> Any:
         """Return the JSON that the API server has at a path, such as ``/api/v1/nodes/gpu-01``.
 
-        Raises:
-            Unreachable, Refused, Rejected: As the API server answers.
+        Raises Unreachable, Refused, Rejected: as the API server answers.
         """
         return json.loads(self._cluster.fetch(path, [*query.items()], accept="application/json"))
 

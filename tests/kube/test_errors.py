@@ -63,6 +63,7 @@ _RESTORED = "Timeout: Too large resource version: 900, current: 17"
 
 ANSWERS: list[tuple[int, dict[str, Any], type[ProvisionError], str]] = [
     (401, {}, Refused, "GP302"),
+    (403, {}, Refused, "GP303"),
     *((403, {"message": message}, Refused, "GP303") for message in _NO_RIGHT),
     *((403, {"message": message}, Rejected, "GP305") for message in _NOT_ADMITTED),
     (404, {}, NotFoundError, "GP305"),

@@ -128,24 +128,8 @@ def in_default(stack: Inventory) -> Inventory:
     return replace(stack, cluster=replace(stack.cluster, namespace="default"))
 
 
-def requests_of_a_reading(cluster: Cluster) -> int:
-    before = cluster.requests
-    stack = in_default(inventory())
-    observe(cluster, stack, observe_facts(cluster, stack), WANTED, TOP)
-    return cluster.requests - before
-
-
 def member() -> dict[str, str]:
     return {PART_OF: applyset_id("sandbox", "default")}
-
-
-def test_a_reading_costs_the_same_whatever_the_size(cluster: Cluster) -> None:
-    cluster.apply(parent("sandbox", "default", WANTED))
-    before = requests_of_a_reading(cluster)
-    for number in range(12):
-        cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"size-{number}"}})
-        cluster.create(config_map(f"size-{number}", labels=member()))
-    assert requests_of_a_reading(cluster) == before
 
 
 def test_only_what_is_referred_to_and_was_not_read_is_asked_for(cluster: Cluster) -> None:

@@ -14,8 +14,6 @@ from gpu_provision.kube import trim as reading
 from gpu_provision.kube.observe import node_facts
 from gpu_provision.kube.trim import is_same
 from gpu_provision.model.cluster import Kind, Manifest
-from gpu_provision.rollout.observe import ClusterObjects, DesiredDriver, observe
-from gpu_provision.rollout.snapshot import GpuUse, Snapshot
 
 CORDON = {"manager": "kubectl-cordon", "time": "2026-11-21T08:00:00Z", "fieldsV1": {"f:spec": {"f:unschedulable": {}}}}
 MANAGERS = [{"manager": "kubelet", "fieldsV1": {"f:status": {f"f:{word}": {} for word in "abcdefghijklmnop"}}}]
@@ -99,24 +97,6 @@ def test_what_keeps_a_pod_from_being_ready_is_still_known(whole: Manifest) -> No
 def test_a_node_tells_the_same_facts() -> None:
     whole = node(unschedulable=True)
     assert node_facts(trimmed(whole)) == node_facts(whole)
-
-
-@pytest.mark.parametrize("mine", PODS[:4], ids=range(4))
-def test_a_rollout_sees_the_same_fleet(mine: Manifest) -> None:
-    """Whose cordon it is, which driver is installed, and whether work of others uses GPUs."""
-    live, work = node(unschedulable=True), pod("train", labels={"app": "train"}, phase="Running")
-    seen, kept = snapshot(live, mine, work), snapshot(*map(trimmed, (live, mine, work)))
-    assert kept == seen
-    assert [each.use for each in kept.nodes[0].pods] == [GpuUse.HOST_PATH]
-    assert kept.nodes[0].cordoned_by == "kubectl-cordon"
-    assert kept.nodes[0].driver is not None
-    assert kept.nodes[0].driver.digest == "abc"
-
-
-def snapshot(live: Manifest, *pods: Manifest) -> Snapshot:
-    """Return the fleet of one node as a rollout sees it."""
-    declared = {"gpu-1": DesiredDriver(domain="d", position=0, template={"spec": {"containers": []}})}
-    return observe(declared, ClusterObjects(nodes=[live], pods=pods), now=1.0)
 
 
 def test_images_managers_and_heartbeats_are_not_kept() -> None:

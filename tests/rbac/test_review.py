@@ -20,7 +20,6 @@ from gpu_provision.rbac.review import missing_permissions
 from gpu_provision.rbac.roles import RbacSubject, roles
 from gpu_provision.reconcile.plan import read_and_plan
 from gpu_provision.reconcile.session import Session
-from gpu_provision.sandbox.apiserver.request_log import writes
 from tests.components.builders import inventory
 from tests.sandbox.apiserver.conftest import Running
 
@@ -194,32 +193,6 @@ def test_the_right_to_patch_pods_is_asked_for_with_reason(account: As) -> None:
     changed = replace(reading.plan, changes=(*reading.plan.changes, pod))
     before, after = (set(review.required_for_run(STACK, each, reading.desired)) for each in (reading.plan, changed))
     assert after - before == {Permission("patch", "", "pods", OPERANDS, "driver-x")}
-
-
-def test_a_run_ends_before_its_first_write(account: As, server: Running) -> None:
-    """Neither an object nor the lock is there."""
-    cluster = account(Permission("update", "coordination.k8s.io", "leases", OPERANDS, STACK.name))
-    before = len(writes(server.server.request_log))
-    session = Session(STACK, _cluster=cluster)
-    with pytest.raises(Refused) as caught:
-        session.start()
-    assert [finding.code for finding in caught.value.findings] == ["GP310"]
-    assert session.finish() is None
-    assert len(writes(server.server.request_log)) == before
-
-
-def test_a_refused_reading_names_all_that_is_missing(account: As) -> None:
-    lacking = [Permission("list", "apps", "daemonsets"), Permission("list", "", "namespaces")]
-    lacking += [Permission("get", "coordination.k8s.io", "leases", OPERANDS, STACK.name)]
-    session = Session(STACK, _cluster=account(*lacking))
-    with pytest.raises(Refused) as caught:
-        session.reading()
-    (finding,) = caught.value.findings
-    assert finding.evidence.splitlines()[1:] == [
-        "    list namespaces in the whole cluster",
-        "    list daemonsets.apps in the whole cluster",
-        f'    get leases.coordination.k8s.io "{STACK.name}" in namespace {OPERANDS}',
-    ]
 
 
 def test_service_accounts_are_given_rights_as_such(server: Running, tmp_path: Path) -> None:

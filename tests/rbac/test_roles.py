@@ -13,7 +13,6 @@ from gpu_provision.rbac.roles import (
     permissions_of,
     roles,
     rules_of,
-    without_cluster_wide,
 )
 
 LIST_PODS = Permission("list", "", "pods")
@@ -68,12 +67,6 @@ def test_a_rule_grants_as_the_server_reads_it(rule: Rule, wanted: Permission, *,
     assert grants(rule, wanted) is granted
 
 
-def test_a_role_of_a_namespace_leaves_out_what_holds_everywhere() -> None:
-    here = [Permission("list", "", "pods", "here"), Permission("list", "", "pods", "here", "p")]
-    mine = Permission("delete", "", "pods", "here")
-    assert without_cluster_wide([*here, mine], [LIST_PODS]) == [mine]
-
-
 def test_permissions_are_told_by_scope() -> None:
     wanted = [LIST_PODS, Permission("get", "apps", "daemonsets", "here", "a")]
     assert describe(wanted) == [
@@ -86,6 +79,7 @@ WANTED = [
     Permission("list", "", "nodes"),
     Permission("create", "", "pods", "here"),
     Permission("list", "", "nodes", "here"),
+    Permission("list", "", "nodes", "here", "n1"),
 ]
 BOB = RbacSubject("User", "bob")
 
@@ -104,6 +98,9 @@ def test_roles_come_in_the_order_to_apply_them(
 ) -> None:
     found = roles("r", wanted, subjects)
     assert [item["kind"] for item in found] == kinds
+    of_namespace = [item["rules"] for item in found if item["kind"] == "Role"]
+    alone = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}]
+    assert of_namespace == [alone], "what holds everywhere is left out"
     bare = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "here"}}
     assert all(item == bare for item in found if item["kind"] == "Namespace")
 

@@ -171,10 +171,3 @@ def test_an_account_that_may_make_no_pods_leaves_the_host_out(server: NodeServer
     server.forbids = True
     with pytest.raises(SkippedHost, match="which this account may not make"):
         host_of(inventory, "n1")
-
-
-def test_a_connection_that_breaks_later_is_told_as_such(server: NodeServer, host: Host) -> None:
-    """Not as a mistake of the test."""
-    server.drop = True
-    with pytest.raises(Unreachable, match="GP301"):
-        host.run("true")
