@@ -27,8 +27,6 @@ from gpu_provision.sandbox.apiserver.errors import (
     not_found,
 )
 from gpu_provision.sandbox.apiserver.fieldmanager import (
-    ApplyConflictError,
-    ObjectType,
     apply_configuration,
     record_update,
     same_but_for_times,
@@ -109,14 +107,9 @@ class Registry:
             message = "resourceVersion should not be set on objects to be created"
             raise bad_request(message)
         body["metadata"].pop("managedFields", None)
-        types = self.custom.object_type(info)
-        return self._create(
-            info, body, how, lambda new: record_update(None, new, manager=how.manager, now=timestamp(), types=types)
-        )
+        return self._create(info, body, how, applied=False)
 
-    def _create(
-        self, info: ResourceInfo, new: Object, how: WriteOptions, record: Callable[[Object], Object]
-    ) -> StoredObject:
+    def _create(self, info: ResourceInfo, new: Object, how: WriteOptions, *, applied: bool) -> StoredObject:
         if self._terminating_definition(info):
             message = "create not allowed while custom resource definition is terminating"
             raise method_not_allowed(message)
@@ -124,7 +117,10 @@ class Registry:
         namespace, name = key_of(new)
         if self.store.get(info.storage, name, namespace):
             raise already_exists(info, name)
-        return self._commit(info, None, record(new), how)
+        if not applied:
+            types = self.custom.object_type(info)
+            new = record_update(None, new, manager=how.manager, now=timestamp(), types=types)
+        return self._commit(info, None, new, how)
 
     def update(self, target: RequestInfo, body: Object, how: WriteOptions = _DEFAULT) -> StoredObject:
         """Replace an object by ``body``, which becomes the server's. Raises StatusError."""
@@ -177,12 +173,14 @@ class Registry:
             why = f"uid mismatch: the provided object specified uid {given}, and no existing object was found"
             raise conflict(info, target.name, why)
         live = to_served(old, info).object if old else None
-        merged = _apply(live, config, how.manager, part, self.custom.object_type(info), force=force)
+        types = self.custom.object_type(info)
+        merged = apply_configuration(
+            live, config, manager=how.manager, force=force, now=timestamp(), subresource=part, types=types
+        )
         if old is None:
             if part:
                 raise not_found(info, target.name)
-            managed = merged["metadata"].get("managedFields")
-            return self._create(info, deep_copy(merged), how, lambda new: _with_managed_fields(new, managed)), True
+            return self._create(info, deep_copy(merged), how, applied=True), True
         check_version(old.object, config, info)
         new = self._strategy.prepare_changed(info, old.object, deep_copy(merged), part)
         if same_but_for_times(new, old.object):
@@ -253,22 +251,3 @@ class Registry:
             self._remove(definitions, StoredObject(new, definition.version))
         else:
             self._put(definitions, definition, deep_copy(new))
-
-
-def _with_managed_fields(new: Object, fields: list[Object] | None) -> Object:
-    if fields:
-        new["metadata"]["managedFields"] = fields
-    return new
-
-
-def _apply(  # noqa: PLR0913 - the parts of a server-side apply
-    live: Object | None, config: Object, manager: str, subresource: str, types: ObjectType | None, *, force: bool
-) -> Object:
-    try:
-        return apply_configuration(
-            live, config, manager=manager, force=force, now=timestamp(), subresource=subresource, types=types
-        )
-    except ApplyConflictError as error:
-        raise StatusError(409, "Conflict", error.message(), details={"causes": error.causes()}) from error
-    except ValueError as error:
-        raise bad_request(str(error)) from error
