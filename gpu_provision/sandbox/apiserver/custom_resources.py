@@ -184,20 +184,16 @@ def mark_terminating(definition: Object) -> Object:
     rest = [row for row in status.get("conditions") or () if row["type"] != "Terminating"]
     condition = _condition("Terminating", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
     return {
-        **_with_finalizers(definition, [CLEANUP_FINALIZER]),
+        **with_cleanup_finalizer(definition, held=True),
         "status": {**status, "conditions": [*rest, condition]},
     }
 
 
-def remove_cleanup_finalizer(definition: Object) -> Object:
-    """Return a definition that is being deleted once it has no objects any more."""
-    return _with_finalizers(definition, [])
-
-
-def _with_finalizers(definition: Object, added: list[str]) -> Object:
+def with_cleanup_finalizer(definition: Object, *, held: bool) -> Object:
+    """Return a definition that is being deleted, held while it has objects."""
     metadata = definition["metadata"]
     others = [name for name in metadata.get("finalizers") or () if name != CLEANUP_FINALIZER]
-    return {**definition, "metadata": {**metadata, "finalizers": [*others, *added]}}
+    return {**definition, "metadata": {**metadata, "finalizers": [*others, CLEANUP_FINALIZER] if held else others}}
 
 
 class CustomResources:

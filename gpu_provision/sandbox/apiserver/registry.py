@@ -13,8 +13,8 @@ from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.custom_resources import (
     CustomResources,
     mark_terminating,
-    remove_cleanup_finalizer,
     served_versions,
+    with_cleanup_finalizer,
 )
 from gpu_provision.sandbox.apiserver.errors import (
     StatusError,
@@ -246,7 +246,7 @@ class Registry:
         definitions = self.catalog.of_storage(CustomResources.STORAGE)
         if definitions is None or self.store.count(info.storage):
             return
-        new = remove_cleanup_finalizer(definition.object)
+        new = with_cleanup_finalizer(definition.object, held=False)
         if can_be_removed(new, definitions):
             self._remove(definitions, StoredObject(new, definition.version))
         else:

@@ -189,10 +189,6 @@ def _pod_spec(spec: Object, path: str, policies: tuple[str, ...]) -> Iterator[Ca
             yield required(f"{path}.volumes[{index}].name")
 
 
-def _pod(obj: Object) -> Iterator[Cause]:
-    yield from _pod_spec(obj.get("spec") or {}, "spec", ("Always", "OnFailure", "Never"))
-
-
 def _template(obj: Object, policies: tuple[str, ...]) -> Iterator[Cause]:
     template = at(obj, "spec", "template") or {}
     yield from _label_causes(at(template, "metadata", "labels"), "spec.template.labels")
@@ -210,10 +206,6 @@ def _workload(obj: Object) -> Iterator[Cause]:
                 "spec.template.metadata.labels", _shown(labels), "`selector` does not match template `labels`"
             )
     yield from _template(obj, ("Always",))
-
-
-def _job(obj: Object) -> Iterator[Cause]:
-    yield from _template(obj, ("OnFailure", "Never"))
 
 
 def _service(obj: Object) -> Iterator[Cause]:
@@ -251,14 +243,14 @@ def _size(obj: Object) -> Iterator[Cause]:
 
 _CHECKS: dict[str, Callable[[Object], Iterator[Cause]]] = {
     "/configmaps": _size,
-    "/pods": _pod,
+    "/pods": lambda obj: _pod_spec(obj.get("spec") or {}, "spec", ("Always", "OnFailure", "Never")),
     "/secrets": _size,
     "/services": _service,
     "apps/daemonsets": _workload,
     "apps/deployments": _workload,
     "apps/replicasets": _workload,
     "apps/statefulsets": _workload,
-    "batch/jobs": _job,
+    "batch/jobs": lambda obj: _template(obj, ("OnFailure", "Never")),
     "apiextensions.k8s.io/customresourcedefinitions": _definition,
 }
 _POD_MUTABLE = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "nodeName", "schedulingGates")
@@ -300,19 +292,15 @@ def change_causes(old: Object, new: Object, info: ResourceInfo) -> Iterator[Caus
         if (after := at(new, *field.split("."))) != at(old, *field.split(".")):
             yield invalid_value(field, _shown(after), "field is immutable")
     if info.storage == "/pods" and _frozen(old["spec"]) != _frozen(new["spec"]):
-        yield _pod_change()
+        message = (
+            "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
+            "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to "
+            "existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+        )
+        yield Cause("FieldValueForbidden", message, "spec")
     if info.storage in ("/configmaps", "/secrets") and old.get("immutable") and old.get("data") != new.get("data"):
         message = "Forbidden: field is immutable when `immutable` is set"
         yield Cause("FieldValueForbidden", message, "data")
-
-
-def _pod_change() -> Cause:
-    message = (
-        "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
-        "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing "
-        "tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
-    )
-    return Cause("FieldValueForbidden", message, "spec")
 
 
 def _frozen(spec: Object) -> Object:
