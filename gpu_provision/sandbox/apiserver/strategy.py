@@ -6,6 +6,7 @@ import datetime as dt
 import secrets
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,28 +77,28 @@ class Strategy:
         return new
 
     def _complete(self, obj: Object, info: ResourceInfo, admit: Callable[[Store, ResourceInfo, Object], None]) -> None:
-        try:
+        with _shape_checked(obj):
             self._custom.complete(obj, info)
             set_defaults(obj, info)
             admit(self._store, info, obj)
-        except (AttributeError, TypeError, KeyError) as error:
-            raise _wrong_shape(obj, error) from error
 
     def _check(self, obj: Object, info: ResourceInfo, old: Object | None) -> None:
-        try:
+        with _shape_checked(obj):
             changes = [*_finalizer_causes(old, obj), *change_causes(old, obj, info)] if old else []
             causes = [*changes, *object_causes(obj, info), *self._custom.causes(obj, info)]
-        except (AttributeError, TypeError, KeyError) as error:
-            raise _wrong_shape(obj, error) from error
         if causes:
             raise invalid(info, obj["metadata"]["name"], causes)
 
 
-def _wrong_shape(obj: Object, error: Exception) -> StatusError:
-    kind, version = obj.get("kind"), obj.get("apiVersion")
-    return bad_request(
-        f'{kind} in version "{version}" cannot be handled as a {kind}: a field has the wrong type: {error}'
-    )
+@contextmanager
+def _shape_checked(obj: Object) -> Iterator[None]:
+    """Refuse (400) an object in which a value stands where an object or a list belongs."""
+    try:
+        yield
+    except (AttributeError, TypeError, KeyError) as error:
+        kind, version = obj.get("kind"), obj.get("apiVersion")
+        message = f'{kind} in version "{version}" cannot be handled as a {kind}: a field has the wrong type: {error}'
+        raise bad_request(message) from error
 
 
 def check_identity(obj: Any, info: ResourceInfo, namespace: str) -> None:
