@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -165,16 +164,6 @@ def test_hosts_do_not_see_each_other(host: SimulatedHost, tmp_path: Path) -> Non
     assert said(other, "ls /root") == ""
 
 
-def test_default_fleet_becomes_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Found by name, with the fleet's own kernel and GPUs."""
-    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
-    host = hosts.find("h100-1")
-    assert host.directory == tmp_path / "default/hosts/h100-1"
-    assert said(host, "grep -l 0x2330 /sys/bus/pci/devices/*/device | wc -l") == "8"
-    with pytest.raises(hosts.HostUnavailableError, match="has no node h100-2; it has control-1"):
-        hosts.find("h100-2")
-
-
 def test_fleet_says_how_a_host_differs(tmp_path: Path) -> None:
     """The keys of a node's ``host``."""
     fleet = tmp_path / "mine.yaml"
@@ -236,12 +225,6 @@ def test_ordinary_user_has_the_same_hosts(tmp_path: Path) -> None:
     command = [*drop, python, "-c", AS_USER, str(package), str(tmp_path / "state")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
     assert done.stdout.split() == ["0", "1", "refused"], done.stderr
-
-
-def test_hosts_are_light_to_import() -> None:
-    """Because pyinfra imports every connector for every inventory."""
-    code = "import sys, gpu_provision.sandbox.hosts; sys.exit('yaml' in sys.modules or 'aiohttp' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_new_host_is_in_the_boot_that_its_node_is_in(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.errors import StatusError, bad_request, expired_page, too_large_version
-from gpu_provision.sandbox.apiserver.registry import Registry, to_served
+from gpu_provision.sandbox.apiserver.registry import to_served
 from gpu_provision.sandbox.apiserver.request import Request, StreamResponse
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.store import FIRST, PODS, ChangeRecord, Store, StoredObject
@@ -187,7 +187,7 @@ def _last_state(change: ChangeRecord) -> StoredObject:
     return StoredObject({**before, "metadata": metadata}, change.version)
 
 
-def start_watch(registry: Registry, request: Request) -> StreamResponse:
+def start_watch(store: Store, request: Request) -> StreamResponse:
     """Start a watch over HTTP. Raises StatusError 400, 422 or 504."""
     version, initial = (
         parse_resource_version(request.query.get("resourceVersion", "")),
@@ -197,13 +197,13 @@ def start_watch(registry: Registry, request: Request) -> StreamResponse:
         why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
         message = f'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: {why}'
         raise StatusError(422, "Invalid", message)
-    watch = SelectionWatch(registry.store, request.info, Selection.from_request(request), 0 if initial else version)
+    watch = SelectionWatch(store, request.info, Selection.from_request(request), 0 if initial else version)
     seconds = request.number("timeoutSeconds") or _MIN_WATCH_SECONDS + secrets.randbelow(_MIN_WATCH_SECONDS)
-    return StreamResponse(_write_lines(registry, request, watch, seconds, bookmark_first=initial))
+    return StreamResponse(_write_lines(request, watch, seconds, bookmark_first=initial))
 
 
 async def _write_lines(
-    registry: Registry, request: Request, watch: SelectionWatch, seconds: float, *, bookmark_first: bool
+    request: Request, watch: SelectionWatch, seconds: float, *, bookmark_first: bool
 ) -> AsyncIterator[bytes]:
     """Yield lines for so many seconds; a watch from too long ago, or that fell behind, ends with an ERROR event."""
     loop, info, form = asyncio.get_running_loop(), request.info, output_form(request)
@@ -211,7 +211,7 @@ async def _write_lines(
 
     def write(event: StreamEvent) -> bytes:
         if event.item is not None:
-            return _line(event.type, render_object(event.item, info, form, registry.custom))
+            return _line(event.type, render_object(event.item, info, form))
         return bookmark(event.version) if with_bookmarks else b""
 
     def bookmark(version: int, annotations: Object | None = None) -> bytes:
@@ -219,7 +219,7 @@ async def _write_lines(
         metadata |= {"annotations": annotations} if annotations else {}
         obj = {"kind": info.kind, "apiVersion": info.api_version, "metadata": metadata}
         table = form if form.kind == "Table" else form._replace(kind="Object")
-        return _line("BOOKMARK", render_object(StoredObject(obj, version), info, table, registry.custom))
+        return _line("BOOKMARK", render_object(StoredObject(obj, version), info, table))
 
     watch.bookmark_seconds = min(BOOKMARK_SECONDS, seconds)
     if bookmark_first:
@@ -293,7 +293,7 @@ def _field_text(obj: Object, field: str) -> str:
 
 
 def required_value(field_selector: str, field: str) -> str:
-    """Return the value that a field selector demands of ``field``, else nothing: a key into an index or of a rule."""
+    """Return the value that a field selector demands of ``field``; empty if it demands none."""
     found = (_TERM.fullmatch(part) for part in _split(field_selector))
     return next((term[3] for term in found if term and term[1] == field and term[2] != "!="), "")
 

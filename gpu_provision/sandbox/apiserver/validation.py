@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.custom_resources import CustomResources, find_untyped
+from gpu_provision.sandbox.apiserver.custom_resources import find_untyped, keep_known
 from gpu_provision.sandbox.apiserver.errors import Cause, bad_request, invalid_value, required, unsupported_value
 from gpu_provision.sandbox.apiserver.fieldmanager.schema import FieldShape, Type, builtin
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
@@ -18,7 +18,7 @@ Headers = tuple[tuple[str, str], ...]
 _MODES = ("Ignore", "Warn", "Strict")
 
 
-def validate_fields(body: Any, info: ResourceInfo, mode: str, custom: CustomResources) -> tuple[Object, Headers]:
+def validate_fields(body: Any, info: ResourceInfo, mode: str) -> tuple[Object, Headers]:
     """Return a body without the fields that its kind does not know, and the warnings that ``mode`` asks for.
 
     Raises StatusError 400 for unknown fields if the caller asked to be strict, for plain values of another type than
@@ -34,7 +34,7 @@ def validate_fields(body: Any, info: ResourceInfo, mode: str, custom: CustomReso
     unknown: list[str] = []
     refusal = f'{info.kind} in version "{info.version}" cannot be handled as a {info.kind}: '
     if info.custom:
-        known = custom.keep_known(body, info, unknown)
+        known = keep_known(body, info, unknown)
     elif types := builtin(info.api_version, info.kind):
         try:
             known = _keep_known(body, types.root, "", unknown)
