@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpu_provision.sandbox.api import ApiError, ApiResource, Object
+from gpu_provision.sandbox.api import ApiResource, Object
 from gpu_provision.sandbox.apiserver.server import serve
 from gpu_provision.sandbox.client import HttpApi, KubeCredentials, load_credentials
 from gpu_provision.sandbox.errors import SandboxError
@@ -35,26 +35,6 @@ def on_server(directory: Path, scenario: Callable[[HttpApi], Awaitable[None]]) -
 def config_map(name: str, **data: str) -> Object:
     """Return a ConfigMap."""
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
-
-
-def test_objects_are_made_read_changed_and_removed(tmp_path: Path) -> None:
-    """Create, get, list, patch, update with its resourceVersion, delete."""
-
-    async def scenario(api: HttpApi) -> None:
-        made = await api.create(CONFIG_MAPS, config_map("a", x="1", y="2"), "default")
-        await api.patch(CONFIG_MAPS, "a", {"data": {"x": "3", "y": None}}, "default")
-        assert (await api.get(CONFIG_MAPS, "a", "default"))["data"] == {"x": "3"}
-        with pytest.raises(ApiError) as conflict:
-            await api.update(CONFIG_MAPS, {**made, "data": {"x": "4"}}, "default")
-        assert conflict.value.code == 409
-        objects, _ = await api.list(CONFIG_MAPS, "default", field_selector="metadata.name=a")
-        assert [o["metadata"]["name"] for o in objects] == ["a"]
-        await api.delete(CONFIG_MAPS, "a", "default")
-        with pytest.raises(ApiError) as missing:
-            await api.get(CONFIG_MAPS, "a", "default")
-        assert (missing.value.code, missing.value.reason) == (404, "NotFound")
-
-    on_server(tmp_path, scenario)
 
 
 def test_changes_are_watched(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ admission and validation of a kind and writes to ``store.Store``: objects in mem
 window of changes for watches. ``fieldmanager`` is server-side apply. What is known of a built-in kind stands in
 resources.yaml; its scope is frozen to what docs/sandbox.md lists.
 
-It imports ``sandbox.api`` and nothing else of the sandbox but the text of a log that has not begun.
+It imports ``sandbox.api``, ``sandbox.objects`` and ``sandbox.state``, and nothing else of the sandbox.
 """
 
 from gpu_provision.sandbox.apiserver.local_api import LocalApi

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
 
@@ -14,13 +15,13 @@ from jsonschema.exceptions import ValidationError
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.errors import Cause, invalid_value, required, unsupported_value
 from gpu_provision.sandbox.apiserver.fieldmanager import ObjectType
-from gpu_provision.sandbox.apiserver.resources import Catalog, ResourceInfo
-from gpu_provision.sandbox.apiserver.store import StoredObject
+from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.objects import at, deep_copy, timestamp
 
 _PRESERVE = "x-kubernetes-preserve-unknown-fields"
 _INT_OR_STRING = "x-kubernetes-int-or-string"
 _EMBEDDED = "x-kubernetes-embedded-resource"
+DEFINITIONS = "apiextensions.k8s.io/customresourcedefinitions"
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 """Holds a definition that is deleted for as long as it has objects."""
 _META_KEYS = ("apiVersion", "kind", "metadata")
@@ -117,16 +118,29 @@ _END = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\$")
 """Finds ``$`` outside of escapes and classes: the end of the text in RE2; in Python also before a newline there."""
 
 
-class CustomVersion:
+@dataclass(frozen=True)
+class CustomResource(ResourceInfo):
     """One version of a custom resource: what its definition says, and what is made of that once."""
 
-    def __init__(self, definition: Object, version: Object) -> None:
-        """``version`` is an item of the definition's ``spec.versions``."""
-        self.columns: list[Object] = version.get("additionalPrinterColumns") or []
-        self.schema: Object | None = at(version, "schema", "openAPIV3Schema")
-        self._has_status = at(version, "subresources", "status") is not None
-        spec, names = definition["spec"], definition["spec"]["names"]
-        self.info = ResourceInfo(
+    columns: tuple[Object, ...] = field(default=(), compare=False)
+    schema: Object = field(default_factory=dict, compare=False)
+
+    @cached_property
+    def type(self) -> ObjectType:
+        """What server-side apply needs to know."""
+        return ObjectType.from_schema(self.schema or None, has_status=self.has_status)
+
+    @cached_property
+    def validator(self) -> Draft202012Validator:
+        """The check of the schema."""
+        return Draft202012Validator(to_json_schema(self.schema))
+
+
+def served_versions(definition: Object) -> list[CustomResource]:
+    """Return the versions that a definition serves."""
+    spec, names = definition["spec"], definition["spec"]["names"]
+    return [
+        CustomResource(
             group=spec["group"],
             version=version["name"],
             plural=names["plural"],
@@ -135,25 +149,15 @@ class CustomVersion:
             namespaced=spec["scope"] == "Namespaced",
             short_names=tuple(names.get("shortNames") or ()),
             categories=tuple(names.get("categories") or ()),
-            subresources=("status",) if self._has_status else (),
+            subresources=() if at(version, "subresources", "status") is None else ("status",),
             counts_generations=True,
             custom=True,
+            columns=tuple(version.get("additionalPrinterColumns") or ()),
+            schema=at(version, "schema", "openAPIV3Schema") or {},
         )
-
-    @cached_property
-    def type(self) -> ObjectType:
-        """What server-side apply needs to know."""
-        return ObjectType.from_schema(self.schema, has_status=self._has_status)
-
-    @cached_property
-    def validator(self) -> Draft202012Validator:
-        """The check of the schema."""
-        return Draft202012Validator(to_json_schema(self.schema or {}))
-
-
-def served_versions(definition: Object) -> list[CustomVersion]:
-    """Return the versions that a definition serves."""
-    return [CustomVersion(definition, version) for version in definition["spec"]["versions"] if version.get("served")]
+        for version in spec["versions"]
+        if version.get("served")
+    ]
 
 
 def _condition(kind: str, reason: str, message: str, since: str = "") -> Object:
@@ -184,83 +188,49 @@ def mark_terminating(definition: Object) -> Object:
     rest = [row for row in status.get("conditions") or () if row["type"] != "Terminating"]
     condition = _condition("Terminating", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
     return {
-        **_with_finalizers(definition, [CLEANUP_FINALIZER]),
+        **with_cleanup_finalizer(definition, held=True),
         "status": {**status, "conditions": [*rest, condition]},
     }
 
 
-def remove_cleanup_finalizer(definition: Object) -> Object:
-    """Return a definition that is being deleted once it has no objects any more."""
-    return _with_finalizers(definition, [])
-
-
-def _with_finalizers(definition: Object, added: list[str]) -> Object:
+def with_cleanup_finalizer(definition: Object, *, held: bool) -> Object:
+    """Return a definition that is being deleted, held while it has objects."""
     metadata = definition["metadata"]
     others = [name for name in metadata.get("finalizers") or () if name != CLEANUP_FINALIZER]
-    return {**definition, "metadata": {**metadata, "finalizers": [*others, *added]}}
+    return {**definition, "metadata": {**metadata, "finalizers": [*others, CLEANUP_FINALIZER] if held else others}}
 
 
-class CustomResources:
-    """The definitions that are in force, their schemas and printer columns."""
-
-    STORAGE = "apiextensions.k8s.io/customresourcedefinitions"
-
-    def __init__(self, catalog: Catalog) -> None:
-        """Resources are added to and removed from ``catalog``."""
-        self._catalog = catalog
-        self._versions: dict[tuple[str, str, str], CustomVersion] = {}
-
-    def on_change(self, before: StoredObject | None, after: StoredObject | None) -> None:
-        """Serve what a new or changed definition says; stop serving what a removed one said."""
-        if before:
-            spec = before.object["spec"]
-            group, plural = spec["group"], spec["names"]["plural"]
-            self._catalog.remove_custom(group, plural)
-            self._versions = {key: own for key, own in self._versions.items() if (key[0], key[2]) != (group, plural)}
-        for version in served_versions(after.object) if after else ():
-            self._catalog.add([version.info])
-            self._versions[_key(version.info)] = version
-
-    def find(self, info: ResourceInfo) -> CustomVersion | None:
-        """Return what the definition of a custom resource says, None for a built-in one."""
-        return self._versions.get(_key(info))
-
-    def object_type(self, info: ResourceInfo) -> ObjectType | None:
-        """Return what server-side apply needs to know of a custom resource, None for a built-in one."""
-        version = self.find(info)
-        return version.type if version else None
-
-    def complete(self, obj: Object, info: ResourceInfo) -> None:
-        """Prune and fill in a custom object by its schema; write a definition's status."""
-        if info.storage == self.STORAGE and isinstance(at(obj, "spec", "names"), dict) and at(obj, "spec", "versions"):
-            _set_established(obj)
-        version = self.find(info)
-        if version and (schema := version.schema):
-            kept = {key: value for key, value in obj.items() if key not in _META_KEYS}
-            complete = fill_defaults(prune(kept, schema), schema)
-            for part in kept:
-                del obj[part]
-            obj.update(complete)
-
-    def keep_known(self, obj: Object, info: ResourceInfo, unknown: list[str]) -> Object:
-        """Return a custom object without the fields that its schema does not name; their paths go to ``unknown``."""
-        version = self.find(info)
-        if version is None or version.schema is None:
-            return obj
-        result: Object = prune(obj, {**version.schema, _EMBEDDED: True}, unknown=unknown)
-        return result
-
-    def causes(self, obj: Object, info: ResourceInfo) -> list[Cause]:
-        """Say where a custom object breaks its schema."""
-        version = self.find(info)
-        if version is None or version.schema is None:
-            return []
-        wrong = [cause for error in version.validator.iter_errors(obj) for cause in _causes(error)]
-        return [*wrong, *_find_duplicates(obj, version.schema)]
+def object_type(info: ResourceInfo) -> ObjectType | None:
+    """Return what server-side apply needs to know of a custom resource, None for a built-in one."""
+    return info.type if isinstance(info, CustomResource) else None
 
 
-def _key(info: ResourceInfo) -> tuple[str, str, str]:
-    return info.group, info.version, info.plural
+def complete(obj: Object, info: ResourceInfo) -> None:
+    """Prune and fill in a custom object by its schema; write a definition's status."""
+    if info.storage == DEFINITIONS and isinstance(at(obj, "spec", "names"), dict) and at(obj, "spec", "versions"):
+        _set_established(obj)
+    if isinstance(info, CustomResource) and info.schema:
+        kept = {key: value for key, value in obj.items() if key not in _META_KEYS}
+        filled = fill_defaults(prune(kept, info.schema), info.schema)
+        for part in kept:
+            del obj[part]
+        obj.update(filled)
+
+
+def keep_known(obj: Object, info: ResourceInfo, unknown: list[str]) -> Object:
+    """Return a custom object without the fields that its schema does not name; their paths go to ``unknown``."""
+    if not isinstance(info, CustomResource) or not info.schema:
+        return obj
+    result: Object = prune(obj, {**info.schema, _EMBEDDED: True}, unknown=unknown)
+    return result
+
+
+def schema_causes(obj: Object, info: ResourceInfo) -> list[Cause]:
+    """Say where a custom object breaks its schema."""
+    if not isinstance(info, CustomResource) or not info.schema:
+        return []
+    wrong = [cause for error in info.validator.iter_errors(obj) for cause in _causes(error)]
+    return [*wrong, *_find_duplicates(obj, info.schema)]
 
 
 def _causes(error: ValidationError) -> Iterator[Cause]:

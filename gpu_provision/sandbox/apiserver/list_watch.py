@@ -7,14 +7,14 @@ import base64
 import json
 import re
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.errors import StatusError, bad_request, expired_page, too_large_version
-from gpu_provision.sandbox.apiserver.registry import Registry, to_served
+from gpu_provision.sandbox.apiserver.registry import to_served
 from gpu_provision.sandbox.apiserver.request import Request, StreamResponse
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.store import FIRST, PODS, ChangeRecord, Store, StoredObject
@@ -22,7 +22,18 @@ from gpu_provision.sandbox.apiserver.tables import output_form, render_object
 from gpu_provision.sandbox.objects import Key, at, is_met, key_of, to_json
 
 BOOKMARK_SECONDS = 15.0
-_MIN_WATCH_SECONDS, _GONE = 1800, 410
+_MIN_WATCH_SECONDS = 1800
+Matches = Callable[[Object], bool]
+_REQUIREMENT = re.compile(
+    r"""(?P<absent>!?)\s*(?P<key>[^\s!=<>(),]+)
+        (?: \s*(?P<compare>==|!=|=|>|<)\s*(?P<value>[^\s!=<>(),]*)
+          | \s+(?P<set>in|notin)\s*\((?P<values>[^()]*)\) )?""",
+    re.VERBOSE,
+)
+_TERM = re.compile(r"([\w.]+)\s*(==|!=|=)\s*(.*)")
+_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]")
+_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9])?")
+_OPERATORS = {"=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt", "in": "In", "notin": "NotIn"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +130,7 @@ class SelectionWatch:
     """A watch over a selection: batches of events from ``version`` on, or from the present state if it is 0."""
 
     def __init__(self, store: Store, info: ResourceInfo, selection: Selection, version: int) -> None:
-        """Raises StatusError 400 for a bad selector, 410 or 504 for a version out of reach."""
+        """Raises StatusError 400 for a bad selector, 504 for a version that does not exist yet."""
         self._store, self._info, self._namespace = store, info, selection.namespace
         self._matches = build_predicate(selection.labels, selection.fields, info)
         if version > store.version:
@@ -127,7 +138,6 @@ class SelectionWatch:
         self._initial = [] if version else list_items(store, info, selection)
         self.version = version or store.version
         self._cache = store.watch_cache(info.storage)
-        self._cache.changes_since(self.version)
         self.bookmark_seconds = BOOKMARK_SECONDS
 
     async def batches(self) -> AsyncIterator[list[StreamEvent]]:
@@ -163,8 +173,7 @@ def _type_in_selection(change: ChangeRecord, matches: Matches) -> str:
     after = matches(change.item.object)
     if change.type != "MODIFIED" or change.before is None:
         return change.type if after else ""
-    before = matches(change.before.object)
-    if before:
+    if matches(change.before.object):
         return "MODIFIED" if after else "DELETED"
     return "ADDED" if after else ""
 
@@ -178,43 +187,31 @@ def _last_state(change: ChangeRecord) -> StoredObject:
     return StoredObject({**before, "metadata": metadata}, change.version)
 
 
-def start_watch(registry: Registry, request: Request) -> StreamResponse:
+def start_watch(store: Store, request: Request) -> StreamResponse:
     """Start a watch over HTTP. Raises StatusError 400, 422 or 504."""
-    version, initial = parse_resource_version(request.query.get("resourceVersion", "")), _wants_initial_events(request)
-    try:
-        watch = SelectionWatch(registry.store, request.info, Selection.from_request(request), 0 if initial else version)
-    except StatusError as error:
-        if error.code != _GONE:
-            raise
-        return StreamResponse(_fail(error))
-    seconds = request.number("timeoutSeconds") or _MIN_WATCH_SECONDS + secrets.randbelow(_MIN_WATCH_SECONDS)
-    return StreamResponse(_write_lines(registry, request, watch, seconds, bookmark_first=initial))
-
-
-def _wants_initial_events(request: Request) -> bool:
-    query = request.query
-    if "sendInitialEvents" in query and query.get("resourceVersionMatch") != "NotOlderThan":
+    version, initial = (
+        parse_resource_version(request.query.get("resourceVersion", "")),
+        request.flag("sendInitialEvents"),
+    )
+    if "sendInitialEvents" in request.query and request.query.get("resourceVersionMatch") != "NotOlderThan":
         why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
         message = f'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: {why}'
         raise StatusError(422, "Invalid", message)
-    return request.flag("sendInitialEvents")
-
-
-async def _fail(error: StatusError) -> AsyncIterator[bytes]:
-    """Fail as a watch that is under way does: what is too old is found out after the answer has begun."""
-    yield _line("ERROR", to_json(error.status()))
+    watch = SelectionWatch(store, request.info, Selection.from_request(request), 0 if initial else version)
+    seconds = request.number("timeoutSeconds") or _MIN_WATCH_SECONDS + secrets.randbelow(_MIN_WATCH_SECONDS)
+    return StreamResponse(_write_lines(request, watch, seconds, bookmark_first=initial))
 
 
 async def _write_lines(
-    registry: Registry, request: Request, watch: SelectionWatch, seconds: float, *, bookmark_first: bool
+    request: Request, watch: SelectionWatch, seconds: float, *, bookmark_first: bool
 ) -> AsyncIterator[bytes]:
-    """Yield lines for so many seconds; a watch that fell behind ends with an ERROR event."""
+    """Yield lines for so many seconds; a watch from too long ago, or that fell behind, ends with an ERROR event."""
     loop, info, form = asyncio.get_running_loop(), request.info, output_form(request)
     with_bookmarks, deadline = request.flag("allowWatchBookmarks"), loop.time() + seconds
 
     def write(event: StreamEvent) -> bytes:
         if event.item is not None:
-            return _line(event.type, render_object(event.item, info, form, registry.custom))
+            return _line(event.type, render_object(event.item, info, form))
         return bookmark(event.version) if with_bookmarks else b""
 
     def bookmark(version: int, annotations: Object | None = None) -> bytes:
@@ -222,7 +219,7 @@ async def _write_lines(
         metadata |= {"annotations": annotations} if annotations else {}
         obj = {"kind": info.kind, "apiVersion": info.api_version, "metadata": metadata}
         table = form if form.kind == "Table" else form._replace(kind="Object")
-        return _line("BOOKMARK", render_object(StoredObject(obj, version), info, table, registry.custom))
+        return _line("BOOKMARK", render_object(StoredObject(obj, version), info, table))
 
     watch.bookmark_seconds = min(BOOKMARK_SECONDS, seconds)
     if bookmark_first:
@@ -243,49 +240,13 @@ def _line(kind: str, body: bytes) -> bytes:
     return b'{"type":"' + kind.encode() + b'","object":' + body + b"}\n"
 
 
-Matches = Callable[[Object], bool]
-Labels = Mapping[str, str]
-
-
-class Requirement(NamedTuple):
-    """One part of a label selector; ``operator`` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
-
-    key: str
-    operator: str
-    values: frozenset[str] = frozenset()
-
-
-class FieldTerm(NamedTuple):
-    """One part of a field selector."""
-
-    field: str
-    equal: bool
-    value: str
-
-
-_REQUIREMENT = re.compile(
-    r"""(?P<absent>!?)\s*(?P<key>[^\s!=<>(),]+)
-        (?: \s*(?P<compare>==|!=|=|>|<)\s*(?P<value>[^\s!=<>(),]*)
-          | \s+(?P<set>in|notin)\s*\((?P<values>[^()]*)\) )?""",
-    re.VERBOSE,
-)
-_TERM = re.compile(r"([\w.]+)\s*(==|!=|=)\s*(.*)")
-_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]")
-_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9])?")
-_OPERATORS = {"=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt", "in": "In", "notin": "NotIn"}
-
-
 def _split(text: str) -> list[str]:
     """Split at the commas that are not inside parentheses."""
     return [part.strip() for part in re.split(r",(?![^()]*\))", text) if part.strip()]
 
 
-def parse_label_selector(text: str) -> tuple[Requirement, ...]:
-    """Parse a label selector. Raises StatusError 400."""
-    return tuple(_parse_requirement(part) for part in _split(text))
-
-
-def _parse_requirement(part: str) -> Requirement:
+def _label_test(part: str) -> Matches:
+    """Return the test of one requirement of a label selector. Raises StatusError 400."""
     found = _REQUIREMENT.fullmatch(part)
     if not found or (found["absent"] and (found["compare"] or found["set"])):
         message = f"unable to parse requirement: {part!r} is no label selector"
@@ -302,20 +263,12 @@ def _parse_requirement(part: str) -> Requirement:
     if wrong := next((value for value in values if not _VALUE.fullmatch(value)), ""):
         message = f"unable to parse requirement: invalid label value: {wrong!r}"
         raise bad_request(message)
-    return Requirement(key, "DoesNotExist" if found["absent"] else operator, values)
+    operator = "DoesNotExist" if found["absent"] else operator
+    return lambda obj: is_met(operator, (obj["metadata"].get("labels") or {}).get(key), values)
 
 
-def labels_match(requirements: tuple[Requirement, ...], labels: Labels) -> bool:
-    """Say whether labels meet all requirements."""
-    return all(is_met(one.operator, labels.get(one.key), one.values) for one in requirements)
-
-
-def parse_field_selector(text: str, info: ResourceInfo) -> tuple[FieldTerm, ...]:
-    """Parse a field selector. Raises StatusError 400 for a field that this resource does not offer."""
-    return tuple(_parse_term(part, info) for part in _split(text))
-
-
-def _parse_term(part: str, info: ResourceInfo) -> FieldTerm:
+def _field_test(part: str, info: ResourceInfo) -> Matches:
+    """Return the test of one term of a field selector. Raises StatusError 400 for a field that is not offered."""
     found = _TERM.fullmatch(part)
     if not found:
         message = f"invalid selector: '{part}'; can't understand '{part}'"
@@ -324,13 +277,7 @@ def _parse_term(part: str, info: ResourceInfo) -> FieldTerm:
     if field not in ("metadata.name", "metadata.namespace", *info.fields):
         known = f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"'
         raise bad_request(f"field label not supported: {field}" if info.fields else known)
-    return FieldTerm(field, operator != "!=", value)
-
-
-def required_value(field_selector: str, field: str) -> str:
-    """Return the value that a field selector demands of ``field``, else nothing: a key into an index or of a rule."""
-    found = (_TERM.fullmatch(part) for part in _split(field_selector))
-    return next((term[3] for term in found if term and term[1] == field and term[2] != "!="), "")
+    return lambda obj: (_field_text(obj, field) == value) is (operator != "!=")
 
 
 def _field_text(obj: Object, field: str) -> str:
@@ -345,16 +292,14 @@ def _field_text(obj: Object, field: str) -> str:
     return str(value)
 
 
+def required_value(field_selector: str, field: str) -> str:
+    """Return the value that a field selector demands of ``field``; empty if it demands none."""
+    found = (_TERM.fullmatch(part) for part in _split(field_selector))
+    return next((term[3] for term in found if term and term[1] == field and term[2] != "!="), "")
+
+
 def build_predicate(label_selector: str, field_selector: str, info: ResourceInfo) -> Matches | None:
     """Return the test of both selectors, or None if everything matches. Raises StatusError 400."""
-    labels = parse_label_selector(label_selector)
-    fields = parse_field_selector(field_selector, info)
-    if not labels and not fields:
-        return None
-
-    def matches(obj: Object) -> bool:
-        return labels_match(labels, obj["metadata"].get("labels") or {}) and all(
-            (_field_text(obj, term.field) == term.value) is term.equal for term in fields
-        )
-
-    return matches
+    tests = [_label_test(part) for part in _split(label_selector)]
+    tests += [_field_test(part, info) for part in _split(field_selector)]
+    return (lambda obj: all(test(obj) for test in tests)) if tests else None

@@ -30,23 +30,10 @@ _SUBRESOURCES: dict[str, tuple[tuple[str, ...], Object]] = {
 
 def nonresource_document(catalog: Catalog, path: str, accept: str, address: str) -> Response | None:
     """Return the document at a path, None if there is none; ``address`` is host and port of the server."""
+    found: Object | None = None
     match [part for part in path.split("/") if part]:
         case [health, *_] if health in _HEALTH:
             return Response(200, b"ok", "text/plain")
-        case ["openapi", "v2"] if _OPENAPI_PROTOBUF in accept:
-            # Older kubectl (Debian 12 has 1.20) takes nothing else. No bytes are a valid document without schemas:
-            # it then leaves validation to the server and uses the merge keys that it was compiled with.
-            return Response(200, b"", "application/octet-stream")
-        case ["openapi", *parts]:
-            found = _openapi(catalog, parts)
-        case parts:
-            found = _discovery(catalog, parts, address)
-    return json_response(found) if found else None
-
-
-def _discovery(catalog: Catalog, parts: list[str], address: str) -> Object | None:
-    found: Object | None = None
-    match parts:
         case []:
             found = {"paths": _paths(catalog)}
         case ["version"]:
@@ -59,36 +46,34 @@ def _discovery(catalog: Catalog, parts: list[str], address: str) -> Object | Non
             found = {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
         case ["apis", name] if name in catalog.groups():
             found = {"kind": "APIGroup", "apiVersion": "v1", **_group(name, catalog.groups()[name])}
-        case ["api", version]:
-            found = _resource_list(catalog.of_group("", version))
-        case ["apis", group, version]:
-            found = _resource_list(catalog.of_group(group, version))
-    return found
-
-
-def _openapi(catalog: Catalog, parts: list[str]) -> Object | None:
-    match parts:
-        case ["v2"]:
+        case ["openapi", "v2"] if _OPENAPI_PROTOBUF in accept:
+            # Older kubectl (Debian 12 has 1.20) takes nothing else. No bytes are a valid document without schemas:
+            # it then leaves validation to the server and uses the merge keys that it was compiled with.
+            return Response(200, b"", "application/octet-stream")
+        case ["openapi", "v2"]:
             paths: Object = {path: {} for info in catalog for path in _operations(info)}
-            return {"swagger": "2.0", "info": _INFO, "paths": paths, "definitions": {}}
-        case ["v3"]:
-            roots = [_root(name, version) for name, versions in catalog.groups().items() for version in versions]
-            return {"paths": {root: {"serverRelativeURL": f"/openapi/v3/{root}"} for root in roots}}
-        case ["v3", "api", version]:
-            return _openapi_group(catalog.of_group("", version))
-        case ["v3", "apis", group, version]:
-            return _openapi_group(catalog.of_group(group, version))
-    return None
+            found = {"swagger": "2.0", "info": _INFO, "paths": paths, "definitions": {}}
+        case ["openapi", "v3", *rest]:
+            found = _openapi(catalog, rest)
+        case rest:
+            found = _resource_list(_resources_at(catalog, rest))
+    return json_response(found) if found else None
+
+
+def _resources_at(catalog: Catalog, parts: list[str]) -> list[ResourceInfo]:
+    """Return the resources of the group and version that a path names."""
+    match parts:
+        case ["api", version]:
+            return catalog.of_group("", version)
+        case ["apis", group, version]:
+            return catalog.of_group(group, version)
+    return []
 
 
 def is_served(catalog: Catalog, path: str) -> bool:
     """Say whether a path lies below a group and version that the server knows."""
-    match [part for part in path.split("/") if part]:
-        case ["api", version, _, *_]:
-            return bool(catalog.of_group("", version))
-        case ["apis", group, version, _, *_]:
-            return bool(catalog.of_group(group, version))
-    return False
+    parts = [part for part in path.split("/") if part]
+    return any(_resources_at(catalog, parts[:length]) for length in range(2, len(parts)))
 
 
 def _version() -> Object:
@@ -107,8 +92,12 @@ def _version() -> Object:
 
 
 def _paths(catalog: Catalog) -> list[str]:
-    served = [f"/{_root(name, version)}" for name, versions in catalog.groups().items() for version in versions]
+    served = [f"/{root}" for root in _roots(catalog)]
     return ["/api", "/apis", *served, *(f"/{name}" for name in _HEALTH), "/openapi/v2", "/openapi/v3", "/version"]
+
+
+def _roots(catalog: Catalog) -> list[str]:
+    return [_root(name, version) for name, versions in catalog.groups().items() for version in versions]
 
 
 def _root(group: str, version: str) -> str:
@@ -169,8 +158,9 @@ def _operations(info: ResourceInfo) -> Object:
     return {base: listing} | ({f"{base}/{{name}}": single} if single else {})
 
 
-def _openapi_group(infos: list[ResourceInfo]) -> Object | None:
-    if not infos:
-        return None
-    paths = {path: operations for info in infos for path, operations in _operations(info).items()}
-    return {"openapi": "3.0.0", "info": _INFO, "paths": paths, "components": {"schemas": {}}}
+def _openapi(catalog: Catalog, parts: list[str]) -> Object | None:
+    """Return the OpenAPI 3 document of a group and version, or where those documents are."""
+    if not parts:
+        return {"paths": {root: {"serverRelativeURL": f"/openapi/v3/{root}"} for root in _roots(catalog)}}
+    paths = {path: own for info in _resources_at(catalog, parts) for path, own in _operations(info).items()}
+    return {"openapi": "3.0.0", "info": _INFO, "paths": paths, "components": {"schemas": {}}} if paths else None

@@ -186,7 +186,11 @@ def _log_options(request: Request) -> LogOptions:
         if number is not None and number < least:
             text = f"{name}: Invalid value: {number}: must be greater than {'or equal to ' if not least else ''}0"
             raise StatusError(422, "Invalid", f'PodLogOptions "{request.target.name}" is invalid: {text}')
-    since = parse_time(request.query.get("sinceTime", ""))
+    try:
+        since = parse_time(request.query.get("sinceTime"))
+    except ValueError as error:
+        message = f"sinceTime: {error}"
+        raise bad_request(message) from error
     seconds = request.number("sinceSeconds")
     start = since.timestamp() if since else time.time() - seconds if seconds is not None else 0
     tail, limit = request.number("tailLines"), request.number("limitBytes")

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.custom_resources import (
-    CustomResources,
+    DEFINITIONS,
     mark_terminating,
-    remove_cleanup_finalizer,
+    object_type,
     served_versions,
+    with_cleanup_finalizer,
 )
 from gpu_provision.sandbox.apiserver.errors import (
     StatusError,
@@ -27,8 +28,6 @@ from gpu_provision.sandbox.apiserver.errors import (
     not_found,
 )
 from gpu_provision.sandbox.apiserver.fieldmanager import (
-    ApplyConflictError,
-    ObjectType,
     apply_configuration,
     record_update,
     same_but_for_times,
@@ -37,7 +36,6 @@ from gpu_provision.sandbox.apiserver.resources import Catalog, RequestInfo, Reso
 from gpu_provision.sandbox.apiserver.store import Store, StoredObject
 from gpu_provision.sandbox.apiserver.strategy import (
     DeleteOptions,
-    Strategy,
     can_be_removed,
     check_identity,
     check_name,
@@ -45,6 +43,8 @@ from gpu_provision.sandbox.apiserver.strategy import (
     check_version,
     is_held,
     mark_deleted,
+    prepare_changed,
+    prepare_new,
 )
 from gpu_provision.sandbox.objects import deep_copy, key_of, timestamp
 
@@ -77,11 +77,16 @@ class Registry:
         """Serve what the store holds, custom resources included."""
         self.store, self.catalog = store, Catalog()
         self._hooks: dict[str, list[Hook]] = {}
-        self.custom = CustomResources(self.catalog)
-        self._strategy = Strategy(store, self.custom)
-        for item in store.select(CustomResources.STORAGE):
-            self.custom.on_change(None, item)
-        self.on_change(CustomResources.STORAGE, self.custom.on_change)
+        for item in store.select(DEFINITIONS):
+            self._serve_definition(None, item)
+        self.on_change(DEFINITIONS, self._serve_definition)
+
+    def _serve_definition(self, before: StoredObject | None, after: StoredObject | None) -> None:
+        """Serve what a new or changed definition says; stop serving what a removed one said."""
+        if before:
+            self.catalog.remove_custom(before.object["spec"]["group"], before.object["spec"]["names"]["plural"])
+        if after:
+            self.catalog.add(served_versions(after.object))
 
     def on_change(self, storage: str, hook: Hook) -> None:
         """Call ``hook(before, after)`` after every write to a storage."""
@@ -109,22 +114,20 @@ class Registry:
             message = "resourceVersion should not be set on objects to be created"
             raise bad_request(message)
         body["metadata"].pop("managedFields", None)
-        types = self.custom.object_type(info)
-        return self._create(
-            info, body, how, lambda new: record_update(None, new, manager=how.manager, now=timestamp(), types=types)
-        )
+        return self._create(info, body, how, applied=False)
 
-    def _create(
-        self, info: ResourceInfo, new: Object, how: WriteOptions, record: Callable[[Object], Object]
-    ) -> StoredObject:
+    def _create(self, info: ResourceInfo, new: Object, how: WriteOptions, *, applied: bool) -> StoredObject:
         if self._terminating_definition(info):
             message = "create not allowed while custom resource definition is terminating"
             raise method_not_allowed(message)
-        self._strategy.prepare_new(new, info)
+        prepare_new(self.store, new, info)
         namespace, name = key_of(new)
         if self.store.get(info.storage, name, namespace):
             raise already_exists(info, name)
-        return self._commit(info, None, record(new), how)
+        if not applied:
+            types = object_type(info)
+            new = record_update(None, new, manager=how.manager, now=timestamp(), types=types)
+        return self._commit(info, None, new, how)
 
     def update(self, target: RequestInfo, body: Object, how: WriteOptions = _DEFAULT) -> StoredObject:
         """Replace an object by ``body``, which becomes the server's. Raises StatusError."""
@@ -154,14 +157,14 @@ class Registry:
         info, part = target.info, target.subresource
         check_version(old.object, body, info)
         requested, stored = body["metadata"].get("managedFields"), old.object["metadata"].get("managedFields")
-        new = self._strategy.prepare_changed(info, old.object, body, part)
+        new = prepare_changed(self.store, info, old.object, body, part)
         managed = stored if requested is None or requested == stored else requested  # the same list compares faster
         if managed is not None:
             new["metadata"]["managedFields"] = managed
         if new == old.object:
             return to_served(old, info)
         part = "" if part in ("binding", "finalize") else part
-        types = self.custom.object_type(info)
+        types = object_type(info)
         new = record_update(old.object, new, manager=how.manager, now=timestamp(), subresource=part, types=types)
         return self._commit(info, old, new, how)
 
@@ -177,14 +180,16 @@ class Registry:
             why = f"uid mismatch: the provided object specified uid {given}, and no existing object was found"
             raise conflict(info, target.name, why)
         live = to_served(old, info).object if old else None
-        merged = _apply(live, config, how.manager, part, self.custom.object_type(info), force=force)
+        types = object_type(info)
+        merged = apply_configuration(
+            live, config, manager=how.manager, force=force, now=timestamp(), subresource=part, types=types
+        )
         if old is None:
             if part:
                 raise not_found(info, target.name)
-            managed = merged["metadata"].get("managedFields")
-            return self._create(info, deep_copy(merged), how, lambda new: _with_managed_fields(new, managed)), True
+            return self._create(info, deep_copy(merged), how, applied=True), True
         check_version(old.object, config, info)
-        new = self._strategy.prepare_changed(info, old.object, deep_copy(merged), part)
+        new = prepare_changed(self.store, info, old.object, deep_copy(merged), part)
         if same_but_for_times(new, old.object):
             return to_served(old, info), False
         return self._commit(info, old, new, how), False
@@ -197,7 +202,7 @@ class Registry:
             message = f'namespaces "{target.name}" is forbidden: this namespace may not be deleted'
             raise StatusError(403, "Forbidden", message)
         new = mark_deleted(old.object, info, options)
-        instances = self._instances(old.object) if info.storage == CustomResources.STORAGE else []
+        instances = self._instances(old.object) if info.storage == DEFINITIONS else []
         if instances:
             new = mark_terminating(new)
         if not is_held(new, info):
@@ -235,40 +240,21 @@ class Registry:
 
     def _instances(self, definition: Object) -> list[RequestInfo]:
         """Name the objects of a custom resource."""
-        infos = [version.info for version in served_versions(definition)[:1]]
+        infos = served_versions(definition)[:1]
         return [RequestInfo(info, *key_of(item.object)) for info in infos for item in self.store.select(info.storage)]
 
     def _terminating_definition(self, info: ResourceInfo) -> StoredObject | None:
         """Return the definition of a custom resource if that is being deleted."""
-        item = self.store.get(CustomResources.STORAGE, info.qualified) if info.custom else None
+        item = self.store.get(DEFINITIONS, info.qualified) if info.custom else None
         return item if item and item.object["metadata"].get("deletionTimestamp") else None
 
     def _end_definition(self, info: ResourceInfo, definition: StoredObject) -> None:
         """Let a definition go with the last of its objects."""
-        definitions = self.catalog.of_storage(CustomResources.STORAGE)
+        definitions = self.catalog.of_storage(DEFINITIONS)
         if definitions is None or self.store.count(info.storage):
             return
-        new = remove_cleanup_finalizer(definition.object)
+        new = with_cleanup_finalizer(definition.object, held=False)
         if can_be_removed(new, definitions):
             self._remove(definitions, StoredObject(new, definition.version))
         else:
             self._put(definitions, definition, deep_copy(new))
-
-
-def _with_managed_fields(new: Object, fields: list[Object] | None) -> Object:
-    if fields:
-        new["metadata"]["managedFields"] = fields
-    return new
-
-
-def _apply(  # noqa: PLR0913 - the parts of a server-side apply
-    live: Object | None, config: Object, manager: str, subresource: str, types: ObjectType | None, *, force: bool
-) -> Object:
-    try:
-        return apply_configuration(
-            live, config, manager=manager, force=force, now=timestamp(), subresource=subresource, types=types
-        )
-    except ApplyConflictError as error:
-        raise StatusError(409, "Conflict", error.message(), details={"causes": error.causes()}) from error
-    except ValueError as error:
-        raise bad_request(str(error)) from error

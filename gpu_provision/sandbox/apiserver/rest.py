@@ -191,12 +191,12 @@ def _is_apply(request: Request) -> bool:
 
 
 def _get(registry: Registry, request: Request) -> Response:
-    return object_response(registry.get(request.target), request, registry.custom)
+    return object_response(registry.get(request.target), request)
 
 
 def _list(registry: Registry, request: Request) -> Answer:
     if request.flag("watch"):
-        return start_watch(registry, request)
+        return start_watch(registry.store, request)
     version, token = parse_resource_version(request.query.get("resourceVersion", "")), request.query.get("continue", "")
     if token and version:
         message = "specifying resource version is not allowed when using continue"
@@ -209,28 +209,28 @@ def _list(registry: Registry, request: Request) -> Answer:
     if page.next:
         counted = {} if page.remaining is None else {"remainingItemCount": page.remaining}
         metadata |= {"continue": page.next} | counted
-    return Response(200, render_list(page.items, request.info, output_form(request), registry.custom, metadata))
+    return Response(200, render_list(page.items, request.info, output_form(request), metadata))
 
 
-def _validate(registry: Registry, request: Request, body: Any) -> tuple[Object, Headers]:
-    return validate_fields(body, request.info, request.query.get("fieldValidation", ""), registry.custom)
+def _validate(request: Request, body: Any) -> tuple[Object, Headers]:
+    return validate_fields(body, request.info, request.query.get("fieldValidation", ""))
 
 
 def _create(registry: Registry, request: Request) -> Response:
     if request.info.namespaced and not request.target.namespace:
         message = "an empty namespace may not be set during creation"
         raise bad_request(message)
-    body, warnings = _validate(registry, request, request.object())
+    body, warnings = _validate(request, request.object())
     item = registry.create(request.target, body, request.write_options())
-    return _written(registry, request, item, warnings, is_new=True)
+    return _written(request, item, warnings, is_new=True)
 
 
 def _update(registry: Registry, request: Request) -> Response:
-    body, warnings = _validate(registry, request, request.object())
+    body, warnings = _validate(request, request.object())
     is_new = may_create(request) and not request.target.subresource and registry.is_missing(request.target)
     write = registry.create if is_new else registry.update
     item = write(request.target, body, request.write_options())
-    return _written(registry, request, item, warnings, is_new=is_new)
+    return _written(request, item, warnings, is_new=is_new)
 
 
 def _patch(registry: Registry, request: Request) -> Response:
@@ -244,11 +244,11 @@ def _patch(registry: Registry, request: Request) -> Response:
 
     def patch(obj: Object) -> Object:
         nonlocal warnings
-        result, warnings = _validate(registry, request, change(obj, body))
+        result, warnings = _validate(request, change(obj, body))
         return result
 
     item = registry.patch(request.target, patch, request.write_options())
-    return _written(registry, request, item, warnings, is_new=False)
+    return _written(request, item, warnings, is_new=False)
 
 
 def _apply(registry: Registry, request: Request) -> Response:
@@ -260,14 +260,14 @@ def _apply(registry: Registry, request: Request) -> Response:
     if given != expected:
         message = f"Incorrect version specified in apply patch. Specified patch version: {given}, expected: {expected}"
         raise bad_request(message)
-    body, warnings = _validate(registry, request, config)
+    body, warnings = _validate(request, config)
     options = request.write_options()
     item, is_new = registry.apply(request.target, body, options, force=request.flag("force"))
-    return _written(registry, request, item, warnings, is_new=is_new)
+    return _written(request, item, warnings, is_new=is_new)
 
 
-def _written(registry: Registry, request: Request, item: StoredObject, warnings: Headers, *, is_new: bool) -> Response:
-    response = object_response(item, request, registry.custom, _CREATED if is_new else 200)
+def _written(request: Request, item: StoredObject, warnings: Headers, *, is_new: bool) -> Response:
+    response = object_response(item, request, _CREATED if is_new else 200)
     return Response(response.code, response.body, response.type, warnings)
 
 
@@ -285,7 +285,7 @@ def _delete_options(request: Request) -> DeleteOptions:
 def _delete(registry: Registry, request: Request) -> Response:
     item, is_gone = registry.delete(request.target, _delete_options(request))
     if not is_gone:
-        return object_response(item, request, registry.custom)
+        return object_response(item, request)
     return json_response(success(request.info, request.target.name, item.object["metadata"]["uid"]))
 
 
@@ -296,7 +296,7 @@ def _delete_collection(registry: Registry, request: Request) -> Response:
     for item in items:
         registry.delete(RequestInfo(info, *key_of(item.object)), options)
     metadata = {"resourceVersion": str(registry.store.version)}
-    return Response(200, render_list(items, info, output_form(request), registry.custom, metadata))
+    return Response(200, render_list(items, info, output_form(request), metadata))
 
 
 _COLLECTION: dict[str, Handler] = {"GET": _list, "POST": _create, "DELETE": _delete_collection}

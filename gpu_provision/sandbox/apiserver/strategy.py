@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import secrets
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.admission import admit_changed, admit_new, check_namespace, set_defaults
-from gpu_provision.sandbox.apiserver.custom_resources import CustomResources
+from gpu_provision.sandbox.apiserver.custom_resources import complete, schema_causes
 from gpu_provision.sandbox.apiserver.errors import (
     Cause,
     StatusError,
@@ -42,62 +43,57 @@ _SERVER_FIELDS = (
 )
 
 
-class Strategy:
-    """The rules of one cluster; they look at other objects, such as namespaces and priority classes."""
-
-    def __init__(self, store: Store, custom: CustomResources) -> None:
-        """``custom`` knows the schemas of custom resources."""
-        self._store, self._custom = store, custom
-
-    def prepare_new(self, obj: Object, info: ResourceInfo) -> None:
-        """Complete and check a new object in place. Raises StatusError."""
-        check_namespace(self._store, info, obj)
-        if info.has_status and info.storage not in _CREATED_WITH_STATUS:
-            obj.pop("status", None)
-        _initialize_metadata(obj, info)
-        self._complete(obj, info, admit_new)
-        if info.initial_status is not None:
-            obj["status"] = {**info.initial_status, **(obj.get("status") or {})}
-        self._check(obj, info, None)
-
-    def prepare_changed(self, info: ResourceInfo, old: Object, body: Object, subresource: str) -> Object:
-        """Return what ``old`` becomes by a write of ``body`` through a subresource. Raises StatusError."""
-        new = _write_part(old, body, info, subresource)
-        _preserve_server_fields(old, new)
-        if not subresource:
-            self._complete(new, info, admit_changed)
-        for field in _EMPTY_IS_ABSENT:
-            if not new["metadata"].get(field):
-                new["metadata"].pop(field, None)
-        if subresource != "status" or info.custom:
-            self._check(new, info, old)
-        if info.counts_generations and _desired_state(old, info) != _desired_state(new, info):
-            new["metadata"]["generation"] = (at(old, "metadata", "generation") or 0) + 1
-        return new
-
-    def _complete(self, obj: Object, info: ResourceInfo, admit: Callable[[Store, ResourceInfo, Object], None]) -> None:
-        try:
-            self._custom.complete(obj, info)
-            set_defaults(obj, info)
-            admit(self._store, info, obj)
-        except (AttributeError, TypeError, KeyError) as error:
-            raise _wrong_shape(obj, error) from error
-
-    def _check(self, obj: Object, info: ResourceInfo, old: Object | None) -> None:
-        try:
-            changes = [*_finalizer_causes(old, obj), *change_causes(old, obj, info)] if old else []
-            causes = [*changes, *object_causes(obj, info), *self._custom.causes(obj, info)]
-        except (AttributeError, TypeError, KeyError) as error:
-            raise _wrong_shape(obj, error) from error
-        if causes:
-            raise invalid(info, obj["metadata"]["name"], causes)
+def prepare_new(store: Store, obj: Object, info: ResourceInfo) -> None:
+    """Complete and check a new object in place. Raises StatusError."""
+    check_namespace(store, info, obj)
+    if info.has_status and info.storage not in _CREATED_WITH_STATUS:
+        obj.pop("status", None)
+    _initialize_metadata(obj, info)
+    with _shape_checked(obj):
+        complete(obj, info)
+        set_defaults(obj, info)
+        admit_new(store, info, obj)
+    if info.initial_status is not None:
+        obj["status"] = {**info.initial_status, **(obj.get("status") or {})}
+    _check(obj, info, None)
 
 
-def _wrong_shape(obj: Object, error: Exception) -> StatusError:
-    kind, version = obj.get("kind"), obj.get("apiVersion")
-    return bad_request(
-        f'{kind} in version "{version}" cannot be handled as a {kind}: a field has the wrong type: {error}'
-    )
+def prepare_changed(store: Store, info: ResourceInfo, old: Object, body: Object, subresource: str) -> Object:
+    """Return what ``old`` becomes by a write of ``body`` through a subresource. Raises StatusError."""
+    new = _write_part(old, body, info, subresource)
+    _preserve_server_fields(old, new)
+    if not subresource:
+        with _shape_checked(new):
+            complete(new, info)
+            set_defaults(new, info)
+            admit_changed(store, info, new)
+    for field in _EMPTY_IS_ABSENT:
+        if not new["metadata"].get(field):
+            new["metadata"].pop(field, None)
+    if subresource != "status" or info.custom:
+        _check(new, info, old)
+    if info.counts_generations and _desired_state(old, info) != _desired_state(new, info):
+        new["metadata"]["generation"] = (at(old, "metadata", "generation") or 0) + 1
+    return new
+
+
+def _check(obj: Object, info: ResourceInfo, old: Object | None) -> None:
+    with _shape_checked(obj):
+        changes = [*_finalizer_causes(old, obj), *change_causes(old, obj, info)] if old else []
+        causes = [*changes, *object_causes(obj, info), *schema_causes(obj, info)]
+    if causes:
+        raise invalid(info, obj["metadata"]["name"], causes)
+
+
+@contextmanager
+def _shape_checked(obj: Object) -> Iterator[None]:
+    """Refuse (400) an object in which a value stands where an object or a list belongs."""
+    try:
+        yield
+    except (AttributeError, TypeError, KeyError) as error:
+        kind, version = obj.get("kind"), obj.get("apiVersion")
+        message = f'{kind} in version "{version}" cannot be handled as a {kind}: a field has the wrong type: {error}'
+        raise bad_request(message) from error
 
 
 def check_identity(obj: Any, info: ResourceInfo, namespace: str) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.custom_resources import CustomResources
+from gpu_provision.sandbox.apiserver.custom_resources import CustomResource
 from gpu_provision.sandbox.apiserver.request import JSON, Request, Response
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.store import StoredObject
@@ -296,23 +296,21 @@ def is_acceptable(accept: str) -> bool:
     return not accept or any(choice in _ACCEPTABLE for choice in choices)
 
 
-def render_object(item: StoredObject, info: ResourceInfo, form: OutputForm, custom: CustomResources) -> bytes:
+def render_object(item: StoredObject, info: ResourceInfo, form: OutputForm) -> bytes:
     """Return one object as JSON."""
     match form.kind:
         case "Table":
-            return to_json(_table([item], info, custom, {}, form.include))
+            return to_json(_table([item], info, {}, form.include))
         case "PartialObjectMetadata":
             return to_json(_metadata_only(item.object))
     return item.json
 
 
-def render_list(
-    items: list[StoredObject], info: ResourceInfo, form: OutputForm, custom: CustomResources, metadata: Object
-) -> bytes:
+def render_list(items: list[StoredObject], info: ResourceInfo, form: OutputForm, metadata: Object) -> bytes:
     """Return a list as JSON."""
     match form.kind:
         case "Table":
-            return to_json(_table(items, info, custom, metadata, form.include))
+            return to_json(_table(items, info, metadata, form.include))
         case "PartialObjectMetadata":
             head = {"kind": "PartialObjectMetadataList", "apiVersion": _META, "metadata": metadata}
             return to_json({**head, "items": [_metadata_only(item.object) for item in items]})
@@ -321,20 +319,18 @@ def render_list(
     return to_json(head)[:-1] + b',"items":[' + b",".join(rows) + b"]}"
 
 
-def object_response(item: StoredObject, request: Request, custom: CustomResources, code: int = 200) -> Response:
+def object_response(item: StoredObject, request: Request, code: int = 200) -> Response:
     """Return one object in the form that the caller wants."""
-    return Response(code, render_object(item, request.info, output_form(request), custom))
+    return Response(code, render_object(item, request.info, output_form(request)))
 
 
 def _metadata_only(obj: Object) -> Object:
     return {"kind": "PartialObjectMetadata", "apiVersion": _META, "metadata": obj["metadata"]}
 
 
-def _table(
-    items: list[StoredObject], info: ResourceInfo, custom: CustomResources, metadata: Object, include: str
-) -> Object:
+def _table(items: list[StoredObject], info: ResourceInfo, metadata: Object, include: str) -> Object:
     columns = COLUMNS.get(info.storage, DEFAULT)
-    if (version := custom.find(info)) and (own := version.columns):
+    if isinstance(info, CustomResource) and (own := info.columns):
         found = (Column(row["name"], partial(_custom_cell, row), row["type"], row.get("priority", 0)) for row in own)
         columns = (NAME, *found)
     definitions = [

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.custom_resources import CustomResources, find_untyped
+from gpu_provision.sandbox.apiserver.custom_resources import find_untyped, keep_known
 from gpu_provision.sandbox.apiserver.errors import Cause, bad_request, invalid_value, required, unsupported_value
 from gpu_provision.sandbox.apiserver.fieldmanager.schema import FieldShape, Type, builtin
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
@@ -18,7 +18,7 @@ Headers = tuple[tuple[str, str], ...]
 _MODES = ("Ignore", "Warn", "Strict")
 
 
-def validate_fields(body: Any, info: ResourceInfo, mode: str, custom: CustomResources) -> tuple[Object, Headers]:
+def validate_fields(body: Any, info: ResourceInfo, mode: str) -> tuple[Object, Headers]:
     """Return a body without the fields that its kind does not know, and the warnings that ``mode`` asks for.
 
     Raises StatusError 400 for unknown fields if the caller asked to be strict, for plain values of another type than
@@ -34,7 +34,7 @@ def validate_fields(body: Any, info: ResourceInfo, mode: str, custom: CustomReso
     unknown: list[str] = []
     refusal = f'{info.kind} in version "{info.version}" cannot be handled as a {info.kind}: '
     if info.custom:
-        known = custom.keep_known(body, info, unknown)
+        known = keep_known(body, info, unknown)
     elif types := builtin(info.api_version, info.kind):
         try:
             known = _keep_known(body, types.root, "", unknown)
@@ -189,10 +189,6 @@ def _pod_spec(spec: Object, path: str, policies: tuple[str, ...]) -> Iterator[Ca
             yield required(f"{path}.volumes[{index}].name")
 
 
-def _pod(obj: Object) -> Iterator[Cause]:
-    yield from _pod_spec(obj.get("spec") or {}, "spec", ("Always", "OnFailure", "Never"))
-
-
 def _template(obj: Object, policies: tuple[str, ...]) -> Iterator[Cause]:
     template = at(obj, "spec", "template") or {}
     yield from _label_causes(at(template, "metadata", "labels"), "spec.template.labels")
@@ -210,10 +206,6 @@ def _workload(obj: Object) -> Iterator[Cause]:
                 "spec.template.metadata.labels", _shown(labels), "`selector` does not match template `labels`"
             )
     yield from _template(obj, ("Always",))
-
-
-def _job(obj: Object) -> Iterator[Cause]:
-    yield from _template(obj, ("OnFailure", "Never"))
 
 
 def _service(obj: Object) -> Iterator[Cause]:
@@ -251,14 +243,14 @@ def _size(obj: Object) -> Iterator[Cause]:
 
 _CHECKS: dict[str, Callable[[Object], Iterator[Cause]]] = {
     "/configmaps": _size,
-    "/pods": _pod,
+    "/pods": lambda obj: _pod_spec(obj.get("spec") or {}, "spec", ("Always", "OnFailure", "Never")),
     "/secrets": _size,
     "/services": _service,
     "apps/daemonsets": _workload,
     "apps/deployments": _workload,
     "apps/replicasets": _workload,
     "apps/statefulsets": _workload,
-    "batch/jobs": _job,
+    "batch/jobs": lambda obj: _template(obj, ("OnFailure", "Never")),
     "apiextensions.k8s.io/customresourcedefinitions": _definition,
 }
 _POD_MUTABLE = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "nodeName", "schedulingGates")
@@ -300,19 +292,16 @@ def change_causes(old: Object, new: Object, info: ResourceInfo) -> Iterator[Caus
         if (after := at(new, *field.split("."))) != at(old, *field.split(".")):
             yield invalid_value(field, _shown(after), "field is immutable")
     if info.storage == "/pods" and _frozen(old["spec"]) != _frozen(new["spec"]):
-        yield _pod_change()
+        message = (
+            "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
+            "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to "
+            "existing tolerations),`spec.terminationGracePeriodSeconds` "
+            "(allow it to be set to 1 if it was previously negative)"
+        )
+        yield Cause("FieldValueForbidden", message, "spec")
     if info.storage in ("/configmaps", "/secrets") and old.get("immutable") and old.get("data") != new.get("data"):
         message = "Forbidden: field is immutable when `immutable` is set"
         yield Cause("FieldValueForbidden", message, "data")
-
-
-def _pod_change() -> Cause:
-    message = (
-        "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
-        "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing "
-        "tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
-    )
-    return Cause("FieldValueForbidden", message, "spec")
 
 
 def _frozen(spec: Object) -> Object:

@@ -87,7 +87,7 @@ def expected(live: Object | None, step: Object) -> Object | str:
             live, step["apply"], manager=step["manager"], force=step.get("force", False), now=NOW
         )
     except ApplyConflictError as refusal:
-        return refusal.message()
+        return refusal.message
 
 
 def appliers(obj: Object) -> dict[str, list[str]]:

@@ -231,15 +231,3 @@ def simulate(tmp_path: Path) -> Callable[..., None]:
         asyncio.run(main())
 
     return run
-
-
-@pytest.fixture
-def make_fleet() -> Callable[..., Fleet]:
-    """Return the function that makes a fleet of one GPU machine, ``gpu-1``."""
-    return fleet
-
-
-@pytest.fixture
-def operands() -> Callable[[], list[Object]]:
-    """Return the function that reads the operands' manifests."""
-    return stack

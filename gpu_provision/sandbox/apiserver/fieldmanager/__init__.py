@@ -6,7 +6,6 @@ field that the live object lacks is never a conflict here.
 """
 
 from gpu_provision.sandbox.apiserver.fieldmanager.apply import (
-    InvalidConfigError,
     apply_configuration,
     record_update,
     same_but_for_times,
@@ -16,7 +15,6 @@ from gpu_provision.sandbox.apiserver.fieldmanager.schema import ObjectType
 
 __all__ = [
     "ApplyConflictError",
-    "InvalidConfigError",
     "ObjectType",
     "apply_configuration",
     "record_update",

@@ -9,6 +9,7 @@ from functools import reduce
 from typing import Any, Final
 
 from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.apiserver.errors import bad_request
 from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import (
     SELF,
     Comparison,
@@ -48,10 +49,6 @@ _UNOWNED: Final[FieldSet] = {
 }
 
 
-class InvalidConfigError(ValueError):
-    """The configuration cannot be applied; the text is the server's message."""
-
-
 def apply_configuration(  # noqa: PLR0913 - the parameters of an apply request
     live: Object | None,
     config: Object,
@@ -68,8 +65,8 @@ def apply_configuration(  # noqa: PLR0913 - the parameters of an apply request
     was nothing to change. Defaults and the metadata that the server makes are the caller's to add. A write through the
     subresource ``status`` writes all but ``spec``. ``types`` is the type of a custom resource.
 
-    Raises ApplyConflictError if another manager owns a field that would change and ``force`` is off,
-    InvalidConfigError for list items without a key or with one key, and for a configuration with managedFields.
+    Raises ApplyConflictError if another manager owns a field that would change and ``force`` is off, StatusError 400
+    for list items without a key or with the key of another, and for a configuration with managedFields.
     """
     types, before = types_of(config, types), live or {}
     _check_configuration(config, types.root)
@@ -195,12 +192,12 @@ def _check_configuration(config: Object, root: Type) -> None:
     metadata = config.get("metadata") or {}
     if metadata.get("managedFields") is not None:
         message = "metadata.managedFields must be nil"
-        raise InvalidConfigError(message)
+        raise bad_request(message)
     if problem := next(_find_bad_items(root, config, ""), ""):
         name = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
         described = f"{name}; {config.get('apiVersion')}, Kind={config.get('kind')}"
         message = f"failed to create typed patch object ({described}): {problem}"
-        raise InvalidConfigError(message)
+        raise bad_request(message)
 
 
 def _find_bad_items(typed: Type, value: Any, path: str) -> Iterator[str]:
@@ -216,7 +213,7 @@ def _find_bad_items(typed: Type, value: Any, path: str) -> Iterator[str]:
         try:
             step = item_step(typed, item)
         except KeylessItemError as problem:
-            yield f"{path}: element {position}: {problem}"
+            yield f"{path}: element {position}: {problem.message}"
             return
         if step in seen:
             yield f"{path}: duplicate entries for key {print_step(step)}"

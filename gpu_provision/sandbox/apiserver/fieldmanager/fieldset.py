@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.apiserver.errors import StatusError
 from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, CLEARED, FieldShape, Type, zero
 
 SELF: Final = "."
@@ -18,8 +19,12 @@ _VALUE_RANK: Final = {int: 0, float: 0, str: 1, bool: 2}
 _OTHER_RANK: Final = 3
 
 
-class KeylessItemError(ValueError):
+class KeylessItemError(StatusError):
     """A list item lacks every field that would tell it from the others."""
+
+    def __init__(self, message: str) -> None:
+        """Refuse with 400."""
+        super().__init__(400, "BadRequest", message)
 
 
 def item_step(listed: Type, item: object) -> str:

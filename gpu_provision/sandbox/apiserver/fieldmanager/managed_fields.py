@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.apiserver.errors import StatusError
 from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import (
     FieldSet,
     applied_fields,
@@ -99,30 +100,27 @@ def _encode(entry: ManagedFieldsEntry) -> Object:
     return out | {key: value for key, value in optional.items() if value}
 
 
-class ApplyConflictError(Exception):
+class ApplyConflictError(StatusError):
     """An apply without force would change fields of other managers."""
 
-    def __init__(self, conflicts: Iterable[tuple[Owner, str]]) -> None:
-        """Keep the owner and the path of each field that would change, ordered by both."""
-        self.conflicts = tuple(conflicts)
-        super().__init__(self.message())
-
-    def message(self) -> str:
-        """Return the text of the server's Status."""
-        if len(self.conflicts) == 1:
-            [(owner, path)] = self.conflicts
-            return f"Apply failed with 1 conflict: conflict with {owner.describe()}: {path}"
-        lines = []
-        for owner, group in groupby(self.conflicts, key=lambda conflict: conflict[0]):
-            lines += [f"conflicts with {owner.describe()}:", *(f"- {path}" for _, path in group)]
-        return f"Apply failed with {len(self.conflicts)} conflicts: " + "\n".join(lines)
-
-    def causes(self) -> list[Object]:
-        """Return the ``details.causes`` of the server's Status."""
-        return [
+    def __init__(self, conflicts: Sequence[tuple[Owner, str]]) -> None:
+        """``conflicts`` are the owner and the path of each field that would change, ordered by both."""
+        causes = [
             {"reason": "FieldManagerConflict", "message": f"conflict with {owner.describe()}", "field": path}
-            for owner, path in self.conflicts
+            for owner, path in conflicts
         ]
+        super().__init__(409, "Conflict", _explain(conflicts), details={"causes": causes})
+        self.conflicts = conflicts
+
+
+def _explain(conflicts: Sequence[tuple[Owner, str]]) -> str:
+    if len(conflicts) == 1:
+        [(owner, path)] = conflicts
+        return f"Apply failed with 1 conflict: conflict with {owner.describe()}: {path}"
+    lines = []
+    for owner, group in groupby(conflicts, key=lambda conflict: conflict[0]):
+        lines += [f"conflicts with {owner.describe()}:", *(f"- {path}" for _, path in group)]
+    return f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
 
 
 def check_conflicts(entries: Entries, written: FieldSet, *, applier: Owner) -> None:

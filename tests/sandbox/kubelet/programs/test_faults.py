@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tests.sandbox.kubelet.conftest import fleet
+
 Simulate = Callable[..., None]
 Object = dict[str, Any]
 
 
-def test_missing_gpus_are_missing_everywhere(simulate: Simulate, make_fleet: Any) -> None:
+def test_missing_gpus_are_missing_everywhere(simulate: Simulate) -> None:
     """PCI, the plugin and GFD see two of eight, and eight again afterwards."""
 
     async def scenario(lab: Any) -> None:
@@ -22,7 +24,7 @@ def test_missing_gpus_are_missing_everywhere(simulate: Simulate, make_fleet: Any
         await lab.allocatable(8)
         await lab.until(lambda: labelled(lab, "8"))
 
-    simulate(scenario, make_fleet(model="H100", gpus=8))
+    simulate(scenario, fleet(model="H100", gpus=8))
 
 
 async def labelled(lab: Any, count: str) -> bool:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.sandbox.kubelet.conftest import fleet, stack
+
 Simulate = Callable[..., None]
 Object = dict[str, Any]
 TOOLKIT, PLUGIN, DRIVER = (
@@ -82,27 +84,25 @@ MISTAKES: tuple[tuple[Callable[[list[Object]], object], Object, str, str, str], 
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake[-1])
-def test_a_mistake_is_told_by_the_container_that_suffers(
-    simulate: Simulate, operands: Any, make_fleet: Any, mistake: Any
-) -> None:
+def test_a_mistake_is_told_by_the_container_that_suffers(simulate: Simulate, mistake: Any) -> None:
     """What cannot work does not work, and the log says what is missing."""
     spoil, machine, app, container, said = mistake
 
     async def scenario(lab: Any) -> None:
-        manifests = operands()
+        manifests = stack()
         spoil(manifests)
         await lab.stack(*manifests)
         await lab.says(app, container, said)
         assert lab.machine.state.devices is None
 
-    simulate(scenario, make_fleet(**machine))
+    simulate(scenario, fleet(**machine))
 
 
-def test_a_startup_probe_without_its_script_never_passes(simulate: Simulate, operands: Any) -> None:
+def test_a_startup_probe_without_its_script_never_passes(simulate: Simulate) -> None:
     """The driver runs, its pod is not ready, and an event says why."""
 
     async def scenario(lab: Any) -> None:
-        manifests = operands()
+        manifests = stack()
         unmount(pod_of(manifests, DRIVER)["containers"][0], "probe")
         await lab.stack(*manifests)
         await lab.event("Unhealthy", "cannot open /usr/local/bin/startup-probe.sh")
@@ -111,11 +111,11 @@ def test_a_startup_probe_without_its_script_never_passes(simulate: Simulate, ope
     simulate(scenario)
 
 
-def test_a_missing_entrypoint_cannot_be_started(simulate: Simulate, operands: Any) -> None:
+def test_a_missing_entrypoint_cannot_be_started(simulate: Simulate) -> None:
     """An entrypoint that the manifest forgot to mount is the container runtime's StartError."""
 
     async def scenario(lab: Any) -> None:
-        manifests = operands()
+        manifests = stack()
         unmount(pod_of(manifests, TOOLKIT)["containers"][0], "entrypoint")
         await lab.stack(*manifests)
         pod = await lab.waiting(TOOLKIT, "CrashLoopBackOff")
@@ -138,11 +138,11 @@ def test_the_runtime_class_needs_the_toolkit(simulate: Simulate) -> None:
     simulate(scenario)
 
 
-def test_the_toolkit_names_the_handler_of_the_runtime_class(simulate: Simulate, operands: Any) -> None:
+def test_the_toolkit_names_the_handler_of_the_runtime_class(simulate: Simulate) -> None:
     """As its environment says; no other class but those of CDI has one."""
 
     async def scenario(lab: Any) -> None:
-        manifests = operands()
+        manifests = stack()
         (container,) = pod_of(manifests, TOOLKIT)["containers"]
         container["env"].append({"name": "CONTAINERD_RUNTIME_CLASS", "value": "gpu"})
         await lab.stack(*manifests)
