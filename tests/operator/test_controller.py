@@ -85,13 +85,13 @@ def work(cluster: Cluster, aim: Callable[[Inventory], Inventory]) -> Iterator[Ca
         stack["metadata"]["annotations"] = annotations or {}
         request = ReconcileRequest(cluster.create(stack))
         workers.append(StackWorker(cluster, request, aim=aim, take=events.append))
-        workers[-1].start()
+        workers[-1].thread.start()
         return events
 
     yield make
     for each in workers:
         each.stop()
-        each.join(DEADLINE)
+        each.thread.join(DEADLINE)
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def may(found: list[dict[str, Any]], wanted: Permission) -> bool:
     return any(grants(rule, wanted) for namespace, rule in rules(found) if namespace in ("", wanted.namespace))
 
 
-def test_any_stack_in_the_usual_namespaces_can_be_kept_and_removed() -> None:
+def test_any_stack_in_usual_namespaces_can_be_kept_and_removed() -> None:
     """One that is known at the installation also in others, with a licence and a runtime class of its own name."""
     special = a_stack(
         cluster={"namespace": "own"},
