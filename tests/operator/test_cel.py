@@ -133,17 +133,18 @@ def _parts(schema: Schema, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
 def test_every_rule_is_in_the_definition() -> None:
     """A server refuses a definition whose rules name a key that it does not know, or cannot give a type."""
     schemas = dict(_parts(spec_schema(rules=True)))
-    assert {path for path, part in schemas.items() if RULES_KEY in part} == {rule.path for rule in RULES}
-    for rule in RULES:
-        known = schemas[rule.path]["properties"]
-        for key in re.findall(r"\b(?:self|oldSelf)\.(\w+)", rule.holds):
-            assert known[key]["type"], key
-        assert not rule.field or rule.field.removeprefix(".") in known
+    assert {path for path, part in schemas.items() if RULES_KEY in part} == RULES.keys()
+    for path, rules in RULES.items():
+        known = schemas[path]["properties"]
+        for rule in rules:
+            for key in re.findall(r"\b(?:self|oldSelf)\.(\w+)", rule["rule"]):
+                assert known[key]["type"], key
+            assert "fieldPath" not in rule or rule["fieldPath"].removeprefix(".") in known
 
 
 def test_no_message_is_made_of_what_filter_returns() -> None:
     """Servers from 1.29 to 1.36 take the cost for unbounded, and refuse the definition; no older one shows it."""
-    assert not [rule.expression for rule in RULES if ".filter(" in rule.expression]
+    assert ".filter(" not in str(RULES)
 
 
 @pytest.mark.parametrize(
