@@ -21,9 +21,8 @@ from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.operator.crd import RULES, RULES_KEY, Schema, are_known, spec_schema
 from gpu_provision.operator.stack import HOME, inventory_of, namespace_changed, stack_of
 from gpu_provision.sandbox.apiserver.custom_resources import to_json_schema
-from tests.operator.conftest import REPOSITORY
+from tests.operator.conftest import REPOSITORY, as_stored, stored
 from tests.operator.rule_cases import CASES, SECRET, Case, stack
-from tests.operator.served import as_stored, stored
 
 BAD = sorted((REPOSITORY / "tests/inventory/bad").glob("*.yaml"))
 IN_SHAPE = jsonschema.Draft202012Validator(to_json_schema(spec_schema()))

@@ -25,7 +25,7 @@ from gpu_provision.operator.client import (
     warn_if_declared_elsewhere,
 )
 from gpu_provision.operator.stack import rollback_run, stack_of
-from tests.operator.served import SANDBOX, as_stored, data_of, stored
+from tests.operator.conftest import SANDBOX, as_stored, data_of, stored
 
 NOW = load(SANDBOX)
 

@@ -15,7 +15,7 @@ from gpu_provision.operator import remote_run
 from gpu_provision.operator.client import get_stack
 from gpu_provision.operator.remote_run import TAKEOVER_SECONDS, LeaderMonitor
 from gpu_provision.operator.stack import LED_BY, lease_of
-from tests.operator.served import SANDBOX
+from tests.operator.conftest import SANDBOX
 
 LEASE = lease_of(None)
 

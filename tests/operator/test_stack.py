@@ -24,7 +24,7 @@ from gpu_provision.operator.stack import (
     stack_of,
 )
 from gpu_provision.releases import DEFAULT
-from tests.operator.served import data_of, stored
+from tests.operator.conftest import data_of, stored
 
 
 def a_stack(name: str = "prod", **spec: Any) -> dict[str, Any]:
