@@ -26,21 +26,6 @@ class SettingMapping(NamedTuple):
     write: Callable[[Any], Any]
 
 
-class UnmappedField(NamedTuple):
-    """A field, or all below it, that no setting takes.
-
-    Attributes:
-        harmless: Values that change nothing; None for any value.
-        meaning: What it does otherwise.
-        is_needed: Whether workloads may depend on that.
-    """
-
-    field: str
-    harmless: tuple[Any, ...] | None
-    meaning: str = ""
-    is_needed: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class UnsupportedSetting:
     """Something that the ClusterPolicy says and an inventory cannot."""
@@ -136,76 +121,58 @@ ROWS: tuple[SettingMapping, ...] = tuple(
 )
 """Every field that is carried over; images are, too, see `images`."""
 
-_OFF = (False, "", None)
-
-OTHERS: tuple[UnmappedField, ...] = (
-    UnmappedField("driver.rdma.enabled", _OFF, "GPUDirect RDMA: the driver pod loads nvidia-peermem", is_needed=True),
-    UnmappedField("driver.rdma", None),
-    UnmappedField("driver.usePrecompiled", _OFF, "precompiled drivers, a DaemonSet per kernel", is_needed=True),
-    UnmappedField("driver.useNvidiaDriverCRD", _OFF, "drivers come of NVIDIADriver resources", is_needed=True),
-    UnmappedField("driver.virtualTopology.config", _OFF, "a topology of virtual GPUs", is_needed=True),
-    UnmappedField(
-        "driver.licensingConfig.configMapName", _OFF, "a licence in a ConfigMap; it belongs in a Secret", is_needed=True
-    ),
-    UnmappedField("driver.licensingConfig", None),
-    UnmappedField("driver.secretEnv", _OFF, "variables of the driver out of a Secret", is_needed=True),
-    UnmappedField("driver.driverType", ("", "gpu", None), "a driver for virtual GPUs", is_needed=True),
-    UnmappedField("driver.livenessProbe", ({}, None), "a probe that the operator itself cannot set"),
-    UnmappedField("driver.readinessProbe", ({}, None), "a probe that the operator itself cannot set"),
-    UnmappedField("driver.useOpenKernelModules", None),
-    UnmappedField("driver.manager.env", ([], None), "settings of the driver manager; ours follow from upgrade_policy"),
-    UnmappedField("driver.manager.imagePullPolicy", None),
-    UnmappedField("driver.manager.imagePullSecrets", None),
-    UnmappedField("gds.enabled", _OFF, "GPUDirect Storage: a container beside the driver", is_needed=True),
-    UnmappedField("gds", None),
-    UnmappedField("gdrcopy.enabled", _OFF, "GDRCopy: a container beside the driver", is_needed=True),
-    UnmappedField("gdrcopy", None),
-    UnmappedField("cdi.nriPluginEnabled", _OFF, "GPUs are injected by an NRI plugin", is_needed=True),
-    UnmappedField("cdi.default", None),
-    UnmappedField("sandboxWorkloads.enabled", _OFF, "virtual machines get GPUs", is_needed=True),
-    UnmappedField("sandboxWorkloads", None),
-    UnmappedField("hostPaths.rootFS", ("", "/", None), "another root of the hosts", is_needed=True),
-    UnmappedField(
-        "hostPaths.driverInstallDir", ("", "/run/nvidia/driver", None), "another root of drivers", is_needed=True
-    ),
-    UnmappedField(
-        "hostPaths.kubeletRootDir", ("", "/var/lib/kubelet", None), "another directory of kubelets", is_needed=True
-    ),
-    UnmappedField(
-        "operator.use_ocp_driver_toolkit", _OFF, "drivers are built by OpenShift's Driver Toolkit", is_needed=True
-    ),
-    UnmappedField("operator", None),
-    UnmappedField("validator.plugin.env", ([], None, *_WITH_WORKLOAD), "variables of one validation"),
-    UnmappedField("daemonsets.updateStrategy", ("", "RollingUpdate", None), "operands are replaced only when deleted"),
-    UnmappedField("daemonsets.podSecurityContext", ({}, None), "a security context of all pods"),
-    UnmappedField("devicePlugin.mps.root", ("", "/run/nvidia/mps", None), "another directory of MPS", is_needed=True),
-    UnmappedField("devicePlugin.config", None),
-    UnmappedField("dcgm.hostPort", None),
-    UnmappedField(
-        "dcgmExporter.service.internalTrafficPolicy", ("", "Cluster", None), "a Service that stays on its node"
-    ),
-    UnmappedField("dcgmExporter.serviceMonitor.relabelings", ([], None), "relabelings of metrics"),
-    UnmappedField("migManager.enabled", _OFF, "the MIG manager; its DaemonSet stays as it is, without updates"),
-    UnmappedField("migManager", None),
-    UnmappedField("nodeStatusExporter.enabled", _OFF, "its DaemonSet stays as it is, without updates"),
-    UnmappedField("nodeStatusExporter", None),
-    # These do nothing unless sandboxWorkloads is on; Kata's is not served any more.
-    *(
-        UnmappedField(name, None)
-        for name in (
-            "vgpuManager",
-            "vgpuDeviceManager",
-            "vfioManager",
-            "sandboxDevicePlugin",
-            "kataSandboxDevicePlugin",
-            "kataManager",
-            "ccManager",
-        )
-    ),
-    UnmappedField("psp", None),
-    UnmappedField("psa", None),
+# Fields, or all below them, that no setting takes, and what they do. Workloads may depend on these.
+_NEEDED: Mapping[str, str] = {
+    "driver.rdma.enabled": "GPUDirect RDMA: the driver pod loads nvidia-peermem",
+    "driver.usePrecompiled": "precompiled drivers, a DaemonSet per kernel",
+    "driver.useNvidiaDriverCRD": "drivers come of NVIDIADriver resources",
+    "driver.virtualTopology.config": "a topology of virtual GPUs",
+    "driver.licensingConfig.configMapName": "a licence in a ConfigMap; it belongs in a Secret",
+    "driver.secretEnv": "variables of the driver out of a Secret",
+    "driver.driverType": "a driver for virtual GPUs",
+    "gds.enabled": "GPUDirect Storage: a container beside the driver",
+    "gdrcopy.enabled": "GDRCopy: a container beside the driver",
+    "cdi.nriPluginEnabled": "GPUs are injected by an NRI plugin",
+    "sandboxWorkloads.enabled": "virtual machines get GPUs",
+    "hostPaths.rootFS": "another root of the hosts",
+    "hostPaths.driverInstallDir": "another root of drivers",
+    "hostPaths.kubeletRootDir": "another directory of kubelets",
+    "operator.use_ocp_driver_toolkit": "drivers are built by OpenShift's Driver Toolkit",
+    "devicePlugin.mps.root": "another directory of MPS",
+}
+_NOT_NEEDED: Mapping[str, str] = {
+    "driver.livenessProbe": "a probe that the operator itself cannot set",
+    "driver.readinessProbe": "a probe that the operator itself cannot set",
+    "driver.manager.env": "settings of the driver manager; ours follow from upgrade_policy",
+    "validator.plugin.env": "variables of one validation",
+    "daemonsets.updateStrategy": "operands are replaced only when deleted",
+    "daemonsets.podSecurityContext": "a security context of all pods",
+    "dcgmExporter.service.internalTrafficPolicy": "a Service that stays on its node",
+    "dcgmExporter.serviceMonitor.relabelings": "relabelings of metrics",
+    "migManager.enabled": "the MIG manager; its DaemonSet stays as it is, without updates",
+    "nodeStatusExporter.enabled": "its DaemonSet stays as it is, without updates",
+}
+# Their values that change nothing, beside empty ones.
+_DEFAULTS: Mapping[str, tuple[Any, ...]] = {
+    "driver.driverType": ("gpu",),
+    "hostPaths.rootFS": ("/",),
+    "hostPaths.driverInstallDir": ("/run/nvidia/driver",),
+    "hostPaths.kubeletRootDir": ("/var/lib/kubelet",),
+    "devicePlugin.mps.root": ("/run/nvidia/mps",),
+    "validator.plugin.env": _WITH_WORKLOAD,
+    "daemonsets.updateStrategy": ("RollingUpdate",),
+    "dcgmExporter.service.internalTrafficPolicy": ("Cluster",),
+}
+# What does nothing, or nothing beside the fields above.
+_IGNORED = (
+    *("driver.rdma", "driver.licensingConfig", "driver.useOpenKernelModules"),
+    *("driver.manager.imagePullPolicy", "driver.manager.imagePullSecrets"),
+    *("gds", "gdrcopy", "cdi.default", "operator", "devicePlugin.config", "dcgm.hostPort"),
+    *("migManager", "nodeStatusExporter", "psp", "psa", "sandboxWorkloads"),
+    # Without effect unless sandboxWorkloads is on; Kata's is not served any more.
+    *("vgpuManager", "vgpuDeviceManager", "vfioManager", "sandboxDevicePlugin"),
+    *("kataSandboxDevicePlugin", "kataManager", "ccManager"),
 )
-"""Fields that no setting takes; the first that fits counts."""
 
 _NOTHING: tuple[Any, ...] = (None, "", {}, [])
 _IMAGE = ("repository", "image", "version")
@@ -244,12 +211,11 @@ def unsupported_settings(spec: Spec) -> Iterator[UnsupportedSetting]:
         if any(".".join(path[:length]) in _CARRIED_OVER for length in range(1, len(path) + 1)):
             continue
         text, written = ".".join(path), str(value).lower() if isinstance(value, bool) else str(value)
-        other = next((each for each in OTHERS if f"{text}.".startswith(f"{each.field}.")), None)
-        if other is None:
-            if value not in (None, "", False, {}, []):
-                yield UnsupportedSetting(text, written, "not known here", is_needed=False)
-        elif other.harmless is not None and value not in other.harmless:
-            yield UnsupportedSetting(text, written, other.meaning, is_needed=other.is_needed)
+        fields = (*_NEEDED, *_NOT_NEEDED, *_IGNORED)
+        field = next((each for each in fields if f"{text}.".startswith(f"{each}.")), "")
+        if field not in _IGNORED and value not in (*_NOTHING, False, *_DEFAULTS.get(field, ())):
+            meaning = _NEEDED.get(field) or _NOT_NEEDED.get(field, "not known here")
+            yield UnsupportedSetting(text, written, meaning, is_needed=field in _NEEDED)
 
 
 def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:

@@ -129,7 +129,9 @@ class DestroyRunner:
             for stage in access:
                 self._run_stage(stage, mirror)
             if self.found.users:
-                self._evict()
+                drainer = gpu_pod_eviction(self.cluster, frozenset(self.found.users), self.options.seconds, self._say)
+                drainer.run()
+                self._evicted = tuple(drainer.evicted.values())
             for stage in stages:
                 if stage not in access:
                     self._run_stage(stage, mirror)
@@ -149,13 +151,6 @@ class DestroyRunner:
         self._write(stage.changes)
         self._await_pods(stage, mirror)
         self._await_objects(change.ref for change in stage.changes if change.ref.kind in _SLOW)
-
-    def _evict(self) -> None:
-        drainer = gpu_pod_eviction(self.cluster, frozenset(self.found.users), self.options.seconds, self._say)
-        try:
-            drainer.run()
-        finally:
-            self._evicted = tuple(drainer.evicted.values())
 
     def _remove_last(self) -> None:
         """Remove records and the lock's object, which has been given back, and then namespaces, as they are now.
@@ -182,14 +177,13 @@ class DestroyRunner:
 
     def _do(self, change: Change) -> bool:
         """Make one change; return whether anything was written."""
-        match change.action, change.ref.kind:
-            case Action.DELETE, _:
-                self.cluster.delete(change.ref)
-            case _, "Node":
-                return self._clean(change.ref)
-            case _:
-                with contextlib.suppress(NotFoundError, ConflictError):
-                    self.cluster.merge(change.ref, change.manifest or {})
+        if change.ref.kind == "Node":
+            return self._clean(change.ref)
+        if change.action is Action.DELETE:
+            self.cluster.delete(change.ref)
+        else:
+            with contextlib.suppress(NotFoundError, ConflictError):
+                self.cluster.merge(change.ref, change.manifest or {})
         return True
 
     def _clean(self, ref: ObjectRef) -> bool:

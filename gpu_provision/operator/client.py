@@ -33,6 +33,7 @@ from gpu_provision.operator.stack import (
 )
 from gpu_provision.operator.status import StackPhase, evaluate_status
 from gpu_provision.planning.diff import FIELD_MANAGER, changes_between, differences
+from gpu_provision.planning.managed_fields import managers_of
 
 _CONFLICT = "GP304"
 
@@ -317,9 +318,7 @@ def managed_by(stack: Manifest) -> str:
 
 def other_managers(live: Manifest) -> tuple[str, ...]:
     """Return who else than gpu-provision has set fields of a stack's spec."""
-    entries = live["metadata"].get("managedFields") or ()
-    found = (entry["manager"] for entry in entries if "f:spec" in (entry.get("fieldsV1") or {}))
-    return tuple(sorted({*found} - {FIELD_MANAGER}))
+    return tuple(sorted(managers_of(live, "spec") - {FIELD_MANAGER}))
 
 
 def warn_if_declared_elsewhere(

@@ -38,7 +38,6 @@ from gpu_provision.operator.telemetry import (
     ControllerMetrics,
     EventSink,
     StackEvent,
-    StackMetrics,
     StatusWriter,
     internal_error_event,
 )
@@ -56,7 +55,12 @@ _STACKS, _NODES = Scope(STACK), Scope(NODE)
 
 
 class StackWorker:
-    """Carries out the last request for one stack, in a thread of its own; ``take`` is called from there."""
+    """Carries out the last request for one stack, in a thread of its own; ``take`` is called from there.
+
+    Attributes:
+        figures: What is counted of the stack.
+        thread: Ends by itself only by a bug; locks are given back at its end.
+    """
 
     def __init__(
         self,
@@ -67,15 +71,16 @@ class StackWorker:
         take: EventSink,
         leadership: LeaderElector | None = None,
     ) -> None:
-        """Prepare; `start` begins. Writes to the stack rest on the ``leadership``, besides the stack's lock."""
+        """Prepare; `thread` has to be started. Writes rest on the ``leadership``, besides the stack's lock."""
         self._cluster, self._request, self._aim, self._take, self._leadership = cluster, request, aim, take, leadership
         self._reporter = StatusWriter(cluster, request.stack, take)
+        self.figures = self._reporter.figures
         self._backoff = Backoff()
         self._news = threading.Condition()
         self._reconciler: StackReconciler | None = None
         self._rolled_back: Mapping[int, StackProblem] = {}  # by generation: what failed is not tried again
         self._stopped = False
-        self._thread = threading.Thread(target=self._work, name=f"stack {request.name}", daemon=True)
+        self.thread = threading.Thread(target=self._work, name=f"stack {request.name}", daemon=True)
 
     @property
     def name(self) -> str:
@@ -83,23 +88,9 @@ class StackWorker:
         return self._request.name
 
     @property
-    def figures(self) -> StackMetrics:
-        """Return what is counted of it."""
-        return self._reporter.figures
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether its thread goes on; it ends by itself only by a bug."""
-        return self._thread.is_alive()
-
-    @property
     def watch_problem(self) -> str:
         """Return why what is known of the stack may be out of date; empty if all is well."""
         return reconciler.watch_problem if (reconciler := self._reconciler) else ""
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
 
     def take(self, request: ReconcileRequest) -> None:
         """Replace the request; a run for the one before ends after its current step."""
@@ -110,13 +101,9 @@ class StackWorker:
         self._wake()
 
     def stop(self) -> None:
-        """End after the current step; `join` tells when."""
+        """End after the current step."""
         self._stopped = True
         self._wake()
-
-    def join(self, seconds: float) -> None:
-        """Wait for the end, in which locks are given back, for at most so long."""
-        self._thread.join(seconds)
 
     def _wake(self) -> None:
         with self._news:
@@ -246,7 +233,7 @@ class Controller:
 
     def why_dead(self) -> str:
         """Say why this process is of no use any more; empty if it is."""
-        if dead := [worker.name for worker in list(self._workers.values()) if not worker.is_alive]:
+        if dead := [worker.name for worker in list(self._workers.values()) if not worker.thread.is_alive()]:
             return f"the worker of {', '.join(dead)} has ended"
         silent = time.monotonic() - self._active_at
         return f"the controller has been silent for {silent:.0f} s" if silent > _DEAD_SECONDS else ""
@@ -335,7 +322,7 @@ class Controller:
             else:
                 worker = StackWorker(self._cluster, request, aim=self._aim, take=self._take, leadership=elector)
                 self._workers[uid] = worker
-                worker.start()
+                worker.thread.start()
 
     def _dismiss(self, uids: Iterable[str]) -> None:
         """End workers; what they write meanwhile needs the leadership."""
@@ -344,4 +331,4 @@ class Controller:
         for worker in going:
             worker.stop()
         for worker in going:
-            worker.join(max(0.0, until - time.monotonic()))
+            worker.thread.join(max(0.0, until - time.monotonic()))

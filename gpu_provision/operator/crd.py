@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from gpu_provision.inventory.document import KeyPath
@@ -15,25 +14,6 @@ from gpu_provision.operator.stack import GROUP, NAMESPACE_IS_FIXED, PLURAL, PROX
 Schema = dict[str, Any]
 
 _SINCE = 29  # generally available; one version before, a server may have them switched off
-
-
-@dataclass(frozen=True, slots=True)
-class ValidationRule:
-    """A rule in CEL.
-
-    Attributes:
-        path: Of the value that it is about, in the spec.
-        holds: ``self`` is the value, ``oldSelf`` what it was before, if it is named.
-        message: What the finding of the loader says.
-        expression: Makes the message with the wrong value; where it fails, ``message`` is used.
-        field: What of the value is wrong, as ``.nodes``.
-    """
-
-    path: KeyPath
-    holds: str
-    message: str
-    expression: str = ""
-    field: str = ""
 
 
 def are_known(kubernetes: str) -> bool:
@@ -51,35 +31,37 @@ def _namespace(whose: str) -> str:
 
 _KNOWN_POOL = "has(self.pools) && node.pool in self.pools"
 
-RULES = (
-    ValidationRule(
-        path=(),
-        holds=f"!has(self.nodes) || self.nodes.all(node, {_KNOWN_POOL})",
-        message="There is no pool of the name that a node has.",
-        expression=f"'There is no pool ' + self.nodes.map(node, !({_KNOWN_POOL}), node.pool)[0] + '.'",
-        field=".nodes",
-    ),
-    ValidationRule(
-        path=(),
-        holds=f"{_namespace('self')} == {_namespace('oldSelf')}",
-        message=NAMESPACE_IS_FIXED,
-    ),
-    ValidationRule(
-        path=("rollout", "canary"),
-        holds="!has(self.nodes) || self.nodes > 0 || (has(self.node_selector) && self.node_selector.size() > 0)",
-        message="A canary of 0 nodes without a node_selector is none, so no node may ever follow it.",
-        field=".nodes",
-    ),
-    *(
-        ValidationRule(
-            path=("proxy",),
-            holds=f"!has(self.{key}) || !self.{key}.contains('@')",
-            message=PROXY_NEEDS_NONE,
-            field=f".{key}",
-        )
+RULES: dict[KeyPath, list[dict[str, str]]] = {
+    (): [
+        {
+            "rule": f"!has(self.nodes) || self.nodes.all(node, {_KNOWN_POOL})",
+            "message": "There is no pool of the name that a node has.",
+            "messageExpression": f"'There is no pool ' + self.nodes.map(node, !({_KNOWN_POOL}), node.pool)[0] + '.'",
+            "fieldPath": ".nodes",
+        },
+        {"rule": f"{_namespace('self')} == {_namespace('oldSelf')}", "message": NAMESPACE_IS_FIXED},
+    ],
+    ("rollout", "canary"): [
+        {
+            "rule": "!has(self.nodes) || self.nodes > 0 || (has(self.node_selector) && self.node_selector.size() > 0)",
+            "message": "A canary of 0 nodes without a node_selector is none, so no node may ever follow it.",
+            "fieldPath": ".nodes",
+        }
+    ],
+    ("proxy",): [
+        {
+            "rule": f"!has(self.{key}) || !self.{key}.contains('@')",
+            "message": PROXY_NEEDS_NONE,
+            "fieldPath": f".{key}",
+        }
         for key in ADDRESSES
-    ),
-)
+    ],
+}
+"""Rules in CEL by the path of the value in the spec that they are about, in the words of the loader's findings.
+
+Where a ``messageExpression`` fails, the message is used. ``oldSelf`` is the value before.
+"""
+
 DEFINITION = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 CRD_NAME = f"{PLURAL}.{GROUP}"
 MOST_PROBLEMS = 50
@@ -247,12 +229,8 @@ def spec_schema(*, rules: bool = False) -> Schema:
 def _with_rules(part: Schema, path: KeyPath) -> Schema:
     """Return a part of a schema with its rules; none is about an entry of a list or map."""
     properties = {key: _with_rules(own, (*path, key)) for key, own in part.get("properties", {}).items()}
-    found = []
-    for rule in (rule for rule in RULES if rule.path == path):
-        said = {"rule": rule.holds, "message": rule.message}
-        said |= {"messageExpression": rule.expression} if rule.expression else {}
-        found.append(said | ({"fieldPath": rule.field} if rule.field else {}))
-    return part | ({"properties": properties} if properties else {}) | ({RULES_KEY: found} if found else {})
+    rules = {RULES_KEY: [dict(rule) for rule in RULES[path]]} if path in RULES else {}
+    return part | ({"properties": properties} if properties else {}) | rules
 
 
 def _translated(part: Schema, path: KeyPath, *, in_entry: bool) -> Schema:

@@ -12,7 +12,7 @@ from gpu_provision.adopt import cluster_policy as policies
 from gpu_provision.adopt.discovery import OperatorInstall
 from gpu_provision.adopt.inventory import derive_inventory, release_of
 from gpu_provision.components import labels
-from gpu_provision.inventory import check, schema
+from gpu_provision.inventory import check
 from tests.adopt.builders import found, node, policy
 
 CLUSTER = {"kubeconfig": "", "context": "any"}
@@ -98,18 +98,6 @@ def test_values_of_the_chart_itself_are_not_declared(section: str, said: dict[st
     cluster = found(policies=(policy(**{section: said}),))
     assert derived(cluster) == derived(found())
     assert [note.path for note in policies.unsupported_settings(cluster.policies[0]["spec"])] == ["migManager.enabled"]
-
-
-@pytest.mark.parametrize("row", policies.ROWS, ids=lambda row: row.setting)
-def test_every_setting_of_the_table_is_one_of_the_inventorys(row: policies.SettingMapping) -> None:
-    """A row with a slip would show only where the field is used."""
-    known = dict(schema())
-    part: dict[str, Any] = known
-    for step in row.setting.split("."):
-        part = part["properties"][step]
-        if "$ref" in part:
-            part = known["$defs"][part["$ref"].rpartition("/")[2]]
-    assert part
 
 
 def test_a_mirror_is_told_image_by_image() -> None:

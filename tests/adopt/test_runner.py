@@ -15,10 +15,13 @@ from gpu_provision.adopt.plan import Disposition
 from gpu_provision.adopt.runner import AdoptionRunner, check, required_permissions, unseen_nodes
 from gpu_provision.components import labels, nfd
 from gpu_provision.components.nfd import NODE_FEATURE
+from gpu_provision.inventory import load
 from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.model.cluster import Manifest, ObjectRef, Permission, by_ref
 from gpu_provision.model.findings import Finding, Refused, RunFailed
 from gpu_provision.rbac import review
+from gpu_provision.rbac.permissions import for_adopt
+from gpu_provision.rbac.roles import grants, rules_of
 from gpu_provision.reconcile.session import Session
 from tests.adopt.builders import adopted, found
 from tests.adopt.chart import NAMESPACE
@@ -32,13 +35,9 @@ CREATING = {
 }
 
 
-def feature(node: str) -> Manifest:
-    return {
-        "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
-        "kind": "NodeFeature",
-        "metadata": {"name": node, "namespace": "nfd", "labels": {"nfd.node.kubernetes.io/node-name": node}},
-        "spec": {"features": {}},
-    }
+def feature(node: str, space: str = "nfd") -> Manifest:
+    metadata = {"name": node, "namespace": space, "labels": {"nfd.node.kubernetes.io/node-name": node}}
+    return {"apiVersion": NODE_FEATURE.api_version, "kind": NODE_FEATURE.kind, "metadata": metadata, "spec": {}}
 
 
 def worker(node: str, status: dict[str, Any], *, owner: str = "DaemonSet", component: str = "nfd") -> Manifest:
@@ -106,8 +105,13 @@ def test_revisions_go_before_objects_of_their_namespace(tmp_path: Path) -> None:
     assert (calls.deleted[0], calls.deleted[-2], calls.deleted[-1]) == (REVISION.kind, "Deployment", "ClusterPolicy")
 
 
-def test_the_wait_for_discovery_asks_nothing_again_and_again(tmp_path: Path, server: Running) -> None:
-    """Two LISTs and two watches, however long it takes; each message names the nodes that are left."""
+def test_the_wait_for_discovery_asks_nothing_again_and_again(
+    tmp_path: Path, server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two LISTs and two watches, however long it takes; each message names the nodes that are left.
+
+    After the deadline the chart's stays, as its labels would go with it.
+    """
     user, ours = connect(str(server.server.kubeconfig)), connect(str(server.server.kubeconfig))
     space = adopted(tmp_path, found()).discovery
     for made in (*nfd.crds(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}}):
@@ -117,66 +121,35 @@ def test_the_wait_for_discovery_asks_nothing_again_and_again(tmp_path: Path, ser
 
     def publish(message: str) -> None:
         told.append(message.partition(";")[0])
-        user.create(_feature(next(nodes), space))
+        user.create(feature(next(nodes), space))
 
     waiting = replace(adopted(tmp_path, found()), targets=("gpu-1", "gpu-2"))
     AdoptionRunner(ours, publish)._await_discovery(waiting)
     sees = "waiting for Node Feature Discovery to see gpu-1 (no worker pod)"
     assert told == [f"{sees}, gpu-2 (no worker pod)", sees]
     assert ours.requests == 4
-
-
-def test_the_wait_for_discovery_has_a_deadline(
-    tmp_path: Path, server: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The chart's stays, as its labels would go with it."""
     monkeypatch.setattr(runner, "WAIT_SECONDS", 0.0)
-    waiting = replace(adopted(tmp_path, found()), targets=("gpu-9",))
     with pytest.raises(RunFailed, match="gpu-9"):
-        AdoptionRunner(connect(str(server.server.kubeconfig)))._await_discovery(waiting)
+        AdoptionRunner(ours)._await_discovery(replace(waiting, targets=("gpu-9",)))
 
 
-def test_rights_to_follow_discovery_are_asked_for_before(tmp_path: Path) -> None:
-    """Only if the chart's is replaced."""
-    there = found()
-    watch = Permission("watch", "nfd.k8s-sigs.io", "nodefeatures", "node-feature-discovery")
-    assert watch in set(required_permissions(adopted(tmp_path, there)))
-    without = {ref: item for ref, item in there.objects.items() if ref not in there.discovery}
-    assert watch not in set(required_permissions(adopted(tmp_path, found(objects=without))))
-
-
-def _feature(node: str, space: str) -> Manifest:
-    metadata = {"name": node, "namespace": space, "labels": {"nfd.node.kubernetes.io/node-name": node}}
-    return {"apiVersion": NODE_FEATURE.api_version, "kind": NODE_FEATURE.kind, "metadata": metadata, "spec": {}}
-
-
-def session(*refusals: Finding) -> Session:
-    made: Any = SimpleNamespace(
-        refusals=lambda: refusals, missing_permissions=lambda: None, cluster=None, inventory=None
-    )
+def session(*conflicts: str) -> Session:
+    """Return a session whose dry run finds conflicts over these objects."""
+    found = [Finding(code="GP304", what="another field manager owns it", where=where) for where in conflicts]
+    made: Any = SimpleNamespace(refusals=lambda: found, missing_permissions=lambda: None, cluster=None, inventory=None)
     return cast("Session", made)
 
 
-def conflict(where: str) -> Finding:
-    return Finding(code="GP304", what="another field manager owns it", where=where)
+THEIRS = "ServiceAccount node-feature-discovery/node-feature-discovery"
 
 
-@pytest.fixture(autouse=True)
-def everything_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_field_of_another_owners_object_is_an_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the operator would be stopped, and the apply could not take its place. What changes hands is none."""
     monkeypatch.setattr(review, "missing_finding", lambda *_: None)
-
-
-def test_a_field_of_an_object_that_changes_hands_is_no_obstacle(tmp_path: Path) -> None:
-    """The operator's entry on each of its objects is what the adoption takes over."""
-    check(session(conflict("ConfigMap gpu-operator/nvidia-driver-startup-probe")), adopted(tmp_path, found()))
-
-
-def test_a_field_of_somebody_elses_object_is_one(tmp_path: Path) -> None:
-    """Otherwise the operator would be stopped, and the apply could not take its place."""
-    theirs = conflict("ServiceAccount node-feature-discovery/node-feature-discovery")
+    check(session("ConfigMap gpu-operator/nvidia-driver-startup-probe"), adopted(tmp_path, found()))
     with pytest.raises(RunFailed) as refused:
-        check(session(theirs), adopted(tmp_path, found()))
-    assert refused.value.findings == (theirs,)
+        check(session(THEIRS), adopted(tmp_path, found()))
+    assert [each.where for each in refused.value.findings] == [THEIRS]
 
 
 def test_rights_are_asked_for_before_the_operator_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,3 +168,29 @@ def test_rights_are_asked_for_before_the_operator_is_stopped(tmp_path: Path, mon
     assert ("patch", "deployments", "gpu-operator") in wanted
     assert ("delete", "clusterpolicies", "cluster-policy") in wanted
     assert ("patch", "daemonsets", "nvidia-container-toolkit-daemonset") in wanted
+
+
+def test_all_that_an_adoption_writes_is_granted(tmp_path: Path) -> None:
+    """By whatever names the chart has made it; also to watch Node Feature Discovery, if the chart's is replaced.
+
+    Secrets and rights to escalate are not among it.
+    """
+    there = found()
+    done = adopted(tmp_path, there)
+    granted = for_adopt(load(next(tmp_path.glob("*.yaml"))))
+    wanted = set(required_permissions(done))
+    assert {one.resource for one in wanted} >= {"clusterroles", "daemonsets", "clusterpolicies", "nodes", "pods"}
+    watch = Permission("watch", "nfd.k8s-sigs.io", "nodefeatures", "node-feature-discovery")
+    assert watch in wanted
+    without = {ref: item for ref, item in there.objects.items() if ref not in there.discovery}
+    assert watch not in set(required_permissions(adopted(tmp_path, found(objects=without))))
+    lacking = {
+        one
+        for one in wanted
+        if not any(
+            grants(rule, one) for rule in rules_of({each for each in granted if each.namespace in {"", one.namespace}})
+        )
+    }
+    assert sorted(lacking) == []
+    assert {one.resource for one in granted} & {"secrets", "pods/exec", "serviceaccounts/token"} == set()
+    assert {one.verb for one in granted} & {"escalate", "bind", "impersonate", "*"} == set()

@@ -33,7 +33,7 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator.stack import inventory_of
 from tests.documents import CHECKOUT
 from tests.inventory.planted import VALID, hostile
-from tests.operator.served import stored
+from tests.operator.conftest import stored
 
 TEXT = """\
 # the old password: hunter2

@@ -1,16 +1,20 @@
-"""Inventories that are right, and a stack that GitOps declares."""
+"""Inventories that are right, their stacks as the sandbox's server stores them, and a stack that GitOps declares."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gpu_provision.inventory.document import read_source
+from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.kube.client import Cluster, connect
-from gpu_provision.operator.crd import definition
+from gpu_provision.model.cluster import Manifest
+from gpu_provision.operator.crd import definition, spec_schema
 from gpu_provision.operator.stack import stack_of
-from tests.operator.served import SANDBOX, data_of
+from gpu_provision.sandbox.apiserver.custom_resources import fill_defaults, prune
 from tests.sandbox.apiserver.conftest import Running
 
 REPOSITORY = Path(__file__).parents[2]
@@ -19,6 +23,25 @@ INVENTORIES = (
     *sorted((REPOSITORY / "inventories").glob("*.yaml")),
     *sorted((REPOSITORY / "examples/infra-repo/inventories").glob("*.yaml")),
 )
+
+
+SANDBOX = REPOSITORY / "inventories" / "sandbox.yaml"
+
+
+def data_of(file: Path) -> dict[str, Any]:
+    """Return what a file says."""
+    return parse(read_source(file))[0].data
+
+
+def stored(file: Path) -> Manifest:
+    """Return the stack of an inventory as a server stores it."""
+    return as_stored(stack_of(data_of(file)))
+
+
+def as_stored(stack: Manifest) -> Manifest:
+    """Return a stack as a server stores it."""
+    schema = spec_schema()
+    return {**stack, "spec": fill_defaults(prune(stack["spec"], schema), schema)}
 
 
 @pytest.fixture(params=INVENTORIES, ids=lambda file: file.stem)

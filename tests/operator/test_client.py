@@ -18,13 +18,14 @@ from gpu_provision.operator.client import (
     StackResource,
     apply_stack,
     compare_stack,
+    managed_by,
     omitted_fields,
-    other_managers,
     removal_patch,
     specs_equivalent,
+    warn_if_declared_elsewhere,
 )
 from gpu_provision.operator.stack import rollback_run, stack_of
-from tests.operator.served import SANDBOX, as_stored, data_of, stored
+from tests.operator.conftest import SANDBOX, as_stored, data_of, stored
 
 NOW = load(SANDBOX)
 
@@ -144,15 +145,54 @@ def test_a_list_that_holds_more_is_replaced() -> None:
     assert removal_patch({"nodes": nodes}, {"nodes": nodes}) == {}
 
 
-def test_other_managers_of_the_spec_are_known() -> None:
-    """Neither we ourselves, nor who writes the status, nor who set a label."""
-    fields = [
-        {"manager": "argocd-controller", "operation": "Apply", "fieldsV1": {"f:spec": {}}},
-        {"manager": "gpu-provision", "operation": "Apply", "fieldsV1": {"f:spec": {}}},
-        {"manager": "gpu-provision", "operation": "Update", "fieldsV1": {"f:status": {}}},
-        {"manager": "kubectl-label", "operation": "Update", "fieldsV1": {"f:metadata": {}}},
-    ]
-    assert other_managers({"metadata": {"managedFields": fields}}) == ("argocd-controller",)
+def managed_stack(manager: str = "gpu-provision", **metadata: Any) -> dict[str, Any]:
+    """A stack whose spec a field manager has set."""
+    fields = {"manager": manager, "operation": "Apply", "fieldsV1": {"f:spec": {}}}
+    return {"metadata": {"name": "prod", "managedFields": [fields], **metadata}, "spec": {}}
+
+
+FLUX = {"kustomize.toolkit.fluxcd.io/name": "gpu", "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}
+HELM = {"meta.helm.sh/release-name": "gpu", "meta.helm.sh/release-namespace": "infra"}
+OF_FLUX = {"helm.toolkit.fluxcd.io/name": "gpu", "helm.toolkit.fluxcd.io/namespace": "flux-system"}
+TRACKED = {"argocd.argoproj.io/tracking-id": "gpu-stacks:gpu-provision.io/GPUStack:/prod"}
+
+
+@pytest.mark.parametrize(
+    ("stack", "who"),
+    [
+        (managed_stack(annotations=TRACKED), "Argo CD's application gpu-stacks"),
+        (managed_stack(labels={"argocd.argoproj.io/instance": "gpu"}), "Argo CD's application gpu"),
+        (managed_stack(labels=FLUX), "Flux's Kustomization flux-system/gpu"),
+        (managed_stack(labels=OF_FLUX, annotations=HELM), "Flux's HelmRelease flux-system/gpu"),
+        (managed_stack(annotations=HELM), "Helm's release infra/gpu"),
+        (managed_stack(labels={"app.kubernetes.io/instance": "gpu"}), "Argo CD or Helm, as gpu"),
+        (managed_stack("Terraform"), "the field manager Terraform"),
+        (managed_stack("argocd-controller", annotations=TRACKED), "Argo CD's application gpu-stacks"),
+    ],
+)
+def test_other_declaring_tool_is_known_by_name(stack: dict[str, Any], who: str) -> None:
+    """So that its reader knows where to look."""
+    assert managed_by(stack) == who
+
+
+@pytest.mark.parametrize("manager", ["gpu-provision", "kubectl-edit", "kubectl-client-side-apply", "kubectl"])
+def test_a_person_with_kubectl_brings_nothing_back(manager: str) -> None:
+    """Nor do we."""
+    stack = managed_stack(manager, labels={"team": "ml"}, annotations=None)
+    assert managed_by(stack) == ""
+    assert warn_if_declared_elsewhere(stack, "destroy") == ()
+
+
+def test_what_comes_of_it_is_told_with_the_way_out() -> None:
+    stack = managed_stack(labels=FLUX)
+    told = [warn_if_declared_elsewhere(stack, each) for each in ("release", "destroy", "take over")]
+    assert [(each.code, each.where, each.severity.value) for (each,) in told] == [
+        ("GP435", "gpustack/prod", "warning")
+    ] * 3
+    (release,), (removal,), (taking,) = told
+    assert "gpu-provision.io/on-delete: keep" in release.fix
+    assert "installs the stack again" in removal.consequence
+    assert "set back" in taking.what
 
 
 def _merged(value: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,12 @@
-"""The controller as a whole: what happens to one stack is nothing to the others."""
+"""The controller and its workers: what cannot be done for one stack is reported, and is nothing to the others."""
 
 from __future__ import annotations
 
+import os
+import re
 import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,69 +16,157 @@ import pytest
 
 from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.informer import Mirror
+from gpu_provision.kube.lease import lease_manifest, process_identity
+from gpu_provision.model.cluster import ObjectRef, ref_of
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.operator import controller as worker
-from gpu_provision.operator import queue
-from gpu_provision.operator.controller import Controller
+from gpu_provision.operator import controller as module
+from gpu_provision.operator import queue, reconciler
+from gpu_provision.operator.controller import Controller, StackWorker
 from gpu_provision.operator.crd import definition
-from gpu_provision.operator.stack import STACK, stack_of
-from gpu_provision.operator.stack import inventory_of as real_inventory_of
+from gpu_provision.operator.queue import ReconcileRequest
+from gpu_provision.operator.stack import HOME, STACK, inventory_of, stack_of
 from gpu_provision.operator.telemetry import StackEvent
 from tests.sandbox.apiserver.conftest import Running
 
 DEADLINE = 60.0
 
 
-def reasons(cluster: Cluster) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of an API server that knows stacks."""
+    running = Running(tmp_path_factory.mktemp("sandbox"))
+    found = str(running.server.kubeconfig)
+    cluster = connect(found)
+    cluster.apply(definition())
+    for name in ("gpu-operator", "shared"):
+        cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    yield found
+    running.stop()
+
+
+@pytest.fixture
+def cluster(kubeconfig: str) -> Iterator[Cluster]:
+    made = connect(kubeconfig)
+    yield made
+    for stack in made.list(STACK).items:
+        made.merge(ref_of(stack), {"metadata": {"finalizers": None}})
+        made.delete(ref_of(stack))
+
+
+@pytest.fixture
+def aim(kubeconfig: str) -> Callable[[Inventory], Inventory]:
+    return lambda inventory: replace(inventory, cluster=replace(inventory.cluster, kubeconfig=kubeconfig))
+
+
+def until(is_so: Callable[[], bool], told: object) -> None:
+    give_up = time.monotonic() + DEADLINE
+    while not is_so():
+        assert time.monotonic() < give_up, told
+        time.sleep(0.02)
+
+
+def degraded(cluster: Cluster) -> dict[str, dict[str, str]]:
     """Return why each stack is degraded."""
     return {
-        stack["metadata"]["name"]: condition["reason"]
+        stack["metadata"]["name"]: condition
         for stack in cluster.list(STACK).items
         for condition in (stack.get("status") or {}).get("conditions", ())
         if condition["type"] == "Degraded"
     }
 
 
-def test_a_broken_watch_makes_the_controller_unready(tmp_path: Path) -> None:
+@pytest.fixture
+def work(cluster: Cluster, aim: Callable[[Inventory], Inventory]) -> Iterator[Callable[..., list[StackEvent]]]:
+    """Makes a stack with a worker, and returns the events of it."""
+    workers: list[StackWorker] = []
+
+    def make(name: str, annotations: dict[str, str] | None = None, **spec: Any) -> list[StackEvent]:
+        stack, events = stack_of({"name": name, "cluster": {}, **spec}), list[StackEvent]()
+        stack["metadata"]["annotations"] = annotations or {}
+        request = ReconcileRequest(cluster.create(stack))
+        workers.append(StackWorker(cluster, request, aim=aim, take=events.append))
+        workers[-1].thread.start()
+        return events
+
+    yield make
+    for each in workers:
+        each.stop()
+        each.thread.join(DEADLINE)
+
+
+@pytest.mark.parametrize(
+    ("spec", "findings"),
+    [
+        (
+            {
+                "release": "9.9.9",
+                "nodes": [{"name": "n", "pool": "nope"}],
+                "rollout": {"canary": {"nodes": 0}},
+            },
+            ["GP130 gpustack/main spec.release", "GP142 gpustack/main spec.nodes[0].pool", "GP168 gpustack/main spec"],
+        ),
+        ({"annotations": {HOME: "old"}, "cluster": {"namespace": "new"}}, ["GP393 gpustack/main spec.cluster.name"]),
+    ],
+    ids=["findings of the loader", "another namespace"],
+)
+def test_invalid_stack_has_each_finding_in_its_condition(
+    work: Callable[..., list[StackEvent]], cluster: Cluster, spec: dict[str, Any], findings: list[str]
+) -> None:
+    """With its place, and what mends it."""
+    work("main", **spec)
+    until(lambda: "main" in degraded(cluster), "no condition")
+    found = degraded(cluster)["main"]
+    assert found["reason"] == "InvalidSpec"
+    assert [finding for finding in findings if finding not in found["message"]] == []
+    assert found["message"].count("Fix: ") == len(findings)
+
+
+def test_another_run_is_waited_for_and_is_no_failure(
+    work: Callable[..., list[StackEvent]], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a validation that a user has asked for."""
+    monkeypatch.setattr(reconciler, "OTHER_RUN_SECONDS", 0.1)
+    lease = ObjectRef("coordination.k8s.io/v1", "Lease", "shared", "busy")
+    pid, start = os.getppid(), Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[19]
+    theirs = re.sub(r"pid \d+ start \d+", f"pid {pid} start {start}", process_identity())
+    held = cluster.create(lease_manifest(lease, theirs, {}, 15, {}))
+    pools = {"gpu": {"gpu": {"model": "T4", "count": 1}, "node_selector": {"gpu": "yes"}}}
+    events = work("busy", cluster={"namespace": "shared"}, pools=pools)
+    until(lambda: any(event.reason == "OtherRun" for event in events), events)
+    assert not [event for event in events if event.is_warning and event.reason in {"OtherRun", "RunFailed"}]
+    cluster.replace(lease_manifest(lease, "", held, 15, {}))
+    until(lambda: any(event.reason == "Run" for event in events), events)
+
+
+def test_a_broken_watch_makes_the_controller_unready(cluster: Cluster) -> None:
     """Old copies of objects must not pass for what is there."""
-    running = Running(tmp_path)
-    controller = Controller(connect(str(running.server.kubeconfig)), aim=lambda found: found, take=lambda _: None)
+    controller = Controller(cluster, aim=lambda found: found, take=lambda _: None)
     assert controller.why_unready() == ""
     problem = "the watch of nodes starts again after KeyError: 'metadata'"
     controller._mirror = cast("Mirror", SimpleNamespace(problem=problem))
     assert controller.why_unready() == problem
-    running.stop()
 
 
 def test_a_stack_whose_loading_fails_does_not_end_the_controller(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, kubeconfig: str, aim: Callable[[Inventory], Inventory], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Its status says so, and the log has the traceback."""
+
     def fail_for_one(stack: dict[str, Any]) -> Any:
-        return {}["not thought of"] if stack["metadata"]["name"] == "broken" else real_inventory_of(stack)
+        return {}["not thought of"] if stack["metadata"]["name"] == "broken" else inventory_of(stack)
 
-    for module in (queue, worker):
-        monkeypatch.setattr(module, "inventory_of", fail_for_one)
-    running = Running(tmp_path)
-    kubeconfig, notes = str(running.server.kubeconfig), list[StackEvent]()
-
-    def aim(inventory: Inventory) -> Inventory:
-        return replace(inventory, cluster=replace(inventory.cluster, kubeconfig=kubeconfig))
-
-    cluster = connect(kubeconfig)
-    cluster.apply(definition())
-    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}})
+    for each in (queue, module):
+        monkeypatch.setattr(each, "inventory_of", fail_for_one)
     cluster.create(stack_of({"name": "broken", "cluster": {}}))
     cluster.create(stack_of({"name": "invalid", "cluster": {"namespace": "other"}, "release": "9.9.9"}))
-    controller = Controller(connect(kubeconfig), aim=aim, take=notes.append)
+    events = list[StackEvent]()
+    controller = Controller(connect(kubeconfig), aim=aim, take=events.append)
     thread = threading.Thread(target=controller.run, daemon=True)
     thread.start()
-    give_up = time.monotonic() + DEADLINE
-    while (found := reasons(cluster)) != {"broken": "InternalError", "invalid": "InvalidSpec"}:
-        assert time.monotonic() < give_up, (found, notes)
-        assert thread.is_alive(), notes
-        time.sleep(0.02)
+    expected = {"broken": "InternalError", "invalid": "InvalidSpec"}
+    until(lambda: {name: each["reason"] for name, each in degraded(cluster).items()} == expected, events)
+    assert "KeyError: 'not thought of'" in degraded(cluster)["broken"]["message"]
     assert controller.why_dead() == ""
-    assert [note.stack for note in notes if "in fail_for_one" in note.message] == ["broken"]
+    assert {event.stack for event in events if "in fail_for_one" in event.message} == {"broken"}
     controller.stop()
     thread.join(DEADLINE)
-    running.stop()

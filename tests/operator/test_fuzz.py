@@ -22,8 +22,7 @@ from gpu_provision.operator.stack import (
 from gpu_provision.output import findings
 from gpu_provision.sandbox.apiserver.custom_resources import fill_defaults, prune
 from tests import fuzzing
-from tests.operator.conftest import INVENTORIES
-from tests.operator.served import data_of
+from tests.operator.conftest import INVENTORIES, data_of
 
 STACKS = [stack_of(data_of(file)) for file in INVENTORIES]
 ANNOTATIONS = {BACK_TO: "3 7", HOME: "gpu-operator-resources", LED_BY: "kube-system/x"}

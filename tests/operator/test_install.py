@@ -13,7 +13,7 @@ from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Rejected, RunFailed, Severity
 from gpu_provision.operator import install as installing
 from gpu_provision.operator.client import add_finalizer, remove_finalizer
-from gpu_provision.operator.crd import CRD_NAME, DEFINITION, definition
+from gpu_provision.operator.crd import CRD_NAME, DEFINITION, RULES_KEY, definition
 from gpu_provision.operator.install import MANAGER, install, uninstall
 from gpu_provision.operator.manifests import InstallOptions, manifests
 from gpu_provision.operator.stack import HOME, LED_BY, STACK, stack_of
@@ -63,7 +63,7 @@ def test_equal_objects_of_another_tool_are_shared(cluster: Cluster) -> None:
 
 
 def test_conflict_is_told_before_anything_is_written(cluster: Cluster) -> None:
-    """With who it was, and both ways out."""
+    """With who it was, and both ways out; fields are taken over if that is asked for."""
     installed(cluster)
     cluster.apply(other_rights(), manager=KUBECTL, take_back=True)
     before = versions(cluster)
@@ -75,11 +75,6 @@ def test_conflict_is_told_before_anything_is_written(cluster: Cluster) -> None:
     assert ".rules" in finding.evidence
     assert "--take-over" in finding.fix
     assert versions(cluster) == before
-
-
-def test_it_is_taken_over_if_that_is_asked_for(cluster: Cluster) -> None:
-    installed(cluster)
-    cluster.apply(other_rights(), manager=KUBECTL, take_back=True)
     assert installed(cluster, take_over=True) == (str(ROLE),)
     assert installed(cluster) == ()
 
@@ -107,11 +102,6 @@ def test_key_that_a_stack_would_lose_stops_the_installation(cluster: Cluster) ->
     assert f"{DEFINITION.kind} {CRD_NAME}" in installed(cluster)
 
 
-def test_definition_keeps_rules_where_the_server_knows_them(cluster: Cluster) -> None:
-    installed(cluster)
-    assert "x-kubernetes-validations" in str(cluster.read(ObjectRef(*DEFINITION, "", CRD_NAME)))
-
-
 TOO_DEAR = Cause(
     "FieldValueForbidden",
     "Forbidden: estimated messageExpression cost exceeds budget by factor of more than 100x (try simplifying the rule)",
@@ -119,34 +109,22 @@ TOO_DEAR = Cause(
 )
 
 
-@pytest.fixture
-def _refuses_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the server take no definition that has rules."""
+def test_rules_that_the_server_refuses_are_left_out(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after an upgrade of the cluster: with a warning in the server's words; a second time nothing is written."""
 
     def causes(item: Manifest, info: ResourceInfo) -> list[Cause]:
-        return [*object_causes(item, info), *([TOO_DEAR] if "x-kubernetes-validations" in str(item) else [])]
+        return [*object_causes(item, info), *([TOO_DEAR] if RULES_KEY in str(item) else [])]
 
+    ref = ObjectRef(*DEFINITION, "", CRD_NAME)
+    installed(cluster)
+    assert RULES_KEY in str(cluster.read(ref))
     monkeypatch.setattr("gpu_provision.sandbox.apiserver.strategy.object_causes", causes)
-
-
-@pytest.mark.usefixtures("_refuses_rules")
-def test_install_without_rules_where_the_server_refuses_them(
-    cluster: Cluster,
-) -> None:
-    """In the server's words; and a second time nothing is written."""
     written, (finding,) = install(cluster, InstallOptions(), [], seconds=30)
-    assert f"{DEFINITION.kind} {CRD_NAME}" in map(str, written)
+    assert written == (ref,)
     assert (finding.code, finding.severity) == ("GP397", Severity.WARNING)
     assert TOO_DEAR.message in finding.evidence
-    assert "x-kubernetes-validations" not in str(cluster.read(ObjectRef(*DEFINITION, "", CRD_NAME)))
+    assert RULES_KEY not in str(cluster.read(ref))
     assert install(cluster, InstallOptions(), [], seconds=30) == ((), (finding,))
-
-
-def test_rules_that_the_server_refuses_by_now_are_removed(cluster: Cluster, request: pytest.FixtureRequest) -> None:
-    """As after an upgrade of the cluster, or of gpu-provision; before anything else is looked at."""
-    installed(cluster)
-    request.getfixturevalue("_refuses_rules")
-    assert installed(cluster) == (f"{DEFINITION.kind} {CRD_NAME}",)
 
 
 def test_what_else_is_refused_of_the_definition_stays_an_error(

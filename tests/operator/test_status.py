@@ -17,9 +17,11 @@ from gpu_provision.operator.status import (
     StackProblem,
     evaluate_status,
     failed_components,
+    join_sentences,
     problem_of,
     since,
     status_of,
+    truncate,
     was_rolled_back,
 )
 from gpu_provision.planning.states import Key, states
@@ -75,11 +77,6 @@ def test_conditions(found: dict[str, Any], holds: str, reasons: tuple[Reason | N
     assert [each["type"] for each in found["conditions"] if each["status"] == "True"] == [holds]
     for each, reason in zip(found["conditions"], reasons, strict=True):
         assert reason is None or each["reason"] == reason
-
-
-def test_what_a_run_waits_for_before_it_begins_is_told() -> None:
-    found = status(Stack(), is_working=True, hold_up="a watch has ended")
-    assert {each["message"] for each in found["conditions"][:2]} == {"a watch has ended"}
 
 
 def test_a_node_that_fails_is_named_with_its_component_and_cause() -> None:
@@ -154,26 +151,18 @@ def test_findings_are_listed_with_fixes_while_there_is_room() -> None:
 
 
 def test_rollback_lasts_until_another_spec() -> None:
-    """Also for a controller that has just begun."""
-    problem = StackProblem(Reason.ROLLED_BACK, "GP337 back")
-    stack = {"metadata": {"generation": 3}, "status": status(Stack(), problem=problem)}
-    assert was_rolled_back(stack) == problem
-    assert was_rolled_back({**stack, "metadata": {"generation": 4}}) is None
-    assert was_rolled_back({"metadata": {"generation": 3}, "status": status(Stack())}) is None
-    assert was_rolled_back({"metadata": {"generation": 3}}) is None
+    """Also for a controller that has just begun. Failures since then do not add up, however often it restarts."""
 
+    def stack(generation: int = 3, **observation: Any) -> dict[str, Any]:
+        return {"metadata": {"generation": generation}, "status": status(Stack(), **observation)}
 
-def test_failure_since_a_rollback_does_not_add_up() -> None:
-    """However often a controller restarts."""
-    problem, failed_since = (
-        StackProblem(Reason.ROLLED_BACK, "GP337 back"),
-        StackProblem(Reason.RUN_FAILED, "GP301 silence"),
-    )
-    told = since(problem, failed_since)
-    assert told == StackProblem(Reason.ROLLED_BACK, "GP337 back; since then: GP301 silence")
-    assert was_rolled_back({"metadata": {"generation": 3}, "status": status(Stack(), problem=told)}) == problem
-    assert since(None, failed_since) == failed_since
-    assert since(problem, None) == problem
+    back, failure = StackProblem(Reason.ROLLED_BACK, "GP337 back"), StackProblem(Reason.RUN_FAILED, "GP301 silence")
+    both = since(back, failure)
+    assert both == StackProblem(Reason.ROLLED_BACK, "GP337 back; since then: GP301 silence")
+    assert (since(None, failure), since(back, None)) == (failure, back)
+    assert [was_rolled_back(stack(problem=each)) for each in (back, both)] == [back, back]
+    others = [stack(4, problem=back), stack(), {"metadata": {"generation": 3}}]
+    assert [was_rolled_back(each) for each in others] == [None] * 3
 
 
 def test_a_status_names_so_many_nodes_and_counts_the_others() -> None:
@@ -227,3 +216,13 @@ def test_nodes_that_failed_are_found_with_component_and_cause() -> None:
     assert found == {("driver", "t4-1"): "it does not build"}
     gone = NodeState(component="nfd", node="", state=State.FAILED, reason="ImagePullBackOff")
     assert failed_components(of(states={("nfd", ""): gone}))["nfd", ""] == "ImagePullBackOff", "such as a Deployment"
+
+
+def test_long_texts_are_cut_with_a_sign_and_a_count() -> None:
+    """Sentences are left out as a whole; one that is too long by itself is shown in part."""
+    assert [truncate(text, 4) for text in ("abcdef", "abcd")] == ["abc…", "abcd"]
+    assert join_sentences(["a" * 30] * 9, 100) == f"{'a' * 30}; {'a' * 30}; and 7 more"
+    assert join_sentences(["a", "b"], 100) == "a; b"
+    found = join_sentences(["a" * 300, "b"], 100)
+    assert len(found) <= 100
+    assert found.endswith("…; and 1 more")

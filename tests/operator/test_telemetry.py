@@ -7,22 +7,28 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from gpu_provision.kube.client import Cluster
 from gpu_provision.operator import telemetry
 from gpu_provision.operator.telemetry import (
     EVERYWHERE,
     Collector,
     ControllerMetrics,
+    StackEvent,
     StackMetrics,
+    condition_events,
     reconciliation_status,
+    record_event,
     serve,
 )
+from tests.hostile import MIXED, MIXED_SHOWN
 
 
 def figures(**conditions: tuple[str, str]) -> StackMetrics:
@@ -31,20 +37,6 @@ def figures(**conditions: tuple[str, str]) -> StackMetrics:
     found = StackMetrics()
     found.take_status({"conditions": rows, "nodes": nodes, "rollout": {"done": 1, "underWay": 2}})
     return found
-
-
-@pytest.mark.parametrize(
-    ("conditions", "value"),
-    [
-        ({"Ready": ("True", "AllReady")}, 1),
-        ({"Ready": ("False", "Converging"), "Degraded": ("False", "AsExpected")}, 0),
-        ({"Ready": ("False", "NodesFailed"), "Degraded": ("True", "NodesFailed")}, -1),
-        ({"Ready": ("False", "NoGPUNodes"), "Degraded": ("True", "NoGPUNodes")}, -2),
-        ({}, 0),
-    ],
-)
-def test_the_status_of_the_reference_means_what_it_means_there(conditions: dict[str, Any], value: int) -> None:
-    assert reconciliation_status(figures(**conditions)) == value
 
 
 def test_every_stack_has_every_metric_in_prometheus_own_words() -> None:
@@ -70,9 +62,20 @@ def test_every_stack_has_every_metric_in_prometheus_own_words() -> None:
         assert line in text.splitlines(), line
 
 
-def test_stack_that_was_never_ready_has_no_success_time() -> None:
-    assert figures(Ready=("False", "Converging")).succeeded_at == 0.0
-    assert figures(Ready=("True", "AllReady")).succeeded_at > 0.0
+@pytest.mark.parametrize(
+    ("conditions", "value"),
+    [
+        ({"Ready": ("True", "AllReady")}, 1),
+        ({"Ready": ("False", "Converging"), "Degraded": ("False", "AsExpected")}, 0),
+        ({"Ready": ("False", "NodesFailed"), "Degraded": ("True", "NodesFailed")}, -1),
+        ({"Ready": ("False", "NoGPUNodes"), "Degraded": ("True", "NoGPUNodes")}, -2),
+        ({}, 0),
+    ],
+)
+def test_the_status_of_the_reference_means_what_it_means_there(conditions: dict[str, Any], value: int) -> None:
+    found = figures(**conditions)
+    assert reconciliation_status(found) == value
+    assert (found.succeeded_at > 0.0) is (value == 1)
 
 
 @pytest.mark.parametrize("name", ["alerts.yaml", "dashboard.json"])
@@ -100,14 +103,11 @@ def get(address: str, port: int, path: str = "/healthz") -> str:
         return str(answer.read().decode())
 
 
-def test_everywhere_is_both_families_of_addresses() -> None:
-    if not socket.has_dualstack_ipv6():
-        pytest.skip("this machine has no IPv6")
-    port = port_of(EVERYWHERE)
-    assert {get("127.0.0.1", port), get("::1", port)} == {"ok\n"}
-
-
-def test_everywhere_is_what_there_is_on_a_machine_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everywhere_is_both_families_of_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine without IPv6 it is what there is."""
+    if socket.has_dualstack_ipv6():
+        port = port_of(EVERYWHERE)
+        assert {get("127.0.0.1", port), get("::1", port)} == {"ok\n"}
     monkeypatch.setattr(telemetry.socket, "has_dualstack_ipv6", lambda: False)
     assert get("127.0.0.1", port_of(EVERYWHERE)) == "ok\n"
 
@@ -119,17 +119,18 @@ def test_loopback_is_loopback_alone() -> None:
         get("::1", port)
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-def test_a_probe_is_told_why_not(path: str) -> None:
-    port = port_of("127.0.0.1", dead="silent for 200 s", unready="silent for 200 s")
-    with pytest.raises(HTTPError, match="503") as refused:
-        get("127.0.0.1", port, path)
-    assert refused.value.read() == b"silent for 200 s\n"
-
-
-def test_anything_else_is_told_what_there_is() -> None:
-    with pytest.raises(HTTPError, match="404"):
-        get("127.0.0.1", port_of("127.0.0.1"), "/")
+@pytest.mark.parametrize(
+    ("path", "code", "told"),
+    [
+        ("/healthz", 503, "silent for 200 s\n"),
+        ("/readyz", 503, "no leader\n"),
+        ("/", 404, "there are /healthz, /readyz and /metrics\n"),
+    ],
+)
+def test_a_probe_is_told_why_not(path: str, code: int, told: str) -> None:
+    with pytest.raises(HTTPError) as refused:
+        get("127.0.0.1", port_of("127.0.0.1", dead="silent for 200 s", unready="no leader"), path)
+    assert (refused.value.code, refused.value.read().decode()) == (code, told)
 
 
 @contextlib.contextmanager
@@ -183,3 +184,38 @@ def test_a_probe_is_answered_while_slow_clients_hold_all_places(monkeypatch: pyt
         give_up = time.monotonic() + 60
         while len({*threading.enumerate()} - before) > len(held) + 1:  # the server's own
             assert time.monotonic() < give_up
+
+
+WELL = {"Ready": ("True", "AllReady"), "Degraded": ("False", "AsExpected")}
+BROKEN = {"Ready": ("False", "NodesFailed"), "Degraded": ("True", "NodesFailed")}
+OVER = "what stood in the way is over: NodesFailed"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "events"),
+    [
+        (WELL, WELL, []),
+        ({}, WELL, [("AllReady", "", False)]),
+        (WELL, BROKEN, [("NodesFailed", "", True)]),
+        (BROKEN, WELL, [("AllReady", "", False), ("Recovered", OVER, False)]),
+        (BROKEN, {"Degraded": ("True", "InvalidSpec")}, [("InvalidSpec", "", True)]),
+    ],
+    ids=["no news", "ready", "trouble", "recovered", "another trouble"],
+)
+def test_events_tell_what_began_and_what_is_over(before: Any, after: Any, events: list[Any]) -> None:
+    def status(conditions: dict[str, tuple[str, str]]) -> dict[str, Any]:
+        rows = [{"type": kind, "status": each, "reason": why} for kind, (each, why) in conditions.items()]
+        return {"conditions": [{**row, "message": ""} for row in rows]}
+
+    found = condition_events(status(before), status(after), "main")
+    assert [(event.reason, event.message, event.is_warning) for event in found] == events
+
+
+def test_an_event_shows_what_would_steer_a_terminal() -> None:
+    """A message may hold what a pod printed, and anything that prints Events prints it."""
+    created: list[dict[str, Any]] = []
+    cluster = cast("Cluster", SimpleNamespace(create=created.append))
+    stack = {"apiVersion": "v1", "kind": "GPUStack", "metadata": {"name": "main", "uid": "u"}}
+    record_event(cluster, stack, StackEvent(reason="Failed", message=MIXED * 100))
+    assert created[0]["message"].startswith(MIXED_SHOWN)
+    assert len(created[0]["message"]) == 1024

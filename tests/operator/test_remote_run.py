@@ -1,4 +1,4 @@
-"""Whether a controller leads, as a client sees it."""
+"""Whether a controller leads, as a client sees it, and what a reader should know before a stack's resource goes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from typing import Any, cast
 
 import pytest
 
+from gpu_provision.inventory import load
+from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.model.cluster import ObjectRef
+from gpu_provision.model.plan import DestroyResult
 from gpu_provision.operator import remote_run
+from gpu_provision.operator.client import get_stack
 from gpu_provision.operator.remote_run import TAKEOVER_SECONDS, LeaderMonitor
 from gpu_provision.operator.stack import LED_BY, lease_of
+from tests.operator.conftest import SANDBOX
 
 LEASE = lease_of(None)
 
@@ -79,3 +84,18 @@ def test_stack_names_the_lease_of_its_controllers(said: str | None, found: str) 
     """If they were told to agree in another namespace."""
     stack = {"metadata": {"name": "main", "annotations": {LED_BY: said} if said else {}}}
     assert f"{lease_of(stack).namespace}/{lease_of(stack).name}" == found
+
+
+NOW = load(SANDBOX)
+
+
+def test_end_of_a_stack_that_gitops_declares_is_a_warning(by_flux: Cluster) -> None:
+    """Before anything is deleted."""
+    (before,) = remote_run.release_findings(by_flux, NOW.name)
+    assert (before.code, "Flux's Kustomization gpu" in before.what) == ("GP435", True)
+    assert remote_run.release_findings(by_flux, "other") == ()
+    stack = get_stack(by_flux, NOW)
+    ended = DestroyResult(cluster="test")
+    for told in (remote_run.preview_destroy(ended, stack), remote_run.with_warnings(ended, stack)):
+        assert [each.code for each in told.findings] == ["GP435"]
+    assert remote_run.with_warnings(ended, None) == ended
