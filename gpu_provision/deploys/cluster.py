@@ -23,7 +23,7 @@ from gpu_provision.components import driver
 from gpu_provision.connectors.cluster import GROUP
 from gpu_provision.deploys.hosts import guard_of
 from gpu_provision.diagnostics.remedies import is_trouble
-from gpu_provision.hosts.findings import Commands, fail, report
+from gpu_provision.hosts.operations.base import Commands, fail, report
 from gpu_provision.hosts.session import count_changed_hosts, host_drivers
 from gpu_provision.inventory import load
 from gpu_provision.model import codes
@@ -193,7 +193,6 @@ class _Ticker:
 
 _QUIET_TICKS = 30
 
-
 _DECLARATION = 'cluster = [("@cluster/CONTEXT", {"gpu_inventory": "inventories/gpu.yaml"})]'
 
 
@@ -243,7 +242,6 @@ def _no_cluster_host(deploy: str) -> Finding:
 
 
 _ALONE = {"gpu_stack": "host_prerequisites()", "gpu_stack_removed": "host_teardown()"}
-
 
 _ON = frozenset({"1", "true", "yes"})
 

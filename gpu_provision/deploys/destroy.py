@@ -12,7 +12,7 @@ from gpu_provision.connectors.cluster import GROUP
 from gpu_provision.deploys.cluster import inventory_path, is_cluster_host, is_set
 from gpu_provision.destroy import findings as telling
 from gpu_provision.hosts.deploy import block_cluster_phase, has_failed
-from gpu_provision.hosts.findings import Commands, fail, report
+from gpu_provision.hosts.operations.base import Commands, fail, report
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import ProvisionError, one_line
 from gpu_provision.model.inventory import Inventory

@@ -20,8 +20,8 @@ from pyinfra.api.state import State
 
 from gpu_provision.hosts import scripts
 from gpu_provision.hosts.facts.runtime import ContainerRuntime
-from gpu_provision.hosts.findings import add_finding, report
-from gpu_provision.hosts.paths import WORK
+from gpu_provision.hosts.operations.base import add_finding, report
+from gpu_provision.hosts.scripts import WORK
 from gpu_provision.model.findings import Finding, Severity
 
 
@@ -42,15 +42,10 @@ class ScriptOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptResult:
-    """The script's last words.
+    """The script's last words."""
 
-    Attributes:
-        outcome: Where it is, or how it ended.
-        evidence: A line of a program's output; empty if there is none.
-    """
-
-    outcome: ScriptOutcome
-    evidence: str = ""
+    outcome: ScriptOutcome  # where it is, or how it ended
+    evidence: str = ""  # a line of a program's output; empty if there is none
 
 
 def start_script(*names: str, takes_stdin: str = "", **variables: str) -> str:
@@ -89,7 +84,6 @@ def parse(lines: Sequence[str]) -> ScriptResult | None:
 
 FindProblem = Callable[[str, ScriptResult | None], Finding | None]
 """From a host's name and its answer, None for none, to what is wrong."""
-
 
 _PAUSE_SECONDS = 2
 """Between a failure to ask and the next connection."""

@@ -19,7 +19,7 @@ from pyinfra.connectors.util import CommandOutput
 
 from gpu_provision.hosts import errors
 from gpu_provision.hosts.errors import SshTarget
-from gpu_provision.hosts.findings import LAST_ERROR
+from gpu_provision.hosts.operations.base import LAST_ERROR
 from gpu_provision.model.findings import Finding
 
 Say = Callable[[str], None]

@@ -15,20 +15,18 @@ from pyinfra.context import host, state
 
 from gpu_provision.hosts import connection
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.findings import report
-from gpu_provision.hosts.gpu_host import RECORD
-from gpu_provision.hosts.maintenance import MAINTENANCE, Maintenance
+from gpu_provision.hosts.messages import MAINTENANCE, Maintenance
 from gpu_provision.hosts.operations import (
     modules,
     teardown,
 )
-from gpu_provision.hosts.operations.hugepages import hugepages
+from gpu_provision.hosts.operations.base import RECORD, report
 from gpu_provision.hosts.operations.packages import is_compiled_here, kernel_headers, packages_held
 from gpu_provision.hosts.operations.persistence import persistence_mode
 from gpu_provision.hosts.operations.reboot import rebooted
 from gpu_provision.hosts.operations.runtime_environment import Proxy, runtime_environment
 from gpu_provision.hosts.operations.runtime_imports import RuntimeImports, runtime_imports, wanted_pattern
-from gpu_provision.hosts.operations.settings import limits, system_settings
+from gpu_provision.hosts.operations.settings import hugepages, limits, system_settings
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.hosts import Expectation, HostPrerequisites, Reboot
@@ -163,9 +161,7 @@ def is_gpu_host() -> bool:
 
 GROUP = "cluster"
 
-
 FIX_FAILED = "see above what these hosts said, repair them and run again, or leave them out with --exclude"
-
 
 FIX_ORDER = "run without --serial and --no-wait"
 

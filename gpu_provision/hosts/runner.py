@@ -19,8 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
 
-from gpu_provision.hosts.maintenance import LocalMaintenance
-from gpu_provision.hosts.messages import HostEvent, HostPhase, Question, WorkerReply
+from gpu_provision.hosts.messages import HostEvent, HostPhase, LocalMaintenance, Question, WorkerReply
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.inventory import groups
 from gpu_provision.model import codes

@@ -21,7 +21,7 @@ def main(descriptor: int) -> None:
     import gevent  # noqa: PLC0415
 
     from gpu_provision.hosts import session  # noqa: PLC0415
-    from gpu_provision.hosts.remote_maintenance import RemoteMaintenance  # noqa: PLC0415
+    from gpu_provision.hosts.session import RemoteMaintenance  # noqa: PLC0415
 
     os.set_inheritable(descriptor, False)  # noqa: FBT003 - this process alone holds it, so that its end is seen
     connection = Connection(descriptor)

@@ -8,12 +8,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from gpu_provision.hosts.maintenance import (
-    DrainPreview,
-    HostMembership,
-    NodeRole,
-    OnProgress,
-)
+from gpu_provision.hosts.messages import DrainPreview, HostMembership, NodeRole, OnProgress
 from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.config import resolve_context
 from gpu_provision.kube.informer import Mirror, Scope
@@ -36,7 +31,7 @@ _NOT_REBOOTED = "its machine is not rebooted"
 
 @dataclass(slots=True)
 class NodeMaintenance:
-    """The maintenance of one run: see gpu_provision.hosts.maintenance.Maintenance.
+    """The maintenance of one run: see gpu_provision.hosts.messages.Maintenance.
 
     From its first cordon to `close` it has the lock of its stack: two runs together would take more nodes away than
     each of them may, and a rollout has nodes of its own. The very first run finds no namespace to lock in: it is made,

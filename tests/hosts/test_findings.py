@@ -6,14 +6,14 @@ import logging
 
 import pytest
 
-from gpu_provision.hosts import findings
+from gpu_provision.hosts.operations import base
 from tests.hostile import TEXTS
 
 
 def logged(message: object, *arguments: object) -> str:
     """Return what pyinfra's handlers get of a message."""
     record = logging.LogRecord("pyinfra", logging.INFO, "", 0, message, arguments, None)
-    assert findings.logger.filter(record)
+    assert base.logger.filter(record)
     return record.getMessage()
 
 

@@ -81,7 +81,7 @@ def _serve(line: socket.socket) -> None:
     from gevent import monkey  # noqa: PLC0415 - only this process may be patched
 
     monkey.patch_all()
-    from gpu_provision.hosts import remote_maintenance, session  # noqa: F401, PLC0415 - what takes a worker its time
+    from gpu_provision.hosts import session  # noqa: F401, PLC0415 - what takes a worker its time
 
     while True:
         asked, files, _, _ = socket.recv_fds(line, LONGEST_REQUEST, 2)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.components.labels import COMPONENT, CORDONED
-from gpu_provision.hosts.maintenance import NodeRole
+from gpu_provision.hosts.messages import NodeRole
 from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.errors import AlreadyExistsError
 from gpu_provision.kube.lock import WriteLock

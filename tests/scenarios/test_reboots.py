@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gpu_provision.hosts.maintenance import NodeRole
+from gpu_provision.hosts.messages import NodeRole
 from gpu_provision.inventory import load
 from gpu_provision.model.hosts import Drain
 from gpu_provision.nodes.maintenance import NodeMaintenance

@@ -42,15 +42,11 @@ def unknown_codes(ignored: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class CheckedHost:
-    """One machine: what is expected of it, what it is, and what the registry says about its driver image.
-
-    Attributes:
-        image: None if the registry was not asked.
-    """
+    """One machine: what is expected of it, what it is, and what the registry says about its driver image."""
 
     expected: Expectation
     host: HostRecord
-    image: ImageAnswer | None = None
+    image: ImageAnswer | None = None  # none if the registry was not asked
 
     @property
     def driver_key(self) -> str:

@@ -16,11 +16,9 @@ from gpu_provision.model.hosts import DistributionPaths
 
 GIB = 1 << 30
 
-
 LITTLE, TOO_LITTLE = 15 * GIB, 5 * GIB
 """Below the first a warning, below the second an error: unpacked, the images of a release take about 8 GiB, and a
 driver build 2 more (our own estimate from the images' sizes)."""
-
 
 SKEWED, WRONG = 30, 300
 """Seconds of skew: below the first nothing is said; from the second on certificates and tokens fail."""
@@ -125,9 +123,7 @@ def _gib(size: int) -> str:
 
 _CONTAINERD_2 = 2
 
-
 _SCHEMA_OF_2 = 3
-
 
 _CRI_PLUGINS = frozenset({"cri", "io.containerd.grpc.v1.cri"})
 

@@ -5,36 +5,24 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from gpu_provision.hosts.facts.parser import SectionOutput
+from gpu_provision.hosts.facts import SectionOutput
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
-    """The NVIDIA driver of a host; everything is empty where there is none.
+    """The NVIDIA driver of a host; everything is empty where there is none."""
 
-    Attributes:
-        loaded: Version of the loaded kernel module.
-        loaded_open: Whether the loaded module is the open one; None if none is loaded or it does not say.
-        in_container: Whether a driver container, also one of the GPU Operator, has loaded it.
-        module: Path of the module that ``modprobe nvidia`` would load.
-        module_version: Its version.
-        module_license: ``NVIDIA``, or ``Dual MIT/GPL`` for the open one.
-        module_signer: Who has signed it; empty if unsigned.
-        libraries: Paths of the host's libnvidia-ml, with versions.
-        programs: Paths of NVIDIA's programs on the host.
-        dkms: (version, kernel) of modules that DKMS has built.
-    """
-
-    loaded: str = ""
+    loaded: str = ""  # version of the loaded kernel module
+    # whether the loaded module is the open one; None if none is loaded or it does not say
     loaded_open: bool | None = None
-    in_container: bool = False
-    module: str = ""
-    module_version: str = ""
-    module_license: str = ""
-    module_signer: str = ""
-    libraries: tuple[str, ...] = ()
-    programs: tuple[str, ...] = ()
-    dkms: tuple[tuple[str, str], ...] = ()
+    in_container: bool = False  # whether a driver container, also one of the GPU Operator, has loaded it
+    module: str = ""  # path of the module that ``modprobe nvidia`` would load
+    module_version: str = ""  # its version
+    module_license: str = ""  # ``NVIDIA``, or ``Dual MIT/GPL`` for the open one
+    module_signer: str = ""  # who has signed it; empty if unsigned
+    libraries: tuple[str, ...] = ()  # paths of the host's libnvidia-ml, with versions
+    programs: tuple[str, ...] = ()  # paths of NVIDIA's programs on the host
+    dkms: tuple[tuple[str, str], ...] = ()  # (version, kernel) of modules that DKMS has built
 
     @property
     def library_versions(self) -> tuple[str, ...]:
@@ -101,19 +89,12 @@ DAEMON = "nvidia-persistenced"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Persistence:
-    """Persistence mode, as far as units tell; the driver itself is not asked: it may hang.
+    """Persistence mode, as far as units tell; the driver itself is not asked: it may hang."""
 
-    Attributes:
-        daemon_off: Whether NVIDIA's daemon starts with persistence mode off, as Ubuntu's unit does.
-        own_file: Lines of our own unit; None if there is none.
-        enabled: Units that we enabled, without ``.service``.
-        no_systemd: Whether systemd does not run this host.
-    """
-
-    daemon_off: bool = False
-    own_file: tuple[str, ...] | None = None
-    enabled: tuple[str, ...] = ()
-    no_systemd: bool = False
+    daemon_off: bool = False  # whether NVIDIA's daemon starts with persistence mode off, as Ubuntu's unit does
+    own_file: tuple[str, ...] | None = None  # lines of our own unit; None if there is none
+    enabled: tuple[str, ...] = ()  # units that we enabled, without ``.service``
+    no_systemd: bool = False  # whether systemd does not run this host
 
 
 def read_persistence(output: SectionOutput) -> Persistence:

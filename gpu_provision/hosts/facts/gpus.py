@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from gpu_provision.hosts.facts.parser import SectionOutput
+from gpu_provision.hosts.facts import SectionOutput
 from gpu_provision.inventory import hardware
 from gpu_provision.inventory.hardware import Model
 
@@ -28,21 +28,13 @@ NETWORK_CLASSES = ("0200", "0207")
 
 @dataclass(frozen=True, slots=True)
 class PciDevice:
-    """A device on the PCI bus; all ids are hexadecimal digits.
+    """A device on the PCI bus; all ids are hexadecimal digits."""
 
-    Attributes:
-        address: Its slot, ``0000:17:00.0``.
-        device: Device id, four digits.
-        pci_class: Class and subclass, four digits.
-        driver: Name of the kernel driver bound to it; empty for none.
-        vendor: Vendor id, four digits.
-    """
-
-    address: str
-    device: str
-    pci_class: str
-    driver: str = ""
-    vendor: str = NVIDIA
+    address: str  # its slot, ``0000:17:00.0``
+    device: str  # device id, four digits
+    pci_class: str  # class and subclass, four digits
+    driver: str = ""  # name of the kernel driver bound to it; empty for none
+    vendor: str = NVIDIA  # vendor id, four digits
 
     @property
     def model(self) -> PciModel:
@@ -96,22 +88,15 @@ def _devices(lines: Iterable[str]) -> Iterator[PciDevice]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PciModel:
-    """A GPU as its device id describes it.
+    """A GPU as its device id describes it."""
 
-    Attributes:
-        name: As nvidia-smi prints it, such as ``NVIDIA H100 80GB HBM3``; the device id where it is not known.
-        generation: ``turing``, ``hopper`` ...; empty if not even that is known.
-        first_branch: The oldest driver branch that supports it; 0 if unknown.
-        last_branch: The last one that does; 0 while new drivers support it, or if unknown.
-        open_modules: Whether the open kernel modules drive it: ``never``, ``possible``, ``only``; empty if unknown.
-        models: The inventory's models that it may be; several boards share some ids. Empty if it has no entry.
-    """
-
-    name: str
-    generation: str = ""
-    first_branch: int = 0
-    last_branch: int = 0
+    name: str  # as nvidia-smi prints it, such as ``NVIDIA H100 80GB HBM3``; the device id where it is not known
+    generation: str = ""  # ``turing``, ``hopper`` ...; empty if not even that is known
+    first_branch: int = 0  # the oldest driver branch that supports it; 0 if unknown
+    last_branch: int = 0  # the last one that does; 0 while new drivers support it, or if unknown
+    # whether the open kernel modules drive it: ``never``, ``possible``, ``only``; empty if unknown
     open_modules: str = ""
+    # the inventory's models that it may be; several boards share some ids. Empty if it has no entry.
     models: tuple[Model, ...] = ()
 
 

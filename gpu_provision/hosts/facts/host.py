@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any
 
 from gpu_provision.hosts import scripts
+from gpu_provision.hosts.facts import SectionOutput
 from gpu_provision.hosts.facts.driver import Driver, Persistence, read_driver, read_persistence
 from gpu_provision.hosts.facts.gpus import Pci, read_pci
 from gpu_provision.hosts.facts.kernel import (
@@ -24,35 +25,40 @@ from gpu_provision.hosts.facts.kernel import (
     read_modules,
     read_nouveau,
 )
-from gpu_provision.hosts.facts.kubernetes import Kubernetes, read_kubernetes
 from gpu_provision.hosts.facts.packages import Holds, Packages, read_holds, read_packages
-from gpu_provision.hosts.facts.parser import SectionOutput
 from gpu_provision.hosts.facts.remains import Originals, read_originals
 from gpu_provision.hosts.facts.runtime import (
     DOCKER,
     ContainerRuntime,
     Environment,
+    Kubernetes,
     RuntimeLimits,
     read_environment,
+    read_kubernetes,
     read_limits,
     read_runtimes,
 )
-from gpu_provision.hosts.facts.services import UNITS, Services, read_services
-from gpu_provision.hosts.facts.storage import Hugepages, Storage, read_hugepages, read_storage
 from gpu_provision.hosts.facts.system import (
+    UNITS,
     Clock,
     Firmware,
+    Hugepages,
     Ipmi,
     Proxies,
     SecurityModules,
+    Services,
     Settings,
+    Storage,
     System,
     clock_of,
     read_confinement,
     read_firmware,
+    read_hugepages,
     read_ipmi,
     read_proxies,
+    read_services,
     read_settings,
+    read_storage,
     read_system,
 )
 from gpu_provision.model.hosts import DISTRIBUTIONS

@@ -7,22 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from gpu_provision.hosts.facts.parser import SectionOutput, number
+from gpu_provision.hosts.facts import SectionOutput, number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """The running kernel.
+    """The running kernel."""
 
-    Attributes:
-        running: Its release.
-        architecture: As ``uname -m`` prints it: ``x86_64``, ``aarch64``.
-        page_size: Bytes; 0 if unknown.
-    """
-
-    running: str = ""
-    architecture: str = ""
-    page_size: int = 0
+    running: str = ""  # its release
+    architecture: str = ""  # as ``uname -m`` prints it: ``x86_64``, ``aarch64``
+    page_size: int = 0  # bytes; 0 if unknown
 
 
 def read_kernel(output: SectionOutput) -> Kernel:
@@ -57,23 +51,15 @@ class NextKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernels:
-    """Installed kernels.
+    """Installed kernels."""
 
-    Attributes:
-        installed: Releases with modules in /lib/modules.
-        bootable: Those of them whose image is there, too.
-        with_headers: Those of them that modules can be built for.
-        lists: Whose package lists were looked at for headers: ``apt``, ``dnf`` or ``zypp``; empty if there are none.
-        offered: Releases whose headers these lists have.
-        next: What boots next; None if nothing tells.
-    """
-
-    installed: tuple[str, ...] = ()
-    bootable: tuple[str, ...] = ()
-    with_headers: tuple[str, ...] = ()
+    installed: tuple[str, ...] = ()  # releases with modules in /lib/modules
+    bootable: tuple[str, ...] = ()  # those of them whose image is there, too
+    with_headers: tuple[str, ...] = ()  # those of them that modules can be built for
+    # whose package lists were looked at for headers: ``apt``, ``dnf`` or ``zypp``; empty if there are none
     lists: str = ""
-    offered: tuple[str, ...] = ()
-    next: NextKernel | None = None
+    offered: tuple[str, ...] = ()  # releases whose headers these lists have
+    next: NextKernel | None = None  # what boots next; None if nothing tells
 
     def without_headers(self, *releases: str) -> tuple[str, ...]:
         """Return those of the releases that have no headers here, and none in the package lists."""
@@ -146,23 +132,15 @@ UNKNOWN_USERS = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelModules:
-    """Kernel modules; names are written with underscores.
+    """Kernel modules; names are written with underscores."""
 
-    Attributes:
-        loaded: Loaded modules, each with the number of its users; -1 if the kernel does not say.
-        built_in: Those of the modules asked for that are part of the kernel.
-        available: Those of the modules asked for that the kernel could load.
-        at_boot: Modules that some file lists for loading at boot.
-        own_file: Lines of our own such file; None if there is none.
-        directory: Whether /lib/modules has a directory for the running kernel; in most containers it has not.
-    """
-
+    # loaded modules, each with the number of its users; -1 if the kernel does not say
     loaded: Mapping[str, int] = field(default_factory=dict)
-    built_in: frozenset[str] = frozenset()
-    available: frozenset[str] = frozenset()
-    at_boot: frozenset[str] = frozenset()
-    own_file: tuple[str, ...] | None = None
-    directory: bool = True
+    built_in: frozenset[str] = frozenset()  # those of the modules asked for that are part of the kernel
+    available: frozenset[str] = frozenset()  # those of the modules asked for that the kernel could load
+    at_boot: frozenset[str] = frozenset()  # modules that some file lists for loading at boot
+    own_file: tuple[str, ...] | None = None  # lines of our own such file; None if there is none
+    directory: bool = True  # whether /lib/modules has a directory for the running kernel; in most containers it has not
 
 
 def canonical(module: str) -> str:
@@ -202,23 +180,15 @@ def _module_of(path: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nouveau:
-    """The blacklists of nouveau, and the initramfs of the running kernel.
+    """The blacklists of nouveau, and the initramfs of the running kernel."""
 
-    Attributes:
-        blacklisted_elsewhere: Whether a file that is not ours, or the kernel's command line, keeps it away.
-        own_file: Lines of our own blacklist; None if there is none.
-        initramfs: Path of the running kernel's image; empty for none.
-        initramfs_stale: Whether our blacklist is newer than that image.
-        initramfs_tool: ``update-initramfs`` or ``dracut``; empty for neither.
-        in_initramfs: Whether the image holds the module; None if unknown. Listing an image takes
-            seconds, so that is done only while nouveau is loaded.
-    """
-
-    blacklisted_elsewhere: bool = False
-    own_file: tuple[str, ...] | None = None
-    initramfs: str = ""
-    initramfs_stale: bool = False
-    initramfs_tool: str = ""
+    blacklisted_elsewhere: bool = False  # whether a file that is not ours, or the kernel's command line, keeps it away
+    own_file: tuple[str, ...] | None = None  # lines of our own blacklist; None if there is none
+    initramfs: str = ""  # path of the running kernel's image; empty for none
+    initramfs_stale: bool = False  # whether our blacklist is newer than that image
+    initramfs_tool: str = ""  # ``update-initramfs`` or ``dracut``; empty for neither
+    # whether the image holds the module; None if unknown. Listing an image takes seconds, so that is done only while
+    # nouveau is loaded.
     in_initramfs: bool | None = None
 
     @property

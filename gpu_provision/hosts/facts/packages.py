@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from gpu_provision.hosts.facts.parser import SectionOutput
+from gpu_provision.hosts.facts import SectionOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,21 +21,14 @@ class Package:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packages:
-    """The package manager's view.
+    """The package manager's view."""
 
-    Attributes:
-        manager: ``dpkg`` or ``rpm``; empty for neither.
-        installed: Packages of drivers and kernels.
-        locks: Patterns of names that the package manager leaves alone: version locks, excludes, zypper's locks.
-        unattended: Settings by which packages are replaced without anybody asking; empty for none.
-        unattended_exceptions: Regular expressions of names that unattended upgrades leave alone.
-    """
-
-    manager: str = ""
-    installed: tuple[Package, ...] = ()
+    manager: str = ""  # ``dpkg`` or ``rpm``; empty for neither
+    installed: tuple[Package, ...] = ()  # packages of drivers and kernels
+    # patterns of names that the package manager leaves alone: version locks, excludes, zypper's locks
     locks: tuple[str, ...] = ()
-    unattended: tuple[str, ...] = ()
-    unattended_exceptions: tuple[str, ...] = ()
+    unattended: tuple[str, ...] = ()  # settings by which packages are replaced without anybody asking; empty for none
+    unattended_exceptions: tuple[str, ...] = ()  # regular expressions of names that unattended upgrades leave alone
 
     def matching(self, *patterns: str) -> tuple[Package, ...]:
         """Return the installed packages whose names match a shell pattern."""
@@ -119,17 +112,12 @@ def _search(rule: str, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holds:
-    """What there is.
+    """What there is."""
 
-    Attributes:
-        tools: Those of ``apt-mark``, ``zypper`` and ``dnf`` that are installed, and ``versionlock``, dnf's plugin.
-        ours: Packages that gpu-provision holds, or held until others released them.
-        installed: Packages that gpu-provision installed.
-    """
-
+    # those of ``apt-mark``, ``zypper`` and ``dnf`` that are installed, and ``versionlock``, dnf's plugin
     tools: tuple[str, ...] = ()
-    ours: tuple[str, ...] = ()
-    installed: tuple[str, ...] = ()
+    ours: tuple[str, ...] = ()  # packages that gpu-provision holds, or held until others released them
+    installed: tuple[str, ...] = ()  # packages that gpu-provision installed
 
 
 def read_holds(output: SectionOutput) -> Holds:

@@ -8,36 +8,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gpu_provision.hosts import scripts
-from gpu_provision.hosts.facts.parser import SectionOutput
+from gpu_provision.hosts.facts import SectionOutput
 
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """One path that was changed, and how it was before.
+    """One path that was changed, and how it was before."""
 
-    Attributes:
-        kind: ``file``, ``absent`` or ``directory``.
-        differs: Whether it is not so any more.
-    """
-
-    kind: str
+    kind: str  # ``file``, ``absent`` or ``directory``
     path: str
-    differs: bool
+    differs: bool  # whether it is not so any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Originals:
-    """All that is kept.
+    """All that is kept."""
 
-    Attributes:
-        kept: In the order in which paths were changed first.
-        present: Whether gpu-provision's directory exists.
-        readable: False if another user than root cannot look.
-    """
-
-    kept: tuple[Original, ...] = ()
-    present: bool = False
-    readable: bool = True
+    kept: tuple[Original, ...] = ()  # in the order in which paths were changed first
+    present: bool = False  # whether gpu-provision's directory exists
+    readable: bool = True  # false if another user than root cannot look
 
 
 def read_originals(output: SectionOutput) -> Originals:
@@ -56,19 +45,13 @@ def _original(word: str, rest: str) -> Original:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolkitRemains:
-    """What there is.
+    """What there is."""
 
-    Attributes:
-        files: Paths of what the toolkit's container installed.
-        entries: Directory that may be ours -> names in it; those that are there, what is below comes first.
-        uses: What still needs the programs, in words.
-        is_sure: Whether all of it could be looked at: containers show what they use to root alone.
-    """
-
-    files: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  # paths of what the toolkit's container installed
+    # directory that may be ours -> names in it; those that are there, what is below comes first
     entries: tuple[tuple[str, frozenset[str]], ...] = ()
-    uses: tuple[str, ...] = ()
-    is_sure: bool = True
+    uses: tuple[str, ...] = ()  # what still needs the programs, in words
+    is_sure: bool = True  # whether all of it could be looked at: containers show what they use to root alone
 
     @property
     def hollow(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Container runtimes: which are there, which run, and what their configuration says."""
+"""Container runtimes, their limits and environment, and the kubelet that uses them."""
 
 from __future__ import annotations
 
@@ -6,50 +6,130 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpu_provision.hosts.facts.parser import SectionOutput, number
+from gpu_provision.hosts.facts import SectionOutput, number
+from gpu_provision.model.hosts import (
+    DISTRIBUTIONS,
+    KUBEADM,
+    OTHER,
+    DistributionPaths,
+    paths_of,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kubernetes:
+    """The node's side of Kubernetes."""
+
+    # ``kubeadm``, ``k3s``, ``rke2``, ``microk8s``, ``k0s``; ``other`` for a kubelet of unknown origin; empty for no
+    # Kubernetes
+    distribution: str = ""
+    running: bool = False  # whether its kubelet, or the process that holds it, runs
+    kubelet_root: str = ""  # root directory of the kubelet
+    runtime_endpoint: str = ""  # path of the socket in the kubelet's settings; empty if they name none
+    cgroup_driver: str = ""  # ``systemd`` or ``cgroupfs`` in the kubelet's settings; empty if they name none
+    node_name: str = ""  # name of the node in the kubelet's settings; empty for the host's own
+    refuses_swap: bool | None = None  # whether the kubelet does not start on a host that swaps; None if unknown
+
+    @property
+    def places(self) -> DistributionPaths:
+        """Where this distribution keeps its files."""
+        return paths_of(self.distribution)
+
+    @property
+    def socket(self) -> str:
+        """The runtime's socket that the kubelet uses; empty without Kubernetes."""
+        return self.runtime_endpoint or (self.places.socket if self.distribution else "")
+
+
+_SWITCH = "fail-swap-on"
+
+_OWNERS = {
+    **dict.fromkeys(("k3s", "k3s-server", "k3s-agent"), "k3s"),
+    **dict.fromkeys(("rke2", "rke2-server", "rke2-agent"), "rke2"),
+    "kubelite": "microk8s",
+    "k0s": "k0s",
+}
+"""Process -> the distribution that it belongs to."""
+
+
+def read_kubernetes(output: SectionOutput) -> Kubernetes:
+    """Read the section: a running process tells more than files that an earlier installation left."""
+    processes = output.all("process")
+    distribution = _distribution(output, processes)
+    flags = _flags(output)
+    settings = dict(re.findall(r"^(\w+):\s*\"?([^\"\s]+)", "\n".join(output.all("setting")), re.MULTILINE))
+    root = flags.get("root-dir") or (paths_of(distribution).kubelet_root if distribution else "")
+    endpoint = flags.get("container-runtime-endpoint") or settings.get("containerRuntimeEndpoint", "")
+    return Kubernetes(
+        distribution=distribution,
+        running=bool(processes),
+        kubelet_root=root,
+        runtime_endpoint=endpoint.removeprefix("unix://"),
+        cgroup_driver=flags.get("cgroup-driver") or settings.get("cgroupDriver", ""),
+        node_name=flags.get("hostname-override") or flags.get("node-name", ""),
+        refuses_swap=_refuses_swap(distribution, output, flags.get(_SWITCH) or settings.get("failSwapOn", "")),
+    )
+
+
+def _refuses_swap(distribution: str, output: SectionOutput, told: str) -> bool | None:
+    """Read the kubelet's setting; without one it refuses to swap, but distributions other than kubeadm set one."""
+    if told:
+        return told != "false"
+    return True if distribution in {KUBEADM, OTHER} and output.has("configured") else None
+
+
+def _distribution(output: SectionOutput, processes: list[str]) -> str:
+    by_process = next((_OWNERS[name] for name in processes if name in _OWNERS), "")
+    if by_process:
+        return by_process
+    marks = [line.partition(" ")[0] for line in output.all("mark")]
+    if KUBEADM in marks and "kubelet" in processes:
+        return KUBEADM
+    unknown = OTHER if processes or output.has("kubelet") else ""
+    return next((name for name in DISTRIBUTIONS if name in marks), unknown)
+
+
+def _flags(output: SectionOutput) -> dict[str, str]:
+    """Return the flags that are set, without dashes; a running process counts more than a file."""
+    lines = (_without_variables(line) for line in output.all("flag"))
+    pairs = (line.partition(" ")[2].removeprefix("--").partition("=") for line in reversed(list(lines)))
+    return {name: value.strip("\"'") for name, _, value in pairs if value}
+
+
+_SNAP = {"SNAP_COMMON": "/var/snap/microk8s/common", "SNAP_DATA": "/var/snap/microk8s/current"}
+
+
+def _without_variables(line: str) -> str:
+    """Write out the variables that MicroK8s' files of arguments hold."""
+    return re.sub(r"\$\{?(SNAP_COMMON|SNAP_DATA)\}?", lambda found: _SNAP[found[1]], line)
+
 
 CONTAINERD = "containerd"
+
 CRIO = "cri-o"
+
 DOCKER = "docker"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerRuntime:
-    """One container runtime of a host; there may be several of a kind.
+    """One container runtime of a host; there may be several of a kind."""
 
-    Attributes:
-        kind: ``containerd``, ``cri-o`` or ``docker``.
-        running: Whether a process of it runs.
-        binary: Path of its program; empty if unknown.
-        version: Such as ``1.7.27``; empty if it would not say.
-        config: Path of its configuration.
-        target: The file that this path leads to; empty if it is that file, or leads nowhere.
-        has_config: Whether that file is there and readable.
-        schema: ``version`` of containerd's configuration file; 1 where it names none, 0 without a file.
-        imports: Patterns of files that the configuration takes in.
-        drop_ins: Files that these patterns find, or that lie in the runtime's drop-in directory.
-        socket: Path of its socket; empty if there is none.
-        unit: Unit of systemd that it runs in, such as ``containerd.service``; empty if it does not run in one.
-        cgroup_driver: ``systemd`` or ``cgroupfs``, as far as the configuration says; else empty.
-        default_runtime: Name of the default runtime handler; empty if the configuration names none.
-        disabled_plugins: Plugins that containerd's configuration disables.
-    """
-
-    kind: str
-    running: bool = False
-    binary: str = ""
-    version: str = ""
-    config: str = ""
-    target: str = ""
-    has_config: bool = False
-    schema: int = 0
-    imports: tuple[str, ...] = ()
-    drop_ins: tuple[str, ...] = ()
-    socket: str = ""
-    unit: str = ""
-    cgroup_driver: str = ""
-    default_runtime: str = ""
-    disabled_plugins: tuple[str, ...] = ()
+    kind: str  # ``containerd``, ``cri-o`` or ``docker``
+    running: bool = False  # whether a process of it runs
+    binary: str = ""  # path of its program; empty if unknown
+    version: str = ""  # such as ``1.7.27``; empty if it would not say
+    config: str = ""  # path of its configuration
+    target: str = ""  # the file that this path leads to; empty if it is that file, or leads nowhere
+    has_config: bool = False  # whether that file is there and readable
+    schema: int = 0  # ``version`` of containerd's configuration file; 1 where it names none, 0 without a file
+    imports: tuple[str, ...] = ()  # patterns of files that the configuration takes in
+    drop_ins: tuple[str, ...] = ()  # files that these patterns find, or that lie in the runtime's drop-in directory
+    socket: str = ""  # path of its socket; empty if there is none
+    unit: str = ""  # unit of systemd that it runs in, such as ``containerd.service``; empty if it does not run in one
+    cgroup_driver: str = ""  # ``systemd`` or ``cgroupfs``, as far as the configuration says; else empty
+    default_runtime: str = ""  # name of the default runtime handler; empty if the configuration names none
+    disabled_plugins: tuple[str, ...] = ()  # plugins that containerd's configuration disables
 
     @property
     def branch(self) -> tuple[int, int]:
@@ -147,17 +227,11 @@ def _default_runtime(keys: Sequence[tuple[str, str]], json: list[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TrustStore:
-    """Where certificates are put, and what makes the system trust them.
+    """Where certificates are put, and what makes the system trust them."""
 
-    Attributes:
-        anchors: Directory for certificates, one a file.
-        command: What has to run after a change.
-        suffix: Of the files.
-    """
-
-    anchors: str
-    command: str
-    suffix: str
+    anchors: str  # directory for certificates, one a file
+    command: str  # what has to run after a change
+    suffix: str  # of the files
 
     @property
     def program(self) -> str:
@@ -166,24 +240,23 @@ class TrustStore:
 
 
 DEBIAN = TrustStore("/usr/local/share/ca-certificates", "update-ca-certificates", ".crt")
+
 RHEL = TrustStore("/etc/pki/ca-trust/source/anchors", "update-ca-trust extract", ".pem")
+
 SUSE = TrustStore("/etc/pki/trust/anchors", "update-ca-certificates", ".pem")
 
 STORES = (RHEL, SUSE, DEBIAN)
+
 _BY_ANCHORS = {store.anchors: store for store in STORES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """What a container runtime is started with.
+    """What a container runtime is started with."""
 
-    Attributes:
-        files: SHA-256 of each file of gpu-provision's that is there, by its path.
-        trust: The system's store of trusted certificates; None if there is none that is known.
-    """
-
+    # SHA-256 of each file of gpu-provision's that is there, by its path
     files: Mapping[str, str] = field(default_factory=dict)
-    trust: TrustStore | None = None
+    trust: TrustStore | None = None  # the system's store of trusted certificates; None if there is none that is known
 
 
 def read_environment(output: SectionOutput) -> Environment:
@@ -209,32 +282,20 @@ UNLIMITED = "unlimited"
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
-    """A process of a container runtime.
+    """A process of a container runtime."""
 
-    Attributes:
-        pid: Its process id.
-        name: ``containerd``, ``crio`` or ``dockerd``.
-        unit: Unit of systemd that it belongs to, with ``.service``; empty for none.
-        limits: Name -> (soft, hard), each a number or ``unlimited``.
-    """
-
-    pid: int
-    name: str
-    unit: str
-    limits: Mapping[str, tuple[str, str]]
+    pid: int  # its process id
+    name: str  # ``containerd``, ``crio`` or ``dockerd``
+    unit: str  # unit of systemd that it belongs to, with ``.service``; empty for none
+    limits: Mapping[str, tuple[str, str]]  # name -> (soft, hard), each a number or ``unlimited``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeLimits:
-    """What is limited.
+    """What is limited."""
 
-    Attributes:
-        runtimes: Processes of container runtimes.
-        files: Our drop-ins of units: path -> lines.
-    """
-
-    runtimes: tuple[ProcessLimits, ...] = ()
-    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    runtimes: tuple[ProcessLimits, ...] = ()  # processes of container runtimes
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # our drop-ins of units: path -> lines
 
 
 def read_limits(output: SectionOutput) -> RuntimeLimits:

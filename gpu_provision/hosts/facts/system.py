@@ -1,13 +1,191 @@
-"""Proxies that some part of the system is configured to use. Credentials stay on the host."""
+"""The operating system: firmware, clock, proxies, services, free space, huge pages, and our own settings."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gpu_provision.hosts.facts.parser import SectionOutput, number
+from gpu_provision.hosts.facts import SectionOutput, number
 from gpu_provision.model.inventory import OperatingSystem
+
+UNITS = (
+    *("nvidia-fabricmanager", "nvidia-persistenced", "nvidia-imex", "nvidia-dcgm", "dcgm", "dcgm-exporter"),
+    "gpu-provision-persistence",
+    *("containerd", "crio", "docker", "kubelet", "k3s", "k3s-agent", "rke2-server", "rke2-agent"),
+    *("snap.microk8s.daemon-containerd", "k0sworker", "k0scontroller", "display-manager", "unattended-upgrades"),
+)
+"""Services that are asked about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A service of systemd that exists."""
+
+    name: str  # without ``.service``
+    active: str  # ``active``, ``inactive``, ``failed``
+    enabled: str  # ``enabled``, ``disabled``, ``masked``
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUser:
+    """A process that has an NVIDIA device open."""
+
+    pid: int  # its process id
+    # its name, cut to 15 characters as the kernel does. The process itself sets it: it may be empty, and hold anything
+    # but a newline.
+    command: str
+    unit: str  # the unit that it belongs to; empty for none or for a container
+    devices: tuple[str, ...]  # the devices, such as ``/dev/nvidia0``
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """Units and holders. Readers that are not root see only their own processes."""
+
+    units: tuple[Unit, ...] = ()
+    holders: tuple[DeviceUser, ...] = ()
+
+    def unit(self, name: str) -> Unit | None:
+        """Return a unit; None if it does not exist."""
+        return next((unit for unit in self.units if unit.name == name), None)
+
+    def is_active(self, name: str) -> bool:
+        """Return whether a unit runs."""
+        unit = self.unit(name)
+        return unit is not None and unit.active == "active"
+
+
+def read_services(output: SectionOutput) -> Services:
+    """Read the section's lines."""
+    return Services(units=tuple(_units(output.all("unit"))), holders=tuple(_holders(output.all("holder"))))
+
+
+def _units(lines: list[str]) -> list[Unit]:
+    """Read what ``systemctl show`` prints: blocks of assignments, an empty line between two."""
+    blocks: list[dict[str, str]] = [{}]
+    for line in lines:
+        name, _, value = line.partition("=")
+        if not line.strip():
+            blocks.append({})
+        else:
+            blocks[-1][name] = value.strip()
+    return [
+        Unit(block["Id"].removesuffix(".service"), block.get("ActiveState", ""), block.get("UnitFileState", ""))
+        for block in blocks
+        if block.get("Id") and block.get("LoadState") not in {None, "not-found"}
+    ]
+
+
+def _holders(lines: list[str]) -> list[DeviceUser]:
+    found: dict[int, DeviceUser] = {}
+    for line in lines:
+        word, unit, device, command = [*line.split(" ", 3), "", "", ""][:4]
+        pid = number(word)
+        if pid and device.startswith("/dev/nvidia"):
+            known = found.get(pid, DeviceUser(pid, command, unit.removesuffix(".service").strip("-"), ()))
+            found[pid] = DeviceUser(known.pid, known.command, known.unit, (*known.devices, device))
+    return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSpace:
+    """A directory and the file system that it is on; sizes in bytes."""
+
+    path: str
+    mount: str
+    size: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """Space and swap."""
+
+    places: tuple[DiskSpace, ...] = ()  # directories that exist, with the free space of their file systems
+    swap: tuple[str, ...] = ()  # devices and files that are swapped to
+
+    def place(self, path: str) -> DiskSpace | None:
+        """Return the place of a directory, or of the nearest one above it; None if nothing is known."""
+        above = [each for each in self.places if path == each.path or path.startswith(f"{each.path.rstrip('/')}/")]
+        return max(above, key=lambda each: len(each.path), default=None)
+
+
+def read_storage(output: SectionOutput) -> Storage:
+    """Read the section's lines."""
+    return Storage(
+        places=tuple(_places(output.all("place"))),
+        swap=tuple(line.split()[0] for line in output.all("swap") if line.strip()),
+    )
+
+
+def _places(lines: list[str]) -> Iterable[DiskSpace]:
+    """Read ``/var /dev/sda1 102400 51200 51200 50% /``; names of devices may hold blanks, so from the right."""
+    for line in lines:
+        match line.split():
+            case [path, _, *_, size, _, free, _, mount]:
+                blocks, left = number(size), number(free.removeprefix("-"))
+                if blocks is not None and left is not None:
+                    yield DiskSpace(path, mount, blocks * 1024, 0 if free.startswith("-") else left * 1024)
+
+
+_UNITS = {"Gi": 1 << 20, "Mi": 1 << 10, "Ki": 1}
+"""KiB of each unit."""
+
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hugepages:
+    """Huge pages of a host; sizes are written as Kubernetes does: ``2Mi``, ``1Gi``."""
+
+    # sizes that the kernel knows, each with the number of its pages
+    pages: Mapping[str, int] = field(default_factory=dict)
+    own_file: tuple[str, ...] | None = None  # lines of our file for the boot; None if there is none
+    # size -> (wanted, got) of the last attempt since the boot
+    attempts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    memory: int = 0  # bytes of memory; 0 if unknown
+    unaware: tuple[str, ...] = ()  # kubelets that have not been started since the number of pages changed
+
+
+def kilobytes(size: str) -> int:
+    """Return the KiB of a size such as ``2Mi``."""
+    return int(size[:-2]) * _UNITS[size[-2:]]
+
+
+def size_of(kilobytes_of_page: int) -> str:
+    """Return a size as Kubernetes writes it: in the largest unit that it is a multiple of."""
+    unit, factor = next((unit, factor) for unit, factor in _UNITS.items() if kilobytes_of_page % factor == 0)
+    return f"{kilobytes_of_page // factor}{unit}"
+
+
+def read_hugepages(output: SectionOutput) -> Hugepages:
+    """Read the section's lines."""
+    return Hugepages(
+        pages=dict(_pools(output.all("pages"))),
+        own_file=output.own_file(),
+        attempts=dict(_attempts(output.all("attempt"))),
+        memory=(number(output.first("memory")) or 0) * 1024,
+        unaware=tuple(output.all("unaware")),
+    )
+
+
+def _pools(lines: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Read ``2048kB 512``."""
+    for line in lines:
+        size, _, count = line.partition("kB ")
+        kib, pages = number(size), number(count.strip())
+        if kib and pages is not None:
+            yield size_of(kib), pages
+
+
+def _attempts(lines: Iterable[str]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Read ``1Gi 16 3``: pages of this size that were wanted, and those that there were."""
+    for line in lines:
+        match line.split():
+            case [size, wanted, got] if re.fullmatch(r"[0-9]+[GMK]i", size):
+                counts = number(wanted), number(got)
+                if counts[0] is not None and counts[1] is not None:
+                    yield size, (counts[0], counts[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +231,15 @@ def _proxy_assignments(text: str) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
-    """The operating system.
+    """The operating system."""
 
-    Attributes:
-        id: ``ID`` of /etc/os-release, such as ``ubuntu``; empty if unknown.
-        version: ``VERSION_ID`` of /etc/os-release.
-        title: ``PRETTY_NAME``.
-        hostname: What the host calls itself.
-        as_root: Whether the reader was root: others do not see everything.
-        time: Seconds since the epoch by the host's own clock; None if it did not say.
-        reboot_required: Whether the system itself asks for a reboot.
-    """
-
-    id: str = ""
-    version: str = ""
-    title: str = ""
-    hostname: str = ""
-    as_root: bool = False
-    time: int | None = None
-    reboot_required: bool = False
+    id: str = ""  # ``ID`` of /etc/os-release, such as ``ubuntu``; empty if unknown
+    version: str = ""  # ``VERSION_ID`` of /etc/os-release
+    title: str = ""  # ``PRETTY_NAME``
+    hostname: str = ""  # what the host calls itself
+    as_root: bool = False  # whether the reader was root: others do not see everything
+    time: int | None = None  # seconds since the epoch by the host's own clock; None if it did not say
+    reboot_required: bool = False  # whether the system itself asks for a reboot
 
     @property
     def name(self) -> OperatingSystem | None:
@@ -100,17 +268,12 @@ def _assignments(lines: list[str]) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A comparison of clocks, in seconds.
+    """A comparison of clocks, in seconds."""
 
-    Attributes:
-        skew: By how much the host's clock is ahead at least; negative if it is behind; 0 if both clocks may agree.
-        round_trip: Between question and answer: the skew may be larger by that.
-        compared: Whether anybody compared.
-    """
-
+    # by how much the host's clock is ahead at least; negative if it is behind; 0 if both clocks may agree
     skew: float = 0.0
-    round_trip: float = 0.0
-    compared: bool = False
+    round_trip: float = 0.0  # between question and answer: the skew may be larger by that
+    compared: bool = False  # whether anybody compared
 
 
 def clock_of(system: System | None, asked_at: float, answered_at: float) -> Clock:
@@ -125,19 +288,12 @@ def clock_of(system: System | None, asked_at: float, answered_at: float) -> Cloc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityModules:
-    """What confines containers.
+    """What confines containers."""
 
-    Attributes:
-        cgroup: 1 or 2; 0 if unknown. A hybrid of both counts as 1.
-        selinux: ``enforcing``, ``permissive``, ``disabled``; empty if the kernel has none.
-        selinux_configured: What its configuration says for the next boot.
-        apparmor: Whether AppArmor is enabled.
-    """
-
-    cgroup: int = 0
-    selinux: str = ""
-    selinux_configured: str = ""
-    apparmor: bool = False
+    cgroup: int = 0  # 1 or 2; 0 if unknown. A hybrid of both counts as 1.
+    selinux: str = ""  # ``enforcing``, ``permissive``, ``disabled``; empty if the kernel has none
+    selinux_configured: str = ""  # what its configuration says for the next boot
+    apparmor: bool = False  # whether AppArmor is enabled
 
 
 _SELINUX = {"1": "enforcing", "0": "permissive"}
@@ -156,23 +312,14 @@ def read_confinement(output: SectionOutput) -> SecurityModules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Firmware:
-    """What the firmware and the kernel say about signatures.
+    """What the firmware and the kernel say about signatures."""
 
-    Attributes:
-        efi: Whether the host was booted by UEFI.
-        secure_boot: Whether Secure Boot is on; None if unknown.
-        source: What output so, as it was read.
-        lockdown: ``none``, ``integrity`` or ``confidentiality``; empty if the kernel does not say.
-        signatures_enforced: Whether the kernel refuses modules without a valid signature by its own setting.
-        keys: Subjects of the enrolled machine owner keys.
-    """
-
-    efi: bool = False
-    secure_boot: bool | None = None
-    source: str = ""
-    lockdown: str = ""
-    signatures_enforced: bool = False
-    keys: tuple[str, ...] = ()
+    efi: bool = False  # whether the host was booted by UEFI
+    secure_boot: bool | None = None  # whether Secure Boot is on; None if unknown
+    source: str = ""  # what output so, as it was read
+    lockdown: str = ""  # ``none``, ``integrity`` or ``confidentiality``; empty if the kernel does not say
+    signatures_enforced: bool = False  # whether the kernel refuses modules without a valid signature by its own setting
+    keys: tuple[str, ...] = ()  # subjects of the enrolled machine owner keys
 
     @property
     def refuses_unsigned(self) -> bool:
@@ -219,17 +366,12 @@ def read_ipmi(output: SectionOutput) -> Ipmi:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What gpu-provision's files set.
+    """What gpu-provision's files set."""
 
-    Attributes:
-        files: Lines of each such file that is there.
-        running: Running values of the kernel parameters that our file sets.
-        driver_loaded: Whether an NVIDIA driver has registered its devices.
-    """
-
-    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # lines of each such file that is there
+    # running values of the kernel parameters that our file sets
     running: Mapping[str, str] = field(default_factory=dict)
-    driver_loaded: bool = False
+    driver_loaded: bool = False  # whether an NVIDIA driver has registered its devices
 
 
 def read_settings(output: SectionOutput) -> Settings:

@@ -14,24 +14,18 @@ from dataclasses import dataclass
 from pyinfra.api.command import StringCommand
 
 from gpu_provision.hosts import scripts
-from gpu_provision.hosts.facts.parser import FileLines
-from gpu_provision.hosts.findings import Commands, record_changes, show_diff
-from gpu_provision.hosts.paths import HOME
+from gpu_provision.hosts.facts import FileLines
+from gpu_provision.hosts.operations.base import Commands, record_changes, show_diff
+from gpu_provision.hosts.scripts import HOME
 
 
 @dataclass(frozen=True, slots=True)
 class HostChange:
-    """One change of a host.
+    """One change of a host."""
 
-    Attributes:
-        description: The change in words; empty for bookkeeping, which is reported as no change.
-        commands: Shell commands that make it, in order.
-        files: Path -> lines, before and after, of the files that it changes.
-    """
-
-    description: str
-    commands: tuple[str | StringCommand, ...]
-    files: Mapping[str, tuple[FileLines, FileLines]]
+    description: str  # the change in words; empty for bookkeeping, which is reported as no change
+    commands: tuple[str | StringCommand, ...]  # shell commands that make it, in order
+    files: Mapping[str, tuple[FileLines, FileLines]]  # path -> lines, before and after, of the files that it changes
 
 
 def change(description: str, *commands: str) -> HostChange:

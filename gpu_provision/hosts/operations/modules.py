@@ -13,32 +13,29 @@ from gpu_provision.hosts.checks.findings import CheckedHost
 from gpu_provision.hosts.checks.judge import check_host, resolve_driver
 from gpu_provision.hosts.facts.host import ALL, HostRecord
 from gpu_provision.hosts.facts.kernel import canonical
-from gpu_provision.hosts.findings import (
+from gpu_provision.hosts.operations.backups import HostChange, change, change_files, exclusively, make_changes
+from gpu_provision.hosts.operations.base import (
     PATH,
+    RECORD,
     Commands,
     add_finding,
+    forget_sections,
     host_operation,
+    require_host,
 )
-from gpu_provision.hosts.gpu_host import RECORD, forget_sections, require_host
-from gpu_provision.hosts.operations.backups import HostChange, change, change_files, exclusively, make_changes
-from gpu_provision.hosts.operations.reboot_rules import reboot_needed, reboot_reasons
-from gpu_provision.hosts.paths import (
-    MODULES_FILE,
-    NOUVEAU_FILE,
-)
+from gpu_provision.hosts.operations.reboot import reboot_needed, reboot_reasons
+from gpu_provision.hosts.scripts import MODULES_FILE, NOUVEAU_FILE
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailed, Severity
 from gpu_provision.model.hosts import Expectation
 
 MODULES_HEADER = "# Written by gpu-provision: kernel modules that GPU nodes need at boot."
 
-
 NOUVEAU_LINES = (
     "# Written by gpu-provision: nouveau and the NVIDIA driver cannot share a GPU.",
     "blacklist nouveau",
     "options nouveau modeset=0",
 )
-
 
 # Where the modules that minimal and cloud kernels leave out come from.
 MODULE_PACKAGES = {
@@ -50,7 +47,6 @@ MODULE_PACKAGES = {
     "ol": "dnf install kernel-modules-{kernel} kernel-modules-extra-{kernel}",
     "sles": "zypper install kernel-default",
 }
-
 
 UNKNOWN_PACKAGE = "install the package that holds the modules of kernel {kernel}"
 

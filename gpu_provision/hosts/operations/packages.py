@@ -14,16 +14,10 @@ from pyinfra.context import host, state
 
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.packages import Package
-from gpu_provision.hosts.findings import (
-    PATH,
-    Commands,
-    host_operation,
-    record_changes,
-)
-from gpu_provision.hosts.gpu_host import read_host, require_host
 from gpu_provision.hosts.operations.backups import HostChange, change, exclusively, make_changes
+from gpu_provision.hosts.operations.base import PATH, Commands, host_operation, read_host, record_changes, require_host
 from gpu_provision.hosts.operations.persistence import has_own_driver
-from gpu_provision.hosts.paths import HEADERS_LOG, HELD_FILE, HOME, INSTALLED_FILE
+from gpu_provision.hosts.scripts import HEADERS_LOG, HELD_FILE, HOME, INSTALLED_FILE
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailed
 
@@ -33,7 +27,6 @@ _INSTALLERS: Mapping[str, tuple[tuple[str, str], ...]] = {
 }
 """Package manager -> (tool that is known to be there, what installs then); the first that is there does."""
 
-
 _INSTALL = {
     "apt-get": "DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends"
     " -o DPkg::Lock::Timeout=300 install {names}",
@@ -41,13 +34,11 @@ _INSTALL = {
     "dnf": "dnf -q -y --setopt=install_weak_deps=False install {names}",
 }
 
-
 _REFRESH = {
     "apt-get": "apt-get -q -o DPkg::Lock::Timeout=300 update",
     "zypper": "zypper --non-interactive refresh",
     "dnf": "dnf -q makecache",
 }
-
 
 _NEWER = {
     "apt-get": "apt-get install linux-image-generic (Debian: linux-image-amd64)",
@@ -55,31 +46,23 @@ _NEWER = {
     "dnf": "dnf upgrade kernel",
 }
 
-
 _LISTED = {
     "dpkg": r"dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' | sed -nE 's/^.i[^ ]* +([^ ]+).*/\1/p' | sort",
     "rpm": r"rpm -qa --qf '%{NAME}-%{VERSION}-%{RELEASE}.%{ARCH}\n' | sort",
 }
-
 
 _REMOVE = {"dpkg": "dpkg --remove {names}", "rpm": "rpm -e {names}"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderChanges:
-    """What is missing.
+    """What is missing."""
 
-    Attributes:
-        kernels: Kernels without headers that need some.
-        packages: What to install for them, as the tool wants it named; fewer than kernels if a name is not known.
-        tool: What installs packages here; empty for nothing.
-        manager: The package manager below it.
-    """
-
-    kernels: tuple[str, ...] = ()
+    kernels: tuple[str, ...] = ()  # kernels without headers that need some
+    # what to install for them, as the tool wants it named; fewer than kernels if a name is not known
     packages: tuple[str, ...] = ()
-    tool: str = ""
-    manager: str = ""
+    tool: str = ""  # what installs packages here; empty for nothing
+    manager: str = ""  # the package manager below it
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -171,17 +154,13 @@ def unknown_headers_package(record: HostRecord, host: str, kernels: Sequence[str
 
 KERNELS = ("linux-image-*", "linux-headers-*", "linux-modules-*", "kernel", "kernel-*")
 
-
 DRIVERS = ("*nvidia*", "cuda-drivers*")
-
 
 TOOLKIT = ("nvidia-container-*", "libnvidia-container*")
 """Patterns of packages that are held, and of those that are not though they look so: no driver depends on them."""
 
-
 _HOLD_TOOLS: Mapping[str, tuple[str, ...]] = {"dpkg": ("apt-mark",), "rpm": ("zypper", "dnf")}
 """Package manager -> what may hold its packages; the first that is installed does."""
-
 
 # dnf without repositories: it locks what is installed, offline.
 _HOLD = {
@@ -189,7 +168,6 @@ _HOLD = {
     "zypper": "zypper --non-interactive --quiet addlock {names}",
     "dnf": "dnf -q --disablerepo='*' versionlock add {names}",
 }
-
 
 _RELEASE = {
     "apt-mark": "apt-mark -q unhold {names}",

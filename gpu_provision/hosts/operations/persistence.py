@@ -13,29 +13,17 @@ from typing import Any
 from pyinfra.context import host
 
 from gpu_provision.hosts.checks.judge import resolve_driver
+from gpu_provision.hosts.facts import FileLines
 from gpu_provision.hosts.facts.driver import DAEMON
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.facts.parser import FileLines
-from gpu_provision.hosts.findings import (
-    PATH,
-    Commands,
-    add_finding,
-    host_operation,
-)
-from gpu_provision.hosts.gpu_host import require_host
 from gpu_provision.hosts.operations.backups import HostChange, change, change_files, exclusively, make_changes
-from gpu_provision.hosts.paths import (
-    ENABLED_FILE,
-    HOME,
-    PERSISTENCE_FILE,
-    PERSISTENCE_UNIT,
-)
+from gpu_provision.hosts.operations.base import PATH, Commands, add_finding, host_operation, require_host
+from gpu_provision.hosts.scripts import ENABLED_FILE, HOME, PERSISTENCE_FILE, PERSISTENCE_UNIT
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.hosts import Expectation
 
 PROGRAM = "/usr/bin/nvidia-smi"
-
 
 UNIT_LINES = (
     "# Written by gpu-provision: keeps the driver initialized while the GPUs are idle.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,32 +24,32 @@ from pyinfra.context import host, state
 
 from gpu_provision.hosts.errors import unreadable
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.findings import (
+from gpu_provision.hosts.messages import MAINTENANCE, HostMembership, Maintenance, NodeRole
+from gpu_provision.hosts.operations.base import (
     FINDINGS,
     REBOOT_REASONS,
     Commands,
     host_operation,
+    read_host,
     record_changes,
     remove_finding,
     report,
     report_progress,
+    require_host,
 )
-from gpu_provision.hosts.gpu_host import read_host, require_host
-from gpu_provision.hosts.maintenance import (
-    MAINTENANCE,
-    HostMembership,
-    Maintenance,
-    NodeRole,
-)
-from gpu_provision.hosts.operations import reboot_rules
-from gpu_provision.hosts.operations.reboot_rules import reboot_reasons
+from gpu_provision.hosts.result import REBOOTED
+from gpu_provision.model import codes
 from gpu_provision.model.codes import PODS_WOULD_BE_LOST, REBOOT_NEEDED
-from gpu_provision.model.findings import Finding, ProvisionError, RunFailed
+from gpu_provision.model.findings import Finding, ProvisionError, RunFailed, Severity
 from gpu_provision.model.hosts import Drain
+from gpu_provision.planning.drain import name_pods
 
 _SECTIONS = ("system", "kernel", "modules", "kubernetes")
+
 _PAUSE_SECONDS = 2
+
 _GOODBYE_SECONDS = 30
+
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
@@ -80,16 +80,11 @@ class RebootCommand(BootId):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RebootAttempt:
-    """One machine's way through its reboot.
-
-    Attributes:
-        maintenance: None if the machine is no node of a cluster.
-        reasons: Why; empty if all that is left is to finish what an earlier run began.
-    """
+    """One machine's way through its reboot."""
 
     node: str
-    reasons: tuple[str, ...]
-    maintenance: Maintenance | None
+    reasons: tuple[str, ...]  # why; empty if all that is left is to finish what an earlier run began
+    maintenance: Maintenance | None  # none if the machine is no node of a cluster
     drain: Drain
     most: int
     seconds: int
@@ -155,7 +150,7 @@ def _preview(attempt: _RebootAttempt) -> None:
         if preview.refusal:
             raise RunFailed(preview.refusal)
         pods = preview.pods
-    words = reboot_rules.describe(attempt.reasons, pods)
+    words = describe(attempt.reasons, pods)
     record_changes(words)
     host.log(f"Will be {'; '.join(words)}")
 
@@ -165,7 +160,7 @@ def _reboot_in_slot(state: State, host: Host, attempt: _RebootAttempt) -> bool:
     slots = RebootSlots.of(state)
     with slots.acquire(state, host, most=attempt.most) as goes:
         if not goes:
-            return report(state, host, reboot_rules.stopped(attempt.node, slots.failed_host, attempt.reasons))
+            return report(state, host, stopped(attempt.node, slots.failed_host, attempt.reasons))
         try:
             _reboot_node(host, attempt)
         except ProvisionError as error:
@@ -186,7 +181,7 @@ def _reboot_node(host: Host, attempt: _RebootAttempt) -> None:
         boot = _reboot(host, attempt)
     if attempt.maintenance:
         attempt.maintenance.wait_and_uncordon(attempt.node, boot or host.get_fact(BootId), attempt.seconds, tell)
-    record_changes(reboot_rules.describe(attempt.reasons, pods))
+    record_changes(describe(attempt.reasons, pods))
     if attempt.reasons:
         _verify_reboot(host, attempt)
 
@@ -205,9 +200,7 @@ def _reboot(host: Host, attempt: _RebootAttempt) -> str:
         if now not in {"", before}:
             return now
         time.sleep(_PAUSE_SECONDS)
-    raise RunFailed(
-        reboot_rules.not_back(attempt.node, attempt.seconds, said=said, is_node=attempt.maintenance is not None)
-    )
+    raise RunFailed(not_back(attempt.node, attempt.seconds, said=said, is_node=attempt.maintenance is not None))
 
 
 def _start_reboot(host: Host) -> str:
@@ -243,7 +236,7 @@ def _verify_reboot(host: Host, attempt: _RebootAttempt) -> None:
     record = read_host(_SECTIONS)
     reasons = _reasons(host, record, nouveau_unwanted=attempt.nouveau_unwanted) if record else ()
     if reasons:
-        raise RunFailed(reboot_rules.no_effect(attempt.node, reasons))
+        raise RunFailed(no_effect(attempt.node, reasons))
 
 
 def _reasons(host: Host, record: HostRecord, *, nouveau_unwanted: bool) -> tuple[str, ...]:
@@ -253,7 +246,7 @@ def _reasons(host: Host, record: HostRecord, *, nouveau_unwanted: bool) -> tuple
 
 def _refusal(record: HostRecord, reasons: tuple[str, ...], membership: HostMembership | None) -> Finding | None:
     here = host.name.startswith("@local") or host.get_fact(BootId) == _own_boot_id()
-    return reboot_rules.refusal(_node(), membership, reasons=reasons, kubelet=record.kubernetes.running, here=here)
+    return refusal(_node(), membership, reasons=reasons, kubelet=record.kubernetes.running, here=here)
 
 
 def _own_boot_id() -> str:
@@ -273,13 +266,9 @@ _SLOTS: WeakKeyDictionary[State, RebootSlots] = WeakKeyDictionary()
 
 @dataclass(slots=True)
 class RebootSlots:
-    """The slots of one run of pyinfra's.
+    """The slots of one run of pyinfra's."""
 
-    Attributes:
-        failed_host: The host whose absence did not end well; empty for none.
-    """
-
-    failed_host: str = ""
+    failed_host: str = ""  # the host whose absence did not end well; empty for none
     _wants: dict[str, bool] = field(default_factory=dict)
     _away: set[str] = field(default_factory=set)
     _changed: threading.Condition = field(default_factory=threading.Condition)
@@ -331,3 +320,114 @@ class RebootSlots:
             if same and self._wants.get(other.name, True):
                 return True
         return False
+
+
+def reboot_reasons(record: HostRecord, *, nouveau_unwanted: bool = True) -> tuple[str, ...]:
+    """Return why this host needs a reboot, each in a few words; empty if it does not."""
+    held = nouveau_unwanted and record.modules.loaded.get("nouveau", 0) != 0
+    reasons = (
+        (held, "nouveau is loaded and in use; it stays away from the next boot on"),
+        (record.system.reboot_required, "the system itself asks for one (/run/reboot-required)"),
+    )
+    return tuple(reason for applies, reason in reasons if applies)
+
+
+def reboot_needed(host: str, reasons: Sequence[str]) -> Finding:
+    """Return the warning about a host that needs a reboot."""
+    return Finding(
+        code=codes.REBOOT_NEEDED,
+        what=f"reboot needed: {'; '.join(reasons)}",
+        where=host,
+        fix="drain the node, reboot it, run again",
+        severity=Severity.WARNING,
+    )
+
+
+_HERE = "it is the machine that this runs on"
+
+_BY_HAND = "reboot it yourself, then run again; or leave the host as it is with host_prerequisites.reboot: never"
+
+
+def refusal(
+    node: str, membership: HostMembership | None, *, reasons: Sequence[str], kubelet: bool, here: bool
+) -> Finding | None:
+    """Return why this run does not reboot a host that needs it; None if it does.
+
+    Args:
+        membership: What it is to the inventory's cluster; None without an inventory file.
+        kubelet: Whether a kubelet runs on it.
+        here: Whether it is the machine that runs us.
+    """
+    obstacle = _HERE if here else _obstacle(membership, kubelet=kubelet)
+    if not obstacle:
+        return None
+    return Finding(
+        code=codes.REBOOT_REFUSED,
+        what=f"the host needs a reboot and gets none: {obstacle}",
+        where=node,
+        evidence="; ".join(reasons),
+        fix=_BY_HAND,
+    )
+
+
+def _obstacle(membership: HostMembership | None, *, kubelet: bool) -> str:
+    """Return what forbids a reboot; empty for nothing. Only a member of the cluster can be drained."""
+    role = membership.role if membership else None
+    if role is NodeRole.CONTROL_PLANE:
+        return "its node belongs to the control plane"
+    if role is NodeRole.MEMBER or not kubelet:
+        return ""
+    obstacles = {
+        None: "no inventory says of which cluster",
+        NodeRole.NOT_A_NODE: "the inventory's cluster has no node of its name",
+        NodeRole.UNKNOWN: f"the cluster could not be asked to drain its node: {membership.why if membership else ''}",
+    }
+    return f"a kubelet runs on it, and {obstacles[role]}"
+
+
+def stopped(node: str, other: str, reasons: Sequence[str]) -> Finding:
+    """Return the error about a host that keeps waiting for its reboot."""
+    return Finding(
+        code=codes.REBOOT_STOPPED,
+        what=f"the host needs a reboot and gets none: that of {other} went wrong",
+        where=node,
+        evidence="; ".join(reasons),
+        fix=f"see to {other} first, then run again",
+    )
+
+
+def not_back(node: str, seconds: int, *, said: str, is_node: bool) -> Finding:
+    """Return the error about a machine that does not come back, or never went.
+
+    Args:
+        said: What it answered when it was told to reboot; empty for nothing.
+    """
+    stays = "its node stays cordoned, and " if is_node else ""
+    return Finding(
+        code=codes.NOT_BACK,
+        what=f"the machine was told to reboot and is not back {seconds} s later",
+        where=node,
+        evidence=said,
+        consequence=f"{stays}no further machine is rebooted",
+        fix="look at its console; when it is back, run again; more time: host_prerequisites.reboot_timeout",
+    )
+
+
+def no_effect(node: str, reasons: Sequence[str]) -> Finding:
+    """Return the error about a reboot that did not help, and would not help the next time."""
+    return Finding(
+        code=codes.REBOOT_NO_EFFECT,
+        what="the machine was rebooted, and still needs a reboot",
+        where=node,
+        evidence="; ".join(reasons),
+        consequence="no further machine is rebooted",
+        fix="find out what brings it back, or set host_prerequisites.reboot: never",
+    )
+
+
+def describe(reasons: Sequence[str], pods: Sequence[str]) -> tuple[str, ...]:
+    """Return the change in words: the reboot and what is evicted before, or the end of an earlier run's."""
+    if not reasons:
+        return ("uncordoned: an earlier run had cordoned the node for a reboot",)
+    evicted = (f"evicted: {name_pods(pods)}",) if pods else ()
+    return (f"{REBOOTED}{'; '.join(reasons)}", *evicted)

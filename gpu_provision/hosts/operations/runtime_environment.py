@@ -21,35 +21,25 @@ from gpu_provision.hosts.background_script import (
     wait_for_result,
 )
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.facts.runtime import (
-    CONTAINERD,
-    ContainerRuntime,
-    TrustStore,
-)
+from gpu_provision.hosts.facts.runtime import CONTAINERD, ContainerRuntime, TrustStore
 from gpu_provision.hosts.facts.system import without_credentials
-from gpu_provision.hosts.findings import (
+from gpu_provision.hosts.operations.base import (
     Commands,
     add_finding,
     host_operation,
     record_changes,
+    require_host,
     show_diff,
 )
-from gpu_provision.hosts.gpu_host import require_host
-from gpu_provision.hosts.paths import (
-    CERTIFICATE_PREFIX,
-    ENVIRONMENT_DROP_IN,
-    PROXY_FILE,
-)
+from gpu_provision.hosts.scripts import CERTIFICATE_PREFIX, ENVIRONMENT_DROP_IN, PROXY_FILE
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailed, Severity
 
 _DEFAULT_UNITS = {CONTAINERD: "containerd.service", "cri-o": "crio.service", "docker": "docker.service"}
 
-
 _OWN_PREFIX = ("k3s", "rke2", "k0s")
 """Beginnings of the units that hand variables with the prefix on to their containerd, and no others: their kubelet is
 not to be sent through a proxy (https://github.com/k3s-io/k3s/pull/4009, k0s' documentation, environment variables)."""
-
 
 _DROP_IN_TEXT = f"""# Written by gpu-provision: the proxies that images are pulled through.
 [Service]
@@ -83,15 +73,10 @@ class Proxy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFile:
-    """A file as desired.
+    """A file as desired."""
 
-    Attributes:
-        text: What it holds; ends with a newline.
-        mode: Its permissions, such as ``600``.
-    """
-
-    text: str
-    mode: str = "644"
+    text: str  # what it holds; ends with a newline
+    mode: str = "644"  # its permissions, such as ``600``
 
     @property
     def digest(self) -> str:
@@ -101,19 +86,12 @@ class HostFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentChange:
-    """What has to change; nothing if there are no files.
+    """What has to change; nothing if there are no files."""
 
-    Attributes:
-        files: Path -> the desired file, of those that differ; None for no file.
-        runtime: What has to be restarted; None for nothing.
-        trust: The store that has to be rebuilt; None for none.
-        words: Every change in words.
-    """
-
-    files: Mapping[str, HostFile | None]
-    runtime: ContainerRuntime | None
-    trust: TrustStore | None
-    words: tuple[str, ...]
+    files: Mapping[str, HostFile | None]  # path -> the desired file, of those that differ; None for no file
+    runtime: ContainerRuntime | None  # what has to be restarted; None for nothing
+    trust: TrustStore | None  # the store that has to be rebuilt; None for none
+    words: tuple[str, ...]  # every change in words
 
     @property
     def units(self) -> bool:
@@ -254,9 +232,7 @@ def environment_problem(change: EnvironmentChange, host: str, result: ScriptResu
 
 _UNTOUCHED = "nothing was changed"
 
-
 _REPAIR = "journalctl -u {kind}, repair it, run again"
-
 
 _PROBLEMS: Mapping[ScriptOutcome, Problem] = {
     ScriptOutcome.DOWN: (

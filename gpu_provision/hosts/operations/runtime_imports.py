@@ -32,23 +32,13 @@ from gpu_provision.hosts.background_script import (
     wait_for_result,
 )
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.facts.runtime import (
-    CONTAINERD,
-    ContainerRuntime,
-)
-from gpu_provision.hosts.findings import (
-    Commands,
-    add_finding,
-    host_operation,
-    record_changes,
-)
-from gpu_provision.hosts.gpu_host import require_host
+from gpu_provision.hosts.facts.runtime import CONTAINERD, ContainerRuntime
+from gpu_provision.hosts.operations.base import Commands, add_finding, host_operation, record_changes, require_host
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.hosts import KUBEADM, OTHER, Expectation, paths_of
 
 _FIRST_WITH_DROP_IN = (1, 18)
-
 
 _FIRST_WITH_IMPORTS = 2
 """Schema of containerd's configuration in which plugins have the names that the toolkit writes."""
@@ -69,15 +59,10 @@ class RuntimeImports(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportChange:
-    """A containerd that has to import files.
+    """A containerd that has to import files."""
 
-    Attributes:
-        runtime: The containerd.
-        pattern: Pattern of the files.
-    """
-
-    runtime: ContainerRuntime
-    pattern: str
+    runtime: ContainerRuntime  # the containerd
+    pattern: str  # pattern of the files
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -183,12 +168,9 @@ def import_problem(change: ImportChange, host: str, result: ScriptResult | None)
 
 _UNTOUCHED = "nothing was changed"
 
-
 _CHECK = "{binary} --config {config} config dump, which says what is wrong"
 
-
 _LEAVE = "or set host_prerequisites.runtime_imports: false"
-
 
 _PROBLEMS: Mapping[ScriptOutcome, Problem] = {
     ScriptOutcome.DOWN: (

@@ -17,28 +17,22 @@ from gpu_provision.hosts.background_script import (
 )
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.remains import Original, ToolkitRemains
-from gpu_provision.hosts.facts.runtime import (
-    STORES,
-    ContainerRuntime,
-)
-from gpu_provision.hosts.findings import (
+from gpu_provision.hosts.facts.runtime import STORES, ContainerRuntime
+from gpu_provision.hosts.operations.backups import exclusively, restore
+from gpu_provision.hosts.operations.base import (
     PATH,
     Commands,
+    GpuToolkitRemains,
     add_finding,
     host_operation,
+    read_host,
     record_changes,
+    require_host,
 )
-from gpu_provision.hosts.gpu_host import GpuToolkitRemains, read_host, require_host
-from gpu_provision.hosts.operations.backups import exclusively, restore
 from gpu_provision.hosts.operations.modules import rebuild_initramfs
 from gpu_provision.hosts.operations.packages import hold_changes, remove_packages
 from gpu_provision.hosts.operations.persistence import disable
-from gpu_provision.hosts.paths import (
-    ENVIRONMENT_DROP_IN,
-    HOME,
-    ORIGINALS,
-    PROXY_FILE,
-)
+from gpu_provision.hosts.scripts import ENVIRONMENT_DROP_IN, HOME, ORIGINALS, PROXY_FILE
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailed, Severity
 

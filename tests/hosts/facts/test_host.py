@@ -12,7 +12,7 @@ import pytest
 
 from gpu_provision.hosts.facts.host import ALL, HostRecord, command, parse
 from gpu_provision.hosts.facts.kernel import UNKNOWN_USERS, canonical
-from gpu_provision.hosts.paths import MODULES_FILE, NOUVEAU_FILE
+from gpu_provision.hosts.scripts import MODULES_FILE, NOUVEAU_FILE
 from gpu_provision.sandbox import hosts
 from gpu_provision.sandbox.hosts.spec import HostSpec
 from tests import data_file

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.hosts.facts.host import command, parse
-from gpu_provision.hosts.facts.services import DeviceUser, Services
+from gpu_provision.hosts.facts.system import DeviceUser, Services
 from gpu_provision.sandbox import hosts
 from gpu_provision.sandbox.hosts.spec import HostSpec
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.hosts import scripts
-from gpu_provision.hosts.facts.parser import SectionOutput
+from gpu_provision.hosts.facts import SectionOutput
 from gpu_provision.hosts.facts.remains import Original, Originals, read_originals
 from gpu_provision.hosts.operations.backups import FileLines, restore, write_with_backup
-from gpu_provision.hosts.paths import HOME, ORIGINALS
+from gpu_provision.hosts.scripts import HOME, ORIGINALS
 
 SHELLS = [["dash"], pytest.param(["busybox", "sh"], marks=pytest.mark.real), ["bash", "--posix"]]
 

@@ -13,11 +13,8 @@ from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import Kernel, KernelModules, Nouveau
 from gpu_provision.hosts.facts.packages import Holds, Package, Packages
 from gpu_provision.hosts.facts.runtime import ProcessLimits, RuntimeLimits
-from gpu_provision.hosts.facts.services import Services, Unit
-from gpu_provision.hosts.facts.storage import Hugepages
-from gpu_provision.hosts.facts.system import Settings, System
+from gpu_provision.hosts.facts.system import Hugepages, Services, Settings, System, Unit
 from gpu_provision.hosts.operations.backups import HostChange
-from gpu_provision.hosts.operations.hugepages import hugepage_changes, impossible_hugepages, shortages
 from gpu_provision.hosts.operations.modules import (
     MODULES_HEADER,
     NOUVEAU_LINES,
@@ -28,9 +25,17 @@ from gpu_provision.hosts.operations.modules import (
 )
 from gpu_provision.hosts.operations.packages import hold_changes, hold_tool
 from gpu_provision.hosts.operations.persistence import PROGRAM, UNIT_LINES, persistence_changes
-from gpu_provision.hosts.operations.reboot_rules import reboot_needed, reboot_reasons
-from gpu_provision.hosts.operations.settings import limit_changes, settings_changes, sysctl_lines, value_of
-from gpu_provision.hosts.paths import LINKS_SCRIPT, PERSISTENCE_UNIT, SYSCTL_FILE
+from gpu_provision.hosts.operations.reboot import reboot_needed, reboot_reasons
+from gpu_provision.hosts.operations.settings import (
+    hugepage_changes,
+    impossible_hugepages,
+    limit_changes,
+    settings_changes,
+    shortages,
+    sysctl_lines,
+    value_of,
+)
+from gpu_provision.hosts.scripts import LINKS_SCRIPT, PERSISTENCE_UNIT, SYSCTL_FILE
 from gpu_provision.model.findings import RunFailed, Severity
 
 MODULES = ("i2c_core", "ipmi_msghandler")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.hosts.facts.storage import kilobytes, size_of
-from gpu_provision.hosts.operations.hugepages import reserve_now
-from gpu_provision.hosts.paths import HUGEPAGES_FILE, STATE, UNAWARE_KUBELETS
+from gpu_provision.hosts.facts.system import kilobytes, size_of
+from gpu_provision.hosts.operations.settings import reserve_now
 from gpu_provision.hosts.runner import prepare, teardown
+from gpu_provision.hosts.scripts import HUGEPAGES_FILE, STATE, UNAWARE_KUBELETS
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.sandbox import hosts
 from gpu_provision.sandbox.hosts import SimulatedHost

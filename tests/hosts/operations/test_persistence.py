@@ -9,7 +9,7 @@ import pytest
 
 from gpu_provision.hosts.facts.driver import DAEMON
 from gpu_provision.hosts.facts.host import command, parse
-from gpu_provision.hosts.facts.services import Unit
+from gpu_provision.hosts.facts.system import Unit
 from gpu_provision.hosts.runner import prepare, teardown
 from gpu_provision.model.hosts import HostPrerequisites, Preflight
 from gpu_provision.model.inventory import Inventory

@@ -9,13 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.hosts.maintenance import (
-    DrainPreview,
-    HostMembership,
-    NodeRole,
-    OnProgress,
-)
-from gpu_provision.hosts.operations.reboot_rules import describe, refusal
+from gpu_provision.hosts.messages import DrainPreview, HostMembership, NodeRole, OnProgress
+from gpu_provision.hosts.operations.reboot import describe, refusal
 from gpu_provision.hosts.runner import judge, prepare
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import Finding, RunFailed
@@ -25,18 +20,13 @@ from gpu_provision.model.progress import Event
 
 NAMES = ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
 
-
 NEEDS = NAMES[:3]
-
 
 REASON = "rebooted: nouveau is loaded and in use; it stays away from the next boot on"
 
-
 BUDGET = Finding(code="GP696", what="pods did not leave", where="gpu-2", evidence="budget web")
 
-
 BOOT_ID = "proc/sys/kernel/random/boot_id"
-
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 
@@ -311,12 +301,9 @@ def test_the_guard_may_break_down(inventory: Inventory, monkeypatch: pytest.Monk
 
 MEMBER = HostMembership(role=NodeRole.MEMBER)
 
-
 CONTROL = HostMembership(role=NodeRole.CONTROL_PLANE)
 
-
 STRANGER = HostMembership(role=NodeRole.NOT_A_NODE)
-
 
 SILENT = HostMembership(role=NodeRole.UNKNOWN, why="the API server does not answer")
 

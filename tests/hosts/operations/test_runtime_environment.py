@@ -8,8 +8,7 @@ import pytest
 
 from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.facts.kubernetes import Kubernetes
-from gpu_provision.hosts.facts.runtime import DEBIAN, RHEL, ContainerRuntime, Environment
+from gpu_provision.hosts.facts.runtime import DEBIAN, RHEL, ContainerRuntime, Environment, Kubernetes
 from gpu_provision.hosts.operations.runtime_environment import (
     HostFile,
     Proxy,

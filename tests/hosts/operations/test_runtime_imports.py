@@ -8,8 +8,7 @@ import pytest
 
 from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.facts.kubernetes import Kubernetes
-from gpu_provision.hosts.facts.runtime import CRIO, ContainerRuntime
+from gpu_provision.hosts.facts.runtime import CRIO, ContainerRuntime, Kubernetes
 from gpu_provision.hosts.operations.runtime_imports import (
     ImportChange,
     RuntimeImports,

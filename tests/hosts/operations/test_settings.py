@@ -10,9 +10,9 @@ import pytest
 
 from gpu_provision.hosts.facts.system import Settings
 from gpu_provision.hosts.operations.settings import settings_changes, sysctl_command
-from gpu_provision.hosts.paths import LINKS_RULE, LINKS_SCRIPT, SYSCTL_FILE
 from gpu_provision.hosts.result import HostOutcome
 from gpu_provision.hosts.runner import prepare, teardown
+from gpu_provision.hosts.scripts import LINKS_RULE, LINKS_SCRIPT, SYSCTL_FILE
 from gpu_provision.model.hosts import HostPrerequisites
 from gpu_provision.model.inventory import Inventory
 from tests.hosts.operations.test_teardown import files

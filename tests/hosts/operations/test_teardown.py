@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult
+from gpu_provision.hosts.facts import SectionOutput
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import Kernel, Nouveau
-from gpu_provision.hosts.facts.kubernetes import Kubernetes
-from gpu_provision.hosts.facts.parser import SectionOutput
 from gpu_provision.hosts.facts.remains import Original, Originals, read_originals
-from gpu_provision.hosts.facts.runtime import ContainerRuntime
+from gpu_provision.hosts.facts.runtime import ContainerRuntime, Kubernetes
 from gpu_provision.hosts.operations.teardown import (
     describe_restore,
     not_root,

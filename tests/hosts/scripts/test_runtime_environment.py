@@ -11,12 +11,12 @@ import pytest
 
 from gpu_provision.hosts import background_script, scripts
 from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult, parse
+from gpu_provision.hosts.facts import SectionOutput
 from gpu_provision.hosts.facts import runtime as environment
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.facts.parser import SectionOutput
 from gpu_provision.hosts.facts.runtime import DEBIAN, ContainerRuntime, Environment, TrustStore
 from gpu_provision.hosts.operations.runtime_environment import Proxy, environment_change, start
-from gpu_provision.hosts.paths import WORK
+from gpu_provision.hosts.scripts import WORK
 from tests.hosts.scripts.test_runtime_imports import CTR, JOURNALCTL
 
 READ_ENVIRONMENT = f"{scripts.assign()}{scripts.load('facts.sh')}read_environment"

@@ -16,7 +16,7 @@ from gpu_provision.hosts import background_script
 from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult, parse, restart_runtime
 from gpu_provision.hosts.facts.runtime import ContainerRuntime
 from gpu_provision.hosts.operations.runtime_imports import ImportChange, start
-from gpu_provision.hosts.paths import WORK
+from gpu_provision.hosts.scripts import WORK
 
 CONFIGS = sorted((Path(__file__).parent / "containerd_configs").glob("*.toml"))
 KEPT = "/var/lib/gpu-provision"

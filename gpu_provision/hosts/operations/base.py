@@ -1,10 +1,12 @@
-"""What the bodies of operations tell: changes in words, differences of files, findings, failures."""
+"""What all operations share: reading the host, changes in words, differences of files, findings, failures."""
 
 from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import replace
 from difflib import unified_diff
 from functools import wraps
 from typing import NoReturn, ParamSpec
@@ -14,14 +16,24 @@ from gevent import GreenletExit
 from pyinfra import logger
 from pyinfra.api.command import FunctionCommand, StringCommand
 from pyinfra.api.exceptions import OperationError
+from pyinfra.api.facts import FactBase
 from pyinfra.api.host import Host
 from pyinfra.api.operation import PyinfraOperation, operation
 from pyinfra.api.state import State
 from pyinfra.context import ctx_host, ctx_state, host, state
 
-from gpu_provision.hosts.gpu_host import forget_sections
+from gpu_provision.hosts.errors import unreadable
+from gpu_provision.hosts.facts import remains
+from gpu_provision.hosts.facts.host import (
+    ALL,
+    HostRecord,
+    command,
+    parse,
+)
+from gpu_provision.hosts.facts.kernel import canonical
+from gpu_provision.hosts.facts.remains import ToolkitRemains
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, ProvisionError, Severity, one_line, visible
+from gpu_provision.model.findings import Finding, ProvisionError, RunFailed, Severity, one_line, visible
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
 """What the body of an operation is."""
@@ -61,7 +73,6 @@ REBOOT_REASONS = "gpu_provision_reboot_reasons"
 
 ON_PROGRESS = "gpu_provision_say"
 """Likewise, for a function that takes what a host waits for; without one it is logged."""
-
 
 _COLOR = re.compile(r"(\x1b\[(?:0|1|3[1-6])m)")  # of pyinfra's own: what it logs is painted already
 
@@ -180,3 +191,60 @@ def with_cause(host: Host, findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings with the reason in place of "could not be read", where the last command met with one."""
     trouble: Finding | None = host.connector_data.get(LAST_ERROR)
     return tuple(trouble if trouble and finding.code == codes.UNREADABLE else finding for finding in findings)
+
+
+class GpuHost(FactBase[HostRecord | None]):
+    """What a host is; None if it did not answer to the end."""
+
+    asked_at = 0.0
+
+    def command(self, modules: Sequence[str] = (), sections: Sequence[str] = ALL) -> str:
+        """Return the shell command; see gpu_provision.hosts.facts.host for the sections."""
+        self.asked_at = time.time()
+        return command(modules, sections)
+
+    def process(self, output: list[str]) -> HostRecord | None:
+        """Read the command's output."""
+        return parse(output, asked_at=self.asked_at, answered_at=time.time())
+
+
+class GpuToolkitRemains(FactBase[ToolkitRemains | None]):
+    """What the container toolkit has left on a host; None if it did not answer to the end."""
+
+    def command(self, install_dir: str, configs: Sequence[str] = ()) -> str:
+        """Return the shell command; see gpu_provision.hosts.facts.remains."""
+        return remains.toolkit_command(install_dir, configs)
+
+    def process(self, output: list[str]) -> ToolkitRemains | None:
+        """Read the command's output."""
+        return remains.parse_toolkit(output)
+
+
+RECORD = "gpu_provision_record"
+"""Key of ``host.connector_data`` for the HostRecord that the host was judged by; sections that an operation has changed
+since are not in its ``read`` any more."""
+
+
+def read_host(sections: Sequence[str], modules: Sequence[str] = ()) -> HostRecord | None:
+    """Read some sections of this host; what preflight has read will do until an operation changes it."""
+    known: HostRecord | None = host.connector_data.get(RECORD)
+    if known and known.read >= set(sections) and known.asked >= set(map(canonical, modules)):
+        return known
+    record: HostRecord | None = host.get_fact(GpuHost, modules=tuple(modules), sections=tuple(sections))
+    return record
+
+
+def require_host(sections: Sequence[str], modules: Sequence[str] = ()) -> HostRecord:
+    """Read some sections of this host, as `read_host` does. Raises RunFailed if it cannot be read."""
+    record = read_host(sections, modules)
+    if record is None:
+        raise RunFailed(unreadable(host.name))
+    return record
+
+
+def forget_sections(*sections: str) -> None:
+    """Have sections of this host read again when they are needed; all of them if none is named."""
+    known: HostRecord | None = host.connector_data.get(RECORD)
+    if known:
+        left = known.read - set(sections) if sections else frozenset()
+        host.connector_data[RECORD] = replace(known, read=left)
