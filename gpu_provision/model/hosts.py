@@ -20,7 +20,6 @@ class DistributionPaths:
         socket: Socket of its containerd.
         binary: Its own containerd; empty where that of the system is used.
         units: Units that restart it, first the one of a server.
-        kubelet_root: Root directory of its kubelet.
         images: Directory that images are unpacked into.
         marks: Files that only this distribution has.
     """
@@ -30,7 +29,6 @@ class DistributionPaths:
     socket: str
     binary: str = ""
     units: tuple[str, ...]
-    kubelet_root: str = "/var/lib/kubelet"
     images: str
     marks: tuple[str, ...]
 
@@ -76,7 +74,6 @@ DISTRIBUTIONS: Mapping[str, DistributionPaths] = {
         socket="/var/snap/microk8s/common/run/containerd.sock",
         binary="/snap/microk8s/current/bin/containerd",
         units=("snap.microk8s.daemon-containerd",),
-        kubelet_root="/var/snap/microk8s/common/var/lib/kubelet",
         images="/var/snap/microk8s/common",
         marks=("/var/snap/microk8s/current/args/containerd-template.toml",),
     ),
@@ -86,7 +83,6 @@ DISTRIBUTIONS: Mapping[str, DistributionPaths] = {
         socket="/run/k0s/containerd.sock",
         binary="/var/lib/k0s/bin/containerd",
         units=("k0sworker", "k0scontroller"),
-        kubelet_root="/var/lib/k0s/kubelet",
         images="/var/lib/k0s",
         marks=("/var/lib/k0s/bin", "/etc/k0s/containerd.toml"),
     ),

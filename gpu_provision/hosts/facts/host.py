@@ -43,18 +43,14 @@ from gpu_provision.hosts.facts.system import (
     Clock,
     Firmware,
     Hugepages,
-    Ipmi,
     Proxies,
-    SecurityModules,
     Services,
     Settings,
     Storage,
     System,
     clock_of,
-    read_confinement,
     read_firmware,
     read_hugepages,
-    read_ipmi,
     read_proxies,
     read_services,
     read_settings,
@@ -62,36 +58,6 @@ from gpu_provision.hosts.facts.system import (
     read_system,
 )
 from gpu_provision.model.hosts import DISTRIBUTIONS
-
-SECTIONS: Mapping[str, Callable[[SectionOutput], Any]] = {
-    "system": read_system,
-    "kernel": read_kernel,
-    "kernels": read_kernels,
-    "modules": read_modules,
-    "nouveau": read_nouveau,
-    "pci": read_pci,
-    "firmware": read_firmware,
-    "packages": read_packages,
-    "driver": read_driver,
-    "services": read_services,
-    "runtimes": read_runtimes,
-    "kubernetes": read_kubernetes,
-    "proxies": read_proxies,
-    "storage": read_storage,
-    "confinement": read_confinement,
-    "ipmi": read_ipmi,
-    "settings": read_settings,
-    "environment": read_environment,
-    "holds": read_holds,
-    "hugepages": read_hugepages,
-    "limits": read_limits,
-    "persistence": read_persistence,
-    "originals": read_originals,
-}
-"""Field of HostRecord -> what reads the lines of its section, of none, too. None of them raises: a line that cannot be
-read is left out, or what it says is unknown."""
-
-ALL = tuple(SECTIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,29 +69,27 @@ class HostRecord:
         read: Names of the sections that were read.
     """
 
-    system: System = field(default_factory=System)
-    kernel: Kernel = field(default_factory=Kernel)
-    kernels: Kernels = field(default_factory=Kernels)
-    modules: KernelModules = field(default_factory=KernelModules)
-    nouveau: Nouveau = field(default_factory=Nouveau)
-    pci: Pci = field(default_factory=Pci)
-    firmware: Firmware = field(default_factory=Firmware)
-    packages: Packages = field(default_factory=Packages)
-    driver: Driver = field(default_factory=Driver)
-    services: Services = field(default_factory=Services)
-    runtimes: tuple[ContainerRuntime, ...] = ()
-    kubernetes: Kubernetes = field(default_factory=Kubernetes)
-    proxies: Proxies = field(default_factory=Proxies)
-    storage: Storage = field(default_factory=Storage)
-    confinement: SecurityModules = field(default_factory=SecurityModules)
-    ipmi: Ipmi = field(default_factory=Ipmi)
-    settings: Settings = field(default_factory=Settings)
-    environment: Environment = field(default_factory=Environment)
-    holds: Holds = field(default_factory=Holds)
-    hugepages: Hugepages = field(default_factory=Hugepages)
-    limits: RuntimeLimits = field(default_factory=RuntimeLimits)
-    persistence: Persistence = field(default_factory=Persistence)
-    originals: Originals = field(default_factory=Originals)
+    system: System = field(default_factory=System, metadata={"read": read_system})
+    kernel: Kernel = field(default_factory=Kernel, metadata={"read": read_kernel})
+    kernels: Kernels = field(default_factory=Kernels, metadata={"read": read_kernels})
+    modules: KernelModules = field(default_factory=KernelModules, metadata={"read": read_modules})
+    nouveau: Nouveau = field(default_factory=Nouveau, metadata={"read": read_nouveau})
+    pci: Pci = field(default_factory=Pci, metadata={"read": read_pci})
+    firmware: Firmware = field(default_factory=Firmware, metadata={"read": read_firmware})
+    packages: Packages = field(default_factory=Packages, metadata={"read": read_packages})
+    driver: Driver = field(default_factory=Driver, metadata={"read": read_driver})
+    services: Services = field(default_factory=Services, metadata={"read": read_services})
+    runtimes: tuple[ContainerRuntime, ...] = field(default_factory=tuple, metadata={"read": read_runtimes})
+    kubernetes: Kubernetes = field(default_factory=Kubernetes, metadata={"read": read_kubernetes})
+    proxies: Proxies = field(default_factory=Proxies, metadata={"read": read_proxies})
+    storage: Storage = field(default_factory=Storage, metadata={"read": read_storage})
+    settings: Settings = field(default_factory=Settings, metadata={"read": read_settings})
+    environment: Environment = field(default_factory=Environment, metadata={"read": read_environment})
+    holds: Holds = field(default_factory=Holds, metadata={"read": read_holds})
+    hugepages: Hugepages = field(default_factory=Hugepages, metadata={"read": read_hugepages})
+    limits: RuntimeLimits = field(default_factory=RuntimeLimits, metadata={"read": read_limits})
+    persistence: Persistence = field(default_factory=Persistence, metadata={"read": read_persistence})
+    originals: Originals = field(default_factory=Originals, metadata={"read": read_originals})
     clock: Clock = field(default_factory=Clock)
     asked: frozenset[str] = frozenset()
     read: frozenset[str] = frozenset()
@@ -155,6 +119,15 @@ class HostRecord:
 def _same(socket: str, other: str) -> bool:
     """Return whether two paths are one: /var/run is a link to /run."""
     return socket.removeprefix("/var") == other.removeprefix("/var") != ""
+
+
+SECTIONS: Mapping[str, Callable[[SectionOutput], Any]] = {
+    each.name: each.metadata["read"] for each in fields(HostRecord) if "read" in each.metadata
+}
+"""Section and field of HostRecord -> what reads its lines, of none, too. None raises: a line that cannot be read
+is left out, or what it says is unknown."""
+
+ALL = tuple(SECTIONS)
 
 
 def command(modules_asked: Iterable[str] = (), sections: Sequence[str] = ALL) -> str:

@@ -53,8 +53,6 @@ class NextKernel:
 class Kernels:
     """Installed kernels."""
 
-    installed: tuple[str, ...] = ()  # releases with modules in /lib/modules
-    bootable: tuple[str, ...] = ()  # those of them whose image is there, too
     with_headers: tuple[str, ...] = ()  # those of them that modules can be built for
     # whose package lists were looked at for headers: ``apt``, ``dnf`` or ``zypp``; empty if there are none
     lists: str = ""
@@ -70,8 +68,6 @@ class Kernels:
 def read_kernels(output: SectionOutput) -> Kernels:
     """Read the section's lines."""
     return Kernels(
-        installed=tuple(output.all("installed")),
-        bootable=tuple(output.all("bootable")),
         with_headers=tuple(output.all("headers")),
         lists=output.first("lists"),
         offered=tuple(output.all("offered")),
@@ -138,7 +134,6 @@ class KernelModules:
     loaded: Mapping[str, int] = field(default_factory=dict)
     built_in: frozenset[str] = frozenset()  # those of the modules asked for that are part of the kernel
     available: frozenset[str] = frozenset()  # those of the modules asked for that the kernel could load
-    at_boot: frozenset[str] = frozenset()  # modules that some file lists for loading at boot
     own_file: tuple[str, ...] | None = None  # lines of our own such file; None if there is none
     directory: bool = True  # whether /lib/modules has a directory for the running kernel; in most containers it has not
 
@@ -154,14 +149,9 @@ def read_modules(output: SectionOutput) -> KernelModules:
         loaded=dict(_loaded(output.all("loaded"))),
         built_in=frozenset(map(_module_of, output.all("builtin"))),
         available=frozenset(map(_module_of, output.all("available"))),
-        at_boot=frozenset(canonical(line) for line in output.all("boot") if _is_content(line)),
         own_file=output.own_file(),
         directory=not output.has("no-directory"),
     )
-
-
-def _is_content(line: str) -> bool:
-    return bool(line.strip()) and line.strip()[0] not in "#;"
 
 
 def _loaded(lines: Iterable[str]) -> Iterator[tuple[str, int]]:

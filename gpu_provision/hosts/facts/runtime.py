@@ -24,7 +24,6 @@ class Kubernetes:
     # Kubernetes
     distribution: str = ""
     running: bool = False  # whether its kubelet, or the process that holds it, runs
-    kubelet_root: str = ""  # root directory of the kubelet
     runtime_endpoint: str = ""  # path of the socket in the kubelet's settings; empty if they name none
     cgroup_driver: str = ""  # ``systemd`` or ``cgroupfs`` in the kubelet's settings; empty if they name none
     node_name: str = ""  # name of the node in the kubelet's settings; empty for the host's own
@@ -58,12 +57,10 @@ def read_kubernetes(output: SectionOutput) -> Kubernetes:
     distribution = _distribution(output, processes)
     flags = _flags(output)
     settings = dict(re.findall(r"^(\w+):\s*\"?([^\"\s]+)", "\n".join(output.all("setting")), re.MULTILINE))
-    root = flags.get("root-dir") or (paths_of(distribution).kubelet_root if distribution else "")
     endpoint = flags.get("container-runtime-endpoint") or settings.get("containerRuntimeEndpoint", "")
     return Kubernetes(
         distribution=distribution,
         running=bool(processes),
-        kubelet_root=root,
         runtime_endpoint=endpoint.removeprefix("unix://"),
         cgroup_driver=flags.get("cgroup-driver") or settings.get("cgroupDriver", ""),
         node_name=flags.get("hostname-override") or flags.get("node-name", ""),

@@ -133,7 +133,6 @@ _UNITS = {"Gi": 1 << 20, "Mi": 1 << 10, "Ki": 1}
 """KiB of each unit."""
 
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hugepages:
     """Huge pages of a host; sizes are written as Kubernetes does: ``2Mi``, ``1Gi``."""
@@ -237,7 +236,6 @@ class System:
     version: str = ""  # ``VERSION_ID`` of /etc/os-release
     title: str = ""  # ``PRETTY_NAME``
     hostname: str = ""  # what the host calls itself
-    as_root: bool = False  # whether the reader was root: others do not see everything
     time: int | None = None  # seconds since the epoch by the host's own clock; None if it did not say
     reboot_required: bool = False  # whether the system itself asks for a reboot
 
@@ -255,7 +253,6 @@ def read_system(output: SectionOutput) -> System:
         version=release.get("VERSION_ID", ""),
         title=release.get("PRETTY_NAME", ""),
         hostname=output.first("hostname"),
-        as_root=output.first("user") == "0",
         time=number(output.first("time")),
         reboot_required=output.has("reboot-required"),
     )
@@ -270,8 +267,7 @@ def _assignments(lines: list[str]) -> Mapping[str, str]:
 class Clock:
     """A comparison of clocks, in seconds."""
 
-    # by how much the host's clock is ahead at least; negative if it is behind; 0 if both clocks may agree
-    skew: float = 0.0
+    skew: float = 0.0  # how far the host's clock is ahead at least; negative: behind; 0: both clocks may agree
     round_trip: float = 0.0  # between question and answer: the skew may be larger by that
     compared: bool = False  # whether anybody compared
 
@@ -287,39 +283,13 @@ def clock_of(system: System | None, asked_at: float, answered_at: float) -> Cloc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SecurityModules:
-    """What confines containers."""
-
-    cgroup: int = 0  # 1 or 2; 0 if unknown. A hybrid of both counts as 1.
-    selinux: str = ""  # ``enforcing``, ``permissive``, ``disabled``; empty if the kernel has none
-    selinux_configured: str = ""  # what its configuration says for the next boot
-    apparmor: bool = False  # whether AppArmor is enabled
-
-
-_SELINUX = {"1": "enforcing", "0": "permissive"}
-
-
-def read_confinement(output: SectionOutput) -> SecurityModules:
-    """Read the section's lines."""
-    configured = output.first("configured")
-    return SecurityModules(
-        cgroup=number(output.first("cgroup")) or 0,
-        selinux=_SELINUX.get(output.first("selinux"), "disabled" if configured else ""),
-        selinux_configured=configured,
-        apparmor=output.first("apparmor") == "Y",
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Firmware:
     """What the firmware and the kernel say about signatures."""
 
-    efi: bool = False  # whether the host was booted by UEFI
     secure_boot: bool | None = None  # whether Secure Boot is on; None if unknown
-    source: str = ""  # what output so, as it was read
+    source: str = ""  # what said so, as it was read
     lockdown: str = ""  # ``none``, ``integrity`` or ``confidentiality``; empty if the kernel does not say
     signatures_enforced: bool = False  # whether the kernel refuses modules without a valid signature by its own setting
-    keys: tuple[str, ...] = ()  # subjects of the enrolled machine owner keys
 
     @property
     def refuses_unsigned(self) -> bool:
@@ -332,12 +302,10 @@ def read_firmware(output: SectionOutput) -> Firmware:
     on, source = _secure_boot(output)
     lockdown = re.search(r"\[(\w+)\]", output.first("lockdown"))
     return Firmware(
-        efi=output.has("efi"),
         secure_boot=on,
         source=source,
         lockdown=lockdown[1] if lockdown else "",
         signatures_enforced=output.first("enforce") in {"Y", "1"},
-        keys=tuple(output.all("key")),
     )
 
 
@@ -349,19 +317,6 @@ def _secure_boot(output: SectionOutput) -> tuple[bool | None, str]:
     if state:
         return state.endswith("enabled"), f"mokutil --sb-state: {state}"
     return (None, "") if output.has("efi") else (False, "not booted by UEFI")
-
-
-@dataclass(frozen=True, slots=True)
-class Ipmi:
-    """IPMI's device nodes, such as ``/dev/ipmi0``, and whether the kernel has found an interface to a BMC."""
-
-    devices: tuple[str, ...] = ()
-    interface: bool = False
-
-
-def read_ipmi(output: SectionOutput) -> Ipmi:
-    """Read the section's lines."""
-    return Ipmi(tuple(output.all("device")), output.has("interface"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,19 +12,11 @@ show() {
 
 read_system() {
   echo "time $(date +%s)"
-  echo "user $(id -u)"
   echo "hostname $(uname -n)"
   show os /etc/os-release
   [ -e /run/reboot-required ] || [ -e /var/run/reboot-required ] && echo reboot-required
   # SUSE and the RHEL family: their own files and tool; needs-restarting takes seconds, so it is not asked.
   [ -e /run/reboot-needed ] || [ -e /boot/do_purge_kernels ] && echo reboot-required
-}
-
-read_confinement() {
-  if [ -e /sys/fs/cgroup/cgroup.controllers ]; then echo "cgroup 2"; elif [ -e /proc/cgroups ]; then echo "cgroup 1"; fi
-  [ -r /sys/fs/selinux/enforce ] && sed 's/^/selinux /' /sys/fs/selinux/enforce
-  [ -r /etc/selinux/config ] && sed -n 's/^SELINUX=/configured /p' /etc/selinux/config
-  [ -r /sys/module/apparmor/parameters/enabled ] && sed 's/^/apparmor /' /sys/module/apparmor/parameters/enabled
 }
 
 # The variable holds four bytes of attributes, then the value.
@@ -34,17 +26,9 @@ read_firmware() {
   [ -r "$variable" ] && echo "efivar $(od -An -v -t u1 "$variable" | tr -s ' \n' ' ')"
   if command -v mokutil >/dev/null; then
     $bounded mokutil --sb-state 2>&1 | sed 's/^/mokutil /'
-    $bounded mokutil --list-enrolled | sed -nE 's/^[[:space:]]*Subject:[[:space:]]*/key /p'
   fi
   [ -r /sys/kernel/security/lockdown ] && sed 's/^/lockdown /' /sys/kernel/security/lockdown
   [ -r /sys/module/module/parameters/sig_enforce ] && sed 's/^/enforce /' /sys/module/module/parameters/sig_enforce
-}
-
-read_ipmi() {
-  for device in /dev/ipmi[0-9]* /dev/ipmi/[0-9]*; do [ -e "$device" ] && echo "device $device"; done
-  for interface in /sys/class/ipmi/ipmi* /sys/bus/platform/drivers/ipmi_si/*[0-9]; do
-    [ -e "$interface" ] && { echo interface; break; }
-  done
 }
 
 read_settings() {
@@ -121,8 +105,6 @@ read_modules() {
     [ -d "/sys/module/$module" ] && ! grep -q "^$module " /proc/modules && echo "builtin $module"
   done
   set +f
-  show boot /etc/modules
-  show boot /etc/modules-load.d/*.conf /run/modules-load.d/*.conf /usr/lib/modules-load.d/*.conf
   [ -e "$modules_file" ] && { echo "own "; show own "$modules_file"; }
   [ -d "$stock" ] || echo no-directory
 }
@@ -367,7 +349,7 @@ read_limits() {
 # Of command lines only the flags that matter are read: others may hold tokens.
 read_kubernetes() {
   for mark in $distribution_marks; do [ -e "${mark#*:}" ] && echo "mark ${mark%%:*} ${mark#*:}"; done
-  names='config|root-dir|container-runtime-endpoint|cgroup-driver|hostname-override|node-name|data-dir'
+  names='config|container-runtime-endpoint|cgroup-driver|hostname-override|node-name'
   flags() { tr '\0 ' '\n\n' | sed -nE "/^--($names)\$/{N; s/\n/=/; p; }; /^--($names|fail-swap-on)=/p"; }
   for process in /proc/[0-9]*; do
     read -r name <"$process/comm" || continue

@@ -195,7 +195,6 @@ def test_limits_of_a_runtime_without_a_unit() -> None:
         (("[hugepages]", "attempt 1Gi 16", "attempt 16 1Gi 3"), "attempts", {}),
         (("[kernel]", "running 6.1", f"page-size {'9' * 5000}"), "page_size", 0),
         (("[system]", "time ٣"), "time", None),
-        (("[confinement]", f"cgroup {'9' * 5000}"), "cgroup", 0),
         (("[kubernetes]", "mark "), "distribution", ""),
     ],
 )
@@ -269,7 +268,6 @@ SIMULATED: dict[str, tuple[HostSpec, str, dict[str, object]]] = {
             "cri.schema": 2,
             "cri.imports": ["/etc/containerd/conf.d/*.toml"],
             "storage.places.free": [256 << 30] * 6,
-            "confinement.cgroup": 2,
             "driver.on_host": False,
             "firmware.secure_boot": False,
         },
@@ -299,17 +297,12 @@ SIMULATED: dict[str, tuple[HostSpec, str, dict[str, object]]] = {
     "own files without a last newline, and empty": (
         T4,
         f"printf 'a\\nb' > {MODULES_FILE}; : > {NOUVEAU_FILE}",
-        {"modules.own_file": ["a", "b"], "nouveau.own_file": [], "modules.at_boot": ["a", "b"]},
+        {"modules.own_file": ["a", "b"], "nouveau.own_file": []},
     ),
     "bytes that are no UTF-8": (
         T4,
         rf"printf '# caf\351 caf\303\251\nloop\n' >{MODULES_FILE}",
         {"modules.own_file": ["# caf café", "loop"]},
-    ),
-    "modules for the boot from every file": (
-        T4,
-        "printf ipmi-si >> /etc/modules; echo overlay > /etc/modules-load.d/k8s.conf",
-        {"modules.at_boot": ["ipmi_si", "overlay"]},
     ),
     "a blacklist of others": (
         T4,
