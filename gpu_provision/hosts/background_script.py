@@ -85,9 +85,6 @@ def parse(lines: Sequence[str]) -> ScriptResult | None:
 FindProblem = Callable[[str, ScriptResult | None], Finding | None]
 """From a host's name and its answer, None for none, to what is wrong."""
 
-_PAUSE_SECONDS = 2
-"""Between a failure to ask and the next connection."""
-
 
 class ChangeResult(FactBase[ScriptResult | None]):
     """How a change of the runtime's configuration goes on; None without an answer."""
@@ -130,25 +127,15 @@ def _ask(host: Host) -> ScriptResult | None:
             result = host.get_fact(ChangeResult, _ignore_errors=True)
     if result is None:
         host.disconnect()
-        time.sleep(_PAUSE_SECONDS)
+        time.sleep(2)  # before the next connection
     return result
 
 
 def runtime_variables(runtime: ContainerRuntime | None, patience: int) -> Mapping[str, str]:
-    """Return the variables of runtime.sh.
-
-    Args:
-        runtime: None for none.
-        patience: Seconds that it may take to answer after a restart.
-    """
+    """Return the variables of runtime.sh; the runtime may take so many seconds to answer after a restart."""
     found = runtime or ContainerRuntime(kind="")
-    return {
-        "kind": found.kind,
-        "config": found.config,
-        "binary": found.binary,
-        "socket": found.socket,
-        "patience": str(patience),
-    }
+    names = ("kind", "config", "binary", "socket")
+    return {**{name: getattr(found, name) for name in names}, "patience": str(patience)}
 
 
 def longest_seconds(patience: int) -> int:

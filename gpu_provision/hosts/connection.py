@@ -32,17 +32,15 @@ class HostError(OSError):
     """Any other exception of one host, in a form that pyinfra takes for the trouble of that host."""
 
 
-class IsolatedConnector:
+class _IsolatedConnector:
     """A host's connector that remembers what went wrong last, and lets no exception out that would end the run."""
 
     def __init__(self, host: Host, say: Say) -> None:
-        """Take the place of the connector that the host has."""
         self._inner = host.connector
         self._host = host
         self._say = say
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the connector itself has."""
         return getattr(self._inner, name)
 
     def connect(self) -> None:
@@ -56,20 +54,14 @@ class IsolatedConnector:
             raise ConnectError(str(error) or type(error).__name__) from error
 
     def disconnect(self) -> None:
-        """Disconnect; what fails then is of no use to anybody."""
         try:
             self._inner.disconnect()
         except Exception as error:  # noqa: BLE001 - connectors may raise anything, and the run is over
             logger.debug("disconnecting from %s: %s", self._host.name, error)
 
     def run_shell_command(self, *args: Any, **kwargs: Any) -> tuple[bool, CommandOutput]:
-        """Run a command, and watch that the host is still there.
-
-        Raises:
-            OSError: The command came to no end.
-            SSHException: Likewise.
-        """
-        with watch_connection(self._inner, silence_limit(self._host), self._say) as watch:
+        """Run a command, and watch that the host is still there; raises one of _KNOWN if it comes to no end."""
+        with _watched(self._inner, _silence_limit(self._host), self._say) as watch:
             try:
                 done: tuple[bool, CommandOutput] = self._inner.run_shell_command(*args, **kwargs)
             except Exception as error:
@@ -80,7 +72,7 @@ class IsolatedConnector:
         self._remember(self._silence(watch) or self._told(*done, closed=watch.connection_closed))
         return done
 
-    def _silence(self, watch: ConnectionWatchdog) -> Finding | None:
+    def _silence(self, watch: _Watchdog) -> Finding | None:
         return errors.host_silent(ssh_target(self._host), watch.limit) if watch.gave_up else None
 
     def _told(self, ok: bool, output: CommandOutput, *, closed: bool) -> Finding | None:  # noqa: FBT001 - as pyinfra has it
@@ -100,8 +92,8 @@ class _Questions(Protocol):
 
 def isolate_failures(host: Host, say: Say) -> None:
     """Have a host's connector keep trouble to the host; more than once is no difference."""
-    if not isinstance(host.connector, IsolatedConnector):
-        host.connector = cast("BaseConnector", IsolatedConnector(host, say))
+    if not isinstance(host.connector, _IsolatedConnector):
+        host.connector = cast("BaseConnector", _IsolatedConnector(host, say))
 
 
 def disable_questions() -> None:
@@ -134,11 +126,9 @@ def ssh_target(host: Host) -> SshTarget:
     )
 
 
-SILENCE_LIMIT_SECONDS = 60
+_SILENCE_LIMIT_SECONDS = 60
 """Seconds of silence after which a host is given up, unless its data say otherwise."""
 
-SETTING = "gpu_ssh_patience"
-"""Key of the host's data."""
 
 _SHARE = 4
 """A question comes a quarter of the limit after the last one, and waits as long for its answer."""
@@ -146,16 +136,10 @@ _SHARE = 4
 _KEEPALIVE = "keepalive@openssh.com"  # a request that every server has to answer, if only with no: RFC 4254, 4
 
 
-class ConnectionWatchdog:
-    """What is known of the connection while a command runs.
-
-    Attributes:
-        limit: Seconds of silence that are borne.
-        gave_up: Whether the connection was closed because the host was silent for as long.
-    """
+class _Watchdog:
+    """What is known of the connection while a command runs: whether the host was silent for the limit, and given up."""
 
     def __init__(self, transport: Transport | None, limit: int, say: Callable[[str], None]) -> None:
-        """Begin with a host that has just been heard of."""
         self.limit = limit
         self.gave_up = False
         self._transport = transport
@@ -163,7 +147,6 @@ class ConnectionWatchdog:
 
     @property
     def connection_closed(self) -> bool:
-        """Whether the connection is gone."""
         return self._transport is not None and not self._transport.is_active()
 
     def go_on(self) -> None:
@@ -192,10 +175,10 @@ def _answers(transport: Transport, seconds: float) -> bool:
 
 
 @contextlib.contextmanager
-def watch_connection(connector: BaseConnector, limit: int, say: Callable[[str], None]) -> Iterator[ConnectionWatchdog]:
+def _watched(connector: BaseConnector, limit: int, say: Callable[[str], None]) -> Iterator[_Watchdog]:
     """Watch the SSH connection of a connector during a block; connectors without one look after themselves."""
     client = getattr(connector, "client", None)
-    watch = ConnectionWatchdog(client.get_transport() if client else None, limit, say)
+    watch = _Watchdog(client.get_transport() if client else None, limit, say)
     greenlet = gevent.spawn(watch.go_on)
     try:
         yield watch
@@ -203,6 +186,5 @@ def watch_connection(connector: BaseConnector, limit: int, say: Callable[[str], 
         greenlet.kill(block=False)
 
 
-def silence_limit(host: Host) -> int:
-    """Return how many seconds of silence are borne of a host."""
-    return int(host.data.get(SETTING) or SILENCE_LIMIT_SECONDS)
+def _silence_limit(host: Host) -> int:
+    return int(host.data.get("gpu_ssh_patience") or _SILENCE_LIMIT_SECONDS)

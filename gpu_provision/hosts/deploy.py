@@ -25,7 +25,7 @@ from gpu_provision.hosts.operations.packages import is_compiled_here, kernel_hea
 from gpu_provision.hosts.operations.persistence import persistence_mode
 from gpu_provision.hosts.operations.reboot import rebooted
 from gpu_provision.hosts.operations.runtime_environment import Proxy, runtime_environment
-from gpu_provision.hosts.operations.runtime_imports import RuntimeImports, runtime_imports, wanted_pattern
+from gpu_provision.hosts.operations.runtime_imports import runtime_imports, wanted_pattern
 from gpu_provision.hosts.operations.settings import hugepages, limits, system_settings
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
@@ -77,12 +77,11 @@ def host_prerequisites(maintenance: Maintenance | None = None) -> None:
             proxy=Proxy(**settings.proxy),
             certificates=tuple(settings.ca_certificates),
         )
-    wish = RuntimeImports.of(settings.runtime_imports)
-    if pattern := wanted_pattern(wish, expectation()):
+    if pattern := wanted_pattern(settings.runtime_imports, _expectation()):
         runtime_imports(
             name="Container runtime imports the toolkit's drop-in",
             pattern=pattern,
-            insist=wish is RuntimeImports.ALWAYS,
+            insist=str(settings.runtime_imports).lower() == "true",
         )
     if settings.reboot == Reboot.IF_REQUIRED and not judge_only:
         rebooted(  # last: it takes the host away, and whatever came before may want it
@@ -125,7 +124,7 @@ def host_teardown() -> None:
     if GROUP in host.groups:
         return
     teardown.originals_restored(name="Files as they were")
-    wanted = expectation()
+    wanted = _expectation()
     if wanted and wanted.toolkit_dir and is_gpu_host():
         teardown.toolkit_removed(name="Container toolkit's programs", install_dir=wanted.toolkit_dir)
 
@@ -135,7 +134,7 @@ def _isolate_host() -> None:
     connection.isolate_failures(host, host.log)
 
 
-def expectation() -> Expectation | None:
+def _expectation() -> Expectation | None:
     """Return what the host's inventory expects of it; None without an inventory file."""
     data = host.data.get("gpu_expected")
     return Expectation.of(data) if data else None
@@ -143,7 +142,7 @@ def expectation() -> Expectation | None:
 
 def _may_reload(settings: HostPrerequisites) -> bool:
     """Return whether systemd may reload its units without taking GPUs from containers; see dev_char_symlinks."""
-    wanted = expectation()
+    wanted = _expectation()
     return settings.dev_char_symlinks or wanted is None or wanted.cdi
 
 
@@ -161,10 +160,6 @@ def is_gpu_host() -> bool:
 
 GROUP = "cluster"
 
-FIX_FAILED = "see above what these hosts said, repair them and run again, or leave them out with --exclude"
-
-FIX_ORDER = "run without --serial and --no-wait"
-
 
 @operation()
 def hosts_ready() -> Generator[FunctionCommand, None, None]:
@@ -175,8 +170,7 @@ def hosts_ready() -> Generator[FunctionCommand, None, None]:
     """
     if GROUP not in host.groups or not state.is_executing:
         return
-    finding = find_obstacle(state, host)
-    if finding:
+    if finding := _find_obstacle(state, host):
         yield FunctionCommand(block_cluster_phase, (finding,), {})
 
 
@@ -186,22 +180,18 @@ def block_cluster_phase(state: State, host: Host, finding: Finding) -> bool:
     return report(state, host, finding)
 
 
-def find_obstacle(state: State, cluster: Host) -> Finding | None:
+def _find_obstacle(state: State, cluster: Host) -> Finding | None:
     """Return why the cluster cannot be worked on yet; None if it can."""
-    failed = sorted(other.name for other in state.inventory if has_failed(state, other))
-    if failed:
-        return _held_back(codes.HOST_FAILED, cluster, f"the host phase failed on {', '.join(failed)}", FIX_FAILED)
     others = (other for other in state.active_hosts if other.name != cluster.name)
-    unfinished = sorted(other.name for other in others if _unfinished(state, other, cluster))
-    if unfinished:
-        return _held_back(
-            codes.HOST_UNFINISHED, cluster, f"the host phase is not finished on {', '.join(unfinished)}", FIX_ORDER
-        )
-    return None
-
-
-def _held_back(code: str, cluster: Host, reason: str, fix: str) -> Finding:
-    return Finding(code=code, what=f"the cluster phase is held back: {reason}", where=cluster.name, fix=fix)
+    if failed := sorted(other.name for other in state.inventory if has_failed(state, other)):
+        code, why = codes.HOST_FAILED, f"the host phase failed on {', '.join(failed)}"
+        fix = "see above what these hosts said, repair them and run again, or leave them out with --exclude"
+    elif unfinished := sorted(other.name for other in others if _is_unfinished(state, other, cluster)):
+        code, why = codes.HOST_UNFINISHED, f"the host phase is not finished on {', '.join(unfinished)}"
+        fix = "run without --serial and --no-wait"
+    else:
+        return None
+    return Finding(code=code, what=f"the cluster phase is held back: {why}", where=cluster.name, fix=fix)
 
 
 def has_failed(state: State, other: Host) -> bool:
@@ -209,7 +199,7 @@ def has_failed(state: State, other: Host) -> bool:
     return other in state.failed_hosts or state.get_results_for_host(other).error_ops > 0
 
 
-def _unfinished(state: State, other: Host, cluster: Host) -> bool:
+def _is_unfinished(state: State, other: Host, cluster: Host) -> bool:
     """Return whether a host has something to do that comes before what the cluster is at."""
     for operation_hash in other.op_hash_order:
         if operation_hash == cluster.executing_op_hash:

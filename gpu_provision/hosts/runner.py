@@ -26,6 +26,7 @@ from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, State
+from gpu_provision.model.text import join_limited
 
 COMPONENT = "host_prerequisites"
 """Component of the events."""
@@ -48,16 +49,16 @@ def prepare(
 ) -> HostsResult:
     """Make the GPU hosts of an inventory as their prerequisites say, all at the same time; or only look.
 
+    Hosts whose pool has a GPU and whose host phase is on take part. A host that fails does not raise: see
+    ``HostsResult.failed``.
+
     Args:
-        inventory: Hosts whose pool has a GPU and whose host phase is on take part.
+        inventory: The declaration.
         limit: Names of nodes; none for all.
         dry_run: True reads the hosts, changes nothing, and returns what would change.
         listen: Called as hosts go on, from the calling thread.
         maintenance: Cordons and drains nodes around reboots (gpu_provision.nodes.maintenance). Without it, no
             host that runs a kubelet is rebooted.
-
-    Returns:
-        An outcome per host. A host that fails does not raise: see ``HostsResult.failed``.
 
     Raises:
         UsageError: A name in ``limit`` is no node of the inventory.
@@ -67,12 +68,7 @@ def prepare(
 
 
 def judge(inventory: Inventory, *, limit: Iterable[str] = (), listen: Listen = lambda _: None) -> HostsResult:
-    """Read every host whose host phase is on, also those without a GPU, and change nothing.
-
-    Raises:
-        UsageError: A name in ``limit`` is no node of the inventory.
-        RunFailed: pyinfra itself broke down.
-    """
+    """Read every host whose host phase is on, also those without a GPU, and change nothing; raises as `prepare`."""
     return _run(inventory, "judge", limit=limit, dry_run=True, listen=listen)
 
 
@@ -122,20 +118,21 @@ def _run(  # noqa: PLR0913 - what the three public functions take
 
 def _select_nodes(inventory: Inventory, limit: tuple[str, ...]) -> frozenset[str]:
     known = [node.name for node in inventory.nodes]
-    findings = [_unknown_node(name, known) for name in limit if name not in known]
-    if findings:
-        raise UsageError(*findings)
+    unknown = [name for name in limit if name not in known]
+    near = {name: difflib.get_close_matches(name, known, 1) for name in unknown}
+    if unknown:
+        raise UsageError(
+            *(
+                Finding(
+                    code=codes.UNKNOWN_HOST,
+                    what=f"the inventory has no node {name}",
+                    where=name,
+                    fix=f"write {near[name][0]}" if near[name] else f"known nodes: {', '.join(known)}",
+                )
+                for name in unknown
+            )
+        )
     return frozenset(limit or known)
-
-
-def _unknown_node(name: str, known: list[str]) -> Finding:
-    near = difflib.get_close_matches(name, known, 1)
-    return Finding(
-        code=codes.UNKNOWN_HOST,
-        what=f"the inventory has no node {name}",
-        where=name,
-        fix=f"write {near[0]}" if near else f"known nodes: {', '.join(known)}",
-    )
 
 
 def _run_worker(request: HostPhase, listen: Listen, maintenance: LocalMaintenance | None) -> HostsResult:
@@ -255,7 +252,10 @@ class _Worker:
             self._received.put(HostEvent(node=question.node, step=message))
 
         steps = (report,) if question.reports_progress else ()
-        errors: tuple[Finding, ...] = (_maintenance_failed(question),)
+        failed = f"maintenance of the node failed unexpectedly ({question.method})"  # its thread prints the traceback
+        errors: tuple[Finding, ...] = (
+            Finding(code=codes.ENDED_EARLY, what=failed, where=question.node, fix="please report it"),
+        )
         value = None
         try:
             value = getattr(self._maintenance, question.method)(question.node, *question.arguments, *steps)
@@ -264,12 +264,6 @@ class _Worker:
             errors = error.findings
         finally:
             self._send(WorkerReply(question.number, value, errors))
-
-
-def _maintenance_failed(question: Question) -> Finding:
-    """Return the error about an exception that is no finding; its thread prints the traceback."""
-    what = f"maintenance of the node failed unexpectedly ({question.method})"
-    return Finding(code=codes.ENDED_EARLY, what=what, where=question.node, fix="please report it")
 
 
 def _ended_early(status: int, output: str) -> Finding:
@@ -316,9 +310,4 @@ def _by_text(texts_of: Mapping[str, list[str]]) -> str:
     for node, texts in texts_of.items():
         for text in texts:
             nodes.setdefault(text, []).append(node)
-    return "; ".join(f"{text} ({_join_limited(sorted(names))})" for text, names in nodes.items())
-
-
-def _join_limited(names: list[str]) -> str:
-    more = len(names) - _MAX_NODES
-    return ", ".join(names[:_MAX_NODES]) + (f" and {more} more" if more > 0 else "")
+    return "; ".join(f"{text} ({join_limited(sorted(names), _MAX_NODES)})" for text, names in nodes.items())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from logging.handlers import BufferingHandler
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, cast
 
 import gevent
 from gevent.event import AsyncResult
@@ -26,7 +28,7 @@ from pyinfra.context import ctx_host, ctx_state, state
 from gpu_provision.hosts import connection, errors
 from gpu_provision.hosts.connection import ssh_target
 from gpu_provision.hosts.deploy import GROUP, host_prerequisites, host_teardown
-from gpu_provision.hosts.errors import not_finished, outcome_unknown, step_failed, unreadable
+from gpu_provision.hosts.errors import unreadable
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.messages import (
     MAINTENANCE,
@@ -55,16 +57,29 @@ from gpu_provision.hosts.operations.base import (
 from gpu_provision.hosts.operations.reboot import reboot_reasons
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model import codes
-from gpu_provision.model.codes import ENDED_EARLY
 from gpu_provision.model.findings import Finding, RunFailed, Severity
 from gpu_provision.model.hosts import Drain
 
+Emit = Callable[[HostEvent], None]
 
-class RemoteMaintenance:
-    """`gpu_provision.hosts.messages.Maintenance` by the parent process, which reports progress by itself."""
+_PHASES = {"prerequisites": host_prerequisites, "judge": host_prerequisites, "teardown": host_teardown}
+
+_OUTCOME = ("system", "kernel", "modules", "pci", "driver")
+"""Sections of a host's outcome."""
+
+
+def serve(connection: Connection) -> None:
+    """Run the one host phase that the parent asks for at this end of a socket pair."""
+    phase = connection.recv()
+    maintenance = _RemoteMaintenance(connection)
+    gevent.spawn(maintenance.receive_replies)
+    connection.send(run(phase, connection.send, maintenance if phase.has_maintenance else None))
+
+
+class _RemoteMaintenance:
+    """`Maintenance` of nodes by the parent process, as this one has no Kubernetes client."""
 
     def __init__(self, connection: Connection) -> None:
-        """Ask at this connection."""
         self._connection = connection
         self._numbers = itertools.count()
         self._open: dict[int, AsyncResult[WorkerReply]] = {}
@@ -81,22 +96,15 @@ class RemoteMaintenance:
                 answer.set_exception(EOFError())
 
     def membership(self, node: str) -> HostMembership:
-        """Ask what a machine is to the cluster."""
-        found: HostMembership = self._ask("membership", node)
-        return found
+        return cast("HostMembership", self._ask("membership", node))
 
     def preview_drain(self, node: str, drain: Drain) -> DrainPreview:
-        """Ask what a drain would do."""
-        preview: DrainPreview = self._ask("preview_drain", node, drain)
-        return preview
+        return cast("DrainPreview", self._ask("preview_drain", node, drain))
 
-    def cordon_and_drain(self, node: str, drain: Drain, on_progress: OnProgress) -> tuple[str, ...]:  # noqa: ARG002
-        """Have a node cordoned and drained."""
-        pods: tuple[str, ...] = self._ask("cordon_and_drain", node, drain, reports_progress=True)
-        return pods
+    def cordon_and_drain(self, node: str, drain: Drain, on_progress: OnProgress) -> tuple[str, ...]:  # noqa: ARG002 - the parent reports
+        return cast("tuple[str, ...]", self._ask("cordon_and_drain", node, drain, reports_progress=True))
 
-    def wait_and_uncordon(self, node: str, boot_id: str, seconds: int, on_progress: OnProgress) -> None:  # noqa: ARG002
-        """Have a node awaited and uncordoned."""
+    def wait_and_uncordon(self, node: str, boot_id: str, seconds: int, on_progress: OnProgress) -> None:  # noqa: ARG002 - as above
         self._ask("wait_and_uncordon", node, boot_id, seconds, reports_progress=True)
 
     def _ask(self, method: str, node: str, *arguments: Any, reports_progress: bool = False) -> Any:
@@ -107,41 +115,29 @@ class RemoteMaintenance:
             reply = answer.get()
         except (EOFError, OSError) as error:
             gone = "the process that started the host phase has ended"
-            raise RunFailed(Finding(code=ENDED_EARLY, what=gone)) from error
+            raise RunFailed(Finding(code=codes.ENDED_EARLY, what=gone)) from error
         if reply.errors:
             raise RunFailed(*reply.errors)
         return reply.value
 
 
-Emit = Callable[[HostEvent], None]
-
-PHASES = {"prerequisites": host_prerequisites, "judge": host_prerequisites, "teardown": host_teardown}
-"""By the names of phases."""
-
-OUTCOME = ("system", "kernel", "modules", "pci", "driver")
-"""Sections of a host's outcome."""
-
-
-class ProgressHandler(BaseStateCallback):
+class _ProgressHandler(BaseStateCallback):
     """Sends the steps and changes of each host; pyinfra calls it."""
 
     def __init__(self, emit: Emit) -> None:
-        """Keep the function that sends."""
-        self.emit = emit
+        self._emit = emit
 
     def host_before_connect(self, state: State, host: Host) -> None:  # noqa: ARG002 - pyinfra passes it
-        """Send that a connection begins."""
-        self.emit(HostEvent(node=_node(host), step="connecting"))
+        self._emit(HostEvent(node=_node(host), step="connecting"))
 
     def operation_host_start(self, state: State, host: Host, op_hash: str) -> None:
-        """Send the operation that begins."""
         if op_hash in state.ops[host]:
-            self.emit(HostEvent(node=_node(host), step=_title(state, op_hash)))
+            self._emit(HostEvent(node=_node(host), step=_title(state, op_hash)))
 
     def operation_host_success(self, state: State, host: Host, op_hash: str, retry_count: int = 0) -> None:  # noqa: ARG002 - as above
         """Send what the operation has changed: an interrupted run has no result."""
         if changes := host.connector_data.get(CHANGES, {}).get(op_hash):
-            self.emit(HostEvent(node=_node(host), changes=changes))
+            self._emit(HostEvent(node=_node(host), changes=changes))
 
 
 def _node(host: Host) -> str:
@@ -152,55 +148,39 @@ def _title(state: State, op_hash: str) -> str:
     return ", ".join(state.op_meta[op_hash].names).split(" | ")[-1]
 
 
-class WarningHandler(logging.Handler):
-    """Collects the warnings of pyinfra and its connectors while the inventory is made."""
-
-    def __init__(self) -> None:
-        """Begin with nothing."""
-        super().__init__(logging.WARNING)
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep the text."""
-        self.messages.append(record.getMessage())
-
-
 def run(phase: HostPhase, emit: Emit, maintenance: Maintenance | None = None) -> HostsResult:
     """Run a host phase."""
-    warnings = WarningHandler()
+    warnings = BufferingHandler(capacity=1000)  # of connectors, while the inventory is made
+    warnings.setLevel(logging.WARNING)
     logging.getLogger("pyinfra").addHandler(warnings)
     inventory = _inventory(phase)
-    skipped = (_hosts_skipped(" ".join(warnings.messages)),) if len(inventory) < len(phase.hosts) else ()
+    skipped: tuple[Finding, ...] = ()
+    if len(inventory) < len(phase.hosts):
+        why = " ".join(record.getMessage() for record in warnings.buffer)
+        fix = "run as root, or allow user namespaces; see docs/sandbox.md"
+        skipped = (Finding(code=codes.HOSTS_LEFT_OUT, what=why, fix=fix, severity=Severity.WARNING),)
     if not len(inventory):  # pyinfra would take it for no inventory at all
         return HostsResult(findings=skipped)
     state = State(inventory, Config(), check_for_changes=phase.dry_run)
-    state.add_callback_handler(ProgressHandler(emit))
+    state.add_callback_handler(_ProgressHandler(emit))
     connection.disable_questions()
     for host in inventory:
         host.connector_data[MAINTENANCE] = maintenance
         host.connector_data[ON_PROGRESS] = partial(_report_step, emit, host)
         connection.isolate_failures(host, host.connector_data[ON_PROGRESS])
     with ctx_state.use(state):
-        _execute(state, PHASES[phase.name], dry_run=phase.dry_run)
-        errors_of = {host.name: failures(state, host) for host in inventory}
+        _execute(state, _PHASES[phase.name], dry_run=phase.dry_run)
+        errors_of = {host.name: _failures(state, host) for host in inventory}
         records = _records(state)
+    told = (finding for host in inventory for finding in host.connector_data.get(FINDINGS, ()))
     return HostsResult(
-        hosts=tuple(outcome(state, host, errors_of[host.name], records.get(host.name)) for host in inventory),
-        findings=(*skipped, *_warnings(inventory)),
+        hosts=tuple(_outcome(state, host, errors_of[host.name], records.get(host.name)) for host in inventory),
+        findings=(*skipped, *(finding for finding in told if finding.severity is Severity.WARNING)),
     )
 
 
 def _report_step(emit: Emit, host: Host, step: str) -> None:
     emit(HostEvent(node=_node(host), step=step))
-
-
-def _hosts_skipped(why: str) -> Finding:
-    return Finding(
-        code=codes.HOSTS_LEFT_OUT,
-        what=why,
-        fix="run as root, or allow user namespaces; see docs/sandbox.md",
-        severity=Severity.WARNING,
-    )
 
 
 def _inventory(phase: HostPhase) -> Inventory:
@@ -218,26 +198,25 @@ def _execute(state: State, phase: Callable[[], Any], *, dry_run: bool) -> None:
         state.set_stage(StateStage.Connect)
         connect_all(state)
         state.set_stage(StateStage.Prepare)
-        _each(state, lambda host: _prepare(host, phase))
+        _each(state, state.inventory.get_active_hosts(), lambda host: _prepare(host, phase))
         if not dry_run:
-            _guard(state)
+            for host in state.inventory:
+                for operation in state.ops[host].values():
+                    operation.command_generator = _guarded(host, operation.command_generator)
             state.set_stage(StateStage.Execute)
             run_ops(state)
     except PyinfraError:
         pass  # "No hosts remaining!": every host then has its own reason
 
 
-def _each(state: State, work: Callable[[Host], None]) -> None:
-    """Do something on all hosts that are left, at the same time."""
-    gevent.joinall(
-        [state.pool.spawn(_within, host, work) for host in state.inventory.get_active_hosts()],
-        raise_error=True,
-    )
+def _each(state: State, hosts: Iterable[Host], work: Callable[[Host], None]) -> None:
+    """Do something on hosts, at the same time."""
 
+    def within(host: Host) -> None:
+        with ctx_host.use(host):
+            work(host)
 
-def _within(host: Host, work: Callable[[Host], None]) -> None:
-    with ctx_host.use(host):
-        work(host)
+    gevent.joinall([state.pool.spawn(within, host) for host in hosts], raise_error=True)
 
 
 def _prepare(host: Host, phase: Callable[[], Any]) -> None:
@@ -249,14 +228,9 @@ def _prepare(host: Host, phase: Callable[[], Any]) -> None:
             save_findings(host, _explained(host, error))
 
 
-def _guard(state: State) -> None:
-    """Have no operation of one host end the run for all; pyinfra lets exceptions out of its body through."""
-    for host in state.inventory:
-        for operation in state.ops[host].values():
-            operation.command_generator = _guarded(host, operation.command_generator)
-
-
 def _guarded(host: Host, commands: Callable[[], Iterator[PyinfraCommand]]) -> Callable[[], Iterator[PyinfraCommand]]:
+    """Have no operation of one host end the run for all; pyinfra lets exceptions out of its body through."""
+
     def generate() -> Iterator[PyinfraCommand]:
         try:
             yield from commands()
@@ -268,9 +242,9 @@ def _guarded(host: Host, commands: Callable[[], Iterator[PyinfraCommand]]) -> Ca
 
 def _explained(host: Host, error: Exception) -> tuple[Finding, ...]:
     """Return an exception of one host as a finding; what its connection met with comes before what pyinfra says."""
-    reached = connection.ssh_target(host)
+    reached = ssh_target(host)
     unread = isinstance(error, PyinfraError)  # "No hosts remaining!", when a fact of the last one fails
-    return with_cause(host, [errors.unreadable(reached.name) if unread else errors.unexpected_error(error, reached)])
+    return with_cause(host, [unreadable(reached.name) if unread else errors.unexpected_error(error, reached)])
 
 
 def _records(state: State) -> dict[str, HostRecord]:
@@ -279,22 +253,13 @@ def _records(state: State) -> dict[str, HostRecord]:
 
     def read(host: Host) -> None:
         known = None if state.is_executing else host.connector_data.get(RECORD)
-        try:
-            record = known or host.get_fact(GpuHost, sections=OUTCOME, _ignore_errors=True)
-        except Exception:  # noqa: BLE001 - a host that cannot be read is not called ready
-            return
-        if record:
-            records[host.name] = record
+        with contextlib.suppress(Exception):  # a host that cannot be read is not called ready
+            if record := known or host.get_fact(GpuHost, sections=_OUTCOME, _ignore_errors=True):
+                records[host.name] = record
 
-    connected: Iterable[Host] = state.activated_hosts
-    gevent.joinall([state.pool.spawn(_within, host, read) for host in connected], raise_error=True)
+    _each(state, state.activated_hosts, read)
     disconnect_all(state)
     return records
-
-
-def _warnings(inventory: Inventory) -> Iterator[Finding]:
-    for host in inventory:
-        yield from (each for each in host.connector_data.get(FINDINGS, ()) if each.severity is Severity.WARNING)
 
 
 def host_drivers() -> dict[str, str]:
@@ -302,102 +267,76 @@ def host_drivers() -> dict[str, str]:
 
     While pyinfra prepares, hosts prepare side by side, so one that was not read yet is read now.
     """
+
+    def record(other: Host) -> HostRecord | None:
+        with ctx_host.use(other), contextlib.suppress(Exception):  # it fails by itself; here its driver is unknown
+            return read_host(("kernel", "driver"))
+        return None
+
     ours = [other for other in _others() if other.data.get("gpu_node")]
     # Not pyinfra's own pool: we are in it, and it may have one place only.
-    records = Pool(state.config.PARALLEL).map(_record, ours)
-    return {other.data.gpu_node: record.driver.usable for other, record in zip(ours, records, strict=True) if record}
+    records = Pool(state.config.PARALLEL).map(record, ours)
+    return {other.data.gpu_node: found.driver.usable for other, found in zip(ours, records, strict=True) if found}
 
 
 def count_changed_hosts() -> int:
     """Return the number of hosts that this run has changed."""
-    return sum(bool(changes(state, other)) for other in _others())
+    return sum(bool(_changes(state, other)) for other in _others())
 
 
 def _others() -> list[Host]:
     return [other for other in state.inventory.get_active_hosts() if GROUP not in other.groups]
 
 
-def _record(other: Host) -> HostRecord | None:
-    with ctx_host.use(other):
-        try:
-            return read_host(("kernel", "driver"))
-        except Exception:  # noqa: BLE001 - that host fails by itself; here its driver is unknown
-            return None
-
-
-def failures(state: State, host: Host) -> tuple[Finding, ...]:
+def _failures(state: State, host: Host) -> tuple[Finding, ...]:
     """Return why a host failed in the run; empty if it did not. Comes before the host is read again."""
-    if errors := _errors(host):
-        return errors
+    kept: Iterable[Finding] = host.connector_data.get(FINDINGS, ())
+    if found := tuple(finding for finding in kept if finding.severity is Severity.ERROR):
+        return found
     failed = _failed_step(state, host)
     if failed or host in state.failed_hosts:
         met: Finding | None = host.connector_data.get(LAST_ERROR)
         return (met or failed or unreadable(ssh_target(host).name),)
-    return () if _is_finished(state, host) else (not_finished(ssh_target(host)),)
-
-
-def outcome(state: State, host: Host, errors: tuple[Finding, ...], record: HostRecord | None) -> HostOutcome:
-    """Return a host's outcome.
-
-    Args:
-        state: pyinfra's, after the run.
-        host: One of its hosts.
-        errors: What `failures` returned.
-        record: The host as it is now; None if it could not be read, and then it has failed.
-    """
-    errors = errors or (() if record else (outcome_unknown(ssh_target(host)),))
-    return HostOutcome(
-        name=_node(host),
-        changes=tuple(changes(state, host)),
-        failed=bool(errors),
-        reason=_summary(errors),
-        reboot_needed=_needs_reboot(host, record),
-        gpus=len(record.pci.gpus) if record else None,
-        kernel=record.kernel.running if record else "",
-        driver=record.driver.usable if record else None,
-        errors=errors,
-    )
-
-
-def _errors(host: Host) -> tuple[Finding, ...]:
-    kept: Iterable[Finding] = host.connector_data.get(FINDINGS, ())
-    return tuple(finding for finding in kept if finding.severity is Severity.ERROR)
+    finished = not state.is_executing or all(map(_has_succeeded, state.ops[host].values()))
+    return () if finished else (errors.not_finished(ssh_target(host)),)
 
 
 def _failed_step(state: State, host: Host) -> Finding | None:
     for op_hash, operation in state.ops[host].items():
         meta = operation.operation_meta
         if meta.is_complete() and meta.did_error():
-            return step_failed(_title(state, op_hash), _last(meta.stderr_lines), ssh_target(host))
+            last = next((line.strip() for line in reversed(meta.stderr_lines) if line.strip()), "")
+            return errors.step_failed(_title(state, op_hash), last, ssh_target(host))
     return None
 
 
-def _is_finished(state: State, host: Host) -> bool:
-    return not state.is_executing or all(_succeeded(operation) for operation in state.ops[host].values())
-
-
-def _succeeded(operation: StateOperationHostData) -> bool:
+def _has_succeeded(operation: StateOperationHostData) -> bool:
     return bool(operation.operation_meta.is_complete() and operation.operation_meta.did_succeed())
 
 
-def changes(state: State, host: Host) -> list[str]:
+def _outcome(state: State, host: Host, failures: tuple[Finding, ...], record: HostRecord | None) -> HostOutcome:
+    """Return a host's outcome; one that could not be read after the run, and so has no record, has failed."""
+    failures = failures or (() if record else (errors.outcome_unknown(ssh_target(host)),))
+    unwanted = bool((host.data.get("host_prerequisites") or {}).get("blacklist_nouveau", True))
+    reasons = host.connector_data.get(REBOOT_REASONS) or (record and reboot_reasons(record, nouveau_unwanted=unwanted))
+    return HostOutcome(
+        name=_node(host),
+        changes=tuple(_changes(state, host)),
+        failed=bool(failures),
+        reason=_summary(failures),
+        reboot_needed=bool(reasons),
+        gpus=len(record.pci.gpus) if record else None,
+        kernel=record.kernel.running if record else "",
+        driver=record.driver.usable if record else None,
+        errors=failures,
+    )
+
+
+def _changes(state: State, host: Host) -> list[str]:
     """Return in words what operations changed, or would change if nothing was executed."""
     words = host.connector_data.get(CHANGES, {})
-    done = {op_hash: not state.is_executing or _succeeded(operation) for op_hash, operation in state.ops[host].items()}
-    return [each for op_hash in state.ops[host] if done[op_hash] for each in words.get(op_hash, ())]
-
-
-def _needs_reboot(host: Host, record: HostRecord | None) -> bool:
-    told = host.connector_data.get(REBOOT_REASONS)
-    return bool(told or (record and reboot_reasons(record, nouveau_unwanted=_nouveau_unwanted(host))))
-
-
-def _nouveau_unwanted(host: Host) -> bool:
-    return bool((host.data.get("host_prerequisites") or {}).get("blacklist_nouveau", True))
-
-
-def _last(lines: Sequence[str]) -> str:
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    done = (key for key, each in state.ops[host].items() if not state.is_executing or _has_succeeded(each))
+    return [each for op_hash in done for each in words.get(op_hash, ())]
 
 
 def _summary(errors: Sequence[Finding]) -> str:

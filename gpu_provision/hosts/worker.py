@@ -18,17 +18,10 @@ def main(descriptor: int) -> None:
     monkey.patch_all()
     from multiprocessing.connection import Connection  # noqa: PLC0415 - after the patching, as all below
 
-    import gevent  # noqa: PLC0415
-
     from gpu_provision.hosts import session  # noqa: PLC0415
-    from gpu_provision.hosts.session import RemoteMaintenance  # noqa: PLC0415
 
     os.set_inheritable(descriptor, False)  # noqa: FBT003 - this process alone holds it, so that its end is seen
-    connection = Connection(descriptor)
-    phase = connection.recv()
-    maintenance = RemoteMaintenance(connection)
-    gevent.spawn(maintenance.receive_replies)
-    connection.send(session.run(phase, connection.send, maintenance if phase.has_maintenance else None))
+    session.serve(Connection(descriptor))
 
 
 if __name__ == "__main__":

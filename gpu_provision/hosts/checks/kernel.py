@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from gpu_provision.hosts.checks.findings import CheckedHost
 from gpu_provision.hosts.facts.kernel import Certainty
-from gpu_provision.hosts.facts.packages import Package
 from gpu_provision.hosts.facts.system import Firmware
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
+from gpu_provision.model.text import join_limited
 
 _KERNELS = ("linux-image-*", "kernel", "kernel-core", "kernel-default")
 _DRIVERS = ("nvidia-driver*", "nvidia-dkms*", "linux-modules-nvidia-*", "libnvidia-compute*", "kmod-nvidia*",
@@ -99,20 +99,15 @@ def unattended_upgrades(subject: CheckedHost) -> Iterator[Finding]:
     drivers = any(package.name.startswith(("nvidia", "kmod-nvidia", "libnvidia")) for package in loose)
     what = "kernel and driver packages" if drivers else "kernel packages"
     names = sorted({package.name for package in loose})
+    unheld = [f"{package.name} {package.version}" for package in loose]
     yield subject.warning(
         codes.UNATTENDED,
         f"{what} are replaced unattended, and are not held",
-        evidence=f"{'; '.join(packages.unattended)}; not held: {_shortened(loose)}",
+        evidence=f"{'; '.join(packages.unattended)}; not held: {join_limited(unheld, _MANY)}",
         consequence="a morning on which nvidia-smi says version mismatch, or the next boot has no driver",
         fix="host_prerequisites: {hold_packages: true}, or by hand: "
         + _HOLD.get(packages.manager, "hold {names}").format(names=" ".join(names)),
     )
-
-
-def _shortened(packages: list[Package]) -> str:
-    names = [f"{package.name} {package.version}" for package in packages]
-    rest = len(names) - _MANY
-    return ", ".join(names[:_MANY]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def secure_boot(subject: CheckedHost) -> Iterator[Finding]:

@@ -77,18 +77,17 @@ ON_PROGRESS = "gpu_provision_say"
 _COLOR = re.compile(r"(\x1b\[(?:0|1|3[1-6])m)")  # of pyinfra's own: what it logs is painted already
 
 
-class OnlyColors(logging.Filter):
+class _OnlyColors(logging.Filter):
     """Makes visible what would steer a terminal in any way but by pyinfra's colors: output of commands, above all."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Rewrite the message; none is left out."""
         parts = _COLOR.split(record.getMessage())
         parts[::2] = map(visible, parts[::2])
         record.msg, record.args = "".join(parts), ()
         return True
 
 
-logger.addFilter(OnlyColors())
+logger.addFilter(_OnlyColors())
 
 
 def show_diff(path: str, old: Sequence[str] | None, new: Sequence[str] | None) -> None:

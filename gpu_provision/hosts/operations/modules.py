@@ -1,4 +1,4 @@
-"""What has to change on a host, decided from its record alone."""
+"""Preflight, and kernel modules: those that GPU nodes need are loaded, nouveau is kept away."""
 
 from __future__ import annotations
 
@@ -37,18 +37,15 @@ NOUVEAU_LINES = (
     "options nouveau modeset=0",
 )
 
+_RED_HAT = "dnf install kernel-modules-{kernel} kernel-modules-extra-{kernel}"
+
 # Where the modules that minimal and cloud kernels leave out come from.
-MODULE_PACKAGES = {
+_MODULE_PACKAGES = {
     "ubuntu": "apt-get install linux-modules-extra-{kernel}",
     "debian": "apt-get install linux-image-amd64 (the cloud kernel leaves modules out), then reboot into it",
-    "rhel": "dnf install kernel-modules-{kernel} kernel-modules-extra-{kernel}",
-    "rocky": "dnf install kernel-modules-{kernel} kernel-modules-extra-{kernel}",
-    "centos": "dnf install kernel-modules-{kernel} kernel-modules-extra-{kernel}",
-    "ol": "dnf install kernel-modules-{kernel} kernel-modules-extra-{kernel}",
+    **dict.fromkeys(("rhel", "rocky", "centos", "ol"), _RED_HAT),
     "sles": "zypper install kernel-default",
 }
-
-UNKNOWN_PACKAGE = "install the package that holds the modules of kernel {kernel}"
 
 
 def unavailable_modules(record: HostRecord, modules: Iterable[str]) -> tuple[str, ...]:
@@ -81,7 +78,8 @@ def nouveau_changes(record: HostRecord, *, blacklisted: bool) -> Iterator[HostCh
     between the two.
     """
     nouveau = record.nouveau
-    lines = NOUVEAU_LINES if blacklisted and _needs_own_file(record) else None
+    needs_own = nouveau.own_file is not None or not nouveau.blacklisted_elsewhere
+    lines = NOUVEAU_LINES if blacklisted and needs_own else None
     differs = lines != nouveau.own_file
     if differs:
         description = "nouveau blacklisted" if lines else "nouveau no longer blacklisted"
@@ -94,16 +92,15 @@ def nouveau_changes(record: HostRecord, *, blacklisted: bool) -> Iterator[HostCh
         yield change("nouveau unloaded", f"{PATH} modprobe -r nouveau")
 
 
-def _needs_own_file(record: HostRecord) -> bool:
-    return record.nouveau.own_file is not None or not record.nouveau.blacklisted_elsewhere
-
-
 def missing_modules(record: HostRecord, host: str, modules: Sequence[str]) -> Finding:
     """Return the error about kernel modules that a host cannot have with the kernel it runs."""
     kernel, names = record.kernel.running, ", ".join(modules)
     verb, them = ("is", "it") if len(modules) == 1 else ("are", "them")
     directory = f"/lib/modules/{kernel}"
-    source = MODULE_PACKAGES.get(record.system.id, UNKNOWN_PACKAGE).format(kernel=kernel)
+    if not record.modules.directory:
+        source = "load modules on the machine whose kernel this is"
+    else:
+        source = _MODULE_PACKAGES.get(record.system.id, "install the package that holds the modules of kernel {kernel}")
     return Finding(
         code=codes.MODULE_MISSING,
         what=f"kernel {kernel} has no module {names}",
@@ -111,8 +108,7 @@ def missing_modules(record: HostRecord, host: str, modules: Sequence[str]) -> Fi
         evidence=f"{names} {verb} neither loaded, nor built in, nor in {directory}"
         if record.modules.directory
         else f"{names} {verb} not loaded, and there is no {directory}: a container, or a kernel without modules",
-        fix=f"{source if record.modules.directory else 'load modules on the machine whose kernel this is'},"
-        f" or take {them} off host_prerequisites.kernel_modules",
+        fix=f"{source.format(kernel=kernel)}, or take {them} off host_prerequisites.kernel_modules",
     )
 
 
@@ -121,8 +117,7 @@ def preflight(expected: Mapping[str, Any]) -> Commands:
     """Judge a host before anything is changed on it: an error fails the host; never a change.
 
     Args:
-        expected: What the inventory expects of this machine: the fields of
-            gpu_provision.model.expectation.Expectation, as ``host.data.gpu_expected`` has them.
+        expected: The fields of gpu_provision.model.hosts.Expectation, as ``host.data.gpu_expected`` has them.
     """
     wanted = Expectation.of(expected)
     if state.is_executing:  # minutes may have passed since the plan

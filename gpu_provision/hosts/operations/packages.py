@@ -1,4 +1,4 @@
-"""Headers of the kernels that a host compiles its driver for, decided from the host's record alone."""
+"""Kernel headers that are installed, and packages that are held, decided from the host's record alone."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyinfra.api.command import StringCommand
-from pyinfra.api.facts import FactBase
 from pyinfra.context import host, state
+from pyinfra.facts.server import Command
 
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.packages import Package
@@ -64,11 +64,6 @@ class HeaderChanges:
     tool: str = ""  # what installs packages here; empty for nothing
     manager: str = ""  # the package manager below it
 
-    @property
-    def words(self) -> tuple[str, ...]:
-        """Every change in words; empty for none."""
-        return (f"kernel headers installed: {', '.join(self.kernels)}",) if self.kernels else ()
-
 
 def is_compiled_here(record: HostRecord) -> bool:
     """Return whether a host compiles its driver itself: by DKMS, or by NVIDIA's installer."""
@@ -89,17 +84,11 @@ def header_changes(record: HostRecord) -> HeaderChanges:
 
 def _headers_package(record: HostRecord, tool: str, release: str) -> str:
     """Return the package with a kernel's headers, by its exact version; empty if its name is not known."""
-    match tool:
-        case "apt-get":
-            return f"linux-headers-{release}"
-        case "dnf":
-            return f"kernel-devel-uname-r = {release}"
-        case _:
-            return _suse_headers_package(record, release)
-
-
-def _suse_headers_package(record: HostRecord, release: str) -> str:
-    """Return SUSE's package: ``uname -r`` leaves out which build of the kernel this is, its own package says it."""
+    if tool == "apt-get":
+        return f"linux-headers-{release}"
+    if tool == "dnf":
+        return f"kernel-devel-uname-r = {release}"
+    # SUSE: ``uname -r`` leaves out which build of the kernel this is, its own package says it
     version, _, flavor = release.rpartition("-")
     builds = (each.version for each in record.packages.matching(f"kernel-{flavor}"))
     found = next((build for build in builds if re.fullmatch(rf"{re.escape(version)}(\.\d+)?", build)), "")
@@ -140,18 +129,6 @@ def headers_missing(changes: HeaderChanges, host: str, kernels: Sequence[str], l
     )
 
 
-def unknown_headers_package(record: HostRecord, host: str, kernels: Sequence[str]) -> Finding:
-    """Return the error about a host on which it is not known how headers are installed."""
-    return Finding(
-        code=codes.NO_HEADERS,
-        what=f"headers for kernel {', '.join(kernels)} cannot be installed: the name of their package is not known",
-        where=host,
-        evidence=f"{record.packages.manager or 'no package manager'}; no apt-get, zypper or dnf that goes with it, or"
-        f" no package of the kernel {record.kernel.running}",
-        fix="install them by hand, or host_prerequisites: {kernel_headers: false} for this node",
-    )
-
-
 KERNELS = ("linux-image-*", "linux-headers-*", "linux-modules-*", "kernel", "kernel-*")
 
 DRIVERS = ("*nvidia*", "cuda-drivers*")
@@ -185,7 +162,19 @@ def hold_changes(record: HostRecord, host: str, *, held: bool) -> Iterator[HostC
     hold = sorted(name for name, package in watched.items() if not record.packages.is_kept(package))
     ours, tool = record.holds.ours, hold_tool(record)
     if hold and not tool:
-        raise RunFailed(cannot_hold(record, host))
+        with_dnf = "dnf" in record.holds.tools
+        raise RunFailed(
+            Finding(
+                code=codes.HOLDS_UNSUPPORTED,
+                what="packages cannot be held on this host",
+                where=host,
+                evidence="dnf has no versionlock plugin: no /etc/dnf/plugins/versionlock.conf"
+                if with_dnf
+                else "no apt-mark, zypper or dnf that goes with its package manager",
+                fix=f"{'dnf install python3-dnf-plugin-versionlock, or ' if with_dnf else ''}"
+                "host_prerequisites: {hold_packages: false} for this node",
+            )
+        )
     release = [name for name in ours if name not in watched and tool and _is_locked(record, name)]
     listed = sorted({*(name for name in ours if name in watched), *hold})
     commands = [exclusively(f"{PATH}; {_write_held(listed)}")] if set(listed) != set(ours) else []
@@ -227,38 +216,6 @@ def _write_held(names: Sequence[str]) -> str:
     return f"mkdir -p {HOME} && printf '%s\\n' {shlex.join(names)} >{fresh} && mv -f {fresh} {HELD_FILE}"
 
 
-def cannot_hold(record: HostRecord, name: str) -> Finding:
-    """Return the error about a host on which nothing can hold packages."""
-    with_dnf = "dnf" in record.holds.tools
-    return Finding(
-        code=codes.HOLDS_UNSUPPORTED,
-        what="packages cannot be held on this host",
-        where=name,
-        evidence="dnf has no versionlock plugin: no /etc/dnf/plugins/versionlock.conf"
-        if with_dnf
-        else "no apt-mark, zypper or dnf that goes with its package manager",
-        fix=f"{'dnf install python3-dnf-plugin-versionlock, or ' if with_dnf else ''}"
-        "host_prerequisites: {hold_packages: false} for this node",
-    )
-
-
-class InstallLog(FactBase[list[str]]):
-    """What the package manager printed when it installed headers."""
-
-    def command(self) -> str:
-        """Return the shell command."""
-        return f"tail -n 20 {HEADERS_LOG} || :"
-
-    @staticmethod
-    def default() -> list[str]:
-        """Return nothing."""
-        return []
-
-    def process(self, output: list[str]) -> list[str]:
-        """Return the lines."""
-        return output
-
-
 @host_operation
 def kernel_headers(mode: bool | str = "auto", expected: Mapping[str, Any] | None = None) -> Commands:  # noqa: FBT001 - as above
     """Have headers of the running kernel, and of the one that boots next, where the driver is compiled on the host.
@@ -275,16 +232,27 @@ def kernel_headers(mode: bool | str = "auto", expected: Mapping[str, Any] | None
     wanted = mode is True or (mode == "auto" and compiled)
     changes = header_changes(record) if wanted else HeaderChanges()
     if len(changes.packages) < len(changes.kernels):
-        raise RunFailed(unknown_headers_package(record, host.name, changes.kernels))
-    record_changes(changes.words, "system", "kernels", "packages", "holds", "originals")
+        kernels = ", ".join(changes.kernels)
+        raise RunFailed(
+            Finding(
+                code=codes.NO_HEADERS,
+                what=f"headers for kernel {kernels} cannot be installed: the name of their package is not known",
+                where=host.name,
+                evidence=f"{record.packages.manager or 'no package manager'}; no apt-get, zypper or dnf that goes with"
+                f" it, or no package of the kernel {record.kernel.running}",
+                fix="install them by hand, or host_prerequisites: {kernel_headers: false} for this node",
+            )
+        )
+    words = [f"kernel headers installed: {', '.join(changes.kernels)}"] if changes.kernels else []
+    record_changes(words, "system", "kernels", "packages", "holds", "originals")
     if not changes.kernels:
         return
     yield StringCommand(exclusively(f"{PATH}; {install_headers(changes)}"))
     after = read_host(("kernel", "kernels")) if state.is_executing else None
     missing = [release for release in changes.kernels if after and release not in after.kernels.with_headers]
     if missing:
-        log: list[str] = host.get_fact(InstallLog)
-        raise RunFailed(headers_missing(changes, host.name, missing, log))
+        log: str = host.get_fact(Command, f"tail -n 20 {HEADERS_LOG} || :") or ""
+        raise RunFailed(headers_missing(changes, host.name, missing, log.splitlines()))
 
 
 @host_operation

@@ -42,26 +42,25 @@ UNIT_LINES = (
 
 def persistence_changes(record: HostRecord, *, on: bool) -> Iterator[HostChange]:
     """Yield what is missing; what others have enabled stays as it is."""
-    unit, known = persistence_unit(record) if on else "", record.persistence
+    unit, known = _unit(record) if on else "", record.persistence
     if unwanted := [name for name in known.enabled if name != unit]:
         yield change(f"units disabled: {', '.join(unwanted)}", exclusively(f"{PATH}; {disable(unwanted)}"))
     lines = UNIT_LINES if unit == PERSISTENCE_UNIT else None
-    if _settings(lines) != _settings(known.own_file):
+    if _without_comments(lines) != _without_comments(known.own_file):
         description = f"unit {PERSISTENCE_UNIT} {'made' if lines else 'removed'}"
         yield change_files(description, {PERSISTENCE_FILE: (known.own_file, lines)})
     state = record.services.unit(unit) if unit else None
     if unit and (state is None or state.enabled in {"", "disabled"}):
-        yield change(f"persistence mode at every boot, by {unit}", exclusively(f"{PATH}; {enable(unit)}"))
+        yield change(f"persistence mode at every boot, by {unit}", exclusively(f"{PATH}; {_enable(unit)}"))
     if unit and record.driver.loaded and (state is None or state.active != "active"):
         yield change(f"persistence mode on, by {unit}", f"{PATH} systemctl start {unit}")
 
 
-def _settings(lines: FileLines) -> FileLines:
-    """Return a unit's lines without comments."""
+def _without_comments(lines: FileLines) -> FileLines:
     return lines and tuple(line for line in lines if not line.startswith("#"))
 
 
-def persistence_unit(record: HostRecord) -> str:
+def _unit(record: HostRecord) -> str:
     """Return the unit for persistence mode: NVIDIA's daemon unless that turns it off, else gpu-provision's own.
 
     Empty if there is neither the daemon nor nvidia-smi, or no systemd to run a unit.
@@ -74,7 +73,7 @@ def persistence_unit(record: HostRecord) -> str:
     return PERSISTENCE_UNIT if PROGRAM in record.driver.programs else ""
 
 
-def enable(unit: str) -> str:
+def _enable(unit: str) -> str:
     """Return the shell command that enables a unit and records that. systemd reloads no other unit."""
     listed = f"touch {ENABLED_FILE} && {{ grep -qx {unit} {ENABLED_FILE} || echo {unit} >>{ENABLED_FILE}; }}"
     return f"mkdir -p {HOME} && {listed} && systemctl --quiet --no-reload enable {unit}"
@@ -86,23 +85,6 @@ def disable(units: Sequence[str]) -> str:
     return (
         f'for unit in {shlex.join(units)}; do systemctl --quiet --no-reload disable -- "$unit" || :;'
         f' grep -vxF -e "$unit" {ENABLED_FILE} >{fresh} || :; mv -f {fresh} {ENABLED_FILE}; done'
-    )
-
-
-def no_persistence(record: HostRecord, host: str) -> Finding:
-    """Return the warning about a driver that nothing here can keep initialized."""
-    why = f"no usable {DAEMON}.service, no {PROGRAM}"
-    fix = "install the driver's own programs (Ubuntu: nvidia-utils-BRANCH-server; RHEL: nvidia-persistenced)"
-    if record.persistence.no_systemd:
-        why, fix = "systemd does not run here", f"have what starts this host's services run {PROGRAM} -pm 1 at boot"
-    return Finding(
-        code=codes.NO_PERSISTENCE,
-        what="the host's driver cannot be kept initialized",
-        where=host,
-        evidence=f"driver {record.driver.version or 'of unknown version'}; {why}",
-        consequence="the first process that uses an idle GPU waits for seconds",
-        fix=f"{fix}, or host_prerequisites: {{persistence_mode: false}}",
-        severity=Severity.WARNING,
     )
 
 
@@ -118,8 +100,23 @@ def persistence_mode(on: bool = True, expected: Mapping[str, Any] | None = None)
     """
     record = require_host(("system", "kernel", "driver", "services", "persistence"))
     wanted = on and has_own_driver(record, expected)
-    if wanted and not persistence_unit(record):
-        add_finding(no_persistence(record, host.name))
+    if wanted and not _unit(record):
+        why = f"no usable {DAEMON}.service, no {PROGRAM}"
+        fix = "install the driver's own programs (Ubuntu: nvidia-utils-BRANCH-server; RHEL: nvidia-persistenced)"
+        if record.persistence.no_systemd:
+            why = "systemd does not run here"
+            fix = f"have what starts this host's services run {PROGRAM} -pm 1 at boot"
+        add_finding(
+            Finding(
+                code=codes.NO_PERSISTENCE,
+                what="the host's driver cannot be kept initialized",
+                where=host.name,
+                evidence=f"driver {record.driver.version or 'of unknown version'}; {why}",
+                consequence="the first process that uses an idle GPU waits for seconds",
+                fix=f"{fix}, or host_prerequisites: {{persistence_mode: false}}",
+                severity=Severity.WARNING,
+            )
+        )
     yield from make_changes(persistence_changes(record, on=wanted), "services", "persistence", "originals")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -39,31 +40,24 @@ from gpu_provision.hosts.operations.base import (
 )
 from gpu_provision.hosts.result import REBOOTED
 from gpu_provision.model import codes
-from gpu_provision.model.codes import PODS_WOULD_BE_LOST, REBOOT_NEEDED
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed, Severity
 from gpu_provision.model.hosts import Drain
 from gpu_provision.planning.drain import name_pods
 
 _SECTIONS = ("system", "kernel", "modules", "kubernetes")
-
 _PAUSE_SECONDS = 2
-
 _GOODBYE_SECONDS = 30
-
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class BootId(FactBase[str]):
     """What changes with every boot of a machine; empty without an answer."""
 
+    default = staticmethod(str)
+
     def command(self) -> str:
         """Return the shell command."""
         return f"cat {_BOOT_ID}"
-
-    @staticmethod
-    def default() -> str:
-        """Return an empty string: nothing is known."""
-        return ""
 
     def process(self, output: list[str]) -> str:
         """Read the command's output."""
@@ -118,10 +112,11 @@ def rebooted(
     if not reasons and not (membership and membership.left_cordoned):
         host.noop("no reboot is needed")
         return
-    remove_finding(REBOOT_NEEDED)
-    refusal = _refusal(record, reasons, membership) if reasons else None
-    if refusal:
-        raise RunFailed(refusal)
+    remove_finding(codes.REBOOT_NEEDED)
+    if reasons:
+        here = host.name.startswith("@local") or host.get_fact(BootId) == _own_boot_id()
+        if refused := refusal(_node(), membership, reasons=reasons, kubelet=record.kubernetes.running, here=here):
+            raise RunFailed(refused)
     attempt = _RebootAttempt(
         node=_node(),
         reasons=reasons,
@@ -131,19 +126,15 @@ def rebooted(
         seconds=patience,
         nouveau_unwanted=nouveau_unwanted,
     )
-    yield from _commands(attempt)
-
-
-def _commands(attempt: _RebootAttempt) -> Commands:
     if state.is_executing:
-        RebootSlots.of(state).request(host, wants=True)
+        RebootSlots.of(state).request(host)
     else:
         _preview(attempt)
     yield FunctionCommand(_reboot_in_slot, (attempt,), {})
 
 
 def _preview(attempt: _RebootAttempt) -> None:
-    """OnProgress what would happen; refuse where the node could not be drained."""
+    """Say what would happen; refuse where the node could not be drained."""
     pods: tuple[str, ...] = ()
     if attempt.maintenance and attempt.reasons:
         preview = attempt.maintenance.preview_drain(attempt.node, attempt.drain)
@@ -160,11 +151,20 @@ def _reboot_in_slot(state: State, host: Host, attempt: _RebootAttempt) -> bool:
     slots = RebootSlots.of(state)
     with slots.acquire(state, host, most=attempt.most) as goes:
         if not goes:
-            return report(state, host, stopped(attempt.node, slots.failed_host, attempt.reasons))
+            stopped = Finding(
+                code=codes.REBOOT_STOPPED,
+                what=f"the host needs a reboot and gets none: that of {slots.failed_host} went wrong",
+                where=attempt.node,
+                evidence="; ".join(attempt.reasons),
+                fix=f"see to {slots.failed_host} first, then run again",
+            )
+            return report(state, host, stopped)
         try:
             _reboot_node(host, attempt)
         except ProvisionError as error:
-            if any(finding.code != PODS_WOULD_BE_LOST for finding in error.findings):  # those are of one node alone
+            if {finding.code for finding in error.findings} != {
+                codes.PODS_WOULD_BE_LOST
+            }:  # those are of one node alone
                 slots.stop(attempt.node)
             return report(state, host, *error.findings)
     return True
@@ -182,8 +182,22 @@ def _reboot_node(host: Host, attempt: _RebootAttempt) -> None:
     if attempt.maintenance:
         attempt.maintenance.wait_and_uncordon(attempt.node, boot or host.get_fact(BootId), attempt.seconds, tell)
     record_changes(describe(attempt.reasons, pods))
-    if attempt.reasons:
-        _verify_reboot(host, attempt)
+    if not attempt.reasons:
+        return
+    host.connector_data.pop(REBOOT_REASONS, None)
+    record = read_host(_SECTIONS)
+    reasons = _reasons(host, record, nouveau_unwanted=attempt.nouveau_unwanted) if record else ()
+    if reasons:
+        raise RunFailed(
+            Finding(
+                code=codes.REBOOT_NO_EFFECT,
+                what="the machine was rebooted, and still needs a reboot",
+                where=attempt.node,
+                evidence="; ".join(reasons),
+                consequence="no further machine is rebooted",
+                fix="find out what brings it back, or set host_prerequisites.reboot: never",
+            )
+        )
 
 
 def _reboot(host: Host, attempt: _RebootAttempt) -> str:
@@ -200,7 +214,17 @@ def _reboot(host: Host, attempt: _RebootAttempt) -> str:
         if now not in {"", before}:
             return now
         time.sleep(_PAUSE_SECONDS)
-    raise RunFailed(not_back(attempt.node, attempt.seconds, said=said, is_node=attempt.maintenance is not None))
+    stays = "its node stays cordoned, and " if attempt.maintenance else ""
+    raise RunFailed(
+        Finding(
+            code=codes.NOT_BACK,
+            what=f"the machine was told to reboot and is not back {attempt.seconds} s later",
+            where=attempt.node,
+            evidence=said,
+            consequence=f"{stays}no further machine is rebooted",
+            fix="look at its console; when it is back, run again; more time: host_prerequisites.reboot_timeout",
+        )
+    )
 
 
 def _start_reboot(host: Host) -> str:
@@ -231,22 +255,9 @@ def _disconnect(host: Host) -> None:
     host.connected = False
 
 
-def _verify_reboot(host: Host, attempt: _RebootAttempt) -> None:
-    host.connector_data.pop(REBOOT_REASONS, None)
-    record = read_host(_SECTIONS)
-    reasons = _reasons(host, record, nouveau_unwanted=attempt.nouveau_unwanted) if record else ()
-    if reasons:
-        raise RunFailed(no_effect(attempt.node, reasons))
-
-
 def _reasons(host: Host, record: HostRecord, *, nouveau_unwanted: bool) -> tuple[str, ...]:
     told = host.connector_data.get(REBOOT_REASONS, ())
     return (*reboot_reasons(record, nouveau_unwanted=nouveau_unwanted), *told)
-
-
-def _refusal(record: HostRecord, reasons: tuple[str, ...], membership: HostMembership | None) -> Finding | None:
-    here = host.name.startswith("@local") or host.get_fact(BootId) == _own_boot_id()
-    return refusal(_node(), membership, reasons=reasons, kubelet=record.kubernetes.running, here=here)
 
 
 def _own_boot_id() -> str:
@@ -266,7 +277,7 @@ _SLOTS: WeakKeyDictionary[State, RebootSlots] = WeakKeyDictionary()
 
 @dataclass(slots=True)
 class RebootSlots:
-    """The slots of one run of pyinfra's."""
+    """The slots of one run of pyinfra's: so many hosts at a time, in the inventory's order, none after a failure."""
 
     failed_host: str = ""  # the host whose absence did not end well; empty for none
     _wants: dict[str, bool] = field(default_factory=dict)
@@ -278,19 +289,15 @@ class RebootSlots:
         """Return the slots that all hosts of a run share."""
         return _SLOTS.setdefault(state, RebootSlots())
 
-    def request(self, host: Host, *, wants: bool) -> None:
-        """OnProgress whether a host wants a turn; those that come after it in the inventory wait for that."""
+    def request(self, host: Host) -> None:
+        """Tell that a host wants a turn; those that come after it in the inventory wait for that."""
         with self._changed:
-            self._wants[host.name] = wants
+            self._wants[host.name] = True
             self._changed.notify_all()
 
     @contextmanager
     def acquire(self, state: State, host: Host, *, most: int) -> Iterator[bool]:
-        """Wait for a turn; False where there will be none, since something went wrong.
-
-        Args:
-            most: How many hosts may be away then, this one among them.
-        """
+        """Wait for a turn, so that at most so many hosts are away; False where there will be none after a failure."""
         with self._changed:
             while not self.failed_host and (len(self._away) >= most or self._must_wait(state, host)):
                 self._changed.wait(_LOOK_SECONDS)
@@ -313,13 +320,10 @@ class RebootSlots:
 
     def _must_wait(self, state: State, host: Host) -> bool:
         """Whether a host that comes before in the inventory wants its turn, or is just finding out."""
-        for other in state.inventory:
-            if other.name == host.name:
-                return False
-            same = other.executing_op_hash == host.executing_op_hash
-            if same and self._wants.get(other.name, True):
-                return True
-        return False
+        before = takewhile(lambda other: other.name != host.name, state.inventory)
+        return any(
+            other.executing_op_hash == host.executing_op_hash and self._wants.get(other.name, True) for other in before
+        )
 
 
 def reboot_reasons(record: HostRecord, *, nouveau_unwanted: bool = True) -> tuple[str, ...]:
@@ -343,11 +347,6 @@ def reboot_needed(host: str, reasons: Sequence[str]) -> Finding:
     )
 
 
-_HERE = "it is the machine that this runs on"
-
-_BY_HAND = "reboot it yourself, then run again; or leave the host as it is with host_prerequisites.reboot: never"
-
-
 def refusal(
     node: str, membership: HostMembership | None, *, reasons: Sequence[str], kubelet: bool, here: bool
 ) -> Finding | None:
@@ -358,7 +357,7 @@ def refusal(
         kubelet: Whether a kubelet runs on it.
         here: Whether it is the machine that runs us.
     """
-    obstacle = _HERE if here else _obstacle(membership, kubelet=kubelet)
+    obstacle = "it is the machine that this runs on" if here else _obstacle(membership, kubelet=kubelet)
     if not obstacle:
         return None
     return Finding(
@@ -366,7 +365,7 @@ def refusal(
         what=f"the host needs a reboot and gets none: {obstacle}",
         where=node,
         evidence="; ".join(reasons),
-        fix=_BY_HAND,
+        fix="reboot it yourself, then run again; or leave the host as it is with host_prerequisites.reboot: never",
     )
 
 
@@ -383,46 +382,6 @@ def _obstacle(membership: HostMembership | None, *, kubelet: bool) -> str:
         NodeRole.UNKNOWN: f"the cluster could not be asked to drain its node: {membership.why if membership else ''}",
     }
     return f"a kubelet runs on it, and {obstacles[role]}"
-
-
-def stopped(node: str, other: str, reasons: Sequence[str]) -> Finding:
-    """Return the error about a host that keeps waiting for its reboot."""
-    return Finding(
-        code=codes.REBOOT_STOPPED,
-        what=f"the host needs a reboot and gets none: that of {other} went wrong",
-        where=node,
-        evidence="; ".join(reasons),
-        fix=f"see to {other} first, then run again",
-    )
-
-
-def not_back(node: str, seconds: int, *, said: str, is_node: bool) -> Finding:
-    """Return the error about a machine that does not come back, or never went.
-
-    Args:
-        said: What it answered when it was told to reboot; empty for nothing.
-    """
-    stays = "its node stays cordoned, and " if is_node else ""
-    return Finding(
-        code=codes.NOT_BACK,
-        what=f"the machine was told to reboot and is not back {seconds} s later",
-        where=node,
-        evidence=said,
-        consequence=f"{stays}no further machine is rebooted",
-        fix="look at its console; when it is back, run again; more time: host_prerequisites.reboot_timeout",
-    )
-
-
-def no_effect(node: str, reasons: Sequence[str]) -> Finding:
-    """Return the error about a reboot that did not help, and would not help the next time."""
-    return Finding(
-        code=codes.REBOOT_NO_EFFECT,
-        what="the machine was rebooted, and still needs a reboot",
-        where=node,
-        evidence="; ".join(reasons),
-        consequence="no further machine is rebooted",
-        fix="find out what brings it back, or set host_prerequisites.reboot: never",
-    )
 
 
 def describe(reasons: Sequence[str], pods: Sequence[str]) -> tuple[str, ...]:

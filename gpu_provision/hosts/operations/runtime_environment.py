@@ -185,11 +185,9 @@ def redact(path: str, file: HostFile | None) -> tuple[str, ...]:
         return ()
     if _is_anchor(path):
         return (f"certificate with SHA-256 {file.digest} (of the file)",)
-    return tuple(re.sub(r'="(.*)"$', _without_credentials, line) for line in file.text.splitlines())
-
-
-def _without_credentials(found: re.Match[str]) -> str:
-    return f'="{without_credentials(found[1])}"'
+    lines = file.text.splitlines()
+    hidden = (re.sub(r'="(.*)"$', lambda found: f'="{without_credentials(found[1])}"', each) for each in lines)
+    return tuple(hidden)
 
 
 def proxy_unsupported(record: HostRecord, host: str, proxy: Proxy) -> Finding | None:
@@ -199,7 +197,7 @@ def proxy_unsupported(record: HostRecord, host: str, proxy: Proxy) -> Finding | 
         return None
     fix = "set host_prerequisites.proxy to {} for this node or its pool, or install the runtime first"
     if runtime:
-        fix = f"sudo editor {_MICROK8S}; microk8s stop; microk8s start"
+        fix = "sudo editor /var/snap/microk8s/current/args/containerd-env; microk8s stop; microk8s start"
     return Finding(
         code=codes.PROXY_UNSUPPORTED,
         what="the container runtime is not told of the proxy",
@@ -208,20 +206,6 @@ def proxy_unsupported(record: HostRecord, host: str, proxy: Proxy) -> Finding | 
         consequence="images are pulled without a proxy, or with the one that the runtime knows already",
         fix=fix,
         severity=Severity.WARNING,
-    )
-
-
-_MICROK8S = "/var/snap/microk8s/current/args/containerd-env"
-
-
-def no_trust_store(host: str) -> Finding:
-    """Return the error about a host on which no certificate can be made to be trusted."""
-    return Finding(
-        code=codes.NO_TRUST_STORE,
-        what="certificates cannot be made to be trusted on this host",
-        where=host,
-        evidence="neither update-ca-certificates nor update-ca-trust is installed",
-        fix="install the package ca-certificates, or take host_prerequisites.ca_certificates off this node or its pool",
     )
 
 
@@ -297,7 +281,16 @@ def runtime_environment(proxy: Proxy, certificates: Sequence[str] = (), patience
     """
     record = require_host(SECTIONS)
     if certificates and not record.environment.trust:
-        raise RunFailed(no_trust_store(host.name))
+        raise RunFailed(
+            Finding(
+                code=codes.NO_TRUST_STORE,
+                what="certificates cannot be made to be trusted on this host",
+                where=host.name,
+                evidence="neither update-ca-certificates nor update-ca-trust is installed",
+                fix="install the package ca-certificates,"
+                " or take host_prerequisites.ca_certificates off this node or its pool",
+            )
+        )
     if left := proxy_unsupported(record, host.name, proxy):
         add_finding(left)
     change = environment_change(record, proxy, certificates)

@@ -11,10 +11,8 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+from functools import partial
 from pathlib import PurePosixPath
-from typing import assert_never
 
 from pyinfra.api.command import StringCommand
 from pyinfra.context import host
@@ -44,52 +42,19 @@ _FIRST_WITH_IMPORTS = 2
 """Schema of containerd's configuration in which plugins have the names that the toolkit writes."""
 
 
-class RuntimeImports(StrEnum):
-    """What the inventory's ``host_prerequisites.runtime_imports`` says."""
-
-    AUTO = "auto"
-    ALWAYS = "true"
-    NEVER = "false"
-
-    @classmethod
-    def of(cls, value: bool | str) -> RuntimeImports:  # noqa: FBT001 - as YAML has it
-        """Return the wish that a value of the inventory stands for."""
-        return cls(str(value).lower())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportChange:
-    """A containerd that has to import files."""
-
-    runtime: ContainerRuntime  # the containerd
-    pattern: str  # pattern of the files
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The change in words."""
-        what = f"{self.pattern} imported in {self.runtime.config}"
-        return (what if self.runtime.has_config else f"{what}, which is new", "containerd restarted")
-
-
-def wanted_pattern(wish: RuntimeImports, expected: Expectation | None) -> str:
+def wanted_pattern(wish: bool | str, expected: Expectation | None) -> str:  # noqa: FBT001 - as YAML has it
     """Return the pattern of files for containerd to import; empty for none.
 
-    ``auto`` wants it where our toolkit writes a drop-in, so that a bad configuration is found and taken back.
+    Args:
+        wish: The inventory's ``host_prerequisites.runtime_imports``: ``auto`` wants it where our toolkit writes a
+            drop-in, so that a bad configuration is found and taken back.
+        expected: What the inventory expects of the host; None without one.
     """
-    pattern = f"{posixpath.dirname(_drop_in(expected))}/*.toml"
-    match wish:
-        case RuntimeImports.NEVER:
-            return ""
-        case RuntimeImports.ALWAYS:
-            return pattern
-        case RuntimeImports.AUTO:
-            return pattern if expected and _writes_drop_in(expected) else ""
-        case _:
-            assert_never(wish)
-
-
-def _drop_in(expected: Expectation | None) -> str:
-    return (expected.toolkit_drop_in if expected else "") or RUNTIMES[CONTAINERD].drop_in
+    wanted = str(wish).lower()
+    if wanted == "false" or (wanted == "auto" and not (expected and _writes_drop_in(expected))):
+        return ""
+    drop_in = (expected.toolkit_drop_in if expected else "") or RUNTIMES[CONTAINERD].drop_in
+    return f"{posixpath.dirname(drop_in)}/*.toml"
 
 
 def _writes_drop_in(expected: Expectation) -> bool:
@@ -99,12 +64,10 @@ def _writes_drop_in(expected: Expectation) -> bool:
     return bool(expected.toolkit and expected.gpu_count and is_new)
 
 
-def import_change(record: HostRecord, pattern: str) -> ImportChange | None:
-    """Return what is missing for the kubelet's containerd to import files; None if nothing is, or nothing can be."""
+def runtime_to_change(record: HostRecord, pattern: str) -> ContainerRuntime | None:
+    """Return the kubelet's containerd if it does not import files yet, and can be told to; else None."""
     runtime = _own_containerd(record)
-    if runtime is None or _imports(runtime, pattern) or _is_old(runtime):
-        return None
-    return ImportChange(runtime=runtime, pattern=pattern)
+    return None if runtime is None or _imports(runtime, pattern) or _is_old(runtime) else runtime
 
 
 def unsupported_reason(record: HostRecord, host: str, pattern: str) -> Finding | None:
@@ -113,22 +76,16 @@ def unsupported_reason(record: HostRecord, host: str, pattern: str) -> Finding |
     if runtime is None or runtime.kind != CONTAINERD or _imports(runtime, pattern):
         return None
     if runtime is not _own_containerd(record):
-        return _unsupported(
-            host,
-            f"{runtime.config} is written by {kubernetes.distribution} at each start",
+        evidence = f"{runtime.config} is written by {kubernetes.distribution} at each start"
+        fix = (
             f"nothing while the toolkit is ours: it changes {kubernetes.places.toolkit_config}, which lasts; else"
-            f" import {pattern} there",
+            f" import {pattern} there"
         )
-    if _is_old(runtime):
-        return _unsupported(
-            host,
-            f"{runtime.config} is of schema {runtime.schema}",
-            f"containerd config migrate > {runtime.config}.new, look at it, put it in place, restart containerd",
-        )
-    return None
-
-
-def _unsupported(host: str, evidence: str, fix: str) -> Finding:
+    elif _is_old(runtime):
+        evidence = f"{runtime.config} is of schema {runtime.schema}"
+        fix = f"containerd config migrate > {runtime.config}.new, look at it, put it in place, restart containerd"
+    else:
+        return None
     return Finding(
         code=codes.RUNTIME_LEFT,
         what="containerd's imports are left as they are",
@@ -159,10 +116,9 @@ def _imports(runtime: ContainerRuntime, pattern: str) -> bool:
     return any(file.match(posixpath.normpath(posixpath.join(base, known))) for known in runtime.imports)
 
 
-def import_problem(change: ImportChange, host: str, result: ScriptResult | None) -> Finding | None:
+def import_problem(runtime: ContainerRuntime, pattern: str, host: str, result: ScriptResult | None) -> Finding | None:
     """Return what went wrong; None if containerd imports the files and answers."""
-    runtime = change.runtime
-    values = {"config": runtime.config, "pattern": change.pattern, "binary": runtime.binary}
+    values = {"config": runtime.config, "pattern": pattern, "binary": runtime.binary}
     return find_script_problem(_PROBLEMS, host, result, **values)
 
 
@@ -248,17 +204,17 @@ def runtime_imports(pattern: str, insist: bool = True, patience: int = 60) -> Co
     left = unsupported_reason(record, host.name, pattern) if insist else None
     if left:
         add_finding(left)
-    change = import_change(record, pattern)
-    if change is None:
+    runtime = runtime_to_change(record, pattern)
+    if runtime is None:
         host.noop("the container runtime needs no import")
         return
-    record_changes(change.words)
-    yield StringCommand(start(change, patience))
-    yield wait_for_result(lambda name, result: import_problem(change, name, result), longest_seconds(patience))
+    new = "" if runtime.has_config else ", which is new"
+    record_changes([f"{pattern} imported in {runtime.config}{new}", "containerd restarted"])
+    yield StringCommand(start(runtime, pattern, patience))
+    yield wait_for_result(partial(import_problem, runtime, pattern), longest_seconds(patience))
 
 
-def start(change: ImportChange, patience: int) -> str:
+def start(runtime: ContainerRuntime, pattern: str, patience: int) -> str:
     """Return the command that starts the script."""
-    variables = {"pattern": change.pattern, "edit": scripts.load("imports.awk")}
-    common = runtime_variables(change.runtime, patience)
-    return start_script("backups.sh", "runtime.sh", "imports.sh", **common, **variables)
+    variables = {"pattern": pattern, "edit": scripts.load("imports.awk")}
+    return start_script("backups.sh", "runtime.sh", "imports.sh", **runtime_variables(runtime, patience), **variables)

@@ -7,7 +7,7 @@ Kubernetes sets no limits: a container has those of its runtime's process, which
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from pyinfra.api.command import StringCommand
 from pyinfra.context import host, state
@@ -126,19 +126,6 @@ def _refused(what: str, host: str, *, evidence: str, fix: str) -> Finding:
     return Finding(code=codes.HUGEPAGES_IMPOSSIBLE, what=what, where=host, evidence=evidence, fix=fix)
 
 
-def kubelet_unaware(host: str, kubelets: Sequence[str], units: Sequence[str]) -> Finding:
-    """Return the warning about a kubelet that does not count the pages yet, and is not ours to restart."""
-    return Finding(
-        code=codes.KUBELET_UNAWARE,
-        what="the kubelet counts huge pages when it starts, and has not started since their number changed",
-        where=host,
-        evidence=", ".join(kubelets),
-        consequence="pods that ask for huge pages stay Pending",
-        fix=f"systemctl restart {' or '.join(units)}",
-        severity=Severity.WARNING,
-    )
-
-
 _HUGEPAGES = ("system", "kernel", "kubernetes", "services", "hugepages")
 
 
@@ -159,16 +146,22 @@ def hugepages(counts: Mapping[str, int]) -> Commands:
     changes = list(hugepage_changes(record, counts))
     yield from make_changes(changes, "hugepages", "services", "kubernetes", "originals")
     after = read_host(_HUGEPAGES) if changes and state.is_executing else record
-    _report_shortages(after or record, counts)
-
-
-def _report_shortages(record: HostRecord, counts: Mapping[str, int]) -> None:
-    reasons = shortages(record, counts)
-    if reasons:
+    after = after or record
+    if reasons := shortages(after, counts):
         add_finding(reboot_needed(host.name, reasons))
         needs_reboot(*reasons)
-    if record.hugepages.unaware and not record.services.is_active(KUBELET):
-        add_finding(kubelet_unaware(host.name, record.hugepages.unaware, record.kubernetes.places.units))
+    if after.hugepages.unaware and not after.services.is_active(KUBELET):  # it is not ours to restart
+        add_finding(
+            Finding(
+                code=codes.KUBELET_UNAWARE,
+                what="the kubelet counts huge pages when it starts, and has not started since their number changed",
+                where=host.name,
+                evidence=", ".join(after.hugepages.unaware),
+                consequence="pods that ask for huge pages stay Pending",
+                fix=f"systemctl restart {' or '.join(after.kubernetes.places.units)}",
+                severity=Severity.WARNING,
+            )
+        )
 
 
 LIMITS_HEADER = "# Written by gpu-provision: limits that containers begin with."
@@ -223,18 +216,6 @@ def limit_command(runtime: ProcessLimits, limits: Mapping[str, str]) -> str:
     return shlex.join(["prlimit", "--pid", str(runtime.pid), *options])
 
 
-def no_runtime_unit(host: str, runtimes: tuple[ProcessLimits, ...]) -> Finding:
-    """Return the error about container runtimes that no unit starts, or that do not run."""
-    seen = ", ".join(f"{runtime.name}[{runtime.pid}]" for runtime in runtimes)
-    return Finding(
-        code=codes.NO_RUNTIME_UNIT,
-        what="limits cannot be set: no unit of systemd runs a container runtime here",
-        where=host,
-        evidence=f"{seen} without a unit" if seen else "no process containerd, crio or dockerd",
-        fix="systemctl start containerd, or take limits off host_prerequisites for this node",
-    )
-
-
 SYSCTL_HEADER = "# Written by gpu-provision: kernel parameters that GPU nodes need."
 
 # udev hears of the driver before it has registered its majors: hence the script waits until it has.
@@ -257,7 +238,7 @@ def settings_changes(known: Settings, *, sysctls: Mapping[str, str], links: bool
         sysctls: Kernel parameters by name.
         links: Whether links in /dev/char are made whenever a driver loads.
     """
-    running = {key: value for key, value in sysctls.items() if known.running.get(key) != _normal(value)}
+    running = {key: value for key, value in sysctls.items() if known.running.get(key) != " ".join(value.split())}
     if running:
         values = ", ".join(f"{key}={value}" for key, value in running.items())
         yield change(f"kernel parameters set: {values}", sysctl_command(running))
@@ -293,10 +274,6 @@ def _set_sysctl(key: str, value: str) -> str:
     return f"{{ [ -e {path} ] || {{ echo {missing} >&2; false; }}; }} && printf '%s\\n' {shlex.quote(value)} >{path}"
 
 
-def _normal(value: str) -> str:
-    return " ".join(value.split())
-
-
 @host_operation
 def system_settings(sysctls: Mapping[str, str], dev_char_symlinks: bool = False) -> Commands:  # noqa: FBT001, FBT002 - as above
     """Have kernel parameters set, and GPUs linked by their numbers, now and at every boot.
@@ -326,7 +303,16 @@ def limits(values: Mapping[str, str], reload: bool = True) -> Commands:  # noqa:
     record = require_host(("system", "kernel", "limits"))
     runtimes = record.limits.runtimes
     if values and not any(runtime.unit for runtime in runtimes):
-        raise RunFailed(no_runtime_unit(host.name, runtimes))
+        seen = ", ".join(f"{runtime.name}[{runtime.pid}]" for runtime in runtimes)
+        raise RunFailed(
+            Finding(
+                code=codes.NO_RUNTIME_UNIT,
+                what="limits cannot be set: no unit of systemd runs a container runtime here",
+                where=host.name,
+                evidence=f"{seen} without a unit" if seen else "no process containerd, crio or dockerd",
+                fix="systemctl start containerd, or take limits off host_prerequisites for this node",
+            )
+        )
     changes = list(limit_changes(record.limits, values))
     yield from make_changes(changes, "limits", "originals")
     if reload and any(each.files for each in changes):

@@ -16,7 +16,7 @@ from gpu_provision.hosts.background_script import (
     wait_for_result,
 )
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.facts.remains import Original, ToolkitRemains
+from gpu_provision.hosts.facts.remains import Original
 from gpu_provision.hosts.facts.runtime import STORES, ContainerRuntime
 from gpu_provision.hosts.operations.backups import exclusively, restore
 from gpu_provision.hosts.operations.base import (
@@ -35,6 +35,7 @@ from gpu_provision.hosts.operations.persistence import disable
 from gpu_provision.hosts.scripts import ENVIRONMENT_DROP_IN, HOME, ORIGINALS, PROXY_FILE
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailed, Severity
+from gpu_provision.model.text import join_limited
 
 SECTIONS = ("system", "kernel", "nouveau", "packages", "holds", "persistence", "runtimes", "kubernetes", "originals")
 PATIENCE = 60
@@ -61,7 +62,15 @@ def originals_restored() -> Commands:
     """
     record = require_host(SECTIONS)
     if not record.originals.readable:
-        raise RunFailed(not_root(host.name))
+        raise RunFailed(
+            Finding(
+                code=codes.NOT_ROOT,
+                what="what was kept of this host's files can be read by root alone",
+                where=host.name,
+                evidence=ORIGINALS,
+                fix="connect as root, or set sudo: true in the inventory's ssh section",
+            )
+        )
     if not record.originals.present:
         host.noop("nothing of gpu-provision is on this host")
         return
@@ -149,20 +158,6 @@ def runtime_down(runtime: ContainerRuntime, name: str, result: ScriptResult | No
     )
 
 
-def not_root(name: str) -> Finding:
-    """Return the error about originals that the user who connects cannot read."""
-    return Finding(
-        code=codes.NOT_ROOT,
-        what="what was kept of this host's files can be read by root alone",
-        where=name,
-        evidence=ORIGINALS,
-        fix="connect as root, or set sudo: true in the inventory's ssh section",
-    )
-
-
-_NAMED = 3
-
-
 @host_operation
 def toolkit_removed(install_dir: str) -> Commands:
     """Remove the toolkit's programs, and the directories of the stack that are empty then.
@@ -181,34 +176,22 @@ def toolkit_removed(install_dir: str) -> Commands:
         host.noop("nothing of the container toolkit is on this host")
         return
     if found.uses or not found.is_sure:
-        add_finding(toolkit_left(install_dir, found, host.name))
+        seen = join_limited(found.uses, 3, "; ")
+        add_finding(
+            Finding(
+                code=codes.TOOLKIT_LEFT,
+                what=f"the container toolkit's programs stay in {install_dir}/toolkit",
+                where=host.name,
+                evidence=seen or "only root sees whether containers still use them",
+                consequence="a container that was started with them could not be ended without them" if seen else "",
+                fix="end what uses them, and run again"
+                if seen
+                else "connect as root, or set sudo: true in the ssh section",
+                severity=Severity.WARNING,
+            )
+        )
         return
-    record_changes(describe_toolkit_removal(found, install_dir))
-    yield StringCommand(exclusively(remove_toolkit_command(found)))
-
-
-def describe_toolkit_removal(found: ToolkitRemains, install_dir: str) -> tuple[str, ...]:
-    """Return in words what is removed."""
-    folders = f", {len(found.hollow)} directories" if found.hollow else ""
-    return (f"container toolkit removed from {install_dir}/toolkit: {len(found.files)} files{folders}",)
-
-
-def remove_toolkit_command(found: ToolkitRemains) -> str:
-    """Return the shell command that removes it; a directory that is used by now stays."""
-    folders = "".join(f"; rmdir {shlex.quote(path)} 2>/dev/null" for path in found.hollow)
-    return f"rm -f {shlex.join(found.files)} && {{ :{folders}; : ; }}"
-
-
-def toolkit_left(install_dir: str, found: ToolkitRemains, name: str) -> Finding:
-    """Return the warning about programs that stay."""
-    more = f" and {len(found.uses) - _NAMED} more" if len(found.uses) > _NAMED else ""
-    seen = "; ".join(found.uses[:_NAMED]) + more
-    return Finding(
-        code=codes.TOOLKIT_LEFT,
-        what=f"the container toolkit's programs stay in {install_dir}/toolkit",
-        where=name,
-        evidence=seen or "only root sees whether containers still use them",
-        consequence="a container that was started with them could not be ended without them" if seen else "",
-        fix="end what uses them, and run again" if seen else "connect as root, or set sudo: true in the ssh section",
-        severity=Severity.WARNING,
-    )
+    count = f", {len(found.hollow)} directories" if found.hollow else ""
+    record_changes([f"container toolkit removed from {install_dir}/toolkit: {len(found.files)} files{count}"])
+    folders = "".join(f"; rmdir {shlex.quote(path)} 2>/dev/null" for path in found.hollow)  # one that is used stays
+    yield StringCommand(exclusively(f"rm -f {shlex.join(found.files)} && {{ :{folders}; : ; }}"))

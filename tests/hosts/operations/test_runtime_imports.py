@@ -10,10 +10,8 @@ from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.runtime import CRIO, ContainerRuntime, Kubernetes
 from gpu_provision.hosts.operations.runtime_imports import (
-    ImportChange,
-    RuntimeImports,
-    import_change,
     import_problem,
+    runtime_to_change,
     unsupported_reason,
     wanted_pattern,
 )
@@ -52,32 +50,24 @@ K3S = replace(
 @pytest.mark.parametrize(
     ("wish", "expected", "pattern"),
     [
-        (RuntimeImports.AUTO, EXPECTED, PATTERN),
-        (RuntimeImports.AUTO, replace(EXPECTED, toolkit_version="v1.18.0"), PATTERN),
-        (RuntimeImports.AUTO, replace(EXPECTED, toolkit_version="sha256:0a"), PATTERN),
-        (RuntimeImports.AUTO, replace(EXPECTED, toolkit_version="v1.17.8-ubuntu20.04"), ""),
-        (RuntimeImports.AUTO, replace(EXPECTED, toolkit=False), ""),
-        (RuntimeImports.AUTO, replace(EXPECTED, gpu_count=0), ""),
-        (RuntimeImports.AUTO, replace(EXPECTED, toolkit_drop_in="/etc/site.d/nvidia.toml"), "/etc/site.d/*.toml"),
-        (RuntimeImports.AUTO, None, ""),
-        (RuntimeImports.ALWAYS, None, PATTERN),
-        (RuntimeImports.ALWAYS, replace(EXPECTED, toolkit=False), PATTERN),
-        (RuntimeImports.NEVER, EXPECTED, ""),
+        ("auto", EXPECTED, PATTERN),
+        ("auto", replace(EXPECTED, toolkit_version="v1.18.0"), PATTERN),
+        ("auto", replace(EXPECTED, toolkit_version="sha256:0a"), PATTERN),
+        ("auto", replace(EXPECTED, toolkit_version="v1.17.8-ubuntu20.04"), ""),
+        ("auto", replace(EXPECTED, toolkit=False), ""),
+        ("auto", replace(EXPECTED, gpu_count=0), ""),
+        ("auto", replace(EXPECTED, toolkit_drop_in="/etc/site.d/nvidia.toml"), "/etc/site.d/*.toml"),
+        ("auto", None, ""),
+        (True, None, PATTERN),
+        (True, replace(EXPECTED, toolkit=False), PATTERN),
+        (False, EXPECTED, ""),
     ],
 )
 def test_auto_imports_where_the_toolkit_writes_a_drop_in(
-    wish: RuntimeImports, expected: Expectation | None, pattern: str
+    *, wish: bool | str, expected: Expectation | None, pattern: str
 ) -> None:
     """Older toolkits write into the root configuration itself."""
     assert wanted_pattern(wish, expected) == pattern
-
-
-@pytest.mark.parametrize(
-    ("value", "wish"), [(True, RuntimeImports.ALWAYS), (False, RuntimeImports.NEVER), ("auto", RuntimeImports.AUTO)]
-)
-def test_wishes_are_written_as_in_yaml(*, value: bool | str, wish: RuntimeImports) -> None:
-    """A boolean or a word."""
-    assert RuntimeImports.of(value) is wish
 
 
 @pytest.mark.parametrize(
@@ -93,7 +83,8 @@ def test_wishes_are_written_as_in_yaml(*, value: bool | str, wish: RuntimeImport
 )
 def test_the_import_is_missing(record: HostRecord) -> None:
     """Of a directory beside it, of one file in it, or of everything."""
-    assert import_change(record, PATTERN) == ImportChange(runtime=record.runtimes[0], pattern=PATTERN)
+    assert runtime_to_change(record, PATTERN) is record.runtimes[0]
+    assert unsupported_reason(record, "gpu-1", PATTERN) is None
 
 
 @pytest.mark.parametrize(
@@ -102,7 +93,7 @@ def test_the_import_is_missing(record: HostRecord) -> None:
 def test_an_import_that_is_there_is_no_change(imports: tuple[str, ...]) -> None:
     """Relative patterns begin at the configuration's directory."""
     record = node(imports=imports)
-    assert (import_change(record, PATTERN), unsupported_reason(record, "gpu-1", PATTERN)) == (None, None)
+    assert (runtime_to_change(record, PATTERN), unsupported_reason(record, "gpu-1", PATTERN)) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +103,7 @@ def test_an_import_that_is_there_is_no_change(imports: tuple[str, ...]) -> None:
 )
 def test_other_runtimes_are_left_alone(record: HostRecord) -> None:
     """CRI-O reads its drop-ins by itself, and a distribution writes its configuration at each start."""
-    assert import_change(record, PATTERN) is None
+    assert runtime_to_change(record, PATTERN) is None
 
 
 @pytest.mark.parametrize(
@@ -129,28 +120,14 @@ def test_what_cannot_be_changed_is_a_warning_with_what_to_do(record: HostRecord,
     assert (finding.code, finding.where, finding.severity) == ("GP670", "gpu-1", Severity.WARNING)
     assert evidence in finding.evidence
     assert fix in finding.fix
-    assert import_change(record, PATTERN) is None
-
-
-@pytest.mark.parametrize("record", [HostRecord(), NODE, node(kind=CRIO)])
-def test_nothing_is_said_of_runtimes_that_need_nothing_or_get_it(record: HostRecord) -> None:
-    """No warning without a reason."""
-    assert unsupported_reason(record, "gpu-1", PATTERN) is None
-
-
-def test_the_change_in_words() -> None:
-    """A restart is named, for containers' owners to know."""
-    change = ImportChange(runtime=CONTAINERD, pattern=PATTERN)
-    assert change.words == (f"{PATTERN} imported in /etc/containerd/config.toml", "containerd restarted")
-    new = ImportChange(runtime=replace(CONTAINERD, has_config=False), pattern=PATTERN)
-    assert new.words[0].endswith("which is new")
+    assert runtime_to_change(record, PATTERN) is None
 
 
 @pytest.mark.parametrize("outcome", [*ScriptOutcome, None])
 def test_every_end_but_success_is_an_error_with_a_remedy(outcome: ScriptOutcome | None) -> None:
     """With the last line that a program printed."""
-    change = ImportChange(runtime=CONTAINERD, pattern=PATTERN)
-    finding = import_problem(change, "gpu-1", ScriptResult(outcome=outcome, evidence="a line") if outcome else None)
+    result = ScriptResult(outcome=outcome, evidence="a line") if outcome else None
+    finding = import_problem(CONTAINERD, PATTERN, "gpu-1", result)
     if outcome is ScriptOutcome.CHANGED:
         assert finding is None
         return

@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult
-from gpu_provision.hosts.facts import SectionOutput
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import Kernel, Nouveau
-from gpu_provision.hosts.facts.remains import Original, Originals, read_originals
+from gpu_provision.hosts.facts.remains import Original, Originals
 from gpu_provision.hosts.facts.runtime import ContainerRuntime, Kubernetes
 from gpu_provision.hosts.operations.teardown import (
     describe_restore,
-    not_root,
     reload_commands,
     runtime_down,
     runtime_to_restart,
@@ -123,15 +121,6 @@ def test_programs_that_a_container_runtime_is_told_to_use_stay(tmp_path: Path, r
     assert [finding.code for finding in result.findings] == [codes.TOOLKIT_LEFT]
     assert (result.findings[0].evidence, result.failed) == ("/etc/containerd/config.toml names them", ())
     assert program.exists()
-
-
-def test_unreadable_originals_fail_their_host() -> None:
-    """With what to do about it."""
-    known = read_originals(
-        SectionOutput(["present /var/lib/gpu-provision", "unreadable /var/lib/gpu-provision/originals"])
-    )
-    assert (known.present, known.readable) == (True, False)
-    assert "sudo: true" in not_root("node-1").fix
 
 
 def test_system_is_told_of_what_was_restored() -> None:

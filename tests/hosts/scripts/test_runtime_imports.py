@@ -15,7 +15,7 @@ import pytest
 from gpu_provision.hosts import background_script
 from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult, parse, restart_runtime
 from gpu_provision.hosts.facts.runtime import ContainerRuntime
-from gpu_provision.hosts.operations.runtime_imports import ImportChange, start
+from gpu_provision.hosts.operations.runtime_imports import start
 from gpu_provision.hosts.scripts import WORK
 
 CONFIGS = sorted((Path(__file__).parent / "containerd_configs").glob("*.toml"))
@@ -69,7 +69,7 @@ class Machine:
             "BREAKS": breaks,
             "AS": broken_as,
         }
-        return self._through(start(ImportChange(runtime=self.runtime, pattern=PATTERN), 0), environment)
+        return self._through(start(self.runtime, PATTERN, 0), environment)
 
     def restart(self) -> ScriptResult | None:
         """Run the script of teardown to its end."""
@@ -234,7 +234,7 @@ def test_a_copy_that_cannot_be_made_changes_nothing(machine: Machine) -> None:
 def test_a_second_start_waits_for_the_first(machine: Machine) -> None:
     """Two scripts at once would take each other's change back."""
     machine.config.write_text("version = 2\n")
-    again = start(ImportChange(runtime=machine.runtime, pattern=PATTERN), 0)
+    again = start(machine.runtime, PATTERN, 0)
     assert machine.change() == ScriptResult(outcome=ScriptOutcome.CHANGED)
     once = machine.happened()
     work = machine.folder / "work"
