@@ -157,8 +157,10 @@ def _run_worker(request: HostPhase, listen: Listen, maintenance: LocalMaintenanc
                 error.add_note(str(progress))
             raise
         if result is None:
-            output.seek(0)
-            raise RunFailed(_ended_early(process.wait(), output.read().decode(errors="replace")))
+            process.kill()  # one that has ended keeps its status
+            failure = RunFailed(_ended_early(process.wait(), output))
+            worker.stop(failure)
+            raise failure
     return result
 
 
@@ -197,11 +199,7 @@ class _Worker:
         self._answering: list[threading.Thread] = []
 
     def run(self, request: HostPhase, on_event: Callable[[HostEvent], None]) -> HostsResult | None:
-        """Send the request and return the result; None if the worker ends without one.
-
-        Args:
-            on_event: Called from this thread.
-        """
+        """Send the request and return the result; None if the worker ends without one. Events are of this thread."""
         self._receiver.start()
         self._send(request)
         while True:
@@ -241,6 +239,8 @@ class _Worker:
                 message = self._connection.recv()
                 self._received.put(message)
         except (EOFError, OSError):  # the worker has ended
+            pass
+        finally:  # also where a message cannot be read
             self._received.put(None)
 
     def _send(self, message: HostPhase | WorkerReply) -> None:
@@ -252,22 +252,21 @@ class _Worker:
             self._received.put(HostEvent(node=question.node, step=message))
 
         steps = (report,) if question.reports_progress else ()
-        failed = f"maintenance of the node failed unexpectedly ({question.method})"  # its thread prints the traceback
-        errors: tuple[Finding, ...] = (
-            Finding(code=codes.ENDED_EARLY, what=failed, where=question.node, fix="please report it"),
-        )
-        value = None
+        what = f"maintenance of the node failed unexpectedly ({question.method})"
+        failed = Finding(code=codes.ENDED_EARLY, what=what, where=question.node, fix="please report it")
         try:
             value = getattr(self._maintenance, question.method)(question.node, *question.arguments, *steps)
-            errors = ()
+            self._send(WorkerReply(question.number, value))
         except ProvisionError as error:
-            errors = error.findings
-        finally:
-            self._send(WorkerReply(question.number, value, errors))
+            self._send(WorkerReply(question.number, errors=error.findings))
+        except BaseException:  # this thread prints the traceback; also of an answer that cannot be sent
+            self._send(WorkerReply(question.number, errors=(failed,)))
+            raise
 
 
-def _ended_early(status: int, output: str) -> Finding:
-    lines = [line for line in output.splitlines() if line.strip()]
+def _ended_early(status: int, output: IO[bytes]) -> Finding:
+    output.seek(0)
+    lines = [line for line in output.read().decode(errors="replace").splitlines() if line.strip()]
     return Finding(
         code=codes.ENDED_EARLY,
         what=f"the host phase ended unexpectedly with status {status}",

@@ -91,7 +91,7 @@ class _RemoteMaintenance:
                 wait_read(self._connection.fileno())  # recv() alone would stop all greenlets
                 reply = self._connection.recv()
                 self._open.pop(reply.number).set(reply)
-        except (EOFError, OSError):
+        except Exception:  # noqa: BLE001 - the end of the connection, or a reply that cannot be read
             for answer in self._open.values():
                 answer.set_exception(EOFError())
 
