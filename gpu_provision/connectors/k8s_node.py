@@ -131,9 +131,9 @@ class K8sNodeConnector(BaseConnector):
 
     def _refuse(self, error: ProvisionError) -> NoReturn:
         """Fail the host with findings, and keep them."""
-        from gpu_provision.hosts.operations.base import FINDINGS  # noqa: PLC0415 - only hosts that fail need it
+        from gpu_provision.hosts.operations.base import save_findings  # noqa: PLC0415 - only hosts that fail need it
 
-        self.host.connector_data.setdefault(FINDINGS, []).extend(error.findings)
+        save_findings(self.host, error.findings)
         raise ConnectError(str(error)) from error
 
 

@@ -22,6 +22,7 @@ from gpu_provision.hosts import scripts
 from gpu_provision.hosts.facts.runtime import ContainerRuntime
 from gpu_provision.hosts.operations.base import add_finding, report
 from gpu_provision.hosts.scripts import WORK
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, Severity
 
 
@@ -148,23 +149,76 @@ def restart_runtime(runtime: ContainerRuntime, *, patience: int) -> str:
     return start_script("runtime.sh", "restart.sh", **runtime_variables(runtime, patience))
 
 
-Problem = tuple[str, str, str, str]
-"""What is wrong, code, consequence, remedy; each may name values in braces."""
+_UNTOUCHED, _AS_BEFORE = "nothing was changed", "all files are as they were"
+_REPAIR = "journalctl -u {kind}, repair it, run again"
+
+# How a script ended -> code, what is wrong, consequence, remedy.
+_PROBLEMS: Mapping[ScriptOutcome, tuple[str, str, str, str]] = {
+    ScriptOutcome.DOWN: (
+        codes.RUNTIME_DOWN,
+        "{kind} does not answer, before anything was changed",
+        _UNTOUCHED,
+        _REPAIR,
+    ),
+    ScriptOutcome.NO_TOOL: (
+        codes.RUNTIME_REJECTS,
+        "{kind} cannot be restarted and asked here with {change}",
+        _UNTOUCHED,
+        "see the evidence; {remedy}",
+    ),
+    ScriptOutcome.REJECTED_OLD: (
+        codes.RUNTIME_REJECTS,
+        "{kind} rejects its configuration as it is: it would not come back from a restart",
+        _UNTOUCHED,
+        "see what {kind} config dump says is wrong, repair it, run again",
+    ),
+    ScriptOutcome.REJECTED_NEW: (
+        codes.RUNTIME_REJECTS,
+        "{kind} rejects {change}",
+        _AS_BEFORE,
+        "see the evidence; {remedy}",
+    ),
+    ScriptOutcome.NOT_KEPT: (
+        codes.RUNTIME_REJECTS,
+        "a file could not be put aside or in place",
+        _AS_BEFORE,
+        "make room in /var/lib, run again",
+    ),
+    ScriptOutcome.RESTORED: (
+        codes.RUNTIME_RESTORED,
+        "{kind} did not work with {change}; all files are as they were, and it answers",
+        "images are pulled as before",
+        "see the evidence; {remedy}",
+    ),
+    ScriptOutcome.DEAD: (
+        codes.RUNTIME_DOWN,
+        "{kind} did not work with {change}; all files are as they were, and it does not answer",
+        "the kubelet starts no pods",
+        _REPAIR,
+    ),
+    ScriptOutcome.RUNNING: (
+        codes.RUNTIME_DOWN,
+        "it is not known how {kind} took {change}: the host did not answer",
+        "the host puts the files back by itself if {kind} does not answer, unless it was itself ended meanwhile",
+        "look whether {kind} answers, run again",
+    ),
+}
 
 
-def find_script_problem(
-    problems: Mapping[ScriptOutcome, Problem], host: str, result: ScriptResult | None, **values: str
-) -> Finding | None:
-    """Return what went wrong, the problem of RUNNING if nothing is known; None for CHANGED."""
+def script_problem(host: str, result: ScriptResult | None, *, kind: str, change: str, remedy: str) -> Finding | None:
+    """Return what went wrong with a change of the runtime, in words; None if it answers with the change.
+
+    Args:
+        host: Its name.
+        result: None if nothing is known.
+        kind: The runtime.
+        change: Such as ``its proxy and certificates``.
+        remedy: What to do if it does not work with the change.
+    """
     outcome = result.outcome if result else ScriptOutcome.RUNNING
     if outcome is ScriptOutcome.CHANGED:
         return None
-    what, code, consequence, fix = problems.get(outcome, problems[ScriptOutcome.RUNNING])
-    return Finding(
-        code=code,
-        what=what.format_map(values),
-        where=host,
-        evidence=result.evidence if result else "",
-        consequence=consequence.format_map(values),
-        fix=fix.format_map(values),
-    )
+    code, *texts = _PROBLEMS.get(outcome, _PROBLEMS[ScriptOutcome.RUNNING])
+    what, consequence, fix = (text.format(kind=kind, change=change, remedy=remedy) for text in texts)
+    evidence = result.evidence if result else ""
+    return Finding(code=code, what=what, where=host, evidence=evidence, consequence=consequence, fix=fix)

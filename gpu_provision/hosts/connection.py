@@ -19,7 +19,7 @@ from pyinfra.connectors.util import CommandOutput
 
 from gpu_provision.hosts import errors
 from gpu_provision.hosts.errors import SshTarget
-from gpu_provision.hosts.operations.base import LAST_ERROR
+from gpu_provision.hosts.operations.base import run_of
 from gpu_provision.model.findings import Finding
 
 Say = Callable[[str], None]
@@ -83,7 +83,7 @@ class _IsolatedConnector:
         return found or (errors.connection_lost(ssh_target(self._host)) if closed else None)
 
     def _remember(self, finding: Finding | None) -> None:
-        self._host.connector_data[LAST_ERROR] = finding
+        run_of(self._host).last_error = finding
 
 
 class _Questions(Protocol):

@@ -15,12 +15,12 @@ from pyinfra.context import host, state
 
 from gpu_provision.hosts import connection
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.messages import MAINTENANCE, Maintenance
+from gpu_provision.hosts.messages import Maintenance
 from gpu_provision.hosts.operations import (
     modules,
     teardown,
 )
-from gpu_provision.hosts.operations.base import RECORD, report
+from gpu_provision.hosts.operations.base import report, run_of
 from gpu_provision.hosts.operations.packages import is_compiled_here, kernel_headers, packages_held
 from gpu_provision.hosts.operations.persistence import persistence_mode
 from gpu_provision.hosts.operations.reboot import rebooted
@@ -47,7 +47,7 @@ def host_prerequisites(maintenance: Maintenance | None = None) -> None:
         maintenance: Cordons and drains nodes around reboots; without one, no host that a kubelet runs on is rebooted.
     """
     _isolate_host()
-    host.connector_data.setdefault(MAINTENANCE, maintenance)
+    run_of(host).maintenance = run_of(host).maintenance or maintenance
     settings = HostPrerequisites(**{**asdict(HostPrerequisites()), **declared()})
     judge_only = bool(host.data.get("gpu_judge_only"))
     if not settings.enabled or not (is_gpu_host() or judge_only):
@@ -61,7 +61,7 @@ def host_prerequisites(maintenance: Maintenance | None = None) -> None:
         modules=tuple(settings.kernel_modules),
     )
     modules.nouveau(name="nouveau kept away", blacklisted=settings.blacklist_nouveau)
-    known: HostRecord | None = host.connector_data.get(RECORD)
+    known = run_of(host).record
     _kernel_headers(settings, known)
     packages_held(name="Kernel and driver packages held", held=settings.hold_packages)
     system_settings(

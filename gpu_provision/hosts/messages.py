@@ -14,9 +14,6 @@ from typing import Any, Protocol
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.hosts import Drain
 
-MAINTENANCE = "gpu_provision_maintenance"
-"""Key of ``host.connector_data`` for the Maintenance."""
-
 OnProgress = Callable[[str], None]
 
 

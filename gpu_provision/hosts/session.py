@@ -31,7 +31,6 @@ from gpu_provision.hosts.deploy import GROUP, host_prerequisites, host_teardown
 from gpu_provision.hosts.errors import unreadable
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.messages import (
-    MAINTENANCE,
     DrainPreview,
     HostEvent,
     HostMembership,
@@ -42,15 +41,10 @@ from gpu_provision.hosts.messages import (
     WorkerReply,
 )
 from gpu_provision.hosts.operations.base import (
-    CHANGES,
-    FINDINGS,
-    LAST_ERROR,
-    ON_PROGRESS,
-    REBOOT_REASONS,
-    RECORD,
     GpuHost,
     read_host,
     report,
+    run_of,
     save_findings,
     with_cause,
 )
@@ -136,7 +130,7 @@ class _ProgressHandler(BaseStateCallback):
 
     def operation_host_success(self, state: State, host: Host, op_hash: str, retry_count: int = 0) -> None:  # noqa: ARG002 - as above
         """Send what the operation has changed: an interrupted run has no result."""
-        if changes := host.connector_data.get(CHANGES, {}).get(op_hash):
+        if changes := run_of(host).changes.get(op_hash):
             self._emit(HostEvent(node=_node(host), changes=changes))
 
 
@@ -165,14 +159,14 @@ def run(phase: HostPhase, emit: Emit, maintenance: Maintenance | None = None) ->
     state.add_callback_handler(_ProgressHandler(emit))
     connection.disable_questions()
     for host in inventory:
-        host.connector_data[MAINTENANCE] = maintenance
-        host.connector_data[ON_PROGRESS] = partial(_report_step, emit, host)
-        connection.isolate_failures(host, host.connector_data[ON_PROGRESS])
+        report_step = partial(_report_step, emit, host)
+        run_of(host).maintenance, run_of(host).on_progress = maintenance, report_step
+        connection.isolate_failures(host, report_step)
     with ctx_state.use(state):
         _execute(state, _PHASES[phase.name], dry_run=phase.dry_run)
         errors_of = {host.name: _failures(state, host) for host in inventory}
         records = _records(state)
-    told = (finding for host in inventory for finding in host.connector_data.get(FINDINGS, ()))
+    told = (finding for host in inventory for finding in run_of(host).findings)
     return HostsResult(
         hosts=tuple(_outcome(state, host, errors_of[host.name], records.get(host.name)) for host in inventory),
         findings=(*skipped, *(finding for finding in told if finding.severity is Severity.WARNING)),
@@ -224,7 +218,7 @@ def _prepare(host: Host, phase: Callable[[], Any]) -> None:
     try:
         phase()
     except Exception as error:  # noqa: BLE001 - an unexpected exception of one host must not end the run for all
-        if not host.connector_data.get(FINDINGS):
+        if not run_of(host).findings:
             save_findings(host, _explained(host, error))
 
 
@@ -252,7 +246,7 @@ def _records(state: State) -> dict[str, HostRecord]:
     records: dict[str, HostRecord] = {}
 
     def read(host: Host) -> None:
-        known = None if state.is_executing else host.connector_data.get(RECORD)
+        known = None if state.is_executing else run_of(host).record
         with contextlib.suppress(Exception):  # a host that cannot be read is not called ready
             if record := known or host.get_fact(GpuHost, sections=_OUTCOME, _ignore_errors=True):
                 records[host.name] = record
@@ -290,13 +284,11 @@ def _others() -> list[Host]:
 
 def _failures(state: State, host: Host) -> tuple[Finding, ...]:
     """Return why a host failed in the run; empty if it did not. Comes before the host is read again."""
-    kept: Iterable[Finding] = host.connector_data.get(FINDINGS, ())
-    if found := tuple(finding for finding in kept if finding.severity is Severity.ERROR):
+    if found := tuple(finding for finding in run_of(host).findings if finding.severity is Severity.ERROR):
         return found
     failed = _failed_step(state, host)
     if failed or host in state.failed_hosts:
-        met: Finding | None = host.connector_data.get(LAST_ERROR)
-        return (met or failed or unreadable(ssh_target(host).name),)
+        return (run_of(host).last_error or failed or unreadable(ssh_target(host).name),)
     finished = not state.is_executing or all(map(_has_succeeded, state.ops[host].values()))
     return () if finished else (errors.not_finished(ssh_target(host)),)
 
@@ -318,7 +310,7 @@ def _outcome(state: State, host: Host, failures: tuple[Finding, ...], record: Ho
     """Return a host's outcome; one that could not be read after the run, and so has no record, has failed."""
     failures = failures or (() if record else (errors.outcome_unknown(ssh_target(host)),))
     unwanted = bool((host.data.get("host_prerequisites") or {}).get("blacklist_nouveau", True))
-    reasons = host.connector_data.get(REBOOT_REASONS) or (record and reboot_reasons(record, nouveau_unwanted=unwanted))
+    reasons = run_of(host).reboot_reasons or (record and reboot_reasons(record, nouveau_unwanted=unwanted))
     return HostOutcome(
         name=_node(host),
         changes=tuple(_changes(state, host)),
@@ -334,7 +326,7 @@ def _outcome(state: State, host: Host, failures: tuple[Finding, ...], record: Ho
 
 def _changes(state: State, host: Host) -> list[str]:
     """Return in words what operations changed, or would change if nothing was executed."""
-    words = host.connector_data.get(CHANGES, {})
+    words = run_of(host).changes
     done = (key for key, each in state.ops[host].items() if not state.is_executing or _has_succeeded(each))
     return [each for op_hash in done for each in words.get(op_hash, ())]
 

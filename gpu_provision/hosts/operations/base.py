@@ -6,7 +6,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from difflib import unified_diff
 from functools import wraps
 from typing import NoReturn, ParamSpec
@@ -23,7 +23,6 @@ from pyinfra.api.state import State
 from pyinfra.context import ctx_host, ctx_state, host, state
 
 from gpu_provision.hosts.errors import unreadable
-from gpu_provision.hosts.facts import remains
 from gpu_provision.hosts.facts.host import (
     ALL,
     HostRecord,
@@ -31,7 +30,7 @@ from gpu_provision.hosts.facts.host import (
     parse,
 )
 from gpu_provision.hosts.facts.kernel import canonical
-from gpu_provision.hosts.facts.remains import ToolkitRemains
+from gpu_provision.hosts.messages import Maintenance
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed, Severity, one_line, visible
 
@@ -58,21 +57,26 @@ def host_operation(body: Callable[Arguments, Commands]) -> PyinfraOperation[Argu
     return run
 
 
-FINDINGS = "gpu_provision_findings"
-"""Key of ``host.connector_data`` for the findings about a host."""
+@dataclass(slots=True)
+class HostRun:
+    """What a run knows of one host; pyinfra keeps it with the host."""
 
-CHANGES = "gpu_provision_changes"
-"""Likewise, for what operations change in words: operation's hash -> words."""
+    findings: list[Finding] = field(default_factory=list)
+    changes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # operation's hash -> what it changes, in words
+    # What the last command or connection met with. It counts only if the host fails: a lost connection may come back.
+    last_error: Finding | None = None
+    reboot_reasons: list[str] = field(default_factory=list)  # what operations know to take effect only after a reboot
+    on_progress: Callable[[str], None] | None = None  # takes what the host waits for; without one it is logged
+    maintenance: Maintenance | None = None
+    # What the host was judged by; sections that an operation has changed since are not in its ``read`` any more.
+    record: HostRecord | None = None
 
-LAST_ERROR = "gpu_provision_trouble"
-"""Likewise, for a finding about what the last command or connection met with; None if all was well. It counts only if
-the host fails: a lost connection may come back."""
 
-REBOOT_REASONS = "gpu_provision_reboot_reasons"
-"""Likewise, for what operations know to take effect only after a reboot."""
+def run_of(host: Host) -> HostRun:
+    """Return what the run knows of a host."""
+    known: HostRun = host.connector_data.setdefault("gpu_provision", HostRun())
+    return known
 
-ON_PROGRESS = "gpu_provision_say"
-"""Likewise, for a function that takes what a host waits for; without one it is logged."""
 
 _COLOR = re.compile(r"(\x1b\[(?:0|1|3[1-6])m)")  # of pyinfra's own: what it logs is painted already
 
@@ -110,34 +114,22 @@ def record_changes(words: Sequence[str], *sections: str) -> None:
         words: Every change; empty for none.
         sections: What has to be read again after the changes; all if none is named.
     """
-    host.connector_data.setdefault(CHANGES, {})[host.current_op_hash] = tuple(words)
+    run_of(host).changes[host.current_op_hash] = tuple(words)
     if words and state.is_executing:
         forget_sections(*sections)
 
 
 def add_finding(finding: Finding) -> None:
     """Add a finding about this host, and log it on one line."""
-    kept = host.connector_data.setdefault(FINDINGS, [])
+    kept = run_of(host).findings
     if finding not in kept:
         kept.append(finding)
         host.log_styled(one_line(finding.what), fg="yellow", log_func=logger.warning)
 
 
-def remove_finding(code: str) -> None:
-    """Forget what was told under a code: it has been seen to since."""
-    kept = host.connector_data.get(FINDINGS, [])
-    kept[:] = [finding for finding in kept if finding.code != code]
-
-
-def needs_reboot(*reasons: str) -> None:
-    """Have this host rebooted at the end of the host phase, if the inventory lets it; each reason in a few words."""
-    kept = host.connector_data.setdefault(REBOOT_REASONS, [])
-    kept += [reason for reason in reasons if reason not in kept]
-
-
 def report_progress(host: Host, message: str) -> None:
     """Tell what a host is at, or waits for."""
-    listener: Callable[[str], None] | None = host.connector_data.get(ON_PROGRESS)
+    listener = run_of(host).on_progress
     if listener:
         listener(message)
     else:
@@ -182,14 +174,14 @@ def report(state: State, host: Host, *findings: Finding) -> bool:  # noqa: ARG00
 
 def save_findings(host: Host, findings: Iterable[Finding]) -> None:
     """Save findings about a host, each once: pyinfra runs the body of an operation twice."""
-    kept = host.connector_data.setdefault(FINDINGS, [])
+    kept = run_of(host).findings
     kept += [finding for finding in findings if finding not in kept]
 
 
 def with_cause(host: Host, findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings with the reason in place of "could not be read", where the last command met with one."""
-    trouble: Finding | None = host.connector_data.get(LAST_ERROR)
-    return tuple(trouble if trouble and finding.code == codes.UNREADABLE else finding for finding in findings)
+    met = run_of(host).last_error
+    return tuple(met if met and finding.code == codes.UNREADABLE else finding for finding in findings)
 
 
 class GpuHost(FactBase[HostRecord | None]):
@@ -207,26 +199,9 @@ class GpuHost(FactBase[HostRecord | None]):
         return parse(output, asked_at=self.asked_at, answered_at=time.time())
 
 
-class GpuToolkitRemains(FactBase[ToolkitRemains | None]):
-    """What the container toolkit has left on a host; None if it did not answer to the end."""
-
-    def command(self, install_dir: str, configs: Sequence[str] = ()) -> str:
-        """Return the shell command; see gpu_provision.hosts.facts.remains."""
-        return remains.toolkit_command(install_dir, configs)
-
-    def process(self, output: list[str]) -> ToolkitRemains | None:
-        """Read the command's output."""
-        return remains.parse_toolkit(output)
-
-
-RECORD = "gpu_provision_record"
-"""Key of ``host.connector_data`` for the HostRecord that the host was judged by; sections that an operation has changed
-since are not in its ``read`` any more."""
-
-
 def read_host(sections: Sequence[str], modules: Sequence[str] = ()) -> HostRecord | None:
     """Read some sections of this host; what preflight has read will do until an operation changes it."""
-    known: HostRecord | None = host.connector_data.get(RECORD)
+    known = run_of(host).record
     if known and known.read >= set(sections) and known.asked >= set(map(canonical, modules)):
         return known
     record: HostRecord | None = host.get_fact(GpuHost, modules=tuple(modules), sections=tuple(sections))
@@ -243,7 +218,6 @@ def require_host(sections: Sequence[str], modules: Sequence[str] = ()) -> HostRe
 
 def forget_sections(*sections: str) -> None:
     """Have sections of this host read again when they are needed; all of them if none is named."""
-    known: HostRecord | None = host.connector_data.get(RECORD)
-    if known:
-        left = known.read - set(sections) if sections else frozenset()
-        host.connector_data[RECORD] = replace(known, read=left)
+    run = run_of(host)
+    if run.record:
+        run.record = replace(run.record, read=run.record.read - set(sections) if sections else frozenset())

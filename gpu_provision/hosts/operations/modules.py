@@ -16,12 +16,12 @@ from gpu_provision.hosts.facts.kernel import canonical
 from gpu_provision.hosts.operations.backups import HostChange, change, change_files, exclusively, make_changes
 from gpu_provision.hosts.operations.base import (
     PATH,
-    RECORD,
     Commands,
     add_finding,
     forget_sections,
     host_operation,
     require_host,
+    run_of,
 )
 from gpu_provision.hosts.operations.reboot import reboot_needed, reboot_reasons
 from gpu_provision.hosts.scripts import MODULES_FILE, NOUVEAU_FILE
@@ -123,7 +123,7 @@ def preflight(expected: Mapping[str, Any]) -> Commands:
     if state.is_executing:  # minutes may have passed since the plan
         forget_sections()
     record = require_host(ALL, wanted.kernel_modules)
-    host.connector_data[RECORD] = record
+    run_of(host).record = record
     wanted = resolve_driver(wanted, record)
     findings = check_host(CheckedHost(wanted, record, images.look_up_driver_image(wanted, record)))
     for finding in findings:

@@ -25,18 +25,16 @@ from pyinfra.context import host, state
 
 from gpu_provision.hosts.errors import unreadable
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.messages import MAINTENANCE, HostMembership, Maintenance, NodeRole
+from gpu_provision.hosts.messages import HostMembership, Maintenance, NodeRole
 from gpu_provision.hosts.operations.base import (
-    FINDINGS,
-    REBOOT_REASONS,
     Commands,
     host_operation,
     read_host,
     record_changes,
-    remove_finding,
     report,
     report_progress,
     require_host,
+    run_of,
 )
 from gpu_provision.hosts.result import REBOOTED
 from gpu_provision.model import codes
@@ -106,13 +104,14 @@ def rebooted(
         drain: The fields of gpu_provision.model.inventory.Drain.
     """
     record = require_host(_SECTIONS)
-    maintenance: Maintenance | None = host.connector_data.get(MAINTENANCE)
+    maintenance = run_of(host).maintenance
     reasons = _reasons(host, record, nouveau_unwanted=nouveau_unwanted)
     membership = maintenance.membership(_node()) if maintenance and (reasons or record.kubernetes.running) else None
     if not reasons and not (membership and membership.left_cordoned):
         host.noop("no reboot is needed")
         return
-    remove_finding(codes.REBOOT_NEEDED)
+    kept = run_of(host).findings
+    kept[:] = [finding for finding in kept if finding.code != codes.REBOOT_NEEDED]  # it is seen to below
     if reasons:
         here = host.name.startswith("@local") or host.get_fact(BootId) == _own_boot_id()
         if refused := refusal(_node(), membership, reasons=reasons, kubelet=record.kubernetes.running, here=here):
@@ -184,7 +183,7 @@ def _reboot_node(host: Host, attempt: _RebootAttempt) -> None:
     record_changes(describe(attempt.reasons, pods))
     if not attempt.reasons:
         return
-    host.connector_data.pop(REBOOT_REASONS, None)
+    run_of(host).reboot_reasons.clear()
     record = read_host(_SECTIONS)
     reasons = _reasons(host, record, nouveau_unwanted=attempt.nouveau_unwanted) if record else ()
     if reasons:
@@ -205,12 +204,12 @@ def _reboot(host: Host, attempt: _RebootAttempt) -> str:
     before = host.get_fact(BootId)
     if not before:
         raise RunFailed(unreadable(attempt.node))
-    told = tuple(host.connector_data.get(FINDINGS, ()))
+    told = tuple(run_of(host).findings)
     said = _start_reboot(host)
     give_up = time.monotonic() + attempt.seconds
     while time.monotonic() < give_up:
         now = _boot_id(host)
-        host.connector_data[FINDINGS] = list(told)  # that it does not answer meanwhile is nothing to tell
+        run_of(host).findings[:] = told  # that it does not answer meanwhile is nothing to tell
         if now not in {"", before}:
             return now
         time.sleep(_PAUSE_SECONDS)
@@ -256,8 +255,7 @@ def _disconnect(host: Host) -> None:
 
 
 def _reasons(host: Host, record: HostRecord, *, nouveau_unwanted: bool) -> tuple[str, ...]:
-    told = host.connector_data.get(REBOOT_REASONS, ())
-    return (*reboot_reasons(record, nouveau_unwanted=nouveau_unwanted), *told)
+    return (*reboot_reasons(record, nouveau_unwanted=nouveau_unwanted), *run_of(host).reboot_reasons)
 
 
 def _own_boot_id() -> str:

@@ -6,17 +6,15 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from pyinfra.api.command import StringCommand
 from pyinfra.context import host
 
 from gpu_provision.hosts.background_script import (
-    Problem,
-    ScriptOutcome,
-    ScriptResult,
-    find_script_problem,
     longest_seconds,
     runtime_variables,
+    script_problem,
     start_script,
     wait_for_result,
 )
@@ -209,61 +207,6 @@ def proxy_unsupported(record: HostRecord, host: str, proxy: Proxy) -> Finding | 
     )
 
 
-def environment_problem(change: EnvironmentChange, host: str, result: ScriptResult | None) -> Finding | None:
-    """Return what went wrong; None if the runtime answers with what it was to be started with."""
-    return find_script_problem(_PROBLEMS, host, result, kind=change.runtime.kind if change.runtime else "the system")
-
-
-_UNTOUCHED = "nothing was changed"
-
-_REPAIR = "journalctl -u {kind}, repair it, run again"
-
-_PROBLEMS: Mapping[ScriptOutcome, Problem] = {
-    ScriptOutcome.DOWN: (
-        "{kind} does not answer, before anything was changed",
-        codes.RUNTIME_DOWN,
-        _UNTOUCHED,
-        _REPAIR,
-    ),
-    ScriptOutcome.NO_TOOL: (
-        "{kind} cannot be restarted here with its proxy and certificates",
-        codes.RUNTIME_REJECTS,
-        _UNTOUCHED,
-        "see the evidence, or take proxy and ca_certificates off this node's host_prerequisites",
-    ),
-    ScriptOutcome.REJECTED_NEW: (
-        "the system did not take the files in",
-        codes.RUNTIME_REJECTS,
-        "all files are as they were",
-        "see the evidence",
-    ),
-    ScriptOutcome.NOT_KEPT: (
-        "a file could not be put aside or in place",
-        codes.RUNTIME_REJECTS,
-        "all files are as they were",
-        "make room, run again",
-    ),
-    ScriptOutcome.RESTORED: (
-        "{kind} did not work with its proxy and certificates; all files are as they were, and it answers",
-        codes.RUNTIME_RESTORED,
-        "images are pulled as before",
-        "see the evidence, correct host_prerequisites.proxy or ca_certificates",
-    ),
-    ScriptOutcome.DEAD: (
-        "{kind} did not work with its proxy and certificates; all files are as they were, and it does not answer",
-        codes.RUNTIME_DOWN,
-        "the kubelet starts no pods",
-        _REPAIR,
-    ),
-    ScriptOutcome.RUNNING: (
-        "it is not known how {kind} took its proxy and certificates: the host did not answer",
-        codes.RUNTIME_DOWN,
-        "the host puts the files back by itself if {kind} does not answer, unless it was itself ended meanwhile",
-        "look whether {kind} answers, run again",
-    ),
-}
-"""How it ended -> what is wrong, code, consequence, remedy."""
-
 SECTIONS = ("system", "kernel", "runtimes", "kubernetes", "environment")
 
 
@@ -301,7 +244,10 @@ def runtime_environment(proxy: Proxy, certificates: Sequence[str] = (), patience
     for path, file in change.files.items():
         show_diff(path, ["(not shown)"] if path in record.environment.files else None, redact(path, file) or None)
     yield start(change, patience)
-    yield wait_for_result(lambda name, result: environment_problem(change, name, result), longest_seconds(patience))
+    kind = change.runtime.kind if change.runtime else "the system"
+    remedy = "correct host_prerequisites.proxy or ca_certificates, or take them off this node"
+    problem = partial(script_problem, kind=kind, change="its proxy and certificates", remedy=remedy)
+    yield wait_for_result(problem, longest_seconds(patience))
 
 
 def start(change: EnvironmentChange, patience: int) -> StringCommand:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
 from functools import partial
 from pathlib import PurePosixPath
 
@@ -20,12 +19,9 @@ from pyinfra.context import host
 from gpu_provision.components.toolkit_runtimes import RUNTIMES
 from gpu_provision.hosts import scripts
 from gpu_provision.hosts.background_script import (
-    Problem,
-    ScriptOutcome,
-    ScriptResult,
-    find_script_problem,
     longest_seconds,
     runtime_variables,
+    script_problem,
     start_script,
     wait_for_result,
 )
@@ -116,71 +112,6 @@ def _imports(runtime: ContainerRuntime, pattern: str) -> bool:
     return any(file.match(posixpath.normpath(posixpath.join(base, known))) for known in runtime.imports)
 
 
-def import_problem(runtime: ContainerRuntime, pattern: str, host: str, result: ScriptResult | None) -> Finding | None:
-    """Return what went wrong; None if containerd imports the files and answers."""
-    values = {"config": runtime.config, "pattern": pattern, "binary": runtime.binary}
-    return find_script_problem(_PROBLEMS, host, result, **values)
-
-
-_UNTOUCHED = "nothing was changed"
-
-_CHECK = "{binary} --config {config} config dump, which says what is wrong"
-
-_LEAVE = "or set host_prerequisites.runtime_imports: false"
-
-_PROBLEMS: Mapping[ScriptOutcome, Problem] = {
-    ScriptOutcome.DOWN: (
-        "containerd's CRI does not answer, before anything was changed",
-        codes.RUNTIME_DOWN,
-        _UNTOUCHED,
-        "journalctl -u containerd, repair it, run again",
-    ),
-    ScriptOutcome.NO_TOOL: (
-        "containerd cannot be restarted and asked here",
-        codes.RUNTIME_REJECTS,
-        _UNTOUCHED,
-        f'add imports = ["{{pattern}}"] to {{config}} by hand, {_LEAVE}',
-    ),
-    ScriptOutcome.REJECTED_OLD: (
-        "containerd rejects {config} as it is: it would not come back from a restart",
-        codes.RUNTIME_REJECTS,
-        _UNTOUCHED,
-        _CHECK,
-    ),
-    ScriptOutcome.REJECTED_NEW: (
-        "containerd rejects {config} with {pattern} imported",
-        codes.RUNTIME_REJECTS,
-        _UNTOUCHED,
-        f"look at the files that {{pattern}} takes in, {_LEAVE}",
-    ),
-    ScriptOutcome.NOT_KEPT: (
-        "{config} as it was could not be put aside",
-        codes.RUNTIME_REJECTS,
-        _UNTOUCHED,
-        "make room in /var/lib, run again",
-    ),
-    ScriptOutcome.RESTORED: (
-        "containerd did not work with {pattern} imported; {config} is as it was, and containerd answers",
-        codes.RUNTIME_RESTORED,
-        "the toolkit would have done the same, and have left it so",
-        f"look at the files that {{pattern}} takes in, {_LEAVE}",
-    ),
-    ScriptOutcome.DEAD: (
-        "containerd did not work with {pattern} imported; {config} is as it was, and it still does not answer",
-        codes.RUNTIME_DOWN,
-        "the kubelet starts no pods",
-        "journalctl -u containerd, repair it, run again",
-    ),
-    ScriptOutcome.RUNNING: (
-        "it is not known how containerd took {pattern} imported: the host did not answer",
-        codes.RUNTIME_DOWN,
-        "the host puts {config} back by itself if containerd does not answer, unless it was itself ended meanwhile",
-        "look whether containerd answers, run again",
-    ),
-}
-"""How it ended -> what is wrong, code, consequence, remedy."""
-
-
 @host_operation
 def runtime_imports(pattern: str, insist: bool = True, patience: int = 60) -> Commands:  # noqa: FBT001, FBT002 - pyinfra operations take their state so
     """Have the kubelet's containerd import files, such as the toolkit's drop-in; it is restarted if that is new.
@@ -211,7 +142,9 @@ def runtime_imports(pattern: str, insist: bool = True, patience: int = 60) -> Co
     new = "" if runtime.has_config else ", which is new"
     record_changes([f"{pattern} imported in {runtime.config}{new}", "containerd restarted"])
     yield StringCommand(start(runtime, pattern, patience))
-    yield wait_for_result(partial(import_problem, runtime, pattern), longest_seconds(patience))
+    remedy = f"look at the files that {pattern} takes in, or set host_prerequisites.runtime_imports: false"
+    problem = partial(script_problem, kind=CONTAINERD, change=f"{pattern} imported", remedy=remedy)
+    yield wait_for_result(problem, longest_seconds(patience))
 
 
 def start(runtime: ContainerRuntime, pattern: str, patience: int) -> str:

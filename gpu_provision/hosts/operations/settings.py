@@ -23,9 +23,9 @@ from gpu_provision.hosts.operations.base import (
     Commands,
     add_finding,
     host_operation,
-    needs_reboot,
     read_host,
     require_host,
+    run_of,
 )
 from gpu_provision.hosts.operations.reboot import reboot_needed
 from gpu_provision.hosts.scripts import (
@@ -149,7 +149,8 @@ def hugepages(counts: Mapping[str, int]) -> Commands:
     after = after or record
     if reasons := shortages(after, counts):
         add_finding(reboot_needed(host.name, reasons))
-        needs_reboot(*reasons)
+        kept = run_of(host).reboot_reasons
+        kept += [reason for reason in reasons if reason not in kept]
     if after.hugepages.unaware and not after.services.is_active(KUBELET):  # it is not ours to restart
         add_finding(
             Finding(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 from pyinfra.api.command import StringCommand
+from pyinfra.api.facts import FactBase
 from pyinfra.context import host, state
 
 from gpu_provision.hosts.background_script import (
@@ -16,13 +18,12 @@ from gpu_provision.hosts.background_script import (
     wait_for_result,
 )
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.facts.remains import Original
+from gpu_provision.hosts.facts.remains import Original, ToolkitRemains, parse_toolkit, toolkit_command
 from gpu_provision.hosts.facts.runtime import STORES, ContainerRuntime
 from gpu_provision.hosts.operations.backups import exclusively, restore
 from gpu_provision.hosts.operations.base import (
     PATH,
     Commands,
-    GpuToolkitRemains,
     add_finding,
     host_operation,
     read_host,
@@ -87,7 +88,7 @@ def originals_restored() -> Commands:
     restart = (f"{{ {restart_runtime(runtime, patience=PATIENCE)}\n}}",) if runtime else ()
     yield restore((*reload_commands(record), *restart))
     if runtime:
-        yield wait_for_result(lambda name, result: runtime_down(runtime, name, result), longest_seconds(PATIENCE))
+        yield wait_for_result(partial(runtime_down, runtime), longest_seconds(PATIENCE))
 
 
 def describe_restore(record: HostRecord) -> tuple[str, ...]:
@@ -156,6 +157,18 @@ def runtime_down(runtime: ContainerRuntime, name: str, result: ScriptResult | No
         fix=fix,
         severity=severity,
     )
+
+
+class GpuToolkitRemains(FactBase[ToolkitRemains | None]):
+    """What the container toolkit has left on a host; None if it did not answer to the end."""
+
+    def command(self, install_dir: str, configs: Sequence[str] = ()) -> str:
+        """Return the shell command; see gpu_provision.hosts.facts.remains."""
+        return toolkit_command(install_dir, configs)
+
+    def process(self, output: list[str]) -> ToolkitRemains | None:
+        """Read the command's output."""
+        return parse_toolkit(output)
 
 
 @host_operation

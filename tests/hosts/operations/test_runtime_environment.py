@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult
+from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult, script_problem
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.runtime import DEBIAN, RHEL, ContainerRuntime, Environment, Kubernetes
 from gpu_provision.hosts.operations.runtime_environment import (
     HostFile,
     Proxy,
     environment_change,
-    environment_problem,
     proxy_unsupported,
     redact,
 )
@@ -157,19 +156,21 @@ def test_a_runtime_that_is_down_keeps_the_proxy_that_it_has() -> None:
     [
         (ScriptOutcome.DOWN, "GP673"),
         (ScriptOutcome.NO_TOOL, "GP671"),
+        (ScriptOutcome.REJECTED_OLD, "GP671"),
         (ScriptOutcome.REJECTED_NEW, "GP671"),
         (ScriptOutcome.NOT_KEPT, "GP671"),
         (ScriptOutcome.RESTORED, "GP672"),
         (ScriptOutcome.DEAD, "GP673"),
         (ScriptOutcome.GONE, "GP673"),
+        (ScriptOutcome.CHANGED, ""),
         (None, "GP673"),
     ],
 )
 def test_what_went_wrong_is_a_finding(outcome: ScriptOutcome | None, code: str) -> None:
     """With the line that was seen."""
-    change = environment_change(NODE, PROXY, ())
-    found = environment_problem(change, "gpu-1", ScriptResult(outcome=outcome, evidence="why") if outcome else None)
-    assert found
-    assert (found.code, found.evidence) == (code, "why" if outcome else "")
+    result = ScriptResult(outcome=outcome, evidence="why") if outcome else None
+    found = script_problem("gpu-1", result, kind="containerd", change="a proxy", remedy="correct it")
+    assert (found and found.code, found and found.evidence) == (
+        (code, "why" if outcome else "") if code else (None, None)
+    )
     assert "{" not in str(found)
-    assert environment_problem(change, "gpu-1", ScriptResult(outcome=ScriptOutcome.CHANGED)) is None

@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.runtime import CRIO, ContainerRuntime, Kubernetes
 from gpu_provision.hosts.operations.runtime_imports import (
-    import_problem,
     runtime_to_change,
     unsupported_reason,
     wanted_pattern,
@@ -121,18 +119,3 @@ def test_what_cannot_be_changed_is_a_warning_with_what_to_do(record: HostRecord,
     assert evidence in finding.evidence
     assert fix in finding.fix
     assert runtime_to_change(record, PATTERN) is None
-
-
-@pytest.mark.parametrize("outcome", [*ScriptOutcome, None])
-def test_every_end_but_success_is_an_error_with_a_remedy(outcome: ScriptOutcome | None) -> None:
-    """With the last line that a program printed."""
-    result = ScriptResult(outcome=outcome, evidence="a line") if outcome else None
-    finding = import_problem(CONTAINERD, PATTERN, "gpu-1", result)
-    if outcome is ScriptOutcome.CHANGED:
-        assert finding is None
-        return
-    assert finding
-    assert finding.severity is Severity.ERROR
-    assert finding.evidence == ("a line" if outcome else "")
-    assert finding.fix
-    assert not set("{}") & set(f"{finding.what}{finding.fix}{finding.consequence}")
