@@ -10,26 +10,12 @@ from pathlib import Path
 Pyinfra = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_cluster_is_a_host_of_group_cluster(pyinfra: Pyinfra) -> None:
-    """Found by the group, named by the context."""
-    done = pyinfra("@cluster/prod", "debug-inventory")
-    assert done.returncode == 0
-    assert "@cluster/prod" in done.stdout
-
-
 def test_command_on_a_cluster_is_refused_with_one_message(pyinfra: Pyinfra, tmp_path: Path) -> None:
     """It does not run on the control machine instead."""
     done = pyinfra("@cluster/prod", "exec", "--", "touch", str(tmp_path / "stray"))
     assert done.returncode == 1
     assert "@cluster/prod is a Kubernetes cluster and has no shell" in done.stdout
     assert not (tmp_path / "stray").exists()
-
-
-def test_fact_of_a_cluster_is_refused_with_the_same_message(pyinfra: Pyinfra) -> None:
-    """Operations of pyinfra's own read facts first."""
-    done = pyinfra("@cluster/prod", "fact", "server.Hostname")
-    assert "has no shell to run a command in" in done.stdout
-    assert "Traceback" not in done.stdout
 
 
 def test_file_for_a_cluster_is_refused(pyinfra: Pyinfra, tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.hosts import runner
+from gpu_provision.model.inventory import Inventory
 from gpu_provision.sandbox import hosts
 from gpu_provision.sandbox.state import DIRECTORY_VARIABLE
+from tests.hosts.fleet import inventory
 from tests.hosts.warm import Forge
 
 
@@ -40,3 +42,11 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         folder = tmp_path_factory.mktemp("hosts")
         patch.setenv(DIRECTORY_VARIABLE, str(folder))
         yield folder
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, sandbox: Path) -> tuple[Inventory, Path]:
+    """An inventory of one host that was only read yet, and the host's root."""
+    declared = inventory(tmp_path, "good-1")
+    runner.prepare(declared, dry_run=True)
+    return declared, sandbox / "mine/hosts/good-1"

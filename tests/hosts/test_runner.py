@@ -10,57 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import testinfra
 
 from gpu_provision.hosts import runner
-from gpu_provision.hosts.messages import HostEvent, HostPhase
+from gpu_provision.hosts.messages import HostPhase
 from gpu_provision.hosts.result import HostOutcome
-from gpu_provision.hosts.runner import PartialProgress, judge, prepare, teardown
-from gpu_provision.inventory import load
+from gpu_provision.hosts.runner import judge, prepare, teardown
 from gpu_provision.model.findings import RunFailed, UsageError
-from gpu_provision.model.hosts import Preflight
-from gpu_provision.model.inventory import Gpu, Inventory
 from gpu_provision.model.progress import Event, State
-from gpu_provision.sandbox import hosts
-from gpu_provision.verify.hosts import SandboxBackend
-
-FLEET = """
-nodes:
-- {name: good-1, gpu: {model: T4, count: 1}}
-- {name: good-2, os: ubuntu24.04, gpu: {model: H100, count: 8}, host: {nouveau: true}}
-- {name: held-1, gpu: {model: T4, count: 1}, host: {nouveau: true, in_use: [nouveau]}}
-- {name: bad-1, gpu: {model: T4, count: 1}, host: {available: []}}
-- {name: driver-1, gpu: {model: T4, count: 1}, host: {driver: 535.183.01, secure_boot: true}}
-- {name: away-1, gpu: {model: T4, count: 1}, host: {reachable: false}}
-- {name: rhel-1, os: rhel9.4, gpu: {model: T4, count: 1}}
-- {name: cpu-1}
-"""
-INVENTORY = """
-name: test
-cluster: {sandbox: FLEET}
-release: "26.7.0"
-pools:
-  t4: {os: ubuntu22.04, gpu: {model: T4, count: 1}}
-  h100: {os: ubuntu24.04, gpu: {model: H100, count: 8}}
-  cpu: {os: ubuntu22.04}
-nodes:
-"""
-POOLS = {"good-2": "h100", "cpu-1": "cpu"}
-FIRST = (
-    "kernel modules loaded: ipmi_msghandler",
-    "kernel modules listed for the boot: ipmi_msghandler",
-    "nouveau blacklisted",
-    "initramfs rebuilt",
-)
-
-
-def inventory(directory: Path, *nodes: str) -> Inventory:
-    """Return an inventory of some nodes of the fleet above."""
-    fleet, path = directory / "mine.yaml", directory / "inventory.yaml"
-    fleet.write_text(FLEET)
-    lines = [f"- {{name: {node}, pool: {POOLS.get(node, 't4')}}}" for node in nodes]
-    path.write_text("\n".join([INVENTORY.replace("FLEET", str(fleet)), *lines]))
-    return load(path)
+from tests.hosts.fleet import FIRST, inventory
 
 
 @pytest.mark.usefixtures("sandbox", "cold_worker")
@@ -149,15 +106,6 @@ def test_mistake_of_ours_on_one_host_is_a_finding_of_that_host(
 
 
 @pytest.mark.usefixtures("sandbox")
-def test_reboot_is_reported_beside_the_host_and_as_a_warning(tmp_path: Path) -> None:
-    """It is no failure."""
-    result = prepare(inventory(tmp_path, "held-1"))
-    (host,) = result.hosts
-    assert (host.failed, host.reboot_needed) == (False, True)
-    assert [finding.code for finding in result.findings] == ["GP603"]
-
-
-@pytest.mark.usefixtures("sandbox")
 @pytest.mark.parametrize("node", ["good-1", "rhel-1"])
 def test_proxies_and_certificates_are_tried_on_the_sandbox_first(tmp_path: Path, node: str) -> None:
     """Its hosts have a runtime that answers, and a store of certificates; all goes on as elsewhere."""
@@ -183,17 +131,6 @@ def test_proxies_and_certificates_are_tried_on_the_sandbox_first(tmp_path: Path,
 
 
 @pytest.mark.usefixtures("sandbox")
-def test_other_number_of_gpus_than_declared_is_a_warning(tmp_path: Path) -> None:
-    """The inventory says eight, the bus says one; the host is prepared all the same."""
-    declared = inventory(tmp_path, "good-1")
-    pools = {**declared.pools, "t4": replace(declared.pools["t4"], gpu=Gpu("T4", 8))}
-    result = prepare(replace(declared, pools=pools))
-    assert [(finding.code, finding.where) for finding in result.findings] == [("GP609", "good-1")]
-    assert "shows 1 NVIDIA GPU, the inventory declares 8" in result.findings[0].what
-    assert not result.failed
-
-
-@pytest.mark.usefixtures("sandbox")
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_preflight_error_stops_its_host_before_any_write(tmp_path: Path, sandbox: Path, *, dry_run: bool) -> None:
     """Every error has its evidence; the other hosts go on."""
@@ -206,15 +143,6 @@ def test_preflight_error_stops_its_host_before_any_write(tmp_path: Path, sandbox
     assert driver.reason.endswith("(and 1 more)")
     assert "/sys/module/nvidia/version: 535.183.01" in driver.errors[1].evidence
     assert not list((sandbox / "mine/hosts/driver-1").rglob("gpu-provision*.conf"))
-
-
-@pytest.mark.usefixtures("sandbox")
-def test_ignored_errors_are_warnings(tmp_path: Path) -> None:
-    """The host is prepared, and what was overridden stays visible."""
-    declared = inventory(tmp_path, "driver-1")
-    result = prepare(replace(declared, preflight=Preflight(ignore=("GP615", "GP620"))))
-    assert result.hosts[0].changes == FIRST
-    assert [finding.code for finding in result.findings] == ["GP615", "GP620"]
 
 
 @pytest.mark.usefixtures("sandbox")
@@ -332,36 +260,3 @@ def test_callers_process_stays_as_it_was(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(tmp_path / "inventory.yaml")], capture_output=True, text=True, check=False
     )
     assert done.stderr.strip() == ""
-
-
-def test_prepared_host_is_what_testinfra_sees(tmp_path: Path, sandbox: Path) -> None:
-    """An independent reader's view, now and after a reboot."""
-    prepare(inventory(tmp_path, "good-2"))
-    simulated = hosts.SimulatedHost("good-2", sandbox / "mine/hosts/good-2")
-    host = testinfra.host.Host(SandboxBackend(simulated))
-    for _ in ("now", "after a reboot"):
-        assert host.file("/etc/modules-load.d/gpu-provision.conf").contains("^ipmi_msghandler$")
-        blacklist = host.file("/etc/modprobe.d/gpu-provision-nouveau.conf")
-        assert (blacklist.user, blacklist.mode) == ("root", 0o644)
-        assert blacklist.contains("^blacklist nouveau$")
-        assert "ipmi_msghandler" in host.check_output("lsmod")
-        assert "nouveau" not in host.check_output("lsmod")
-        assert host.system_info.release == "24.04"
-        hosts.reboot(simulated)
-
-
-def test_partial_progress_names_changes_and_steps_by_host() -> None:
-    """Each once, however many hosts there are."""
-    progress = PartialProgress()
-    assert str(progress) == "no host was reached yet"
-    progress.record(HostEvent(node="gpu-9", step="connecting"))
-    assert str(progress) == "changed so far: nothing. Last begun: connecting (gpu-9)"
-    for number in range(9):
-        progress.record(HostEvent(node=f"gpu-{number}", step="nouveau kept away"))
-        progress.record(HostEvent(node=f"gpu-{number}", changes=("modules loaded",)))
-    assert str(progress) == (
-        "changed so far: modules loaded"
-        " (gpu-0, gpu-1, gpu-2, gpu-3, gpu-4, gpu-5, gpu-6, gpu-7 and 1 more)."
-        " Last begun: connecting (gpu-9);"
-        " nouveau kept away (gpu-0, gpu-1, gpu-2, gpu-3, gpu-4, gpu-5, gpu-6, gpu-7 and 1 more)"
-    )

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,12 +17,10 @@ import pytest
 from gpu_provision.hosts.messages import HostMembership, NodeRole
 from gpu_provision.hosts.runner import prepare
 from gpu_provision.model.findings import RunFailed
-from gpu_provision.model.hosts import HostPrerequisites, Reboot
+from gpu_provision.model.hosts import Reboot
 from gpu_provision.model.inventory import Inventory
+from tests.hosts.fleet import with_settings
 from tests.hosts.operations.test_reboot import Diary
-from tests.hosts.operations.test_settings import fresh, with_settings
-
-__all__ = ["fresh"]
 
 pytestmark = pytest.mark.usefixtures("cold_worker")
 
@@ -154,7 +151,5 @@ def test_answer_that_cannot_be_sent_fails_its_host(
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     declared, root = fresh
     (root / "run/reboot-required").touch()
-    wanted = HostPrerequisites(reboot=Reboot.IF_REQUIRED)
-    pools = {name: replace(pool, host_prerequisites=wanted) for name, pool in declared.pools.items()}
-    (host,) = prepare(replace(declared, pools=pools), maintenance=Odd()).hosts
+    (host,) = prepare(with_settings(declared, reboot=Reboot.IF_REQUIRED), maintenance=Odd()).hosts
     assert [(finding.code, finding.where) for finding in host.errors] == [("GP607", "good-1")]

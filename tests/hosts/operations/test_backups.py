@@ -13,8 +13,7 @@ from gpu_provision.hosts.facts import SectionOutput
 from gpu_provision.hosts.facts.remains import Original, Originals, read_originals
 from gpu_provision.hosts.operations.backups import FileLines, restore, write_with_backup
 from gpu_provision.hosts.scripts import HOME, ORIGINALS
-
-SHELLS = [["dash"], pytest.param(["busybox", "sh"], marks=pytest.mark.real), ["bash", "--posix"]]
+from tests.hosts.fleet import SHELLS
 
 
 class Scratch:
@@ -116,16 +115,6 @@ def test_originals_are_for_root_alone(scratch: Scratch) -> None:
     scratch.put("etc/a", ("x",))
     store = scratch.root / ORIGINALS.lstrip("/")
     assert store.stat().st_mode & 0o077 == 0
-
-
-def test_restoring_twice_is_restoring_once(scratch: Scratch) -> None:
-    """The second time nothing is left."""
-    scratch.put("etc/a", ("x",))
-    scratch.restore()
-    (scratch.root / "etc/a").write_text("other's")
-    scratch.restore()
-    assert (scratch.root / "etc/a").read_text() == "other's"
-    assert scratch.known() == Originals()
 
 
 def test_directory_that_others_use_stays(scratch: Scratch) -> None:

@@ -33,7 +33,6 @@ from gpu_provision.hosts.operations.settings import (
     settings_changes,
     shortages,
     sysctl_lines,
-    value_of,
 )
 from gpu_provision.hosts.scripts import LINKS_SCRIPT, PERSISTENCE_UNIT, SYSCTL_FILE
 from gpu_provision.model.findings import RunFailed, Severity
@@ -132,25 +131,14 @@ HELD = replace(
 NAMES = f"{KERNEL.name}, {PACKAGE.name}"
 
 CASES: dict[str, tuple[Iterable[HostChange], tuple[str, ...]]] = {
-    "a fresh host loads and lists what is not built in": (
-        module_changes(FRESH, MODULES),
-        ("kernel modules loaded: ipmi_msghandler", f"{LISTED} ipmi_msghandler"),
-    ),
     "dashed and doubled names are one module": (module_changes(DONE, ["ipmi-msghandler", *MODULES, "i2c-core"]), ()),
     "without a loadable module the file goes": (module_changes(DONE, ["i2c_core"]), (f"{LISTED} none",)),
-    "a fresh host gets the blacklist and a new initramfs": (
-        nouveau_changes(FRESH, blacklisted=True),
-        ("nouveau blacklisted", REBUILT),
-    ),
-    "a blacklisted host needs nothing": (nouveau_changes(DONE, blacklisted=True), ()),
     "an image older than the blacklist is rebuilt": (
         nouveau_changes(with_nouveau(DONE, initramfs_stale=True), blacklisted=True),
         (REBUILT,),
     ),
     "no initramfs is not rebuilt": (nouveau_changes(NOT_REBUILT[0], blacklisted=True), ("nouveau blacklisted",)),
     "nor without a tool": (nouveau_changes(NOT_REBUILT[1], blacklisted=True), ("nouveau blacklisted",)),
-    "idle nouveau is unloaded": (nouveau_changes(IDLE, blacklisted=True), ("nouveau unloaded",)),
-    "nouveau in use stays": (nouveau_changes(IN_USE[0], blacklisted=True), ()),
     "also with an unknown number of users": (nouveau_changes(IN_USE[1], blacklisted=True), ()),
     "a blacklist of others will do": (
         nouveau_changes(with_nouveau(FRESH, blacklisted_elsewhere=True), blacklisted=True),
@@ -168,8 +156,6 @@ CASES: dict[str, tuple[Iterable[HostChange], tuple[str, ...]]] = {
         nouveau_changes(DONE, blacklisted=False),
         ("nouveau no longer blacklisted", REBUILT),
     ),
-    "none goes where there is none": (nouveau_changes(FRESH, blacklisted=False), ()),
-    "no settings on a host without files": (settings_changes(Settings(), sysctls={}, links=False), ()),
     "tabs and blanks in values are the same": (settings_changes(SET, sysctls=SYSCTLS, links=False), ()),
     "limits go to the units of runtimes": (
         limit_changes(RuntimeLimits(runtimes=(containerd("k3s.service"), containerd("docker.service"))), MEMLOCK),
@@ -179,11 +165,6 @@ CASES: dict[str, tuple[Iterable[HostChange], tuple[str, ...]]] = {
         limit_changes(RuntimeLimits(runtimes=(containerd(),), files={OTHER_DROP_IN: ("x",)}), MEMLOCK),
         ("limits kept for the boot: containerd.service", "limits no longer kept for the boot: docker.service"),
     ),
-    "a hard limit alone is not enough": (
-        limit_changes(RuntimeLimits(runtimes=(containerd(soft="65536"),)), MEMLOCK),
-        ("limits of containerd set: memlock=unlimited", "limits kept for the boot: containerd.service"),
-    ),
-    "undeclared huge pages stay": (hugepage_changes(pages(replace(PAGES, pages={"2Mi": 9})), {}), ()),
     "pages without room are not asked for again": (hugepage_changes(pages(TRIED), {"1Gi": 16}), ()),
     "unless their number changed": (
         hugepage_changes(pages(replace(TRIED, pages={"1Gi": 2})), {"1Gi": 16}),
@@ -193,16 +174,6 @@ CASES: dict[str, tuple[Iterable[HostChange], tuple[str, ...]]] = {
         hugepage_changes(pages(TRIED), {"1Gi": 8}),
         ("huge pages reserved: 8 x 1Gi (3 before)", KEPT, RESTARTED),
     ),
-    "no kubelet is restarted where none is a unit": (
-        hugepage_changes(pages(services=Services()), {"2Mi": 512}),
-        ("huge pages reserved: 512 x 2Mi (0 before)", KEPT),
-    ),
-    "nor where nothing changed": (hugepage_changes(pages(RESERVED), {"2Mi": 512}), ()),
-    "one that does not count the pages yet is": (
-        hugepage_changes(pages(replace(RESERVED, unaware=("kubelet[9]",))), {"2Mi": 512}),
-        (RESTARTED,),
-    ),
-    "a daemon that runs is left alone": (persistence_changes(driver(RUNS), on=True), ()),
     "an own unit replaces one with persistence mode off": (
         persistence_changes(driver(RUNS, known=Persistence(daemon_off=True)), on=True),
         OWN_UNIT,
@@ -213,7 +184,6 @@ CASES: dict[str, tuple[Iterable[HostChange], tuple[str, ...]]] = {
         persistence_changes(driver(driver=replace(HOST, programs=())), on=True),
         (),
     ),
-    "the own unit runs": (persistence_changes(driver(OWN_RUNS, known=OWN), on=True), ()),
     "with another comment, too": (
         persistence_changes(driver(OWN_RUNS, known=replace(OWN, own_file=("# x", *UNIT_LINES[1:]))), on=True),
         (),
@@ -234,13 +204,11 @@ CASES: dict[str, tuple[Iterable[HostChange], tuple[str, ...]]] = {
         hold_changes(LOOSE, "n", held=True),
         (f"packages held: {NAMES}",),
     ),
-    "held packages need nothing": (hold_changes(HELD, "n", held=True), ()),
     "holds of others are not listed": (
         hold_changes(replace(HELD, holds=Holds(tools=("apt-mark",))), "n", held=True),
         (),
     ),
     "nor released": (hold_changes(replace(HELD, holds=Holds(tools=("apt-mark",))), "n", held=False), ()),
-    "own ones are released": (hold_changes(HELD, "n", held=False), (f"packages released: {NAMES}",)),
 }
 
 
@@ -295,13 +263,6 @@ def test_links_are_made_at_once_only_with_a_loaded_driver(*, loaded: bool) -> No
     """Otherwise udev makes them when one is."""
     changes = settings_changes(Settings(driver_loaded=loaded), sysctls={}, links=True)
     assert (f"sh {LINKS_SCRIPT}" in commands(changes)) is loaded
-
-
-@pytest.mark.parametrize(
-    ("text", "value"), [("unlimited", "unlimited"), ("64Mi", "67108864"), ("2Gi", "2147483648"), ("0", "0")]
-)
-def test_limits_are_written_as_the_kernel_prints_them(text: str, value: str) -> None:
-    assert value_of(text) == value
 
 
 def test_pages_without_room_are_a_reason_to_reboot() -> None:

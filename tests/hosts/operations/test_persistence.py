@@ -15,9 +15,7 @@ from gpu_provision.model.hosts import HostPrerequisites, Preflight
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.sandbox import hosts
 from gpu_provision.sandbox.hosts.spec import HostSpec
-from tests.hosts.operations.test_settings import only
-from tests.hosts.operations.test_teardown import files
-from tests.hosts.test_runner import FIRST, inventory
+from tests.hosts.fleet import FIRST, files, inventory, only
 
 
 @pytest.fixture

@@ -10,21 +10,21 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.hosts.messages import DrainPreview, HostMembership, NodeRole, OnProgress
-from gpu_provision.hosts.operations.reboot import describe, refusal
+from gpu_provision.hosts.operations.reboot import refusal
 from gpu_provision.hosts.runner import judge, prepare
-from gpu_provision.inventory import load
 from gpu_provision.model.findings import Finding, RunFailed
-from gpu_provision.model.hosts import Drain, HostPrerequisites, Reboot
+from gpu_provision.model.hosts import Drain, Reboot
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event
+from tests.hosts.fleet import inventory, with_settings
 
-NAMES = ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
+NAMES = ("held-1", "held-2", "held-3", "good-1")
 
 NEEDS = NAMES[:3]
 
 REASON = "rebooted: nouveau is loaded and in use; it stays away from the next boot on"
 
-BUDGET = Finding(code="GP696", what="pods did not leave", where="gpu-2", evidence="budget web")
+BUDGET = Finding(code="GP696", what="pods did not leave", where="held-2", evidence="budget web")
 
 BOOT_ID = "proc/sys/kernel/random/boot_id"
 
@@ -98,33 +98,14 @@ class Diary:
 
 
 @pytest.fixture
-def inventory(tmp_path: Path) -> Inventory:
+def declared(tmp_path: Path) -> Inventory:
     """Four hosts; nouveau is in use on the first three."""
-    fleet, path = tmp_path / "mine.yaml", tmp_path / "inventory.yaml"
-    held = "host: {nouveau: true, in_use: [nouveau]}"
-    rows = [f"- {{name: {name}, gpu: {{model: T4, count: 1}}, {held if name in NEEDS else ''}}}" for name in NAMES]
-    fleet.write_text("\n".join(["nodes:", *rows]))
-    nodes = "\n".join(f"- {{name: {name}, pool: t4}}" for name in NAMES)
-    path.write_text(
-        f"""
-name: test
-cluster: {{sandbox: {fleet}}}
-release: "26.7.0"
-host_prerequisites: {{reboot: if-required, drain: {{timeout_seconds: 77}}}}
-pools:
-  t4: {{os: ubuntu22.04, gpu: {{model: T4, count: 1}}}}
-nodes:
-{nodes}
-"""
-    )
-    return load(path)
+    return with_reboot(inventory(tmp_path, *NAMES), drain=Drain(timeout_seconds=77))
 
 
-def with_settings(inventory: Inventory, **settings: object) -> Inventory:
-    """Return the inventory with other prerequisites."""
-    pool = inventory.pools["t4"]
-    own = HostPrerequisites(**{"reboot": Reboot.IF_REQUIRED, **settings})  # type: ignore[arg-type]
-    return replace(inventory, pools={"t4": replace(pool, host_prerequisites=own)})
+def with_reboot(declared: Inventory, **settings: object) -> Inventory:
+    """Return the inventory with reboots where something needs one, and other prerequisites."""
+    return with_settings(declared, **{"reboot": Reboot.IF_REQUIRED, **settings})
 
 
 def boot_of(sandbox: Path, name: str) -> str:
@@ -132,10 +113,10 @@ def boot_of(sandbox: Path, name: str) -> str:
     return (sandbox / "mine/hosts" / name / BOOT_ID).read_text().strip()
 
 
-def test_hosts_are_rebooted_one_after_the_other_in_order(inventory: Inventory, sandbox: Path) -> None:
+def test_hosts_are_rebooted_one_after_the_other_in_order(declared: Inventory, sandbox: Path) -> None:
     """Each leaves before and is awaited after, in its new boot; the one that needs nothing is left alone."""
     guard, events = Diary(), list[Event]()
-    result = prepare(inventory, maintenance=guard, listen=events.append)
+    result = prepare(declared, maintenance=guard, listen=events.append)
     assert not result.failed, result.errors
     assert guard.lines == [line for name in NEEDS for line in (f"leave {name}", f"back {name}")]
     assert guard.most == 1
@@ -145,7 +126,7 @@ def test_hosts_are_rebooted_one_after_the_other_in_order(inventory: Inventory, s
         assert not host.reboot_needed
     assert REASON not in result.hosts[3].changes
     assert not result.findings
-    said = [event.message for event in events if event.node == "gpu-1"]
+    said = [event.message for event in events if event.node == "held-1"]
     drained = said.index("draining for 77 s")
     assert said[drained : drained + 4] == [
         "draining for 77 s",
@@ -153,114 +134,103 @@ def test_hosts_are_rebooted_one_after_the_other_in_order(inventory: Inventory, s
         "connecting",
         "waiting for the node, 900 s",
     ]
-    again = prepare(inventory, maintenance=guard)
+    again = prepare(declared, maintenance=guard)
     assert [host.changes for host in again.hosts] == [()] * 4
     assert len(guard.lines) == 6
 
 
-def test_as_many_at_a_time_as_the_inventory_says(inventory: Inventory) -> None:
+def test_as_many_at_a_time_as_the_inventory_says(declared: Inventory) -> None:
     """The drains of two meet; the third has to wait."""
     guard = Diary(together=threading.Barrier(2))
-    two = with_settings(inventory, max_parallel_reboots=2)
-    result = prepare(two, maintenance=guard, limit=["gpu-1", "gpu-2"])
+    two = with_reboot(declared, max_parallel_reboots=2)
+    result = prepare(two, maintenance=guard, limit=["held-1", "held-2"])
     assert not result.failed, result.errors
     assert guard.most == 2
 
 
-def test_a_dry_run_says_who_would_go_and_what_would_move(inventory: Inventory, sandbox: Path) -> None:
+def test_a_dry_run_says_who_would_go_and_what_would_move(declared: Inventory, sandbox: Path) -> None:
     """And reboots no host; a node that cannot be drained is an error of the plan."""
-    prepare(with_settings(inventory, reboot=Reboot.NEVER))
+    prepare(with_reboot(declared, reboot=Reboot.NEVER))
     before = {name: boot_of(sandbox, name) for name in NAMES}
-    guard = Diary(refusing=("gpu-3",))
-    result = prepare(inventory, maintenance=guard, dry_run=True)
+    guard = Diary(refusing=("held-3",))
+    result = prepare(declared, maintenance=guard, dry_run=True)
     assert [host.changes for host in result.hosts[:2]] == [
-        (REASON, "evicted: work/on-gpu-1"),
-        (REASON, "evicted: work/on-gpu-2"),
+        (REASON, "evicted: work/on-held-1"),
+        (REASON, "evicted: work/on-held-2"),
     ]
-    assert [(error.code, error.where) for error in result.errors] == [("GP695", "gpu-3")]
+    assert [(error.code, error.where) for error in result.errors] == [("GP695", "held-3")]
     assert sorted(guard.lines) == [f"look at {name}" for name in NEEDS]
     assert {name: boot_of(sandbox, name) for name in NAMES} == before
 
 
-def test_nobody_goes_after_one_that_could_not_be_drained(inventory: Inventory, sandbox: Path) -> None:
+def test_nobody_goes_after_one_that_could_not_be_drained(declared: Inventory, sandbox: Path) -> None:
     """The first is done, the second is where it went wrong, the third says so; none of them is rebooted."""
-    guard = Diary(refusing=("gpu-2",))
-    result = prepare(inventory, maintenance=guard)
-    assert guard.lines == ["leave gpu-1", "back gpu-1", "leave gpu-2"]
-    assert [(error.code, error.where) for error in result.errors] == [("GP696", "gpu-2"), ("GP698", "gpu-3")]
-    assert "that of gpu-2 went wrong" in result.errors[1].what
+    guard = Diary(refusing=("held-2",))
+    result = prepare(declared, maintenance=guard)
+    assert guard.lines == ["leave held-1", "back held-1", "leave held-2"]
+    assert [(error.code, error.where) for error in result.errors] == [("GP696", "held-2"), ("GP698", "held-3")]
+    assert "that of held-2 went wrong" in result.errors[1].what
     assert [host.reboot_needed for host in result.hosts] == [False, True, True, False]
-    assert "nouveau " in (sandbox / "mine/hosts/gpu-3/proc/modules").read_text()
+    assert "nouveau " in (sandbox / "mine/hosts/held-3/proc/modules").read_text()
 
 
-def test_nobody_goes_after_one_whose_node_does_not_come_back(inventory: Inventory) -> None:
-    guard = Diary(late=("gpu-1",))
-    result = prepare(inventory, maintenance=guard)
-    assert guard.lines == ["leave gpu-1"]
-    assert [(error.code, error.where) for error in result.errors] == [
-        ("GP697", "gpu-1"),
-        ("GP698", "gpu-2"),
-        ("GP698", "gpu-3"),
-    ]
-
-
-def test_a_machine_that_ignores_it_is_not_back_in_time(inventory: Inventory, sandbox: Path) -> None:
+def test_a_machine_that_ignores_it_is_not_back_in_time(declared: Inventory, sandbox: Path) -> None:
     """Its own words are the evidence, and its node is not uncordoned."""
-    prepare(with_settings(inventory, reboot=Reboot.NEVER), limit=["gpu-1"])
-    power = sandbox / "mine/hosts/gpu-1/.sandbox/scripts/power"
+    prepare(with_reboot(declared, reboot=Reboot.NEVER), limit=["held-1"])
+    power = sandbox / "mine/hosts/held-1/.sandbox/scripts/power"
     power.write_text("#!/bin/sh\necho 'Operation inhibited by backup'\nexit 1\n")
     guard = Diary()
-    result = prepare(with_settings(inventory, reboot_timeout=1), maintenance=guard, limit=["gpu-1"])
-    assert guard.lines == ["leave gpu-1"]
+    result = prepare(with_reboot(declared, reboot_timeout=1), maintenance=guard, limit=["held-1"])
+    assert guard.lines == ["leave held-1"]
     (error,) = result.errors
     assert (error.code, error.evidence) == ("GP697", "Operation inhibited by backup")
     assert "stays cordoned" in error.consequence
 
 
-def test_a_reboot_that_does_not_help_is_not_repeated_elsewhere(inventory: Inventory, sandbox: Path) -> None:
+def test_a_reboot_that_does_not_help_is_not_repeated_elsewhere(declared: Inventory, sandbox: Path) -> None:
     """Something asks for it again at once; the node is given back all the same."""
-    prepare(with_settings(inventory, reboot=Reboot.NEVER))
-    (sandbox / "mine/hosts/gpu-1/run/reboot-required").touch()
-    power = sandbox / "mine/hosts/gpu-1/.sandbox/scripts/power"
+    prepare(with_reboot(declared, reboot=Reboot.NEVER))
+    (sandbox / "mine/hosts/held-1/run/reboot-required").touch()
+    power = sandbox / "mine/hosts/held-1/.sandbox/scripts/power"
     power.write_text(power.read_text() + "\n: >/run/reboot-required\n")
     guard = Diary()
-    result = prepare(inventory, maintenance=guard)
-    assert guard.lines == ["leave gpu-1", "back gpu-1"]
+    result = prepare(declared, maintenance=guard)
+    assert guard.lines == ["leave held-1", "back held-1"]
     assert [error.code for error in result.errors] == ["GP700", "GP698", "GP698"]
-    assert result.errors[0].where == "gpu-1"
+    assert result.errors[0].where == "held-1"
 
 
-def test_what_a_killed_run_left_is_finished(inventory: Inventory, sandbox: Path) -> None:
+def test_what_a_killed_run_left_is_finished(declared: Inventory, sandbox: Path) -> None:
     """It has rebooted the machine, and did not get to uncordon the node: nothing is rebooted again."""
-    prepare(with_settings(inventory, reboot=Reboot.NEVER), limit=["gpu-4"])
-    before = boot_of(sandbox, "gpu-4")
-    guard = Diary(left=("gpu-4",))
-    result = prepare(inventory, maintenance=guard, limit=["gpu-4"])
-    assert guard.lines == ["back gpu-4"]
-    assert guard.boots == {"gpu-4": before}
+    prepare(with_reboot(declared, reboot=Reboot.NEVER), limit=["good-1"])
+    before = boot_of(sandbox, "good-1")
+    guard = Diary(left=("good-1",))
+    result = prepare(declared, maintenance=guard, limit=["good-1"])
+    assert guard.lines == ["back good-1"]
+    assert guard.boots == {"good-1": before}
     assert result.hosts[0].changes == ("uncordoned: an earlier run had cordoned the node for a reboot",)
 
 
-def test_a_node_that_must_not_go_keeps_the_others_from_nothing(inventory: Inventory) -> None:
-    guard = Diary(places={"gpu-1": NodeRole.CONTROL_PLANE, "gpu-2": NodeRole.UNKNOWN})
-    result = prepare(inventory, maintenance=guard)
-    assert [(error.code, error.where) for error in result.errors] == [("GP699", "gpu-1"), ("GP699", "gpu-2")]
-    assert guard.lines == ["leave gpu-3", "back gpu-3"]
+def test_a_node_that_must_not_go_keeps_the_others_from_nothing(declared: Inventory) -> None:
+    guard = Diary(places={"held-1": NodeRole.CONTROL_PLANE, "held-2": NodeRole.UNKNOWN})
+    result = prepare(declared, maintenance=guard)
+    assert [(error.code, error.where) for error in result.errors] == [("GP699", "held-1"), ("GP699", "held-2")]
+    assert guard.lines == ["leave held-3", "back held-3"]
 
 
-def test_without_a_guard_nothing_with_a_kubelet_is_rebooted(inventory: Inventory, sandbox: Path) -> None:
+def test_without_a_guard_nothing_with_a_kubelet_is_rebooted(declared: Inventory, sandbox: Path) -> None:
     """A machine that no kubelet runs on is: there is nothing to be taken off it."""
-    prepare(with_settings(inventory, reboot=Reboot.NEVER), limit=["gpu-1", "gpu-2"])
-    before = boot_of(sandbox, "gpu-2")
-    for comm in (sandbox / "mine/hosts/gpu-2/proc").glob("*/comm"):
+    prepare(with_reboot(declared, reboot=Reboot.NEVER), limit=["held-1", "held-2"])
+    before = boot_of(sandbox, "held-2")
+    for comm in (sandbox / "mine/hosts/held-2/proc").glob("*/comm"):
         comm.write_text("other\n")
-    result = prepare(inventory, limit=["gpu-1", "gpu-2"])
-    assert [(error.code, error.where) for error in result.errors] == [("GP699", "gpu-1")]
+    result = prepare(declared, limit=["held-1", "held-2"])
+    assert [(error.code, error.where) for error in result.errors] == [("GP699", "held-1")]
     assert result.hosts[1].changes == (REASON,)
-    assert boot_of(sandbox, "gpu-2") != before
+    assert boot_of(sandbox, "held-2") != before
 
 
-def test_an_interrupt_stops_the_guard_and_says_what_is_cordoned(inventory: Inventory) -> None:
+def test_an_interrupt_stops_the_guard_and_says_what_is_cordoned(declared: Inventory) -> None:
     """The worker is gone before anything else could be rebooted."""
     guard = Diary()
 
@@ -269,33 +239,33 @@ def test_an_interrupt_stops_the_guard_and_says_what_is_cordoned(inventory: Inven
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt) as caught:
-        prepare(inventory, maintenance=guard, listen=interrupt)
-    assert guard.lines == ["leave gpu-1", "stop"]
-    assert "still cordoned: gpu-1" in caught.value.__notes__
+        prepare(declared, maintenance=guard, listen=interrupt)
+    assert guard.lines == ["leave held-1", "stop"]
+    assert "still cordoned: held-1" in caught.value.__notes__
 
 
-def test_without_a_word_about_it_nobody_is_rebooted(inventory: Inventory) -> None:
+def test_without_a_word_about_it_nobody_is_rebooted(declared: Inventory) -> None:
     """That it is needed is a warning, as ever."""
     guard = Diary()
-    result = prepare(with_settings(inventory, reboot=Reboot.NEVER), maintenance=guard)
+    result = prepare(with_reboot(declared, reboot=Reboot.NEVER), maintenance=guard)
     assert not guard.lines
     assert {finding.code for finding in result.findings} == {"GP603"}
 
 
-def test_preflight_only_says_that_it_is_needed(inventory: Inventory) -> None:
+def test_preflight_only_says_that_it_is_needed(declared: Inventory) -> None:
     """It drains no node, and fails no host for that."""
-    prepare(with_settings(inventory, reboot=Reboot.NEVER), limit=["gpu-1"])
-    result = judge(inventory, limit=["gpu-1"])
+    prepare(with_reboot(declared, reboot=Reboot.NEVER), limit=["held-1"])
+    result = judge(declared, limit=["held-1"])
     assert not result.failed, result.errors
     assert {finding.code for finding in result.findings} == {"GP603"}
 
 
-def test_the_guard_may_break_down(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_guard_may_break_down(declared: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unexpected exception is one finding, not a run that waits for ever."""
     guard = Diary()
     monkeypatch.setattr(Diary, "cordon_and_drain", lambda *_: 1 / 0)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    result = prepare(inventory, maintenance=guard, limit=["gpu-1"])
+    result = prepare(declared, maintenance=guard, limit=["held-1"])
     assert [error.code for error in result.errors] == ["GP607"]
 
 
@@ -328,16 +298,10 @@ SILENT = HostMembership(role=NodeRole.UNKNOWN, why="the API server does not answ
 def test_only_drainable_members_and_non_nodes_are_rebooted(
     membership: HostMembership | None, *, kubelet: bool, here: bool, why: str
 ) -> None:
-    finding = refusal("gpu-1", membership, reasons=("nouveau is loaded",), kubelet=kubelet, here=here)
+    finding = refusal("held-1", membership, reasons=("nouveau is loaded",), kubelet=kubelet, here=here)
     if not why:
         assert finding is None
         return
     assert finding is not None
     assert why in finding.what
-    assert (finding.code, finding.where, finding.evidence) == ("GP699", "gpu-1", "nouveau is loaded")
-
-
-def test_a_reboot_is_told_with_what_moves() -> None:
-    assert describe(("a", "b"), ("w/p (Deployment d)",)) == ("rebooted: a; b", "evicted: w/p (Deployment d)")
-    assert describe(("a",), ()) == ("rebooted: a",)
-    assert describe((), ()) == ("uncordoned: an earlier run had cordoned the node for a reboot",)
+    assert (finding.code, finding.where, finding.evidence) == ("GP699", "held-1", "nouveau is loaded")

@@ -21,9 +21,7 @@ from gpu_provision.hosts.operations.teardown import (
 from gpu_provision.hosts.runner import prepare, teardown
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Severity
-from gpu_provision.sandbox import hosts
-from gpu_provision.sandbox.hosts import SimulatedHost
-from tests.hosts.test_runner import FIRST, inventory
+from tests.hosts.fleet import files, inventory
 
 RESTORED = (
     "removed /etc/modules-load.d/gpu-provision.conf",
@@ -31,12 +29,6 @@ RESTORED = (
 )
 
 LOCAL = ".sandbox/local"  # what a simulated host sees as /usr/local
-
-
-def files(root: Path) -> dict[str, bytes]:
-    """Return the content of every file that a run could have written."""
-    paths = (path for folder in ("etc", "boot", "var") for path in (root / folder).rglob("*"))
-    return {str(path.relative_to(root)): path.read_bytes() for path in paths if path.is_file()}
 
 
 @pytest.fixture
@@ -69,15 +61,6 @@ def test_dry_run_says_what_would_be_restored(tmp_path: Path, root: Path) -> None
     result = teardown(declared, dry_run=True)
     assert [host.changes for host in result.hosts] == [RESTORED]
     assert files(root) == before
-
-
-def test_prepared_anew_after_teardown(tmp_path: Path, root: Path) -> None:
-    """It begins like the first time."""
-    declared = inventory(tmp_path, "good-2")
-    prepare(declared)
-    teardown(declared)
-    hosts.reboot(SimulatedHost("good-2", root))
-    assert prepare(declared).hosts[0].changes == (*FIRST, "nouveau unloaded")
 
 
 def test_file_that_was_there_comes_back(tmp_path: Path, root: Path) -> None:

@@ -1,4 +1,4 @@
-"""Kernel headers where a driver is compiled on the host: decided from records, done on hosts of three families."""
+"""Kernel headers and held packages: decided from records, done on hosts of three families."""
 
 from __future__ import annotations
 
@@ -14,42 +14,24 @@ from gpu_provision.hosts.facts.packages import Holds, Package, Packages
 from gpu_provision.hosts.operations.packages import HeaderChanges, header_changes, headers_missing, is_compiled_here
 from gpu_provision.hosts.operations.persistence import has_own_driver
 from gpu_provision.hosts.runner import prepare, teardown
-from gpu_provision.inventory import load
-from gpu_provision.model.hosts import HostPrerequisites
 from gpu_provision.model.inventory import Inventory
-from tests.hosts.operations.test_teardown import files
-from tests.hosts.test_runner import FIRST
+from tests.hosts.fleet import FIRST, files, inventory, with_settings
 
 KERNELS = {
     "ubuntu-1": "6.8.0-85-generic",
     "rhel-1": "5.14.0-427.13.1.el9_4.x86_64",
     "sles-1": "6.4.0-150600.23.47-default",
 }
-FLEET = """
-nodes:
-- {name: ubuntu-1, kernel: 6.8.0-85-generic, gpu: {model: T4, count: 1}}
-- {name: rhel-1, os: rhel9.4, kernel: 5.14.0-427.13.1.el9_4.x86_64, gpu: {model: T4, count: 1}}
-- {name: sles-1, os: sles15.6, kernel: 6.4.0-150600.23.47-default, gpu: {model: T4, count: 1}}
-- {name: old-1, gpu: {model: T4, count: 1}, host: {headers: false}}
-- {name: old-2, os: rhel9.4, gpu: {model: T4, count: 1}, host: {headers: false}}
-"""
-INVENTORY = """
-name: test
-cluster: {sandbox: FLEET}
-release: "26.7.0"
-pools: {t4: {gpu: {model: T4, count: 1}}}
-nodes:
-"""
+LISTS = {
+    "ubuntu-1": ".sandbox/packages",
+    "rhel-1": "etc/dnf/plugins/versionlock.list",
+    "sles-1": "etc/zypp/locks",
+}
 
 
-def inventory(directory: Path, *names: str, headers: bool | str = True, hold: bool = False) -> Inventory:
-    """Return an inventory of some hosts of the fleet above."""
-    (directory / "families.yaml").write_text(FLEET)
-    nodes = "\n".join(f"- {{name: {name}, pool: t4}}" for name in names)
-    (directory / "inventory.yaml").write_text(INVENTORY.replace("FLEET", str(directory / "families.yaml")) + nodes)
-    declared = load(directory / "inventory.yaml")
-    wanted = HostPrerequisites(kernel_headers=headers, hold_packages=hold)
-    return replace(declared, pools={"t4": replace(declared.pools["t4"], host_prerequisites=wanted)})
+def with_packages(directory: Path, *names: str, headers: bool | str = False, hold: bool = False) -> Inventory:
+    """Return an inventory of some hosts, with headers installed or packages held."""
+    return with_settings(inventory(directory, *names), kernel_headers=headers, hold_packages=hold)
 
 
 def record(kernel: str = "6.8.0-85-generic", manager: str = "dpkg", *tools: str, **parts: object) -> HostRecord:
@@ -64,11 +46,11 @@ def record(kernel: str = "6.8.0-85-generic", manager: str = "dpkg", *tools: str,
 
 def test_headers_are_installed_once_and_removed_on_every_family(tmp_path: Path, sandbox: Path) -> None:
     """First run, second run, switched off, teardown: what was there before is there, and nothing else."""
-    off = inventory(tmp_path, *KERNELS, headers=False)
+    off = with_packages(tmp_path, *KERNELS)
     prepare(off, dry_run=True)
-    roots = {name: sandbox / "families/hosts" / name for name in KERNELS}
+    roots = {name: sandbox / "mine/hosts" / name for name in KERNELS}
     before = {name: files(root) for name, root in roots.items()}
-    declared = inventory(tmp_path, *KERNELS)
+    declared = with_packages(tmp_path, *KERNELS, headers=True)
     changed = {host.name: host.changes for host in prepare(declared).hosts}
     assert changed == {name: (*FIRST, f"kernel headers installed: {kernel}") for name, kernel in KERNELS.items()}
     for name, kernel in KERNELS.items():
@@ -82,13 +64,13 @@ def test_headers_are_installed_once_and_removed_on_every_family(tmp_path: Path, 
 
 def test_headers_are_held_in_the_run_that_installs_them(tmp_path: Path, sandbox: Path) -> None:
     """Otherwise the second run would not be without changes; teardown releases and removes them."""
-    declared = inventory(tmp_path, "ubuntu-1", hold=True)
+    declared = with_packages(tmp_path, "ubuntu-1", headers=True, hold=True)
     first, second = prepare(declared), prepare(declared)
     headers = "linux-headers-6.8.0-85-generic"
     assert first.hosts[0].changes[-1] == f"packages held: {headers}, linux-image-6.8.0-85-generic"
     assert second.hosts[0].changes == ()
     teardown(declared)
-    packages = (sandbox / "families/hosts/ubuntu-1/.sandbox/packages").read_text()
+    packages = (sandbox / "mine/hosts/ubuntu-1/.sandbox/packages").read_text()
     assert packages == "ii  linux-image-6.8.0-85-generic 1\n"
 
 
@@ -98,18 +80,20 @@ def test_headers_are_held_in_the_run_that_installs_them(tmp_path: Path, sandbox:
 )
 def test_archive_without_them_fails_the_host_with_its_own_words(tmp_path: Path, name: str, said: str) -> None:
     """And says which way out there is; nothing is left to remove."""
-    (host,) = prepare(inventory(tmp_path, name)).hosts
+    (host,) = prepare(with_packages(tmp_path, name, headers=True)).hosts
     (finding,) = host.errors
     assert finding.code == "GP665"
     assert finding.evidence.startswith(said)
     assert "then reboot into it" in finding.fix
-    assert not [words for words in teardown(inventory(tmp_path, name)).hosts[0].changes if "packages" in words]
+    assert not [
+        words for words in teardown(with_packages(tmp_path, name, headers=True)).hosts[0].changes if "packages" in words
+    ]
 
 
 @pytest.mark.usefixtures("sandbox")
 def test_driver_container_needs_no_headers_of_the_host(tmp_path: Path) -> None:
     """It installs its own."""
-    assert [host.changes for host in prepare(inventory(tmp_path, "ubuntu-1", headers="auto")).hosts] == [FIRST]
+    assert [host.changes for host in prepare(with_packages(tmp_path, "ubuntu-1", headers="auto")).hosts] == [FIRST]
 
 
 @pytest.mark.parametrize(
@@ -170,15 +154,42 @@ def test_headers_of_red_hat_are_named_by_what_they_provide() -> None:
     assert header_changes(record(kernel, "rpm", "dnf")).packages == (f"kernel-devel-uname-r = {kernel}",)
 
 
-def test_host_without_a_package_manager_has_no_package() -> None:
-    """The operation refuses such a host."""
-    changes = header_changes(replace(record(), packages=Packages()))
-    assert (changes.tool, changes.packages, len(changes.kernels)) == ("", (), 1)
-
-
 def test_credentials_of_an_archive_are_not_told() -> None:
     """Some stand in its address."""
     log = ["Error: Failed to download https://me:secret@mirror.example.com/repodata/repomd.xml"]
     finding = headers_missing(HeaderChanges(tool="dnf"), "n", ["k"], log)
     assert "secret" not in str(finding)
     assert "https://mirror.example.com/repodata" in finding.evidence
+
+
+def test_packages_are_held_once_and_released_on_every_family(tmp_path: Path, sandbox: Path) -> None:
+    """First run, second run, switched off, on again, teardown: what the package manager keeps is as it was."""
+    declared, off = with_packages(tmp_path, *LISTS, hold=True), with_packages(tmp_path, *LISTS)
+    prepare(off, dry_run=True)
+    roots = {name: sandbox / "mine/hosts" / name for name in LISTS}
+    before = {name: files(root) for name, root in roots.items()}
+    changed = [host.changes[len(FIRST) :] for host in prepare(declared).hosts]
+    assert [words[0].startswith("packages held: ") for words in changed] == [True, True, True]
+    kept = {name: (roots[name] / path).read_text() for name, path in LISTS.items()}
+    assert kept["ubuntu-1"].startswith("hi  linux-image-")
+    assert (kept["rhel-1"], kept["sles-1"]) == ("kernel-core-0:1-1.*\n", "solvable_name: kernel-default\n")
+    assert [host.changes for host in prepare(declared).hosts] == [(), (), ()]
+    released = [host.changes for host in prepare(off).hosts]
+    assert [words[0].startswith("packages released: ") for words in released] == [True, True, True]
+    assert [host.changes for host in prepare(off).hosts] == [(), (), ()]
+    prepare(declared)
+    result = teardown(declared)
+    assert [host.changes[0].startswith("packages released: ") for host in result.hosts] == [True, True, True]
+    assert (roots["ubuntu-1"] / LISTS["ubuntu-1"]).read_text().startswith("ii  linux-image-")
+    left = {name: {path for path, content in files(root).items() if content} for name, root in roots.items()}
+    assert left == {name: {path for path, content in contents.items() if content} for name, contents in before.items()}
+
+
+def test_dnf_without_its_plugin_fails_the_host(tmp_path: Path, sandbox: Path) -> None:
+    """With the package that brings it."""
+    declared = with_packages(tmp_path, "rhel-1", hold=True)
+    prepare(declared, dry_run=True)
+    (sandbox / "mine/hosts/rhel-1/etc/dnf/plugins/versionlock.conf").unlink()
+    (host,) = prepare(declared).hosts
+    assert [finding.code for finding in host.errors] == ["GP681"]
+    assert "python3-dnf-plugin-versionlock" in host.reason
