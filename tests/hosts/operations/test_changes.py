@@ -21,7 +21,6 @@ from gpu_provision.hosts.operations.modules import (
     missing_modules,
     module_changes,
     nouveau_changes,
-    unavailable_modules,
 )
 from gpu_provision.hosts.operations.packages import hold_changes, hold_tool
 from gpu_provision.hosts.operations.persistence import PROGRAM, UNIT_LINES, persistence_changes
@@ -274,19 +273,6 @@ def test_unknown_memory_refuses_no_huge_pages() -> None:
     assert impossible_hugepages(pages(replace(PAGES, memory=0)), "n", {"1Gi": 1000}) is None
     assert impossible_hugepages(pages(), "n", {"1Gi": 57}) is None
     assert impossible_hugepages(pages(), "n", {"1Gi": 58})
-
-
-@pytest.mark.parametrize(
-    ("record", "missing"),
-    [
-        (FRESH, ()),
-        (with_modules(FRESH, built_in=frozenset(), available=frozenset()), MODULES),
-        (with_modules(FRESH, built_in=frozenset(), available=frozenset(), loaded=dict.fromkeys(MODULES, 0)), ()),
-    ],
-)
-def test_missing_modules_are_not_loaded_built_in_or_available(record: HostRecord, missing: tuple[str, ...]) -> None:
-    """A module from outside the kernel's tree may be loaded by hand."""
-    assert unavailable_modules(record, MODULES) == missing
 
 
 @pytest.mark.parametrize(
