@@ -61,7 +61,8 @@ class _IsolatedConnector:
 
     def run_shell_command(self, *args: Any, **kwargs: Any) -> tuple[bool, CommandOutput]:
         """Run a command, and watch that the host is still there; raises one of _KNOWN if it comes to no end."""
-        with _watched(self._inner, _silence_limit(self._host), self._say) as watch:
+        limit = int(self._host.data.get("gpu_ssh_patience") or _SILENCE_LIMIT_SECONDS)
+        with _watched(self._inner, limit, self._say) as watch:
             try:
                 done: tuple[bool, CommandOutput] = self._inner.run_shell_command(*args, **kwargs)
             except Exception as error:
@@ -184,7 +185,3 @@ def _watched(connector: BaseConnector, limit: int, say: Callable[[str], None]) -
         yield watch
     finally:
         greenlet.kill(block=False)
-
-
-def _silence_limit(host: Host) -> int:
-    return int(host.data.get("gpu_ssh_patience") or _SILENCE_LIMIT_SECONDS)

@@ -62,7 +62,9 @@ def host_prerequisites(maintenance: Maintenance | None = None) -> None:
     )
     modules.nouveau(name="nouveau kept away", blacklisted=settings.blacklist_nouveau)
     known = run_of(host).record
-    _kernel_headers(settings, known)
+    expected = host.data.get("gpu_expected")
+    if settings.kernel_headers is True or known is None or is_compiled_here(known):
+        kernel_headers(name="Kernel headers", mode=settings.kernel_headers, expected=expected)
     packages_held(name="Kernel and driver packages held", held=settings.hold_packages)
     system_settings(
         name="System settings",
@@ -70,7 +72,8 @@ def host_prerequisites(maintenance: Maintenance | None = None) -> None:
         dev_char_symlinks=settings.dev_char_symlinks,
     )
     _resources(settings, known)
-    _persistence_mode(settings, known)
+    if known is None or known.driver.on_host or known.persistence.enabled:
+        persistence_mode(name="Driver stays initialized", on=settings.persistence_mode, expected=expected)
     if settings.proxy or settings.ca_certificates or known is None or known.environment.files:
         runtime_environment(
             name="Container runtime's proxy and trusted certificates",
@@ -93,23 +96,13 @@ def host_prerequisites(maintenance: Maintenance | None = None) -> None:
         )
 
 
-def _kernel_headers(settings: HostPrerequisites, known: HostRecord | None) -> None:
-    if settings.kernel_headers is True or known is None or is_compiled_here(known):
-        kernel_headers(name="Kernel headers", mode=settings.kernel_headers, expected=host.data.get("gpu_expected"))
-
-
 def _resources(settings: HostPrerequisites, known: HostRecord | None) -> None:
     if settings.hugepages or known is None or known.hugepages.own_file is not None:
         hugepages(name="Huge pages reserved", counts=settings.hugepages)
     if settings.limits or known is None or known.limits.files:
-        limits(name="Limits of containers", values=settings.limits, reload=_may_reload(settings))
-
-
-def _persistence_mode(settings: HostPrerequisites, known: HostRecord | None) -> None:
-    if known is None or known.driver.on_host or known.persistence.enabled:
-        persistence_mode(
-            name="Driver stays initialized", on=settings.persistence_mode, expected=host.data.get("gpu_expected")
-        )
+        wanted = _expectation()  # whether systemd may reload its units without taking GPUs from containers
+        reload = settings.dev_char_symlinks or wanted is None or wanted.cdi
+        limits(name="Limits of containers", values=settings.limits, reload=reload)
 
 
 @deploy("Host teardown")
@@ -138,12 +131,6 @@ def _expectation() -> Expectation | None:
     """Return what the host's inventory expects of it; None without an inventory file."""
     data = host.data.get("gpu_expected")
     return Expectation.of(data) if data else None
-
-
-def _may_reload(settings: HostPrerequisites) -> bool:
-    """Return whether systemd may reload its units without taking GPUs from containers; see dev_char_symlinks."""
-    wanted = _expectation()
-    return settings.dev_char_symlinks or wanted is None or wanted.cdi
 
 
 def declared() -> dict[str, Any]:

@@ -45,17 +45,19 @@ def headers_unavailable(subject: CheckedHost) -> Iterator[Finding]:
     running, kernels = subject.host.kernel.running, subject.host.kernels
     following = kernels.next.release if kernels.next else running
     compiled = subject.expected.gpu_count and (subject.expected.driver_container or subject.host.driver.dkms)
+    repository = f", or set {subject.driver_key}.repo_config to a repository with them"
     for release in kernels.without_headers(running, following) if compiled else ():
         package, lists = _HEADERS[kernels.lists]
         yield subject.warning(
             codes.HEADERS_UNAVAILABLE,
-            f"the package lists have no headers for kernel {release}, which {_role(release, running)}",
+            f"the package lists have no headers for kernel {release},"
+            f" which {'runs' if release == running else 'boots next'}",
             evidence=f"{lists}: no {package.format(release=release)}; no /lib/modules/{release}/build",
             consequence="the driver container asks the same archives for them, and cannot build the driver"
             if subject.expected.driver_container
             else "DKMS cannot build the host's driver for it",
             fix=f"{_REFRESH[kernels.lists]}; if they are gone for good, boot a kernel that has them"
-            f"{_other_way(subject)}",
+            f"{repository if subject.expected.driver_container else ''}",
         )
 
 
@@ -75,16 +77,6 @@ def large_pages(subject: CheckedHost) -> Iterator[Finding]:
             fix="boot the kernel with pages of 4 KiB (grubby --set-default), or install the driver on the host and set"
             f" {subject.driver_key}.enabled: false",
         )
-
-
-def _role(release: str, running: str) -> str:
-    return "runs" if release == running else "boots next"
-
-
-def _other_way(subject: CheckedHost) -> str:
-    if not subject.expected.driver_container:
-        return ""
-    return f", or set {subject.driver_key}.repo_config to a repository with them"
 
 
 def unattended_upgrades(subject: CheckedHost) -> Iterator[Finding]:

@@ -12,7 +12,6 @@ from gpu_provision.hosts.facts.runtime import CONTAINERD, ContainerRuntime
 from gpu_provision.inventory import hardware
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
-from gpu_provision.model.hosts import DistributionPaths
 
 GIB = 1 << 30
 
@@ -155,7 +154,8 @@ def runtime_paths(subject: CheckedHost) -> Iterator[Finding]:
         return
     places = kubernetes.places
     config, socket = expected.toolkit_config or places.toolkit_config, expected.toolkit_socket or places.socket
-    at_home = _is_at_home(runtime, places)
+    # A runtime at home reads its configuration where its distribution keeps it; snaps count revisions.
+    at_home = re.sub(r"/microk8s/\d+/", "/microk8s/current/", runtime.config) == places.containerd_config
     known = {runtime.config, *((places.toolkit_config, places.containerd_config) if at_home else ())}
     if dirname(config) in map(dirname, known) and _plain(socket) == _plain(kubernetes.socket):
         return
@@ -168,11 +168,6 @@ def runtime_paths(subject: CheckedHost) -> Iterator[Finding]:
         if at_home
         else f"toolkit: {{env: {{CONTAINERD_CONFIG: {runtime.config}, CONTAINERD_SOCKET: {kubernetes.socket}}}}}",
     )
-
-
-def _is_at_home(runtime: ContainerRuntime, places: DistributionPaths) -> bool:
-    """Return whether a runtime reads its configuration where its distribution keeps it; snaps count revisions."""
-    return re.sub(r"/microk8s/\d+/", "/microk8s/current/", runtime.config) == places.containerd_config
 
 
 def _plain(socket: str) -> str:

@@ -108,12 +108,7 @@ def show_diff(path: str, old: Sequence[str] | None, new: Sequence[str] | None) -
 
 
 def record_changes(words: Sequence[str], *sections: str) -> None:
-    """Record what the operation changes, in words.
-
-    Args:
-        words: Every change; empty for none.
-        sections: What has to be read again after the changes; all if none is named.
-    """
+    """Record what the operation changes, in words, and the sections to read again then; all if none is named."""
     run_of(host).changes[host.current_op_hash] = tuple(words)
     if words and state.is_executing:
         forget_sections(*sections)

@@ -93,10 +93,6 @@ def persistence_mode(on: bool = True, expected: Mapping[str, Any] | None = None)
     """Keep a host's own driver initialized, now and at every boot; or no longer, as far as that was our doing.
 
     A driver that a container has brought is left to it.
-
-    Args:
-        on: False takes back what we have enabled.
-        expected: What the inventory expects of this machine, as for ``preflight``; None without one.
     """
     record = require_host(("system", "kernel", "driver", "services", "persistence"))
     wanted = on and has_own_driver(record, expected)
