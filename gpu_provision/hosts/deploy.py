@@ -16,10 +16,7 @@ from pyinfra.context import host, state
 from gpu_provision.hosts import connection
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.messages import Maintenance
-from gpu_provision.hosts.operations import (
-    modules,
-    teardown,
-)
+from gpu_provision.hosts.operations import modules, teardown
 from gpu_provision.hosts.operations.base import report, run_of
 from gpu_provision.hosts.operations.packages import is_compiled_here, kernel_headers, packages_held
 from gpu_provision.hosts.operations.persistence import persistence_mode

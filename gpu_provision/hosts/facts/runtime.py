@@ -7,13 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpu_provision.hosts.facts import SectionOutput, number
-from gpu_provision.model.hosts import (
-    DISTRIBUTIONS,
-    KUBEADM,
-    OTHER,
-    DistributionPaths,
-    paths_of,
-)
+from gpu_provision.model.hosts import DISTRIBUTIONS, KUBEADM, OTHER, DistributionPaths, paths_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,12 +23,7 @@ from pyinfra.api.state import State
 from pyinfra.context import ctx_host, ctx_state, host, state
 
 from gpu_provision.hosts.errors import unreadable
-from gpu_provision.hosts.facts.host import (
-    ALL,
-    HostRecord,
-    command,
-    parse,
-)
+from gpu_provision.hosts.facts.host import ALL, HostRecord, command, parse
 from gpu_provision.hosts.facts.kernel import canonical
 from gpu_provision.hosts.messages import Maintenance
 from gpu_provision.model import codes
