@@ -130,7 +130,6 @@ def ssh_target(host: Host) -> SshTarget:
 _SILENCE_LIMIT_SECONDS = 60
 """Seconds of silence after which a host is given up, unless its data say otherwise."""
 
-
 _SHARE = 4
 """A question comes a quarter of the limit after the last one, and waits as long for its answer."""
 

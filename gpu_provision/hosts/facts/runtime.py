@@ -86,7 +86,6 @@ def _flags(output: SectionOutput) -> dict[str, str]:
 
 _SNAP = {"SNAP_COMMON": "/var/snap/microk8s/common", "SNAP_DATA": "/var/snap/microk8s/current"}
 
-
 CONTAINERD = "containerd"
 
 CRIO = "cri-o"

@@ -16,7 +16,7 @@ from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.packages import Package
 from gpu_provision.hosts.operations.backups import HostChange, change, exclusively, make_changes
 from gpu_provision.hosts.operations.base import PATH, Commands, host_operation, read_host, record_changes, require_host
-from gpu_provision.hosts.operations.persistence import has_own_driver
+from gpu_provision.hosts.operations.driver import has_own_driver
 from gpu_provision.hosts.scripts import HEADERS_LOG, HELD_FILE, HOME, INSTALLED_FILE
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailed

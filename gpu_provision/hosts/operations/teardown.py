@@ -30,9 +30,8 @@ from gpu_provision.hosts.operations.base import (
     record_changes,
     require_host,
 )
-from gpu_provision.hosts.operations.modules import rebuild_initramfs
+from gpu_provision.hosts.operations.driver import disable, rebuild_initramfs
 from gpu_provision.hosts.operations.packages import hold_changes, remove_packages
-from gpu_provision.hosts.operations.persistence import disable
 from gpu_provision.hosts.scripts import ENVIRONMENT_DROP_IN, HOME, ORIGINALS, PROXY_FILE
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailed, Severity

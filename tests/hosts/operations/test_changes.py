@@ -15,15 +15,17 @@ from gpu_provision.hosts.facts.packages import Holds, Package, Packages
 from gpu_provision.hosts.facts.runtime import ProcessLimits, RuntimeLimits
 from gpu_provision.hosts.facts.system import Hugepages, Services, Settings, System, Unit
 from gpu_provision.hosts.operations.backups import HostChange
-from gpu_provision.hosts.operations.modules import (
+from gpu_provision.hosts.operations.driver import (
     MODULES_HEADER,
     NOUVEAU_LINES,
+    PROGRAM,
+    UNIT_LINES,
     missing_modules,
     module_changes,
     nouveau_changes,
+    persistence_changes,
 )
 from gpu_provision.hosts.operations.packages import hold_changes, hold_tool
-from gpu_provision.hosts.operations.persistence import PROGRAM, UNIT_LINES, persistence_changes
 from gpu_provision.hosts.operations.reboot import reboot_needed, reboot_reasons
 from gpu_provision.hosts.operations.settings import (
     hugepage_changes,

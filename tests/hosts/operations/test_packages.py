@@ -11,8 +11,8 @@ from gpu_provision.hosts.facts.driver import Driver
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import Certainty, Kernel, Kernels, NextKernel
 from gpu_provision.hosts.facts.packages import Holds, Package, Packages
+from gpu_provision.hosts.operations.driver import has_own_driver
 from gpu_provision.hosts.operations.packages import HeaderChanges, header_changes, headers_missing, is_compiled_here
-from gpu_provision.hosts.operations.persistence import has_own_driver
 from gpu_provision.hosts.runner import prepare, teardown
 from gpu_provision.model.inventory import Inventory
 from tests.hosts.fleet import FIRST, files, inventory, with_settings
