@@ -50,7 +50,7 @@ def no_images_for_system(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a host whose own system NVIDIA makes no driver images for, where no registry was asked."""
     expected, system = subject.expected, subject.host.system.name
     of_nvidia = expected.driver_image.endswith(_NVIDIAS)
-    if subject.image is not None or not (expected.gpu_count and of_nvidia and system):
+    if subject.image is not None or not (of_nvidia and system):
         return
     versions = ", ".join(system.id + version for version in hardware.IMAGES.get(system.id, ()))
     known = f"known: {versions}" if versions else "own images are as good"
