@@ -8,7 +8,7 @@ describes them with examples.
 
 from __future__ import annotations
 
-from gpu_provision.hosts.operations.modules import kernel_modules, nouveau
+from gpu_provision.hosts.operations.driver import kernel_modules, nouveau
 from gpu_provision.hosts.operations.packages import packages_held
 from gpu_provision.hosts.operations.runtime_imports import runtime_imports
 

@@ -28,8 +28,7 @@ from gpu_provision.hosts.session import count_changed_hosts, host_drivers
 from gpu_provision.inventory import load
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, ProvisionError, Severity, UsageError, attached_findings, one_line
-from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.plan import Action, Change, Plan
+from gpu_provision.model.plan import Action, Change
 from gpu_provision.operator.executor import OperatorExecutor
 from gpu_provision.output import object_text, rollout
 from gpu_provision.output.plan import effects, resource
@@ -72,13 +71,9 @@ def _session() -> Session:
         _Phase.executing.add(path)
         guard_of(path).close()
         session.forget()
-    if not session.is_read and _leaves_drivers_to_hosts(session.inventory):
+    if not session.is_read and any(pool.driver.prefer_host for pool in session.inventory.pools.values()):
         session.host_drivers = host_drivers()
     return session
-
-
-def _leaves_drivers_to_hosts(inventory: Inventory) -> bool:
-    return any(pool.driver.prefer_host for pool in inventory.pools.values())
 
 
 @operation()
@@ -106,16 +101,22 @@ def _component_commands(session: Session, component: str) -> list[FunctionComman
         raise ProvisionError(*refused)
     plan = session.reading().plan
     changes = plan.of(component)
-    if not changes and not _is_to_declare(plan, component):
+    # Although it stays as it is, the first one begins the run where the stack's resource is to say something else.
+    if not changes and not (component == _FIRST and plan.resource and plan.resource.fields):
         host.noop("as declared")
         return []
-    if component == _FIRST:
-        _show_resource(plan)
+    if component == _FIRST:  # who carries this out is said of the stack as a whole
+        _log(resource(plan.resource))
     if state.config.DIFF and not state.is_executing:
         _show(changes)
-    if component == driver.NAME and not state.is_executing:
-        _show_rollout(plan)
+    if component == driver.NAME and plan.rollout and not state.is_executing:
+        _log(rollout.text(plan.rollout))  # also without --diff: evictions should be known before
     return [FunctionCommand(_bring_up, (session, component), {})]
+
+
+def _log(text: str) -> None:
+    for line in text.splitlines():
+        host.log(line)
 
 
 def _show(changes: tuple[Change, ...]) -> None:
@@ -128,41 +129,19 @@ def _show(changes: tuple[Change, ...]) -> None:
 _FIRST = components.COMPONENTS[0].name
 
 
-def _is_to_declare(plan: Plan, component: str) -> bool:
-    """Whether a component begins the run although it stays as it is: the stack's resource is to say something else."""
-    return component == _FIRST and bool(plan.resource and plan.resource.fields)
-
-
-def _show_resource(plan: Plan) -> None:
-    """Who carries this out is said of the stack as a whole."""
-    for line in resource(plan.resource).splitlines():
-        host.log(line)
-
-
-def _show_rollout(plan: Plan) -> None:
-    """Shown without --diff, too: evictions should be known before."""
-    if plan.rollout:
-        for line in rollout.text(plan.rollout).splitlines():
-            host.log(line)
-
-
 def _verdict_commands(session: Session) -> list[FunctionCommand]:
     if not state.is_executing:
         host.noop("told at the end of the run")
         return []
-    _put_on_record(session)
+    # A run that had nothing to do in the cluster is on record as well if it has changed hosts.
+    if session.finish() is None and session.reading().plan.is_empty and (hosts := count_changed_hosts()):
+        session.put_on_record(hosts=hosts)
     problems = session.explain()
     for problem in problems:
         if problem.severity is Severity.WARNING:
             host.log(str(problem), log_func=logger.warning)
     errors = [problem for problem in problems if problem.severity is Severity.ERROR]
     return [FunctionCommand(report, errors, {})] if errors else []
-
-
-def _put_on_record(session: Session) -> None:
-    """A run that had nothing to do in the cluster is on record as well if it has changed hosts."""
-    if session.finish() is None and session.reading().plan.is_empty and (hosts := count_changed_hosts()):
-        session.put_on_record(hosts=hosts)
 
 
 def _bring_up(state: State, host: Host, session: Session, component: str) -> bool:

@@ -53,12 +53,8 @@ def start_script(*names: str, takes_stdin: str = "", **variables: str) -> str:
     """Return the command that starts a script and returns at once.
 
     The same script with the same variables that runs already, started by an earlier run, is left to run; the end of
-    any other one is waited for.
-
-    Args:
-        names: Its files, which follow background.sh; the last one ends by calling ``end``.
-        takes_stdin: Not empty to keep standard input for it, in the file ``$work/input``, which only root can read.
-        variables: Shell variables for it.
+    any other one is waited for. Its files follow background.sh; the last one ends by calling ``end``. With
+    ``takes_stdin`` it has its standard input in the file ``$work/input``, which only root can read.
     """
     text = scripts.assign(**variables) + "".join(map(scripts.load, ("background.sh", *names)))
     job = hashlib.sha256(text.encode()).hexdigest()
@@ -206,14 +202,9 @@ _PROBLEMS: Mapping[ScriptOutcome, tuple[str, str, str, str]] = {
 
 
 def script_problem(host: str, result: ScriptResult | None, *, kind: str, change: str, remedy: str) -> Finding | None:
-    """Return what went wrong with a change of the runtime, in words; None if it answers with the change.
+    """Return what went wrong with a change of the runtime; None if it answers. Without a result nothing is known.
 
-    Args:
-        host: Its name.
-        result: None if nothing is known.
-        kind: The runtime.
-        change: Such as ``its proxy and certificates``.
-        remedy: What to do if it does not work with the change.
+    The change is in words, such as ``its proxy and certificates``; the remedy is for a runtime that does not take it.
     """
     outcome = result.outcome if result else ScriptOutcome.RUNNING
     if outcome is ScriptOutcome.CHANGED:

@@ -61,7 +61,8 @@ class _IsolatedConnector:
 
     def run_shell_command(self, *args: Any, **kwargs: Any) -> tuple[bool, CommandOutput]:
         """Run a command, and watch that the host is still there; raises one of _KNOWN if it comes to no end."""
-        with _watched(self._inner, _silence_limit(self._host), self._say) as watch:
+        limit = int(self._host.data.get("gpu_ssh_patience") or _SILENCE_LIMIT_SECONDS)
+        with _watched(self._inner, limit, self._say) as watch:
             try:
                 done: tuple[bool, CommandOutput] = self._inner.run_shell_command(*args, **kwargs)
             except Exception as error:
@@ -129,7 +130,6 @@ def ssh_target(host: Host) -> SshTarget:
 _SILENCE_LIMIT_SECONDS = 60
 """Seconds of silence after which a host is given up, unless its data say otherwise."""
 
-
 _SHARE = 4
 """A question comes a quarter of the limit after the last one, and waits as long for its answer."""
 
@@ -184,7 +184,3 @@ def _watched(connector: BaseConnector, limit: int, say: Callable[[str], None]) -
         yield watch
     finally:
         greenlet.kill(block=False)
-
-
-def _silence_limit(host: Host) -> int:
-    return int(host.data.get("gpu_ssh_patience") or _SILENCE_LIMIT_SECONDS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -14,21 +14,29 @@ from pyinfra.api.state import State
 from pyinfra.context import host, state
 
 from gpu_provision.hosts import connection
-from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.checks import images
+from gpu_provision.hosts.checks.findings import CheckedHost
+from gpu_provision.hosts.checks.judge import check_host, resolve_driver
+from gpu_provision.hosts.facts.host import ALL, HostRecord
 from gpu_provision.hosts.messages import Maintenance
-from gpu_provision.hosts.operations import (
-    modules,
-    teardown,
+from gpu_provision.hosts.operations.base import (
+    Commands,
+    add_finding,
+    forget_sections,
+    host_operation,
+    report,
+    require_host,
+    run_of,
 )
-from gpu_provision.hosts.operations.base import report, run_of
+from gpu_provision.hosts.operations.driver import kernel_modules, nouveau, persistence_mode
 from gpu_provision.hosts.operations.packages import is_compiled_here, kernel_headers, packages_held
-from gpu_provision.hosts.operations.persistence import persistence_mode
 from gpu_provision.hosts.operations.reboot import rebooted
 from gpu_provision.hosts.operations.runtime_environment import Proxy, runtime_environment
 from gpu_provision.hosts.operations.runtime_imports import runtime_imports, wanted_pattern
 from gpu_provision.hosts.operations.settings import hugepages, limits, system_settings
+from gpu_provision.hosts.operations.teardown import originals_restored, toolkit_removed
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding
+from gpu_provision.model.findings import Finding, RunFailed, Severity
 from gpu_provision.model.hosts import Expectation, HostPrerequisites, Reboot
 
 
@@ -53,16 +61,15 @@ def host_prerequisites(maintenance: Maintenance | None = None) -> None:
     if not settings.enabled or not (is_gpu_host() or judge_only):
         return
     if host.data.get("gpu_expected"):
-        modules.preflight(name="Preflight", expected=host.data.gpu_expected)
+        preflight(name="Preflight", expected=host.data.gpu_expected)
     if not is_gpu_host():
         return
-    modules.kernel_modules(
-        name="Kernel modules loaded now and at boot",
-        modules=tuple(settings.kernel_modules),
-    )
-    modules.nouveau(name="nouveau kept away", blacklisted=settings.blacklist_nouveau)
+    kernel_modules(name="Kernel modules loaded now and at boot", modules=tuple(settings.kernel_modules))
+    nouveau(name="nouveau kept away", blacklisted=settings.blacklist_nouveau)
     known = run_of(host).record
-    _kernel_headers(settings, known)
+    expected = host.data.get("gpu_expected")
+    if settings.kernel_headers is True or known is None or is_compiled_here(known):
+        kernel_headers(name="Kernel headers", mode=settings.kernel_headers, expected=expected)
     packages_held(name="Kernel and driver packages held", held=settings.hold_packages)
     system_settings(
         name="System settings",
@@ -70,7 +77,8 @@ def host_prerequisites(maintenance: Maintenance | None = None) -> None:
         dev_char_symlinks=settings.dev_char_symlinks,
     )
     _resources(settings, known)
-    _persistence_mode(settings, known)
+    if known is None or known.driver.on_host or known.persistence.enabled:
+        persistence_mode(name="Driver stays initialized", on=settings.persistence_mode, expected=expected)
     if settings.proxy or settings.ca_certificates or known is None or known.environment.files:
         runtime_environment(
             name="Container runtime's proxy and trusted certificates",
@@ -93,23 +101,13 @@ def host_prerequisites(maintenance: Maintenance | None = None) -> None:
         )
 
 
-def _kernel_headers(settings: HostPrerequisites, known: HostRecord | None) -> None:
-    if settings.kernel_headers is True or known is None or is_compiled_here(known):
-        kernel_headers(name="Kernel headers", mode=settings.kernel_headers, expected=host.data.get("gpu_expected"))
-
-
 def _resources(settings: HostPrerequisites, known: HostRecord | None) -> None:
     if settings.hugepages or known is None or known.hugepages.own_file is not None:
         hugepages(name="Huge pages reserved", counts=settings.hugepages)
     if settings.limits or known is None or known.limits.files:
-        limits(name="Limits of containers", values=settings.limits, reload=_may_reload(settings))
-
-
-def _persistence_mode(settings: HostPrerequisites, known: HostRecord | None) -> None:
-    if known is None or known.driver.on_host or known.persistence.enabled:
-        persistence_mode(
-            name="Driver stays initialized", on=settings.persistence_mode, expected=host.data.get("gpu_expected")
-        )
+        wanted = _expectation()  # whether systemd may reload its units without taking GPUs from containers
+        reload = settings.dev_char_symlinks or wanted is None or wanted.cdi
+        limits(name="Limits of containers", values=settings.limits, reload=reload)
 
 
 @deploy("Host teardown")
@@ -123,10 +121,10 @@ def host_teardown() -> None:
     _isolate_host()
     if GROUP in host.groups:
         return
-    teardown.originals_restored(name="Files as they were")
+    originals_restored(name="Files as they were")
     wanted = _expectation()
     if wanted and wanted.toolkit_dir and is_gpu_host():
-        teardown.toolkit_removed(name="Container toolkit's programs", install_dir=wanted.toolkit_dir)
+        toolkit_removed(name="Container toolkit's programs", install_dir=wanted.toolkit_dir)
 
 
 def _isolate_host() -> None:
@@ -138,12 +136,6 @@ def _expectation() -> Expectation | None:
     """Return what the host's inventory expects of it; None without an inventory file."""
     data = host.data.get("gpu_expected")
     return Expectation.of(data) if data else None
-
-
-def _may_reload(settings: HostPrerequisites) -> bool:
-    """Return whether systemd may reload its units without taking GPUs from containers; see dev_char_symlinks."""
-    wanted = _expectation()
-    return settings.dev_char_symlinks or wanted is None or wanted.cdi
 
 
 def declared() -> dict[str, Any]:
@@ -207,3 +199,26 @@ def _is_unfinished(state: State, other: Host, cluster: Host) -> bool:
         if not state.ops[other][operation_hash].operation_meta.is_complete():
             return True
     return False
+
+
+@host_operation
+def preflight(expected: Mapping[str, Any]) -> Commands:
+    """Judge a host before anything is changed on it: an error fails the host; never a change.
+
+    Args:
+        expected: The fields of gpu_provision.model.hosts.Expectation, as ``host.data.gpu_expected`` has them.
+    """
+    wanted = Expectation.of(expected)
+    if state.is_executing:  # minutes may have passed since the plan
+        forget_sections()
+    record = require_host(ALL, wanted.kernel_modules)
+    run_of(host).record = record
+    wanted = resolve_driver(wanted, record)
+    findings = check_host(CheckedHost(wanted, record, images.look_up_driver_image(wanted, record)))
+    for finding in findings:
+        if finding.severity is Severity.WARNING:
+            add_finding(finding)
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    if errors:
+        raise RunFailed(*errors)
+    yield from ()

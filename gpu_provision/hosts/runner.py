@@ -137,7 +137,7 @@ def _select_nodes(inventory: Inventory, limit: tuple[str, ...]) -> frozenset[str
 
 def _run_worker(request: HostPhase, listen: Listen, maintenance: LocalMaintenance | None) -> HostsResult:
     """Run a phase in a worker process, which ends with this call, however that ends."""
-    progress = PartialProgress()
+    progress = _PartialProgress()
 
     def on_event(event: HostEvent) -> None:
         progress.record(event)
@@ -282,16 +282,14 @@ def _event(node: str, state: State, message: str) -> Event:
 _MAX_NODES = 8
 
 
-class PartialProgress:
+class _PartialProgress:
     """What is known of the hosts of a run that is interrupted: commands on hosts go on to their own end."""
 
     def __init__(self) -> None:
-        """Begin with no host."""
         self._steps: dict[str, str] = {}
         self._changes: dict[str, list[str]] = {}
 
     def record(self, event: HostEvent) -> None:
-        """Take an event in."""
         if event.step:
             self._steps[event.node] = event.step
         self._changes.setdefault(event.node, []).extend(event.changes)

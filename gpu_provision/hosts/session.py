@@ -40,14 +40,7 @@ from gpu_provision.hosts.messages import (
     Question,
     WorkerReply,
 )
-from gpu_provision.hosts.operations.base import (
-    GpuHost,
-    read_host,
-    report,
-    run_of,
-    save_findings,
-    with_cause,
-)
+from gpu_provision.hosts.operations.base import GpuHost, read_host, report, run_of, save_findings, with_cause
 from gpu_provision.hosts.operations.reboot import reboot_reasons
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model import codes

@@ -102,12 +102,6 @@ def test_lost_connection_fails_the_host_with_a_finding(server: NodeServer, pyinf
     assert "Traceback" not in done.stdout
 
 
-def test_host_needs_the_name_of_its_node(pyinfra: Pyinfra) -> None:
-    done = pyinfra("@k8s-node", "exec", "--", "true")
-    assert done.returncode == 1
-    assert "a node needs its name: @k8s-node/<node>" in done.stdout
-
-
 def test_simulated_pods_of_a_sandbox_have_no_shell(pyinfra: Pyinfra, tmp_path: Path) -> None:
     """One finding says so, and the pod is gone."""
     (tmp_path / "fleet.yaml").write_text("nodes:\n- {name: t4-1, gpu: {model: T4, count: 1}}\n")

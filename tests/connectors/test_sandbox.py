@@ -90,10 +90,3 @@ def test_machine_without_isolation_leaves_simulated_hosts_out(
     assert done.stdout.count("The sandbox's hosts are left out: this machine does not let") == 1
     assert "[@cluster/sandbox] Connected" in done.stdout
     assert "@sandbox/t4-1" not in done.stdout
-
-
-def test_simulated_host_needs_a_name(pyinfra: Pyinfra) -> None:
-    """There is no host called nothing."""
-    done = pyinfra("@sandbox", "exec", "--", "true")
-    assert done.returncode == 1
-    assert "a simulated host needs a name: @sandbox/<node>" in done.stdout

@@ -74,13 +74,13 @@ from gevent import monkey
 monkey.patch_all()
 from pyinfra.context import host
 from gpu_provision.hosts import session
-from gpu_provision.hosts.operations import modules
-sound = modules.nouveau_changes
+from gpu_provision.hosts.operations import driver
+sound = driver.nouveau_changes
 def broken(record, *, blacklisted):
     if host.name == "@sandbox/good-1":
         raise LookupError("an odd answer")
     return sound(record, blacklisted=blacklisted)
-modules.nouveau_changes = broken
+driver.nouveau_changes = broken
 result = session.run(pickle.load(sys.stdin.buffer), lambda event: None)
 pickle.dump(result, sys.stdout.buffer)
 """

@@ -24,7 +24,7 @@ def host_driver_conflict(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a driver of the host's own where a container is to bring one."""
     host = subject.host
     expected = subject.expected
-    if not (expected.gpu_count and expected.driver_container and host.driver.on_host) or expected.driver_auto:
+    if not (expected.driver_container and host.driver.on_host) or expected.driver_auto:
         return
     yield subject.error(
         codes.HOST_DRIVER,
@@ -39,7 +39,7 @@ def host_driver_conflict(subject: CheckedHost) -> Iterator[Finding]:
 def no_host_driver(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a host without the driver that the inventory relies on."""
     driver = subject.host.driver
-    if not subject.expected.gpu_count or subject.expected.driver_container or driver.on_host:
+    if subject.expected.driver_container or driver.on_host:
         return
     loaded = "a driver container has put the loaded one there" if driver.in_container else "no module, no libnvidia-ml"
     yield subject.error(
@@ -86,12 +86,7 @@ def mixed_versions(subject: CheckedHost) -> Iterator[Finding]:
     driver = subject.host.driver
     versions = driver.library_versions
     loaded = "" if driver.in_container else driver.loaded
-    if (
-        not subject.expected.gpu_count
-        or not versions
-        or set(versions) == {loaded}
-        or (len(versions) == 1 and not loaded)
-    ):
+    if not versions or set(versions) == {loaded} or (len(versions) == 1 and not loaded):
         return
     yield subject.error(
         codes.DRIVER_MIXED,
@@ -106,8 +101,7 @@ def driver_not_loaded(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a driver of the host's that is installed and not loaded."""
     driver = subject.host.driver
     hosts = not subject.expected.driver_container or subject.expected.driver_auto
-    idle = subject.expected.gpu_count and hosts and driver.on_host and not driver.loaded
-    if idle and subject.host.pci.gpus:
+    if hosts and driver.on_host and not driver.loaded and subject.host.pci.gpus:
         built = ", ".join(f"{version} for {kernel}" for version, kernel in driver.dkms)
         yield subject.error(
             codes.DRIVER_NOT_LOADED,
@@ -135,7 +129,7 @@ def _awakening(subject: CheckedHost) -> str:
 def device_held(subject: CheckedHost) -> Iterator[Finding]:
     """Yield services of the host that hold a GPU: a driver container cannot unload what they use."""
     services = [holder for holder in subject.host.services.holders if holder.unit]
-    if not (subject.expected.gpu_count and subject.expected.driver_container and services):
+    if not (subject.expected.driver_container and services):
         return
     units = sorted({f"{holder.unit}.service" for holder in services})
     yield subject.warning(
@@ -150,7 +144,7 @@ def device_held(subject: CheckedHost) -> Iterator[Finding]:
 def _is_left_to_host(subject: CheckedHost) -> bool:
     """Return whether the host may have a driver of its own, and has none that is in charge."""
     expected = subject.expected
-    return bool(expected.gpu_count and expected.driver_auto and expected.driver_container)
+    return expected.driver_auto and expected.driver_container
 
 
 def _name(driver: Driver) -> str:
@@ -243,7 +237,7 @@ def cuda_minimum(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a driver that is too old for what today's images are built with."""
     version = _version(subject)
     oldest, name = CUDA_12
-    if subject.expected.gpu_count and 0 < _branch(version) < oldest:
+    if 0 < _branch(version) < oldest:
         yield subject.warning(
             codes.CUDA_MINIMUM,
             f"the driver {version} is older than {name}, which CUDA 12 needs",
@@ -264,9 +258,8 @@ def _branch(version: str) -> int:
 
 
 def _kinds(subject: CheckedHost) -> list[PciDevice]:
-    """Return one GPU of each kind; none on a machine that gets no driver."""
-    gpus = subject.host.pci.gpus if subject.expected.gpu_count else ()
-    return list({gpu.device: gpu for gpu in reversed(gpus)}.values())
+    """Return one GPU of each kind."""
+    return list({gpu.device: gpu for gpu in reversed(subject.host.pci.gpus)}.values())
 
 
 def _flavor(subject: CheckedHost) -> tuple[str, str]:

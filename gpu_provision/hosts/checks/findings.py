@@ -66,4 +66,4 @@ class CheckedHost:
 
 
 Rule = Callable[[CheckedHost], Iterator[Finding]]
-"""Yields what it finds about a machine; nothing if all is well or if the facts do not say."""
+"""Yields what it finds about a machine that is to have a GPU; nothing if all is well or if the facts do not say."""

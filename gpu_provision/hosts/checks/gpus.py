@@ -18,7 +18,7 @@ _OF_VIRTUAL_MACHINES = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
 def gpu_absent(subject: CheckedHost) -> Iterator[Finding]:
     """Yield GPUs that are declared and not there."""
     expected, seen = subject.expected, subject.host.pci
-    if expected.gpu_count and not seen.gpus:
+    if not seen.gpus:
         others = ", ".join(device.address for device in seen.devices) or "no device of vendor 10de"
         yield subject.error(
             codes.GPU_ABSENT,
@@ -33,7 +33,7 @@ def gpu_absent(subject: CheckedHost) -> Iterator[Finding]:
 def gpu_count(subject: CheckedHost) -> Iterator[Finding]:
     """Yield another number of GPUs than declared."""
     expected, seen = subject.expected, subject.host.pci.gpus
-    if expected.gpu_count and seen and len(seen) != expected.gpu_count:
+    if seen and len(seen) != expected.gpu_count:
         number = f"{len(seen)} NVIDIA GPU{'' if len(seen) == 1 else 's'}"
         yield subject.warning(
             codes.GPU_COUNT,
@@ -61,7 +61,7 @@ def gpu_undeclared(subject: CheckedHost) -> Iterator[Finding]:
 
 def gpu_model(subject: CheckedHost) -> Iterator[Finding]:
     """Yield models that are certainly others than the declared one."""
-    declared = catalogue.find_model(subject.expected.gpu_model) if subject.expected.gpu_count else None
+    declared = catalogue.find_model(subject.expected.gpu_model)
     if declared is None:
         return
     others = [gpu for gpu in subject.host.pci.gpus if gpu.model.models and not _matches_model(gpu, declared)]
@@ -78,7 +78,7 @@ def gpu_model(subject: CheckedHost) -> Iterator[Finding]:
 def gpu_taken(subject: CheckedHost) -> Iterator[Finding]:
     """Yield GPUs that are set aside for virtual machines."""
     held = [gpu for gpu in subject.host.pci.gpus if gpu.driver in _OF_VIRTUAL_MACHINES]
-    if held and subject.expected.gpu_count:
+    if held:
         addresses = " ".join(gpu.address for gpu in held)
         yield subject.error(
             codes.GPU_TAKEN,
@@ -121,7 +121,7 @@ _INFINIBAND = ("ib_umad", "mlx5_ib")
 def fabric_manager(subject: CheckedHost) -> Iterator[Finding]:
     """Yield NVSwitches without a fabric manager of the driver's version. A driver container brings its own."""
     host = subject.host
-    if not host.pci.nvswitches or subject.expected.driver_container or not subject.expected.gpu_count:
+    if not host.pci.nvswitches or subject.expected.driver_container:
         return
     packages = host.packages.matching(*_PACKAGES)
     version = host.driver.version
@@ -149,7 +149,7 @@ def fabric_modules(subject: CheckedHost) -> Iterator[Finding]:
     models = {model.name for gpu in host.pci.gpus for model in gpu.model.models}
     present = {*host.modules.loaded, *host.modules.built_in}
     missing = [name for name in _INFINIBAND if name not in present]
-    if subject.expected.gpu_count and models & _NVLINK_5 and missing and host.pci.network_cards:
+    if models & _NVLINK_5 and missing and host.pci.network_cards:
         yield subject.warning(
             codes.FABRIC_MODULES,
             f"the kernel modules {' and '.join(missing)} are not loaded, which an NVLink 5 fabric is managed through",

@@ -13,7 +13,6 @@ from gpu_provision.inventory import hardware
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.hosts import Expectation, ImageAnswer, ImageState
-from gpu_provision.model.inventory import OperatingSystem
 
 _NVIDIAS = "/nvidia/driver"
 """End of the names of NVIDIA's images, also where a mirror has them."""
@@ -22,25 +21,39 @@ _NVIDIAS = "/nvidia/driver"
 def driver_image(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a driver image that is absent or unknown."""
     answer = subject.image
-    if answer is None:
-        return
-    match answer.state:
-        case ImageState.PRESENT:
-            return
+    match answer.state if answer else ImageState.PRESENT:
         case ImageState.ABSENT:
-            yield _absent(subject, answer)
+            code, what = codes.IMAGE_ABSENT, "there is no driver image {image}"
+            consequence = "the driver pod stays in ImagePullBackOff"
+            fix = f"set {subject.driver_key}.version to one that exists for this system, or mirror the image"
         case ImageState.OTHER_ARCHITECTURE:
-            yield _other_architecture(subject, answer)
+            machine = subject.host.kernel.architecture
+            code, what = codes.IMAGE_ARCHITECTURE, f"the driver image {{image}} does not exist for {machine}"
+            consequence = 'the driver pod fails with "no match for platform" or "exec format error"'
+            fix = f"set {subject.driver_key}.version to one with this platform, or mirror all platforms of the image"
         case ImageState.REFUSED | ImageState.UNREACHABLE:
-            yield _unknown(subject, answer)
+            code, what = codes.IMAGE_UNKNOWN, "it is not known whether the driver image {image} exists"
+            consequence = "if it does not, the driver pod stays in ImagePullBackOff"
+            fix = (
+                "docker login for this registry, if it wants credentials; where this machine cannot reach it, --offline"
+                " or preflight: {registry: false}"
+            )
+        case _:
+            return
+    tell = subject.warning if code == codes.IMAGE_UNKNOWN else subject.error
+    evidence = answer.evidence if answer else ""
+    image = answer.reference if answer else ""
+    yield tell(code, what.format(image=image), evidence=evidence, consequence=consequence, fix=fix)
 
 
 def no_images_for_system(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a host whose own system NVIDIA makes no driver images for, where no registry was asked."""
     expected, system = subject.expected, subject.host.system.name
     of_nvidia = expected.driver_image.endswith(_NVIDIAS)
-    if subject.image is not None or not (expected.gpu_count and of_nvidia and system):
+    if subject.image is not None or not (of_nvidia and system):
         return
+    versions = ", ".join(system.id + version for version in hardware.IMAGES.get(system.id, ()))
+    known = f"known: {versions}" if versions else "own images are as good"
     if system.id in hardware.WITHOUT_IMAGES or not hardware.has_images(system):
         yield subject.warning(
             codes.IMAGE_ABSENT,
@@ -48,44 +61,8 @@ def no_images_for_system(subject: CheckedHost) -> Iterator[Finding]:
             evidence=f"/etc/os-release: {subject.host.system.title or system.tag}; no registry was asked",
             consequence="the driver pod stays in ImagePullBackOff",
             fix=f"install the driver on the host and set {subject.driver_key}.enabled: false, or see whether there is"
-            f" one by now: gpu-provision preflight without --offline; {_known(system)}",
+            f" one by now: gpu-provision preflight without --offline; {known}",
         )
-
-
-def _known(system: OperatingSystem) -> str:
-    versions = hardware.IMAGES.get(system.id, ())
-    return f"known: {', '.join(system.id + version for version in versions)}" if versions else "own images are as good"
-
-
-def _absent(subject: CheckedHost, answer: ImageAnswer) -> Finding:
-    return subject.error(
-        codes.IMAGE_ABSENT,
-        f"there is no driver image {answer.reference}",
-        evidence=answer.evidence,
-        consequence="the driver pod stays in ImagePullBackOff",
-        fix=f"set {subject.driver_key}.version to one that exists for this system, or mirror the image",
-    )
-
-
-def _other_architecture(subject: CheckedHost, answer: ImageAnswer) -> Finding:
-    return subject.error(
-        codes.IMAGE_ARCHITECTURE,
-        f"the driver image {answer.reference} does not exist for {subject.host.kernel.architecture}",
-        evidence=answer.evidence,
-        consequence='the driver pod fails with "no match for platform" or "exec format error"',
-        fix=f"set {subject.driver_key}.version to one with this platform, or mirror all platforms of the image",
-    )
-
-
-def _unknown(subject: CheckedHost, answer: ImageAnswer) -> Finding:
-    return subject.warning(
-        codes.IMAGE_UNKNOWN,
-        f"it is not known whether the driver image {answer.reference} exists",
-        evidence=answer.evidence,
-        consequence="if it does not, the driver pod stays in ImagePullBackOff",
-        fix="docker login for this registry, if it wants credentials; where this machine cannot reach it, --offline or"
-        " preflight: {registry: false}",
-    )
 
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}

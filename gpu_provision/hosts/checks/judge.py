@@ -51,11 +51,15 @@ RULES: tuple[Rule, ...] = (
 )
 """In the order of their findings."""
 
+_ON_EVERY_MACHINE = frozenset({machine.node_name, machine.other_system, gpus.gpu_undeclared, machine.clock})
+"""All others are for machines whose pool declares a GPU."""
+
 
 def check_host(subject: CheckedHost) -> tuple[Finding, ...]:
     """Return all findings about a machine; codes that its inventory ignores stop nothing."""
     ignored = frozenset(subject.expected.ignore)
-    return tuple(apply_ignored((finding for rule in RULES for finding in rule(subject)), ignored))
+    rules = RULES if subject.expected.gpu_count else (rule for rule in RULES if rule in _ON_EVERY_MACHINE)
+    return tuple(apply_ignored((finding for rule in rules for finding in rule(subject)), ignored))
 
 
 def resolve_driver(expected: Expectation, host: HostRecord) -> Expectation:

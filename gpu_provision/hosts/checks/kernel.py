@@ -27,7 +27,7 @@ _MANY = 4
 def kernel_pending(subject: CheckedHost) -> Iterator[Finding]:
     """Yield another kernel for the next boot."""
     running, following = subject.host.kernel.running, subject.host.kernels.next
-    if not subject.expected.gpu_count or following is None or following.release == running:
+    if following is None or following.release == running:
         return
     probably = "" if following.certainty is Certainty.KNOWN else "probably "
     headers = "has its headers" if following.release in subject.host.kernels.with_headers else "has no headers for it"
@@ -44,18 +44,20 @@ def headers_unavailable(subject: CheckedHost) -> Iterator[Finding]:
     """Yield kernels that the distribution no longer has headers for, where a driver is compiled with them."""
     running, kernels = subject.host.kernel.running, subject.host.kernels
     following = kernels.next.release if kernels.next else running
-    compiled = subject.expected.gpu_count and (subject.expected.driver_container or subject.host.driver.dkms)
+    compiled = subject.expected.driver_container or subject.host.driver.dkms
+    repository = f", or set {subject.driver_key}.repo_config to a repository with them"
     for release in kernels.without_headers(running, following) if compiled else ():
         package, lists = _HEADERS[kernels.lists]
         yield subject.warning(
             codes.HEADERS_UNAVAILABLE,
-            f"the package lists have no headers for kernel {release}, which {_role(release, running)}",
+            f"the package lists have no headers for kernel {release},"
+            f" which {'runs' if release == running else 'boots next'}",
             evidence=f"{lists}: no {package.format(release=release)}; no /lib/modules/{release}/build",
             consequence="the driver container asks the same archives for them, and cannot build the driver"
             if subject.expected.driver_container
             else "DKMS cannot build the host's driver for it",
             fix=f"{_REFRESH[kernels.lists]}; if they are gone for good, boot a kernel that has them"
-            f"{_other_way(subject)}",
+            f"{repository if subject.expected.driver_container else ''}",
         )
 
 
@@ -66,7 +68,7 @@ def large_pages(subject: CheckedHost) -> Iterator[Finding]:
     of these kernels it is called kernel-64k-devel. See also NVIDIA/gpu-operator#1503.
     """
     kernel = subject.host.kernel
-    if subject.expected.gpu_count and subject.expected.driver_container and kernel.running.endswith("+64k"):
+    if subject.expected.driver_container and kernel.running.endswith("+64k"):
         yield subject.warning(
             codes.LARGE_PAGES,
             "the kernel has pages of 64 KiB, whose headers the driver container looks for under another name",
@@ -77,20 +79,10 @@ def large_pages(subject: CheckedHost) -> Iterator[Finding]:
         )
 
 
-def _role(release: str, running: str) -> str:
-    return "runs" if release == running else "boots next"
-
-
-def _other_way(subject: CheckedHost) -> str:
-    if not subject.expected.driver_container:
-        return ""
-    return f", or set {subject.driver_key}.repo_config to a repository with them"
-
-
 def unattended_upgrades(subject: CheckedHost) -> Iterator[Finding]:
     """Yield kernels, and drivers of the host's, that may be replaced under running GPUs and that are not held."""
     packages = subject.host.packages
-    if not subject.expected.gpu_count or not packages.unattended or subject.expected.hold_packages:
+    if not packages.unattended or subject.expected.hold_packages:
         return
     watched = (*packages.matching(*_KERNELS), *packages.matching(*_DRIVERS))
     loose = [package for package in watched if not packages.is_kept(package)]
@@ -113,7 +105,7 @@ def unattended_upgrades(subject: CheckedHost) -> Iterator[Finding]:
 def secure_boot(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a kernel that refuses what a driver container builds: it has no key to sign with."""
     firmware = subject.host.firmware
-    if subject.expected.gpu_count and subject.expected.driver_container and firmware.refuses_unsigned:
+    if subject.expected.driver_container and firmware.refuses_unsigned:
         yield subject.error(
             codes.SECURE_BOOT,
             f"{_why(firmware)}, and the modules that the driver container builds are not signed",
@@ -129,7 +121,7 @@ def secure_boot(subject: CheckedHost) -> Iterator[Finding]:
 def unsigned_module(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a host's own driver without a signature where one is needed."""
     firmware, driver = subject.host.firmware, subject.host.driver
-    needed = subject.expected.gpu_count and not subject.expected.driver_container and firmware.refuses_unsigned
+    needed = not subject.expected.driver_container and firmware.refuses_unsigned
     if needed and driver.module and not driver.module_signer and not driver.loaded:
         yield subject.error(
             codes.MODULE_UNSIGNED,
@@ -157,7 +149,7 @@ def _evidence(firmware: Firmware) -> str:
 def nouveau_allowed(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a nouveau that the inventory keeps; the host phase removes any other."""
     host, expected = subject.host, subject.expected
-    if not (expected.gpu_count and host.nouveau_loaded) or expected.blacklist_nouveau:
+    if not host.nouveau_loaded or expected.blacklist_nouveau:
         return
     users = host.modules.loaded["nouveau"]
     stays = "; it is in the initramfs, too" if host.nouveau.in_initramfs else ""

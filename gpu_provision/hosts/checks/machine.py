@@ -8,11 +8,10 @@ from posixpath import dirname
 
 from gpu_provision.components.toolkit_runtimes import RUNTIMES
 from gpu_provision.hosts.checks.findings import CheckedHost
-from gpu_provision.hosts.facts.runtime import CONTAINERD, ContainerRuntime
+from gpu_provision.hosts.facts.runtime import CONTAINERD
 from gpu_provision.inventory import hardware
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
-from gpu_provision.model.hosts import DistributionPaths
 
 GIB = 1 << 30
 
@@ -58,7 +57,7 @@ def disk(subject: CheckedHost) -> Iterator[Finding]:
     """Yield too little room where images are unpacked."""
     host = subject.host
     place = host.storage.place(host.kubernetes.places.images)
-    if not subject.expected.gpu_count or place is None or place.free >= LITTLE:
+    if place is None or place.free >= LITTLE:
         return
     tell = subject.error if place.free < TOO_LITTLE else subject.warning
     yield tell(
@@ -73,7 +72,7 @@ def disk(subject: CheckedHost) -> Iterator[Finding]:
 def swap(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a host that swaps, where the kubelet does not put up with it. One that runs already looks no more."""
     swapped, kubernetes = subject.host.storage.swap, subject.host.kubernetes
-    if subject.expected.gpu_count and swapped and kubernetes.refuses_swap:
+    if swapped and kubernetes.refuses_swap:
         yield subject.warning(
             codes.SWAP_ON,
             "the host swaps, and its kubelet is not told to put up with that",
@@ -103,7 +102,7 @@ def proxy(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a host behind a proxy whose driver container knows none."""
     expected, proxies = subject.expected, subject.host.proxies
     addresses = proxies.of("https_proxy", "http_proxy")
-    if not (expected.gpu_count and expected.driver_container and addresses) or expected.driver_has_proxy:
+    if not (expected.driver_container and addresses) or expected.driver_has_proxy:
         return
     files = [path for path, settings in proxies.settings.items() if any(settings.values())]
     no_proxy = next(iter(proxies.of("no_proxy")), "")
@@ -130,7 +129,7 @@ _CRI_PLUGINS = frozenset({"cri", "io.containerd.grpc.v1.cri"})
 
 def runtime_old(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a runtime that does not know CDI where GPUs come through it."""
-    runtime = _used(subject)
+    runtime = subject.host.cri
     if runtime is None or not subject.expected.cdi:
         return
     first = RUNTIMES[runtime.kind].cdi_since
@@ -151,11 +150,12 @@ def runtime_paths(subject: CheckedHost) -> Iterator[Finding]:
     """
     kubernetes, expected = subject.host.kubernetes, subject.expected
     runtime = subject.host.cri
-    if not (expected.gpu_count and expected.toolkit) or runtime is None or runtime.kind != CONTAINERD:
+    if not expected.toolkit or runtime is None or runtime.kind != CONTAINERD:
         return
     places = kubernetes.places
     config, socket = expected.toolkit_config or places.toolkit_config, expected.toolkit_socket or places.socket
-    at_home = _is_at_home(runtime, places)
+    # A runtime at home reads its configuration where its distribution keeps it; snaps count revisions.
+    at_home = re.sub(r"/microk8s/\d+/", "/microk8s/current/", runtime.config) == places.containerd_config
     known = {runtime.config, *((places.toolkit_config, places.containerd_config) if at_home else ())}
     if dirname(config) in map(dirname, known) and _plain(socket) == _plain(kubernetes.socket):
         return
@@ -170,11 +170,6 @@ def runtime_paths(subject: CheckedHost) -> Iterator[Finding]:
     )
 
 
-def _is_at_home(runtime: ContainerRuntime, places: DistributionPaths) -> bool:
-    """Return whether a runtime reads its configuration where its distribution keeps it; snaps count revisions."""
-    return re.sub(r"/microk8s/\d+/", "/microk8s/current/", runtime.config) == places.containerd_config
-
-
 def _plain(socket: str) -> str:
     """Return a socket's path as it is without the link from /var/run to /run."""
     return socket.removeprefix("/var")
@@ -182,7 +177,7 @@ def _plain(socket: str) -> str:
 
 def runtime_schema(subject: CheckedHost) -> Iterator[Finding]:
     """Yield containerd 2 that still reads a configuration of containerd 1."""
-    runtime = _used(subject)
+    runtime = subject.host.cri
     if runtime is None or runtime.kind != CONTAINERD or runtime.branch[0] < _CONTAINERD_2 or not runtime.has_config:
         return
     if runtime.schema < _SCHEMA_OF_2:
@@ -197,7 +192,7 @@ def runtime_schema(subject: CheckedHost) -> Iterator[Finding]:
 
 def cri_disabled(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a containerd whose CRI, which the kubelet speaks to, is disabled."""
-    runtime = _used(subject)
+    runtime = subject.host.cri
     if runtime and runtime.kind == CONTAINERD and _CRI_PLUGINS & set(runtime.disabled_plugins):
         yield subject.error(
             codes.RUNTIME_NO_CRI,
@@ -210,7 +205,7 @@ def cri_disabled(subject: CheckedHost) -> Iterator[Finding]:
 
 def cgroup_drivers(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a kubelet and a runtime that put containers into different trees."""
-    runtime, kubelet = _used(subject), subject.host.kubernetes.cgroup_driver
+    runtime, kubelet = subject.host.cri, subject.host.kubernetes.cgroup_driver
     if runtime and runtime.cgroup_driver and kubelet and runtime.cgroup_driver != kubelet:
         yield subject.warning(
             codes.CGROUP_DRIVERS,
@@ -221,8 +216,3 @@ def cgroup_drivers(subject: CheckedHost) -> Iterator[Finding]:
             if runtime.kind == CONTAINERD
             else f'set cgroup_manager = "{kubelet}" in {runtime.config}, and restart it',
         )
-
-
-def _used(subject: CheckedHost) -> ContainerRuntime | None:
-    """Return the runtime of the kubelet; None on machines that get no GPU software."""
-    return subject.host.cri if subject.expected.gpu_count else None

@@ -58,6 +58,7 @@ class Driver:
         return own or self.module_version or next(iter(self.library_versions), "")
 
 
+_DKMS = re.compile(r"nvidia[^/]*/(\d[^/]*)/(\d[^/]*)/[^/]+")
 _OF_TOOLKIT = frozenset({"/usr/bin/nvidia-ctk", "/usr/bin/nvidia-container-runtime"})
 
 
@@ -74,14 +75,9 @@ def read_driver(output: SectionOutput) -> Driver:
         module_signer=output.first("signer"),
         libraries=tuple(output.all("library")),
         programs=tuple(output.all("program")),
-        dkms=tuple(built for line in output.all("dkms") for built in _dkms(line)),
+        # ``nvidia/580.65.06/6.8.0-45-generic/x86_64``; sources and backups lie in other places there
+        dkms=tuple((built[1], built[2]) for built in map(_DKMS.fullmatch, output.all("dkms")) if built),
     )
-
-
-def _dkms(path: str) -> list[tuple[str, str]]:
-    """Read ``nvidia/580.65.06/6.8.0-45-generic/x86_64``; sources and backups lie in other places there."""
-    found = re.fullmatch(r"nvidia[^/]*/(\d[^/]*)/(\d[^/]*)/[^/]+", path)
-    return [(found[1], found[2])] if found else []
 
 
 DAEMON = "nvidia-persistenced"

@@ -104,7 +104,8 @@ class PciModel:
 def model_of(device: str) -> PciModel:
     """Return what is known about a device id, at worst by the range of ids that it is in."""
     table = _table()
-    generation = _generation(device, table["ranges"])
+    ranges = (each["generation"] for each in table["ranges"] if each["from"] <= device <= each["to"])
+    generation = next(ranges, "")
     facts = table["generations"].get(generation, {})
     entry = table["devices"].get(device, {})
     facts = {**facts, **entry}
@@ -116,10 +117,6 @@ def model_of(device: str) -> PciModel:
         open_modules=facts.get("open_modules", ""),
         models=tuple(model for name in entry.get("models", ()) if (model := hardware.find_model(name))),
     )
-
-
-def _generation(device: str, ranges: list[dict[str, str]]) -> str:
-    return next((each["generation"] for each in ranges if each["from"] <= device <= each["to"]), "")
 
 
 @cache

@@ -131,12 +131,7 @@ ALL = tuple(SECTIONS)
 
 
 def command(modules_asked: Iterable[str] = (), sections: Sequence[str] = ALL) -> str:
-    """Return the shell command that reads a host, or some sections of it.
-
-    Args:
-        modules_asked: Kernel modules to look up, with dashes or underscores, besides those that always are.
-        sections: Names of sections; the record's kernel is named in any case.
-    """
+    """Return the shell command that reads some sections of a host, and looks up kernel modules besides ALWAYS."""
     names = sorted({*map(canonical, modules_asked), *ALWAYS})
     variables = scripts.assign(
         module_names=" ".join(names),
@@ -156,15 +151,9 @@ def command(modules_asked: Iterable[str] = (), sections: Sequence[str] = ALL) ->
 
 
 def parse(lines: Iterable[str], *, asked_at: float = 0.0, answered_at: float = 0.0) -> HostRecord | None:
-    """Read what the command printed.
+    """Read what the command printed; None if that does not go to its end, or names no kernel though it should.
 
-    Args:
-        lines: Its output.
-        asked_at: This machine's time in seconds when it was sent; 0 if unknown.
-        answered_at: This machine's time when the answer was there.
-
-    Returns:
-        The record; None if the output does not go to its end, or names no kernel though it should.
+    The times are this machine's, in seconds: when the command was sent, 0 if unknown, and when the answer was there.
     """
     output = _sections(lines)
     if "end" not in output or ("kernel" in output and not output["kernel"].first("running")):

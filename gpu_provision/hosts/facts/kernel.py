@@ -189,8 +189,11 @@ class Nouveau:
 
 def read_nouveau(output: SectionOutput) -> Nouveau:
     """Read the section's lines."""
+    # by a parameter of modprobe, of the kernel or of dracut
+    parameter = r"(?:modprobe\.blacklist|module_blacklist|rd\.driver\.blacklist)=(\S*)"
+    kept_away = ",".join(re.findall(parameter, " ".join(output.all("cmdline")))).split(",")
     return Nouveau(
-        blacklisted_elsewhere=_blacklists(output.all("modprobe")) or any(map(_keeps_away, output.all("cmdline"))),
+        blacklisted_elsewhere=_blacklists(output.all("modprobe")) or "nouveau" in kept_away,
         own_file=output.own_file(),
         initramfs=output.first("initramfs"),
         initramfs_stale=output.has("stale"),
@@ -207,9 +210,3 @@ def _blacklists(lines: Iterable[str]) -> bool:
         or (line[:2] == ["install", "nouveau"] and line[2:3] in (["/bin/false"], ["/bin/true"]))
         for line in words
     )
-
-
-def _keeps_away(command_line: str) -> bool:
-    """Return whether a kernel command line does: a parameter of modprobe, of the kernel or of dracut."""
-    found = re.findall(r"(?:modprobe\.blacklist|module_blacklist|rd\.driver\.blacklist)=(\S*)", command_line)
-    return any("nouveau" in value.split(",") for value in found)

@@ -67,7 +67,8 @@ def _unattended(output: SectionOutput) -> Iterable[str]:
     switched_off = '"0"' in "".join(line for line in output.all("apt") if line.startswith("APT::Periodic::Enable "))
     for line in output.all("apt"):
         active = line.startswith("APT::Periodic::Unattended-Upgrade ") and '"0"' not in line
-        if active and not switched_off and _has_unattended_upgrades(output):
+        installed = any(package.name == "unattended-upgrades" for package in _packages(output.all("package")))
+        if active and installed and not switched_off:
             yield line
     timers = output.all("timer")
     if "dnf-automatic-install" in timers:
@@ -77,10 +78,6 @@ def _unattended(output: SectionOutput) -> Iterable[str]:
     if "transactional-update" in timers:
         yield "transactional-update.timer is enabled"
     yield from output.all("job")
-
-
-def _has_unattended_upgrades(output: SectionOutput) -> bool:
-    return any(package.name == "unattended-upgrades" for package in _packages(output.all("package")))
 
 
 def _values(lines: Iterable[str], key: str) -> Iterable[str]:

@@ -64,12 +64,7 @@ class ToolkitRemains:
 
 
 def toolkit_command(install_dir: str, configs: Iterable[str] = ()) -> str:
-    """Return the shell command that looks for it; it writes nothing.
-
-    Args:
-        install_dir: Absolute; the programs are in ``toolkit`` below it.
-        configs: More files of container runtimes, which may name the programs.
-    """
+    """Return the shell command that looks for programs in ``toolkit`` below a directory, and for what names them."""
     variables = scripts.assign(install_dir=install_dir.rstrip("/"), configs="\n".join(configs))
     return f"{variables}{scripts.load('toolkit.sh')}"
 

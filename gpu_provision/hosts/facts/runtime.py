@@ -7,13 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpu_provision.hosts.facts import SectionOutput, number
-from gpu_provision.model.hosts import (
-    DISTRIBUTIONS,
-    KUBEADM,
-    OTHER,
-    DistributionPaths,
-    paths_of,
-)
+from gpu_provision.model.hosts import DISTRIBUTIONS, KUBEADM, OTHER, DistributionPaths, paths_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +34,6 @@ class Kubernetes:
         return self.runtime_endpoint or (self.places.socket if self.distribution else "")
 
 
-_SWITCH = "fail-swap-on"
-
 _OWNERS = {
     **dict.fromkeys(("k3s", "k3s-server", "k3s-agent"), "k3s"),
     **dict.fromkeys(("rke2", "rke2-server", "rke2-agent"), "rke2"),
@@ -58,21 +50,18 @@ def read_kubernetes(output: SectionOutput) -> Kubernetes:
     flags = _flags(output)
     settings = dict(re.findall(r"^(\w+):\s*\"?([^\"\s]+)", "\n".join(output.all("setting")), re.MULTILINE))
     endpoint = flags.get("container-runtime-endpoint") or settings.get("containerRuntimeEndpoint", "")
+    # Without a setting it refuses to swap, but distributions other than kubeadm set one.
+    told = flags.get("fail-swap-on") or settings.get("failSwapOn", "")
+    by_default = True if distribution in {KUBEADM, OTHER} and output.has("configured") else None
+    refuses_swap = told != "false" if told else by_default
     return Kubernetes(
         distribution=distribution,
         running=bool(processes),
         runtime_endpoint=endpoint.removeprefix("unix://"),
         cgroup_driver=flags.get("cgroup-driver") or settings.get("cgroupDriver", ""),
         node_name=flags.get("hostname-override") or flags.get("node-name", ""),
-        refuses_swap=_refuses_swap(distribution, output, flags.get(_SWITCH) or settings.get("failSwapOn", "")),
+        refuses_swap=refuses_swap,
     )
-
-
-def _refuses_swap(distribution: str, output: SectionOutput, told: str) -> bool | None:
-    """Read the kubelet's setting; without one it refuses to swap, but distributions other than kubeadm set one."""
-    if told:
-        return told != "false"
-    return True if distribution in {KUBEADM, OTHER} and output.has("configured") else None
 
 
 def _distribution(output: SectionOutput, processes: list[str]) -> str:
@@ -88,18 +77,14 @@ def _distribution(output: SectionOutput, processes: list[str]) -> str:
 
 def _flags(output: SectionOutput) -> dict[str, str]:
     """Return the flags that are set, without dashes; a running process counts more than a file."""
-    lines = (_without_variables(line) for line in output.all("flag"))
+    # MicroK8s' files of arguments hold variables
+    variable = re.compile(r"\$\{?(SNAP_COMMON|SNAP_DATA)\}?")
+    lines = (variable.sub(lambda found: _SNAP[found[1]], line) for line in output.all("flag"))
     pairs = (line.partition(" ")[2].removeprefix("--").partition("=") for line in reversed(list(lines)))
     return {name: value.strip("\"'") for name, _, value in pairs if value}
 
 
 _SNAP = {"SNAP_COMMON": "/var/snap/microk8s/common", "SNAP_DATA": "/var/snap/microk8s/current"}
-
-
-def _without_variables(line: str) -> str:
-    """Write out the variables that MicroK8s' files of arguments hold."""
-    return re.sub(r"\$\{?(SNAP_COMMON|SNAP_DATA)\}?", lambda found: _SNAP[found[1]], line)
-
 
 CONTAINERD = "containerd"
 
@@ -167,6 +152,9 @@ def _runtimes(output: SectionOutput) -> Iterator[ContainerRuntime]:
 def _runtime(block: SectionOutput, kind: str, *, running: bool) -> ContainerRuntime:
     keys = [_key(line) for line in block.all("key")]
     has_config = block.has("readable")
+    version = number(next((value for name, value in keys if name == "version"), ""))
+    schema = 1 if version is None else version
+    docker = re.search(r'"default-runtime"\s*:\s*"([^"]+)', "\n".join(block.all("json")))
     return ContainerRuntime(
         kind=kind,
         running=running,
@@ -175,13 +163,13 @@ def _runtime(block: SectionOutput, kind: str, *, running: bool) -> ContainerRunt
         config=block.first("config"),
         target=block.first("target"),
         has_config=has_config,
-        schema=_schema(keys) if has_config and kind == CONTAINERD else 0,
+        schema=schema if has_config and kind == CONTAINERD else 0,
         imports=_listed(block.all("imports")),
         drop_ins=tuple(dict.fromkeys(block.all("drop-in"))),
         socket=block.first("socket"),
         unit=block.first("unit"),
         cgroup_driver=_cgroup_driver(keys, block.all("json")),
-        default_runtime=_default_runtime(keys, block.all("json")),
+        default_runtime=docker[1] if docker else _last(keys, "default_runtime_name", "default_runtime").strip('"'),
         disabled_plugins=tuple(re.findall(r'"([^"]+)"', _last(keys, "disabled_plugins"))),
     )
 
@@ -201,11 +189,6 @@ def _version(lines: list[str]) -> str:
     return found[1] if found else ""
 
 
-def _schema(keys: Sequence[tuple[str, str]]) -> int:
-    value = number(next((value for name, value in keys if name == "version"), ""))
-    return 1 if value is None else value
-
-
 def _listed(lines: list[str]) -> tuple[str, ...]:
     return tuple(re.findall(r"[\"']([^\"']+)[\"']", " ".join(lines)))
 
@@ -215,11 +198,6 @@ def _cgroup_driver(keys: Sequence[tuple[str, str]], json: list[str]) -> str:
     docker = next((match[1] for line in json if (match := re.search(r"native\.cgroupdriver=(\w+)", line))), "")
     containerd = {"true": "systemd", "false": "cgroupfs"}.get(_last(keys, "SystemdCgroup", "systemd_cgroup"), "")
     return crio or docker or containerd
-
-
-def _default_runtime(keys: Sequence[tuple[str, str]], json: list[str]) -> str:
-    docker = next((match[1] for line in json if (match := re.search(r'"default-runtime"\s*:\s*"([^"]+)', line))), "")
-    return docker or _last(keys, "default_runtime_name", "default_runtime").strip('"')
 
 
 @dataclass(frozen=True, slots=True)

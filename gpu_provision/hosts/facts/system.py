@@ -247,7 +247,8 @@ class System:
 
 def read_system(output: SectionOutput) -> System:
     """Read the section's lines."""
-    release = _assignments(output.all("os"))
+    assignments = (line.split("=", 1) for line in output.all("os") if "=" in line)
+    release = {name.strip(): value.strip("\"' ") for name, value in assignments}
     return System(
         id=release.get("ID", ""),
         version=release.get("VERSION_ID", ""),
@@ -256,11 +257,6 @@ def read_system(output: SectionOutput) -> System:
         time=number(output.first("time")),
         reboot_required=output.has("reboot-required"),
     )
-
-
-def _assignments(lines: list[str]) -> Mapping[str, str]:
-    parts = (line.split("=", 1) for line in lines if "=" in line)
-    return {name.strip(): value.strip("\"' ") for name, value in parts}
 
 
 @dataclass(frozen=True, slots=True)

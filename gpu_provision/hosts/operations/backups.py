@@ -42,8 +42,7 @@ def change_files(description: str, files: Mapping[str, tuple[FileLines, FileLine
 def make_changes(changes: Iterable[HostChange], *sections: str) -> Commands:
     """Record changes, show differences of files if the user asked for that, and yield the commands.
 
-    Args:
-        sections: What has to be read again afterwards; all if none is named.
+    Sections are what has to be read again afterwards; all if none is named.
     """
     changes = tuple(changes)
     record_changes([each.description for each in changes if each.description], *sections)
@@ -61,10 +60,7 @@ def _with_functions(command: str) -> str:
 def write_with_backup(path: str, content: FileLines, *, mode: str = "") -> StringCommand:
     """Return the command that puts a file in place in one step, or removes it, and keeps what was there.
 
-    Args:
-        path: Absolute, without a newline.
-        content: Its lines; None for no file.
-        mode: Such as ``600``; empty leaves that of the file that is there, and means 644 for a new one.
+    Without a mode, such as ``600``, that of the file that is there stays; a new one gets 644.
     """
     quoted = shlex.quote(path)
     if content is None:
@@ -74,12 +70,9 @@ def write_with_backup(path: str, content: FileLines, *, mode: str = "") -> Strin
 
 
 def restore(after: Sequence[str] = ()) -> StringCommand:
-    """Return the command that makes every file as it was and then forgets the originals.
+    """Return the command that makes every file as it was, lets the system know, and then forgets the originals.
 
     If one cannot be restored, the others are all the same, the originals stay, and the command fails.
-
-    Args:
-        after: Shell commands that let the system know, before the originals are forgotten.
     """
     reloads = [f"{{ {command}\n}} 9<&-" for command in after]  # what they leave running does not hold the lock
     return StringCommand(_with_functions(" &&\n".join(["alone", "restore_all", *reloads, f"rm -rf {HOME}"])))

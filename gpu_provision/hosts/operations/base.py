@@ -23,12 +23,7 @@ from pyinfra.api.state import State
 from pyinfra.context import ctx_host, ctx_state, host, state
 
 from gpu_provision.hosts.errors import unreadable
-from gpu_provision.hosts.facts.host import (
-    ALL,
-    HostRecord,
-    command,
-    parse,
-)
+from gpu_provision.hosts.facts.host import ALL, HostRecord, command, parse
 from gpu_provision.hosts.facts.kernel import canonical
 from gpu_provision.hosts.messages import Maintenance
 from gpu_provision.model import codes
@@ -108,12 +103,7 @@ def show_diff(path: str, old: Sequence[str] | None, new: Sequence[str] | None) -
 
 
 def record_changes(words: Sequence[str], *sections: str) -> None:
-    """Record what the operation changes, in words.
-
-    Args:
-        words: Every change; empty for none.
-        sections: What has to be read again after the changes; all if none is named.
-    """
+    """Record what the operation changes, in words, and the sections to read again then; all if none is named."""
     run_of(host).changes[host.current_op_hash] = tuple(words)
     if words and state.is_executing:
         forget_sections(*sections)

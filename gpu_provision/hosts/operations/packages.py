@@ -16,7 +16,7 @@ from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.packages import Package
 from gpu_provision.hosts.operations.backups import HostChange, change, exclusively, make_changes
 from gpu_provision.hosts.operations.base import PATH, Commands, host_operation, read_host, record_changes, require_host
-from gpu_provision.hosts.operations.persistence import has_own_driver
+from gpu_provision.hosts.operations.driver import has_own_driver
 from gpu_provision.hosts.scripts import HEADERS_LOG, HELD_FILE, HOME, INSTALLED_FILE
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailed
@@ -158,7 +158,9 @@ def hold_changes(record: HostRecord, host: str, *, held: bool) -> Iterator[HostC
 
     Packages that are kept by anything, such as the user's own hold, stay as they are and are not listed.
     """
-    watched = {package.name: package for package in _packages_to_hold(record)} if held else {}
+    apart = set(record.packages.matching(*TOOLKIT))
+    matching = record.packages.matching(*KERNELS, *DRIVERS) if held else ()
+    watched = {package.name: package for package in matching if package not in apart}
     hold = sorted(name for name, package in watched.items() if not record.packages.is_kept(package))
     ours, tool = record.holds.ours, hold_tool(record)
     if hold and not tool:
@@ -197,11 +199,6 @@ def hold_tool(record: HostRecord) -> str:
     return "" if found == "dnf" and "versionlock" not in tools else found
 
 
-def _packages_to_hold(record: HostRecord) -> list[Package]:
-    apart = set(record.packages.matching(*TOOLKIT))
-    return [package for package in record.packages.matching(*KERNELS, *DRIVERS) if package not in apart]
-
-
 def _is_locked(record: HostRecord, name: str) -> bool:
     """Return whether a package is held; one that is not installed any more may be locked still."""
     packages = replace(record.packages, unattended_exceptions=())
@@ -220,12 +217,8 @@ def _write_held(names: Sequence[str]) -> str:
 def kernel_headers(mode: bool | str = "auto", expected: Mapping[str, Any] | None = None) -> Commands:  # noqa: FBT001 - as above
     """Have headers of the running kernel, and of the one that boots next, where the driver is compiled on the host.
 
-    Installed by the host's package manager in the kernel's exact version. A driver container brings its own.
-
-    Args:
-        mode: ``auto``: where the host has a driver of its own, by DKMS or NVIDIA's installer; True: in any case;
-            False: nowhere. Headers that are there stay.
-        expected: What the inventory expects of this machine, as for ``preflight``; None without one.
+    Installed by the host's package manager in the kernel's exact version. ``auto`` is where the host has a driver of
+    its own, by DKMS or NVIDIA's installer; True in any case; False nowhere. Headers that are there stay.
     """
     record = require_host(("system", "kernel", "kernels", "packages", "driver", "holds"))
     compiled = is_compiled_here(record) and has_own_driver(record, expected)

@@ -40,8 +40,7 @@ from gpu_provision.hosts.result import REBOOTED
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed, Severity
 from gpu_provision.model.hosts import Drain
-from gpu_provision.model.text import join_limited
-from gpu_provision.planning.drain import MOST_NAMED
+from gpu_provision.planning.drain import name_pods
 
 _SECTIONS = ("system", "kernel", "modules", "kubernetes")
 _PAUSE_SECONDS = 2
@@ -95,14 +94,8 @@ def rebooted(
 
     A node of the inventory's cluster is cordoned and drained before, and uncordoned when it is ready again, unless
     it was cordoned before. The next run resumes one that was killed in between. If one host does not come
-    back, or cannot be drained, the others are not rebooted. The machine that this runs on and those of the control
-    plane never are.
-
-    Args:
-        nouveau_unwanted: Whether a nouveau in use is a reason.
-        max_parallel: How many hosts may be away at a time, this one among them.
-        patience: Seconds that the machine, and then its node, may take to come back.
-        drain: The fields of gpu_provision.model.inventory.Drain.
+    back within ``patience`` seconds, or cannot be drained, the others are not rebooted. The machine that this runs on
+    and those of the control plane never are.
     """
     record = require_host(_SECTIONS)
     maintenance = run_of(host).maintenance
@@ -349,12 +342,9 @@ def reboot_needed(host: str, reasons: Sequence[str]) -> Finding:
 def refusal(
     node: str, membership: HostMembership | None, *, reasons: Sequence[str], kubelet: bool, here: bool
 ) -> Finding | None:
-    """Return why this run does not reboot a host that needs it; None if it does.
+    """Return why this run does not reboot a host that needs it, such as one that a kubelet runs on; None if it does.
 
-    Args:
-        membership: What it is to the inventory's cluster; None without an inventory file.
-        kubelet: Whether a kubelet runs on it.
-        here: Whether it is the machine that runs us.
+    Without an inventory file it is not known what it is to the cluster. ``here`` is the machine that runs this.
     """
     obstacle = "it is the machine that this runs on" if here else _obstacle(membership, kubelet=kubelet)
     if not obstacle:
@@ -387,5 +377,5 @@ def describe(reasons: Sequence[str], pods: Sequence[str]) -> tuple[str, ...]:
     """Return the change in words: the reboot and what is evicted before, or the end of an earlier run's."""
     if not reasons:
         return ("uncordoned: an earlier run had cordoned the node for a reboot",)
-    evicted = (f"evicted: {join_limited(pods, MOST_NAMED)}",) if pods else ()
+    evicted = (f"evicted: {name_pods(pods)}",) if pods else ()
     return (f"{REBOOTED}{'; '.join(reasons)}", *evicted)

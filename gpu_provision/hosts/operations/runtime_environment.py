@@ -98,13 +98,7 @@ class EnvironmentChange:
 
 
 def environment_change(record: HostRecord, proxy: Proxy, certificates: Sequence[str]) -> EnvironmentChange:
-    """Return what has to change. gpu-provision's files that are no longer declared are removed.
-
-    Args:
-        record: The host.
-        proxy: Proxies for the kubelet's container runtime; none takes ours away.
-        certificates: Certificates in PEM, one a text; needs the host to have a store of them.
-    """
+    """Return what has to change. gpu-provision's files that are no longer declared are removed."""
     wanted = {**_proxy_files(record, proxy), **_certificate_files(record, certificates)}
     known = record.environment.files
     files: dict[str, HostFile | None] = {path: None for path in known if path not in wanted}
@@ -214,13 +208,9 @@ SECTIONS = ("system", "kernel", "runtimes", "kubernetes", "environment")
 def runtime_environment(proxy: Proxy, certificates: Sequence[str] = (), patience: int = 60) -> Commands:
     """Have the kubelet's container runtime pull images through proxies, and the system trust certificates.
 
-    The runtime is restarted if either is new. If it does not answer then, the host takes all of it back by itself,
-    whatever becomes of the connection, and the operation fails. What is no longer declared goes.
-
-    Args:
-        proxy: For the runtime alone: neither the kubelet nor containers are sent through it.
-        certificates: Certificates in PEM, one a text.
-        patience: Seconds that a restarted runtime may take to answer.
+    The runtime is restarted if either is new. If it does not answer within ``patience`` seconds then, the host takes
+    all of it back by itself, whatever becomes of the connection, and the operation fails. What is no longer declared
+    goes. Neither the kubelet nor containers are sent through the proxy. Certificates are in PEM, one a text.
     """
     record = require_host(SECTIONS)
     if certificates and not record.environment.trust:

@@ -15,7 +15,7 @@ from pyinfra.context import host, state
 from gpu_provision.hosts import scripts
 from gpu_provision.hosts.facts import FileLines
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.facts.runtime import UNLIMITED, ProcessLimits, RuntimeLimits
+from gpu_provision.hosts.facts.runtime import UNLIMITED, RuntimeLimits
 from gpu_provision.hosts.facts.system import Settings, kilobytes
 from gpu_provision.hosts.operations.backups import HostChange, change, change_files, make_changes
 from gpu_provision.hosts.operations.base import (
@@ -133,11 +133,9 @@ _HUGEPAGES = ("system", "kernel", "kubernetes", "services", "hugepages")
 def hugepages(counts: Mapping[str, int]) -> Commands:
     """Have huge pages reserved, now and at every boot, and the kubelet count them.
 
-    Where memory is in pieces, the kernel finds room for fewer: that is reported as "reboot needed", since the boot
-    reserves them first. What is no longer declared stays until the next boot.
-
-    Args:
-        counts: Number of pages by size: ``{"2Mi": 1024, "1Gi": 16}``.
+    Number of pages by size: ``{"2Mi": 1024, "1Gi": 16}``. Where memory is in pieces, the kernel finds room for fewer:
+    that is reported as "reboot needed", since the boot reserves them first. What is no longer declared stays until
+    the next boot.
     """
     record = require_host(_HUGEPAGES)
     refused = impossible_hugepages(record, host.name, counts)
@@ -178,7 +176,10 @@ def limit_changes(known: RuntimeLimits, limits: Mapping[str, str]) -> Iterator[H
         others = {name: value for name, value in wanted.items() if runtime.limits.get(name) != (value, value)}
         if others:
             values = ", ".join(f"{name}={value}" for name, value in others.items())
-            yield change(f"limits of {runtime.name} set: {values}", f"{PATH} {limit_command(runtime, others)}")
+            # with those of the running process all containers have them from now on
+            options = [f"--{name}={value}:{value}" for name, value in others.items()]
+            command = shlex.join(["prlimit", "--pid", str(runtime.pid), *options])
+            yield change(f"limits of {runtime.name} set: {values}", f"{PATH} {command}")
     units = {runtime.unit for runtime in runtimes} if wanted else set()
     lines = _limit_lines(wanted)
     goal = {path: lines if _unit(path) in units else None for path in sorted({*known.files, *map(_drop_in, units)})}
@@ -211,12 +212,6 @@ def _unit(path: str) -> str:
     return path.removeprefix(f"{UNIT_DIRECTORY}/").partition(".d/")[0]
 
 
-def limit_command(runtime: ProcessLimits, limits: Mapping[str, str]) -> str:
-    """Return the shell command that gives a running process limits, and with it all containers from now on."""
-    options = (f"--{name}={value}:{value}" for name, value in limits.items())
-    return shlex.join(["prlimit", "--pid", str(runtime.pid), *options])
-
-
 SYSCTL_HEADER = "# Written by gpu-provision: kernel parameters that GPU nodes need."
 
 # udev hears of the driver before it has registered its majors: hence the script waits until it has.
@@ -232,13 +227,7 @@ _RULE_LINES = (
 
 
 def settings_changes(known: Settings, *, sysctls: Mapping[str, str], links: bool) -> Iterator[HostChange]:
-    """Yield what is missing.
-
-    Args:
-        known: What there is.
-        sysctls: Kernel parameters by name.
-        links: Whether links in /dev/char are made whenever a driver loads.
-    """
+    """Yield what is missing of kernel parameters, and of links in /dev/char that are made whenever a driver loads."""
     running = {key: value for key, value in sysctls.items() if known.running.get(key) != " ".join(value.split())}
     if running:
         values = ", ".join(f"{key}={value}" for key, value in running.items())
@@ -280,10 +269,6 @@ def system_settings(sysctls: Mapping[str, str], dev_char_symlinks: bool = False)
     """Have kernel parameters set, and GPUs linked by their numbers, now and at every boot.
 
     What is no longer declared is no longer kept for the boot; what it has set stays until then.
-
-    Args:
-        sysctls: Kernel parameters by name: ``{"vm.max_map_count": "262144"}``.
-        dev_char_symlinks: Whether a udev rule links GPUs in /dev/char whenever a driver loads.
     """
     record = require_host(("system", "kernel", "settings"))
     changes = settings_changes(record.settings, sysctls=sysctls, links=dev_char_symlinks)
@@ -294,12 +279,8 @@ def system_settings(sysctls: Mapping[str, str], dev_char_symlinks: bool = False)
 def limits(values: Mapping[str, str], reload: bool = True) -> Commands:  # noqa: FBT001, FBT002 - pyinfra operations take their state so
     """Have containers begin with limits, by those of their runtime: of its process now, of its unit from then on.
 
-    Nothing is restarted: containers that are there keep theirs. Limits that are no longer declared stay in force until
-    the runtime restarts.
-
-    Args:
-        values: Limits by name: ``{"memlock": "unlimited", "stack": "64Mi"}``.
-        reload: Whether systemd reads its units at once; otherwise it does so at its next reload.
+    Limits by name: ``{"memlock": "unlimited", "stack": "64Mi"}``. Nothing is restarted: containers that are there keep
+    theirs. Limits that are no longer declared stay in force until the runtime restarts.
     """
     record = require_host(("system", "kernel", "limits"))
     runtimes = record.limits.runtimes

@@ -30,9 +30,8 @@ from gpu_provision.hosts.operations.base import (
     record_changes,
     require_host,
 )
-from gpu_provision.hosts.operations.modules import rebuild_initramfs
+from gpu_provision.hosts.operations.driver import disable, rebuild_initramfs
 from gpu_provision.hosts.operations.packages import hold_changes, remove_packages
-from gpu_provision.hosts.operations.persistence import disable
 from gpu_provision.hosts.scripts import ENVIRONMENT_DROP_IN, HOME, ORIGINALS, PROXY_FILE
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailed, Severity
@@ -115,12 +114,10 @@ def runtime_to_restart(record: HostRecord) -> ContainerRuntime | None:
     if runtime is None:
         return None
     own = {runtime.config, runtime.target, PROXY_FILE}
-    return runtime if any(each.path in own or _is_read_at_start(each.path) for each in _differing(record)) else None
-
-
-def _is_read_at_start(path: str) -> bool:
-    """Return whether a runtime reads a file when it starts: our proxies in its unit, and certificates."""
-    return path.endswith(f"/{ENVIRONMENT_DROP_IN}") or any(path.startswith(f"{store.anchors}/") for store in STORES)
+    anchors = tuple(f"{store.anchors}/" for store in STORES)  # certificates are read at the start
+    paths = (each.path for each in _differing(record))
+    restarts = (path in own or path.endswith(f"/{ENVIRONMENT_DROP_IN}") or path.startswith(anchors) for path in paths)
+    return runtime if any(restarts) else None
 
 
 def reload_commands(record: HostRecord) -> tuple[str, ...]:
@@ -177,9 +174,6 @@ def toolkit_removed(install_dir: str) -> Commands:
 
     Nothing is removed while a container, a process or a container runtime's configuration needs the programs: a
     container that was started with them could not be ended. Files of others stay, and the directories they are in.
-
-    Args:
-        install_dir: As the inventory's ``toolkit.install_dir``.
     """
     record = read_host(("runtimes",))
     runtimes = record.runtimes if record else ()

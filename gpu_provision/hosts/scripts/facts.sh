@@ -9,6 +9,9 @@ show() {
   shift
   for file in "$@"; do [ -f "$file" ] && [ -r "$file" ] && { sed "s/^/$word /" "$file"; echo; }; done
 }
+own_file() { [ -e "$1" ] && { echo "own "; show own "$1"; }; } # an empty file still prints the word
+several_files() { for file in "$@"; do [ -f "$file" ] && { echo "file $file"; sed "s#^#line $file #" "$file"; }; done; }
+unit_of() { sed -nE 's|^.*/([^/]*\.service)(/.*)?$|\1|p' "$1/cgroup" | head -n 1; }
 
 read_system() {
   echo "time $(date +%s)"
@@ -32,9 +35,7 @@ read_firmware() {
 }
 
 read_settings() {
-  for file in "$sysctl_file" "$links_rule" "$links_script"; do
-    [ -f "$file" ] && { echo "file $file"; sed "s#^#line $file #" "$file"; }
-  done
+  several_files "$sysctl_file" "$links_rule" "$links_script"
   sed -nE 's/^([^#; ]+) = .*/\1/p' "$sysctl_file" | while read -r key; do
     value=/proc/sys/$(echo "$key" | tr . /)
     [ -r "$value" ] && echo "running $key $(tr '\t\n' '  ' <"$value")"
@@ -105,14 +106,14 @@ read_modules() {
     [ -d "/sys/module/$module" ] && ! grep -q "^$module " /proc/modules && echo "builtin $module"
   done
   set +f
-  [ -e "$modules_file" ] && { echo "own "; show own "$modules_file"; }
+  own_file "$modules_file"
   [ -d "$stock" ] || echo no-directory
 }
 
 # Of the kernel's command line, which may hold secrets, only blacklists are read.
 read_nouveau() {
   tr ' ' '\n' </proc/cmdline | grep -E '^(rd\.driver\.|modprobe\.|module_)blacklist=' | sed 's/^/cmdline /'
-  [ -e "$nouveau_file" ] && { echo "own "; show own "$nouveau_file"; }
+  own_file "$nouveau_file"
   for file in /etc/modprobe.d/*.conf /run/modprobe.d/*.conf /usr/lib/modprobe.d/*.conf /lib/modprobe.d/*.conf; do
     [ "$file" != "$nouveau_file" ] && grep -E '^[[:space:]]*(blacklist|install)[[:space:]]+nouveau' "$file" |
       sed 's/^/modprobe /'
@@ -212,7 +213,7 @@ read_driver() {
 read_persistence() {
   command -v systemctl >/dev/null && $bounded systemctl show -p ExecStart nvidia-persistenced.service |
     grep -q -e --no-persistence-mode && echo off
-  [ -e "$persistence_file" ] && { echo "own "; show own "$persistence_file"; }
+  own_file "$persistence_file"
   show enabled "$enabled_file"
   case $($bounded systemctl is-system-running) in '' | offline | unknown) echo no-systemd ;; esac
 }
@@ -230,7 +231,7 @@ read_services() {
       sort -u |
       while read -r pid held; do
         read -r command <"/proc/$pid/comm" || continue
-        unit=$(sed -nE 's/^.*\/([^/]*\.service)(\/.*)?$/\1/p' "/proc/$pid/cgroup" | head -n 1)
+        unit=$(unit_of "/proc/$pid")
         printf '%s\n' "holder $pid ${unit:--} $held $command"
       done
     break
@@ -251,7 +252,7 @@ read_runtimes() {
     }
     [ -n "$4" ] && echo "config $4"
     target=$(readlink -f "$4") && [ "$target" != "$4" ] && echo "target $target"
-    [ "$1" = run ] && echo "unit $(sed -nE 's|.*/([^/]+\.service)(/.*)?$|\1|p' "$process/cgroup" | head -n 1)"
+    [ "$1" = run ] && echo "unit $(unit_of "$process")"
     [ -r "$4" ] && {
       echo "readable $4"
       sed -nE '/^[[:space:]]*imports[[:space:]]*=/,/\]/s/^/imports /p' "$4"
@@ -331,7 +332,7 @@ read_limits() {
   for process in /proc/[0-9]*; do
     read -r name <"$process/comm" || continue
     case $name in containerd | crio | dockerd) by_root "$process" || continue ;; *) continue ;; esac
-    unit=$(sed -nE 's/^.*\/([^/]*\.service)(\/.*)?$/\1/p' "$process/cgroup" | head -n 1)
+    unit=$(unit_of "$process")
     sed -nE -e 's/^Max locked memory +([^ ]+) +([^ ]+).*/memlock \1 \2/p' \
       -e 's/^Max stack size +([^ ]+) +([^ ]+).*/stack \1 \2/p' \
       -e 's/^Max core file size +([^ ]+) +([^ ]+).*/core \1 \2/p' \
@@ -340,9 +341,7 @@ read_limits() {
       "$process/limits" |
       sed "s/^/limit ${process##*/} $name ${unit:--} /"
   done
-  for file in "$unit_directory"/*.service.d/"$limits_drop_in"; do
-    [ -f "$file" ] && { echo "file $file"; sed "s#^#line $file #" "$file"; }
-  done
+  several_files "$unit_directory"/*.service.d/"$limits_drop_in"
   true
 }
 
@@ -410,7 +409,7 @@ read_hugepages() {
   for pool in /sys/kernel/mm/hugepages/hugepages-*kB; do
     read -r count <"$pool/nr_hugepages" && echo "pages ${pool##*hugepages-} $count"
   done
-  [ -e "$hugepages_file" ] && { echo "own "; show own "$hugepages_file"; }
+  own_file "$hugepages_file"
   show attempt "$hugepage_attempts"
   sed -nE 's/^MemTotal: +([0-9]+) kB/memory \1/p' /proc/meminfo
   [ -r "$unaware_kubelets" ] && while read -r pid start name; do

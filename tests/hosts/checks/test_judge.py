@@ -9,7 +9,7 @@ import pytest
 from gpu_provision.hosts.checks.findings import drop_reported_by_cluster, unknown_codes
 from gpu_provision.hosts.checks.judge import check_host
 from gpu_provision.model.codes import HOST_UNREAD, OS_DIFFERS, OTHER_SYSTEM, PREFLIGHT
-from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.findings import Finding
 from tests.hosts.checks.cases import Case, cases
 
 CASES = cases()
@@ -43,20 +43,9 @@ def test_every_code_is_provoked_by_a_case() -> None:
     assert provoked == PREFLIGHT - {HOST_UNREAD}
 
 
-def test_cases_have_names_of_their_own() -> None:
-    """The documentation lists them."""
-    assert len({case.case for case in CASES}) == len(CASES)
-
-
 def test_codes_of_no_rule_are_told() -> None:
     """A mistyped code would override nothing."""
     assert unknown_codes(["GP610", "GP699", "GP101"]) == ("GP699", "GP101")
-
-
-def test_severities_are_errors_and_warnings() -> None:
-    """An ignored error stays visible."""
-    (ignored,) = [case for case in CASES if case.case == "an ignored error becomes a warning"]
-    assert [finding.severity for finding in check_host(ignored.subject)] == [Severity.WARNING]
 
 
 def test_what_the_cluster_says_of_a_node_is_not_said_of_its_host() -> None:

@@ -75,15 +75,12 @@ def _plain(value: Any) -> Any:
     return [_plain(each) for each in value] if isinstance(value, (tuple, list)) else value
 
 
-@pytest.mark.parametrize("output", [[], ["sh: 1: uname: not found"], ["[kernel]", "running ", "[end]"]])
-def test_output_without_a_kernel_is_no_record(output: list[str]) -> None:
-    """A host that does not even name its kernel is not guessed at."""
-    assert parse(output) is None
-
-
-def test_output_that_breaks_off_is_no_record() -> None:
+@pytest.mark.parametrize(
+    "output", [[], ["sh: uname: not found"], ["[kernel]", "running ", "[end]"], ["[kernel]", "running 6.1", "[pci]"]]
+)
+def test_output_without_a_kernel_or_an_end_is_no_record(output: list[str]) -> None:
     """Half of the truth would look like a host without a GPU."""
-    assert parse(["[kernel]", "running 6.1", "[pci]"]) is None
+    assert parse(output) is None
 
 
 def test_record_knows_what_was_read() -> None:
@@ -147,13 +144,10 @@ def test_runtime_of_the_kubelet_is_the_one_that_it_speaks_to(endpoint: str, kind
     ("lines", "path", "value"),
     [
         (("[pci]", "device 0000:01:00.0 0x10de 0x1eb8 0x0302"), "devices", ()),
-        (("[pci]", "device 0000:01:00.0 0x10de 0x1e"), "devices", ()),
         (("[modules]", "loaded nvidia"), "loaded", {}),
         (("[packages]", "package i nvidia-dri"), "installed", ()),
         (("[storage]", "place /var /dev/sda1 102400 51200 512"), "places", ()),
-        (("[storage]", f"place /var /dev/sda1 1 1 {'9' * 5000} 50% /"), "places", ()),
         (("[services]", "holder 41 - /dev/nv"), "holders", ()),
-        (("[services]", f"holder {'9' * 5000} - /dev/nvidia0 x"), "holders", ()),
         (("[limits]", "limit 812 containerd - memlock 8388608"), "runtimes", ()),
         (("[hugepages]", "pages 0kB 3", "pages 2048kB ", "pages ²kB 1"), "pages", {}),
         (("[hugepages]", "attempt 1Gi 16", "attempt 16 1Gi 3"), "attempts", {}),

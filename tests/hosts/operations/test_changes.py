@@ -15,17 +15,17 @@ from gpu_provision.hosts.facts.packages import Holds, Package, Packages
 from gpu_provision.hosts.facts.runtime import ProcessLimits, RuntimeLimits
 from gpu_provision.hosts.facts.system import Hugepages, Services, Settings, System, Unit
 from gpu_provision.hosts.operations.backups import HostChange
-from gpu_provision.hosts.operations.modules import (
+from gpu_provision.hosts.operations.driver import (
     MODULES_HEADER,
     NOUVEAU_LINES,
+    PROGRAM,
+    UNIT_LINES,
     missing_modules,
     module_changes,
     nouveau_changes,
-    unavailable_modules,
+    persistence_changes,
 )
-from gpu_provision.hosts.operations.packages import hold_changes, hold_tool
-from gpu_provision.hosts.operations.persistence import PROGRAM, UNIT_LINES, persistence_changes
-from gpu_provision.hosts.operations.reboot import reboot_needed, reboot_reasons
+from gpu_provision.hosts.operations.packages import hold_changes
 from gpu_provision.hosts.operations.settings import (
     hugepage_changes,
     impossible_hugepages,
@@ -35,7 +35,6 @@ from gpu_provision.hosts.operations.settings import (
     sysctl_lines,
 )
 from gpu_provision.hosts.scripts import LINKS_SCRIPT, PERSISTENCE_UNIT, SYSCTL_FILE
-from gpu_provision.model.findings import RunFailed, Severity
 
 MODULES = ("i2c_core", "ipmi_msghandler")
 FRESH = HostRecord(
@@ -239,25 +238,6 @@ def test_package_that_is_gone_leaves_the_list() -> None:
     assert (only.description, KERNEL.name in command, PACKAGE.name in command) == ("", False, True)
 
 
-@pytest.mark.parametrize(
-    ("manager", "tools", "found"),
-    [
-        ("dpkg", ("apt-mark",), "apt-mark"),
-        ("rpm", ("apt-mark", "dnf", "versionlock"), "dnf"),
-        ("rpm", ("zypper", "dnf"), "zypper"),
-        ("rpm", ("dnf",), ""),
-        ("", ("apt-mark",), ""),
-    ],
-)
-def test_tool_that_holds_goes_with_the_package_manager(manager: str, tools: tuple[str, ...], found: str) -> None:
-    """Not with what else is installed; dnf needs its plugin."""
-    record = replace(LOOSE, packages=replace(LOOSE.packages, manager=manager), holds=Holds(tools=tools))
-    assert hold_tool(record) == found
-    if not found:
-        with pytest.raises(RunFailed, match="cannot be held"):
-            list(hold_changes(record, "n", held=True))
-
-
 @pytest.mark.parametrize("loaded", [True, False])
 def test_links_are_made_at_once_only_with_a_loaded_driver(*, loaded: bool) -> None:
     """Otherwise udev makes them when one is."""
@@ -277,19 +257,6 @@ def test_unknown_memory_refuses_no_huge_pages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "missing"),
-    [
-        (FRESH, ()),
-        (with_modules(FRESH, built_in=frozenset(), available=frozenset()), MODULES),
-        (with_modules(FRESH, built_in=frozenset(), available=frozenset(), loaded=dict.fromkeys(MODULES, 0)), ()),
-    ],
-)
-def test_missing_modules_are_not_loaded_built_in_or_available(record: HostRecord, missing: tuple[str, ...]) -> None:
-    """A module from outside the kernel's tree may be loaded by hand."""
-    assert unavailable_modules(record, MODULES) == missing
-
-
-@pytest.mark.parametrize(
     ("record", "texts"),
     [
         (FRESH, ("linux-modules-extra-5.15.0-122-generic", "host_prerequisites.kernel_modules")),
@@ -305,18 +272,3 @@ def test_missing_modules_name_the_package_of_the_system(record: HostRecord, text
     assert (finding.where, "ipmi_msghandler" in finding.what) == ("t4-1", True)
     assert all(text in finding.fix for text in texts)
     assert ("apt-get" in finding.fix) == (record.system.id in {"ubuntu", "debian"} and record.modules.directory)
-
-
-@pytest.mark.parametrize(
-    ("record", "unwanted", "reasons"),
-    [
-        (IN_USE[0], True, ["nouveau is loaded and in use"]),
-        (IN_USE[0], False, []),
-        (IDLE, True, []),
-        (replace(DONE, system=System(reboot_required=True)), True, ["the system itself"]),
-    ],
-)
-def test_reasons_to_reboot(record: HostRecord, reasons: list[str], *, unwanted: bool) -> None:
-    found = reboot_reasons(record, nouveau_unwanted=unwanted)
-    assert [reason in text for reason, text in zip(reasons, found, strict=True)] == [True] * len(reasons)
-    assert reboot_needed("t4-1", ["x"]).severity is Severity.WARNING

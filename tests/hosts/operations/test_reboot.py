@@ -260,15 +260,6 @@ def test_preflight_only_says_that_it_is_needed(declared: Inventory) -> None:
     assert {finding.code for finding in result.findings} == {"GP603"}
 
 
-def test_the_guard_may_break_down(declared: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unexpected exception is one finding, not a run that waits for ever."""
-    guard = Diary()
-    monkeypatch.setattr(Diary, "cordon_and_drain", lambda *_: 1 / 0)
-    monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    result = prepare(declared, maintenance=guard, limit=["held-1"])
-    assert [error.code for error in result.errors] == ["GP607"]
-
-
 MEMBER = HostMembership(role=NodeRole.MEMBER)
 
 CONTROL = HostMembership(role=NodeRole.CONTROL_PLANE)

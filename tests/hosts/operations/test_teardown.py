@@ -12,12 +12,7 @@ from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import Kernel, Nouveau
 from gpu_provision.hosts.facts.remains import Original, Originals
 from gpu_provision.hosts.facts.runtime import ContainerRuntime, Kubernetes
-from gpu_provision.hosts.operations.teardown import (
-    describe_restore,
-    reload_commands,
-    runtime_down,
-    runtime_to_restart,
-)
+from gpu_provision.hosts.operations.teardown import describe_restore, reload_commands, runtime_down, runtime_to_restart
 from gpu_provision.hosts.runner import prepare, teardown
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Severity

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gpu_provision.hosts import background_script, scripts
-from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult, parse
+from gpu_provision.hosts import scripts
+from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult
 from gpu_provision.hosts.facts import SectionOutput
 from gpu_provision.hosts.facts import runtime as environment
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.runtime import DEBIAN, ContainerRuntime, Environment, TrustStore
 from gpu_provision.hosts.operations.runtime_environment import Proxy, environment_change, start
-from gpu_provision.hosts.scripts import WORK
-from tests.hosts.scripts.test_runtime_imports import CTR, JOURNALCTL
+from tests.hosts.scripts.machine import Machine
 
 READ_ENVIRONMENT = f"{scripts.assign()}{scripts.load('facts.sh')}read_environment"
 PROXY = Proxy(https_proxy="http://me:s3cret@proxy:3128", no_proxy=".example.com")
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
-SYSTEMCTL = """#!/bin/sh
-echo "$*" >>"$STATE/calls"
-[ "$1" = restart ] || exit 0
-if grep -qs "$BREAKS" "$STATE"/etc/gpu-provision/*; then touch "$STATE/$AS"; else rm -f "$STATE/broken"; fi
-"""
 UPDATE = """#!/bin/sh
 echo "update-ca-certificates: $(ls "$STATE/usr/local/share/ca-certificates" | wc -l)" >>"$STATE/calls"
 if grep -qs REJECTED "$STATE"/usr/local/share/ca-certificates/*; then echo "no such certificate" >&2; exit 1; fi
@@ -36,16 +29,10 @@ case $1 in info) cat "$STATE/live-restore" ;; esac
 """
 
 
-@dataclass(frozen=True)
-class Machine:
-    """A directory with programs, files, and what happened."""
+class Host(Machine):
+    """A machine whose runtime gets proxies and certificates."""
 
-    folder: Path
-    runtime: ContainerRuntime
-
-    def change(
-        self, proxy: Proxy, *certificates: str, breaks: str = "nothing", broken_as: str = "broken"
-    ) -> ScriptResult | None:
+    def change(self, proxy: Proxy, *certificates: str, breaks: str = "nothing") -> ScriptResult | None:
         """Do what the host's own files need; raise if nothing is needed."""
         change = environment_change(self.record(), proxy, certificates)
         assert change.files
@@ -53,10 +40,9 @@ class Machine:
         stdin = command.connector_arguments["_stdin"]
         assert isinstance(stdin, str)
         assert "s3cret" not in command.get_raw_value()
-        settings = {"BREAKS": breaks, "AS": broken_as}
         lines = (line if line.startswith("|") else self.here(line) for line in stdin.splitlines(keepends=True))
-        self.run(command.get_raw_value(), stdin="".join(lines), settings=settings)
-        return parse(self.run(background_script.poll_command(seconds=60)).splitlines())
+        self.run(command.get_raw_value(), stdin="".join(lines), breaks=breaks)
+        return self.ask()
 
     def record(self) -> HostRecord:
         """Return the host as our own fact sees it; paths are those of a real one."""
@@ -64,32 +50,6 @@ class Machine:
         lines = [line for line in said.splitlines() if not line.startswith("trust ")]
         found = environment.read_environment(SectionOutput(lines))
         return HostRecord(runtimes=(self.runtime,), environment=Environment(files=found.files, trust=DEBIAN))
-
-    def run(self, command: str, *, stdin: str = "", settings: dict[str, str] | None = None) -> str:
-        """Run a command in this directory instead of the system's."""
-        path = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "STATE": str(self.folder)}
-        here = self.here(command).replace("sleep 1", "sleep 0.1").replace("sleep 2", "sleep 0.1")
-        done = subprocess.run(
-            ["sh", "-c", here], input=stdin, env=path | (settings or {}), check=True, capture_output=True, text=True
-        )
-        return done.stdout
-
-    def here(self, text: str) -> str:
-        """Return a text with paths below this directory."""
-        for path in (
-            "/etc/gpu-provision",
-            "/etc/systemd/system",
-            "/usr/local/share/ca-cert",
-            "/var/lib/gpu-provision",
-        ):
-            text = text.replace(path, f"{self.folder}{path}")
-        text = text.replace(WORK, f"{self.folder}/work")
-        return text.replace("/run/systemd/system", "/nonexistent").replace("/sys/fs/cgroup", "/nonexistent")
-
-    def calls(self) -> list[str]:
-        """Return what systemctl and others were asked."""
-        log = self.folder / "calls"
-        return log.read_text().splitlines() if log.exists() else []
 
     def files(self) -> dict[str, tuple[int, str]]:
         """Return mode and content of every file of the system."""
@@ -102,36 +62,18 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    """Return a machine with a containerd."""
-    for folder in ("bin", "etc", "usr/local/share/ca-certificates"):
-        (tmp_path / folder).mkdir(parents=True)
-    programs = {
-        "containerd": "#!/bin/sh\n",
-        "ctr": CTR,
-        "systemctl": SYSTEMCTL,
-        "journalctl": JOURNALCTL,
-        "update-ca-certificates": UPDATE,
-        "docker": DOCKER,
-    }
-    for name, text in programs.items():
-        (tmp_path / "bin" / name).write_text(text)
-        (tmp_path / "bin" / name).chmod(0o755)
-    runtime = ContainerRuntime(
-        kind="containerd",
-        running=True,
-        binary=f"{tmp_path}/bin/containerd",
-        config="/etc/containerd/config.toml",
-        socket="/run/c.sock",
-    )
-    return Machine(tmp_path, runtime)
+def machine(tmp_path: Path) -> Host:
+    """Return a machine with a containerd and a store of certificates."""
+    (tmp_path / "usr/local/share/ca-certificates").mkdir(parents=True)
+    programs = {"update-ca-certificates": UPDATE, "docker": DOCKER}
+    return Host.make(tmp_path, "/etc/containerd/config.toml", **programs)
 
 
 ENV = "etc/gpu-provision/runtime-proxy.env"
 DROP_IN = "etc/systemd/system/containerd.service.d/90-gpu-provision-proxy.conf"
 
 
-def test_files_are_made_and_the_runtime_is_restarted_once(machine: Machine) -> None:
+def test_files_are_made_and_the_runtime_is_restarted_once(machine: Host) -> None:
     """The credentials for root alone; systemd and the store reload before."""
     assert machine.change(PROXY, CERTIFICATE) == ScriptResult(outcome=ScriptOutcome.CHANGED)
     files = machine.files()
@@ -144,7 +86,7 @@ def test_files_are_made_and_the_runtime_is_restarted_once(machine: Machine) -> N
     assert (machine.folder / DROP_IN).parent.stat().st_mode & 0o777 == 0o755
 
 
-def test_what_is_no_longer_declared_goes(machine: Machine) -> None:
+def test_what_is_no_longer_declared_goes(machine: Host) -> None:
     """And the store and systemd hear of it."""
     before = machine.files()
     machine.change(PROXY, CERTIFICATE)
@@ -154,15 +96,15 @@ def test_what_is_no_longer_declared_goes(machine: Machine) -> None:
     assert machine.calls() == ["daemon-reload", "update-ca-certificates: 0", "restart containerd.service"]
 
 
-@pytest.mark.parametrize(("broken_as", "outcome"), [("broken", ScriptOutcome.RESTORED), ("down", ScriptOutcome.DEAD)])
+@pytest.mark.parametrize(("breaks", "outcome"), [("s3cret", ScriptOutcome.RESTORED), ("NO_PROXY", ScriptOutcome.DEAD)])
 def test_files_are_restored_if_the_runtime_does_not_come_back(
-    machine: Machine, broken_as: str, outcome: ScriptOutcome
+    machine: Host, breaks: str, outcome: ScriptOutcome
 ) -> None:
     """All of them, with mode and content; what was there before, and what was not."""
     first = replace(PROXY, https_proxy="http://other:1")
     assert machine.change(first) == ScriptResult(outcome=ScriptOutcome.CHANGED)
     before = machine.files()
-    result = machine.change(PROXY, CERTIFICATE, breaks="s3cret", broken_as=broken_as)
+    result = machine.change(PROXY, CERTIFICATE, breaks=breaks)
     assert result
     assert result.outcome is outcome
     assert "s3cret" not in result.evidence
@@ -175,7 +117,7 @@ def test_files_are_restored_if_the_runtime_does_not_come_back(
     assert machine.left() == set()
 
 
-def test_rejected_certificates_are_removed_without_a_restart(machine: Machine) -> None:
+def test_rejected_certificates_are_removed_without_a_restart(machine: Host) -> None:
     """With what its program said."""
     before = machine.files()
     result = machine.change(PROXY, CERTIFICATE.replace("MIIB", "REJECTED"))
@@ -184,7 +126,7 @@ def test_rejected_certificates_are_removed_without_a_restart(machine: Machine) -
     assert "restart containerd.service" not in machine.calls()
 
 
-def test_a_runtime_that_is_down_already_is_not_touched(machine: Machine) -> None:
+def test_a_runtime_that_is_down_already_is_not_touched(machine: Host) -> None:
     """A fault from before is not blamed on the change."""
     (machine.folder / "down").touch()
     before = machine.files()
@@ -194,11 +136,9 @@ def test_a_runtime_that_is_down_already_is_not_touched(machine: Machine) -> None
     assert (machine.files(), machine.calls()) == (before, [])
 
 
-def test_a_copy_that_cannot_be_made_changes_nothing(machine: Machine) -> None:
+def test_a_copy_that_cannot_be_made_changes_nothing(machine: Host) -> None:
     """A full disk."""
-    copy = machine.folder / "bin/cp"
-    copy.write_text("#!/bin/sh\necho 'no space left' >&2\nexit 1\n")
-    copy.chmod(0o755)
+    machine.program("cp", "#!/bin/sh\necho 'no space left' >&2\nexit 1\n")
     before = machine.files()
     assert machine.change(PROXY) == ScriptResult(outcome=ScriptOutcome.NOT_KEPT, evidence="no space left")
     assert machine.files() == before
@@ -206,7 +146,7 @@ def test_a_copy_that_cannot_be_made_changes_nothing(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(("live", "outcome"), [("false", ScriptOutcome.NO_TOOL), ("true", ScriptOutcome.CHANGED)])
-def test_docker_is_restarted_only_if_its_containers_go_on(machine: Machine, live: str, outcome: ScriptOutcome) -> None:
+def test_docker_is_restarted_only_if_its_containers_go_on(machine: Host, live: str, outcome: ScriptOutcome) -> None:
     """Without live-restore they would all end."""
     (machine.folder / "live-restore").write_text(live)
     docker = replace(machine, runtime=ContainerRuntime(kind="docker", running=True, socket="/run/docker.sock"))
