@@ -39,8 +39,8 @@ def test_no_spelling_names_two_models() -> None:
 def test_an_unknown_model_has_a_nearest_one() -> None:
     """So that a typo is recognized."""
     assert hardware.find_model("A100-SMX4-80GB") is None
-    assert hardware.nearest_model("A100-SMX4-80GB") == "A100-SXM4-80GB"
-    assert hardware.nearest_model("Voodoo2") == ""
+    assert hardware.model_meant("A100-SMX4-80GB") == "Did you mean A100-SXM4-80GB?"
+    assert hardware.model_meant("Voodoo2") == "Write it as `nvidia-smi -L` does."
 
 
 def test_a_model_is_supported_by_some_driver() -> None:

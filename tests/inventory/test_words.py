@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpu_provision.inventory.json_schema import schema
-from gpu_provision.inventory.suggestions import did_you_mean, find_nearest, one_of, suggest_value
+from gpu_provision.inventory.schema_errors import suggest_value
+from gpu_provision.model.text import did_you_mean, find_nearest, one_of
 
 
 @pytest.mark.parametrize(
