@@ -238,7 +238,6 @@ class _Composer:
 
 _START = "Begin with: name: my-stack, then cluster: {context: my-cluster}."
 
-
 _ENV = re.compile(r"\benv[\"']?\s*:")
 _INDENTATION = "Look at the indentation: keys of one mapping begin in the same column."
 _NO_BLOCK = ("The line does not fit the block around it.", _INDENTATION)

@@ -30,9 +30,7 @@ class DistributionPaths:
 
 KUBEADM = "kubeadm"
 
-
 OTHER = "other"
-
 
 _SYSTEM = DistributionPaths(
     containerd_config="/etc/containerd/config.toml",
@@ -42,7 +40,6 @@ _SYSTEM = DistributionPaths(
     images="/var/lib/containerd",
     marks=("/etc/kubernetes/kubelet.conf", "/var/lib/kubelet/kubeadm-flags.env"),
 )
-
 
 DISTRIBUTIONS: Mapping[str, DistributionPaths] = {
     "k3s": DistributionPaths(

@@ -15,17 +15,11 @@ import pytest
 import yaml
 
 from gpu_provision.components import desired
-from gpu_provision.inventory import load
 from gpu_provision.model.cluster import ClusterFacts, Context
 from tests.components import builders
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
-
-
-def sandbox() -> Context:
-    """Return the sandbox's inventory on its default fleet."""
-    return builders.context(load(ROOT / "inventories" / "sandbox.yaml"), builders.fleet())
 
 
 def with_dcgm() -> Context:
@@ -74,7 +68,7 @@ def without_cdi() -> Context:
 
 CASES: dict[str, tuple[Callable[[], Context], tuple[str, ...]]] = {
     "sandbox": (
-        sandbox,
+        lambda: builders.context(facts=builders.fleet()),
         (
             *("prerequisites", "nfd", "node_labels", "driver", "toolkit", "validator"),
             *("device_plugin", "device_plugin_validation", "gfd", "dcgm_exporter"),
@@ -118,8 +112,3 @@ def test_a_component_is_as_recorded(case: str, component: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     assert path.read_text() == text
-
-
-def test_the_sandboxs_file_says_what_these_tests_build_in_python() -> None:
-    """Otherwise the other tests would test another inventory."""
-    assert desired(sandbox()) == desired(builders.context(facts=builders.fleet()))

@@ -96,11 +96,6 @@ def test_host_data_holds_what_deploys_and_the_ssh_connector_read(file: Path) -> 
     )
 
 
-def test_the_cluster_knows_its_inventory(file: Path) -> None:
-    """The operations on it load the file by this path."""
-    assert groups(load(file))["cluster"] == ([("@cluster/prod", {"gpu_inventory": str(file)})], {})
-
-
 @pytest.mark.parametrize(
     ("cluster", "context"),
     [

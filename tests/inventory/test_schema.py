@@ -15,6 +15,7 @@ from gpu_provision.inventory import schema
 from gpu_provision.inventory.json_schema import resolved
 from gpu_provision.inventory.redaction import is_shown_variable
 from gpu_provision.inventory.schema_source import inventory_schema
+from tools.inventory_page import markdown
 
 
 def parts(part: dict[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -37,8 +38,9 @@ def test_it_is_a_schema_of_draft_2020_12() -> None:
 
 
 def test_the_schema_is_that_of_the_declarations() -> None:
-    """After a change of a setting: make docs."""
+    """And so is the page of all keys. After a change of a setting: make docs."""
     assert json.loads(json.dumps(inventory_schema())) == schema()
+    assert (Path(__file__).parents[2] / "docs" / "inventory.md").read_text(encoding="utf-8") == markdown()
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -6,35 +6,6 @@ import pytest
 
 from gpu_provision.inventory.json_schema import schema
 from gpu_provision.inventory.schema_errors import suggest_value
-from gpu_provision.model.text import did_you_mean, find_nearest, one_of
-
-
-@pytest.mark.parametrize(
-    ("word", "candidate"),
-    [
-        ("devicePlugin", "device_plugin"),
-        ("Device-Plugin", "device_plugin"),
-        ("drver", "driver"),
-        ("nodez", "nodes"),
-        ("something", ""),
-        ("", ""),
-    ],
-)
-def test_the_nearest_candidate(word: str, candidate: str) -> None:
-    """Spelling conventions count for nothing; a word that is like none gets none."""
-    assert find_nearest(word, ["device_plugin", "driver", "nodes"]) == candidate
-
-
-def test_a_fix_names_the_nearest_or_gives_other_advice() -> None:
-    """No guess is better than a wild one."""
-    assert did_you_mean("t5", ["t4"], "Known: t4") == "Known: t4"
-    assert did_you_mean("t4-inferense", ["t4-inference"]) == "Did you mean t4-inference?"
-
-
-@pytest.mark.parametrize(("words", "text"), [(["a"], "a"), (["a", "b"], "a or b"), (["a", "b", "c"], "a, b or c")])
-def test_lists_for_people(words: list[str], text: str) -> None:
-    """With one word between the last two."""
-    assert one_of(words) == text
 
 
 @pytest.mark.parametrize(

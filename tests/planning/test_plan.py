@@ -211,11 +211,6 @@ def test_an_unverified_server_is_one_warning() -> None:
     assert "insecure-skip-tls-verify" in finding.evidence
 
 
-def test_nothing_is_known_of_nodes_offline() -> None:
-    context, _ = prepare(inventory(), ClusterFacts())
-    assert [finding.code for finding in findings(context) if finding.code == "GP201"] == []
-
-
 def test_a_gpu_that_is_missing_is_awaited_where_a_reader_sees_it() -> None:
     facts = labelled()
     node = next(node for node in facts.nodes if node.name == "h100-1")

@@ -136,7 +136,6 @@ def test_a_rollout_that_a_host_driver_ended_is_taken_back(step: str, *, expected
 
 WHY = "driver 580 is wanted"
 
-
 VALIDATIONS = ("device_plugin_validation", "driver_validation")
 
 
