@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from gpu_provision.components.targets import context as make_context
 from gpu_provision.inventory import load
 from gpu_provision.model.cluster import ClusterFacts, Context, NodeFacts
 from gpu_provision.model.inventory import Inventory, NodePool, OperatingSystem
-from gpu_provision.model.specs import Specs
+from gpu_provision.model.specs import DaemonSetSettings, SecretKey, Specs
 
 UBUNTU_22 = OperatingSystem("ubuntu", "22.04")
 UBUNTU_24 = OperatingSystem("ubuntu", "24.04")
@@ -78,3 +78,37 @@ def fleet() -> ClusterFacts:
 def context(chosen: Inventory | None = None, facts: ClusterFacts | None = None) -> Context:
     """Return a context of the default inventory and offline facts, or those given."""
     return make_context(chosen or inventory(), facts or ClusterFacts())
+
+
+def with_every_setting() -> Inventory:
+    """Return an inventory that sets everything that can be set, to another value than the default."""
+    chosen = {
+        "image_pull_policy": "Always",
+        "image_pull_secrets": ("private", "shared"),
+        "env": {"ZZ": "1", "AA": "", "NVIDIA_VISIBLE_DEVICES": "0", "GIT_PAT": SecretKey(name="git", key="pat")},
+        "args": ("--verbose",),
+        "resources": {"limits": {"cpu": 0.5, "memory": "1024Mi"}, "requests": {}},
+    }
+    configs = {name: name.replace("_", ".") for name in ("repo_config", "cert_config", "kernel_module_config")}
+    own: dict[str, dict[str, Any]] = {
+        "nfd": {"namespace": "gpu-operator-resources", "worker_tolerations": ({"key": "own", "operator": "Exists"},)},
+        "driver": {**configs, "licensing_config": "licence", "kernel_module_type": "open"},
+        "toolkit": {"install_dir": "/opt/nvidia"},
+        "validator": {"image_pull_secrets": ("shared", "validators")},
+        "device_plugin": {"config_name": "plugin-configs", "config_default": "all"},
+        "dcgm_exporter": {"metrics_config": "metrics", "service_type": "NodePort"},
+    }
+    names = [field.name for field in fields(Specs) if hasattr(getattr(SPECS, field.name), "image")]
+    changed = {
+        name: replace(getattr(SPECS, name), **{"enabled": True, **chosen, **own.get(name, {})}) for name in names
+    }
+    settings = DaemonSetSettings(
+        labels={"team": "ml", "app": "ignored"},
+        annotations={"note": "x"},
+        tolerations=({"key": "gpu", "operator": "Equal", "value": "", "effect": "NoSchedule"},),
+        priority_class_name="gpu",
+        max_unavailable="25%",
+    )
+    pools = {name: replace(old, driver=changed["driver"], labels={"pool": name}) for name, old in POOLS.items()}
+    others = {"daemonsets": settings, "mig_strategy": "mixed", "runtime_class": "gpu"}
+    return inventory(specs=specs(**changed, **others), pools=pools)

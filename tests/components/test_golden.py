@@ -66,12 +66,27 @@ def without_cdi() -> Context:
     return builders.context(builders.inventory(specs=builders.specs(cdi_enabled=False)), builders.fleet())
 
 
+def with_every_setting() -> Context:
+    """Return a fleet with everything set that can be set, and known ConfigMaps."""
+    files = {"repo.config": {"a.list": "a"}, "cert.config": {"ca.crt": "b"}, "plugin-configs": {"all": "c"}}
+    resources = frozenset({"servicemonitors.monitoring.coreos.com"})
+    facts = replace(builders.fleet(), resources=resources, config_maps=files, secrets={"licence": "digest"})
+    return builders.context(builders.with_every_setting(), facts)
+
+
 CASES: dict[str, tuple[Callable[[], Context], tuple[str, ...]]] = {
     "sandbox": (
         lambda: builders.context(facts=builders.fleet()),
         (
             *("prerequisites", "nfd", "node_labels", "driver", "toolkit", "validator"),
             *("device_plugin", "device_plugin_validation", "gfd", "dcgm_exporter"),
+        ),
+    ),
+    "with-every-setting": (
+        with_every_setting,
+        (
+            *("prerequisites", "nfd", "node_labels", "driver", "toolkit", "validator"),
+            *("device_plugin", "device_plugin_validation", "gfd", "dcgm", "dcgm_exporter"),
         ),
     ),
     "with-dcgm": (with_dcgm, ("dcgm", "dcgm_exporter")),

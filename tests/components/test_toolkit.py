@@ -158,17 +158,6 @@ def test_the_users_settings_find_a_runtimes_files() -> None:
     assert values["DEBUG"] == "1"
 
 
-def test_the_toolkits_directory_can_be_chosen() -> None:
-    """Toolkit, mount and the plugin's hook path agree on it."""
-    chosen = builders.with_spec("toolkit", install_dir="/opt/nvidia")
-    manifests = desired(builders.context(chosen))
-    toolkit = daemon_sets(builders.context(chosen))[_NAME]
-    assert settings(toolkit)["ROOT"] == "/opt/nvidia"
-    assert host_paths(toolkit)["/opt/nvidia"] == "/opt/nvidia"
-    plugin = settings(manifests["device_plugin"][-1])
-    assert plugin["NVIDIA_CDI_HOOK_PATH"] == "/opt/nvidia/toolkit/nvidia-cdi-hook"
-
-
 @pytest.mark.parametrize(
     ("runtime", "chosen", "named"),
     [
