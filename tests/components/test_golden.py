@@ -55,6 +55,14 @@ def with_mixed_runtimes() -> Context:
     return builders.context(facts=ClusterFacts(nodes=nodes))
 
 
+def with_distributions() -> Context:
+    """Return a fleet whose nodes have a containerd of a distribution, each in another place, or that of the system."""
+    names = dict(zip(("t4-1", "t4-2", "h100-1", "cpu-1"), ("k3s", "rke2", "k0s", "microk8s"), strict=True))
+    nodes = tuple(replace(node, distribution=names.get(node.name, "")) for node in builders.fleet().nodes)
+    pools = {name: replace(pool, gpu=builders.POOLS["t4"].gpu) for name, pool in builders.POOLS.items()}
+    return builders.context(builders.inventory(pools=pools), ClusterFacts(nodes=nodes))
+
+
 def with_host_drivers() -> Context:
     """Return a fleet with ``driver.enabled: auto``, of which one node has a driver of its own."""
     facts = replace(builders.fleet(), host_drivers={"t4-1": "550.90.07", "t4-2": "", "h100-1": ""})
@@ -94,6 +102,7 @@ CASES: dict[str, tuple[Callable[[], Context], tuple[str, ...]]] = {
     "with-host-network": (with_host_network, ("dcgm_exporter",)),
     "with-plugin-configurations": (with_plugin_configurations, ("device_plugin", "gfd")),
     "with-mixed-runtimes": (with_mixed_runtimes, ("toolkit", "node_labels")),
+    "with-distributions": (with_distributions, ("toolkit", "node_labels")),
     "with-host-drivers": (with_host_drivers, ("driver", "node_labels")),
     "without-cdi": (without_cdi, ("prerequisites", "toolkit", "device_plugin")),
 }

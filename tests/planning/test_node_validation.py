@@ -14,7 +14,6 @@ from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.specs import StartupTaintSpec
 from gpu_provision.planning.node_validation import NAME, TO_BE_TOLD
-from gpu_provision.planning.plan import plan
 from gpu_provision.planning.states import states
 from gpu_provision.planning.validation import NEVER_RUN
 from tests.components.builders import inventory, specs
@@ -82,7 +81,7 @@ def label_for_now(made: Stack, node: str = NODE) -> Any:
 
 def changes(made: Stack) -> dict[str, Any]:
     """Return the changed fields of the node, as a plan has them: path -> new value."""
-    found: Plan = plan(made.context, made.desired, made.observed)
+    found: Plan = made.plan
     return {
         field.path: field.new
         for change in found.changes
@@ -284,6 +283,6 @@ def test_the_plan_says_that_a_label_goes_for_a_while() -> None:
     """The device plugin's pod is replaced, and the label is the same before and after."""
     made = stack()
     made.put(outdated(made.pod("device_plugin", NODE)))
-    (change,) = (each for each in plan(made.context, made.desired, made.observed).changes if each.ref.kind == "Node")
+    (change,) = (each for each in made.plan.changes if each.ref.kind == "Node")
     assert (change.component, change.ref.name, change.fields) == ("startup_taint", "t4-1", ())
     assert change.effects == (f"{labels.VALIDATED} goes until the validations have passed on t4-1",)
