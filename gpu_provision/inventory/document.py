@@ -211,15 +211,13 @@ def _accept(name: str, file: Path, mode: int, size: int) -> None:
 
 
 def _missing(name: str, file: Path) -> Finding:
-    parent = file.parent
-    if not parent.is_dir():
-        what, fix = "The file does not exist, nor does its directory.", f"Look for the directory {parent}"
-        return Finding(code="GP101", where=name, what=what, fix=fix)
-    files = _yaml_files(parent)
-    by_stem = {Path(each).stem: Path(each).name for each in files}
+    what, parent = "The file does not exist.", file.parent
+    by_stem = {Path(each).stem: Path(each).name for each in _yaml_files(parent)}
     close = by_stem.get(find_nearest(file.stem, by_stem))
     fix = f"Did you mean {parent / close}?" if close else "Name an existing YAML file."
-    return Finding(code="GP101", where=name, what="The file does not exist.", fix=fix)
+    if not parent.is_dir():
+        what, fix = "The file does not exist, nor does its directory.", f"Look for the directory {parent}"
+    return Finding(code="GP101", where=name, what=what, fix=fix)
 
 
 def _yaml_files(directory: Path) -> list[str]:

@@ -219,11 +219,11 @@ class _Composer:
     def _misread(self, item: YamlNode) -> None:
         if redact(tuple(self._path), item.raw) == HIDDEN:
             return  # the schema asks for a text there, and says so without showing it
-        what = f"YAML reads {item.raw} as the number {item.value}."
         decimal = item.raw.replace("_", "").lstrip("+0") or "0"
         fix = f'Write {item.value} if you mean that number, or quote it: "{item.raw}"'
         if item.raw.startswith("0") and decimal.isdecimal():
             fix = f"Write {decimal} without the leading zero."
+        what = f"YAML reads {item.raw} as the number {item.value}."
         self._find("GP112", item.line, what, evidence=item.raw, fix=fix)
 
     def _find(self, code: str, line: int, what: str, *, evidence: str = "", fix: str = "") -> None:

@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 from gpu_provision.inventory import schema
 from gpu_provision.inventory.json_schema import resolved
 from gpu_provision.inventory.redaction import is_shown_variable
+from gpu_provision.inventory.schema_errors import suggest_value
 from gpu_provision.inventory.schema_source import inventory_schema
 from tools.inventory_page import markdown
 
@@ -92,3 +93,24 @@ def test_what_may_come_from_elsewhere_is_secret() -> None:
     marked = {name for name, part in ALL.items() if part.get("x-secret") and part["type"] != "object"}
     assert marked == {name for name, part in ALL.items() if {"file", "env"} <= part.get("properties", {}).keys()}
     assert {name.rpartition(".")[2] for name in marked} == {"env[]", "http_proxy", "https_proxy"}
+
+
+@pytest.mark.parametrize(
+    ("definition", "value", "better"),
+    [
+        ("name", "T4_Pool", "t4-pool"),
+        ("name", "a" * 70, ""),
+        ("os", "Ubuntu 22.04", "ubuntu22.04"),
+        ("os", "ubuntu-24.04", "ubuntu24.04"),
+        ("os", "Ubuntu", ""),
+        ("driver_version", "v580.126.20", "580.126.20"),
+        ("driver_version", "580.126.20-ubuntu22.04", "580.126.20"),
+        ("repository", "https://nvcr.io/nvidia/", "nvcr.io/nvidia"),
+        ("image", "nvcr.io/nvidia/driver:580.126.20", "driver"),
+        ("quantity", "512MB", "512M"),
+        ("quantity", "lots", ""),
+    ],
+)
+def test_the_value_behind_a_malformed_one(definition: str, value: str, better: str) -> None:
+    """Common slips are undone; nothing is made up."""
+    assert suggest_value(value, schema()["$defs"][definition]["pattern"]) == better
