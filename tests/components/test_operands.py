@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.components import desired
+from gpu_provision.components.pods import first_untolerated
 from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import DaemonSetSettings
@@ -111,3 +112,27 @@ def test_each_version_of_nfd_is_started_with_flags_that_it_knows(version: str) -
     assert (probe in container["livenessProbe"]) if probe else ("livenessProbe" not in container)
     named = {item["name"] for item in container["ports"]}
     assert probe is None or container["livenessProbe"][probe]["port"] in named
+
+
+TEAM = {"key": "team", "value": "ml", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("taint", "toleration", "told"),
+    [
+        (TEAM, {}, "team=ml:NoSchedule"),
+        (TEAM, {"key": "team", "operator": "Exists"}, ""),
+        (TEAM, {"key": "team", "operator": "Exists", "effect": "NoExecute"}, "team=ml:NoSchedule"),
+        (TEAM, {"key": "team", "operator": "Equal", "value": "ml", "effect": "NoSchedule"}, ""),
+        (TEAM, {"key": "team", "value": "ml"}, ""),
+        (TEAM, {"key": "team", "value": "web"}, "team=ml:NoSchedule"),
+        (TEAM, {"operator": "Exists"}, ""),
+        (TEAM, {"operator": "Exists", "effect": "NoSchedule"}, ""),
+        ({"key": "drain", "effect": "NoExecute"}, {}, "drain:NoExecute"),
+        ({"key": "drain", "effect": "PreferNoSchedule"}, {}, ""),
+        ({"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}, {}, ""),
+    ],
+)
+def test_a_taint_is_tolerated_as_the_scheduler_says(taint: Any, toleration: Any, told: str) -> None:
+    """Kubernetes' own taints repeat conditions of the node, which are its reason."""
+    assert first_untolerated([taint], [toleration] if toleration else []) == told

@@ -201,7 +201,7 @@ def test_a_damaged_verdict_is_none(damage: str) -> None:
 def test_a_verdict_is_short_and_read_as_it_was_written() -> None:
     made = Verdict("0123456789abcdef" * 2, "0c7a1e0e-6b0c-4b7e-8c4b-1f8a4f6e2d11", VALIDATED)
     assert parse_verdict(str(made)) == made
-    assert len(str(made)) <= 90  # planning.sizes counts with that
+    assert len(str(made)) <= 90  # planning.prepare counts with that
 
 
 def test_a_host_whose_driver_changed_is_validated_again() -> None:
