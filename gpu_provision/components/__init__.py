@@ -35,17 +35,14 @@ class Component:
     """One component, as its module describes it.
 
     Attributes:
-        name: Its key in the inventory, and its name in plans and tables.
-        title: Its name as people read it.
-        requires: Names of components that must be ready first, on the same node.
         spec: The inventory's typed spec of it, or None if it is off. Default: the one of its name.
         manifests: The spec and a context to canonical manifests: equal meaning is equal value.
         problems: What is wrong with it in a context, before anything is written.
     """
 
-    name: str
-    title: str
-    requires: tuple[str, ...]
+    name: str  # its key in the inventory, and its name in plans and tables
+    title: str  # its name as people read it
+    requires: tuple[str, ...]  # names of components that must be ready first, on the same node
     spec: Callable[[Inventory], Any]
     manifests: Callable[[Any, Context], list[Manifest]]
     problems: Callable[[Any, Context], tuple[Finding, ...]]

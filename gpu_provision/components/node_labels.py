@@ -40,17 +40,11 @@ _NO_NEEDS: dict[str, str | None] = dict.fromkeys((labels.DRIVER_GROUP, labels.HO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLabelsSpec:
-    """What the labels depend on besides the nodes.
+    """What the labels depend on besides the nodes."""
 
-    Attributes:
-        inventory: Name of the inventory, written to its GPU nodes so that it can take its labels back later.
-        listed: The own labels of the nodes that the inventory lists, by node name.
-        attests: Whether nodes get a label that says what was validated there.
-    """
-
-    inventory: str
-    listed: Mapping[str, Mapping[str, str]]
-    attests: bool = False
+    inventory: str  # name of the inventory, written to its GPU nodes so that it can take its labels back later
+    listed: Mapping[str, Mapping[str, str]]  # the own labels of the nodes that the inventory lists, by node name
+    attests: bool = False  # whether nodes get a label that says what was validated there
 
 
 def spec(inventory: Inventory) -> NodeLabelsSpec:

@@ -1,9 +1,9 @@
 """The inventory: one YAML file that says which nodes have which GPUs, and which software they run.
 
 A file becomes a `Source` (`document`), a `Document` whose values know their lines (`yaml_parser`), data that fits the
-schema (`values`, `json_schema`), an `Inventory` (`resolve`), and is then checked for its meaning (`checks`); `loader`
-does all of it. Problems become findings in plain words (`schema_errors`, `suggestions`), without secrets (`redaction`).
-``schema.json`` is generated from the settings' declarations in `gpu_provision.model` (`schema_source`).
+schema (`values`, `json_schema`), an `Inventory` (`resolve`), and is then checked for its meaning (`checks`,
+`version_checks`); `loader` does all of it. Problems become findings in plain words (`schema_errors`), without secrets
+(`redaction`). ``schema.json`` is generated from the settings' declarations in `model` (`schema_source`).
 
 May import `model`, `files` and `releases`.
 """

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpu_provision.inventory.suggestions import find_nearest
 from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.text import find_nearest
 
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -24,36 +24,22 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(slots=True)
 class YamlNode:
-    """One value of the document.
+    """One value of the document."""
 
-    Attributes:
-        value: A scalar, or a dict or list of items.
-        line: Line of the value, from 1.
-        raw: The text of a scalar as it stands in the file.
-        lines: For a mapping: the line of each key.
-        size: Number of values in it, counted as if every alias were written out.
-    """
-
-    value: Any
-    line: int
-    raw: str = ""
-    lines: dict[str, int] = field(default_factory=dict)
-    size: int = 1
+    value: Any  # a scalar, or a dict or list of items
+    line: int  # line of the value, from 1
+    raw: str = ""  # the text of a scalar as it stands in the file
+    lines: dict[str, int] = field(default_factory=dict)  # for a mapping: the line of each key
+    size: int = 1  # number of values in it, counted as if every alias were written out
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A parsed inventory file.
+    """A parsed inventory file."""
 
-    Attributes:
-        name: The file as the user named it.
-        root: The top-level mapping.
-        data: The same as plain dicts, lists and scalars.
-    """
-
-    name: str
-    root: YamlNode
-    data: dict[str, Any]
+    name: str  # the file as the user named it
+    root: YamlNode  # the top-level mapping
+    data: dict[str, Any]  # the same as plain dicts, lists and scalars
 
     def item(self, path: KeyPath) -> YamlNode | None:
         """Return the item at a path, or None if the file has none there."""
@@ -83,8 +69,8 @@ class Document:
 
     def problem(self, path: KeyPath, finding: Finding) -> Problem:
         """Return a problem at a path; its finding says where."""
-        told = partial(replace, finding, where=self.where(path))
-        return Problem(line=self.line(path), severity=finding.severity, finding=told)
+        placed = partial(replace, finding, where=self.where(path))
+        return Problem(line=self.line(path), severity=finding.severity, finding=placed)
 
 
 def format_path(path: KeyPath) -> str:
@@ -120,46 +106,30 @@ MOST = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing that is wrong.
+    """One thing that is wrong."""
 
-    Attributes:
-        line: Where in the file it is, from 1.
-        severity: Whether it stops a run.
-        finding: Words it, which takes the time that the search for a similar name takes.
-    """
-
-    line: int
-    severity: Severity = Severity.ERROR
-    finding: Callable[[], Finding]
+    line: int  # where in the file it is, from 1
+    severity: Severity = Severity.ERROR  # whether it stops a run
+    finding: Callable[[], Finding]  # words it, which takes the time that the search for a similar name takes
 
 
 def to_findings(problems: Iterable[Problem], name: str) -> tuple[Finding, ...]:
-    """Return findings sorted by line: the first `MOST`, errors before warnings, and one that counts the rest.
-
-    Args:
-        problems: In any order.
-        name: The file as the user named it.
-    """
+    """Return findings sorted by line: the first `MOST`, errors before warnings, and one that counts the rest."""
     ranked = sorted(problems, key=lambda each: (each.severity is not Severity.ERROR, each.line))
-    worded = sorted(((each.line, each.finding()) for each in ranked[:MOST]), key=_place)
+    worded = [(each.line, each.finding()) for each in ranked[:MOST]]
+    worded.sort(key=lambda each: (each[0], each[1].where, each[1].code))
     findings = tuple(finding for _, finding in worded)
-    rest = ranked[MOST:]
-    return (*findings, _counted(len(ranked), rest[0], name)) if rest else findings
-
-
-def _place(worded: tuple[int, Finding]) -> tuple[int, str, str]:
-    line, finding = worded
-    return line, finding.where, finding.code
-
-
-def _counted(count: int, following: Problem, name: str) -> Finding:
-    return Finding(
+    if len(ranked) <= MOST:
+        return findings
+    following = ranked[MOST]
+    rest = Finding(
         code="GP114",
         where=f"{name}:{following.line}",
-        what=f"This file has {count:,} findings; the first {MOST} are shown, and the next one is here.",
+        what=f"This file has {len(ranked):,} findings; the first {MOST} are shown, and the next one is here.",
         fix="Correct those above first: many of the rest may have the same cause.",
         severity=following.severity,
     )
+    return (*findings, rest)
 
 
 LIMIT = 1 << 20
@@ -175,21 +145,13 @@ _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The text of an inventory file.
+    """The text of an inventory file."""
 
-    Attributes:
-        name: The path as the user wrote it; findings begin with it.
-        path: The same, absolute.
-        text: Its content, without a byte order mark.
-        digest: SHA-256 of the bytes.
-        is_local: Whether values may come from files and variables of this machine.
-    """
-
-    name: str
-    path: Path
-    text: str
-    digest: str
-    is_local: bool = True
+    name: str  # the path as the user wrote it; findings begin with it
+    path: Path  # the same, absolute
+    text: str  # its content, without a byte order mark
+    digest: str  # SHA-256 of the bytes
+    is_local: bool = True  # whether values may come from files and variables of this machine
 
 
 class SourceError(Exception):
@@ -208,12 +170,7 @@ def read_source(path: str | Path) -> Source:
         what, fix = "The path of the file holds a control character, such as a newline.", "Rename the file or folder."
         raise SourceError(Finding(code="GP102", where=name, what=what, fix=fix))
     data = _bytes(name, file)
-    return Source(
-        name=name,
-        path=file.absolute(),
-        text=_text(name, data),
-        digest=hashlib.sha256(data).hexdigest(),
-    )
+    return Source(name, file.absolute(), _text(name, data), hashlib.sha256(data).hexdigest())
 
 
 def _bytes(name: str, file: Path) -> bytes:
@@ -236,7 +193,10 @@ def _bytes(name: str, file: Path) -> bytes:
 
 def _accept(name: str, file: Path, mode: int, size: int) -> None:
     if stat.S_ISDIR(mode):
-        raise SourceError(_directory(name, file))
+        inside = _yaml_files(file)
+        what = "This is a directory, not an inventory file."
+        fix = f"Name one of its files: {', '.join(inside[:5])}" if inside else "Name a YAML file."
+        raise SourceError(Finding(code="GP102", where=name, what=what, fix=fix))
     if not stat.S_ISREG(mode):
         what, fix = "This is not a regular file.", "Name a YAML file."
         raise SourceError(Finding(code="GP102", where=name, what=what, fix=fix))
@@ -250,22 +210,14 @@ def _accept(name: str, file: Path, mode: int, size: int) -> None:
         raise SourceError(Finding(code="GP103", where=name, what=what, evidence=f"{size:,} bytes", fix=fix))
 
 
-def _directory(name: str, file: Path) -> Finding:
-    inside = _yaml_files(file)
-    fix = f"Name one of its files: {', '.join(inside[:5])}" if inside else "Name a YAML file."
-    return Finding(code="GP102", where=name, what="This is a directory, not an inventory file.", fix=fix)
-
-
 def _missing(name: str, file: Path) -> Finding:
-    parent = file.parent
-    if not parent.is_dir():
-        what, fix = "The file does not exist, nor does its directory.", f"Look for the directory {parent}"
-        return Finding(code="GP101", where=name, what=what, fix=fix)
-    files = _yaml_files(parent)
-    by_stem = {Path(each).stem: Path(each).name for each in files}
+    what, parent = "The file does not exist.", file.parent
+    by_stem = {Path(each).stem: Path(each).name for each in _yaml_files(parent)}
     close = by_stem.get(find_nearest(file.stem, by_stem))
     fix = f"Did you mean {parent / close}?" if close else "Name an existing YAML file."
-    return Finding(code="GP101", where=name, what="The file does not exist.", fix=fix)
+    if not parent.is_dir():
+        what, fix = "The file does not exist, nor does its directory.", f"Look for the directory {parent}"
+    return Finding(code="GP101", where=name, what=what, fix=fix)
 
 
 def _yaml_files(directory: Path) -> list[str]:
@@ -280,9 +232,9 @@ def _text(name: str, data: bytes) -> str:
         text = data.decode("utf-8").removeprefix(_BOM)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        what = "The file is not UTF-8 text."
-        seen = f"byte 0x{data[error.start]:02x}"
-        fix = _encoding_fix(data)
+        what, seen = "The file is not UTF-8 text.", f"byte 0x{data[error.start]:02x}"
+        is_utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+        fix = "It looks like UTF-16; save it as UTF-8." if is_utf16 else "Save it as UTF-8."
         raise SourceError(Finding(code="GP104", where=f"{name}:{line}", what=what, evidence=seen, fix=fix)) from error
     found = _FORBIDDEN.search(text)
     if found:
@@ -291,12 +243,6 @@ def _text(name: str, data: bytes) -> str:
         fix = "Remove it; an editor can show invisible characters."
         raise SourceError(Finding(code="GP104", where=f"{name}:{line}", what=what, evidence=seen, fix=fix))
     return text
-
-
-def _encoding_fix(data: bytes) -> str:
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "It looks like UTF-16; save it as UTF-8."
-    return "Save it as UTF-8."
 
 
 def absolute(text: str, base: Path) -> str:

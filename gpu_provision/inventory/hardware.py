@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
-from gpu_provision.inventory.suggestions import find_nearest
 from gpu_provision.model.inventory import OperatingSystem
+from gpu_provision.model.text import did_you_mean
 
 
 class OpenModuleSupport(StrEnum):
@@ -119,9 +119,9 @@ def find_model(name: str) -> Model | None:
     return _by_form().get(_form(name))
 
 
-def nearest_model(name: str) -> str:
-    """Return the name of the model that is most like this one, or an empty string."""
-    return find_nearest(_form(name), (model.name for model in MODELS))
+def model_meant(name: str) -> str:
+    """Return a fix for a name of no model: the most similar one, or where to look."""
+    return did_you_mean(_form(name), (model.name for model in MODELS), "Write it as `nvidia-smi -L` does.")
 
 
 @cache

@@ -91,7 +91,7 @@ def without_errors(data: dict[str, Any], found: list[SchemaError]) -> dict[str, 
 
 
 def _drop(data: Any, path: KeyPath) -> None:
-    """Remove the value at a path. A list keeps its positions if it is the nodes', else it goes as a whole."""
+    """Remove the value at a path; lists keep their positions, and of the nodes' list an entry stays a mapping."""
     *parent, last = path
     for step in parent:
         try:
@@ -144,40 +144,27 @@ def cluster_part(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ..
     """
     left: list[str] = []
     kept = _kept(dict(data), (), (), left)
-    if _has_secret(kept.get("proxy"), data.get("proxy")):
-        del kept["proxy"]  # the driver container gets no proxy that needs credentials, see `resolve.container_env`
-        left = [path for path in left if not path.startswith("proxy")] + ["proxy"]
+    proxy = kept.get("proxy")
+    if isinstance(proxy, dict):
+        addresses = [proxy.get(key, "") for key in ADDRESSES]
+        has_secret = any(isinstance(each, dict) or "@" in str(each) for each in addresses)
+        if has_secret or "credentials_file" in data["proxy"]:
+            del kept["proxy"]  # the driver container gets no proxy that needs credentials, see `resolve.container_env`
+            left = [path for path in left if not path.startswith("proxy")] + ["proxy"]
     return kept, tuple(left)
 
 
-def _has_secret(kept: Any, proxy: Any) -> bool:
-    if not isinstance(kept, dict):
-        return False
-    addresses = [kept.get(key, "") for key in ADDRESSES]
-    return "credentials_file" in proxy or any(isinstance(each, dict) or "@" in str(each) for each in addresses)
-
-
 def _kept(value: Any, path: KeyPath, pattern: KeyPath, left: list[str]) -> Any:
-    """Return a value without what is no part of the resource.
-
-    Args:
-        path: Of the value.
-        pattern: The same, with `ANY` for entries.
-        left: Is given the paths of what is left out.
-    """
+    """Return a value without what is no part of the resource, whose paths go to ``left``; ``pattern`` has `ANY`s."""
     if isinstance(value, Mapping):
-        return _kept_keys(value, path, pattern, left)
+        result = {}
+        for key, item in value.items():
+            here = (*pattern, ANY if pattern == ("pools",) else key)
+            if is_about_cluster(here):
+                result[key] = _kept(item, (*path, key), here, left)
+            else:
+                left.append(format_path((*path, key)))
+        return result
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_kept(item, (*path, index), (*pattern, ANY), left) for index, item in enumerate(value)]
     return str(value) if isinstance(value, float) else value
-
-
-def _kept_keys(value: Mapping[str, Any], path: KeyPath, pattern: KeyPath, left: list[str]) -> dict[str, Any]:
-    result = {}
-    for key, item in value.items():
-        here = (*pattern, ANY if pattern == ("pools",) else key)
-        if is_about_cluster(here):
-            result[key] = _kept(item, (*path, key), here, left)
-        else:
-            left.append(format_path((*path, key)))
-    return result

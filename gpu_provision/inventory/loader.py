@@ -7,15 +7,18 @@ from functools import partial
 from pathlib import Path
 
 from gpu_provision import releases
-from gpu_provision.inventory.checks import CheckContext, run_checks
+from gpu_provision.inventory.checks import CheckContext, check_files, check_nodes, check_rollouts, check_settings
 from gpu_provision.inventory.document import MOST, Problem, Source, SourceError, expand_home, read_source, to_findings
 from gpu_provision.inventory.json_schema import find_schema_errors, without_errors
 from gpu_provision.inventory.resolve import resolve
 from gpu_provision.inventory.schema_errors import to_finding
 from gpu_provision.inventory.values import digest_with, fill_values, without_incomplete
+from gpu_provision.inventory.version_checks import check_versions
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.findings import Findings, InvalidInventory
 from gpu_provision.model.inventory import Inventory
+
+_CHECKS = (check_nodes, check_versions, check_settings, check_files, check_rollouts)
 
 
 def validate(path: str | Path) -> tuple[Inventory | None, Findings]:
@@ -68,17 +71,13 @@ def _read(source: Source) -> tuple[Inventory | None, list[Problem]]:
         return None, problems
     data = without_incomplete(without_errors(written, differences)) if differences else written
     source = replace(source, digest=digest_with(source.digest, document, written))
-    inventory = resolve(source, data, _release(data.get("release", releases.DEFAULT)))
-    context = CheckContext(document, data, inventory, complete=not problems)
-    return inventory, [*problems, *run_checks(context)]
-
-
-def _release(name: str) -> releases.Release:
-    """Return the release, or the default one in place of one that does not exist; a check tells that."""
     try:
-        return releases.release(name)
-    except releases.UnknownReleaseError:
-        return releases.release(releases.DEFAULT)
+        release = releases.release(data.get("release", releases.DEFAULT))
+    except releases.UnknownReleaseError:  # a check tells that
+        release = releases.release(releases.DEFAULT)
+    inventory = resolve(source, data, release)
+    context = CheckContext(document, data, inventory, complete=not problems)
+    return inventory, [*problems, *(problem for check in _CHECKS for problem in check(context))]
 
 
 def with_cluster(inventory: Inventory, *, kubeconfig: str | None, context: str | None) -> Inventory:

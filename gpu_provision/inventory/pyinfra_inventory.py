@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any
 
 from gpu_provision import files
 from gpu_provision.inventory.loader import load
@@ -25,13 +25,10 @@ Groups = dict[str, tuple[list[Host], dict[str, Any]]]
 
 
 def hosts_of(script: str) -> Groups:
-    """Return the groups of the YAML file beside a pyinfra inventory script; for use at its top level.
+    """Return the groups of the YAML file beside a pyinfra inventory script, ``__file__``; for use at its top level.
 
     A mistake in the file ends the process with the findings on stderr and exit code 65: pyinfra shows a
     traceback for every exception that an inventory script raises.
-
-    Args:
-        script: Path of the script, such as ``__file__``, or of the YAML file itself.
     """
     path = Path(script).with_suffix(".yaml")
     try:
@@ -57,11 +54,9 @@ def groups(inventory: Inventory | str | Path) -> Groups:
         "gpu": ([(_name(inventory, node), {}) for node in reachable if inventory.pool_of(node).gpu], {}),
     }
     for pool in inventory.pools:
-        members: list[Host] = [(_name(inventory, node), {}) for node in reachable if node.pool == pool]
-        result[f"pool_{pool}"] = (members, {})
-    shared = {"gpu_inventory": inventory.path}
-    result["cluster"] = ([(f"@cluster/{context_name(inventory)}", shared)], {})
-    return result
+        result[f"pool_{pool}"] = ([(_name(inventory, node), {}) for node in reachable if node.pool == pool], {})
+    cluster = f"@cluster/{context_name(inventory)}"
+    return result | {"cluster": ([(cluster, {"gpu_inventory": inventory.path})], {})}
 
 
 def context_name(inventory: Inventory) -> str:
@@ -86,25 +81,12 @@ def _data(inventory: Inventory, node: Node, ssh_config: str) -> dict[str, Any]:
         "gpu_expected": _plain(asdict(expected_of(inventory, node))),
         "host_prerequisites": _plain(asdict(inventory.prerequisites_of(node))),
     }
-    return data | _connection(inventory, node, ssh_config)
-
-
-def _connection(inventory: Inventory, node: Node, ssh_config: str) -> dict[str, Any]:
-    """Return the data that the host's connector reads."""
     if inventory.cluster.sandbox:
-        return {"sandbox_fleet": inventory.cluster.sandbox}
-    match node.connect:
-        case ConnectionMethod.SSH:
-            return _ssh(node, ssh_config)
-        case ConnectionMethod.KUBERNETES:
-            return _kubernetes(inventory)
-        case _:
-            assert_never(node.connect)
-
-
-def _kubernetes(inventory: Inventory) -> dict[str, Any]:
+        return data | {"sandbox_fleet": inventory.cluster.sandbox}
+    if node.connect is ConnectionMethod.SSH:
+        return data | _ssh(node, ssh_config)
     cluster, pod = inventory.cluster, inventory.helper_pod
-    return {
+    return data | {
         "k8s_kubeconfig": cluster.kubeconfig,
         "k8s_context": cluster.context,
         "k8s_namespace": pod.namespace,
@@ -115,8 +97,7 @@ def _kubernetes(inventory: Inventory) -> dict[str, Any]:
 
 def _ssh(node: Node, ssh_config: str) -> dict[str, Any]:
     """Return the data that pyinfra's SSH connector reads; what is not set stays out of it."""
-    ssh: SshOptions = node.ssh
-    behind_bastion = bool(ssh.bastion)
+    ssh, behind_bastion = node.ssh, bool(node.ssh.bastion)
     data: dict[str, Any] = {
         # Behind a bastion, the name leads to the host's entry in the written SSH configuration.
         "ssh_hostname": node.name if behind_bastion else node.address or node.name,
@@ -128,14 +109,9 @@ def _ssh(node: Node, ssh_config: str) -> dict[str, Any]:
         "ssh_connect_retries": 1,  # a bastion that a hundred connect to at once turns some of them away
         "gpu_ssh_patience": ssh.patience,
     }
-    declared = {key: value for key, value in data.items() if value}
-    return declared | (_sudo() if ssh.sudo and ssh.user != "root" else {})
-
-
-def _sudo() -> dict[str, Any]:
-    """Return pyinfra's arguments for sudo. It keeps the password out of what it logs."""
-    given = sudo_password()
-    return {"_sudo": True} | ({"_sudo_password": given} if given else {})
+    if ssh.sudo and ssh.user != "root":  # pyinfra keeps the password out of what it logs
+        data |= {"_sudo": True, "_sudo_password": sudo_password()}
+    return {key: value for key, value in data.items() if value}
 
 
 def _plain(data: dict[str, Any]) -> dict[str, Any]:
@@ -154,21 +130,20 @@ def write_ssh_config(inventory: Inventory, nodes: Iterable[Node]) -> str:
     behind = [node for node in nodes if node.ssh.bastion]
     if not behind:
         return ""
-    file = files.state_folder() / "ssh" / f"{inventory.name}-{_short(inventory.path)}.config"
+    digest = hashlib.sha256(inventory.path.encode()).hexdigest()[:8]
+    file = files.state_folder() / "ssh" / f"{inventory.name}-{digest}.config"
     text = _SSH_HEAD.format(path=inventory.path) + ssh_config(behind)
     try:
         if not (file.exists() and file.read_text(encoding="utf-8") == text):
             files.make_state_folder(file.parent)
             files.put(file, text, private=True)
     except OSError as error:
-        raise ProvisionError(_unwritable(file, error)) from error
+        what = "The SSH configuration for the nodes behind a bastion cannot be written."
+        fix = "Set XDG_STATE_HOME to a directory that you may write to."
+        reason = error.strerror or str(error)
+        finding = Finding(code="GP165", where=str(file), what=what, evidence=reason, fix=fix)
+        raise ProvisionError(finding) from error
     return str(file)
-
-
-def _unwritable(file: Path, error: OSError) -> Finding:
-    what = "The SSH configuration for the nodes behind a bastion cannot be written."
-    fix = "Set XDG_STATE_HOME to a directory that you may write to."
-    return Finding(code="GP165", where=str(file), what=what, evidence=error.strerror or str(error), fix=fix)
 
 
 def ssh_config(nodes: Iterable[Node]) -> str:
@@ -176,42 +151,21 @@ def ssh_config(nodes: Iterable[Node]) -> str:
 
     The first value of an option counts, so the user's own settings stand before the fallback for host keys.
     """
-    nodes = list(nodes)
-    bastions = {_host_of(node.ssh.bastion): node for node in nodes}
-    entries = [*map(_node_entry, nodes), *map(_bastion_entry, bastions.values())]
+    entries, bastions = [], dict[str, SshOptions]()
+    for node in nodes:
+        port, jump = str(node.ssh.port or ""), node.ssh.bastion
+        entries.append(_entry(node.name, {"HostName": node.address or node.name, "Port": port, "ProxyJump": jump}))
+        bastions[jump.rpartition("@")[2].partition(":")[0]] = node.ssh
+    for host, ssh in bastions.items():
+        entries.append(_entry(host, {"IdentityFile": ssh.key, "UserKnownHostsFile": ssh.known_hosts_file}))
     # As pyinfra does for hosts. For bastions it would ask, and a run has no terminal to ask on.
     fallbacks = [_entry(host, {"StrictHostKeyChecking": "accept-new"}) for host in bastions]
     return "\n".join([*filter(None, entries), "Host *", "  Include ~/.ssh/config", *fallbacks, ""])
 
 
-def _node_entry(node: Node) -> str:
-    options = {
-        "HostName": node.address or node.name,
-        "Port": str(node.ssh.port or ""),
-        "ProxyJump": node.ssh.bastion,
-    }
-    return _entry(node.name, options)
-
-
-def _bastion_entry(node: Node) -> str:
-    options = {
-        "IdentityFile": node.ssh.key,
-        "UserKnownHostsFile": node.ssh.known_hosts_file,
-    }
-    return _entry(_host_of(node.ssh.bastion), options)
-
-
 def _entry(host: str, options: dict[str, str]) -> str:
     lines = [f"  {key} {value}" for key, value in options.items() if value]
     return "\n".join([f"Host {host}", *lines]) if lines else ""
-
-
-def _host_of(bastion: str) -> str:
-    return bastion.rpartition("@")[2].partition(":")[0]
-
-
-def _short(path: str) -> str:
-    return hashlib.sha256(path.encode()).hexdigest()[:8]
 
 
 SUDO_VARIABLE = "GPU_PROVISION_SUDO_PASSWORD"

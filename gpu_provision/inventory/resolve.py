@@ -21,21 +21,15 @@ from gpu_provision.model.rollout_policy import RolloutPolicy
 from gpu_provision.model.specs import (
     CdiSection,
     DaemonSetSettings,
-    DcgmExporterSpec,
-    DcgmSpec,
-    DevicePluginSpec,
     DriverSpec,
-    GfdSpec,
     Image,
     MigSection,
-    NfdSpec,
     OperandSpec,
     OperatorSection,
     SecretKey,
     Specs,
     StartupTaintSpec,
     ToolkitSpec,
-    ValidatorSpec,
 )
 from gpu_provision.releases import Release
 
@@ -44,14 +38,7 @@ _Record = TypeVar("_Record")
 _Operand = TypeVar("_Operand", bound=OperandSpec)
 
 SPECS: dict[str, type[OperandSpec]] = {
-    "nfd": NfdSpec,
-    "driver": DriverSpec,
-    "toolkit": ToolkitSpec,
-    "validator": ValidatorSpec,
-    "device_plugin": DevicePluginSpec,
-    "gfd": GfdSpec,
-    "dcgm": DcgmSpec,
-    "dcgm_exporter": DcgmExporterSpec,
+    key: kind for key, kind in get_type_hints(Specs).items() if isinstance(kind, type) and issubclass(kind, OperandSpec)
 }
 """Inventory key -> the spec it fills."""
 
@@ -63,14 +50,17 @@ _NO_PREREQUISITES: Data = {"kernel_modules": [], "blacklist_nouveau": False}
 
 def resolve(source: Source, data: Data, release: Release) -> Inventory:
     """Return the inventory that the data declares on top of a release."""
-    base = source.path.parent
+    base, cluster = source.path.parent, data.get("cluster", {})
     specs = _specs(data, release)
     pools = {
         name: replace(
-            _pool(name, pool, data, release, specs.driver),
-            host_prerequisites=_prerequisites(pool, data, base),
+            _pool(name, pool, data, release, specs.driver), host_prerequisites=_prerequisites(pool, data, base)
         )
         for name, pool in data.get("pools", {}).items()
+    }
+    paths = {
+        "kubeconfig": absolute(cluster.get("kubeconfig", ""), base),
+        "sandbox": resolve_fleet(cluster.get("sandbox", ""), base),
     }
     return Inventory(
         name=data.get("name", ""),
@@ -78,10 +68,10 @@ def resolve(source: Source, data: Data, release: Release) -> Inventory:
         digest=source.digest,
         text=source.text,
         release=release.name,
-        cluster=_cluster(data.get("cluster", {}), base),
+        cluster=_build(ClusterConfig, cluster | paths),
         specs=specs,
         pools=pools,
-        nodes=tuple(_nodes(data, base)),
+        nodes=tuple(_node(node, data, base) for node in data.get("nodes", ()) if "name" in node),
         preflight=_build(Preflight, data.get("preflight", {})),
         rollout=_build(RolloutPolicy, data.get("rollout", {})),
         helper_pod=_helper_pod(data),
@@ -99,40 +89,35 @@ def merge(base: Data, over: Data) -> Data:
 
 
 def _specs(data: Data, release: Release) -> Specs:
-    specs: dict[str, Any] = {key: _operand(key, kind, data, release) for key, kind in SPECS.items()}
-    records: dict[str, Any] = {
-        "daemonsets": _build(DaemonSetSettings, data.get("daemonsets", {})),
-        "startup_taint": _build(StartupTaintSpec, data.get("startup_taint", {})),
-        "cdi_enabled": _build(CdiSection, data.get("cdi", {})).enabled,
-        "mig_strategy": _build(MigSection, data.get("mig", {})).strategy,
-        "runtime_class": _build(OperatorSection, data.get("operator", {})).runtime_class,
-    }
-    return Specs(**specs, **records)
+    operands: dict[str, Any] = {key: _operand(key, kind, data, release) for key, kind in SPECS.items()}
+    return Specs(
+        **operands,
+        daemonsets=_build(DaemonSetSettings, data.get("daemonsets", {})),
+        startup_taint=_build(StartupTaintSpec, data.get("startup_taint", {})),
+        cdi_enabled=_build(CdiSection, data.get("cdi", {})).enabled,
+        mig_strategy=_build(MigSection, data.get("mig", {})).strategy,
+        runtime_class=_build(OperatorSection, data.get("operator", {})).runtime_class,
+    )
 
 
 def _operand(key: str, kind: type[_Operand], data: Data, release: Release) -> _Operand:
     """Return the spec of one component: its section on top of the release and the inventory's shared settings."""
     section = data.get(key, {})
-    extra: Data = {}
-    env = section.get("env", {})
+    settings, env = dict(section), section.get("env", {})
     if key == "driver":
         enabled = section.get("enabled", True)
-        extra["manager"] = _image(release.driver_manager, section.get("manager", {}), data)
-        extra |= {"enabled": enabled is not False, "prefer_host": enabled == AUTO}
+        settings["manager"] = _image(release.driver_manager, section.get("manager", {}), data)
+        settings |= {"enabled": enabled is not False, "prefer_host": enabled == AUTO}
         env = container_env(data.get("proxy", {}), env) | env
     secrets = (*data.get("image_pull_secrets", ()), *section.get("image_pull_secrets", ()))
-    settings = {
-        **section,
-        **extra,
-        "image": _image(release.image(key), section, data),
-        "image_pull_secrets": list(dict.fromkeys(secrets)),
+    settings |= {"image": _image(release.image(key), section, data), "image_pull_secrets": [*dict.fromkeys(secrets)]}
+    # A variable is a text, or names a key of a Secret.
+    variables = {
+        name: value if isinstance(value, str) else _build(SecretKey, value.get("secret", {}))
+        for name, value in env.items()
     }
     settings.pop("env", None)
-    return replace(_build(kind, settings), env={name: _variable(value) for name, value in env.items()})
-
-
-def _variable(value: str | Mapping[str, Data]) -> str | SecretKey:
-    return value if isinstance(value, str) else _build(SecretKey, value.get("secret", {}))
+    return replace(_build(kind, settings), env=variables)
 
 
 def _image(default: Image, section: Data, data: Data) -> Image:
@@ -158,17 +143,17 @@ def _build(kind: type[_Record], section: Mapping[str, Any]) -> _Record:
 def _makers(kind: type[Any]) -> dict[str, tuple[type[Any], ...]]:
     """Return each field of a record with the records and enumerations that its values are made into."""
     hints = get_type_hints(kind)
-    return {field.name: tuple(filter(_is_made, _parts(hints[field.name]))) for field in fields(kind)}
+    found: dict[str, tuple[type[Any], ...]] = {}
+    for field in fields(kind):
+        types = [each for each in _parts(hints[field.name]) if isinstance(each, type)]
+        found[field.name] = tuple(each for each in types if is_dataclass(each) or issubclass(each, StrEnum))
+    return found
 
 
 def _parts(hint: Any) -> tuple[Any, ...]:
     """Return the types that a type hint is made of: ``tuple[Day, ...]`` and ``Canary | None`` of what is in them."""
     inner = get_args(hint)
     return tuple(part for each in inner for part in _parts(each)) if inner else (hint,)
-
-
-def _is_made(hint: Any) -> bool:
-    return is_dataclass(hint) or (isinstance(hint, type) and issubclass(hint, StrEnum))
 
 
 def _value(makers: tuple[type[Any], ...], value: Any) -> Any:
@@ -179,14 +164,6 @@ def _value(makers: tuple[type[Any], ...], value: Any) -> Any:
     if isinstance(value, str) and (named := next((each for each in makers if issubclass(each, StrEnum)), None)):
         return named(value)
     return value
-
-
-def _cluster(section: Data, base: Path) -> ClusterConfig:
-    paths = {
-        "kubeconfig": absolute(section.get("kubeconfig", ""), base),
-        "sandbox": resolve_fleet(section.get("sandbox", ""), base),
-    }
-    return _build(ClusterConfig, {**section, **paths})
 
 
 def _pool(name: str, pool: Data, data: Data, release: Release, driver: DriverSpec) -> NodePool:
@@ -226,44 +203,24 @@ def _helper_pod(data: Data) -> HelperPod:
     return _build(HelperPod, {**mirrored, **secrets, **data.get("helper_pod", {})})
 
 
-def _nodes(data: Data, base: Path) -> list[Node]:
-    shared = data.get("ssh", {})
-    return [
-        Node(
-            name=node["name"],
-            pool=node.get("pool", ""),
-            address=node.get("address", ""),
-            ssh=_ssh(merge(shared, node.get("ssh", {})), base),
-            connect=_connect(data, data.get("pools", {}).get(node.get("pool", ""), {}), node),
-            labels=node.get("labels", {}),
-            host_prerequisites=_own_prerequisites(node, data, base),
-        )
-        for node in data.get("nodes", ())
-        if "name" in node
-    ]
-
-
-def _own_prerequisites(node: Data, data: Data, base: Path) -> HostPrerequisites | None:
-    if "host_prerequisites" not in node:
-        return None
+def _node(node: Data, data: Data, base: Path) -> Node:
     pool = data.get("pools", {}).get(node.get("pool", ""), {})
-    return _prerequisites(pool, data, base, node["host_prerequisites"])
-
-
-def _connect(*levels: Data) -> ConnectionMethod:
-    """Return how a node's host is reached; the last level that says so counts."""
-    said = [level["connect"] for level in levels if "connect" in level]
-    return ConnectionMethod(said[-1]) if said else ConnectionMethod.SSH
-
-
-def _ssh(section: Data, base: Path) -> SshOptions:
-    paths = {key: absolute(section.get(key, ""), base) for key in ("key", "known_hosts_file")}
-    return _build(SshOptions, {**section, **paths})
+    ssh = merge(data.get("ssh", {}), node.get("ssh", {}))
+    paths = {key: absolute(ssh.get(key, ""), base) for key in ("key", "known_hosts_file")}
+    own = node.get("host_prerequisites")
+    return Node(
+        name=node["name"],
+        pool=node.get("pool", ""),
+        address=node.get("address", ""),
+        ssh=_build(SshOptions, ssh | paths),
+        connect=ConnectionMethod({**data, **pool, **node}.get("connect", ConnectionMethod.SSH)),
+        labels=node.get("labels", {}),
+        host_prerequisites=None if own is None else _prerequisites(pool, data, base, own),
+    )
 
 
 _CONFIGS = ("CONTAINERD_CONFIG", "CRIO_CONFIG", "DOCKER_CONFIG", "RUNTIME_CONFIG")
 _SOCKETS = ("CONTAINERD_SOCKET", "DOCKER_SOCKET", "RUNTIME_SOCKET")
-_PROXIES = frozenset({"http_proxy", "https_proxy"})
 
 
 def expected_of(inventory: Inventory, node: Node) -> Expectation:
@@ -272,6 +229,7 @@ def expected_of(inventory: Inventory, node: Node) -> Expectation:
     driver, toolkit = pool.driver, inventory.specs.toolkit
     prerequisites = inventory.prerequisites_of(node)
     image = f"{driver.image.repository}/{driver.image.image}"
+    has_proxy = any(name.lower() in ADDRESSES and value for name, value in driver.env.items())
     return Expectation(
         node=node.name,
         pool=pool.name,
@@ -283,7 +241,7 @@ def expected_of(inventory: Inventory, node: Node) -> Expectation:
         driver_image=image if driver.enabled else "",
         driver_version=driver.image.version,
         kernel_module_type=driver.kernel_module_type,
-        driver_has_proxy=_has_proxy(driver),
+        driver_has_proxy=bool(driver.repo_config) or has_proxy,
         toolkit=toolkit.enabled,
         toolkit_version=toolkit.image.version,
         toolkit_dir=toolkit.install_dir if toolkit.enabled else "",
@@ -300,31 +258,20 @@ def expected_of(inventory: Inventory, node: Node) -> Expectation:
     )
 
 
-def _has_proxy(driver: DriverSpec) -> bool:
-    return bool(driver.repo_config) or any(name.lower() in _PROXIES and value for name, value in driver.env.items())
-
-
 def _setting(toolkit: ToolkitSpec, names: tuple[str, ...]) -> str:
     return next((toolkit.settings[name] for name in names if toolkit.settings.get(name)), "")
 
 
-_ALL = (*ADDRESSES, "no_proxy")
-
-
 def runtime_proxy(section: Mapping[str, Any], base: Path) -> dict[str, str]:
-    """Return the settings for container runtimes, with credentials, without what is empty.
-
-    Args:
-        section: ``proxy`` of the inventory.
-        base: Folder of the inventory.
-    """
+    """Return the settings of a ``proxy`` section for container runtimes, with credentials, without what is empty."""
     credentials = _credentials(absolute(section.get("credentials_file", ""), base))
-    values = {key: section.get(key, "") for key in _ALL}
-    return {
-        key: _with(value, credentials) if key in ADDRESSES else value
-        for key, value in values.items()
-        if value and any(values[address] for address in ADDRESSES)
-    }
+    values = {key: section.get(key, "") for key in (*ADDRESSES, "no_proxy")}
+    if not any(values[address] for address in ADDRESSES):
+        return {}
+    for key in ADDRESSES:
+        if credentials and "@" not in values[key]:
+            values[key] = re.sub(r"^([a-z0-9]+://)", lambda found: f"{found[1]}{credentials}@", values[key])
+    return {key: value for key, value in values.items() if value}
 
 
 def needs_credentials(section: Mapping[str, Any]) -> bool:
@@ -350,9 +297,3 @@ def _credentials(path: str) -> str:
     except (OSError, ValueError):
         return ""
     return f"{quote(user, safe='')}:{quote(password, safe='')}"
-
-
-def _with(address: str, credentials: str) -> str:
-    if not credentials or not address or "@" in address:
-        return address
-    return re.sub(r"^([a-z0-9]+://)", lambda found: f"{found[1]}{credentials}@", address)

@@ -10,8 +10,8 @@ from typing import Any
 from gpu_provision.inventory.document import Document, format_path, visible
 from gpu_provision.inventory.json_schema import SchemaError, resolved, schema
 from gpu_provision.inventory.redaction import HIDDEN, redact
-from gpu_provision.inventory.suggestions import did_you_mean, find_nearest, one_of, suggest_value
 from gpu_provision.model.findings import Finding
+from gpu_provision.model.text import did_you_mean, find_nearest, one_of
 
 Explanation = tuple[str, str]
 """What is wrong, and what the reader can do."""
@@ -25,6 +25,7 @@ _KINDS = {
     "object": "a mapping of keys to values",
 }
 _FEW = 3  # more sections than these would be no help
+_NOTHING = "Write a value, or remove the line."
 
 
 def to_finding(document: Document, error: SchemaError) -> Finding:
@@ -50,7 +51,6 @@ def _wanted(error: SchemaError) -> list[str]:
 
 
 def _raw(document: Document, error: SchemaError) -> str:
-    """Return the text of a scalar as it stands in the file."""
     item = document.item(error.path)
     return item.raw if item and not isinstance(item.value, (dict, list)) else ""
 
@@ -66,7 +66,6 @@ def _key(error: SchemaError) -> str:
 
 
 def _written(value: object) -> str:
-    """Return a scalar as YAML has it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -74,20 +73,14 @@ def _unknown(_: Document, error: SchemaError) -> Explanation:
     *parent, key = error.path
     if error.path == ("validator", "enabled"):
         return "The validator cannot be off: every state is proven before a run calls it done.", "Remove the line."
-    known = error.schema["properties"]
-    section = _section_of(str(key))
-    otherwise = f"{key} belongs under {section}." if section else f"Known here: {', '.join(sorted(known))}"
+    known, sections = error.schema["properties"], schema()["properties"]
+    holders = [name for name, section in sections.items() if key in resolved(section).get("properties", {})]
+    otherwise = f"Known here: {', '.join(sorted(known))}"
+    if holders:  # a key at the wrong level
+        right = one_of(holders) if len(holders) <= _FEW else "a component, such as driver"
+        otherwise = f"{key} belongs under {right}."
     place = f"under {format_path(tuple(parent))}" if parent else "at the top level"
     return f"There is no key {visible(str(key))} {place}.", did_you_mean(str(key), known, otherwise)
-
-
-def _section_of(key: str) -> str:
-    """Return the names of the top-level sections that know this key, for a key at the wrong level."""
-    sections = schema()["properties"]
-    holders = [name for name, section in sections.items() if key in resolved(section).get("properties", {})]
-    if len(holders) > _FEW:
-        return "a component, such as driver"
-    return one_of(holders) if holders else ""
 
 
 def _missing(_: Document, error: SchemaError) -> Explanation:
@@ -99,13 +92,10 @@ def _missing(_: Document, error: SchemaError) -> Explanation:
 
 def _type(_: Document, error: SchemaError) -> Explanation:
     wanted = _wanted(error)
-    what = f"{_label(error)} must be {one_of(_KINDS[kind] for kind in wanted)}, not {_kind(error.value)}."
-    return what, _type_fix(error, wanted[0])
-
-
-def _kind(value: Any) -> str:
     table = ((bool, "true or false"), (int, "a number"), (float, "a number"), (list, "a list"), (dict, "a mapping"))
-    return next((name for kind, name in table if isinstance(value, kind)), "a text")
+    found = next((name for kind, name in table if isinstance(error.value, kind)), "a text")
+    what = f"{_label(error)} must be {one_of(_KINDS[kind] for kind in wanted)}, not {found}."
+    return what, _type_fix(error, wanted[0])
 
 
 def _type_fix(error: SchemaError, wanted: str) -> str:
@@ -145,7 +135,7 @@ def _misread(document: Document, error: SchemaError) -> Explanation:
 def _enum(_: Document, error: SchemaError) -> Explanation:
     allowed = [_written(each) for each in error.wanted]
     fix = f"Write {find_nearest(str(error.value), allowed) or allowed[0]}."
-    if error.value in [_written(each) for each in error.wanted if isinstance(each, bool)]:
+    if error.value in [_written(each) for each in error.wanted if isinstance(each, bool)]:  # of any type
         fix = f"Write it without quotes: {_key(error)}{error.value}"
     return f"{_label(error)} must be {one_of(allowed)}.", fix
 
@@ -173,6 +163,15 @@ def _minimum(_: Document, error: SchemaError) -> Explanation:
     return f"{_label(error)} must be at least {error.wanted}.", fix
 
 
+def _maximum(_: Document, error: SchemaError) -> Explanation:
+    return f"{_label(error)} must be at most {error.wanted}.", f"Write {error.wanted} or less."
+
+
+def _too_long(_: Document, error: SchemaError) -> Explanation:
+    what = f"{_label(error)} may have at most {error.wanted} characters."
+    return what, f"Shorten it by {len(error.value) - error.wanted}."
+
+
 def _one_source(_: Document, error: SchemaError) -> Explanation:
     names = list(error.schema["properties"])
     sources = one_of(f"`{name}`" for name in names).replace(" or ", " and ")
@@ -191,29 +190,41 @@ def _other(_: Document, error: SchemaError) -> Explanation:
     return what, "See docs/inventory.md."
 
 
+# What people write instead, from the least to the most invasive change.
+_GUESSES: tuple[Callable[[str], str], ...] = (
+    str.strip,
+    str.lower,
+    lambda text: re.sub(r"^[a-z]+://", "", text).rstrip("/"),  # https://registry.example.com/
+    lambda text: text.rpartition("/")[2].partition(":")[0],  # nvcr.io/nvidia/driver:1.2
+    lambda text: text.rpartition("@")[2],  # ubuntu@10.0.0.1
+    lambda text: text.rpartition("@")[2].partition(":")[0],  # ubuntu@10.0.0.1:22
+    lambda text: re.sub(r"-[a-z]+[0-9.]*$", "", text).removeprefix("v"),  # 595.91.07-ubuntu22.04
+    lambda text: re.sub(r"[Bb]$", "", text),  # 1GiB, 512MB
+    lambda text: re.sub(r"[\s_-]+", "", text.lower()) if re.search(r"[0-9]\.[0-9]", text) else "",  # Ubuntu 22.04
+    lambda text: re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._"),
+    lambda text: re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-."),
+    lambda text: re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-"),
+)
+
+
+def suggest_value(value: str, pattern: str) -> str:
+    """Return a value like the given one that fits the pattern, or an empty string if no guess does."""
+    guesses = (guess(value) for guess in _GUESSES)
+    return next((guess for guess in guesses if guess and re.fullmatch(pattern, guess)), "")
+
+
 _EXPLANATIONS: dict[str, tuple[str, bool, Callable[[Document, SchemaError], Explanation]]] = {
     "additionalProperties": ("GP120", False, _unknown),
     "required": ("GP121", False, _missing),
-    "no value": ("GP122", False, lambda _, e: (f"{_label(e)} has no value.", "Write a value, or remove the line.")),
+    "no value": ("GP122", False, lambda _, error: (f"{_label(error)} has no value.", _NOTHING)),
     "type": ("GP122", True, _type),
     "enum": ("GP123", True, _enum),
     "pattern": ("GP124", True, _pattern),
     "propertyNames": ("GP124", True, _pattern),
     "minimum": ("GP125", True, _minimum),
-    "maximum": (
-        "GP125",
-        True,
-        lambda _, e: (f"{_label(e)} must be at most {e.wanted}.", f"Write {e.wanted} or less."),
-    ),
-    "minLength": ("GP126", False, lambda _, e: (f"{_label(e)} is empty.", "Write a value, or remove the line.")),
-    "maxLength": (
-        "GP126",
-        True,
-        lambda _, e: (
-            f"{_label(e)} may have at most {e.wanted} characters.",
-            f"Shorten it by {len(e.value) - e.wanted}.",
-        ),
-    ),
+    "maximum": ("GP125", True, _maximum),
+    "minLength": ("GP126", False, lambda _, error: (f"{_label(error)} is empty.", _NOTHING)),
+    "maxLength": ("GP126", True, _too_long),
     "uniqueItems": ("GP126", True, _repeated),
     "minProperties": ("GP126", False, _one_source),
     "maxProperties": ("GP126", False, _one_source),

@@ -18,26 +18,11 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
 
+from gpu_provision.model import specs
 from gpu_provision.model.hosts import ConnectionMethod, HelperPod, HostPrerequisites, Preflight, SshOptions
 from gpu_provision.model.inventory import ClusterConfig, HistorySection, Node, NodePool
 from gpu_provision.model.rollout_policy import RolloutPolicy
 from gpu_provision.model.settings import REQUIRED, setting, settings_of
-from gpu_provision.model.specs import (
-    CdiSection,
-    DaemonSetSettings,
-    DcgmExporterSpec,
-    DcgmSpec,
-    DevicePluginSpec,
-    DriverSpec,
-    GfdSpec,
-    Image,
-    MigSection,
-    NfdSpec,
-    OperatorSection,
-    StartupTaintSpec,
-    ToolkitSpec,
-    ValidatorSpec,
-)
 from gpu_provision.releases import DEFAULT
 
 Part = dict[str, Any]
@@ -104,25 +89,25 @@ class InventoryFile:
         "How hosts are reached. What is not set here is as your own SSH configuration says. Settings of a node win "
         "over those of the inventory.",
     )
-    nfd: NfdSpec | None = setting(None)
-    driver: DriverSpec | None = setting(None)
+    nfd: specs.NfdSpec | None = setting(None)
+    driver: specs.DriverSpec | None = setting(None)
     rollout: RolloutPolicy | None = setting(None)
     history: HistorySection | None = setting(None)
-    toolkit: ToolkitSpec | None = setting(None)
-    validator: ValidatorSpec | None = setting(
+    toolkit: specs.ToolkitSpec | None = setting(None)
+    validator: specs.ValidatorSpec | None = setting(
         None,
         "The operator validator, and the image of the vectorAdd pods. It cannot be off: every state is proven before "
         "the run calls it done. `timeout` is also that of the validations.",
     )
-    device_plugin: DevicePluginSpec | None = setting(None)
-    gfd: GfdSpec | None = setting(None)
-    dcgm: DcgmSpec | None = setting(None)
-    dcgm_exporter: DcgmExporterSpec | None = setting(None)
-    daemonsets: DaemonSetSettings | None = setting(None)
-    startup_taint: StartupTaintSpec | None = setting(None)
-    cdi: CdiSection | None = setting(None)
-    mig: MigSection | None = setting(None)
-    operator: OperatorSection | None = setting(None)
+    device_plugin: specs.DevicePluginSpec | None = setting(None)
+    gfd: specs.GfdSpec | None = setting(None)
+    dcgm: specs.DcgmSpec | None = setting(None)
+    dcgm_exporter: specs.DcgmExporterSpec | None = setting(None)
+    daemonsets: specs.DaemonSetSettings | None = setting(None)
+    startup_taint: specs.StartupTaintSpec | None = setting(None)
+    cdi: specs.CdiSection | None = setting(None)
+    mig: specs.MigSection | None = setting(None)
+    operator: specs.OperatorSection | None = setting(None)
     pools: Mapping[str, PoolSection] = setting({}, "Nodes that are alike, by name of the pool.")
     nodes: tuple[Node, ...] = setting(
         (), "The machines. Nodes of the cluster that a pool's node_selector selects need not be listed."
@@ -132,7 +117,7 @@ class InventoryFile:
 _SHARED = {
     PoolSection: "pool",
     Node: "node",
-    DriverSpec: "driver",
+    specs.DriverSpec: "driver",
     HostPrerequisites: "host_prerequisites",
     SshOptions: "ssh",
 }
@@ -171,7 +156,7 @@ def _section(record: type[Any]) -> Part:
     required: list[str] = []
     for each in settings_of(record):
         if version := each.metadata["image"]:
-            properties |= _section(Image)["properties"] | {"version": _reference(version)}
+            properties |= _section(specs.Image)["properties"] | {"version": _reference(version)}
             continue
         properties[each.name] = {"title": _title(each.name), **_setting(hints[each.name], each)}
         required += [each.name] if each.metadata["required"] else []
@@ -183,7 +168,11 @@ def _setting(hint: Any, each: Field[Any]) -> Part:
     kind, description, keywords = (each.metadata[key] for key in ("kind", "description", "keywords"))
     found: Part = _reference(kind) if kind else _of_type(hint)
     found |= {"description": description} if description else {}
-    return {**found, **_default(each), **keywords}
+    default = each.default if each.default_factory is MISSING else {}  # the only factories make empty mappings
+    is_unset = default in (MISSING, None, "") or is_dataclass(default)
+    if not (is_unset or each.metadata["required"] or not each.metadata["shown"]):
+        found["default"] = list(default) if isinstance(default, tuple) else default
+    return found | keywords
 
 
 def _of_type(hint: Any) -> Part:
@@ -195,11 +184,7 @@ def _of_type(hint: Any) -> Part:
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         text = _first_paragraph(hint).partition(",")[0].removesuffix(".")
         return {"description": f"{text}.", "type": "string", "enum": [each.value for each in hint]}
-    return _of_arguments(get_origin(hint), *(each for each in get_args(hint) if each is not type(None)))
-
-
-def _of_arguments(origin: Any, first: Any, *others: Any) -> Part:
-    """Return the schema of a list, a mapping from names, or a value of several types."""
+    origin, (first, *others) = get_origin(hint), [each for each in get_args(hint) if each is not type(None)]
     if origin is tuple:
         return {"type": "array", "items": _of_type(first)}
     if origin is Mapping:
@@ -215,14 +200,6 @@ def _reference(kind: str) -> Part:
     """
     own: Part = _kinds().get(kind, {"description": ""})
     return {"$ref": f"#/$defs/{kind}"} if "description" in own else dict(own)
-
-
-def _default(each: Field[Any]) -> Part:
-    default = each.default if each.default_factory is MISSING else {}  # the only factories make empty mappings
-    is_unset = default in (MISSING, None, "") or is_dataclass(default)
-    if is_unset or each.metadata["required"] or not each.metadata["shown"]:
-        return {}
-    return {"default": list(default) if isinstance(default, tuple) else default}
 
 
 def _title(name: str) -> str:

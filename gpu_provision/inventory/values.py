@@ -30,12 +30,8 @@ def fill_values(document: Document, base: Path, *, is_local: bool) -> tuple[dict
     """Return the data with values in place of references, and a problem for each reference that gives none.
 
     A reference that gives none is left out, so that the other checks go on without it. One file or variable that is
-    referred to more than once is one problem.
-
-    Args:
-        document: The inventory as it is written.
-        base: Folder of the inventory, where relative paths begin.
-        is_local: Whether files and variables of this machine may be read for it.
+    referred to more than once is one problem. Relative paths begin at ``base``; only if ``is_local`` may files and
+    variables of this machine be read.
     """
     values: dict[KeyPath, str | None] = {}
     problems: dict[tuple[str, str], Problem] = {}
@@ -60,21 +56,16 @@ def without_foreign(data: dict[str, Any], now: Mapping[str, Any]) -> dict[str, A
 def without_incomplete(data: Any, path: KeyPath = ()) -> Any:
     """Return data that the schema has cleaned, without references of which too little is left to mean anything."""
     if isinstance(data, dict):
-        below = {key: (*path, key) for key in data}
-        return {
-            key: without_incomplete(data[key], here)
-            for key, here in below.items()
-            if not _is_incomplete(data[key], here)
-        }
+        incomplete = [
+            key
+            for key, value in data.items()
+            if isinstance(value, dict) and not {"name", "key"} <= (value.get("secret") or {}).keys()
+            if takes_value_from((*path, key), "file")
+        ]
+        return {key: without_incomplete(data[key], (*path, key)) for key in data if key not in incomplete}
     if isinstance(data, list):
         return [without_incomplete(item, (*path, index)) for index, item in enumerate(data)]
     return data
-
-
-def _is_incomplete(value: Any, path: KeyPath) -> bool:
-    if not isinstance(value, dict) or not takes_value_from(path, "file"):
-        return False
-    return not ({"name", "key"} <= (value.get("secret") or {}).keys())
 
 
 def digest_with(digest: str, document: Document, data: dict[str, Any]) -> str:
@@ -84,12 +75,8 @@ def digest_with(digest: str, document: Document, data: dict[str, Any]) -> str:
     return hashlib.sha256(f"{digest} {json.dumps(data, sort_keys=True)}".encode()).hexdigest()
 
 
-def find_references(data: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str, str]]:
+def find_references(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str, str]]:
     """Yield each reference to a file or a variable: its path, ``file`` or ``env``, and the name that it gives."""
-    yield from _below(data, ())
-
-
-def _below(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str, str]]:
     match value:
         case {"file": str(name)} if name and len(value) == 1 and takes_value_from(path, "file"):
             yield path, "file", name
@@ -97,10 +84,10 @@ def _below(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str, str]]:
             yield path, "env", name
         case dict():
             for key, item in value.items():
-                yield from _below(item, (*path, key))
+                yield from find_references(item, (*path, key))
         case list():
             for index, item in enumerate(value):
-                yield from _below(item, (*path, index))
+                yield from find_references(item, (*path, index))
 
 
 def _replaced(value: Any, values: Mapping[KeyPath, str | None], path: KeyPath = ()) -> Any:
@@ -188,12 +175,7 @@ def read_certificates(path: str) -> tuple[str, ...]:
 
 
 def find_certificate_errors(path: str, name: str) -> Iterator[Finding]:
-    """Yield everything that is wrong with a file of certificates; shows nothing of a key.
-
-    Args:
-        path: Of the file.
-        name: As the inventory has it.
-    """
+    """Yield everything that is wrong with a file of certificates, which the inventory calls ``name``; shows no key."""
     text = _text(Path(path), name)
     if isinstance(text, Finding):
         yield text
@@ -201,8 +183,17 @@ def find_certificate_errors(path: str, name: str) -> Iterator[Finding]:
     beginnings = list(_BEGIN.finditer(text))
     complete = {found.start(): found[0] for found in _BLOCK.finditer(text)}
     for found in beginnings:
-        place = f"{name}, line {text.count(chr(10), 0, found.start()) + 1}"
-        yield from _block(found[1], complete.get(found.start(), ""), place)
+        place, label = f"{name}, line {text.count(chr(10), 0, found.start()) + 1}", found[1]
+        block, evidence = complete.get(found.start(), ""), f"{place}: -----BEGIN {label}-----"
+        if label.endswith("PRIVATE KEY"):
+            what = "The file of certificates holds a private key, which every host would get."
+            fix = "Take it out; if others may have read the file, make a new key."
+            yield Finding(code="GP677", what=what, evidence=evidence, fix=fix)
+        elif label != _CERTIFICATE or not block:
+            what = "This is no certificate." if label != _CERTIFICATE else "The certificate has no end."
+            yield _unusable(what, evidence, "Leave only whole certificates there.")
+        else:
+            yield from _certificate(block, place)
     if not text.strip():
         yield _unusable("The file is empty.", name, "Copy it again.")
     elif not beginnings:
@@ -212,19 +203,6 @@ def find_certificate_errors(path: str, name: str) -> Iterator[Finding]:
 
 def _unusable(what: str, evidence: str, fix: str) -> Finding:
     return Finding(code="GP678", what=what, evidence=evidence, fix=fix)
-
-
-def _block(label: str, block: str, place: str) -> Iterator[Finding]:
-    evidence = f"{place}: -----BEGIN {label}-----"
-    if label.endswith("PRIVATE KEY"):
-        what = "The file of certificates holds a private key, which every host would get."
-        fix = "Take it out; if others may have read the file, make a new key."
-        yield Finding(code="GP677", what=what, evidence=evidence, fix=fix)
-    elif label != _CERTIFICATE or not block:
-        what = "This is no certificate." if label != _CERTIFICATE else "The certificate has no end."
-        yield _unusable(what, evidence, "Leave only whole certificates there.")
-    else:
-        yield from _certificate(block, place)
 
 
 def _certificate(block: str, place: str) -> Iterator[Finding]:

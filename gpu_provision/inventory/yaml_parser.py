@@ -22,7 +22,7 @@ from gpu_provision.inventory.document import (
     plain,
     visible,
 )
-from gpu_provision.inventory.redaction import HIDDEN, redact
+from gpu_provision.inventory.redaction import HIDDEN, may_hold_secret, redact
 from gpu_provision.model.findings import Finding
 
 _Event = Any  # yaml.Event, whose marks the stubs call optional although parsing always sets them
@@ -95,21 +95,19 @@ class _Composer:
         anchor = getattr(event, "anchor", None)
         if anchor:
             self._anchors[anchor] = None
-        item = self._value(event, line, depth)
+        self._check_tag(event, line)
+        if isinstance(event, yaml.MappingStartEvent):
+            item = self._mapping(line, depth)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            item = self._sequence(line, depth)
+        else:
+            item = self._scalar(event, line)
         if item.size > MAX_VALUES:
             what = f"With its aliases written out, this value would hold more than {MAX_VALUES:,} values."
             self._stop("GP110", line, what, fix="Remove the nested aliases.")
         if anchor:
             self._anchors[anchor] = item
         return item
-
-    def _value(self, event: _Event, line: int, depth: int) -> YamlNode:
-        self._check_tag(event, line)
-        if isinstance(event, yaml.MappingStartEvent):
-            return self._mapping(line, depth)
-        if isinstance(event, yaml.SequenceStartEvent):
-            return self._sequence(line, depth)
-        return self._scalar(event, line)
 
     def _alias(self, event: _Event, line: int) -> YamlNode:
         name = str(event.anchor)
@@ -135,7 +133,8 @@ class _Composer:
             elif key is None:
                 continue
             elif key in item.value:
-                self._duplicate(key, key_line, item.lines[key])
+                what = f"The key {visible(key)} appears twice in this mapping, first in line {item.lines[key]}."
+                self._find("GP109", key_line, what, fix="Remove one of them.")
             else:
                 item.value[key], item.lines[key] = child, key_line
         for base in merged:
@@ -164,13 +163,18 @@ class _Composer:
         if isinstance(key.value, str):
             return key.value
         if isinstance(key.value, (dict, list)):
-            what, fix = (
-                "A key is a list or a mapping.",
-                "Keys are plain words; put braces of a text in quotes.",
-            )
-            self._find("GP122", line, what, fix=fix)
+            fix = "Keys are plain words; put braces of a text in quotes."
+            self._find("GP122", line, "A key is a list or a mapping.", fix=fix)
             return None
-        what = f"The key {key.raw} is read as {_word(key.value)}, not as text."
+        is_switch = isinstance(key.value, bool)
+        word = (
+            f"the switch {'on' if key.value else 'off'}"
+            if is_switch
+            else "nothing"
+            if key.value is None
+            else "a number"
+        )
+        what = f"The key {key.raw} is read as {word}, not as text."
         self._find("GP127", line, what, evidence=key.raw, fix=f'Quote it: "{key.raw}"')
         return None
 
@@ -181,10 +185,6 @@ class _Composer:
         what = "<<: takes the keys of another mapping, and this is none."
         self._find("GP110", line, what, fix="Write <<: *name, where &name stands at a mapping.")
         return []
-
-    def _duplicate(self, key: str, line: int, first: int) -> None:
-        what = f"The key {visible(key)} appears twice in this mapping, first in line {first}."
-        self._find("GP109", line, what, fix="Remove one of them.")
 
     def _check_tag(self, event: _Event, line: int) -> None:
         tag = getattr(event, "tag", None)
@@ -219,11 +219,11 @@ class _Composer:
     def _misread(self, item: YamlNode) -> None:
         if redact(tuple(self._path), item.raw) == HIDDEN:
             return  # the schema asks for a text there, and says so without showing it
-        what = f"YAML reads {item.raw} as the number {item.value}."
         decimal = item.raw.replace("_", "").lstrip("+0") or "0"
         fix = f'Write {item.value} if you mean that number, or quote it: "{item.raw}"'
         if item.raw.startswith("0") and decimal.isdecimal():
             fix = f"Write {decimal} without the leading zero."
+        what = f"YAML reads {item.raw} as the number {item.value}."
         self._find("GP112", item.line, what, evidence=item.raw, fix=fix)
 
     def _find(self, code: str, line: int, what: str, *, evidence: str = "", fix: str = "") -> None:
@@ -237,15 +237,6 @@ class _Composer:
 
 
 _START = "Begin with: name: my-stack, then cluster: {context: my-cluster}."
-
-
-def _word(value: Any) -> str:
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return f"the switch {'on' if value else 'off'}"
-    return "a number"
-
 
 _ENV = re.compile(r"\benv[\"']?\s*:")
 _INDENTATION = "Look at the indentation: keys of one mapping begin in the same column."
@@ -314,22 +305,16 @@ _OTHERWISE = ("The file is not valid YAML.", "Compare with the lines around it."
 
 def syntax_finding(source: Source, error: yaml.YAMLError) -> Finding:
     """Return the one finding for a file that is not YAML."""
-    mark = _mark(error)
+    # What is never closed is best shown where it begins.
+    problem, context = (getattr(error, name, None) for name in ("problem_mark", "context_mark"))
+    unclosed = str(getattr(error, "problem", "")).startswith(_SHOWN_WHERE_IT_BEGINS)
+    mark: yaml.Mark | None = (context or problem) if unclosed else (problem or context)
     number = min(mark.line + 1 if mark else 1, source.text.count("\n") + 1)
     lines = source.text.splitlines()
     line = lines[number - 1] if number <= len(lines) else ""
     where = f"{source.name}:{number}:{mark.column + 1}" if mark else f"{source.name}:{number}"
     what, fix = _explain(error, line)
     return Finding(code="GP106", where=where, what=what, evidence=_shown(lines[:number]), fix=fix)
-
-
-def _mark(error: yaml.YAMLError) -> yaml.Mark | None:
-    """Return where to look: what is never closed is best shown where it begins."""
-    problem, context = (getattr(error, name, None) for name in ("problem_mark", "context_mark"))
-    text = str(getattr(error, "problem", ""))
-    unclosed = text.startswith(_SHOWN_WHERE_IT_BEGINS)
-    mark: yaml.Mark | None = (context or problem) if unclosed else (problem or context)
-    return mark
 
 
 def _explain(error: yaml.YAMLError, line: str) -> tuple[str, str]:
@@ -342,8 +327,6 @@ def _explain(error: yaml.YAMLError, line: str) -> tuple[str, str]:
 
 def _shown(lines: list[str]) -> str:
     """Return the last line, unless it may hold a secret, with tabs made visible."""
-    from gpu_provision.inventory.redaction import may_hold_secret  # noqa: PLC0415  only broken files need it
-
     line = lines[-1] if lines else ""
     if may_hold_secret(line) or _is_in_env(lines):
         return ""

@@ -55,14 +55,8 @@ class NodeFacts:
 
     Attributes:
         os: From NFD's labels, else from ``status.nodeInfo.osImage``; None if neither tells.
-        container_runtime: ``containerd``, ``cri-o`` or ``docker``; empty if unknown.
-        container_runtime_version: As the runtime says it, such as ``1.7.27``; empty if unknown.
-        distribution: ``k3s``, ``rke2``, ``k0s`` or ``microk8s``; empty for others, or if unknown.
-        boot_id: Changes with every boot of the machine.
         cordoned_by: Field manager that wrote ``spec.unschedulable`` last; empty if it is not cordoned, or if unknown.
-        cordoned_at: When it did, RFC 3339; empty likewise.
         gpus_allocatable: ``status.allocatable`` of ``nvidia.com/gpu``; None until a device plugin registers it.
-        taints: As in its ``spec``.
         revision: Version of the Node object while it has the startup taint, which is taken off exactly that one; else
             empty, so that a node of which nothing has changed is an equal one.
     """
@@ -74,16 +68,16 @@ class NodeFacts:
     os: OperatingSystem | None = None
     kernel: str = ""
     architecture: str = ""
-    container_runtime: str = ""
-    container_runtime_version: str = ""
-    distribution: str = ""
-    boot_id: str = ""
+    container_runtime: str = ""  # ``containerd``, ``cri-o`` or ``docker``; empty if unknown
+    container_runtime_version: str = ""  # as the runtime says it, such as ``1.7.27``; empty if unknown
+    distribution: str = ""  # ``k3s``, ``rke2``, ``k0s`` or ``microk8s``; empty for others, or if unknown
+    boot_id: str = ""  # changes with every boot of the machine
     ready: bool = False
     unschedulable: bool = False
     cordoned_by: str = ""
-    cordoned_at: str = ""
+    cordoned_at: str = ""  # when that manager did, RFC 3339; empty where that is
     gpus_allocatable: int | None = None
-    taints: tuple[Mapping[str, Any], ...] = ()
+    taints: tuple[Mapping[str, Any], ...] = ()  # as in its ``spec``
     revision: str = ""
 
 
@@ -122,54 +116,34 @@ class DriverBasis(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverChoice:
-    """Whose driver a node has.
+    """Whose driver a node has."""
 
-    Attributes:
-        on_host: Whether it is the host's own; if not, a container brings it.
-        version: Version of the host's own, where ``driver.enabled: auto`` has chosen it and anything tells.
-    """
-
-    on_host: bool
+    on_host: bool  # whether it is the host's own; if not, a container brings it
     basis: DriverBasis
-    version: str = ""
+    version: str = ""  # version of the host's own, where ``driver.enabled: auto`` has chosen it and anything tells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A GPU node that this inventory looks after: the inventory's word and the cluster's joined.
-
-    Attributes:
-        name: Name of the node.
-        pool: The pool it belongs to.
-        os: Observed operating system, else the declared one; None if neither is known.
-        facts: The node as seen; None if the cluster has no such node (yet), or offline.
-        driver: Whose driver it has.
-        driver_group: Names the driver DaemonSet that serves this node; equal needs share one.
-    """
+    """A GPU node that this inventory looks after: the inventory's word and the cluster's joined."""
 
     name: str
     pool: NodePool
-    os: OperatingSystem | None
-    facts: NodeFacts | None
+    os: OperatingSystem | None  # observed operating system, else the declared one; None if neither is known
+    facts: NodeFacts | None  # the node as seen; None if the cluster has no such node (yet), or offline
     driver: DriverChoice
-    driver_group: str
+    driver_group: str  # names the driver DaemonSet that serves this node; equal needs share one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """All that a component may know besides its own spec.
-
-    Attributes:
-        targets: The GPU nodes, sorted by name; see gpu_provision.components.targets.
-        part: What a run looks after.
-        others: The GPU nodes that are not in it.
-    """
+    """All that a component may know besides its own spec."""
 
     inventory: Inventory
     facts: ClusterFacts
-    targets: tuple[Target, ...]
-    part: RunSelection = ALL
-    others: tuple[Target, ...] = ()
+    targets: tuple[Target, ...]  # the GPU nodes, sorted by name; see gpu_provision.components.targets
+    part: RunSelection = ALL  # what a run looks after
+    others: tuple[Target, ...] = ()  # the GPU nodes that are not in it
 
     @property
     def namespace(self) -> str:
@@ -178,18 +152,10 @@ class Context:
 
 
 class Permission(NamedTuple):
-    """The right to do one thing.
+    """The right to do one thing."""
 
-    Attributes:
-        verb: Such as ``patch``.
-        group: API group; empty for the core group.
-        resource: Plural name, with a subresource where there is one: ``pods/log``.
-        namespace: Empty for the whole cluster.
-        name: Of one object; empty for objects of any name.
-    """
-
-    verb: str
-    group: str
-    resource: str
-    namespace: str = ""
-    name: str = ""
+    verb: str  # such as ``patch``
+    group: str  # API group; empty for the core group
+    resource: str  # plural name, with a subresource where there is one: ``pods/log``
+    namespace: str = ""  # empty for the whole cluster
+    name: str = ""  # of one object; empty for objects of any name

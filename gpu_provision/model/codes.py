@@ -5,11 +5,12 @@ The table is read where a person asks what a code means: commands that print fin
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from gpu_provision.model.text import find_nearest
 
 INTERNAL = "GP001"
 USAGE = "GP002"
@@ -173,64 +174,17 @@ NOT_INSTALLED = "GP800"
 NOT_RUN = "GP801"
 NO_LOGIN = "GP802"
 
-PREFLIGHT = frozenset(
-    {
-        HOST_DRIVER_REMOVED,
-        HOST_DRIVER_WAITS,
-        GPU_COUNT,
-        GPU_ABSENT,
-        GPU_UNDECLARED,
-        GPU_MODEL,
-        GPU_TAKEN,
-        NOUVEAU_WANTED,
-        SECURE_BOOT,
-        MODULE_UNSIGNED,
-        HOST_DRIVER,
-        NO_HOST_DRIVER,
-        DRIVER_MIXED,
-        DRIVER_NOT_LOADED,
-        DRIVER_BRANCH,
-        MODULE_FLAVOR,
-        CUDA_MINIMUM,
-        DEVICE_HELD,
-        FABRIC_MANAGER,
-        FABRIC_MODULES,
-        KERNEL_PENDING,
-        HEADERS_UNAVAILABLE,
-        UNATTENDED,
-        RUNTIME_OLD,
-        RUNTIME_PATHS,
-        RUNTIME_SCHEMA,
-        RUNTIME_NO_CRI,
-        CGROUP_DRIVERS,
-        NODE_NAME,
-        OTHER_SYSTEM,
-        DISK_SMALL,
-        CLOCK_SKEW,
-        PROXY_UNKNOWN,
-        HOST_UNREAD,
-        IMAGE_ABSENT,
-        IMAGE_ARCHITECTURE,
-        IMAGE_UNKNOWN,
-        SWAP_ON,
-        LARGE_PAGES,
-    }
-)
+_PREFLIGHT = (411, 412, *range(609, 617), *range(620, 633), *range(640, 645), *range(650, 656), *range(660, 665))
+PREFLIGHT = frozenset(f"GP{number}" for number in _PREFLIGHT)
 """What preflight can find on hosts; an inventory, or --ignore, turns these into warnings."""
 
 
 class Meaning(NamedTuple):
-    """What a code stands for.
+    """What a code stands for."""
 
-    Attributes:
-        title: What is wrong.
-        cause: Why, as a rule.
-        remedy: What to do about it.
-    """
-
-    title: str
-    cause: str
-    remedy: str
+    title: str  # what is wrong
+    cause: str  # why, as a rule
+    remedy: str  # what to do about it
 
 
 @cache
@@ -245,7 +199,6 @@ def meanings() -> Mapping[str, Meaning]:
 def nearest(code: str, known: Collection[str]) -> str:
     """Return the known code that a mistyped one resembles most, of its own area if there is one; empty for none."""
     for head in (code[:4], code[:3], ""):
-        near = difflib.get_close_matches(code, sorted(each for each in known if each.startswith(head)), n=1)
-        if near:
-            return near[0]
+        if near := find_nearest(code, sorted(each for each in known if each.startswith(head))):
+            return near
     return ""

@@ -30,38 +30,24 @@ class ExitCode(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One problem, with what its reader needs to act.
+    """One problem, with what its reader needs to act."""
 
-    Attributes:
-        code: Stable identifier such as ``GP104``; documented in docs/findings.md.
-        what: What is wrong, in one sentence.
-        where: ``file:line path``, a host, or ``Kind namespace/name``; empty if nowhere in particular.
-        evidence: What was seen: a log line, a field's value, a server's message.
-        consequence: What comes of it if nothing is done; empty where ``what`` says so.
-        fix: What the reader can do, as a command where there is one.
-        severity: Whether the run can go on.
-    """
-
-    code: str
-    what: str
-    where: str = ""
-    evidence: str = ""
-    consequence: str = ""
-    fix: str = ""
-    severity: Severity = Severity.ERROR
+    code: str  # stable identifier such as ``GP104``; documented in docs/findings.md
+    what: str  # what is wrong, in one sentence
+    where: str = ""  # ``file:line path``, a host, or ``Kind namespace/name``; empty if nowhere in particular
+    evidence: str = ""  # what was seen: a log line, a field's value, a server's message
+    consequence: str = ""  # what comes of it if nothing is done; empty where ``what`` says so
+    fix: str = ""  # what the reader can do, as a command where there is one
+    severity: Severity = Severity.ERROR  # whether the run can go on
 
     def __str__(self) -> str:
         """Return the finding as one or more lines for a terminal, without what would steer it."""
         head = " ".join(part for part in (self.code, self.where) if part)
         parts = (("seen", self.evidence), ("else", self.consequence), ("fix", self.fix))
         lines = [one_line(f"{head}: {self.what}")]
-        lines += [f"  {title}: {_indented(text)}" for title, text in parts if text]
+        # Further lines of a text are indented, so that they cannot be taken for parts of the finding.
+        lines += [f"  {title}: {visible(text).replace(chr(10), chr(10) + '    ')}" for title, text in parts if text]
         return "\n".join(lines)
-
-
-def _indented(text: str) -> str:
-    """Return a text whose further lines cannot be taken for parts of a finding."""
-    return visible(text).replace("\n", "\n    ")
 
 
 class ProvisionError(Exception):
@@ -147,15 +133,10 @@ def attached_findings(error: BaseException) -> tuple[Finding, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Findings of one check, split by severity.
+    """Findings of one check, split by severity."""
 
-    Attributes:
-        all: Those that are shown.
-        unshown: Number of those beyond them, of which the last one of ``all`` tells.
-    """
-
-    all: tuple[Finding, ...] = field(default=())
-    unshown: int = 0
+    all: tuple[Finding, ...] = field(default=())  # those that are shown
+    unshown: int = 0  # number of those beyond them, of which the last one of ``all`` tells
 
     def __str__(self) -> str:
         """Return every finding with its severity, one after the other; empty if nothing is wrong."""
@@ -185,13 +166,9 @@ _HOSTILE = re.compile(
 
 def visible(text: str) -> str:
     r"""Return a text with each control character as its escape, such as ``\x1b``; newlines and tabs stay."""
-    return _HOSTILE.sub(_escaped, text.replace("\r\n", "\n"))
+    return _HOSTILE.sub(lambda found: found[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
 
 
 def one_line(text: str) -> str:
     r"""Return a text as `visible` does, newlines as ``\n`` as well: a name cannot forge a second line."""
     return visible(text).replace("\n", r"\n")
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()

@@ -24,40 +24,26 @@ class Record:
     """One run.
 
     Attributes:
-        id: When it began, and a random end; names the record wherever it is kept. Empty for no record.
-        number: Counts the runs of a stack from 1; 0 until it is known.
-        began: Time in UTC, such as ``2026-11-21T11:20:00Z``.
-        ended: The same; empty if that is not known.
-        holder: Its process, as the lock names it.
-        tool: Version of gpu-provision.
-        inventory: Name of the inventory.
-        release: Name of the release.
-        plan: Digest of what was to be changed.
-        changed: Number of objects written.
-        reason: Why it failed, or why it was begun, in words; empty if there is nothing to say.
-        back_to: Number of the run whose inventory was brought back; 0 if it was no rollback.
         text: The inventory as it was written, without secrets; empty if it is not on record.
-        lacks: Why there is no text.
-        only: ``hosts`` if the run left the cluster alone, which no rollback goes back to; else empty.
         source: ``resource`` if a stack's resource declared it: its text says nothing of hosts. Empty for a file.
     """
 
-    id: str
-    number: int = 0
+    id: str  # when it began, and a random end; names the record wherever it is kept. Empty for no record.
+    number: int = 0  # counts the runs of a stack from 1; 0 until it is known
     ending: Ending = Ending.RUNNING
-    began: str = ""
-    ended: str = ""
-    holder: str = ""
+    began: str = ""  # time in UTC, such as ``2026-11-21T11:20:00Z``
+    ended: str = ""  # time in UTC; empty if it is not known
+    holder: str = ""  # its process, as the lock names it
     tool: str = ""
     inventory: str = ""
     release: str = ""
-    plan: str = ""
-    changed: int = 0
-    reason: str = ""
-    back_to: int = 0
+    plan: str = ""  # digest of what was to be changed
+    changed: int = 0  # number of objects written
+    reason: str = ""  # why it failed, or why it was begun, in words; empty if there is nothing to say
+    back_to: int = 0  # number of the run whose inventory was brought back; 0 if it was no rollback
     text: str = field(default="", repr=False)
-    lacks: str = ""
-    only: str = ""
+    lacks: str = ""  # why there is no text
+    only: str = ""  # ``hosts`` if the run left the cluster alone, which no rollback goes back to; else empty
     source: str = ""
 
     @property
@@ -73,15 +59,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The runs of a stack.
+    """The runs of a stack."""
 
-    Attributes:
-        records: Oldest first; every one has its number.
-        damaged: Names of records that cannot be read.
-    """
-
-    records: tuple[Record, ...]
-    damaged: tuple[str, ...] = ()
+    records: tuple[Record, ...]  # oldest first; every one has its number
+    damaged: tuple[str, ...] = ()  # names of records that cannot be read
 
     def __iter__(self) -> Iterator[Record]:
         """Yield the runs, the oldest first."""

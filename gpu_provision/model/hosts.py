@@ -15,29 +15,21 @@ class DistributionPaths:
     """Files of one distribution.
 
     Attributes:
-        containerd_config: What its containerd reads.
         toolkit_config: What has to be changed so that a change lasts: some write ``containerd_config`` at each start.
-        socket: Socket of its containerd.
-        binary: Its own containerd; empty where that of the system is used.
-        units: Units that restart it, first the one of a server.
-        images: Directory that images are unpacked into.
-        marks: Files that only this distribution has.
     """
 
-    containerd_config: str
+    containerd_config: str  # what its containerd reads
     toolkit_config: str
-    socket: str
-    binary: str = ""
-    units: tuple[str, ...]
-    images: str
-    marks: tuple[str, ...]
+    socket: str  # socket of its containerd
+    binary: str = ""  # its own containerd; empty where that of the system is used
+    units: tuple[str, ...]  # units that restart it, first the one of a server
+    images: str  # directory that images are unpacked into
+    marks: tuple[str, ...]  # files that only this distribution has
 
 
 KUBEADM = "kubeadm"
 
-
 OTHER = "other"
-
 
 _SYSTEM = DistributionPaths(
     containerd_config="/etc/containerd/config.toml",
@@ -47,7 +39,6 @@ _SYSTEM = DistributionPaths(
     images="/var/lib/containerd",
     marks=("/etc/kubernetes/kubelet.conf", "/var/lib/kubelet/kubeadm-flags.env"),
 )
-
 
 DISTRIBUTIONS: Mapping[str, DistributionPaths] = {
     "k3s": DistributionPaths(
@@ -101,54 +92,32 @@ class Expectation:
     """One node as its inventory declares it, in plain values.
 
     Attributes:
-        node: Its name in Kubernetes.
-        pool: Name of its pool.
-        os: Declared operating system as in ``ubuntu22.04``; empty for whatever it is.
-        gpu_model: Declared model; empty for a node without a GPU.
-        gpu_count: Declared number of GPUs; 0 for a node without.
-        driver_container: Whether the driver comes as a container; if not, it belongs to the host.
-        driver_auto: Whether it is the container only on a host without a usable driver of its own.
-        driver_image: Driver image without the tag; empty if the driver belongs to the host.
-        driver_version: Version, or a digest that begins with ``sha256:``.
-        kernel_module_type: ``auto``, ``open`` or ``proprietary``.
         driver_has_proxy: Whether the driver container has a proxy, or gets its packages from an own repository.
-        toolkit: Whether the stack installs the container toolkit.
-        toolkit_version: Version of its image, or a digest.
-        toolkit_dir: Directory that it is installed in; empty if the stack does not install it.
-        toolkit_drop_in: Drop-in file that the toolkit writes for the runtime; empty for its default.
-        toolkit_config: Runtime's configuration that the toolkit changes; empty for its default.
-        toolkit_socket: Likewise, its socket.
-        cdi: Whether GPUs reach containers through CDI.
-        blacklist_nouveau: Whether the host phase keeps nouveau away.
-        hold_packages: Whether the host phase holds kernel and driver packages.
-        kernel_modules: Modules that the host phase loads.
-        ask_registry: Whether the registry may be asked for the driver image.
-        ignore: Codes of findings that do not stop a run.
     """
 
-    node: str
+    node: str  # its name in Kubernetes
     pool: str
-    os: str = ""
-    gpu_model: str = ""
-    gpu_count: int = 0
-    driver_container: bool = True
-    driver_auto: bool = False
-    driver_image: str = ""
-    driver_version: str = ""
-    kernel_module_type: str = "auto"
+    os: str = ""  # declared operating system as in ``ubuntu22.04``; empty for whatever it is
+    gpu_model: str = ""  # declared model; empty for a node without a GPU
+    gpu_count: int = 0  # declared number of GPUs; 0 for a node without
+    driver_container: bool = True  # whether the driver comes as a container; if not, it belongs to the host
+    driver_auto: bool = False  # whether it is the container only on a host without a usable driver of its own
+    driver_image: str = ""  # driver image without the tag; empty if the driver belongs to the host
+    driver_version: str = ""  # version, or a digest that begins with ``sha256:``
+    kernel_module_type: str = "auto"  # ``auto``, ``open`` or ``proprietary``
     driver_has_proxy: bool = False
-    toolkit: bool = True
-    toolkit_version: str = ""
-    toolkit_dir: str = ""
-    toolkit_drop_in: str = ""
-    toolkit_config: str = ""
-    toolkit_socket: str = ""
-    cdi: bool = True
-    blacklist_nouveau: bool = True
-    hold_packages: bool = False
-    kernel_modules: tuple[str, ...] = ()
-    ask_registry: bool = False
-    ignore: tuple[str, ...] = ()
+    toolkit: bool = True  # whether the stack installs the container toolkit
+    toolkit_version: str = ""  # version of its image, or a digest
+    toolkit_dir: str = ""  # directory that it is installed in; empty if the stack does not install it
+    toolkit_drop_in: str = ""  # drop-in file that the toolkit writes for the runtime; empty for its default
+    toolkit_config: str = ""  # runtime's configuration that the toolkit changes; empty for its default
+    toolkit_socket: str = ""  # runtime's socket that the toolkit uses; empty for its default
+    cdi: bool = True  # whether GPUs reach containers through CDI
+    blacklist_nouveau: bool = True  # whether the host phase keeps nouveau away
+    hold_packages: bool = False  # whether the host phase holds kernel and driver packages
+    kernel_modules: tuple[str, ...] = ()  # modules that the host phase loads
+    ask_registry: bool = False  # whether the registry may be asked for the driver image
+    ignore: tuple[str, ...] = ()  # codes of findings that do not stop a run
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Expectation:

@@ -44,8 +44,6 @@ class NodePool:
 
     Attributes:
         driver: Fully resolved.
-        overrides_driver: Whether the pool itself changes driver settings (it then has its own DaemonSets).
-        overrides_upgrades: Whether it has an upgrade policy of its own (it then has its own limits).
     """
 
     name: str
@@ -62,8 +60,8 @@ class NodePool:
         "DaemonSets of its own.",
         required=False,
     )
-    overrides_driver: bool = False
-    overrides_upgrades: bool = False
+    overrides_driver: bool = False  # whether the pool itself changes driver settings (it then has its own DaemonSets)
+    overrides_upgrades: bool = False  # whether it has an upgrade policy of its own (it then has its own limits)
     labels: Mapping[str, str] = setting({}, "Labels that its nodes get.", "labels")
     node_selector: Mapping[str, str] = setting(
         {}, "Labels of nodes in the cluster that belong to this pool without being listed under `nodes`.", "labels"
@@ -133,30 +131,22 @@ class Inventory:
     """All that one inventory file declares.
 
     Attributes:
-        name: Name of the stack; objects in the cluster are members of it.
-        path: Absolute path of the file; empty if made in Python, or of a stack's resource, which has a text.
-        digest: SHA-256 of the file's content, or empty.
-        text: The file's content, secrets included; empty if made in Python.
-        release: Name of the release, such as ``26.7.0``.
-        nodes: In the order of the file; names are unique.
-        pools: By name.
-        kept_runs: How many runs stay on record in the cluster.
         warnings: What the loader found that makes nothing invalid, such as a version that no release has.
     """
 
-    name: str
-    path: str = ""
-    digest: str = ""
-    text: str = field(default="", repr=False)
-    release: str
+    name: str  # name of the stack; objects in the cluster are members of it
+    path: str = ""  # absolute path of the file; empty if made in Python, or of a stack's resource, which has a text
+    digest: str = ""  # SHA-256 of the file's content, or empty
+    text: str = field(default="", repr=False)  # the file's content, secrets included; empty if made in Python
+    release: str  # name of the release, such as ``26.7.0``
     cluster: ClusterConfig
     specs: Specs
-    pools: Mapping[str, NodePool]
-    nodes: tuple[Node, ...]
+    pools: Mapping[str, NodePool]  # by name
+    nodes: tuple[Node, ...]  # in the order of the file; names are unique
     preflight: Preflight = field(default_factory=Preflight)
     rollout: RolloutPolicy = field(default_factory=RolloutPolicy)
     helper_pod: HelperPod = field(default_factory=HelperPod)
-    kept_runs: int = HistorySection().keep
+    kept_runs: int = HistorySection().keep  # how many runs stay on record in the cluster
     warnings: tuple[Finding, ...] = field(default=(), compare=False, repr=False)
 
     @property
@@ -200,15 +190,10 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSelection:
-    """Components and nodes; what is not in it is neither changed, nor removed, nor validated.
+    """Components and nodes; what is not in it is neither changed, nor removed, nor validated."""
 
-    Attributes:
-        components: Empty for all. What they require is among them.
-        nodes: Empty for all.
-    """
-
-    components: frozenset[str] = frozenset()
-    nodes: frozenset[str] = frozenset()
+    components: frozenset[str] = frozenset()  # empty for all. What they require is among them.
+    nodes: frozenset[str] = frozenset()  # empty for all
 
     @property
     def is_all(self) -> bool:

@@ -37,11 +37,10 @@ class Departure:
     """What a node that left the inventory loses.
 
     Attributes:
-        pods: How many pods of the stack end there.
         users: Pods of others that lose a GPU, as ``namespace/name``; None if they could not be read.
     """
 
-    pods: int
+    pods: int  # how many pods of the stack end there
     users: tuple[str, ...] | None = None
 
 
@@ -50,40 +49,29 @@ class Change:
     """One object that is not as declared.
 
     Attributes:
-        component: Name of the component it belongs to.
-        fields: What differs; empty for create, delete and run.
-        nodes: Where pods restart because of it; for wait, which nodes are not ready.
-        effects: What else happens, in words: ``runs vectorAdd on t4-1``, ``no driver restart``.
         takes_back_from: Field managers of hand edits that this change undoes, such as ``kubectl-edit``.
-        certain: False if it depends on what an earlier change brings about ("may" instead of "will").
         manifest: The object to apply; None for delete and wait. Of a pod to update: its name, uid and node, and the
             labels and annotations that change, None for those that go.
-        departure: Of a Node that left the inventory: what it loses with its labels.
     """
 
-    component: str
+    component: str  # name of the component it belongs to
     action: Action
     ref: ObjectRef
-    fields: tuple[FieldChange, ...] = ()
-    nodes: tuple[str, ...] = ()
-    effects: tuple[str, ...] = ()
+    fields: tuple[FieldChange, ...] = ()  # what differs; empty for create, delete and run
+    nodes: tuple[str, ...] = ()  # where pods restart because of it; for wait, which nodes are not ready
+    effects: tuple[str, ...] = ()  # what else happens, in words: ``runs vectorAdd on t4-1``, ``no driver restart``
     takes_back_from: tuple[str, ...] = ()
-    certain: bool = True
+    certain: bool = True  # false if it depends on what an earlier change brings about ("may" instead of "will")
     manifest: Manifest | None = None
-    departure: Departure | None = None
+    departure: Departure | None = None  # of a Node that left the inventory: what it loses with its labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceChange:
-    """The resource that a controller keeps a stack by: an apply changes the resource, and the controller does the rest.
+    """The resource that a controller keeps a stack by: an apply changes it, and the controller does the rest."""
 
-    Attributes:
-        name: As findings call it: ``gpustack/prod``.
-        fields: What an apply changes in its spec; empty if it says all of it already.
-    """
-
-    name: str
-    fields: tuple[FieldChange, ...] = ()
+    name: str  # as findings call it: ``gpustack/prod``
+    fields: tuple[FieldChange, ...] = ()  # what an apply changes in its spec; empty if it says all of it already
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,23 +79,16 @@ class Plan:
     """Everything that a run would change, in the order of components.
 
     Attributes:
-        inventory: Name of the inventory.
-        release: Name of the release.
-        cluster: The cluster as people name it: context and version.
-        components: Names of all components that are on, in dependency order.
-        changes: Empty if the cluster is as declared.
-        findings: Conflicts and warnings found while planning.
-        rollout: How drivers are replaced; None if none is.
         resource: What the plan is carried out by if a controller looks after the stack; None if none does.
     """
 
     inventory: str
     release: str
-    cluster: str
-    components: tuple[str, ...]
-    changes: tuple[Change, ...]
-    findings: tuple[Finding, ...] = ()
-    rollout: Schedule | None = None
+    cluster: str  # the cluster as people name it: context and version
+    components: tuple[str, ...]  # names of all components that are on, in dependency order
+    changes: tuple[Change, ...]  # empty if the cluster is as declared
+    findings: tuple[Finding, ...] = ()  # conflicts and warnings found while planning
+    rollout: Schedule | None = None  # how drivers are replaced; None if none is
     resource: ResourceChange | None = None
 
     def of(self, component: str) -> tuple[Change, ...]:
@@ -131,15 +112,10 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who wrote a field last, by the API server's books.
+    """Who wrote a field last, by the API server's books."""
 
-    Attributes:
-        manager: Field manager, such as ``kubectl-edit``.
-        time: When it wrote last, RFC 3339; the field or another one of its own on this object.
-    """
-
-    manager: str
-    time: str
+    manager: str  # field manager, such as ``kubectl-edit``
+    time: str  # when it wrote last, RFC 3339; the field or another one of its own on this object
 
     def __str__(self) -> str:
         """Return ``kubectl-edit, 2026-11-21T08:00:00Z``."""
@@ -159,22 +135,15 @@ class FieldDrift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One object that is not as declared.
-
-    Attributes:
-        action: What an apply would do about it.
-        origin: The most alarming of its fields' origins.
-        notes: Further remarks, in words.
-        nodes: Where it is not ready; empty if that is not about nodes.
-    """
+    """One object that is not as declared."""
 
     component: str
     ref: ObjectRef
-    action: Action
-    origin: Origin
+    action: Action  # what an apply would do about it
+    origin: Origin  # the most alarming of its fields' origins
     fields: tuple[FieldDrift, ...] = ()
-    notes: tuple[str, ...] = ()
-    nodes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # further remarks, in words
+    nodes: tuple[str, ...] = ()  # where it is not ready; empty if that is not about nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,9 +151,7 @@ class Drift:
     """Everything in a cluster that is not as declared.
 
     Attributes:
-        resource: As in a plan.
         applied: What was known of the last apply: ``run 7, 2026-11-21T08:00:00Z``; empty if only field managers tell.
-        installed: Whether the cluster has anything of the stack, or a record of it.
     """
 
     inventory: str
@@ -192,9 +159,9 @@ class Drift:
     cluster: str
     differences: tuple[Difference, ...]
     applied: str = ""
-    resource: ResourceChange | None = None
+    resource: ResourceChange | None = None  # as in a plan
     findings: tuple[Finding, ...] = ()
-    installed: bool = True
+    installed: bool = True  # whether the cluster has anything of the stack, or a record of it
 
     def of(self, origin: Origin) -> tuple[Difference, ...]:
         """Return the differences of one origin."""
@@ -208,22 +175,14 @@ class Drift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestroyResult:
-    """How a removal ended.
-
-    Attributes:
-        cluster: The cluster as people name it.
-        changes: What was written, in order; of a dry run, what would be.
-        evicted: Pods that were evicted, or would be, in words.
-        requests: Number of API requests.
-        findings: What was left over, what stays and why.
-    """
+    """How a removal ended."""
 
     cluster: str
-    changes: tuple[Change, ...] = ()
-    evicted: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()  # what was written, in order; of a dry run, what would be
+    evicted: tuple[str, ...] = ()  # pods that were evicted, or would be, in words
     requests: int = 0
     seconds: float = 0.0
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] = ()  # what was left over, what stays and why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,46 +190,32 @@ class Eviction:
     """A pod in the way of a driver.
 
     Attributes:
-        owner: Its controller as ``Kind name``; empty if nothing would start it again.
-        use: How it is known that it uses GPUs: ``requests GPUs``; empty if it does not.
         certain: False if it may be gone by itself before it is evicted, or is evicted only if something else fails.
         returns: Whether its successor may come to the same node, as it tolerates cordons, and keep the driver.
-        budgets: The PodDisruptionBudgets that allow no disruption right now.
-        slowed_by: Those that allow some, but fewer at a time than are to go in the same wave.
     """
 
     namespace: str
     name: str
-    owner: str = ""
-    use: str = ""
+    owner: str = ""  # its controller as ``Kind name``; empty if nothing would start it again
+    use: str = ""  # how it is known that it uses GPUs: ``requests GPUs``; empty if it does not
     certain: bool = True
     returns: bool = False
-    budgets: tuple[str, ...] = ()
-    slowed_by: tuple[str, ...] = ()
+    budgets: tuple[str, ...] = ()  # the PodDisruptionBudgets that allow no disruption right now
+    slowed_by: tuple[str, ...] = ()  # those that allow some, but fewer at a time than are to go in the same wave
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePreview:
-    """What the upgrade means for one node.
-
-    Attributes:
-        why: Why its driver is replaced, or goes.
-        leaves: Whether the node left the inventory, so that nothing takes the driver's place.
-        waits_for: Jobs that may end by themselves first.
-        evicts: Pods that are evicted, those of a drain that may follow among them.
-        stays: Pods that stay although they may use the driver.
-        cordoned_by: Whose cordon was there before and stays; empty if there was none.
-        seconds: How long it may take by its timeouts; 0 if one of them is off.
-    """
+    """What the upgrade means for one node."""
 
     node: str
-    why: str
-    leaves: bool = False
-    waits_for: tuple[Eviction, ...] = ()
-    evicts: tuple[Eviction, ...] = ()
-    stays: tuple[Eviction, ...] = ()
-    cordoned_by: str = ""
-    seconds: int = 0
+    why: str  # why its driver is replaced, or goes
+    leaves: bool = False  # whether the node left the inventory, so that nothing takes the driver's place
+    waits_for: tuple[Eviction, ...] = ()  # jobs that may end by themselves first
+    evicts: tuple[Eviction, ...] = ()  # pods that are evicted, those of a drain that may follow among them
+    stays: tuple[Eviction, ...] = ()  # pods that stay although they may use the driver
+    cordoned_by: str = ""  # whose cordon was there before and stays; empty if there was none
+    seconds: int = 0  # how long it may take by its timeouts; 0 if one of them is off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,12 +224,11 @@ class Wave:
 
     Attributes:
         not_before: Unix seconds of the maintenance window or of the end of a soak time; None for at once.
-        is_canary: Whether everything after it depends on how they do.
     """
 
     nodes: tuple[NodePreview, ...]
     not_before: float | None = None
-    is_canary: bool = False
+    is_canary: bool = False  # whether everything after it depends on how they do
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,17 +236,14 @@ class Schedule:
     """A rollout in advance, if nothing fails.
 
     Attributes:
-        under_way: Nodes that an earlier run left in the middle; they are finished first.
-        skipped: Node and why its driver is not replaced.
         marked: Nodes that keep their driver, and whose label and annotations of upgrades are written or removed.
-        stop_after: So many failed nodes, and no further one starts.
     """
 
-    under_way: tuple[str, ...] = ()
+    under_way: tuple[str, ...] = ()  # nodes that an earlier run left in the middle; they are finished first
     waves: tuple[Wave, ...] = ()
-    skipped: tuple[tuple[str, str], ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()  # node and why its driver is not replaced
     marked: tuple[str, ...] = ()
-    stop_after: int = 1
+    stop_after: int = 1  # so many failed nodes, and no further one starts
 
     @property
     def nodes(self) -> tuple[NodePreview, ...]:

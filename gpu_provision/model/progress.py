@@ -128,8 +128,6 @@ class NodeStatus:
     """One node of the status table. ``gpus`` and ``allocatable`` are None where nothing is known.
 
     Attributes:
-        driver: Version of the driver that is loaded; empty if none is, as far as pods and labels tell.
-        driver_on_host: Whether the driver is the host's own.
         cordoned_by: Who keeps new pods off the node, in words: a field manager with its time, or a step of a rollout.
     """
 
@@ -138,11 +136,11 @@ class NodeStatus:
     os: str
     gpu: str
     gpus: int | None
-    driver: str
+    driver: str  # version of the driver that is loaded; empty if none is, as far as pods and labels tell
     allocatable: int | None
     state: State | Outside
     reason: str = ""
-    driver_on_host: bool = False
+    driver_on_host: bool = False  # whether the driver is the host's own
     cordoned: bool = False
     cordoned_by: str = ""
 
@@ -154,15 +152,12 @@ class LockHolder:
     No two clocks are compared, so that it does not matter if they disagree.
 
     Attributes:
-        holder: Who holds it.
-        since: When it was taken by the holder's clock, RFC 3339.
-        held_seconds: For how long it has been held; None if the API server does not tell.
         silent_seconds: How long ago it was renewed, by the API server's clock; None if it does not tell.
     """
 
-    holder: str
-    since: str
-    held_seconds: float | None = None
+    holder: str  # who holds it
+    since: str  # when it was taken by the holder's clock, RFC 3339
+    held_seconds: float | None = None  # for how long it has been held; None if the API server does not tell
     silent_seconds: float | None = None
 
     def __str__(self) -> str:
@@ -183,12 +178,7 @@ def _in_words(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """State of the stack: what `gpu-provision status` shows and the library returns.
-
-    Attributes:
-        lock: Which run writes right now; None for none.
-        installed: Whether the cluster has anything of the stack.
-    """
+    """State of the stack: what `gpu-provision status` shows and the library returns."""
 
     inventory: str
     cluster: str
@@ -196,27 +186,19 @@ class Status:
     components: tuple[ComponentStatus, ...]
     nodes: tuple[NodeStatus, ...]
     evidence: tuple[Evidence, ...] = ()
-    lock: LockHolder | None = None
-    installed: bool = True
+    lock: LockHolder | None = None  # which run writes right now; None for none
+    installed: bool = True  # whether the cluster has anything of the stack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """How an apply ended.
+    """How an apply ended."""
 
-    Attributes:
-        changed: Number of objects written.
-        requests: Number of API requests.
-        run: Number of the run on record; 0 if nothing was written.
-        findings: What went wrong, and what a reader should know although nothing did.
-        timeline: How every component came to stand where it does, in the order of time.
-    """
-
-    changed: int = 0
+    changed: int = 0  # number of objects written
     requests: int = 0
-    run: int = 0
+    run: int = 0  # number of the run on record; 0 if nothing was written
     seconds: float = 0.0
     states: tuple[NodeState, ...] = ()
     evidence: tuple[Evidence, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    timeline: tuple[Transition, ...] = ()
+    findings: tuple[Finding, ...] = ()  # what went wrong, and what a reader should know although nothing did
+    timeline: tuple[Transition, ...] = ()  # how every component came to stand where it does, in the order of time

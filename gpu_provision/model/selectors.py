@@ -6,11 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-Labels = Mapping[str, str]
+Selector = Callable[[Mapping[str, str]], bool]
 
-Selector = Callable[[Labels], bool]
 _SETS = re.compile(r"^(?P<key>\S+)\s+(?P<how>in|notin)\s*\((?P<values>[^()]*)\)$")
-
 _EQUAL = re.compile(r"^(?P<key>[^\s!=]+)\s*(?P<how>==|=|!=)\s*(?P<value>[^\s!=]*)$")
 _THERE = re.compile(r"^(?P<not>!?)\s*(?P<key>[^\s!=()]+)$")
 
@@ -36,21 +34,14 @@ def parse_selector(text: str) -> Selector:
 
 def _requirement(text: str) -> Selector:
     if match := _SETS.fullmatch(text):
-        values = {value.strip() for value in match["values"].split(",")}
-        return _one_of(_key(match["key"]), {_value(value) for value in values}, negated=match["how"] == "notin")
+        values = {_whole(_VALUE, value.strip(), "value") for value in match["values"].split(",")}
+        return _one_of(_whole(_KEY, match["key"], "key"), values, negated=match["how"] == "notin")
     if match := _EQUAL.fullmatch(text):
-        return _one_of(_key(match["key"]), {_value(match["value"])}, negated=match["how"] == "!=")
+        value = _whole(_VALUE, match["value"], "value")
+        return _one_of(_whole(_KEY, match["key"], "key"), {value}, negated=match["how"] == "!=")
     if match := _THERE.fullmatch(text):
-        return _there(_key(match["key"]), negated=bool(match["not"]))
+        return _there(_whole(_KEY, match["key"], "key"), negated=bool(match["not"]))
     raise SelectorError(f"{text!r} is no requirement on a label" if text else "a requirement between commas is empty")
-
-
-def _key(text: str) -> str:
-    return _whole(_KEY, text, "key")
-
-
-def _value(text: str) -> str:
-    return _whole(_VALUE, text, "value")
 
 
 def _whole(pattern: re.Pattern[str], text: str, what: str) -> str:
@@ -73,12 +64,10 @@ def selector_of(selector: Mapping[str, Any] | None) -> Selector:
     if selector is None:
         return lambda _: False
     parts = [_one_of(key, {value}, negated=False) for key, value in (selector.get("matchLabels") or {}).items()]
-    parts += [_expression(item) for item in selector.get("matchExpressions") or ()]
+    for item in selector.get("matchExpressions") or ():
+        how, key, values = item["operator"], item["key"], set(item.get("values") or ())
+        is_set = how in {"In", "NotIn"}
+        parts.append(
+            _one_of(key, values, negated=how == "NotIn") if is_set else _there(key, negated=how == "DoesNotExist")
+        )
     return lambda labels: all(part(labels) for part in parts)
-
-
-def _expression(item: Mapping[str, Any]) -> Selector:
-    how, key, values = item["operator"], item["key"], set(item.get("values") or ())
-    if how in {"In", "NotIn"}:
-        return _one_of(key, values, negated=how == "NotIn")
-    return _there(key, negated=how == "DoesNotExist")

@@ -98,9 +98,6 @@ class DriverSpec(OperandSpec):
     """The driver container, which builds and loads the kernel modules.
 
     ``image.version`` is the driver's version; the operating system's suffix is added per node.
-
-    Attributes:
-        prefer_host: Whether a node that has a usable driver of its own keeps it, and gets no container.
     """
 
     enabled: bool = setting(
@@ -118,7 +115,7 @@ class DriverSpec(OperandSpec):
         reference=None,
         required=False,
     )
-    prefer_host: bool = False
+    prefer_host: bool = False  # whether a node that has a usable driver of its own keeps it, and gets no container
     kernel_module_type: str = setting(
         "auto",
         "Which kernel modules are built: the driver's choice, the open or the proprietary ones.",

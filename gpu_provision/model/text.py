@@ -1,4 +1,4 @@
-"""Text of bounded length."""
+"""Texts for people: lists of bounded length, and what a mistyped word was probably meant to be."""
 
 from __future__ import annotations
 
@@ -10,3 +10,30 @@ def join_limited(items: Iterable[str], limit: int, separator: str = ", ") -> str
     every = list(items)
     more = f" and {len(every) - limit} more" if len(every) > limit else ""
     return separator.join(every[:limit]) + more
+
+
+def one_of(words: Iterable[str]) -> str:
+    """Return the words as a list for people: ``a, b or c``."""
+    *head, last = words
+    return f"{', '.join(head)} or {last}" if head else last
+
+
+def find_nearest(word: str, candidates: Iterable[str]) -> str:
+    """Return the candidate that is most like the word, or an empty string if none is.
+
+    Case, dashes and underscores count for nothing, so that ``devicePlugin`` finds ``device_plugin``.
+    """
+    import difflib  # noqa: PLC0415  only mistakes need it
+
+    def form(text: str) -> str:
+        return text.lower().replace("-", "").replace("_", "")
+
+    by_form = {form(candidate): candidate for candidate in candidates}
+    close = difflib.get_close_matches(form(word), by_form, n=1, cutoff=0.6)
+    return by_form[close[0]] if close else ""
+
+
+def did_you_mean(word: str, candidates: Iterable[str], otherwise: str = "") -> str:
+    """Return a fix that names the nearest candidate, or the other advice if nothing is near."""
+    found = find_nearest(word, candidates)
+    return f"Did you mean {found}?" if found else otherwise

@@ -182,8 +182,8 @@ def step_down(element: str, desired: Any, live: Any, path: Path) -> tuple[Path |
     kind, _, name = element.partition(":")
     match kind:
         case "f":
-            found = (each.get(name) if isinstance(each, Mapping) else None for each in (desired, live))
-            return ((*path, _step(name)), *found)
+            wanted, found = (each.get(name) if isinstance(each, Mapping) else None for each in (desired, live))
+            return (*path, _step(name)), wanted, found
         case "k":
             keys = json.loads(name)
             item = _find(live, keys)
@@ -191,7 +191,8 @@ def step_down(element: str, desired: Any, live: Any, path: Path) -> tuple[Path |
             return (*path[:-1], f"{path[-1]}[{label}]"), _find(desired, keys), item
         case "v":
             value = json.loads(name)
-            return (path, *(value if value in (each or ()) else None for each in (desired, live)))
+            wanted, found = (value if value in (each or ()) else None for each in (desired, live))
+            return path, wanted, found
         case _:
             return None, None, None
 

@@ -19,11 +19,10 @@ class KnownState:
     """What tells drift from a changed inventory.
 
     Attributes:
-        live: Objects as they are, those of changed nodes included.
         applied: Objects as the last run applied them; None if no record tells.
     """
 
-    live: Mapping[ObjectRef, Manifest]
+    live: Mapping[ObjectRef, Manifest]  # objects as they are, those of changed nodes included
     applied: Mapping[ObjectRef, Manifest] | None = None
 
 

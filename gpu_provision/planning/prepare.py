@@ -94,18 +94,12 @@ def too_many_nodes(known: Context) -> Iterator[Finding]:
 
 
 class PodReference(NamedTuple):
-    """That the pods of an object refer to another object.
-
-    Attributes:
-        user: The object with the pods, or the pod.
-        component: What that belongs to.
-        is_required: Whether the pods do not start without. Images are pulled without a pull secret, too.
-    """
+    """That the pods of an object refer to another object."""
 
     ref: ObjectRef
-    user: ObjectRef
-    component: str
-    is_required: bool = True
+    user: ObjectRef  # the object with the pods, or the pod
+    component: str  # what that belongs to
+    is_required: bool = True  # whether the pods do not start without. Images are pulled without a pull secret, too.
 
 
 def references(desired: Desired) -> tuple[PodReference, ...]:

@@ -108,7 +108,7 @@ def with_rollout_changes(
     changes += _proofs(changes, going.difference(proven), seen)
     changes = [*_with_groups(changes, going, seen)]
     known = {change.ref for change in changes}
-    running = {key_of_pod(change) for change in changes if _is_run(change)}
+    running = {key_of_pod(change) for change in changes if change.action is Action.RUN}
     changes += (change for change in superseded_pod_changes(seen, running) if change.ref not in known)
     moved = going.union(node for change in changes if change.ref.kind == "Node" for node in change.nodes)
     changes += withdrawn_labels(changes, seen)
@@ -118,7 +118,7 @@ def with_rollout_changes(
 
 
 def _foreseen(change: Change, kept: Collection[str]) -> Change:
-    """Return a change of a driver's DaemonSet without the nodes that keep their driver."""
+    """Return a change of a driver's DaemonSet without the nodes that keep their driver; others as they are."""
     if change.component != DRIVER or change.action is not Action.UPDATE or not change.nodes:
         return change
     nodes = tuple(node for node in change.nodes if node not in kept)
@@ -129,23 +129,21 @@ def _is_moot(change: Change, unproven: Collection[str]) -> bool:
     """Whether a change is not made, or worked out again: a validation that does not run, and what it does to labels."""
     if change.component == node_validation.NAME:
         return change.ref.name in unproven or not change.fields
-    return (_is_run(change) and _about(change) in unproven) or (change.ref.kind == "Node" and not change.fields)
-
-
-def _is_run(change: Change) -> bool:
-    return change.action is Action.RUN
+    return (change.action is Action.RUN and _about(change) in unproven) or (
+        change.ref.kind == "Node" and not change.fields
+    )
 
 
 def _about(change: Change) -> str:
     """Return the node that a change waits for; empty if it waits for none."""
-    if _is_run(change):
+    if change.action is Action.RUN:
         return key_of_pod(change)[1]
     return change.ref.name if change.ref.kind == "Node" and change.nodes else ""
 
 
 def _proofs(changes: Iterable[Change], nodes: Collection[str], seen: ClusterState) -> Iterator[Change]:
     """Yield the validations that run again, also of content that has passed: all of them stand on the driver's pod."""
-    running = {key_of_pod(change) for change in changes if _is_run(change)}
+    running = {key_of_pod(change) for change in changes if change.action is Action.RUN}
     for component in filter(VALIDATIONS.__contains__, seen.desired):
         for target in seen.context.targets:
             is_due = target.name in nodes and (component, target.name) not in running

@@ -54,7 +54,7 @@ def has_installed(pod: Manifest, daemonset: Manifest) -> bool:
 
 
 def keep_reason(target: Target) -> str:
-    """Say why a node keeps the driver that it has, as its user wants it; empty if it does not."""
+    """Say why a node keeps the driver that it has, as its user wants; empty if it does not."""
     if not target.pool.driver.upgrade_policy.auto_upgrade:
         return "driver.upgrade_policy.auto_upgrade is off"
     left_out = target.facts is not None and target.facts.labels.get(upgrade.SKIP) == "true"
@@ -106,7 +106,7 @@ def between_runs(state: NodeState) -> NodeState:
 
 
 def needs_rollout(found: Mapping[tuple[str, str], NodeState]) -> bool:
-    """Whether there is something to roll out: see `to_roll_out`."""
+    """Whether there is something to roll out: see `nodes_to_upgrade`."""
     return any(True for _ in nodes_to_upgrade(found))
 
 
@@ -132,8 +132,6 @@ def postpone_validation(state: NodeState, driver: NodeState | None) -> NodeState
 def postpone_validations(found: Mapping[tuple[str, str], NodeState]) -> dict[tuple[str, str], NodeState]:
     """Return the states with validations put off where the driver that they are to prove is not there."""
     drivers = {node: state for (component, node), state in found.items() if component == DRIVER and is_kept(state)}
-    if not drivers:
-        return dict(found)
     return {key: postpone_validation(state, drivers.get(key[1])) for key, state in found.items()}
 
 

@@ -1,51 +1,24 @@
-"""Inventories and cluster facts made in Python, as the loader would make them for the sandbox's default fleet."""
+"""The sandbox's inventory with changes, and facts of its default fleet."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 from gpu_provision.components.labels import NFD_GPU, NFD_OS_ID, NFD_OS_VERSION
 from gpu_provision.components.targets import context as make_context
+from gpu_provision.inventory import load
 from gpu_provision.model.cluster import ClusterFacts, Context, NodeFacts
-from gpu_provision.model.inventory import ClusterConfig, Gpu, Inventory, Node, NodePool, OperatingSystem
-from gpu_provision.model.specs import (
-    DcgmExporterSpec,
-    DcgmSpec,
-    DevicePluginSpec,
-    DriverSpec,
-    GfdSpec,
-    Image,
-    NfdSpec,
-    Specs,
-    ToolkitSpec,
-    ValidatorSpec,
-)
+from gpu_provision.model.inventory import Inventory, NodePool, OperatingSystem
+from gpu_provision.model.specs import DaemonSetSettings, SecretKey, Specs
 
 UBUNTU_22 = OperatingSystem("ubuntu", "22.04")
 UBUNTU_24 = OperatingSystem("ubuntu", "24.04")
 
-
-def _image(repository: str, image: str, version: str) -> Image:
-    return Image(repository=repository, image=image, version=version)
-
-
-_PLUGIN = _image("nvcr.io/nvidia", "k8s-device-plugin", "v0.20.0")
-DRIVER = DriverSpec(
-    image=_image("nvcr.io/nvidia", "driver", "595.91.07"),
-    manager=_image("nvcr.io/nvidia/cloud-native", "k8s-driver-manager", "v0.12.0"),
-    timeout=1200,
-)
-SPECS = Specs(
-    nfd=NfdSpec(image=_image("registry.k8s.io/nfd", "node-feature-discovery", "v0.19.0")),
-    driver=DRIVER,
-    toolkit=ToolkitSpec(image=_image("nvcr.io/nvidia/k8s", "container-toolkit", "v1.20.0")),
-    validator=ValidatorSpec(image=_image("nvcr.io/nvidia", "gpu-operator", "v26.7.0")),
-    device_plugin=DevicePluginSpec(image=_PLUGIN),
-    gfd=GfdSpec(image=_PLUGIN),
-    dcgm=DcgmSpec(image=_image("nvcr.io/nvidia/cloud-native", "dcgm", "4.6.0-1-ubuntu24.04")),
-    dcgm_exporter=DcgmExporterSpec(image=_image("nvcr.io/nvidia/k8s", "dcgm-exporter", "4.6.0-4.8.3-distroless")),
-)
+_FILE = load(Path(__file__).parents[2] / "inventories" / "sandbox.yaml")
+SPECS, POOLS, NODES = _FILE.specs, _FILE.pools, _FILE.nodes
+DRIVER = SPECS.driver
 
 
 def pool(name: str, **fields: Any) -> NodePool:
@@ -53,32 +26,9 @@ def pool(name: str, **fields: Any) -> NodePool:
     return NodePool(**{"name": name, "driver": DRIVER} | fields)
 
 
-POOLS = {
-    "t4": pool("t4", os=UBUNTU_22, gpu=Gpu("T4", 1)),
-    "h100": pool("h100", os=UBUNTU_24, gpu=Gpu("H100", 8)),
-    "cpu": pool("cpu", os=UBUNTU_22),
-    "control": pool("control", os=UBUNTU_22),
-}
-NODES = (
-    Node(name="t4-1", pool="t4"),
-    Node(name="t4-2", pool="t4"),
-    Node(name="h100-1", pool="h100"),
-    Node(name="cpu-1", pool="cpu"),
-    Node(name="control-1", pool="control"),
-)
-
-
 def inventory(**fields: Any) -> Inventory:
     """Return the inventory of the sandbox's default fleet, with some fields replaced."""
-    base = Inventory(
-        name="sandbox",
-        release="26.7.0",
-        cluster=ClusterConfig(sandbox="default"),
-        specs=SPECS,
-        pools=POOLS,
-        nodes=NODES,
-    )
-    return replace(base, **fields)
+    return replace(_FILE, **{"path": "", "digest": "", "text": "", **fields})
 
 
 def specs(**fields: Any) -> Specs:
@@ -128,3 +78,37 @@ def fleet() -> ClusterFacts:
 def context(chosen: Inventory | None = None, facts: ClusterFacts | None = None) -> Context:
     """Return a context of the default inventory and offline facts, or those given."""
     return make_context(chosen or inventory(), facts or ClusterFacts())
+
+
+def with_every_setting() -> Inventory:
+    """Return an inventory that sets everything that can be set, to another value than the default."""
+    chosen = {
+        "image_pull_policy": "Always",
+        "image_pull_secrets": ("private", "shared"),
+        "env": {"ZZ": "1", "AA": "", "NVIDIA_VISIBLE_DEVICES": "0", "GIT_PAT": SecretKey(name="git", key="pat")},
+        "args": ("--verbose",),
+        "resources": {"limits": {"cpu": 0.5, "memory": "1024Mi"}, "requests": {}},
+    }
+    configs = {name: name.replace("_", ".") for name in ("repo_config", "cert_config", "kernel_module_config")}
+    own: dict[str, dict[str, Any]] = {
+        "nfd": {"namespace": "gpu-operator-resources", "worker_tolerations": ({"key": "own", "operator": "Exists"},)},
+        "driver": {**configs, "licensing_config": "licence", "kernel_module_type": "open"},
+        "toolkit": {"install_dir": "/opt/nvidia"},
+        "validator": {"image_pull_secrets": ("shared", "validators")},
+        "device_plugin": {"config_name": "plugin-configs", "config_default": "all"},
+        "dcgm_exporter": {"metrics_config": "metrics", "service_type": "NodePort"},
+    }
+    names = [field.name for field in fields(Specs) if hasattr(getattr(SPECS, field.name), "image")]
+    changed = {
+        name: replace(getattr(SPECS, name), **{"enabled": True, **chosen, **own.get(name, {})}) for name in names
+    }
+    settings = DaemonSetSettings(
+        labels={"team": "ml", "app": "ignored"},
+        annotations={"note": "x"},
+        tolerations=({"key": "gpu", "operator": "Equal", "value": "", "effect": "NoSchedule"},),
+        priority_class_name="gpu",
+        max_unavailable="25%",
+    )
+    pools = {name: replace(old, driver=changed["driver"], labels={"pool": name}) for name, old in POOLS.items()}
+    others = {"daemonsets": settings, "mig_strategy": "mixed", "runtime_class": "gpu"}
+    return inventory(specs=specs(**changed, **others), pools=pools)

@@ -12,8 +12,6 @@ import pytest
 
 from gpu_provision.components import COMPONENTS, desired, problems, requirements
 from gpu_provision.model.cluster import ClusterFacts, Context
-from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.specs import Specs
 from tests.components import builders
 
 NAMES = [component.name for component in COMPONENTS]
@@ -22,40 +20,10 @@ NAMES = [component.name for component in COMPONENTS]
 MEANINGFUL_EMPTIES = {"emptyDir", "status"}
 
 
-def everything_on() -> Inventory:
-    """Return an inventory that sets everything that can be set."""
-    chosen = {
-        "resources": {"limits": {"cpu": 0.5, "memory": "1024Mi"}, "requests": {}},
-        "env": {"ZZ": "1", "AA": "", "NVIDIA_VISIBLE_DEVICES": "0"},
-        "args": ("--verbose",),
-        "image_pull_secrets": ("private", "shared"),
-    }
-    specs = builders.SPECS
-    names = [field.name for field in fields(Specs) if hasattr(getattr(specs, field.name), "image")]
-    own = {
-        "driver": {"repo_config": "repos.d", "cert_config": "certs", "licensing_config": "licence"},
-        "device_plugin": {"config_name": "plugin-configs", "config_default": "all"},
-        "dcgm_exporter": {"metrics_config": "metrics"},
-    }
-    changed = {
-        name: replace(getattr(specs, name), **{"enabled": True, **chosen, **own.get(name, {})}) for name in names
-    }
-    settings = replace(
-        specs.daemonsets,
-        labels={"team": "ml", "app": "ignored"},
-        annotations={"note": "x"},
-        tolerations=({"key": "gpu", "operator": "Equal", "value": "", "effect": "NoSchedule"},),
-        max_unavailable="25%",
-    )
-    driver = changed["driver"]
-    pools = {name: replace(pool, driver=driver, labels={"pool": name}) for name, pool in builders.POOLS.items()}
-    return builders.inventory(specs=replace(specs, daemonsets=settings, **changed), pools=pools)
-
-
 def contexts() -> Iterator[Context]:
     """Yield contexts that differ in all that components look at."""
     resources = frozenset({"servicemonitors.monitoring.coreos.com"})
-    for chosen in (builders.inventory(), everything_on()):
+    for chosen in (builders.inventory(), builders.with_every_setting()):
         yield builders.context(chosen)
         yield builders.context(chosen, replace(builders.fleet(), resources=resources))
 
@@ -75,12 +43,6 @@ def test_components_stand_in_dependency_order() -> None:
         seen.add(component.name)
 
 
-def test_there_are_thirteen_components_and_two_are_off() -> None:
-    """DCGM as in the reference, since the exporter has an engine built in; the startup taint unless it is asked for."""
-    assert len(COMPONENTS) == 13
-    assert list(desired(builders.context())) == [name for name in NAMES if name not in {"dcgm", "startup_taint"}]
-
-
 def test_a_component_that_is_off_passes_its_requirements_on() -> None:
     """With drivers on the hosts, the toolkit waits for the node labels."""
     assert requirements(builders.inventory())["toolkit"] == ("driver",)
@@ -88,15 +50,6 @@ def test_a_component_that_is_off_passes_its_requirements_on() -> None:
     off = requirements(builders.with_spec("nfd", enabled=False))
     assert off["node_labels"] == ("prerequisites",)
     assert "nfd" not in off
-
-
-def test_a_component_says_which_version_an_inventory_asks_for() -> None:
-    """Tables show it; components without an image have none."""
-    chosen = builders.inventory()
-    versions = {item.name: item.version(item.spec(chosen)) for item in COMPONENTS}
-    assert versions["driver"] == "595.91.07"
-    assert versions["device_plugin"] == "v0.20.0"
-    assert versions["prerequisites"] == versions["node_labels"] == ""
 
 
 def test_the_sandbox_has_no_problems() -> None:
@@ -207,7 +160,7 @@ def test_selectors_select_the_own_pods_only() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_manifests_do_not_depend_on_the_order_of_anything(seed: int) -> None:
     """Equal meaning is equal value: sorting a file's nodes must not be a change."""
-    chosen, facts = everything_on(), builders.fleet()
+    chosen, facts = builders.with_every_setting(), builders.fleet()
     assert desired(builders.context(chosen, facts)) == desired(
         builders.context(shuffled(chosen, seed), shuffled(facts, seed))
     )

@@ -80,22 +80,6 @@ def test_a_pinned_digest_takes_no_suffix() -> None:
     assert pod_of(pinned)["containers"][0]["image"] == "nvcr.io/nvidia/driver@sha256:abc"
 
 
-def test_the_users_environment_wins_and_arguments_follow() -> None:
-    """``init`` must stay the first argument."""
-    chosen = builders.with_spec("driver", env={"KERNEL_MODULE_TYPE": "open", "B": "2", "A": "1"}, args=("-x",))
-    container = pod_of(chosen)["containers"][0]
-    names = [entry["name"] for entry in container["env"]]
-    assert env_of(container)["KERNEL_MODULE_TYPE"] == "open"
-    assert names == ["NODE_NAME", "NODE_IP", "KERNEL_MODULE_TYPE", "A", "B", "DRIVER_CONFIG_DIGEST"]
-    assert (container["command"], container["args"]) == (["nvidia-driver"], ["init", "-x"])
-
-
-def test_open_kernel_modules_are_also_said_the_old_way() -> None:
-    """Images of older releases read this variable only."""
-    container = pod_of(builders.with_spec("driver", kernel_module_type="open"))["containers"][0]
-    assert env_of(container)["OPEN_KERNEL_MODULES_ENABLED"] == "true"
-
-
 def test_nodes_without_a_driver_of_ours_get_no_daemonset() -> None:
     """Off for all, off for one pool, or on for one pool only."""
     off = replace(builders.DRIVER, enabled=False)
@@ -176,17 +160,6 @@ def test_a_new_licence_installs_the_driver_anew() -> None:
 def with_inputs() -> Any:
     """Return driver settings with every optional input."""
     return replace(builders.DRIVER, repo_config="repos.d", cert_config="certs", licensing_config="licence")
-
-
-def test_a_licence_is_two_files_of_a_secret() -> None:
-    """As in the reference; both where vGPU guests look for them."""
-    pod = pod_of(builders.with_spec("driver", licensing_config="licence"))
-    mounts = [item for item in pod["containers"][0]["volumeMounts"] if item["name"] == "licensing-config"]
-    assert [item["mountPath"] for item in mounts] == [
-        "/drivers/gridd.conf",
-        "/drivers/ClientConfigToken/client_configuration_token.tok",
-    ]
-    assert pod["volumes"][-1]["secret"]["secretName"] == "licence"
 
 
 @pytest.mark.parametrize(

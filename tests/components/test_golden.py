@@ -15,17 +15,11 @@ import pytest
 import yaml
 
 from gpu_provision.components import desired
-from gpu_provision.inventory import load
 from gpu_provision.model.cluster import ClusterFacts, Context
 from tests.components import builders
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
-
-
-def sandbox() -> Context:
-    """Return the sandbox's inventory on its default fleet."""
-    return builders.context(load(ROOT / "inventories" / "sandbox.yaml"), builders.fleet())
 
 
 def with_dcgm() -> Context:
@@ -61,6 +55,14 @@ def with_mixed_runtimes() -> Context:
     return builders.context(facts=ClusterFacts(nodes=nodes))
 
 
+def with_distributions() -> Context:
+    """Return a fleet whose nodes have a containerd of a distribution, each in another place, or that of the system."""
+    names = dict(zip(("t4-1", "t4-2", "h100-1", "cpu-1"), ("k3s", "rke2", "k0s", "microk8s"), strict=True))
+    nodes = tuple(replace(node, distribution=names.get(node.name, "")) for node in builders.fleet().nodes)
+    pools = {name: replace(pool, gpu=builders.POOLS["t4"].gpu) for name, pool in builders.POOLS.items()}
+    return builders.context(builders.inventory(pools=pools), ClusterFacts(nodes=nodes))
+
+
 def with_host_drivers() -> Context:
     """Return a fleet with ``driver.enabled: auto``, of which one node has a driver of its own."""
     facts = replace(builders.fleet(), host_drivers={"t4-1": "550.90.07", "t4-2": "", "h100-1": ""})
@@ -72,12 +74,27 @@ def without_cdi() -> Context:
     return builders.context(builders.inventory(specs=builders.specs(cdi_enabled=False)), builders.fleet())
 
 
+def with_every_setting() -> Context:
+    """Return a fleet with everything set that can be set, and known ConfigMaps."""
+    files = {"repo.config": {"a.list": "a"}, "cert.config": {"ca.crt": "b"}, "plugin-configs": {"all": "c"}}
+    resources = frozenset({"servicemonitors.monitoring.coreos.com"})
+    facts = replace(builders.fleet(), resources=resources, config_maps=files, secrets={"licence": "digest"})
+    return builders.context(builders.with_every_setting(), facts)
+
+
 CASES: dict[str, tuple[Callable[[], Context], tuple[str, ...]]] = {
     "sandbox": (
-        sandbox,
+        lambda: builders.context(facts=builders.fleet()),
         (
             *("prerequisites", "nfd", "node_labels", "driver", "toolkit", "validator"),
             *("device_plugin", "device_plugin_validation", "gfd", "dcgm_exporter"),
+        ),
+    ),
+    "with-every-setting": (
+        with_every_setting,
+        (
+            *("prerequisites", "nfd", "node_labels", "driver", "toolkit", "validator"),
+            *("device_plugin", "device_plugin_validation", "gfd", "dcgm", "dcgm_exporter"),
         ),
     ),
     "with-dcgm": (with_dcgm, ("dcgm", "dcgm_exporter")),
@@ -85,6 +102,7 @@ CASES: dict[str, tuple[Callable[[], Context], tuple[str, ...]]] = {
     "with-host-network": (with_host_network, ("dcgm_exporter",)),
     "with-plugin-configurations": (with_plugin_configurations, ("device_plugin", "gfd")),
     "with-mixed-runtimes": (with_mixed_runtimes, ("toolkit", "node_labels")),
+    "with-distributions": (with_distributions, ("toolkit", "node_labels")),
     "with-host-drivers": (with_host_drivers, ("driver", "node_labels")),
     "without-cdi": (without_cdi, ("prerequisites", "toolkit", "device_plugin")),
 }
@@ -118,8 +136,3 @@ def test_a_component_is_as_recorded(case: str, component: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     assert path.read_text() == text
-
-
-def test_the_sandboxs_file_says_what_these_tests_build_in_python() -> None:
-    """Otherwise the other tests would test another inventory."""
-    assert desired(sandbox()) == desired(builders.context(facts=builders.fleet()))

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from gpu_provision.components import desired
+from gpu_provision.components.pods import first_untolerated
 from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.specs import DaemonSetSettings, SecretKey
+from gpu_provision.model.specs import DaemonSetSettings
 from tests.components import builders, views
 
 OPERANDS = ("driver", "toolkit", "validator", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
@@ -31,26 +32,6 @@ def with_settings(**fields: Any) -> Inventory:
     return builders.inventory(specs=builders.specs(daemonsets=replace(DaemonSetSettings(), **fields)))
 
 
-def test_daemonset_settings_reach_every_operand() -> None:
-    """Labels, annotations, tolerations, priority and pace."""
-    toleration = {"key": "team", "operator": "Equal", "value": "ml", "effect": "NoExecute", "tolerationSeconds": 0}
-    chosen = with_settings(
-        labels={"team": "ml"},
-        annotations={"note": "x"},
-        tolerations=(toleration,),
-        priority_class_name="gpu",
-        max_unavailable="10%",
-    )
-    for name, item in daemon_sets(chosen).items():
-        template = item["spec"]["template"]
-        assert template["metadata"]["labels"]["team"] == "ml"
-        assert template["metadata"]["annotations"]["note"] == "x"
-        assert template["spec"]["tolerations"] == [toleration]
-        assert template["spec"]["priorityClassName"] == "gpu"
-        if not name.startswith("nvidia-driver-daemonset"):
-            assert item["spec"]["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": "10%"}
-
-
 def test_a_user_cannot_break_selectors() -> None:
     """``app`` and ``app.kubernetes.io/part-of`` are ignored, as in the reference; so is what else selects."""
     bad = {"app": "x", "app.kubernetes.io/part-of": "x", "gpu-provision.io/driver": "x", "good": "x"}
@@ -58,65 +39,6 @@ def test_a_user_cannot_break_selectors() -> None:
         labels = item["spec"]["template"]["metadata"]["labels"]
         assert item["spec"]["selector"]["matchLabels"].items() <= labels.items()
         assert labels["good"] == "x"
-
-
-@pytest.mark.parametrize("component", OPERANDS)
-def test_what_is_said_of_one_operand_reaches_its_container(component: str) -> None:
-    """Image, pull policy, pull secrets, environment, arguments and resources."""
-    image = replace(getattr(builders.SPECS, component).image, repository="registry.example.org/x", version="v9")
-    chosen = builders.with_spec(
-        component,
-        enabled=True,
-        image=image,
-        image_pull_policy="Always",
-        image_pull_secrets=("private",),
-        env={"MINE": "1", "EMPTY": ""},
-        resources={"limits": {"cpu": 2, "memory": "1024Mi"}},
-    )
-    own = views.of_kind(desired(builders.context(chosen))[component], "DaemonSet")[0]["spec"]["template"]["spec"]
-    (container,) = own["containers"]
-    assert container["image"].startswith(f"registry.example.org/x/{image.image}:v9")
-    assert container["imagePullPolicy"] == "Always"
-    assert own["imagePullSecrets"] == [{"name": "private"}]
-    assert {"name": "MINE", "value": "1"} in container["env"]
-    assert {"name": "EMPTY"} in container["env"]
-    assert container["resources"] == {"limits": {"cpu": "2", "memory": "1Gi"}}
-
-
-@pytest.mark.parametrize("component", ["toolkit", "device_plugin", "gfd", "dcgm", "dcgm_exporter"])
-def test_pull_secrets_of_the_validators_image_are_there_as_well(component: str) -> None:
-    """These pods start with a container of that image."""
-    specs = builders.specs(
-        **{component: replace(getattr(builders.SPECS, component), enabled=True, image_pull_secrets=("own", "both"))}
-    )
-    specs = replace(specs, validator=replace(specs.validator, image_pull_secrets=("both", "validators")))
-    pod = desired(builders.context(builders.inventory(specs=specs)))[component]
-    (item,) = views.of_kind(pod, "DaemonSet")
-    secrets = item["spec"]["template"]["spec"]["imagePullSecrets"]
-    assert secrets == [{"name": "own"}, {"name": "both"}, {"name": "validators"}]
-
-
-@pytest.mark.parametrize("strategy", ["none", "single", "mixed"])
-def test_the_mig_strategy_reaches_plugin_gfd_and_validator(strategy: str) -> None:
-    """Without MIG no container watches MIG devices."""
-    chosen = builders.inventory(specs=builders.specs(mig_strategy=strategy))
-    found = daemon_sets(chosen)
-    for name in ("nvidia-device-plugin-daemonset", "gpu-feature-discovery"):
-        (container,) = found[name]["spec"]["template"]["spec"]["containers"]
-        env = views.container(container)["env"]
-        assert env["MIG_STRATEGY"] == strategy
-        assert ("NVIDIA_MIG_MONITOR_DEVICES" in env) == (strategy != "none")
-    plugin = found["nvidia-operator-validator"]["spec"]["template"]["spec"]["initContainers"][-1]
-    assert views.container(plugin)["env"]["MIG_STRATEGY"] == strategy
-
-
-def test_the_validators_settings_reach_every_validation() -> None:
-    """Such as those of its driver step, which the toolkit's pod runs as well."""
-    chosen = builders.with_spec("validator", env={"DISABLE_DEV_CHAR_SYMLINK_CREATION": "true"})
-    found = daemon_sets(chosen)
-    for name in ("nvidia-operator-validator", "nvidia-container-toolkit-daemonset"):
-        first = found[name]["spec"]["template"]["spec"]["initContainers"][0]
-        assert views.container(first)["env"]["DISABLE_DEV_CHAR_SYMLINK_CREATION"] == "true"
 
 
 @pytest.mark.parametrize(
@@ -192,42 +114,25 @@ def test_each_version_of_nfd_is_started_with_flags_that_it_knows(version: str) -
     assert probe is None or container["livenessProbe"][probe]["port"] in named
 
 
-def test_nfd_sees_tainted_nodes() -> None:
-    """A node that its worker does not tolerate would never be seen to have a GPU."""
-    own, shared = {"key": "own", "operator": "Exists"}, {"key": "gpu", "operator": "Exists"}
-    specs = builders.specs(
-        nfd=replace(builders.SPECS.nfd, worker_tolerations=(own,)),
-        daemonsets=DaemonSetSettings(tolerations=(shared,)),
-    )
-    manifests = desired(builders.context(builders.inventory(specs=specs)))["nfd"]
-    (worker,) = views.of_kind(manifests, "DaemonSet")
-    keys = [item["key"] for item in worker["spec"]["template"]["spec"]["tolerations"]]
-    assert keys == [
-        "node-role.kubernetes.io/control-plane",
-        "node-role.kubernetes.io/master",
-        "nvidia.com/gpu",
-        "gpu",
-        "own",
-    ]
+TEAM = {"key": "team", "value": "ml", "effect": "NoSchedule"}
 
 
-def test_namespaces_admit_privileged_pods() -> None:
-    """Clusters with a stricter default would refuse the driver."""
-    chosen = builders.with_spec("nfd", namespace="gpu-operator-resources")
-    namespaces = views.of_kind(desired(builders.context(chosen))["prerequisites"], "Namespace")
-    assert [item["metadata"]["name"] for item in namespaces] == ["gpu-operator-resources"]
-    assert set(namespaces[0]["metadata"]["labels"].values()) == {"privileged"}
-
-
-@pytest.mark.parametrize("component", [*OPERANDS, "nfd"])
-def test_a_variable_from_a_secret_is_a_reference(component: str) -> None:
-    """Kubernetes reads the Secret; the value is in no manifest. Other variables stay as they are."""
-    env = {"GIT_PAT": SecretKey(name="git", key="pat"), "PLAIN": "1"}
-    manifests = desired(builders.context(builders.with_spec(component, enabled=True, env=env)))
-    workloads = [
-        item["spec"]["template"]["spec"] for item in manifests[component] if "template" in item.get("spec", {})
-    ]
-    entries = [entry for pod in workloads for container in pod["containers"] for entry in container.get("env", ())]
-    reference = {"name": "GIT_PAT", "valueFrom": {"secretKeyRef": {"name": "git", "key": "pat"}}}
-    assert reference in entries
-    assert {"name": "PLAIN", "value": "1"} in entries
+@pytest.mark.parametrize(
+    ("taint", "toleration", "told"),
+    [
+        (TEAM, {}, "team=ml:NoSchedule"),
+        (TEAM, {"key": "team", "operator": "Exists"}, ""),
+        (TEAM, {"key": "team", "operator": "Exists", "effect": "NoExecute"}, "team=ml:NoSchedule"),
+        (TEAM, {"key": "team", "operator": "Equal", "value": "ml", "effect": "NoSchedule"}, ""),
+        (TEAM, {"key": "team", "value": "ml"}, ""),
+        (TEAM, {"key": "team", "value": "web"}, "team=ml:NoSchedule"),
+        (TEAM, {"operator": "Exists"}, ""),
+        (TEAM, {"operator": "Exists", "effect": "NoSchedule"}, ""),
+        ({"key": "drain", "effect": "NoExecute"}, {}, "drain:NoExecute"),
+        ({"key": "drain", "effect": "PreferNoSchedule"}, {}, ""),
+        ({"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}, {}, ""),
+    ],
+)
+def test_a_taint_is_tolerated_as_the_scheduler_says(taint: Any, toleration: Any, told: str) -> None:
+    """Kubernetes' own taints repeat conditions of the node, which are its reason."""
+    assert first_untolerated([taint], [toleration] if toleration else []) == told

@@ -23,12 +23,6 @@ def test_a_quantity_is_written_as_the_server_stores_it(given: str, stored: str) 
     assert canonical(given) == stored
 
 
-@pytest.mark.parametrize("stored", CANONICAL.values())
-def test_a_canonical_quantity_stays_as_it_is(stored: str) -> None:
-    """Writing it once more changes nothing."""
-    assert canonical(stored) == stored
-
-
 @pytest.mark.parametrize(("given", "stored"), [(2, "2"), (0.5, "500m"), (1000, "1k")])
 def test_numbers_of_yaml_are_quantities_too(given: float, stored: str) -> None:
     """``cpu: 2`` reaches us as a number."""

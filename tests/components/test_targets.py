@@ -110,7 +110,6 @@ def selecting(*pools: NodePool) -> Inventory:
 
 NODE = builders.node("t4-1")
 
-
 RENDER = {"fleet": "render"}
 LISTED = {"h100-1": "h100", "t4-1": "t4", "t4-2": "t4"}
 

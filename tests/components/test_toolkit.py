@@ -86,40 +86,6 @@ def test_a_mixed_fleet_has_one_daemonset_per_runtime() -> None:
         assert len(selecting) == 1, node
 
 
-DISTRIBUTIONS = {
-    "k3s": ("/var/lib/rancher/k3s/agent/etc/containerd", "config.toml.tmpl", "/run/k3s/containerd"),
-    "rke2": ("/var/lib/rancher/rke2/agent/etc/containerd", "config.toml.tmpl", "/run/k3s/containerd"),
-    "k0s": ("/etc/k0s/containerd.d", "nvidia.toml", "/run/k0s"),
-    "microk8s": ("/var/snap/microk8s/current/args", "containerd-template.toml", "/var/snap/microk8s/common/run"),
-}
-
-
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
-def test_a_distributions_containerd_is_configured_in_place(distribution: str) -> None:
-    """Beside nodes with the system's containerd: each gets its own DaemonSet, without a word in the inventory."""
-    nodes = (
-        builders.node("t4-1", distribution=distribution),
-        builders.node("t4-2"),
-        builders.node("h100-1", builders.UBUNTU_24),
-    )
-    context = builders.context(facts=ClusterFacts(nodes=nodes))
-    found = daemon_sets(context)
-    assert list(found) == [_NAME, f"{_NAME}-{distribution}"]
-    own, main = found[f"{_NAME}-{distribution}"], found[_NAME]
-    directory, name, socket = DISTRIBUTIONS[distribution]
-    assert host_paths(own)["/runtime/config-dir/"] == directory
-    assert host_paths(own)["/runtime/sock-dir/"] == socket
-    assert settings(own)["RUNTIME"] == "containerd"
-    assert settings(own)["CONTAINERD_CONFIG"] == f"/runtime/config-dir/{name}"
-    assert settings(own)["CONTAINERD_RUNTIME_CLASS"] == "nvidia"
-    program = "/var/lib/k0s/bin/containerd" if distribution == "k0s" else None
-    assert settings(own).get("RUNTIME_EXECUTABLE_PATH") == program
-    assert host_paths(main)["/runtime/config-dir/"] == "/etc/containerd"
-    labels = {item["metadata"]["name"]: item["metadata"]["labels"] for item in desired(context)["node_labels"]}
-    assert labels["t4-1"]["gpu-provision.io/container-runtime"] == distribution
-    assert labels["t4-2"]["gpu-provision.io/container-runtime"] == "containerd"
-
-
 def test_a_distribution_may_run_on_another_runtime() -> None:
     """k3s with --docker: then its own places say nothing."""
     nodes = (builders.node("t4-1", distribution="k3s", container_runtime="docker"),)
@@ -156,17 +122,6 @@ def test_the_users_settings_find_a_runtimes_files() -> None:
     assert values["CONTAINERD_RUNTIME_CLASS"] == "gpu"
     assert values["RUNTIME_CONFIG_SOURCE"] == "command,file=/host/etc/other.toml"
     assert values["DEBUG"] == "1"
-
-
-def test_the_toolkits_directory_can_be_chosen() -> None:
-    """Toolkit, mount and the plugin's hook path agree on it."""
-    chosen = builders.with_spec("toolkit", install_dir="/opt/nvidia")
-    manifests = desired(builders.context(chosen))
-    toolkit = daemon_sets(builders.context(chosen))[_NAME]
-    assert settings(toolkit)["ROOT"] == "/opt/nvidia"
-    assert host_paths(toolkit)["/opt/nvidia"] == "/opt/nvidia"
-    plugin = settings(manifests["device_plugin"][-1])
-    assert plugin["NVIDIA_CDI_HOOK_PATH"] == "/opt/nvidia/toolkit/nvidia-cdi-hook"
 
 
 @pytest.mark.parametrize(

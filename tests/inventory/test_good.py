@@ -44,12 +44,28 @@ def test_the_complete_inventory_uses_every_key() -> None:
     Plain settings of components have a test of their own. Values of this machine are in a file of their own, since a
     stack of the cluster takes none.
     """
-    used = [
-        _used(schema(), parse(read_source(GOOD / file))[0].data, "")
-        for file in ("complete.yaml", "values/elsewhere.yaml")
-    ]
-    unused = set(_known(schema(), "")) - {key for keys in used for key in keys}
+    files = [parse(read_source(GOOD / file))[0].data for file in ("complete.yaml", "values/elsewhere.yaml")]
+    used = {key for data in files for key, _ in _keys(schema(), data)}
+    unused = {name for key, name in _keys(schema()) if key not in used}
     assert unused - {".".join(path) for path, _ in PLAIN} == {"cluster.sandbox"}
+
+
+def _keys(part: dict[str, Any], data: Any = ..., name: str = "") -> Iterator[tuple[int | str, str]]:
+    """Yield every key of the schema, or those that the data has, with its place; one that is shared is one."""
+    found, every = resolved(part), data is ...
+    known, inner = found.get("properties", {}), found.get("additionalProperties") or found.get("items")
+    below = [(child, ... if every else data[key], f".{key}") for key, child in known.items() if every or key in data]
+    if isinstance(inner, dict):
+        entries = (
+            [...] if every else data if isinstance(data, list) else [data[key] for key in data if key not in known]
+        )
+        below += [(inner, entry, "[]") for entry in entries]
+    for child, value, step in below:
+        place = f"{name}{step}".removeprefix(".")
+        reference = child.get("$ref", "")
+        yield reference if "/value_" in reference else id(child), place
+        if every or isinstance(value, (dict, list)):
+            yield from _keys(child, value, place)
 
 
 def _plain(part: dict[str, Any], *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -75,35 +91,6 @@ def test_a_plain_setting_reaches_its_spec(path: tuple[str, ...], value: Any) -> 
     for step in path:
         found = getattr(found, step)
     assert found == value
-
-
-def _known(part: dict[str, Any], name: str) -> Iterator[str]:
-    """Yield every key that the schema names; a mapping, list or reference that it defines once counts once."""
-    for child, place in _below(part, name):
-        yield place
-        yield from _known(resolved(child), place)
-
-
-def _below(part: dict[str, Any], name: str) -> Iterator[tuple[dict[str, Any], str]]:
-    inner = part.get("additionalProperties") or part.get("items")
-    named = [(child, f"{name}.{key}") for key, child in part.get("properties", {}).items()]
-    for child, place in [*named, *([(inner, f"{name}[]")] if isinstance(inner, dict) else [])]:
-        definition = child.get("$ref", "")
-        is_shared = resolved(child)["type"] in ("object", "array") or definition.startswith("#/$defs/value_")
-        yield child, (definition if is_shared and definition else place).removeprefix("#/$defs/").removeprefix(".")
-
-
-def _used(part: dict[str, Any], data: Any, name: str) -> Iterator[str]:
-    """Yield the keys that the data has, named as above."""
-    keys = part.get("properties", {})
-    for child, place in _below(part, name):
-        holders = data if isinstance(data, list) else [value for key, value in data.items() if key not in keys]
-        values = (
-            holders if child not in keys.values() else [data[key] for key in keys if keys[key] is child and key in data]
-        )
-        for value in values:
-            yield place
-            yield from _used(resolved(child), value, place) if isinstance(value, (dict, list)) else ()
 
 
 def _declared(value: Any) -> Any:

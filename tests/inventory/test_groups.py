@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpu_provision.inventory import groups, hosts_of, load
-from gpu_provision.model.hosts import HelperPod
+from gpu_provision.model.hosts import HelperPod, HostPrerequisites
 
 HERE = Path(__file__).parent
 INVENTORY = """
@@ -62,23 +63,9 @@ def test_host_data_holds_what_deploys_and_the_ssh_connector_read(file: Path) -> 
         "gpu_node": "t4-1",
         "gpu_expected": first["gpu_expected"],  # see test_expectation.py
         "host_prerequisites": {
-            "enabled": True,
+            **asdict(HostPrerequisites()),
             "kernel_modules": ["i2c_core", "ipmi_msghandler"],
-            "blacklist_nouveau": True,
-            "kernel_headers": "auto",
-            "hold_packages": False,
-            "runtime_imports": "auto",
-            "sysctls": {},
-            "dev_char_symlinks": False,
-            "hugepages": {},
-            "limits": {},
-            "persistence_mode": True,
-            "proxy": {},
             "ca_certificates": [],
-            "reboot": "never",
-            "max_parallel_reboots": 1,
-            "reboot_timeout": 900,
-            "drain": {"timeout_seconds": 300, "force": False, "delete_empty_dir": False},
         },
         "ssh_hostname": "10.0.0.1",
         "ssh_user": "ubuntu",
@@ -94,11 +81,6 @@ def test_host_data_holds_what_deploys_and_the_ssh_connector_read(file: Path) -> 
     assert (
         third["host_prerequisites"] | {"kernel_modules": [], "blacklist_nouveau": False} == third["host_prerequisites"]
     )
-
-
-def test_the_cluster_knows_its_inventory(file: Path) -> None:
-    """The operations on it load the file by this path."""
-    assert groups(load(file))["cluster"] == ([("@cluster/prod", {"gpu_inventory": str(file)})], {})
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,6 @@ def loaded_after(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_importing_is_light() -> None:
-    """`gpu-provision --help` and every pyinfra inventory pay for it."""
-    assert loaded_after("import gpu_provision.inventory, gpu_provision.releases") == set()
-
-
 def test_checking_needs_the_schema_library_alone() -> None:
     """Not the clients of clusters and hosts."""
     code = f"from gpu_provision.inventory import groups; groups({str(SANDBOX)!r})"

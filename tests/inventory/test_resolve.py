@@ -12,7 +12,7 @@ import yaml
 
 from gpu_provision.inventory import load, schema
 from gpu_provision.inventory.json_schema import resolved
-from gpu_provision.inventory.resolve import SPECS, container_env, expected_of, merge, runtime_proxy
+from gpu_provision.inventory.resolve import SPECS, container_env, expected_of, runtime_proxy
 from gpu_provision.model.hosts import Expectation
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.releases import DEFAULT, names, release
@@ -57,11 +57,6 @@ def test_images_come_from_the_release(tmp_path: Path, name: str) -> None:
     assert inventory.specs.driver.manager == release(name).driver_manager
 
 
-def test_a_release_may_be_written_with_a_v(tmp_path: Path) -> None:
-    """As its image tags and its Git tags are."""
-    assert loaded(tmp_path, release="v25.3.4").release == "25.3.4"
-
-
 def test_a_mirror_replaces_the_registry_of_what_the_release_says(tmp_path: Path) -> None:
     """Host names go, paths stay; a repository that the user wrote stays as it is."""
     specs = loaded(tmp_path, registry="mirror:5000/cache", toolkit={"repository": "own.example.com/x"}).specs
@@ -76,13 +71,6 @@ def test_pull_secrets_add_up_without_repetition(tmp_path: Path) -> None:
     specs = loaded(tmp_path, image_pull_secrets=["a", "b"], gfd={"image_pull_secrets": ["b", "c"]}).specs
     assert specs.gfd.image_pull_secrets == ("a", "b", "c")
     assert specs.driver.image_pull_secrets == ("a", "b")
-
-
-def test_a_digest_may_stand_for_a_version(tmp_path: Path) -> None:
-    """Pinned images are written with an at sign."""
-    digest = f"sha256:{'0' * 64}"
-    image = loaded(tmp_path, device_plugin={"version": digest}).specs.device_plugin.image
-    assert image.reference == f"nvcr.io/nvidia/k8s-device-plugin@{digest}"
 
 
 def test_the_file_is_named_by_path_and_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,13 +102,6 @@ def test_paths_begin_at_the_file(tmp_path: Path, cluster: dict[str, str], kubeco
     places = {"file": tmp_path, "above": tmp_path.parent, "home": Path.home()}
     assert target.kubeconfig == kubeconfig.format(**places)
     assert target.sandbox == sandbox.format(**places)
-
-
-def test_mappings_are_merged_and_lists_replaced() -> None:
-    """How a pool's settings go on top of the inventory's."""
-    base = {"a": {"b": 1, "c": [1]}, "d": 1}
-    assert merge(base, {"a": {"c": [2], "e": 3}}) == {"a": {"b": 1, "c": [2], "e": 3}, "d": 1}
-    assert base == {"a": {"b": 1, "c": [1]}, "d": 1}
 
 
 def test_auto_means_a_container_where_the_host_has_no_driver(tmp_path: Path) -> None:
@@ -181,11 +162,14 @@ pools:
   t4: {os: ubuntu22.04, gpu: {model: T4, count: 2}}
   own: {os: ubuntu22.04, gpu: {model: T4, count: 1}, driver: {enabled: false}}
   cpu: {}
+  auto: {gpu: {model: T4, count: 1}, driver: {enabled: auto}}
 nodes:
 - {name: a, pool: t4}
 - {name: b, pool: own}
 - {name: c, pool: cpu}
+- {name: auto, pool: auto}
 """
+DRIVER = "nvcr.io/nvidia/driver"
 
 
 def expected(directory: Path, name: str, cluster: str = "context: prod") -> Expectation:
@@ -202,7 +186,7 @@ def test_everything_that_preflight_compares(tmp_path: Path) -> None:
         os="ubuntu22.04",
         gpu_model="T4",
         gpu_count=2,
-        driver_image="nvcr.io/nvidia/driver",
+        driver_image=DRIVER,
         driver_version="580.95.05",
         driver_has_proxy=True,
         toolkit_version="v1.19.0",
@@ -216,35 +200,17 @@ def test_everything_that_preflight_compares(tmp_path: Path) -> None:
     )
 
 
-def test_host_drivers_have_no_image(tmp_path: Path) -> None:
-    """The tool asks no registry."""
-    found = expected(tmp_path, "b")
-    assert (found.driver_container, found.driver_image) == (False, "")
-
-
-def test_machines_without_gpu(tmp_path: Path) -> None:
-    """They are expected to have none."""
-    found = expected(tmp_path, "c")
-    assert (found.gpu_count, found.gpu_model, found.os) == (0, "", "")
-
-
-def test_sandbox_asks_no_registry(tmp_path: Path) -> None:
-    """Its images are simulated."""
-    assert not expected(tmp_path, "a", "sandbox: default").ask_registry
-
-
-def test_expectation_survives_being_written_out(tmp_path: Path) -> None:
-    """As pyinfra's host data, where lists stand for tuples."""
-    found = expected(tmp_path, "a")
-    data = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(found).items()}
-    assert Expectation.of(data) == found
-
-
-def test_auto_is_a_container_until_the_host_has_been_read(tmp_path: Path) -> None:
-    """The image is known all the same: hosts without a driver need it."""
-    (tmp_path / "i.yaml").write_text(
-        FILE.replace("CLUSTER", "context: prod").replace("driver: {enabled: false}", "driver: {enabled: auto}")
-    )
-    inventory = load(tmp_path / "i.yaml")
-    found = expected_of(inventory, inventory.nodes[1])
-    assert (found.driver_container, found.driver_auto, found.driver_image) == (True, True, "nvcr.io/nvidia/driver")
+@pytest.mark.parametrize(
+    ("name", "cluster", "changes"),
+    [
+        ("b", "context: prod", {"driver_container": False, "driver_image": ""}),
+        ("c", "context: prod", {"gpu_count": 0, "gpu_model": "", "os": "", "kernel_modules": ()}),
+        ("a", "sandbox: default", {"ask_registry": False, "gpu_count": 2}),
+        ("auto", "context: prod", {"driver_container": True, "driver_auto": True, "driver_image": DRIVER}),
+    ],
+    ids=["a driver of the host's own", "no GPU", "simulated images", "whichever the host has"],
+)
+def test_what_is_expected_depends_on_the_pool(tmp_path: Path, name: str, cluster: str, changes: dict[str, Any]) -> None:
+    found = asdict(expected(tmp_path, name, cluster))
+    assert {key: found[key] for key in changes} == changes
+    assert asdict(Expectation.of({key: list(v) if isinstance(v, tuple) else v for key, v in found.items()})) == found

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.inventory import check, document, load
-from gpu_provision.model.findings import ExitCode, Finding, InvalidInventory
+from gpu_provision.inventory import check, document
+from gpu_provision.model.findings import Finding
 
 
 def only_finding(path: Path | str) -> Finding:
@@ -107,17 +107,3 @@ def test_bytes_that_are_no_text(tmp_path: Path, data: bytes, line: int, evidence
     file.write_bytes(data)
     finding = only_finding(file)
     assert (finding.code, finding.where, finding.evidence) == ("GP104", f"{file}:{line}", evidence)
-
-
-def test_utf_16_is_recognized(tmp_path: Path) -> None:
-    """Editors on Windows write it."""
-    (tmp_path / "prod.yaml").write_bytes("name: prod\n".encode("utf-16"))
-    assert "UTF-16" in only_finding(tmp_path / "prod.yaml").fix
-
-
-def test_load_raises_with_the_exit_code_of_bad_inventories(tmp_path: Path) -> None:
-    """Whatever is wrong with the file, the caller catches one exception."""
-    with pytest.raises(InvalidInventory) as raised:
-        load(tmp_path / "missing.yaml")
-    assert raised.value.exit_code is ExitCode.INVALID_INVENTORY
-    assert "GP101" in str(raised.value)

@@ -12,8 +12,10 @@ from gpu_provision.components.validator import VECTOR_ADD
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.model.cluster import ClusterFacts, Context, Manifest, NodeFacts, ref_of
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import Plan
 from gpu_provision.planning.applyset import digest_of, selects
 from gpu_provision.planning.observed import ObservedState
+from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import ClusterState, Desired, cluster_state
 from gpu_provision.planning.validation import Verdict
@@ -204,3 +206,21 @@ class Stack:
     def situation(self) -> ClusterState:
         """What states are read off."""
         return cluster_state(self.context, self.desired, self.observed)
+
+    @property
+    def plan(self) -> Plan:
+        """What a run would change."""
+        return plan(self.context, self.desired, self.observed)
+
+
+def regrouped(**driver: str) -> tuple[Stack, Manifest]:
+    """Return a stack whose T4 pool has just been given a driver of its own, and the DaemonSet that serves it still."""
+    before, chosen = Stack(), inventory()
+    pool = chosen.pools["t4"]
+    own = replace(pool, overrides_driver=True, driver=replace(pool.driver, **driver))
+    stack = Stack(replace(chosen, pools={**chosen.pools, "t4": own}), labelled(chosen=chosen))
+    old = before.daemonset("driver", "t4-1")
+    stack.members[ref_of(old)] = before.members[ref_of(old)]
+    for node in ("t4-1", "t4-2"):
+        stack.put(before.pod("driver", node))
+    return stack, old

@@ -12,7 +12,6 @@ from gpu_provision.model.plan import Action, Change, Difference, Origin, Writer
 from gpu_provision.planning.diff import FIELD_MANAGER, differences
 from gpu_provision.planning.drift import KnownState, find_drift
 from gpu_provision.planning.managed_fields import owners, writers_of
-from gpu_provision.planning.plan import plan
 from tests.components.builders import inventory
 from tests.planning.builders import Stack, labelled, with_node
 
@@ -129,7 +128,7 @@ def test_a_label_of_a_pool_that_was_changed_is_drift(key: str) -> None:
     node = next(each for each in facts.nodes if each.name == "t4-1")
     edited = {**node.labels, key: "ai"}
     stack = Stack(chosen, with_node(facts, node.name, labels=edited))
-    (made,) = (each for each in plan(stack.context, stack.desired, stack.observed).changes if each.ref.kind == "Node")
+    (made,) = (each for each in stack.plan.changes if each.ref.kind == "Node")
     (applied,) = (item for item in stack.desired["node_labels"] if ref_of(item) == made.ref)
     live = {**applied, "metadata": {"name": node.name, "labels": edited}}
     (difference,) = find_drift([made], KnownState(live={made.ref: live}, applied={made.ref: applied}))

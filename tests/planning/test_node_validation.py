@@ -14,7 +14,6 @@ from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.specs import StartupTaintSpec
 from gpu_provision.planning.node_validation import NAME, TO_BE_TOLD
-from gpu_provision.planning.plan import plan
 from gpu_provision.planning.states import states
 from gpu_provision.planning.validation import NEVER_RUN
 from tests.components.builders import inventory, specs
@@ -57,6 +56,13 @@ def stack(*, told: bool = True, tainted: bool = False, enabled: bool = True, **n
     return Stack(chosen, with_node(replace(facts, nodes=nodes), NODE, taints=taints, **node))
 
 
+def with_labels(other: dict[str, str]) -> Stack:
+    """Return a stack in which all has passed, and one node has other labels."""
+    facts = stack().context.facts
+    node = next(each for each in facts.nodes if each.name == NODE)
+    return Stack(asking(), with_node(facts, NODE, labels={**node.labels, **other}))
+
+
 def forget(made: Stack) -> Manifest:
     """Forget that the device plugin's validation has passed; return the pod that is to run again."""
     del made.passed[PLUGIN_PROOF, NODE]
@@ -82,7 +88,7 @@ def label_for_now(made: Stack, node: str = NODE) -> Any:
 
 def changes(made: Stack) -> dict[str, Any]:
     """Return the changed fields of the node, as a plan has them: path -> new value."""
-    found: Plan = plan(made.context, made.desired, made.observed)
+    found: Plan = made.plan
     return {
         field.path: field.new
         for change in found.changes
@@ -91,23 +97,19 @@ def changes(made: Stack) -> dict[str, Any]:
     }
 
 
-def test_a_node_that_says_what_has_passed_needs_no_write() -> None:
-    made = stack()
-    assert state(made).state is State.READY
-    assert changes(made) == {}
-    assert label_for_now(made) is ...
+LABEL, NO_TAINT = f'metadata.labels."{labels.VALIDATED}"', f"spec.taints[{labels.NOT_VALIDATED}]"
 
 
-def test_a_node_is_to_say_so_once_all_has_passed() -> None:
-    made = stack(told=False, tainted=True)
-    assert (state(made).state, state(made).reason) == (State.PROGRESSING, TO_BE_TOLD)
-    assert changes(made).keys() == {f'metadata.labels."{labels.VALIDATED}"', f"spec.taints[{labels.NOT_VALIDATED}]"}
-
-
-def test_a_taint_that_comes_back_to_a_validated_node_goes_again() -> None:
-    made = stack(tainted=True)
-    assert state(made).reason == TO_BE_TOLD
-    assert changes(made) == {f"spec.taints[{labels.NOT_VALIDATED}]": None}
+@pytest.mark.parametrize(
+    ("told", "tainted", "reason", "written"),
+    [(True, False, "", set()), (False, True, TO_BE_TOLD, {LABEL, NO_TAINT}), (True, True, TO_BE_TOLD, {NO_TAINT})],
+    ids=["it says so", "it is to say so", "its taint has come back"],
+)
+def test_a_node_on_which_all_has_passed_says_so(told: bool, tainted: bool, reason: str, written: set[str]) -> None:  # noqa: FBT001  columns of a table
+    made = stack(told=told, tainted=tainted)
+    assert (state(made).state, state(made).reason) == (State.PROGRESSING if reason else State.READY, reason)
+    assert changes(made).keys() == written
+    assert not told or label_for_now(made) is ...
 
 
 @pytest.mark.parametrize(("forgets", "why"), [(forget, NEVER_RUN), (forget_driver, "Pending")])
@@ -233,29 +235,19 @@ def test_a_label_goes_with_a_pod_of_the_same_content(component: str) -> None:
 
 def test_a_node_that_keeps_its_driver_keeps_its_label() -> None:
     """A plan that says otherwise would never be empty."""
-    made = stack()
-    facts = next(each for each in made.context.facts.nodes if each.name == NODE)
-    skip = {"nvidia.com/gpu-driver-upgrade.skip": "true", labels.VALIDATED: "of-earlier-content"}
-    made = Stack(asking(), with_node(made.context.facts, NODE, labels={**facts.labels, **skip}))
+    made = with_labels({"nvidia.com/gpu-driver-upgrade.skip": "true", labels.VALIDATED: "of-earlier-content"})
     waiting(made)
     assert state(made).state is State.READY
     assert changes(made) == {}
 
 
 def test_a_label_that_another_client_writes_is_put_right() -> None:
-    made = stack()
-    facts = next(each for each in made.context.facts.nodes if each.name == NODE)
-    made = Stack(asking(), with_node(made.context.facts, NODE, labels={**facts.labels, labels.VALIDATED: "yes"}))
-    assert state(made).reason == TO_BE_TOLD
+    assert state(with_labels({labels.VALIDATED: "yes"})).reason == TO_BE_TOLD
 
 
 def test_a_node_on_which_nothing_is_validated_says_nothing() -> None:
     """By a user's label; the taint stays, which a finding of the plan tells."""
-    made = stack()
-    facts = next(each for each in made.context.facts.nodes if each.name == NODE)
-    made = Stack(
-        asking(), with_node(made.context.facts, NODE, labels={**facts.labels, labels.DEPLOY_OPERANDS: "false"})
-    )
+    made = with_labels({labels.DEPLOY_OPERANDS: "false"})
     assert (NAME, NODE) not in states(made.situation)
     assert label_for_now(made) is None
 
@@ -264,26 +256,20 @@ def test_where_it_is_off_label_and_taint_go() -> None:
     """No other program would ever take the taint off."""
     made = stack(enabled=False, tainted=True)
     forget(made)
-    assert changes(made) == {
-        f'metadata.labels."{labels.VALIDATED}"': None,
-        f"spec.taints[{labels.NOT_VALIDATED}]": None,
-    }
+    assert changes(made) == {LABEL: None, NO_TAINT: None}
     assert NAME not in made.desired
 
 
 def test_a_node_that_leaves_the_inventory_loses_both() -> None:
     before = stack(tainted=True)
     left = asking(nodes=tuple(node for node in inventory().nodes if node.name != NODE))
-    assert changes(Stack(left, before.context.facts)).keys() >= {
-        f'metadata.labels."{labels.VALIDATED}"',
-        f"spec.taints[{labels.NOT_VALIDATED}]",
-    }
+    assert changes(Stack(left, before.context.facts)).keys() >= {LABEL, NO_TAINT}
 
 
 def test_the_plan_says_that_a_label_goes_for_a_while() -> None:
     """The device plugin's pod is replaced, and the label is the same before and after."""
     made = stack()
     made.put(outdated(made.pod("device_plugin", NODE)))
-    (change,) = (each for each in plan(made.context, made.desired, made.observed).changes if each.ref.kind == "Node")
+    (change,) = (each for each in made.plan.changes if each.ref.kind == "Node")
     assert (change.component, change.ref.name, change.fields) == ("startup_taint", "t4-1", ())
     assert change.effects == (f"{labels.VALIDATED} goes until the validations have passed on t4-1",)

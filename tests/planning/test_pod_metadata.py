@@ -13,7 +13,6 @@ from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.plan import Action, Change, Origin
 from gpu_provision.planning.diff import FIELD_MANAGER
 from gpu_provision.planning.drift import KnownState, find_drift
-from gpu_provision.planning.plan import plan
 from gpu_provision.planning.pod_metadata import as_applied, pod_changes
 from gpu_provision.planning.states import states
 from gpu_provision.reconcile import observer
@@ -154,7 +153,7 @@ def test_a_controller_has_a_reason_for_a_run() -> None:
 def test_a_plan_lists_each_pod_after_its_daemon_set() -> None:
     """Each write is an item of it. Pods of a DaemonSet that is not wanted are left as they are."""
     made = with_pod(with_pod(stack(before={"tier": "a"}), labels={"tier": "a"}), "t4-2", labels={"tier": "a"})
-    changes = plan(made.context, made.desired, made.observed).of("driver")
+    changes = made.plan.of("driver")
     kinds = [(change.ref.kind, change.effects) for change in changes if change.ref.name.startswith("nvidia-driver-dae")]
     assert kinds[-2:] == [("Pod", ("no driver restart",))] * 2
     assert ("DaemonSet", ("no driver restart",)) in kinds[:-2]

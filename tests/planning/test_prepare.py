@@ -11,13 +11,12 @@ import pytest
 from gpu_provision.components.labels import COMPONENT, DIGEST
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.kube import records
-from gpu_provision.model.cluster import ClusterFacts, Context, Manifest, ObjectRef, ref_of
+from gpu_provision.model.cluster import Context, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import ALL, RunSelection
-from gpu_provision.model.plan import Action, Plan
+from gpu_provision.model.plan import Action
 from gpu_provision.model.specs import SecretKey
-from gpu_provision.planning.applyset import PART_OF, STACK, kinds_of
-from gpu_provision.planning.observed import ObservedState
+from gpu_provision.planning.applyset import PART_OF, STACK, applyset_id, kinds_of
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import (
     MOST_OF_OBJECT,
@@ -30,20 +29,27 @@ from gpu_provision.planning.prepare import (
     too_many_nodes,
     unread_finding,
 )
-from gpu_provision.reconcile.plan import ClusterPlan, blocking_findings
 from tests.components.builders import fleet, inventory, with_spec
 from tests.planning.builders import Stack
 
 
 def test_every_object_but_nodes_says_whose_it_is() -> None:
+    """A mark of the set on the pods of a template would make kubectl prune them."""
     _, desired = prepare(inventory(), fleet())
-    for component, manifests in desired.items():
-        for manifest in manifests:
-            labels = manifest["metadata"].get("labels", {})
-            mark = STACK if manifest["kind"] == "Pod" else PART_OF
-            if manifest["kind"] != "Node" and ref_of(manifest).name != "sandbox":
-                assert labels[COMPONENT] == component, ref_of(manifest)
-                assert mark in labels, ref_of(manifest)
+    for component, manifest in ((name, manifest) for name, manifests in desired.items() for manifest in manifests):
+        labels = manifest["metadata"].get("labels", {})
+        mark = STACK if manifest["kind"] == "Pod" else PART_OF
+        if manifest["kind"] == "Node":
+            assert not {COMPONENT, mark} & labels.keys(), ref_of(manifest)
+        elif ref_of(manifest).name != "sandbox":
+            assert (labels[COMPONENT], mark in labels) == (component, True), ref_of(manifest)
+        template = manifest.get("spec", {}).get("template", {}).get("metadata", {})
+        assert PART_OF not in template.get("labels", {})
+
+
+def test_the_id_of_a_set_follows_kep_3659() -> None:
+    """applyset-<base64url(sha256(name.namespace.kind.group))>-v1."""
+    assert applyset_id("prod", "gpu-operator-resources") == "applyset-1psuBU6u1GnIWKkPXmw4JXbGlGy_ak_JUaYUJjvBiCU-v1"
 
 
 def test_the_parent_names_every_kind_that_is_applied() -> None:
@@ -52,6 +58,8 @@ def test_the_parent_names_every_kind_that_is_applied() -> None:
     assert ref_of(parent).name == "sandbox"
     assert {"DaemonSet.apps", "Deployment.apps", "ConfigMap", "Namespace"} <= kinds_of(parent)
     assert kinds_of(parent).isdisjoint({"Node", "Pod"})
+    others = parent["metadata"]["annotations"]["applyset.kubernetes.io/additional-namespaces"]
+    assert others == "node-feature-discovery"
 
 
 def test_every_daemons_pod_can_be_told_from_one_of_other_content() -> None:
@@ -59,12 +67,6 @@ def test_every_daemons_pod_can_be_told_from_one_of_other_content() -> None:
     workloads = [item for items in desired.values() for item in items if item["kind"] in {"DaemonSet", "Deployment"}]
     digests = [item["spec"]["template"]["metadata"]["labels"][DIGEST] for item in workloads]
     assert len(set(digests)) == len(workloads)
-
-
-def test_equal_inputs_make_equal_manifests() -> None:
-    """Else every run would restart pods."""
-    assert prepare(inventory(), fleet())[1] == prepare(inventory(), fleet())[1]
-    assert prepare(inventory(), ClusterFacts())[1] == prepare(inventory(), ClusterFacts())[1]
 
 
 def test_warnings_about_the_file_are_findings_of_the_plan() -> None:
@@ -76,7 +78,6 @@ def test_warnings_about_the_file_are_findings_of_the_plan() -> None:
 
 LIMITS = [(9, 9_000, 10_000), (45, 6_500, 7_500), (253, 2_000, 3_000)]
 """Length of names, a number of nodes that fits, and one that does not."""
-
 
 _LONGEST = f"{'0' * 16}.{'0' * 36}.2026-11-21T07:30:00Z"  # verdict
 
@@ -94,13 +95,6 @@ def test_a_record_that_would_not_fit_is_found_by_the_plan(length: int, fits: int
     room = int(found.evidence.split()[-2])
     assert fits < room < is_too_many
     assert found.where == "ConfigMap gpu-operator-resources/sandbox-validations"
-
-
-def test_a_plan_says_so_and_cannot_be_carried_out() -> None:
-    context = known(253, 3_000)
-    draft = Plan(inventory="x", release="x", cluster="x", components=(), changes=(), findings=findings(context))
-    reading = ClusterPlan(context, {}, ObservedState(cluster="x", facts=context.facts), draft)
-    assert "GP382" in {item.code for item in blocking_findings(reading)}
 
 
 @pytest.mark.parametrize(("length", "fits"), [limit[:2] for limit in LIMITS], ids=["short", "of a cloud", "long"])
@@ -175,9 +169,7 @@ def test_every_setting_that_names_an_object_is_found() -> None:
 
 CONFIG = ObjectRef("v1", "ConfigMap", NAMESPACE, "sharing")
 
-
 PULL = ObjectRef("v1", "Secret", NAMESPACE, "mirror")
-
 
 BOTH = daemonset(volumes=[{"configMap": {"name": "sharing"}}], imagePullSecrets=[{"name": "mirror"}])
 

@@ -9,11 +9,11 @@ import pytest
 from gpu_provision.components import labels
 from gpu_provision.components.labels import DRIVER_GROUP, VALIDATED
 from gpu_provision.diagnostics.pods import node_of
-from gpu_provision.model.cluster import DriverBasis, DriverChoice, Manifest, ObjectRef, ref_of
+from gpu_provision.model.cluster import DriverBasis, DriverChoice, ObjectRef, ref_of
 from gpu_provision.model.inventory import RunSelection
 from gpu_provision.model.plan import Action, Change, Departure, FieldChange, NodePreview, Plan, Schedule, Wave
 from gpu_provision.model.progress import State
-from gpu_provision.planning.plan import label_path, plan
+from gpu_provision.planning.plan import label_path
 from gpu_provision.planning.prepare import limit_to
 from gpu_provision.planning.rollout_changes import with_departures, with_rollout_changes
 from gpu_provision.planning.states import LEFT, states
@@ -21,7 +21,7 @@ from gpu_provision.planning.upgrades import STAYS, needs_rollout
 from gpu_provision.reconcile.rollout import nodes_without_driver
 from gpu_provision.rollout import states as upgrade
 from tests.components.builders import inventory
-from tests.planning.builders import Stack, labelled, outdated, with_node
+from tests.planning.builders import Stack, labelled, outdated, regrouped, with_node
 
 NODES = ("t4-1", "t4-2")
 
@@ -38,7 +38,7 @@ def without(*names: str) -> Stack:
 
 def planned(stack: Stack, found: Schedule | None = None, **users: tuple[str, ...]) -> Plan:
     seen = stack.situation
-    drawn = plan(stack.context, stack.desired, stack.observed)
+    drawn = stack.plan
     read = {name.replace("_", "-"): pods for name, pods in users.items()}
     return with_departures(drawn, seen, found or Schedule(), read)
 
@@ -99,7 +99,7 @@ def test_the_daemonset_of_the_last_node_goes_after_it(skipped: tuple[tuple[str, 
     """Not before: its pod would go with it, under whatever runs on the node."""
     stack = without(*NODES)
     driver = ref_of(Stack().daemonset("driver", "t4-1"))
-    at_once = [change.ref for change in plan(stack.context, stack.desired, stack.observed).changes]
+    at_once = [change.ref for change in stack.plan.changes]
     assert driver not in at_once
     deleted = [change for change in planned(stack, Schedule(skipped=skipped)).changes if change.ref == driver]
     assert [(change.action, change.certain) for change in deleted] == ([(Action.DELETE, False)] if goes else [])
@@ -136,7 +136,6 @@ def test_a_rollout_that_a_host_driver_ended_is_taken_back(step: str, *, expected
 
 WHY = "driver 580 is wanted"
 
-
 VALIDATIONS = ("device_plugin_validation", "driver_validation")
 
 
@@ -156,7 +155,7 @@ def upgraded() -> Stack:
 
 def made(stack: Stack, found: Schedule, **options: tuple[str, ...]) -> Plan:
     """Return the plan with its rollout."""
-    before = plan(stack.context, stack.desired, stack.observed)
+    before = stack.plan
     return with_rollout_changes(before, found, stack.situation, **options)
 
 
@@ -212,7 +211,7 @@ def test_a_driver_that_is_left_as_it_is_restarts_no_pod() -> None:
     stack = Stack()
     ref = ref_of(stack.daemonset("driver"))
     change = Change(component="driver", action=Action.UPDATE, ref=ref, nodes=("t4-1", "t4-2"))
-    empty = plan(stack.context, stack.desired, stack.observed)
+    empty = stack.plan
     for kept, told in ((("t4-2",), (("t4-1",), ())), (("t4-1", "t4-2"), ((), ("no driver restart",)))):
         found = with_rollout_changes(replace(empty, changes=(change,)), rollout(skipped=kept), stack.situation)
         assert [(each.nodes, each.effects) for each in found.changes] == [told]
@@ -226,23 +225,10 @@ def test_a_node_that_gets_its_first_driver_is_not_called_skipped() -> None:
     assert [node for node, _ in (found.rollout or Schedule()).skipped] == ["h100-1"]
 
 
-def regrouped() -> tuple[Stack, Manifest]:
-    """Return a stack whose T4 pool has just been given another driver of its own, and what serves it until then."""
-    before, chosen = Stack(), inventory()
-    pool = chosen.pools["t4"]
-    own = replace(pool, overrides_driver=True, driver=replace(pool.driver, kernel_module_type="open"))
-    stack = Stack(replace(chosen, pools={**chosen.pools, "t4": own}), labelled(chosen=chosen))
-    old = before.daemonset("driver", "t4-1")
-    stack.members[ref_of(old)] = before.members[ref_of(old)]
-    for node in ("t4-1", "t4-2"):
-        stack.put(before.pod("driver", node))
-    return stack, old
-
-
 @pytest.mark.parametrize("stays", [(), ("t4-2",)])
 def test_nodes_change_their_daemonset_and_the_empty_one_goes(stays: tuple[str, ...]) -> None:
     """Only when its last node has gone over, which is not certain before."""
-    stack, old = regrouped()
+    stack, old = regrouped(kernel_module_type="open")
     going = tuple(node for node in ("t4-1", "t4-2") if node not in stays)
     found = made(stack, rollout(*((node,) for node in going), skipped=stays))
     moved = {change.ref.name: change for change in found.changes if change.ref.kind == "Node"}

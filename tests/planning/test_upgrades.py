@@ -8,16 +8,15 @@ from typing import Any
 import pytest
 
 from gpu_provision.components.labels import DRIVER_GROUP
-from gpu_provision.model.cluster import Manifest, ref_of
-from gpu_provision.model.plan import Action, Plan
+from gpu_provision.model.cluster import ref_of
+from gpu_provision.model.plan import Action
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.rollout_policy import UpgradePolicy
-from gpu_provision.planning.plan import plan
 from gpu_provision.planning.states import states
 from gpu_provision.planning.upgrades import AT_WORK, KEEPS, NOT_VALIDATED, OUTDATED, between_runs
 from gpu_provision.rollout.states import CORDONED, ENABLED, REASON, REQUESTED, SKIP, STATE
 from tests.components.builders import inventory, with_spec
-from tests.planning.builders import Stack, labelled, outdated, terminating, with_node
+from tests.planning.builders import Stack, labelled, outdated, regrouped, terminating, with_node
 
 OFF = UpgradePolicy(auto_upgrade=False)
 
@@ -108,27 +107,6 @@ def test_a_kept_old_driver_is_not_validated(node: dict[str, Any], why: str) -> N
 NODES = ("t4-1", "t4-2")
 
 
-def regrouped(**driver: str) -> tuple[Stack, Manifest]:
-    """Return a stack whose T4 pool has just been given a driver of its own, and the DaemonSet that serves it still."""
-    before = Stack()
-    chosen = inventory()
-    pool = chosen.pools["t4"]
-    own = replace(pool, overrides_driver=True, driver=replace(pool.driver, **driver))
-    after = replace(chosen, pools={**chosen.pools, "t4": own})
-    stack = Stack(after, labelled(chosen=chosen))
-    old = before.daemonset("driver", "t4-1")
-    wanted = stack.daemonset("driver", "h100-1")
-    assert old["metadata"]["name"] != wanted["metadata"]["name"]
-    stack.members[ref_of(old)] = before.members[ref_of(old)]
-    for node in NODES:
-        stack.put(before.pod("driver", node))
-    return stack, old
-
-
-def planned(stack: Stack) -> Plan:
-    return plan(stack.context, stack.desired, stack.observed)
-
-
 def test_a_node_stays_with_its_daemonset_until_the_rollout_comes() -> None:
     """Else its driver would be replaced under whatever runs there, on all nodes of the pool at once."""
     stack, old = regrouped(kernel_module_type="open")
@@ -141,16 +119,16 @@ def test_a_node_stays_with_its_daemonset_until_the_rollout_comes() -> None:
     assert found["driver", "t4-1"].reason == OUTDATED
     assert found["node_labels", "t4-1"].state is State.READY
     assert found["driver", "h100-1"].state is State.READY
-    assert not [change for change in planned(stack).changes if change.ref.kind == "Node"]
+    assert not [change for change in stack.plan.changes if change.ref.kind == "Node"]
 
 
 def test_the_daemonset_stays_as_long_as_it_has_pods_there() -> None:
     stack, old = regrouped(kernel_module_type="open")
-    deleted = {change.ref for change in planned(stack).changes if change.action is Action.DELETE}
+    deleted = {change.ref for change in stack.plan.changes if change.action is Action.DELETE}
     assert ref_of(old) not in deleted
     for node in NODES:
         stack.put(terminating(stack.pod("driver", node)))
-    deleted = {change.ref for change in planned(stack).changes if change.action is Action.DELETE}
+    deleted = {change.ref for change in stack.plan.changes if change.action is Action.DELETE}
     assert ref_of(old) in deleted
 
 
@@ -168,7 +146,7 @@ def test_a_node_with_the_same_installation_moves_at_once(node: str) -> None:
 def test_the_plan_names_all_that_comes_of_going_over_at_once() -> None:
     """The pods that restart, both validations, and the DaemonSet that is left without a node: only after that."""
     stack, old = regrouped()
-    changes = planned(stack).changes
+    changes = stack.plan.changes
     assert [(change.ref.name, change.nodes) for change in changes if change.ref.kind == "Node"] == [
         (node, (node,)) for node in NODES
     ]

@@ -12,7 +12,6 @@ from gpu_provision.components.validator import VECTOR_ADD
 from gpu_provision.model.cluster import DriverBasis, DriverChoice, Manifest
 from gpu_provision.model.plan import Action
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.plan import plan
 from gpu_provision.planning.states import states
 from gpu_provision.planning.validation import VALIDATIONS, Verdict, doubt, parse_verdict, verdict_of
 from tests.planning.builders import (
@@ -96,7 +95,7 @@ def test_a_verdict_ends_with_what_it_was_made_for(component: str, happens: Happe
     known = states(made.situation)
     assert known[component, "t4-2"].state is State.READY
     assert (known[component, NODE].state is State.READY) is (component not in ends)
-    changes = plan(made.context, made.desired, made.observed).changes
+    changes = made.plan.changes
     runs = [each for each in changes if each.action is Action.RUN and each.component == component]
     assert len(runs) == (component in ends)
     for run in runs:
@@ -202,7 +201,7 @@ def test_a_damaged_verdict_is_none(damage: str) -> None:
 def test_a_verdict_is_short_and_read_as_it_was_written() -> None:
     made = Verdict("0123456789abcdef" * 2, "0c7a1e0e-6b0c-4b7e-8c4b-1f8a4f6e2d11", VALIDATED)
     assert parse_verdict(str(made)) == made
-    assert len(str(made)) <= 90  # planning.sizes counts with that
+    assert len(str(made)) <= 90  # planning.prepare counts with that
 
 
 def test_a_host_whose_driver_changed_is_validated_again() -> None:

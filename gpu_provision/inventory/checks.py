@@ -1,0 +1,332 @@
+"""Checks an inventory that fits the schema: nodes and pools, settings that contradict each other, files, rollouts.
+
+Each check is a function from a context to problems. Those of versions are in `version_checks`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path as FilePath
+from typing import Any
+from zoneinfo import ZoneInfoNotFoundError
+
+from gpu_provision.inventory import hardware
+from gpu_provision.inventory.document import Document, KeyPath, Problem, absolute, visible
+from gpu_provision.inventory.json_schema import ADDRESSES, schema
+from gpu_provision.inventory.redaction import has_password, is_shown_variable, looks_secret, redact
+from gpu_provision.inventory.resolve import SPECS, needs_credentials
+from gpu_provision.inventory.values import find_certificate_errors
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.rollout_policy import zone_of
+from gpu_provision.model.selectors import SelectorError, parse_selector
+from gpu_provision.model.text import did_you_mean, one_of
+
+Fix = str | Callable[[], str]
+"""What a reader can do; a search for it is made for findings that are shown alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckContext:
+    """An inventory under examination."""
+
+    document: Document  # knows the line of every value
+    data: dict[str, Any]  # the document's data without what does not fit the schema
+    inventory: Inventory  # the same, resolved
+    complete: bool  # whether the document fits the schema; if not, nothing may be concluded from what is absent
+
+    @property
+    def pools(self) -> dict[str, dict[str, Any]]:
+        """The pools as declared."""
+        pools: dict[str, dict[str, Any]] = self.data.get("pools", {})
+        return pools
+
+    @property
+    def nodes(self) -> list[dict[str, Any]]:
+        """The nodes as declared, at the positions that they have in the file."""
+        nodes: list[dict[str, Any]] = self.data.get("nodes", [])
+        return nodes
+
+    def declared(self, *paths: KeyPath) -> KeyPath:
+        """Return the first path that the file has, else the last one."""
+        return next((path for path in paths if self.document.item(path)), paths[-1])
+
+    def at(self, path: KeyPath) -> dict[str, Any]:
+        """Return the mapping at a path; an empty one if there is none."""
+        section: Any = self.data
+        for step in path:
+            try:
+                section = section[step]
+            except (KeyError, IndexError):
+                return {}
+        return dict(section)
+
+    def is_written(self, path: KeyPath) -> bool:
+        """Return whether the file has the value at a path, and not a reference to it."""
+        item = self.document.item(path)
+        return item is not None and not isinstance(item.value, dict)
+
+    def error(self, code: str, path: KeyPath, what: str, fix: Fix) -> Problem:
+        """Return a problem that stops a run; its evidence is the value at the path."""
+        return self._problem(Severity.ERROR, code, path, what, fix)
+
+    def warning(self, code: str, path: KeyPath, what: str, fix: Fix) -> Problem:
+        """Return a problem that a run survives; its evidence is the value at the path."""
+        return self._problem(Severity.WARNING, code, path, what, fix)
+
+    def _problem(self, severity: Severity, code: str, path: KeyPath, what: str, fix: Fix) -> Problem:
+        def finding() -> Finding:
+            item = self.document.item(path)
+            seen = visible(redact(path, item.raw))[:100] if item else ""
+            remedy = fix if isinstance(fix, str) else fix()
+            where = self.document.where(path)
+            return Finding(code=code, where=where, what=what, evidence=seen, fix=remedy, severity=severity)
+
+        return Problem(line=self.document.line(path), severity=severity, finding=finding)
+
+
+def check_nodes(context: CheckContext) -> Iterator[Problem]:
+    """Yield what is wrong with nodes and pools."""
+    yield from _duplicate_names(context)
+    yield from _shared_addresses(context)
+    yield from _pools(context)
+    yield from _gpus(context)
+    holders: list[tuple[KeyPath, dict[str, Any]]] = [(("pools", name), pool) for name, pool in context.pools.items()]
+    holders += [(("nodes", position), node) for position, node in enumerate(context.nodes)]
+    for path, holder in holders:
+        for key in (key for key in holder.get("labels", {}) if key.startswith("gpu-provision.io/")):
+            what = f"The label {key} is set by this tool; a value here is overwritten."
+            yield context.warning("GP164", (*path, "labels", key), what, "Remove it.")
+
+
+def _duplicate_names(context: CheckContext) -> Iterator[Problem]:
+    first: dict[str, int] = {}
+    for position, node in enumerate(context.nodes):
+        name = node.get("name")
+        if name in first:
+            line = context.document.line(("nodes", first[name], "name"))
+            what = f"The node {name} is listed twice, first in line {line}."
+            yield context.error("GP140", ("nodes", position, "name"), what, "Remove or rename one of them.")
+        elif name is not None:
+            first[name] = position
+
+
+def _shared_addresses(context: CheckContext) -> Iterator[Problem]:
+    """Yield nodes that would be reached at the same place; sandbox hosts have no addresses."""
+    if context.inventory.cluster.sandbox:
+        return
+    first: dict[tuple[str, int, str], str] = {}
+    positions = [position for position, node in enumerate(context.nodes) if "name" in node]
+    for position, node in zip(positions, context.inventory.nodes, strict=True):
+        port = node.ssh.port or 22
+        other = first.setdefault((node.address or node.name, port, node.ssh.bastion), node.name)
+        if other != node.name:
+            what = f"{node.name} and {other} have the same address and port."
+            path = context.declared(("nodes", position, "address"), ("nodes", position, "name"))
+            fix = f"Correct the address of one of them, or its ssh.port (now {port})."
+            yield context.error("GP141", path, what, fix)
+
+
+def _pools(context: CheckContext) -> Iterator[Problem]:
+    """Yield pools that do not exist, and pools without nodes."""
+    written = context.document.data.get("pools")
+    known = written if isinstance(written, dict) else {}
+    listed = f"Known pools: {', '.join(known)}"
+    for position, pool in ((position, node.get("pool")) for position, node in enumerate(context.nodes)):
+        if pool is not None and pool not in known:
+            otherwise = listed if known else f"Declare it: pools: {{{pool}: {{}}}}"
+            meant = partial(did_you_mean, pool, known, otherwise)
+            yield context.error("GP142", ("nodes", position, "pool"), f"There is no pool {pool}.", meant)
+    if not context.complete:
+        return
+    used = {node.get("pool") for node in context.nodes}
+    used |= {name for name, pool in context.pools.items() if pool.get("node_selector")}
+    for name in (name for name in context.pools if name not in used):
+        fix = "Give it nodes under `nodes`, or a node_selector, or remove it."
+        yield context.warning("GP143", ("pools", name), f"No node belongs to the pool {name}.", fix)
+    if not any("gpu" in pool and name in used for name, pool in context.pools.items()):
+        what = "No node has a GPU, so there is nothing to provision."
+        fix = "Declare a pool with gpu: {model: T4, count: 1}, and nodes that belong to it."
+        yield context.warning("GP144", context.declared(("pools",), ("nodes",), ()), what, fix)
+
+
+def _gpus(context: CheckContext) -> Iterator[Problem]:
+    for name, pool in context.pools.items():
+        gpu, path = pool.get("gpu", {}), ("pools", name, "gpu")
+        if "gpu" not in pool and "driver" in pool and context.complete:
+            what = f"The pool {name} has no gpu, so its driver settings have no effect."
+            yield context.warning("GP145", ("pools", name, "driver"), what, "Declare its gpu, or remove driver.")
+        model = hardware.find_model(gpu["model"]) if "model" in gpu else None
+        if "model" in gpu and model is None:
+            what = f"The GPU model {gpu['model']} is not known, so nothing about it can be checked."
+            yield context.warning("GP150", (*path, "model"), what, partial(hardware.model_meant, gpu["model"]))
+        plausible = hardware.COUNTS[model.board if model else hardware.Board.PCIE]
+        if (count := gpu.get("count")) is not None and count not in plausible:
+            near = -min((abs(each - count), -each) for each in plausible)[1]
+            kind = f" for {model.name} ({model.board})" if model else ""
+            what = f"{count} GPUs in one node are implausible{kind}."
+            fix = f"Write how many GPUs `nvidia-smi -L` lists on one node, such as {near}."
+            yield context.warning("GP151", (*path, "count"), what, fix)
+
+
+def check_settings(context: CheckContext) -> Iterator[Problem]:
+    """Yield settings that contradict each other or the world around the file."""
+    yield from _needs_toolkit(context)
+    plugin = context.data.get("device_plugin", {})
+    if plugin.get("config_default") and not plugin.get("config_name") and context.complete:
+        what = "config_default has no effect without config_name."
+        fix = "Set device_plugin.config_name to the ConfigMap that has this key."
+        yield context.warning("GP145", ("device_plugin", "config_default"), what, fix)
+    cluster = context.data.get("cluster", {})
+    both = [key for key in ("kubeconfig", "context") if key in cluster]
+    if "sandbox" in cluster and both:
+        what = f"cluster.sandbox and cluster.{both[0]} exclude each other."
+        fix = f"Remove sandbox for a real cluster, or {' and '.join(both)} for the sandbox."
+        yield context.error("GP161", ("cluster", "sandbox"), what, fix)
+    yield from _ssh_keys(context)
+    yield from _secrets(context)
+    # A drop-in of the toolkit that the configuration of a host's containerd could not name as a path.
+    rule, name = schema()["$defs"]["host_path"], "RUNTIME_DROP_IN_CONFIG"
+    drop_in = context.data.get("toolkit", {}).get("env", {}).get(name)
+    if isinstance(drop_in, str) and drop_in and not re.fullmatch(rule["pattern"], drop_in):
+        what = f"{rule['patternErrorMessage']}."
+        yield context.error("GP124", ("toolkit", "env", name), what, "Correct it, or remove the line.")
+
+
+def _needs_toolkit(context: CheckContext) -> Iterator[Problem]:
+    """Yield the toolkit being off while drivers come as containers: a host's own toolkit does not find those."""
+    specs = context.inventory.specs
+    containerized = any(pool.gpu and pool.driver.enabled for pool in context.inventory.pools.values())
+    if specs.toolkit.enabled or not containerized:
+        return
+    able = ("device_plugin", "gfd", "dcgm", "dcgm_exporter")
+    needing = [key for key in able if getattr(specs, key).enabled] or ["validator"]
+    who = one_of(needing).replace(" or ", " and ")
+    what = f"{who} need{'' if len(needing) > 1 else 's'} toolkit, which is off while the driver comes as a container."
+    fix = "Set toolkit.enabled: true, or driver.enabled: false if the hosts have both driver and toolkit."
+    yield context.error("GP160", ("toolkit", "enabled"), what, fix)
+
+
+def _ssh_keys(context: CheckContext) -> Iterator[Problem]:
+    base = FilePath(context.inventory.path).parent
+    paths: list[KeyPath] = [("ssh",), *(("nodes", position, "ssh") for position in range(len(context.nodes)))]
+    told: set[str] = set()
+    for path in paths:
+        key = context.at(path).get("key", "")
+        if not key or key in told or FilePath(absolute(key, base)).exists():
+            continue
+        told.add(key)
+        what = "The private key does not exist on this machine."
+        fix = f"Make it, correct the path ({absolute(key, base)}), or remove the line to use your agent."
+        yield context.warning("GP162", (*path, "key"), what, fix)
+
+
+def _secrets(context: CheckContext) -> Iterator[Problem]:
+    """Yield variables whose value in the file looks like a secret, and Secrets that would hide a setting."""
+    paths: list[KeyPath] = [(key, "env") for key in SPECS]
+    paths += [("pools", name, "driver", "env") for name in context.pools]
+    found = ((key, value, (*path, key)) for path in paths for key, value in context.at(path).items())
+    for variable, value, here in found:
+        is_hidden = not isinstance(value, str)
+        if is_hidden and is_shown_variable(variable) and not variable.lower().endswith("_proxy"):
+            what = (
+                f"{variable} cannot come from a Secret: it is a setting of the component, which the tool has to know."
+            )
+            yield context.error("GP169", here, what, f"Write the value: {variable}: ...")
+        elif not is_hidden and value and context.is_written(here) and (looks_secret(variable) or has_password(value)):
+            what = f"{variable} looks like a secret; this file, and everyone who may read pods, would show it."
+            fix = f"Keep it in a Secret of the cluster: {variable}: {{secret: {{name: ..., key: ...}}}}"
+            yield context.warning("GP163", here, what, fix)
+
+
+def check_files(context: CheckContext) -> Iterator[Problem]:
+    """Yield what is wrong with proxies and with files of certificates."""
+    base, key = FilePath(context.inventory.path).parent, "host_prerequisites"
+    sections: list[KeyPath] = [(key,), *(("pools", name, key) for name in context.pools)]
+    sections += [("nodes", position, key) for position, node in enumerate(context.nodes) if key in node]
+    told: set[str] = set()
+    for path in sections:
+        for position, name in enumerate(context.at(path).get("ca_certificates", ())):
+            if name and name not in told:
+                told.add(name)
+                for finding in find_certificate_errors(absolute(name, base), name):
+                    yield context.document.problem((*path, "ca_certificates", position), finding)
+    for path in (("proxy",), *((*path, "proxy") for path in sections)):
+        yield from _proxy(context, path, base)
+    if needs_credentials(context.data.get("proxy", {})) and context.inventory.specs.driver.enabled:
+        what = "The driver container does not get this proxy: everyone who may read pods would see its credentials."
+        fix = "Set driver.env with a proxy that needs none, or driver.repo_config; or nothing, if it gets no packages."
+        yield context.warning("GP676", ("proxy",), what, fix)
+
+
+def _proxy(context: CheckContext, path: KeyPath, base: FilePath) -> Iterator[Problem]:
+    section = context.at(path)
+    for key in ADDRESSES:
+        if has_password(str(section.get(key, ""))) and context.is_written((*path, key)):
+            what = "This file holds the password of the proxy in plain text."
+            fix = "Name a file that holds user:password in credentials_file, and keep that out of version control."
+            yield context.warning("GP163", (*path, key), what, fix)
+    file = str(section.get("credentials_file", ""))
+    if file and not FilePath(absolute(file, base)).is_file():
+        what = "The file with the proxy's credentials does not exist on this machine."
+        fix = f"Make it, with one line user:password, or correct the path ({absolute(file, base)})."
+        yield context.error("GP162", (*path, "credentials_file"), what, fix)
+
+
+def check_rollouts(context: CheckContext) -> Iterator[Problem]:
+    """Yield policies that no rollout can follow, and settings in them that do nothing."""
+    policies: list[KeyPath] = [("driver", "upgrade_policy")]
+    policies += [("pools", name, "driver", "upgrade_policy") for name in context.pools]
+    for path in policies:
+        yield from _selectors(context, path, context.at(path))
+        if context.complete and path == ("driver", "upgrade_policy"):  # in a pool, the rest may come of the inventory's
+            yield from _idle_settings(context, path, context.at(path))
+    for path in (*policies, ("rollout",)):
+        parallel, away = (context.at(path).get(key) for key in ("max_parallel_upgrades", "max_unavailable"))
+        if isinstance(parallel, int) and isinstance(away, int) and parallel > away:
+            what = f"{parallel} nodes at a time cannot be: max_unavailable allows {away}."
+            fix = f"Set max_parallel_upgrades: {away}, or raise max_unavailable."
+            yield context.warning("GP145", (*path, "max_parallel_upgrades"), what, fix)
+    yield from _canary(context, context.at(("rollout", "canary")))
+    zone = context.at(("rollout", "maintenance_window")).get("timezone", "UTC")
+    try:
+        zone_of(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        what = f"This machine knows no time zone {zone}."
+        fix = "Write an IANA name such as Europe/Berlin, or UTC; on a small image, pip install tzdata."
+        yield context.error("GP167", ("rollout", "maintenance_window", "timezone"), what, fix)
+
+
+def _selectors(context: CheckContext, path: KeyPath, policy: Mapping[str, Any]) -> Iterator[Problem]:
+    for key in ("wait_for_completion", "drain"):
+        try:
+            parse_selector(policy.get(key, {}).get("pod_selector", ""))
+        except SelectorError as error:
+            fix = "Write it as for kubectl get pods --selector, such as app=training or tier in (a,b)."
+            yield context.error("GP166", (*path, key, "pod_selector"), f"This is no label selector: {error}.", fix)
+
+
+def _idle_settings(context: CheckContext, path: KeyPath, policy: Mapping[str, Any]) -> Iterator[Problem]:
+    wait, drain = policy.get("wait_for_completion", {}), policy.get("drain", {})
+    if "timeout_seconds" in wait and not wait.get("pod_selector"):
+        what = "timeout_seconds has no effect without a pod_selector: the node waits for no pod."
+        fix = "Set pod_selector to the pods whose end the node waits for, or remove the line."
+        yield context.warning("GP145", (*path, "wait_for_completion", "timeout_seconds"), what, fix)
+    if drain and "enable" not in drain:
+        what = "These settings have no effect: drain.enable is off."
+        yield context.warning("GP145", (*path, "drain"), what, "Set drain.enable: true, or remove them.")
+
+
+def _canary(context: CheckContext, canary: Mapping[str, Any]) -> Iterator[Problem]:
+    nodes, path = canary.get("nodes", 1), ("rollout", "canary", "nodes")
+    if nodes == 0 and not canary.get("node_selector"):
+        what = "A canary of 0 nodes without a node_selector is none, so no node may ever follow it."
+        yield context.error("GP168", path, what, "Set nodes, or remove canary.")
+    count = sum("gpu" in context.pools.get(node.get("pool", ""), {}) for node in context.nodes)
+    dynamic = any(pool.get("node_selector") for pool in context.pools.values())
+    if context.complete and 0 < count < nodes and not dynamic:
+        what = f"{nodes} canaries are more than the {count} GPU nodes: all of them would go first."
+        yield context.warning("GP168", path, what, "Set fewer, so that a failure leaves nodes as they are.")
