@@ -19,7 +19,7 @@ What goes wrong with hosts, each for one host and at any time:
 A host begins with two Tesla T4 on its PCI bus, nouveau loaded for them, I2C built in and IPMI available, packages of a
 kernel, 20 GB of disk. Its kernel modules, sysctls and PCI bus are files of its own, with the sandbox's modprobe; all
 else is real: mounts, processes and SSH. /proc does not list processes. To run them, a machine needs root: ask
-rootfs.missing() first, and skip.
+built.namespaces_missing() first, and skip.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.real.hosts.built import ISOLATED, ROOTFS
 from tests.real.hosts.machine_layer import write_machine
-from tests.real.hosts.rootfs import ISOLATED, Rootfs, rootfs
 from tests.real.hosts.ssh_host import CONNECT_SECONDS, NamespacedHost, await_ssh, free_ports
 from tests.real.processes import await_ready, process
 
@@ -143,7 +143,7 @@ def light_hosts(folder: Path, count: int, *, name: str = "light") -> Iterator[tu
     Raises:
         TimeoutError: One does not answer; its log says why.
     """
-    system = rootfs()
+    system = ROOTFS.built()
     layer = folder / f"{name}-layer"
     write_machine(layer)
     with contextlib.ExitStack() as running:
@@ -158,13 +158,13 @@ def light_hosts(folder: Path, count: int, *, name: str = "light") -> Iterator[tu
 
 
 @contextlib.contextmanager
-def _started(name: str, port: int, folder: Path, system: Rootfs, layer: Path) -> Iterator[LightHost]:
+def _started(name: str, port: int, folder: Path, system: Path, layer: Path) -> Iterator[LightHost]:
     own = folder / name
     disk = own / "disk"
     disk.mkdir(parents=True)
-    arguments = (name, port, disk, DISK_BYTES, f"{layer}:{system.root}")
+    arguments = (name, port, disk, DISK_BYTES, f"{layer}:{system}/root")
     with process(own / "sshd.log", [*ISOLATED, str(_FIRST_PROCESS), *map(str, arguments)]) as outside:
-        host = LightHost(name, port, own, system.key, outside)
+        host = LightHost(name, port, own, system / "key", outside)
         host.write_ssh_config(connect_seconds=CONNECT_SECONDS)
         try:
             yield host

@@ -18,14 +18,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests.real.hosts import rootfs
+from tests.real.hosts.built import ROOTFS, namespaces_missing
 from tests.real.hosts.light import DISK_BYTES
 from tests.real.hosts.machine_layer import write_machine
-from tests.real.hosts.rootfs import Rootfs
 from tests.real.hosts.ssh_host import CONNECT_SECONDS, NamespacedHost, await_ssh, free_ports
 from tests.real.processes import await_ready, process
 
-RECIPE = rootfs.RECIPE
 _FIRST_SCRIPT = Path(__file__).with_name("nspawn_host.sh")
 _INSTANCES = Path("/proc/sys/fs/inotify/max_user_instances")
 _INSTANCES_OF_A_HOST = 16
@@ -64,7 +62,7 @@ def _child(pid: int) -> int:
 
 def missing() -> str:
     """Return what this machine lacks to run such hosts, with what mends it; empty for nothing."""
-    return rootfs.missing(**{"systemd-nspawn": "systemd-container"})
+    return namespaces_missing(**{"systemd-nspawn": "systemd-container"})
 
 
 @contextlib.contextmanager
@@ -79,7 +77,7 @@ def nspawn_hosts(folder: Path, count: int, *, name: str = "nspawn") -> Iterator[
     Raises:
         TimeoutError: One does not boot; its log says why.
     """
-    system = rootfs.rootfs()
+    system = ROOTFS.built()
     layer = folder / f"{name}-layer"
     write_machine(layer)
     with contextlib.ExitStack() as running:
@@ -105,15 +103,15 @@ def _enough_inotify(count: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _started(name: str, port: int, folder: Path, system: Rootfs, layer: Path) -> Iterator[NspawnHost]:
+def _started(name: str, port: int, folder: Path, system: Path, layer: Path) -> Iterator[NspawnHost]:
     own = folder / name
     disk = own / "disk"
     disk.mkdir(parents=True)
-    arguments = (name, port, disk, DISK_BYTES, f"{layer}:{system.root}")
+    arguments = (name, port, disk, DISK_BYTES, f"{layer}:{system}/root")
     with _own_cgroups(f"gpu-provision-test-{os.getpid()}-{name}") as cgroups:
         command = ["unshare", "--mount", str(_FIRST_SCRIPT), *map(str, (*arguments, *cgroups))]
         with process(own / "console.log", command) as outside:
-            host = NspawnHost(name, port, own, system.key, outside)
+            host = NspawnHost(name, port, own, system / "key", outside)
             host.write_ssh_config(connect_seconds=CONNECT_SECONDS)
             try:
                 yield host
