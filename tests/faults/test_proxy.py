@@ -20,8 +20,7 @@ import pytest
 from gpu_provision.sandbox.client import load_credentials
 from tests.faults.draws import Fault
 from tests.faults.proxy import Proxy
-from tests.real.access import write_kubeconfig
-from tests.real.authority import Authority
+from tests.real.access import Authority, write_kubeconfig
 
 EVENTS = [b'{"type":"ADDED","object":{"n":%d}}\n' % number for number in range(3)]
 POD = b'{"metadata":{"name":"x"}}'
