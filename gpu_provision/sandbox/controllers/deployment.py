@@ -273,7 +273,6 @@ class Deployments(QueueController[Key]):
                 "replicas": count,
                 "selector": selector,
                 "template": template,
-                **{key: spec[key] for key in ("minReadySeconds",) if key in spec},
             },
         }
         new = await self.cluster.create(REPLICA_SETS, body, objects.namespace(deployment))
