@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.install import ansible_program
 from benchmarks.table import Row
-from tests.real.hosts import rootfs
+from tests.real.hosts import built
 from tests.real.hosts.light import LightHost, light_hosts
 from tests.real.hosts.user import User
 
@@ -61,7 +61,7 @@ class Times:
 
 def rows(counts: Iterable[int]) -> Iterator[Row]:
     """Measure so many hosts."""
-    if reason := rootfs.missing():
+    if reason := built.namespaces_missing():
         yield Row("hosts", "", f"not measured: {reason}")
         return
     for count in counts:

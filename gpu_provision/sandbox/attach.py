@@ -26,12 +26,11 @@ _SANDBOX = "sandbox"
 _MAX_SHOWN = 5
 
 
-async def attach(  # noqa: PLR0913 - the options of its command
+async def attach(
     credentials: KubeCredentials,
     fleet: Fleet,
     *,
     beside_others: bool = False,
-    home: Path | None = None,
     certificate: tuple[Path, Path] | None = None,
     registered: asyncio.Event | None = None,
 ) -> None:
@@ -41,7 +40,6 @@ async def attach(  # noqa: PLR0913 - the options of its command
         credentials: Of the cluster.
         fleet: The machines.
         beside_others: Also in a cluster that has nodes of its own, whose pods may then land on simulated nodes.
-        home: Where the machines keep what they know; without it they boot afresh.
         certificate: PEM files of a certificate for 127.0.0.1 and of its key, which kubelets show when asked for logs.
         registered: Set once all nodes are there.
 
@@ -52,7 +50,7 @@ async def attach(  # noqa: PLR0913 - the options of its command
     async with HttpApi(credentials) as api, asyncio.TaskGroup() as group:
         await _check(api, credentials, beside_others=beside_others)
         api.pause = fleet.timings.scaled(fleet.timings.retry)  # from here on, nodes outlive an API server that is away
-        async with _open_simulation(api, fleet, home, certificate, group) as simulation:
+        async with _open_simulation(api, fleet, certificate, group) as simulation:
             await run_nodes(simulation, fleet, registered=registered)
 
 
@@ -73,13 +71,13 @@ async def _check(api: HttpApi, credentials: KubeCredentials, *, beside_others: b
 
 @contextlib.asynccontextmanager
 async def _open_simulation(
-    api: HttpApi, fleet: Fleet, home: Path | None, certificate: tuple[Path, Path] | None, group: asyncio.TaskGroup
+    api: HttpApi, fleet: Fleet, certificate: tuple[Path, Path] | None, group: asyncio.TaskGroup
 ) -> AsyncIterator[Simulation]:
     """Send logs where the cluster looks for them: a sandbox keeps them itself, a real one asks the kubelet."""
     if _SANDBOX in await api.version():
         texts: asyncio.Queue[tuple[LogKey, str]] = asyncio.Queue()
         group.create_task(_post_logs(api, texts))
-        yield build_simulation(api, fleet, lambda *log: texts.put_nowait(log), home=home)
+        yield build_simulation(api, fleet, lambda *log: texts.put_nowait(log))
         return
     kept = KeptLogs()
 
@@ -89,7 +87,7 @@ async def _open_simulation(
 
     async with kubelet_server(kept, status_of, certificate) as port:
         address = {"kubelet_address": ADDRESS, "kubelet_port": port}
-        simulation = build_simulation(api, fleet, kept.append, home=home, **address)  # type: ignore[arg-type]
+        simulation = build_simulation(api, fleet, kept.append, **address)  # type: ignore[arg-type]
         simulation.pods.on_change(lambda old, new: kept.forget(*objects.key_of(old)) if old and new is None else None)
         yield simulation
 
@@ -108,7 +106,6 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--context", default="", help="context of the kubeconfig; the current one by default")
     parser.add_argument("--fleet", default="default", help="a fleet file, or the name of a built-in fleet")
     parser.add_argument("--speed", type=float, help="divide all durations of the simulation by this")
-    parser.add_argument("--state", type=Path, help="keep what the machines know in this directory")
     parser.add_argument("--tls-cert-file", type=Path, help="what kubelets show when asked for logs, for 127.0.0.1")
     parser.add_argument("--tls-private-key-file", type=Path, help="its key")
     parser.add_argument("--yes", action="store_true", help="attach although the cluster has other nodes")
@@ -123,7 +120,7 @@ async def _run(arguments: argparse.Namespace) -> None:
     fleet = load_fleet(arguments.fleet, speed=arguments.speed)
     certificate = (arguments.tls_cert_file, arguments.tls_private_key_file) if arguments.tls_cert_file else None
     access = load_credentials(arguments.kubeconfig, arguments.context)
-    options = {"beside_others": arguments.yes, "home": arguments.state, "certificate": certificate}
+    options = {"beside_others": arguments.yes, "certificate": certificate}
     task = asyncio.create_task(attach(access, fleet, **options, registered=registered))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

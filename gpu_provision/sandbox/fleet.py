@@ -17,7 +17,7 @@ import yaml
 
 from gpu_provision.sandbox.errors import FleetError, SandboxProblem
 from gpu_provision.sandbox.faults import NodeFault, parse_faults
-from gpu_provision.sandbox.operand_rules import GpuModel
+from gpu_provision.sandbox.operand_rules import GPU_MODELS, GpuModel
 
 KERNELS = {
     "ubuntu20.04": "5.4.0-196-generic",
@@ -36,14 +36,7 @@ MOST_MACHINES = 5000
 @cache
 def models() -> dict[str, GpuModel]:
     """Return every model under its name and under each of its aliases."""
-    table = yaml.safe_load(resources.files(__package__).joinpath("gpus.yaml").read_text())
-    renamed = {"class": "pci_class", "driver": "oldest_driver"}
-    found = {}
-    for name, facts in table.items():
-        known_as = (name, *facts.pop("aliases", ()))
-        model = GpuModel(name=name, **{renamed.get(key, key): value for key, value in facts.items()})
-        found.update(dict.fromkeys(known_as, model))
-    return found
+    return {known_as: model for model in GPU_MODELS for known_as in (model.name, *model.aliases)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -332,16 +332,6 @@ def is_ready(pod: Object) -> bool:
     return has_condition(pod, "Ready")
 
 
-def is_available(pod: Object, min_ready_seconds: int, moment: datetime) -> bool:
-    """Whether the pod has been ready for at least ``min_ready_seconds``."""
-    ready = condition(pod, "Ready")
-    if ready is None or ready["status"] != "True":
-        return False
-    if min_ready_seconds <= 0:
-        return True
-    return seconds_since(ready.get("lastTransitionTime"), moment) >= min_ready_seconds
-
-
 def node_of(pod: Object) -> str:
     """Return spec.nodeName, empty while unbound."""
     return pod["spec"].get("nodeName") or ""

@@ -58,22 +58,23 @@ def cuda_version(driver: str) -> str:
     return next((cuda for oldest, cuda in CUDA_BY_BRANCH if branch(driver) >= oldest), "10.2")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class GpuModel:
-    """A GPU model.
+    """A GPU model that a simulated machine can have.
 
     Attributes:
-        name: As nvidia-smi prints it.
+        name: As nvidia-smi prints it; ``aliases`` are short names for fleet files.
         device: PCI device id, four hexadecimal digits.
         pci_class: ``0302`` for a 3D controller, ``0300`` for one with a display.
         memory: MiB, as nvidia-smi counts them.
         compute: CUDA compute capability, such as ``7.5``.
         family: As GPU Feature Discovery labels it, such as ``turing``.
         oldest_driver: First driver branch that supports the model.
-        open_modules_only: Whether the proprietary kernel modules refuse it.
+        open_modules_only: Whether the proprietary kernel modules refuse it (Blackwell and later).
     """
 
     name: str
+    aliases: tuple[str, ...]
     device: str
     pci_class: str
     memory: int
@@ -81,6 +82,26 @@ class GpuModel:
     family: str
     oldest_driver: int
     open_modules_only: bool = False
+
+
+# Sources: the PCI id database, NVIDIA's CUDA GPU list and driver release notes, GPU Feature Discovery's label rules.
+GPU_MODELS = (
+    GpuModel("Tesla V100-SXM2-16GB", (), "1db1", "0302", 16384, "7.0", "volta", 384),
+    GpuModel("Tesla T4", ("T4",), "1eb8", "0302", 15360, "7.5", "turing", 410),
+    GpuModel("NVIDIA A10", ("A10",), "2236", "0302", 23028, "8.6", "ampere", 460),
+    GpuModel("NVIDIA A30", ("A30",), "20b7", "0302", 24576, "8.0", "ampere", 460),
+    GpuModel("NVIDIA A40", ("A40",), "2235", "0302", 46068, "8.6", "ampere", 455),
+    GpuModel("NVIDIA RTX A6000", ("RTX A6000",), "2230", "0300", 49140, "8.6", "ampere", 455),
+    GpuModel("NVIDIA A100-SXM4-40GB", ("A100-SXM4-40GB",), "20b0", "0302", 40960, "8.0", "ampere", 450),
+    GpuModel("NVIDIA A100-SXM4-80GB", ("A100-SXM4-80GB", "A100"), "20b2", "0302", 81920, "8.0", "ampere", 450),
+    GpuModel("NVIDIA A100 80GB PCIe", ("A100 80GB PCIe",), "20b5", "0302", 81920, "8.0", "ampere", 470),
+    GpuModel("NVIDIA L4", ("L4",), "27b8", "0302", 23034, "8.9", "ada-lovelace", 525),
+    GpuModel("NVIDIA L40S", ("L40S",), "26b9", "0302", 46068, "8.9", "ada-lovelace", 535),
+    GpuModel("NVIDIA H100 80GB HBM3", ("H100", "H100 80GB HBM3"), "2330", "0302", 81559, "9.0", "hopper", 525),
+    GpuModel("NVIDIA H100 PCIe", ("H100 PCIe",), "2331", "0302", 81559, "9.0", "hopper", 520),
+    GpuModel("NVIDIA H200", ("H200",), "2335", "0302", 143771, "9.0", "hopper", 550),
+    GpuModel("NVIDIA B200", ("B200",), "2901", "0302", 183359, "10.0", "blackwell", 570, open_modules_only=True),
+)
 
 
 # GPU Feature Discovery

@@ -33,7 +33,7 @@ import yaml
 from gpu_provision.sandbox.client import KubeCredentials
 from tests.faults.doubles import Write
 from tests.faults.draws import Draws, Fault
-from tests.real.authority import Authority, write_private
+from tests.real.access import Authority, write_private
 
 _LOOPBACK = "127.0.0.1"
 DELAY_SECONDS = 2.0

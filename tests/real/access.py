@@ -1,46 +1,69 @@
-"""Who may come to a control plane, and how: tokens and kubeconfigs."""
+"""Who may come to a control plane, and how: its certificate authority, tokens and kubeconfigs."""
 
 from __future__ import annotations
 
-import json
-import secrets
+import os
 import ssl
 import urllib.request
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import trustme
 import yaml
 
-from tests.real.authority import write_private
-
 ADMIN = "admin"
-SYSTEM_USERS = ("system:kube-controller-manager", "system:kube-scheduler")
-"""Users to whom the API server itself binds what these programs need."""
+SERVICE_ADDRESS = "10.0.0.1"
+"""Of the Service ``kubernetes``: always the first of its range."""
 
 
 @dataclass(frozen=True, slots=True)
-class Passes:
-    """The token of each user, by name; groups beyond ``system:authenticated``, with commas."""
+class Certificate:
+    """A certificate with its key, as PEM files."""
 
-    tokens: Mapping[str, str]
-    groups: Mapping[str, str]
-
-    def csv(self) -> bytes:
-        """Return the file that the API server reads: token, name, uid and, quoted, groups."""
-        return "".join(self._line(user) for user in self.tokens).encode()
-
-    def _line(self, user: str) -> str:
-        groups = f',"{self.groups[user]}"' if self.groups[user] else ""
-        return f"{self.tokens[user]},{user},{user}{groups}\n"
+    certificate: Path
+    key: Path
 
 
-def passes(users: Mapping[str, str]) -> Passes:
-    """Make tokens for an administrator, for Kubernetes' own programs and for users with their groups."""
-    groups = {ADMIN: "system:masters", **dict.fromkeys(SYSTEM_USERS, ""), **users}
-    return Passes({user: secrets.token_urlsafe() for user in groups}, groups)
+class Authority:
+    """Issues certificates; another process that opens the same folder goes on with the same authority."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read the authority from a folder, or make a new one there."""
+        self.folder, self.certificate = folder, folder / "ca.crt"
+        key = folder / "ca.key"
+        if not key.exists():
+            made = trustme.CA()
+            write_private(key, made.private_key_pem.bytes())
+            self.certificate.write_bytes(made.cert_pem.bytes())
+        self._ca = trustme.CA.from_pem(self.certificate.read_bytes(), key.read_bytes())
+
+    def issue(self, name: str, *hosts: str, group: str | None = None) -> Certificate:
+        """Issue a certificate, for a server at ``hosts`` and for a client ``name`` in a group, and write it down."""
+        made = self._ca.issue_cert(*(hosts or ("localhost",)), common_name=name, organization_name=group)
+        files = Certificate(self.folder / f"{name}.crt", self.folder / f"{name}.key")
+        files.certificate.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
+        write_private(files.key, made.private_key_pem.bytes())
+        return files
+
+    def trust(self, client: Certificate | None = None) -> ssl.SSLContext:
+        """Return what trusts this authority alone, and shows a client certificate to who asks for one."""
+        context = ssl.create_default_context(cafile=str(self.certificate))
+        if client:
+            context.load_cert_chain(client.certificate, client.key)
+        return context
+
+
+def signing_key() -> bytes:
+    """Return a new RSA key, with which service accounts' tokens are signed."""
+    return trustme.CA().issue_cert("localhost", key_type=trustme.KeyType.RSA).private_key_pem.bytes()
+
+
+def write_private(file: Path, content: bytes) -> None:
+    """Write a file that only its owner ever could read."""
+    file.unlink(missing_ok=True)
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as private:
+        private.write(content)
 
 
 def kubeconfig_file(directory: Path, user: str) -> Path:
@@ -68,8 +91,3 @@ def ask(url: str, trust: ssl.SSLContext, token: str = "") -> bytes | None:
     with suppress(OSError), urllib.request.urlopen(request, context=trust, timeout=5) as answer:  # noqa: S310 - as above
         return bytes(answer.read())
     return None
-
-
-def ask_json(url: str, trust: ssl.SSLContext, token: str) -> dict[str, Any]:
-    """Return an object that a server has; an empty one if it has not."""
-    return dict(json.loads(ask(url, trust, token) or b"{}"))

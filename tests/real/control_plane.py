@@ -14,26 +14,71 @@ import argparse
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.real import binaries, program_flags
-from tests.real.access import ADMIN, Passes, ask, ask_json, kubeconfig_file, passes, write_kubeconfig
-from tests.real.authority import Authority, signing_key, write_private
-from tests.real.processes import Command, NotReadyError, Program, Ready, await_ready, free_port, listening, process
-from tests.real.program_flags import Version
-from tests.real.site import LOOPBACK, Site
+from tests.real import binaries
+from tests.real.access import (
+    ADMIN,
+    SERVICE_ADDRESS,
+    Authority,
+    Certificate,
+    ask,
+    kubeconfig_file,
+    signing_key,
+    write_kubeconfig,
+    write_private,
+)
+from tests.real.processes import NotReadyError, Program, await_ready, free_port, listening
 
-__all__ = ["ControlPlane", "NotReadyError", "Site", "control_plane", "given", "missing", "process"]
-
+Version = tuple[int, ...]
+Flags = dict[str, object]
 CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
+SYSTEM_USERS = ("system:kube-controller-manager", "system:kube-scheduler")
+"""Users to whom the API server itself binds what these programs need."""
+LOOPBACK = "127.0.0.1"
+SERVICE_RANGE = "10.0.0.0/16"
 _TOKENS_BY_SECRET_UNTIL: Version = (1, 24, 0)
+_PLAIN_HTTP_UNTIL: Version = (1, 24)
+_IN_CLUSTER = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where the API server listens, and who may come.
+
+    Attributes:
+        bind: An address of this machine, or 0.0.0.0.
+        port: 0 for a free one.
+        advertise: The address that the ``kubernetes`` Service leads to; "" for a Service that leads nowhere.
+        users: Users besides the administrator and ``gpu-provision``, with their groups, separated by commas.
+        flags: Of the API server, over or beside its own.
+    """
+
+    bind: str = LOOPBACK
+    port: int = 0
+    advertise: str = ""
+    users: Mapping[str, str] = field(default_factory=dict)
+    flags: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """All names and addresses of the server's certificate."""
+        bound = () if self.bind in {"0.0.0.0", LOOPBACK} else (self.bind,)  # noqa: S104 - compared, not bound
+        wanted = (LOOPBACK, "localhost", SERVICE_ADDRESS, *_IN_CLUSTER, *bound, self.advertise)
+        return tuple(dict.fromkeys(name for name in wanted if name))
+
+    @property
+    def reached_at(self) -> str:
+        """The address for clients on this machine."""
+        return LOOPBACK if self.bind == "0.0.0.0" else self.bind  # noqa: S104 - compared, not bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,21 +161,20 @@ def control_plane(directory: Path, site: Site | None = None) -> Iterator[Control
 
 
 class _Start:
-    """What a start needs at each of its steps."""
-
     def __init__(self, directory: Path, site: Site, running: contextlib.ExitStack) -> None:
         self.directory, self.site, self.running = directory, site, running
         self.authority = Authority(directory)
+        self.ca = self.authority.certificate
         self.etcd_client = self.authority.issue("etcd-client")
         self.users = {"gpu-provision": "", **site.users}
-        self.passes: Passes = passes(self.users)
+        self.groups = {ADMIN: "system:masters", **dict.fromkeys(SYSTEM_USERS, ""), **self.users}
+        self.tokens = {user: secrets.token_urlsafe() for user in self.groups}
         self.programs: dict[str, subprocess.Popen[bytes]] = {}
         self.version = binaries.version(binaries.binary("kube-apiserver"))
         self.controllers = tuple(name for name in CONTROLLERS if not binaries.missing(name))
         self.trust = self.authority.trust()
 
     def all(self) -> ControlPlane:
-        """Start everything, in order."""
         self._write_files()
         self.store = self.running.enter_context(contextlib.ExitStack())  # ends last, restarted or not
         etcd_port = self._etcd()
@@ -138,8 +182,8 @@ class _Start:
         self.server = self.running.enter_context(contextlib.ExitStack())  # ends after the controllers, restarted or not
         port = self._apiserver(etcd, self.site.port)
         url = f"https://{self.site.reached_at}:{port}"
-        for user, token in self.passes.tokens.items():
-            write_kubeconfig(_kubeconfig(self.directory, user), url, self.authority.certificate, user, token)
+        for user, token in self.tokens.items():
+            write_kubeconfig(_kubeconfig(self.directory, user), url, self.ca, user, token)
         for name in self.controllers:
             self._controller(name)
         self._await_default_account(url)
@@ -158,63 +202,123 @@ class _Start:
 
     def _write_files(self) -> None:
         write_private(self.directory / "sa.key", signing_key())
-        write_private(self.directory / "tokens.csv", self.passes.csv())
+        rows = (
+            f"{token},{user},{user}" + (f',"{self.groups[user]}"' if self.groups[user] else "")
+            for user, token in self.tokens.items()
+        )
+        write_private(self.directory / "tokens.csv", "".join(f"{row}\n" for row in rows).encode())
         (self.directory / "audit.yaml").write_text(json.dumps(_AUDIT_POLICY))
         (self.directory / "audit.log").touch(0o600)
 
     def _etcd(self, port: int = 0) -> int:
-        serving = self.authority.issue("etcd", LOOPBACK)
-        trust = self.authority.trust(self.etcd_client)
+        serving, trust = self.authority.issue("etcd", LOOPBACK), self.authority.trust(self.etcd_client)
+        files = {"cert-file": serving.certificate, "key-file": serving.key, "trusted-ca-file": self.ca}
 
-        def command(port: int) -> list[str]:
-            flags = program_flags.etcd(self.directory, serving, self.authority.certificate, port, free_port())
-            return self._command("etcd", flags)
-
-        def ready(port: int) -> bool:
-            return ask(_local(port, "health"), trust) is not None
+        def flags(port: int) -> Flags:
+            client, peer = _local(port), _local(free_port())
+            return {
+                "data-dir": self.directory / "etcd",
+                "listen-client-urls": client,
+                "advertise-client-urls": client,
+                "listen-peer-urls": peer,
+                "initial-advertise-peer-urls": peer,
+                "initial-cluster": f"default={peer}",
+                "unsafe-no-fsync": "true",
+                **files,
+                **{f"peer-{flag}": file for flag, file in files.items()},
+                "client-cert-auth": "true",
+                "peer-client-cert-auth": "true",
+            }
 
         self.store.close()
-        return self._listening("etcd", command, ready, self.store, port=port)
+        return self._listening("etcd", flags, lambda port: ask(_local(port, "health"), trust), self.store, port=port)
 
     def _apiserver(self, etcd: str, port: int) -> int:
         serving = self.authority.issue("apiserver", *self.site.hosts)
         to_kubelets = self.authority.issue("kube-apiserver-kubelet-client", group="system:masters")
+        key = self.directory / "sa.key"
+        # The Service kubernetes leads to an address, or nowhere: to loopback it cannot.
+        nowhere = {} if self.site.advertise else {"endpoint-reconciler-type": "none"}
+        # Where nothing makes service accounts, pods need none.
+        accounts = {} if self.controllers else {"disable-admission-plugins": "ServiceAccount"}
 
-        def command(port: int) -> list[str]:
-            flags = program_flags.apiserver(self.directory, self.version, self.authority.certificate)
-            flags |= program_flags.to_etcd(etcd, self.etcd_client, self.authority.certificate)
-            flags |= program_flags.to_kubelets(to_kubelets, self.authority.certificate)
-            flags |= program_flags.serving(serving, self.site.bind, port)
-            flags |= program_flags.service(self.site.advertise) | program_flags.without(self.controllers)
-            return self._command("kube-apiserver", {**flags, **self.site.flags})
+        def flags(port: int) -> Flags:
+            return {
+                **self._without_plain_http("insecure-port"),
+                **_serving(serving, self.site.bind, port),
+                "cert-dir": self.directory / "certificates",
+                "client-ca-file": self.ca,
+                "token-auth-file": self.directory / "tokens.csv",
+                "authorization-mode": "Node,RBAC",
+                "enable-admission-plugins": "NodeRestriction",
+                "service-account-key-file": key,
+                "service-account-signing-key-file": key,
+                "service-account-issuer": "https://kubernetes.default.svc",
+                "service-cluster-ip-range": SERVICE_RANGE,
+                "allow-privileged": "true",
+                "audit-policy-file": self.directory / "audit.yaml",
+                "audit-log-path": self.directory / "audit.log",
+                "audit-log-maxsize": 10_000,
+                "etcd-servers": etcd,
+                "etcd-cafile": self.ca,
+                "etcd-certfile": self.etcd_client.certificate,
+                "etcd-keyfile": self.etcd_client.key,
+                # Both sides show a certificate of the authority when logs are asked for.
+                "kubelet-certificate-authority": self.ca,
+                "kubelet-client-certificate": to_kubelets.certificate,
+                "kubelet-client-key": to_kubelets.key,
+                "advertise-address": self.site.advertise or LOOPBACK,
+                **nowhere,
+                **accounts,
+                **self.site.flags,
+            }
 
-        def ready(port: int) -> bool:
-            url = f"https://{self.site.reached_at}:{port}/readyz"
-            return ask(url, self.trust, self.passes.tokens[ADMIN]) is not None
+        def answer(port: int) -> object:
+            return ask(f"https://{self.site.reached_at}:{port}/readyz", self.trust, self.tokens[ADMIN])
 
         self.server.close()
-        return self._listening("kube-apiserver", command, ready, self.server, port=port)
+        return self._listening("kube-apiserver", flags, answer, self.server, port=port)
 
     def _controller(self, name: str) -> None:
         serving = self.authority.issue(name, LOOPBACK)
-        access = _kubeconfig(self.directory, f"system:{name}")
+        access = _kubeconfig(self.directory, f"system:{name}")  # also tells who may ask it
+        own: Flags = {
+            "controllers": "*,-nodeipam",
+            "service-account-private-key-file": self.directory / "sa.key",
+            "root-ca-file": self.ca,
+            "use-service-account-credentials": "true",
+        }
 
-        def command(port: int) -> list[str]:
-            flags = program_flags.controller(name, self.directory, self.version, access)
-            return self._command(name, flags | program_flags.serving(serving, LOOPBACK, port))
+        def flags(port: int) -> Flags:
+            return {
+                **self._without_plain_http("port"),
+                **_serving(serving, LOOPBACK, port),
+                **dict.fromkeys(("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"), access),
+                "leader-elect": "false",
+                "kube-api-qps": 500,
+                "kube-api-burst": 1000,
+                **(own if name == "kube-controller-manager" else {}),
+            }
 
-        def ready(port: int) -> bool:
-            return ask(_local(port, "healthz"), self.trust) is not None
+        self._listening(name, flags, lambda port: ask(_local(port, "healthz"), self.trust), self.running)
 
-        self._listening(name, command, ready, self.running)
-
-    def _command(self, name: str, flags: Mapping[str, object]) -> list[str]:
-        return [str(binaries.binary(name)), *(f"--{flag}={value}" for flag, value in flags.items())]
+    def _without_plain_http(self, flag: str) -> Flags:
+        """Return the flag that turns off HTTP without TLS where a version has it."""
+        return {flag: 0} if self.version < _PLAIN_HTTP_UNTIL else {}
 
     def _listening(
-        self, name: str, command: Command, ready: Ready, running: contextlib.ExitStack, *, port: int = 0
+        self,
+        name: str,
+        flags: Callable[[int], Flags],
+        answer: Callable[[int], object],
+        running: contextlib.ExitStack,
+        *,
+        port: int = 0,
     ) -> int:
-        program = Program(self.directory / f"{name}.log", command, ready)
+        def command(port: int) -> list[str]:
+            return [str(binaries.binary(name)), *(f"--{flag}={value}" for flag, value in flags(port).items())]
+
+        program = Program(self.directory / f"{name}.log", command, lambda port: answer(port) is not None)
         chosen, self.programs[name] = listening(program, running, port=port)
         return chosen
 
@@ -223,12 +327,21 @@ class _Start:
         address = f"{url}/api/v1/namespaces/default/serviceaccounts/default"
 
         def there() -> bool:
-            account = ask_json(address, self.trust, self.passes.tokens[ADMIN])
+            account = json.loads(ask(address, self.trust, self.tokens[ADMIN]) or b"{}")
             return bool(account and (account.get("secrets") or self.version >= _TOKENS_BY_SECRET_UNTIL))
 
         if "kube-controller-manager" in self.controllers and not await_ready(there):
             message = f"no service account appeared in the namespace default; see {self.directory}/*.log"
             raise NotReadyError(message)
+
+
+def _serving(certificate: Certificate, address: str, port: int) -> Flags:
+    return {
+        "bind-address": address,
+        "secure-port": port,
+        "tls-cert-file": certificate.certificate,
+        "tls-private-key-file": certificate.key,
+    }
 
 
 def _kubeconfig(directory: Path, user: str) -> Path:
@@ -259,33 +372,17 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--bind", default=LOOPBACK, help="address that the API server listens on; loopback by default")
     parser.add_argument("--port", type=int, default=0, help="its port; a free one by default")
     parser.add_argument("--advertise", default="", help="address that the Service kubernetes leads to")
-    parser.add_argument(
-        "--user",
-        action="append",
-        default=[],
-        type=_user,
-        metavar="NAME[=GROUP,...]",
-        help="a user besides gpu-provision, such as system:node:n1=system:nodes",
-    )
-    parser.add_argument(
-        "--flag",
-        action="append",
-        default=[],
-        type=_flag,
-        metavar="NAME=VALUE",
-        help="a flag of the API server, over its own",
-    )
+    for option, metavar, what in (
+        ("--user", "NAME[=GROUP,...]", "a user besides gpu-provision, such as system:node:n1=system:nodes"),
+        ("--flag", "NAME=VALUE", "a flag of the API server, over its own"),
+    ):
+        parser.add_argument(option, action="append", default=[], type=_pair, metavar=metavar, help=what)
     return parser.parse_args(argv)
 
 
-def _flag(text: str) -> tuple[str, str]:
+def _pair(text: str) -> tuple[str, str]:
     name, _, value = text.partition("=")
     return name, value
-
-
-def _user(text: str) -> tuple[str, str]:
-    name, _, groups = text.partition("=")
-    return name, groups
 
 
 def main(argv: Sequence[str]) -> None:

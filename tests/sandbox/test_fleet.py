@@ -24,14 +24,14 @@ def written(tmp_path: Path, text: str) -> Fleet:
 def test_the_default_fleet_is_what_the_documentation_says() -> None:
     """Two nodes with a T4, one with eight H100, one without a GPU, one control-plane node."""
     fleet = load_fleet()
-    shown = {m.name: (m.os, m.gpu.label if m.gpu else "", m.gpus, m.roles) for m in fleet.machines}
+    shown = {m.name: (m.os, m.gpu.name if m.gpu else "", m.gpus, m.roles) for m in fleet.machines}
     assert fleet.name == "default"
     assert shown == {
         "control-1": ("ubuntu22.04", "", 0, ("control-plane",)),
         "cpu-1": ("ubuntu22.04", "", 0, ()),
-        "t4-1": ("ubuntu22.04", "Tesla-T4", 1, ()),
-        "t4-2": ("ubuntu22.04", "Tesla-T4", 1, ()),
-        "h100-1": ("ubuntu24.04", "NVIDIA-H100-80GB-HBM3", 8, ()),
+        "t4-1": ("ubuntu22.04", "Tesla T4", 1, ()),
+        "t4-2": ("ubuntu22.04", "Tesla T4", 1, ()),
+        "h100-1": ("ubuntu24.04", "NVIDIA H100 80GB HBM3", 8, ()),
     }
 
 

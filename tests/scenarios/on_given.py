@@ -17,7 +17,7 @@ import yaml
 from gpu_provision.sandbox.client import load_credentials
 from gpu_provision.sandbox.kubelet.node import SIMULATED
 from tests.contract.client import Object, Server
-from tests.real.authority import write_private
+from tests.real.access import write_private
 from tests.scenarios.emptying import FIRST_NAMESPACES, Bare
 from tests.scenarios.on_real import Cluster
 

@@ -20,7 +20,8 @@ import pytest
 import yaml
 
 from gpu_provision.sandbox.apiserver.request_log import LoggedRequest
-from tests.real.control_plane import ControlPlane, Site, control_plane, process
+from tests.real.control_plane import ControlPlane, Site, control_plane
+from tests.real.processes import process
 from tests.scenarios.emptying import Bare
 from tests.scenarios.world import ADOPTER, CHECKOUT, OPERATOR, World, default_fleet
 

@@ -11,7 +11,6 @@ from gpu_provision.sandbox.controllers.daemonset import DaemonSets
 from gpu_provision.sandbox.controllers.deletion import GarbageCollector, Namespaces, OwnershipGraph
 from gpu_provision.sandbox.controllers.deployment import Deployments
 from gpu_provision.sandbox.controllers.disruption import DisruptionBudgets
-from gpu_provision.sandbox.controllers.endpoints import EndpointsController
 from gpu_provision.sandbox.controllers.job import Jobs
 from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController, supervise
 from gpu_provision.sandbox.controllers.node_filters import NodeViews
@@ -44,7 +43,6 @@ def _controllers(cluster: ControllerManager, graph: OwnershipGraph) -> tuple[Que
         ReplicaSets(cluster),
         Deployments(cluster),
         Jobs(cluster),
-        EndpointsController(cluster),
         DisruptionBudgets(cluster),
         TaintEviction(cluster, views),
         PodCollector(cluster),

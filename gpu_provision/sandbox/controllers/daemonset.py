@@ -73,13 +73,18 @@ class DaemonSets(QueueController[Key]):
         history = await load_history(self.cluster, daemon_set)
         nodes = self._eligible(key, daemon_set)
         grouped = plan.group_by_node(pods)
-        rollout = self._rollout(daemon_set, history.hash)
+
+        def is_current(pod: Object) -> bool:
+            return objects.labels(pod).get(HASH_LABEL) == history.hash
+
         try:
             if await self._act(daemon_set, history.hash, plan.plan_placement(nodes, grouped)):
                 grouped = self._pods(daemon_set)
-            await self._update(daemon_set, plan.select_outdated(nodes, grouped, rollout))
+            await self._update(daemon_set, plan.select_outdated(daemon_set, nodes, grouped, is_current))
         finally:
-            await self._write_status(daemon_set, nodes, rollout)
+            counted = plan.count_status(nodes, self._pods(daemon_set), is_current)
+            observed = {**counted, "observedGeneration": daemon_set["metadata"].get("generation")}
+            await self.cluster.write_status(DAEMON_SETS, daemon_set, observed)
         used = {objects.labels(pod).get(plan.HASH_LABEL, "") for pod in pods}
         await prune_revisions(self.cluster, daemon_set, history.old, used)
 
@@ -89,14 +94,6 @@ class DaemonSets(QueueController[Key]):
         if judgement is None or judgement.template != template:
             judgement = self._judged[key] = _Judgement(template)
         return judgement.of(self._views.views)
-
-    def _rollout(self, daemon_set: Object, digest: str) -> plan.RollingUpdate:
-        return plan.RollingUpdate(
-            is_current=lambda pod: objects.labels(pod).get(plan.HASH_LABEL) == digest,
-            max_unavailable=plan.max_unavailable(daemon_set),
-            min_ready_seconds=int(daemon_set["spec"].get("minReadySeconds") or 0),
-            moment=objects.now(),
-        )
 
     def _pods(self, daemon_set: Object) -> dict[str, list[Object]]:
         return plan.group_by_node(self.cluster.informer(PODS).by("controller uid", objects.uid(daemon_set)))
@@ -113,41 +110,19 @@ class DaemonSets(QueueController[Key]):
         if strategy == "RollingUpdate":
             await gather_all([self.delete_pod(daemon_set, pod) for pod in old])
 
-    async def _replace(self, daemon_set: Object, failed: plan.FinishedPod) -> None:
-        wait = self._backoff.wait(objects.uid(daemon_set), plan.target_node(failed.pod))
+    async def _replace(self, daemon_set: Object, finished: Object) -> None:
+        node = plan.target_node(finished)
+        wait = self._backoff.wait(objects.uid(daemon_set), node)
         if wait > 0:
             self.queue.add_after(objects.key_of(daemon_set), wait)
             return
-        pod, node = failed.pod, plan.target_node(failed.pod)
-        warning = failed.reason == "FailedDaemonPod"
-        what = f"{'failed' if warning else 'succeeded'} daemon pod {objects.namespace(pod)}/{objects.name(pod)}"
+        failed = objects.phase(finished) == "Failed"
+        what = (
+            f"{'failed' if failed else 'succeeded'} daemon pod {objects.namespace(finished)}/{objects.name(finished)}"
+        )
         message = f"Found {what} on node {node}, will try to kill it"
-        self.event(daemon_set, failed.reason, message, warning=warning)
-        await self.delete_pod(daemon_set, pod)
-
-    async def _write_status(
-        self, daemon_set: Object, nodes: dict[str, Eligibility], rollout: plan.RollingUpdate
-    ) -> None:
-        grouped = self._pods(daemon_set)
-        counted = plan.count_status(nodes, grouped, rollout)
-        observed = {**counted, "observedGeneration": daemon_set["metadata"].get("generation")}
-        await self.cluster.write_status(DAEMON_SETS, daemon_set, observed)
-        pause = _until_available([pod for pods in grouped.values() for pod in pods], rollout)
-        if pause is not None:
-            self.queue.add_after(objects.key_of(daemon_set), pause)
-
-
-def _until_available(pods: Sequence[Object], rollout: plan.RollingUpdate) -> float | None:
-    """Return after how many seconds the next ready pod becomes available; None if none is about to."""
-    if rollout.min_ready_seconds <= 0:
-        return None
-    waits = [
-        rollout.min_ready_seconds
-        - objects.seconds_since((objects.condition(pod, "Ready") or {}).get("lastTransitionTime"), rollout.moment)
-        for pod in pods
-        if objects.is_ready(pod) and not objects.is_available(pod, rollout.min_ready_seconds, rollout.moment)
-    ]
-    return min(waits, default=None)
+        self.event(daemon_set, "FailedDaemonPod" if failed else "SucceededDaemonPod", message, warning=failed)
+        await self.delete_pod(daemon_set, finished)
 
 
 class _Judgement:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from gpu_provision.sandbox import objects
@@ -42,21 +41,13 @@ class Eligibility(NamedTuple):
     stays: bool
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedPod:
-    """A pod to delete because it finished; ``reason`` is that of the event."""
-
-    pod: Object
-    reason: str
-
-
 @dataclass(slots=True)
 class Placement:
     """What to do now: node names to create pods on, pods to delete, finished pods to replace."""
 
     create: list[str] = field(default_factory=list)
     delete: list[Object] = field(default_factory=list)
-    finished: list[FinishedPod] = field(default_factory=list)
+    finished: list[Object] = field(default_factory=list)
 
 
 def tolerations(template_spec: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -132,12 +123,7 @@ def _judge_pods(on_node: Sequence[Object], result: Placement) -> None:
     for pod in on_node:
         if objects.is_deleting(pod):
             continue
-        if objects.phase(pod) == "Failed":
-            result.finished.append(FinishedPod(pod, "FailedDaemonPod"))
-        elif objects.phase(pod) == "Succeeded":
-            result.finished.append(FinishedPod(pod, "SucceededDaemonPod"))
-        else:
-            working.append(pod)
+        (result.finished if objects.is_finished(pod) else working).append(pod)
     result.delete += working[1:]
 
 
@@ -148,30 +134,18 @@ def max_unavailable(daemon_set: Object) -> int | str:
     return (rolling.get("maxSurge") or 1) if allowed in {0, "0%"} else allowed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RollingUpdate:
-    """What a rolling update depends on.
-
-    Attributes:
-        is_current: Whether a pod is of the DaemonSet's present revision.
-        max_unavailable: As the strategy writes it.
-    """
-
-    is_current: Callable[[Object], bool]
-    max_unavailable: int | str
-    min_ready_seconds: int
-    moment: datetime
-
-
 def select_outdated(
-    nodes: Mapping[str, Eligibility], pods: Mapping[str, Sequence[Object]], rollout: RollingUpdate
+    daemon_set: Object,
+    nodes: Mapping[str, Eligibility],
+    pods: Mapping[str, Sequence[Object]],
+    is_current: Callable[[Object], bool],
 ) -> list[Object]:
     """Return the outdated pods that a rolling update may delete now.
 
     That includes pods on nodes whose taints the present template does not tolerate: they do not return.
     """
     wanted = [name for name, node in nodes.items() if node.runs]
-    allowed = objects.resolve_percentage(rollout.max_unavailable, len(wanted), up=True, default=1)
+    allowed = objects.resolve_percentage(max_unavailable(daemon_set), len(wanted), up=True, default=1)
     unavailable = 0
     broken: list[Object] = []
     candidates: list[Object] = []
@@ -180,9 +154,9 @@ def select_outdated(
         if pod is None:
             unavailable += 1
             continue
-        available = objects.is_available(pod, rollout.min_ready_seconds, rollout.moment)
+        available = objects.is_ready(pod)
         unavailable += not available
-        if rollout.is_current(pod):
+        if is_current(pod):
             continue
         (candidates if available else broken).append(pod)
     return broken + candidates[: max(allowed - unavailable, 0)]
@@ -194,10 +168,10 @@ def _only_working(on_node: Sequence[Object]) -> Object | None:
 
 
 def count_status(
-    nodes: Mapping[str, Eligibility], pods: Mapping[str, Sequence[Object]], rollout: RollingUpdate
+    nodes: Mapping[str, Eligibility], pods: Mapping[str, Sequence[Object]], is_current: Callable[[Object], bool]
 ) -> dict[str, int | None]:
     """Count the DaemonSet's status; fields that the API omits when they are 0 are None then."""
-    desired = current = misscheduled = ready = available = updated = 0
+    desired = current = misscheduled = ready = updated = 0
     for name, node in nodes.items():
         on_node = pods.get(name, ())
         if not node.runs:
@@ -209,16 +183,15 @@ def count_status(
         current += 1
         first = on_node[0]
         ready += objects.is_ready(first)
-        available += objects.is_available(first, rollout.min_ready_seconds, rollout.moment)
-        updated += rollout.is_current(first)
+        updated += is_current(first)
     return {
         "desiredNumberScheduled": desired,
         "currentNumberScheduled": current,
         "numberMisscheduled": misscheduled,
         "numberReady": ready,
         "updatedNumberScheduled": updated or None,
-        "numberAvailable": available or None,
-        "numberUnavailable": (desired - available) or None,
+        "numberAvailable": ready or None,
+        "numberUnavailable": (desired - ready) or None,
     }
 
 

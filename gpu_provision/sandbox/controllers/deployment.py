@@ -171,18 +171,7 @@ def build_conditions(
     result = objects.set_condition(present, available, moment)
     result = objects.set_condition(result, _progress(deployment, new, counted), moment)
     updated = {"lastUpdateTime": objects.format_time(moment)}
-    moved = _moved(deployment, counted)
-    return [
-        {**one, **updated} if one not in present or (moved and one["type"] == "Progressing") else one for one in result
-    ]
-
-
-def _moved(deployment: Object, counted: Mapping[str, Any]) -> bool:
-    before = objects.status(deployment)
-    return any(
-        (counted[key] or 0) > (before.get(key) or 0)
-        for key in ("updatedReplicas", "readyReplicas", "availableReplicas")
-    )
+    return [one if one in present else {**one, **updated} for one in result]
 
 
 def _progress(deployment: Object, new: Object | None, counted: Mapping[str, Any]) -> ConditionUpdate:
@@ -273,7 +262,6 @@ class Deployments(QueueController[Key]):
                 "replicas": count,
                 "selector": selector,
                 "template": template,
-                **{key: spec[key] for key in ("minReadySeconds",) if key in spec},
             },
         }
         new = await self.cluster.create(REPLICA_SETS, body, objects.namespace(deployment))

@@ -346,8 +346,8 @@ async def supervise(run: Callable[[], Awaitable[None]], title: str) -> None:
         await asyncio.sleep(_RESTART_SECONDS)
 
 
-async def gather_bounded(works: Iterable[Awaitable[Any]]) -> list[BaseException]:
-    """Await all, at most 32 at the same time; return the errors instead of raising them."""
+async def gather_all(works: Iterable[Awaitable[Any]]) -> None:
+    """Await all, at most 32 at the same time; then raise the first error, if any."""
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def one(work: Awaitable[Any]) -> None:
@@ -360,10 +360,6 @@ async def gather_bounded(works: Iterable[Awaitable[Any]]) -> list[BaseException]
     finally:  # a coroutine that is cancelled before it began would warn that it was never awaited
         for work in filter(asyncio.iscoroutine, all_works):
             work.close()
-    return [result for result in results if isinstance(result, BaseException)]
-
-
-async def gather_all(works: Iterable[Awaitable[Any]]) -> None:
-    """Await all, at most 32 at the same time; then raise the first error, if any."""
-    for error in await gather_bounded(works):
-        raise error
+    for error in results:
+        if isinstance(error, BaseException):
+            raise error

@@ -1,4 +1,4 @@
-"""Node controllers: silent nodes, taints of conditions, eviction by taints, pods of deleted nodes."""
+"""Node controllers: taints of nodes that are not ready or cordoned, eviction by taints, pods of deleted nodes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from gpu_provision.sandbox import objects
-from gpu_provision.sandbox.api import LEASES, NODES, PODS, ApiError, Object
-from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController, gather_all
+from gpu_provision.sandbox.api import NODES, PODS, ApiError, Object
+from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController
 from gpu_provision.sandbox.controllers.node_filters import (
     NO_EXECUTE,
     NO_SCHEDULE,
@@ -19,33 +19,14 @@ from gpu_provision.sandbox.controllers.node_filters import (
     NodeViews,
     tolerates,
 )
-from gpu_provision.sandbox.objects import ConditionUpdate, Key
+from gpu_provision.sandbox.objects import Key
 
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
 
 _OF_READY: Mapping[str, tuple[str, ...]] = MappingProxyType({"False": (NOT_READY,), "Unknown": (UNREACHABLE,)})
-_REPORTED = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 _MANAGED = frozenset({NOT_READY, UNREACHABLE, UNSCHEDULABLE_TAINT})
-_SILENT = "Kubelet stopped posting node status."
-_NEVER_HEARD = "Kubelet never posted node status."
 Taint = Mapping[str, Any]
-
-
-def unknown_conditions(node: Object, moment: datetime) -> list[dict[str, Any]]:
-    """Return the conditions of a node that has stopped reporting: all Unknown."""
-    conditions: list[dict[str, Any]] = objects.status(node).get("conditions") or []
-    for kind in _REPORTED:
-        present = objects.condition(node, kind)
-        if present is not None and present["status"] == "Unknown":
-            continue
-        wanted = (
-            ConditionUpdate(kind, "Unknown", "NodeStatusUnknown", _SILENT)
-            if present
-            else ConditionUpdate(kind, "Unknown", "NodeStatusNeverUpdated", _NEVER_HEARD)
-        )
-        conditions = objects.set_condition(conditions, wanted, moment)
-    return conditions
 
 
 def _desired_taints(node: Object) -> list[tuple[str, str]]:
@@ -95,102 +76,41 @@ def seconds_left(pod: Object, all_taints: Iterable[Taint]) -> float | None:
     return shortest
 
 
-_LEASE_NAMESPACE = "kube-node-lease"
-_GRACE_SECONDS = 40.0
-
-
 class NodeLifecycle(QueueController[str]):
-    """Watches over nodes by their leases and heartbeats."""
+    """Turns readiness and cordons of nodes into taints; kubelets here never fall silent."""
 
     name = "node"
-    watches = (NODES, LEASES, PODS)
+    watches = (NODES,)
 
-    def __init__(self, cluster: ControllerManager, *, grace_seconds: float = _GRACE_SECONDS) -> None:
-        """Follow nodes and leases; a node is silent ``grace_seconds`` after its last sign of life."""
+    def __init__(self, cluster: ControllerManager) -> None:
+        """Follow nodes."""
         super().__init__(cluster)
-        self._grace_seconds = grace_seconds
-        self._heard: dict[str, float] = {}
-        self._nodes, self._pods = cluster.informer(NODES), cluster.informer(PODS)
-        index_by_node(cluster)
+        self._nodes = cluster.informer(NODES)
         self._nodes.on_change(self._node_changed)
-        cluster.informer(LEASES).on_change(self._lease_changed)
 
     def _node_changed(self, old: Object | None, new: Object | None) -> None:
-        if new is None:
-            if old is not None:
-                self._heard.pop(objects.name(old), None)
-            return
-        name = objects.name(new)
-        if old is None or _heartbeat_time(old) != _heartbeat_time(new):
-            self._heard[name] = _clock()
-        if old is None or old.get("spec") != new.get("spec") or _condition_states(old) != _condition_states(new):
-            self.queue.add(name)
-
-    def _lease_changed(self, _old: Object | None, new: Object | None) -> None:
-        if new is not None and objects.namespace(new) == _LEASE_NAMESPACE:
-            self._heard[objects.name(new)] = _clock()
+        if new is not None and (old is None or _tainting(old) != _tainting(new)):
+            self.queue.add(objects.name(new))
 
     async def sync(self, key: str) -> None:
-        """Judge one node."""
+        """Give one node its taints."""
         node = self._nodes.objects.get(("", key))
         if node is None:
-            self._heard.pop(key, None)
             return
-        left = self._heard.setdefault(key, _clock()) + self._grace_seconds - _clock()
-        if left > 0:
-            self.queue.add_after(key, left)
-        else:
-            node = await self._silent(node)
-            self.queue.add_after(key, self._grace_seconds)
-            # Only then: a kubelet that lives, though it says NotReady, speaks for its pods itself.
-            await self._unready_pods(key)
-        await self._taint(node)
-
-    async def _silent(self, node: Object) -> Object:
-        conditions = unknown_conditions(node, objects.now())
-        if conditions == objects.status(node).get("conditions"):
-            return node
-        self.event(node, "NodeNotReady", f"Node {objects.name(node)} status is now: NodeNotReady")
-        return await self.cluster.patch(NODES, node, {"status": {"conditions": conditions}}, "status")
-
-    async def _taint(self, node: Object) -> None:
         wanted = build_taints(node, objects.now())
-        if wanted == ((node.get("spec") or {}).get("taints") or []):
-            return
-        version = node["metadata"]["resourceVersion"]
-        change = {"metadata": {"resourceVersion": version}, "spec": {"taints": wanted or None}}
-        await self.cluster.patch(NODES, node, change)
+        if wanted != ((node.get("spec") or {}).get("taints") or []):
+            version = node["metadata"]["resourceVersion"]
+            change = {"metadata": {"resourceVersion": version}, "spec": {"taints": wanted or None}}
+            await self.cluster.patch(NODES, node, change)
 
-    async def _unready_pods(self, node: str) -> None:
-        ready = [pod for pod in self._pods.by("node", node) if objects.is_ready(pod)]
-        await gather_all([self._unready(pod) for pod in ready])
 
-    async def _unready(self, pod: Object) -> None:
-        conditions = objects.set_condition(
-            objects.status(pod)["conditions"],
-            ConditionUpdate("Ready", "False", "NodeNotReady", "The node is not ready"),
-            objects.now(),
-        )
-        version = pod["metadata"]["resourceVersion"]
-        change = {"metadata": {"resourceVersion": version}, "status": {"conditions": conditions}}
-        await self.cluster.patch(PODS, pod, change, "status")
+def _tainting(node: Object) -> tuple[Any, ...]:
+    return node.get("spec"), (objects.condition(node, "Ready") or {}).get("status")
 
 
 def index_by_node(cluster: ControllerManager) -> None:
     """Index pods by the node that they are bound to."""
     cluster.informer(PODS).index("node", lambda pod: [node] if (node := objects.node_of(pod)) else [])
-
-
-def _clock() -> float:
-    return asyncio.get_running_loop().time()
-
-
-def _heartbeat_time(node: Object) -> str:
-    return str((objects.condition(node, "Ready") or {}).get("lastHeartbeatTime", ""))
-
-
-def _condition_states(node: Object) -> dict[str, str]:
-    return {one["type"]: one["status"] for one in objects.status(node).get("conditions") or ()}
 
 
 _NOT_FOUND = 404

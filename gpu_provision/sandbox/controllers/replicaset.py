@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import PODS, REPLICA_SETS, Object
@@ -31,15 +30,15 @@ def choose_surplus(pods: Sequence[Object], count: int) -> list[Object]:
     return sorted(youngest_first, key=worth)[:count]
 
 
-def build_status(replica_set: Object, pods: Sequence[Object], moment: datetime) -> dict[str, int | None]:
+def build_status(replica_set: Object, pods: Sequence[Object]) -> dict[str, int | None]:
     """Count the status; zeros that the API omits are None."""
-    least = int(replica_set["spec"].get("minReadySeconds") or 0)
+    ready = sum(map(objects.is_ready, pods))
     wanted = (replica_set["spec"]["template"].get("metadata") or {}).get("labels")
     return {
         "replicas": len(pods),
         "fullyLabeledReplicas": sum(objects.includes_labels(wanted, objects.labels(pod)) for pod in pods) or None,
-        "readyReplicas": sum(map(objects.is_ready, pods)) or None,
-        "availableReplicas": sum(objects.is_available(pod, least, moment) for pod in pods) or None,
+        "readyReplicas": ready or None,
+        "availableReplicas": ready or None,
         "observedGeneration": replica_set["metadata"].get("generation"),
     }
 
@@ -78,8 +77,5 @@ class ReplicaSets(QueueController[Key]):
 
     async def _write_status(self, replica_set: Object) -> None:
         owned = self.cluster.informer(PODS).by("controller uid", objects.uid(replica_set))
-        pods, moment = [pod for pod in owned if objects.is_active(pod)], objects.now()
-        await self.cluster.write_status(REPLICA_SETS, replica_set, build_status(replica_set, pods, moment))
-        least = int(replica_set["spec"].get("minReadySeconds") or 0)
-        if any(objects.is_ready(pod) and not objects.is_available(pod, least, moment) for pod in pods):
-            self.queue.add_after(objects.key_of(replica_set), min(least, 1.0))
+        pods = [pod for pod in owned if objects.is_active(pod)]
+        await self.cluster.write_status(REPLICA_SETS, replica_set, build_status(replica_set, pods))

@@ -20,7 +20,6 @@ from gpu_provision.sandbox.kubelet.runner import Puller
 from gpu_provision.sandbox.kubelet.simulation import KubeletEvents, Simulation
 
 _log = logging.getLogger(__name__)
-_REBOOT_AGAIN = 60.0
 _LOOK_SECONDS = 0.25  # between looks at the hosts, which are other processes'
 
 
@@ -72,16 +71,11 @@ class Kubelets:
             self._reboots.pop(key).cancel()
             machine.forget_fault(key[1])
         for key in wanted - set(self._reboots):
-            self._reboots[key] = asyncio.create_task(self._reboot_as_declared(machine, key[1]))
+            self._reboots[key] = asyncio.create_task(self._reboot_once(machine, key[1]))
 
-    async def _reboot_as_declared(self, machine: Machine, fault: NodeFault) -> None:
-        if fault.get("once", default=True):
-            if machine.remember_fault(fault):
-                await self.reboot(machine)
-            return
-        while True:
+    async def _reboot_once(self, machine: Machine, fault: NodeFault) -> None:
+        if machine.remember_fault(fault):
             await self.reboot(machine)
-            await self._simulation.sleep(_REBOOT_AGAIN)
 
     async def reboot(self, machine: Machine) -> None:
         """Reboot a machine: its pods lose their containers and start again afterwards."""

@@ -82,7 +82,7 @@ class PodWorker(PodContext):
 
     def abandon(self) -> None:
         """Stop simulating, as if nothing had happened to the pod: the sandbox ends, the machine does not."""
-        for task in (self._life, self._ending, *self._reporter.tasks()):
+        for task in (self._life, self._ending, self._reporter.task):
             if task is not None:
                 task.cancel()
 
@@ -229,22 +229,22 @@ _OURS = {"Initialized", "Ready", "ContainersReady"}
 
 
 class StatusManager:
-    """Writes one pod's status."""
+    """Writes one pod's status; ``task`` is the write in progress."""
 
     def __init__(self, worker: PodWorker) -> None:
         """Nothing is written before the first change."""
         self._worker = worker
         self._wanted = self._gone = False
         self._written: Object = {}
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
         self._given_up: Object = {}
         self._version = 0
 
     def changed(self) -> None:
         """Note that the status is another now."""
         self._wanted = True
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._write_all())
+        if self.task is None or self.task.done():
+            self.task = asyncio.create_task(self._write_all())
 
     def observe(self, pod: Object) -> None:
         """Correct a pod whose conditions another client changed, as happens to pods of a node that was late."""
@@ -266,12 +266,8 @@ class StatusManager:
     async def settle(self) -> None:
         """Return once everything is written."""
         self.changed()
-        if self._task is not None:
-            await self._task
-
-    def tasks(self) -> tuple[asyncio.Task[None] | None]:
-        """Return the write in progress."""
-        return (self._task,)
+        if self.task is not None:
+            await self.task
 
     async def _write_all(self) -> None:
         while self._wanted and not self._gone:

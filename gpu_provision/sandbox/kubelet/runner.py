@@ -156,7 +156,6 @@ class Puller:
 LONGEST_BACK_OFF = 30  # times the first one; the kubelet's 10 s grow to 300 s
 _REMOVED_BY_HOOK = re.compile(r"rm\s+(?:-\w+\s+)*([^;&|]+)")
 _ABOVE = 128
-_SIGTERM = 143
 
 
 class Runner:

@@ -21,7 +21,6 @@ DEDICATED = {"key": "contract.example/dedicated", "operator": "Exists"}
 _PLACES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "ConfigMap": ("v1", "configmaps"),
-        "Endpoints": ("v1", "endpoints"),
         "Event": ("v1", "events"),
         "Namespace": ("v1", "namespaces"),
         "Node": ("v1", "nodes"),
@@ -43,7 +42,6 @@ _PLACES: Mapping[str, tuple[str, str]] = MappingProxyType(
 _SINCE: Mapping[str, tuple[tuple[int, int], str, str, str]] = MappingProxyType(
     {
         "PodDisruptionBudget": ((1, 21), "policy/v1", "policy/v1beta1", "poddisruptionbudgets"),
-        "EndpointSlice": ((1, 21), "discovery.k8s.io/v1", "discovery.k8s.io/v1beta1", "endpointslices"),
     }
 )
 """Kind -> since when, the group and version from then on, the ones before, the plural."""

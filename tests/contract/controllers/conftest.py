@@ -13,7 +13,7 @@ import pytest
 
 from tests.contract.client import Object, Server, until
 from tests.contract.controllers.cluster import NODES, TAINTED, Cluster, status_of
-from tests.real.control_plane import process
+from tests.real.processes import process
 
 _CHECKOUT = Path(__file__).resolve().parents[3]
 _FLEET = Path(__file__).with_name("fleet.yaml")

@@ -113,14 +113,6 @@ def test_a_status_without_nodes_is_all_zeros(cluster: Cluster) -> None:
     }
 
 
-def test_a_ready_pod_is_available_only_after_min_ready_seconds(cluster: Cluster, on_nodes: OnNodes) -> None:
-    place = pod_spec(nodeSelector=on_nodes("sim-1"))
-    for name, seconds in (("soon", 1), ("late", 3600)):
-        cluster.create("DaemonSet", name, spec=workload(name, place, minReadySeconds=seconds))
-    await_counts(cluster, "soon", ready=1, available=1)
-    await_counts(cluster, "late", ready=1, available=0, unavailable=1)
-
-
 def test_a_pod_on_a_newly_tainted_node_is_misscheduled(
     cluster: Cluster, on_nodes: OnNodes, change_node: Callable[..., None]
 ) -> None:

@@ -87,7 +87,7 @@ def test_pods_of_a_node_that_says_it_is_not_ready_stay_ready(cluster: Cluster, u
 
 @pytest.mark.parametrize("server", [pytest.param("real", marks=pytest.mark.real)], indirect=True)
 def test_pods_of_a_node_that_falls_silent_are_not_ready(cluster: Cluster, paper_node: Callable[..., str]) -> None:
-    """After 40 s of silence; tests/sandbox/controllers/test_manager.py has a shorter one for the sandbox."""
+    """After 40 s of silence; kubelets of the sandbox never fall silent."""
     name = paper_node()
     cluster.create("Pod", "web", spec=pod_spec(nodeName=name))
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import sys
 
-from tests.real.hosts import image, nspawn, rootfs
+from tests.real.hosts import built, nspawn
 
 
 def main() -> int:
     """Build what can be built here, and say where it is; say what is missing for the rest."""
     status = 1
-    for hosts, part in {"virtual machines": image, "light hosts": rootfs, "hosts with systemd": nspawn}.items():
-        if reason := part.missing():
+    parts = {
+        "virtual machines": (built.machines_missing, built.IMAGE),
+        "light hosts": (built.namespaces_missing, built.ROOTFS),
+        "hosts with systemd": (nspawn.missing, built.ROOTFS),
+    }
+    for hosts, (missing, recipe) in parts.items():
+        if reason := missing():
             sys.stderr.write(f"{hosts} cannot run: {reason}\n")
             continue
-        sys.stdout.write(f"{hosts} start from {part.RECIPE.built()}\n")
+        sys.stdout.write(f"{hosts} start from {recipe.built()}\n")
         status = 0
     return status
 

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,10 +18,8 @@ from tests.real.binaries import CACHE_VARIABLE
 
 _BUILD_SECONDS = 1800
 _UNUSED_SECONDS = 24 * 3600
-_SHARED = Path(__file__).with_name("debian.sh")
-
-BUILDERS = {"mmdebstrap": "mmdebstrap", "ssh-keygen": "openssh-client"}
-"""Programs that every build needs, and their packages."""
+_HERE = Path(__file__).parent
+_SHARED = _HERE / "debian.sh"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +78,45 @@ class Recipe:
                 shutil.rmtree(old)
 
 
-def lacking(programs: dict[str, str]) -> list[str]:
-    """Return the packages of those programs that are not installed."""
-    return [package for program, package in programs.items() if not shutil.which(program)]
+IMAGE = Recipe("image", _HERE / "build_image.sh", ("disk.ext4", "vmlinuz", "initrd.img", "key"))
+"""The disk that virtual machines start from, what boots it, and the key of root's and admin's account."""
+ROOTFS = Recipe("rootfs", _HERE / "build_rootfs.sh", ("root", "key"))
+"""The root directory that hosts without a kernel of their own share, and the key of root's and admin's account."""
+
+ISOLATED = ("unshare", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child")
+"""Before a command: it is the first process of a host, and ends with unshare."""
+
+_BUILDERS = {"mmdebstrap": "mmdebstrap", "ssh-keygen": "openssh-client"}
+_FOR_MACHINES = {"qemu-system-x86_64": "qemu-system-x86", "qemu-img": "qemu-utils"}
+_FOR_ALL = {"ssh": "openssh-client", "setpriv": "util-linux"}
+_FOR_NAMESPACES = {"unshare": "util-linux", "mount": "mount"}
 
 
-def not_installed(packages: Iterable[str]) -> str:
-    """Return what installs packages; empty for none."""
-    names = " ".join(dict.fromkeys(packages))
-    return f"not installed: apt-get install --no-install-recommends {names}" if names else ""
+def machines_missing() -> str:
+    """Return what this computer lacks to run virtual machines, with the command that mends it; empty for nothing."""
+    programs = _FOR_ALL | _FOR_MACHINES
+    if not IMAGE.place.exists():
+        programs |= {**_BUILDERS, "mke2fs": "e2fsprogs"}
+        if os.geteuid():
+            return "their disk is not built yet, and only root can: run make test-hosts as root once"
+    return _not_installed(programs)
+
+
+def namespaces_missing(**programs: str) -> str:
+    """Return what this computer lacks to run hosts in namespaces, with what mends it; empty for nothing.
+
+    Args:
+        programs: What else they need: program -> its package.
+    """
+    if os.geteuid():
+        return "only root can run them: they are mounts and namespaces"
+    builders = {} if ROOTFS.place.exists() else _BUILDERS
+    if lacking := _not_installed({**_FOR_ALL, **_FOR_NAMESPACES, **programs, **builders}):
+        return lacking
+    tried = subprocess.run([*ISOLATED, "true"], check=False, capture_output=True, text=True)
+    return f"this machine does not let root make them: {tried.stderr.strip()}" if tried.returncode else ""
+
+
+def _not_installed(programs: Mapping[str, str]) -> str:
+    packages = " ".join(dict.fromkeys(package for program, package in programs.items() if not shutil.which(program)))
+    return f"not installed: apt-get install --no-install-recommends {packages}" if packages else ""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.contract import servers
 from tests.contract.client import Server
-from tests.real.hosts import image as images
-from tests.real.hosts.image import Image
+from tests.real.hosts import built
 from tests.real.hosts.machine import STOCK, Hardware, Machine, started
 
 _TIMES = pytest.StashKey[dict[str, float]]()
@@ -22,15 +22,15 @@ Lap = Callable[[str], contextlib.AbstractContextManager[None]]
 
 
 @pytest.fixture(scope="session")
-def image() -> Image:
+def image() -> Path:
     """The disk that every machine starts from."""
-    if reason := images.missing():
+    if reason := built.machines_missing():
         pytest.skip(reason)
-    return images.image()
+    return built.IMAGE.built()
 
 
 @pytest.fixture(scope="module")
-def start(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Boot]:
+def start(image: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Boot]:
     """Start machines that end with the module: a name and, if it is special, the hardware."""
     with contextlib.ExitStack() as running:
 

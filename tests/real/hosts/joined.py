@@ -20,7 +20,6 @@ import yaml
 from gpu_provision.inventory import load
 from tests.real import control_plane
 from tests.real.hosts import lan, node
-from tests.real.hosts.image import Image
 from tests.real.hosts.machine import Hardware, Machine, started
 from tests.real.images import build
 from tests.real.node import machine as real_node
@@ -98,7 +97,7 @@ def missing() -> str:
 
 
 @contextlib.contextmanager
-def joined(folder: Path, image: Image) -> Iterator[Owner]:
+def joined(folder: Path, image: Path) -> Iterator[Owner]:
     """Start a control plane and a machine, and have the machine join. What it came to stays in ``state.log``."""
     with contextlib.ExitStack() as running:
         network = running.enter_context(lan.lan(folder))

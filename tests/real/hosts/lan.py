@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.real.access import SERVICE_ADDRESS
 from tests.real.hosts.machine import Link
 from tests.real.node.settings import NODE_ADDRESS, POD_NETWORK
 from tests.real.processes import NotReadyError, await_ready, process
-from tests.real.program_flags import SERVICE_ADDRESS
 
 SERVER_ADDRESS = "192.0.2.1"
 _CABLE = "tap0"

@@ -19,7 +19,7 @@ What goes wrong with hosts, each for one host and at any time:
 A host begins with two Tesla T4 on its PCI bus, nouveau loaded for them, I2C built in and IPMI available, packages of a
 kernel, 20 GB of disk. Its kernel modules, sysctls and PCI bus are files of its own, with the sandbox's modprobe; all
 else is real: mounts, processes and SSH. /proc does not list processes. To run them, a machine needs root: ask
-rootfs.missing() first, and skip.
+built.namespaces_missing() first, and skip.
 """
 
 from __future__ import annotations
@@ -32,13 +32,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.real.hosts.machine_layer import write_machine
-from tests.real.hosts.rootfs import ISOLATED, Rootfs, rootfs
-from tests.real.hosts.ssh_host import CONNECT_SECONDS, NamespacedHost, await_ssh, free_ports
-from tests.real.processes import await_ready, process
-
-DISK_BYTES = 20 * 1024**3
-"""Size of a host's file system; it takes memory only for what is written to it."""
+from tests.real.hosts.built import ISOLATED
+from tests.real.hosts.machine_layer import begun
+from tests.real.hosts.ssh_host import NamespacedHost, await_ssh
+from tests.real.processes import await_ready
 
 _FIRST_PROCESS = Path(__file__).with_name("light_host.sh")
 
@@ -59,11 +56,6 @@ class LightHost(NamespacedHost):
     def commands_run(self) -> int:
         """Return how many commands were run over SSH since it began; one connection may run many."""
         return (self.folder / "sshd.log").read_text(errors="replace").count("Starting session: command")
-
-    def kill(self) -> None:
-        """End it as a power failure does."""
-        self.outside.send_signal(signal.SIGKILL)
-        self.outside.wait(10)
 
     def freeze(self) -> None:
         """Stop all that runs on it."""
@@ -143,30 +135,9 @@ def light_hosts(folder: Path, count: int, *, name: str = "light") -> Iterator[tu
     Raises:
         TimeoutError: One does not answer; its log says why.
     """
-    system = rootfs()
-    layer = folder / f"{name}-layer"
-    write_machine(layer)
-    with contextlib.ExitStack() as running:
-        ports = free_ports(count)
-        hosts = [
-            running.enter_context(_started(f"{name}-{number:02}", port, folder, system, layer))
-            for number, port in enumerate(ports, 1)
-        ]
+    names = [f"{name}-{number:02}" for number in range(1, count + 1)]
+    first = [*ISOLATED, str(_FIRST_PROCESS)]
+    with begun(LightHost, first, "sshd.log", folder, names, lambda _: contextlib.nullcontext([])) as hosts:
         for host in hosts:
             await_ssh(host)
-        yield tuple(hosts)
-
-
-@contextlib.contextmanager
-def _started(name: str, port: int, folder: Path, system: Rootfs, layer: Path) -> Iterator[LightHost]:
-    own = folder / name
-    disk = own / "disk"
-    disk.mkdir(parents=True)
-    arguments = (name, port, disk, DISK_BYTES, f"{layer}:{system.root}")
-    with process(own / "sshd.log", [*ISOLATED, str(_FIRST_PROCESS), *map(str, arguments)]) as outside:
-        host = LightHost(name, port, own, system.key, outside)
-        host.write_ssh_config(connect_seconds=CONNECT_SECONDS)
-        try:
-            yield host
-        finally:
-            host.kill()
+        yield hosts

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.real.hosts.image import Image
 from tests.real.hosts.ssh_host import SshHost
 from tests.real.processes import free_port, process
 
@@ -148,7 +147,7 @@ _UP = {"running", "degraded"}
 
 @contextlib.contextmanager
 def started(
-    name: str, image: Image, folder: Path, hardware: Hardware = STOCK, link: Link | None = None
+    name: str, image: Path, folder: Path, hardware: Hardware = STOCK, link: Link | None = None
 ) -> Iterator[Machine]:
     """Start a machine on a disk of its own, which begins as the image; it boots when the block begins.
 
@@ -157,15 +156,15 @@ def started(
     folder.mkdir(parents=True, exist_ok=True)
     link, disk = link or Link.loopback(), folder / "disk.qcow2"
     overlay = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b"]
-    subprocess.run([*overlay, image.disk, disk], check=True, capture_output=True)
+    subprocess.run([*overlay, image / "disk.ext4", disk], check=True, capture_output=True)
     command = _qemu(image, folder, link, hardware)
     with process(folder / "qemu.log", command) as qemu:
-        machine = Machine(name, link.port, folder, image.key, qemu, link)
+        machine = Machine(name, link.port, folder, image / "key", qemu, link)
         machine.write_ssh_config()
         yield machine
 
 
-def _qemu(image: Image, folder: Path, link: Link, hardware: Hardware) -> list[str]:
+def _qemu(image: Path, folder: Path, link: Link, hardware: Hardware) -> list[str]:
     """Return the command line: emulated throughout, so that it is the same with and without /dev/kvm."""
     functions = [sys.executable, "-m", "tests.real.hosts.pci_functions", *hardware.functions, "--"]
     # QEMU 7.2 slows down with the code that it keeps: a reboot with 1 GiB of it, its default, took four times as long.
@@ -173,7 +172,7 @@ def _qemu(image: Image, folder: Path, link: Link, hardware: Hardware) -> list[st
     ram = f"memory-backend-memfd,id=ram,size={hardware.memory},share=on"
     memory = ["-m", hardware.memory, "-object", ram]
     told = f"{_KERNEL_COMMAND_LINE} {link.kernel}"
-    kernel = ["-kernel", str(image.kernel), "-initrd", str(image.initrd), "-append", told]
+    kernel = ["-kernel", f"{image}/vmlinuz", "-initrd", f"{image}/initrd.img", "-append", told]
     card = ["-netdev", link.netdev, "-device", "virtio-net-pci,netdev=net,romfile="]
     bmc = ["-device", "ipmi-bmc-sim,id=bmc", "-device", "isa-ipmi-kcs,bmc=bmc"] if hardware.bmc else []
     console = ["-nodefaults", "-display", "none", "-serial", f"file:{folder / 'console.log'}"]

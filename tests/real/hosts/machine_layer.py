@@ -1,14 +1,48 @@
-"""What hosts without a kernel of their own see of a machine: files, in a layer over their root directory."""
+"""Hosts without a kernel of their own: what they see of a machine, in a layer over their root, and how they begin."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from gpu_provision.sandbox.hosts import rootfs, software
 from gpu_provision.sandbox.hosts.spec import AT_START, HostSpec
+from tests.real.hosts.built import ROOTFS
 from tests.real.hosts.machine import T4
 from tests.real.hosts.pci_functions import Function
+from tests.real.hosts.ssh_host import CONNECT_SECONDS, NamespacedHost, free_ports
+from tests.real.processes import process
+
+DISK_BYTES = 20 * 1024**3
+"""Size of a host's file system; it takes memory only for what is written to it."""
+
+H = TypeVar("H", bound=NamespacedHost)
+Groups = Callable[[str], contextlib.AbstractContextManager[Sequence[Path]]]
+
+
+@contextlib.contextmanager
+def begun(  # noqa: PLR0913, PLR0917 - what differs between light hosts and those with systemd
+    kind: type[H], first: Sequence[str], log: str, folder: Path, names: Sequence[str], groups: Groups
+) -> Iterator[tuple[H, ...]]:
+    """Start hosts, each in a folder of its own, by a first process whose arguments are in its script; they end here."""
+    system, layer = ROOTFS.built(), folder / f"{names[0]}-layer"
+    write_machine(layer)
+    hosts = []
+    with contextlib.ExitStack() as running:
+        for name, port in zip(names, free_ports(len(names)), strict=True):
+            own = folder / name
+            (own / "disk").mkdir(parents=True)
+            arguments = (name, port, own / "disk", DISK_BYTES, f"{layer}:{system}/root")
+            command = [*first, *map(str, (*arguments, *running.enter_context(groups(name))))]
+            outside = running.enter_context(process(own / log, command))
+            host = kind(name, port, own, system / "key", outside)
+            host.write_ssh_config(connect_seconds=CONNECT_SECONDS)
+            running.callback(host.kill)
+            hosts.append(host)
+        yield tuple(hosts)
 
 
 def write_machine(layer: Path) -> None:

@@ -13,8 +13,7 @@ from pathlib import Path
 import yaml
 
 from tests.real import binaries
-from tests.real.access import kubeconfig_file
-from tests.real.authority import Authority
+from tests.real.access import Authority, kubeconfig_file
 from tests.real.hosts.lan import SERVER_ADDRESS
 from tests.real.hosts.machine import Machine
 from tests.real.images import host

@@ -18,14 +18,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests.real.hosts import rootfs
-from tests.real.hosts.light import DISK_BYTES
-from tests.real.hosts.machine_layer import write_machine
-from tests.real.hosts.rootfs import Rootfs
-from tests.real.hosts.ssh_host import CONNECT_SECONDS, NamespacedHost, await_ssh, free_ports
-from tests.real.processes import await_ready, process
+from tests.real.hosts.built import namespaces_missing
+from tests.real.hosts.machine_layer import begun
+from tests.real.hosts.ssh_host import NamespacedHost, await_ssh
+from tests.real.processes import await_ready
 
-RECIPE = rootfs.RECIPE
 _FIRST_SCRIPT = Path(__file__).with_name("nspawn_host.sh")
 _INSTANCES = Path("/proc/sys/fs/inotify/max_user_instances")
 _INSTANCES_OF_A_HOST = 16
@@ -64,7 +61,7 @@ def _child(pid: int) -> int:
 
 def missing() -> str:
     """Return what this machine lacks to run such hosts, with what mends it; empty for nothing."""
-    return rootfs.missing(**{"systemd-nspawn": "systemd-container"})
+    return namespaces_missing(**{"systemd-nspawn": "systemd-container"})
 
 
 @contextlib.contextmanager
@@ -79,18 +76,15 @@ def nspawn_hosts(folder: Path, count: int, *, name: str = "nspawn") -> Iterator[
     Raises:
         TimeoutError: One does not boot; its log says why.
     """
-    system = rootfs.rootfs()
-    layer = folder / f"{name}-layer"
-    write_machine(layer)
-    with contextlib.ExitStack() as running:
-        running.enter_context(_enough_inotify(count))
-        hosts = [
-            running.enter_context(_started(f"{name}-{number:02}", port, folder, system, layer))
-            for number, port in enumerate(free_ports(count), 1)
-        ]
+    names = [f"{name}-{number:02}" for number in range(1, count + 1)]
+    first = ["unshare", "--mount", str(_FIRST_SCRIPT)]
+    with (
+        _enough_inotify(count),
+        begun(NspawnHost, first, "console.log", folder, names, _own_cgroups) as hosts,
+    ):
         for host in hosts:
             await_boot(host)
-        yield tuple(hosts)
+        yield hosts
 
 
 @contextlib.contextmanager
@@ -105,25 +99,9 @@ def _enough_inotify(count: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _started(name: str, port: int, folder: Path, system: Rootfs, layer: Path) -> Iterator[NspawnHost]:
-    own = folder / name
-    disk = own / "disk"
-    disk.mkdir(parents=True)
-    arguments = (name, port, disk, DISK_BYTES, f"{layer}:{system.root}")
-    with _own_cgroups(f"gpu-provision-test-{os.getpid()}-{name}") as cgroups:
-        command = ["unshare", "--mount", str(_FIRST_SCRIPT), *map(str, (*arguments, *cgroups))]
-        with process(own / "console.log", command) as outside:
-            host = NspawnHost(name, port, own, system.key, outside)
-            host.write_ssh_config(connect_seconds=CONNECT_SECONDS)
-            try:
-                yield host
-            finally:
-                host.kill()
-
-
-@contextlib.contextmanager
-def _own_cgroups(name: str) -> Iterator[list[Path]]:
+def _own_cgroups(host: str) -> Iterator[list[Path]]:
     """Make a control group below ours in each hierarchy that systemd uses, and remove it with all below it."""
+    name = f"gpu-provision-test-{os.getpid()}-{host}"
     hierarchies = {"0::": ("", "unified"), "name=systemd:": ("systemd",)}
     made = []
     for line in Path("/proc/self/cgroup").read_text().splitlines():

@@ -116,6 +116,11 @@ class NamespacedHost(SshHost):
         """Its root directory, as long as it runs."""
         return Path(f"/proc/{self.pid}/root")
 
+    def kill(self) -> None:
+        """End it as a power failure does."""
+        self.outside.kill()
+        self.outside.wait(10)
+
 
 def await_ssh(host: NamespacedHost) -> None:
     """Wait until the host's SSH greets.

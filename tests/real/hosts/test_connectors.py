@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.hosts import rootfs, state
+from tests.real.hosts import built, state
 from tests.real.hosts.light import LightHost, light_hosts
 from tests.real.hosts.user import CHECKOUT
 
@@ -64,7 +64,7 @@ for option in -y -y; do "$@" "$option" inventory.py deploy.py || :; done
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightHost]:
     """A host with SSH, two GPUs and nouveau."""
-    if reason := rootfs.missing():
+    if reason := built.namespaces_missing():
         pytest.skip(reason)
     with light_hosts(tmp_path_factory.mktemp("connectors"), 1) as (started,):
         yield started
@@ -143,7 +143,7 @@ def test_chroot_of_a_machine_is_a_host_as_others(pyinfra: Runner, host: LightHos
 def test_container_without_kernel_modules_is_a_finding(pyinfra: Runner, tmp_path: Path) -> None:
     """What needs no kernel is done before; no traceback follows, and no advice to install a kernel."""
     pyinfra.write(f"@chroot/{tmp_path}/box", NOUVEAU + OPERATIONS + WHOLE)
-    said = pyinfra.within(IN_A_BOX, tmp_path, rootfs.rootfs().root).stdout
+    said = pyinfra.within(IN_A_BOX, tmp_path, built.ROOTFS.built() / "root").stdout
     assert said.count("GP601 @chroot/") == 2, said
     assert "a container, or a kernel without modules" in said
     assert "fix: load modules on the machine whose kernel this is" in said

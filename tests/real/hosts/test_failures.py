@@ -20,7 +20,7 @@ import pytest
 
 from tests.answers import Answer
 from tests.contract.client import Server
-from tests.real.hosts import rootfs, state
+from tests.real.hosts import built, state
 from tests.real.hosts.conftest import Lap
 from tests.real.hosts.light import LightHost, light_hosts
 from tests.real.hosts.user import User
@@ -75,7 +75,7 @@ FAILURES = {
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LightHost, ...]]:
     """All of them, as they came."""
-    if reason := rootfs.missing():
+    if reason := built.namespaces_missing():
         pytest.skip(reason)
     with light_hosts(tmp_path_factory.mktemp("fifty"), COUNT) as running:
         yield running

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import functools
-import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from gpu_provision import render
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.sandbox import fleet, operand_rules
+from gpu_provision.sandbox import operand_rules
 from tests.real.images import host, oci, stand_ins
 from tests.real.images.layers import Item, Layer, copied, tar
 
@@ -100,20 +98,14 @@ def _shell() -> bytes:
 @functools.cache
 def _python() -> bytes:
     programs = {f"{host.LIBRARY}/stand_in/{path.name}": copied(path) for path in _PROGRAMS.iterdir() if path.is_file()}
-    table = {f"{host.LIBRARY}/stand_in/models.json": Item(_models())}
     rules = host.module(_RULES.read_bytes(), f"{host.LIBRARY}/gpu_provision/sandbox/{_RULES.name}")
     sources = host.sources(_PROGRAMS, f"{host.LIBRARY}/stand_in")
-    return tar({**host.python(), **sources, **rules, **programs, **table})
+    return tar({**host.python(), **sources, **rules, **programs})
 
 
 @functools.cache
 def _packages(names: tuple[str, ...]) -> bytes:
     return tar({path: item for name in names for path, item in host.package(name).items()})
-
-
-def _models() -> bytes:
-    """Return the sandbox's table of GPUs, by PCI device id, as the programs read it."""
-    return json.dumps({model.device: asdict(model) for model in fleet.models().values()}).encode()
 
 
 def _launcher(program: str) -> Item:

@@ -10,9 +10,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.real.authority import Authority
+from tests.real.access import SERVICE_ADDRESS, Authority
 from tests.real.node import cgroups, keep, root, settings
-from tests.real.program_flags import SERVICE_ADDRESS
 
 
 def main() -> None:

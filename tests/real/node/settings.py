@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.real import binaries
-from tests.real.access import kubeconfig_file
+from tests.real.access import SERVICE_ADDRESS, kubeconfig_file
 from tests.real.node.hardware import OS_RELEASE
-from tests.real.program_flags import SERVICE_ADDRESS
 
 CONTROL_PLANE = "control-plane"
 NODE = "gpu-1"

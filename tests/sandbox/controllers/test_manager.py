@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from gpu_provision.sandbox import objects
-from gpu_provision.sandbox.api import NODES, PODS
+from gpu_provision.sandbox.api import PODS
 from gpu_provision.sandbox.apiserver.local_api import LocalApi
 from gpu_provision.sandbox.apiserver.registry import Registry
 from gpu_provision.sandbox.apiserver.server import bootstrap
@@ -21,7 +20,6 @@ from gpu_provision.sandbox.controllers.manager import (
     gather_all,
     supervise,
 )
-from gpu_provision.sandbox.controllers.node_lifecycle import NodeLifecycle
 
 
 def on_registry(story: Callable[[LocalApi], Awaitable[None]]) -> None:
@@ -128,38 +126,6 @@ def test_own_writes_are_in_the_informer_when_they_return() -> None:
     on_registry(story)
 
 
-def test_a_silent_node_becomes_unknown() -> None:
-    """After the grace period without lease or heartbeat; taints follow, and its pods lose Ready."""
-    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-    containers = [{"name": "c", "image": "i"}]
-
-    async def story(api: LocalApi) -> None:
-        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}, "status": {"conditions": [ready]}}
-        await api.create(NODES, node)
-        pod = {"metadata": {"name": "p"}, "spec": {"nodeName": "a", "containers": containers}}
-        await api.create(PODS, {"apiVersion": "v1", "kind": "Pod", **pod}, "default")
-        await api.patch(PODS, "p", {"status": {"conditions": [ready]}}, "default", "status")
-        cluster = ControllerManager(api)
-        lifecycle = NodeLifecycle(cluster, grace_seconds=0.2)
-        tasks = [asyncio.create_task(cluster.run()), asyncio.create_task(lifecycle.run())]
-        async with asyncio.timeout(60):
-            while not await is_unknown(api):  # noqa: ASYNC110  controllers set no event
-                await asyncio.sleep(0.01)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def is_unknown(api: LocalApi) -> bool:
-        node, pod = await api.get(NODES, "a"), await api.get(PODS, "p", "default")
-        states = {one["type"]: one["status"] for one in node["status"]["conditions"]}
-        taints = {(one["key"], one["effect"]) for one in node["spec"].get("taints") or ()}
-        return (
-            states.get("Ready") == states.get("DiskPressure") == "Unknown"
-            and ("node.kubernetes.io/unreachable", "NoExecute") in taints
-            and not objects.is_ready(pod)
-        )
-
-    on_registry(story)
 
 
 def play(story: Callable[[WorkQueue[str]], Awaitable[None]]) -> None:

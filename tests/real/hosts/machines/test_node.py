@@ -18,7 +18,6 @@ import pytest
 from tests.answers import Answer
 from tests.real.hosts import joined, state
 from tests.real.hosts.conftest import Lap
-from tests.real.hosts.image import Image
 from tests.real.hosts.joined import Owner
 from tests.real.node.nodes import GPUS
 from tests.real.node.settings import NODE
@@ -31,7 +30,7 @@ IMPORTED = "/etc/containerd/conf.d/*.toml imported in /etc/containerd/config.tom
 
 
 @pytest.fixture(scope="module")
-def owner(image: Image, tmp_path_factory: pytest.TempPathFactory, lap: Lap) -> Iterator[Owner]:
+def owner(image: Path, tmp_path_factory: pytest.TempPathFactory, lap: Lap) -> Iterator[Owner]:
     """A user who owns a machine and its cluster."""
     if reason := joined.missing():
         pytest.skip(reason)

@@ -6,15 +6,13 @@ PCI-DEVICE-ID NAME`` for each GPU.
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from gpu_provision.sandbox.operand_rules import GpuModel
+from gpu_provision.sandbox.operand_rules import GPU_MODELS, GpuModel
 
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 NVML, CUDA = f"{LIBRARIES}/libnvidia-ml.so.1", f"{LIBRARIES}/libcuda.so.1"
@@ -42,21 +40,9 @@ class Gpu:
         return f"nvidia{self.index}"
 
 
-_TABLE = Path(__file__).with_name("models.json")
-_UNKNOWN: dict[str, Any] = {
-    "name": "NVIDIA Graphics Device",
-    "device": "",
-    "pci_class": "0302",
-    "memory": 16384,
-    "compute": "7.5",
-}
-_UNKNOWN |= {"family": "turing", "oldest_driver": 410}
-
-
 def model(device: str) -> GpuModel:
-    """Return the model with a PCI device id, by the table beside the programs; an unknown one has a plain name."""
-    known: dict[str, Any] = json.loads(_TABLE.read_text()) if _TABLE.exists() else {}
-    return GpuModel(**known.get(device, _UNKNOWN))
+    """Return the model with a PCI device id. Raises StopIteration for an unknown one."""
+    return next(model for model in GPU_MODELS if model.device == device)
 
 
 def describe(version: str, gpus: list[Gpu]) -> str:
