@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class OperatorExecutor:
-    """See `gpu_provision.reconcile.run_thread.Deputy`.
+    """See `gpu_provision.reconcile.run_thread.Executor`.
 
     Attributes:
         force: Whether fields of the resource are taken over from other managers.

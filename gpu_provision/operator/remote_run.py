@@ -20,15 +20,10 @@ from gpu_provision.operator.manifests import of_editor
 from gpu_provision.operator.status import Reason, StackEvaluation, StackPhase, evaluate_status, failed_components
 from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.rbac import review
-from gpu_provision.reconcile.observer import (
-    Observation,
-    StackObserver,
-    scope_of_object,
-    watched_scopes,
-)
+from gpu_provision.reconcile.observer import Observation, StackObserver, scope_of_object, watched_scopes
 from gpu_provision.reconcile.plan import ClusterPlan
-from gpu_provision.reconcile.progress import ProgressReporter, with_steps
 from gpu_provision.reconcile.run import Outcome
+from gpu_provision.reconcile.states import ProgressReporter, with_steps
 from gpu_provision.reconcile.status import evidence
 
 _LOOK_SECONDS = 2.0  # the lease is renewed as often
