@@ -1,4 +1,4 @@
-"""States of components in the course of a run: what waits, is blocked or too late; and how listeners are told."""
+"""States of components in the course of a run: what waits, is blocked or too late; and the reports to listeners."""
 
 from __future__ import annotations
 

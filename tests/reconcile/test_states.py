@@ -1,4 +1,4 @@
-"""Waiting, blocking and deadlines, with a clock that the test holds; and what listeners are told."""
+"""Waiting, blocking and deadlines, with a clock that the test holds; and the reports to listeners."""
 
 from __future__ import annotations
 

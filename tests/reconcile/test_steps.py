@@ -270,7 +270,7 @@ def test_what_ended_in_this_run_is_evidence_of_it() -> None:
 
 @pytest.mark.parametrize("is_old", [False, True])
 def test_what_passed_is_recorded_before_its_pod_goes(*, is_old: bool) -> None:
-    """Also what a run has left that was killed between the two; but not what is to be repeated."""
+    """Also what a run has left that was killed between the two; but not what is repeated."""
     stack = Stack()
     stack.passed = {}
     made = validations(stack)
