@@ -28,7 +28,6 @@ from gpu_provision.model.history import Record
 from gpu_provision.model.inventory import Inventory
 
 Data = dict[str, Any]
-
 RELEASE: KeyPath = ("release",)
 _MANAGER = "driver_manager"
 _OPERANDS = ("nfd", "driver", "toolkit", "validator", "device_plugin", "gfd", "dcgm", "dcgm_exporter")

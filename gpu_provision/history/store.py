@@ -36,19 +36,10 @@ from gpu_provision.model.progress import RunResult, State, Transition
 OBJECT_BYTES = 900 * 1024
 """What all records of a stack may come to: an object may have 1 MiB (apiserver: MaxSecretSize)."""
 
-
 _INVENTORY_BYTES = 1 << 20  # as the loader's own limit; nothing that unpacks to more was written by this tool
-
-
 _PACKED = "inventory_gz"
-
-
 _SCHEMA = 1
-
-
 _NUMBERS = frozenset({"number", "changed", "back_to"})
-
-
 _TEXTS = frozenset(field.name for field in fields(Record)) - _NUMBERS - {"id", "ending", "text"}
 
 
@@ -138,8 +129,6 @@ def plan_digest(plan: Plan) -> str:
 
 
 _MANAGER = "gpu-provision-history-"
-
-
 _LOCAL_LIMIT = 50
 
 

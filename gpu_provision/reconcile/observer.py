@@ -94,7 +94,6 @@ DEFINITION = ObjectRef("apiextensions.k8s.io/v1", "CustomResourceDefinition", ""
 _KEPT_CURRENT = ("cuda.", "gfd.", "gpu.", "gpu-driver-upgrade", "mig.")
 _IRRELEVANT = (*(f"nvidia.com/{label}" for label in _KEPT_CURRENT), VALIDATED)
 _RELEVANT = ("nvidia.com/gpu.deploy.", "nvidia.com/gpu.present")
-
 _PER_NODE = frozenset({"Node", "Pod"})
 _SERVED_SECONDS = 2.0  # after a definition is in force, until every API server says so
 

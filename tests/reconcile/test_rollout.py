@@ -82,11 +82,7 @@ def test_a_slot_waits_for_the_device_plugin_that_is_on(*, enabled: bool) -> None
 
 
 OLD = DriverPod(uid="1", digest="old", is_ready=True)
-
-
 NEW = DriverPod(uid="2", digest="new", is_ready=True)
-
-
 STARTING = DriverPod(uid="2", digest="new", is_ready=False)
 
 
@@ -178,8 +174,6 @@ def test_the_rollout_keeps_the_time_of_what_it_replaces(label: str, driver: Driv
 
 
 TRAIN = Pod(namespace="default", name="train", uid="3", use=GpuUse.REQUEST)
-
-
 FAILURES = {"failures": {"n1": "not gone"}}
 
 

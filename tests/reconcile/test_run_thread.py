@@ -44,8 +44,6 @@ POD: dict[str, Any] = {
     },
 }
 MOUNT = {"reason": "FailedMount", "message": 'MountVolume.SetUp failed for volume "c" : configmap "c" not found'}
-
-
 NO_SANDBOX = {"reason": "FailedCreatePodSandBox", "message": "failed to generate: open /etc/hosts: no such file"}
 
 

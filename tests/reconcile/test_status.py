@@ -23,8 +23,6 @@ from tests.components.builders import DRIVER, NODES, POOLS, fleet, inventory, wi
 from tests.planning.builders import Stack, labelled, with_node
 
 TAINT = {"key": NOT_VALIDATED, "effect": "NoSchedule"}
-
-
 NO_GPU = "no GPU: gets no GPU component"
 
 

@@ -26,14 +26,10 @@ from gpu_provision.rollout.steps import NOT_READY
 from tests.planning.builders import VALIDATED, Stack, shown, validation_pod
 
 BUILD = ("Installing", "ERROR: The kernel module failed to build for kernel 5.15.0-1.", "Unmounting")
-
-
 WORDS = (
     "the driver cannot be built for the kernel that the node runs: "
     "ERROR: The kernel module failed to build for kernel 5.15.0-1. (ctr: exit 1)"
 )
-
-
 WAITS = "ctr: CrashLoopBackOff: back-off 10s restarting failed container, last exit 1"
 
 
@@ -125,8 +121,6 @@ def test_a_fleet_that_crashes_is_reported_by_its_first_pods() -> None:
 
 
 _KEY = ("driver_validation", "t4-1")
-
-
 _STEP = RemovePod(_KEY, ObjectRef("v1", "Pod", "operands", "cuda"), "uid")
 
 
