@@ -331,10 +331,10 @@ def apply(
 def drift(job: ApplyJob, *, on_hosts: HostsResult) -> Drift:
     """Return what in the cluster is not as declared, and why. Raises Unreachable, Refused."""
     from gpu_provision.operator.executor import OperatorExecutor
-    from gpu_provision.reconcile.drift import read
     from gpu_provision.reconcile.session import Session
+    from gpu_provision.reconcile.status import read_drift
 
-    return read(Session(job.inventory, host_drivers=on_hosts.drivers, deputy=OperatorExecutor()))
+    return read_drift(Session(job.inventory, host_drivers=on_hosts.drivers, deputy=OperatorExecutor()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import Event, State, Transition
 from gpu_provision.output.progress import NodeTimelines, Progress, lines
 from gpu_provision.output.text import PLAIN, Style, for_terminal
-from gpu_provision.reconcile.progress import Timeline
+from gpu_provision.reconcile.states import Timeline
 
 if TYPE_CHECKING:
     from rich.live import Live

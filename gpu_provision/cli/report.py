@@ -28,7 +28,7 @@ from gpu_provision.output import plan as plan_view
 from gpu_provision.output.findings import document
 from gpu_provision.output.history import RunOutcome, RunReport, last_states
 from gpu_provision.output.text import ranges
-from gpu_provision.reconcile.progress import Timeline
+from gpu_provision.reconcile.states import Timeline
 
 if TYPE_CHECKING:
     from gpu_provision.api.results import StackRemoval, StackRun

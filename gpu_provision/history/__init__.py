@@ -1,6 +1,6 @@
 """Records of runs, and rolling back to one of them.
 
-`recorder` writes the record of a run while it goes, `records` turns it into text, `store` keeps it: in a ConfigMap of
+`recorder` writes the record of a run while it goes, `store` turns it into text and keeps it: in a ConfigMap of
 the cluster, and in files on this machine. `rollback` finds an earlier run, and `restore` puts its versions into the
 present inventory. No record holds a secret.
 

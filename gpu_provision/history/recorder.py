@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Self
 
 from gpu_provision.history import store
-from gpu_provision.history.records import encode, expired, fit_to_size, parse_history, plan_digest, unfinished
 from gpu_provision.history.restore import redact
+from gpu_provision.history.store import encode, expired, fit_to_size, parse_history, plan_digest, unfinished
 from gpu_provision.inventory.redaction import without_users
 from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.context import find_context
@@ -34,7 +34,7 @@ HOSTS = "hosts"
 KEEP_SECONDS = 5.0
 """How old the local record of a run that goes on may be."""
 
-_MADE_IN_PYTHON = "its inventory was made in Python, not read from a file"
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
 _MAX_REASON = 300  # characters; the local record has all of them
 _SHARE_OF_TIME = 0.01  # that a run spends on its local record while it goes
 
@@ -60,11 +60,7 @@ class RunSpec:
 def run_spec(
     inventory: Inventory, plan: Plan, desired: Desired, members: Collection[ObjectRef], *, back_to: int = 0
 ) -> RunSpec:
-    """Return what a run is about that carries a plan out.
-
-    Args:
-        members: Objects of the stack that the cluster has.
-    """
+    """Return what a run is about that carries a plan out; ``members`` are objects of the stack that the cluster has."""
     is_first = ref_of(desired["prerequisites"][-1]) not in members
     return RunSpec(inventory=inventory, plan=plan, is_first=is_first, back_to=back_to)
 
@@ -74,7 +70,7 @@ def new_record(spec: RunSpec) -> Record:
     inventory, now = spec.inventory, datetime.now(UTC)
     return Record(
         id=f"{now:%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(3)}",
-        began=_timestamp(now),
+        began=f"{now:{_TIME}}",
         holder=process_identity(),
         tool=version("gpu-provision"),
         inventory=inventory.name,
@@ -84,18 +80,14 @@ def new_record(spec: RunSpec) -> Record:
         only=spec.only,
         source=OF_RESOURCE if inventory.is_of_resource else "",
         text=redact(inventory.text) if inventory.text else "",
-        lacks="" if inventory.text else _MADE_IN_PYTHON,
+        lacks="" if inventory.text else "its inventory was made in Python, not read from a file",
     )
-
-
-def _timestamp(now: datetime) -> str:
-    return f"{now:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def finish_record(record: Record, ending: Ending, *, changed: int = 0, reason: str = "") -> Record:
     """Return the record of a run that ends now."""
-    reason, now = without_users(reason)[:_MAX_REASON], _timestamp(datetime.now(UTC))
-    return replace(record, ending=ending, changed=changed, reason=reason, ended=now)
+    ended, reason = f"{datetime.now(UTC):{_TIME}}", without_users(reason)[:_MAX_REASON]
+    return replace(record, ending=ending, changed=changed, reason=reason, ended=ended)
 
 
 class RunRecorder:
@@ -117,14 +109,9 @@ class RunRecorder:
         say: Callable[[str], None] = lambda _: None,
         progress: Callable[[], RunResult] = RunResult,
     ) -> None:
-        """Prepare; nothing is written.
-
-        Args:
-            say: Called with a message about runs before this one that never ended.
-            progress: Called now and then; returns how far the run has come.
-        """
+        """Prepare; nothing is written. ``say`` hears of runs that never ended; ``progress`` returns how far this is."""
         self._cluster, self._spec, self._say, self._progress = cluster, spec, say, progress
-        self._next_local = 0.0
+        self._limit, self._next_local = spec.inventory.kept_runs, 0.0
         self.earlier = History(())
         self.record = new_record(spec)
         self.problem: Finding | None = None
@@ -143,17 +130,12 @@ class RunRecorder:
             self._write((*unfinished(self.earlier), self.record), gone)
         return self
 
-    @property
-    def _limit(self) -> int:
-        return self._spec.inventory.kept_runs
-
     def save_local(self, now: float) -> None:
         """Write a local record of how far the run has come, if it is time: that of a large fleet is long."""
         if now < self._next_local:
             return
         self._write_local(())
-        took = time.monotonic() - now
-        self._next_local = now + max(KEEP_SECONDS, took / _SHARE_OF_TIME)
+        self._next_local = now + max(KEEP_SECONDS, (time.monotonic() - now) / _SHARE_OF_TIME)
 
     def _write_local(self, findings: tuple[Finding, ...]) -> None:
         store.write_local(self.record, lambda: store.run_details(self._spec.plan, self._progress(), findings))
@@ -223,35 +205,36 @@ def record_host_changes(
 ) -> tuple[int, tuple[Finding, ...]]:
     """Record that so many hosts were changed where the cluster was as declared: a later run can roll back from it.
 
-    Return the number of the run, and what kept it from being on record.
-
-    Args:
-        planned_at: Version of the lock when the plan was made.
+    Return the number of the run, and what kept it from being on record. ``planned_at`` is the version of the lock when
+    the plan was made.
     """
-    reason = f"{_describe_hosts(hosts)}, and nothing else"
+    reason = f"{_changed(hosts)}, and nothing else"
     return _record_at_once(cluster, spec, Ending.SUCCEEDED, reason, planned_at=planned_at)
 
 
 def record_host_only_run(
     inventory: Inventory, hosts: int, *, failure: str = "", back_to: int = 0
 ) -> tuple[int, tuple[Finding, ...]]:
-    """Record that hosts were changed, and the cluster left alone: on this machine, and where the stack is.
+    """Record that so many hosts were changed, and the cluster left alone: on this machine, and where the stack is.
 
     A cluster that is not there, or has nothing of the stack, is no problem: hosts may come first. Return the number of
     the run, 0 if it is on record here alone, and what kept it from being on record in a cluster with the stack.
 
     Args:
-        hosts: How many were changed.
         failure: Why a host is not as declared; empty if all are.
     """
     plan = Plan(inventory=inventory.name, release=inventory.release, cluster="not asked", components=(), changes=())
     spec = RunSpec(inventory=inventory, plan=plan, back_to=back_to, only=HOSTS)
-    reason = "; ".join(filter(None, (f"{_describe_hosts(hosts)}, and left the cluster alone", failure)))
+    reason = "; ".join(filter(None, (f"{_changed(hosts)}, and left the cluster alone", failure)))
     ending = Ending.FAILED if failure else Ending.SUCCEEDED
     if (cluster := _cluster_with_stack(inventory)) is not None:
         return _record_at_once(cluster, spec, ending, reason)
     store.write_local(finish_record(new_record(spec), ending, reason=reason))
     return 0, ()
+
+
+def _changed(hosts: int) -> str:
+    return f"changed {hosts} host{'' if hosts == 1 else 's'}"
 
 
 def _cluster_with_stack(inventory: Inventory) -> Cluster | None:
@@ -278,7 +261,3 @@ def _record_at_once(
         store.write_local(finish_record(recorder.record, ending, reason=reason))
         return recorder.record.number, (_unrecorded(error),)
     return recorder.record.number, tuple(filter(None, [recorder.problem]))
-
-
-def _describe_hosts(hosts: int) -> str:
-    return f"changed {hosts} host{'' if hosts == 1 else 's'}"

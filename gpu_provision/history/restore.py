@@ -28,7 +28,6 @@ from gpu_provision.model.history import Record
 from gpu_provision.model.inventory import Inventory
 
 Data = dict[str, Any]
-
 RELEASE: KeyPath = ("release",)
 _MANAGER = "driver_manager"
 _OPERANDS = ("nfd", "driver", "toolkit", "validator", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
@@ -72,9 +71,8 @@ def restore(text: str, now: Inventory, *, name: str, release: str = "", of_clust
     A pool that the earlier one does not have keeps its versions; a pool that only the earlier one has stays away.
 
     Args:
-        text: As on record.
+        text: As on record. Findings call it by ``name``, such as ``run 3``.
         now: Read from a text.
-        name: What findings call the record, such as ``run 3``.
         release: What the earlier one meant if it names no release; empty for the default of this version of the tool.
         of_cluster: Whether the text says nothing of hosts, which are no difference then.
 
@@ -157,13 +155,12 @@ def _places(pools: Collection[str]) -> Iterator[KeyPath]:
 
 def _known_versions(path: KeyPath, now: Data) -> frozenset[Any]:
     """Return the versions that may stand at a path: those of the catalogue, and those that the inventory names."""
-    software = VERSIONS[_pattern(path)]
-    here = (each for each in _places(_mapping(now, "pools")) if VERSIONS[_pattern(each)] == software)
-    return frozenset({*_catalogue(software), *(_at(now, each) for each in here)})
+    here = (_at(now, each) for each in _places(_mapping(now, "pools")) if _software(each) == _software(path))
+    return frozenset({*_catalogue(_software(path)), *here})
 
 
-def _pattern(path: KeyPath) -> KeyPath:
-    return (path[0], ANY, *path[2:]) if path[0] == "pools" else path
+def _software(path: KeyPath) -> str:
+    return VERSIONS[(path[0], ANY, *path[2:]) if path[0] == "pools" else path]
 
 
 def _catalogue(software: str) -> Collection[str]:
@@ -229,13 +226,8 @@ def _differing_paths(one: Data, other: Data, part: Data, path: KeyPath = ()) -> 
         before, after = (each.get(key, found.get("default", {})) for each in (one, other))
         if "properties" in found and isinstance(before, dict) and isinstance(after, dict):
             yield from _differing_paths(before, after, found, here)
-        elif _as_text(before) != _as_text(after):
+        elif json.dumps(before, sort_keys=True) != json.dumps(after, sort_keys=True):  # in which True, 1 and 1.0 differ
             yield format_path(here)
-
-
-def _as_text(value: Any) -> str:
-    """Return a value as text, in which True, 1 and 1.0 differ."""
-    return json.dumps(value, sort_keys=True)
 
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -259,13 +251,10 @@ def redact(text: str) -> str:
     scalars = list(_scalars(text))
     secrets = _secrets(scalars)
     recorded = ((each, _as_recorded(each, secrets)) for each in scalars)
-    changes = {(each.start, each.end): new for each, new in sorted(recorded, key=_redacted_last) if new != each.value}
-    return _without_comments(_replace_spans(text, ((*span, _quoted(new)) for span, new in changes.items())))
-
-
-def _redacted_last(recorded: tuple[_Scalar, str]) -> bool:
-    """Order what an alias shows at several places: hidden at one of them is hidden at all."""
-    return recorded[1] == HIDDEN
+    hidden_last = sorted(recorded, key=lambda each: each[1] == HIDDEN)  # an alias hidden at one place is so at all
+    return _without_comments(
+        _replace_spans(text, {(each.start, each.end): new for each, new in hidden_last if new != each.value})
+    )
 
 
 def unredact(text: str, source: str) -> str:
@@ -279,13 +268,13 @@ def unredact(text: str, source: str) -> str:
     known = {(each.path, _as_recorded(each, secrets)): each.value for each in others}
     hidden_ones = (each for each in _scalars(text) if HIDDEN in each.value)
     spans = {(each.start, each.end): known.get((each.path, each.value)) for each in hidden_ones}
-    return _replace_spans(text, ((*span, _quoted(value)) for span, value in spans.items() if value is not None))
+    return _replace_spans(text, {span: value for span, value in spans.items() if value is not None})
 
 
 def replace_values(text: str, values: Mapping[KeyPath, str]) -> str:
     """Return the text with other values where it has one at their paths; all else in it is as it was."""
-    spans = {(each.start, each.end): values[each.path] for each in _scalars(text) if each.path in values}
-    return _replace_spans(text, ((*span, _quoted(value)) for span, value in spans.items()))
+    found = (each for each in _scalars(text) if each.path in values)
+    return _replace_spans(text, {(each.start, each.end): values[each.path] for each in found})
 
 
 def _secrets(scalars: Iterable[_Scalar]) -> frozenset[str]:
@@ -339,33 +328,23 @@ def _without_comments(text: str) -> str:
     return _COMMENT.sub(kept, text)
 
 
-def _quoted(value: str) -> str:
-    """Return a value in double quotes, whose escapes YAML has of JSON."""
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _replace_spans(text: str, changes: Iterable[tuple[int, int, str]]) -> str:
-    """Return the text with parts replaced; anchors stay, and so do blanks, as a block ends where the next begins."""
-    for start, end, new in sorted(changes, reverse=True):
-        old = text[start:end]
+def _replace_spans(text: str, changes: Mapping[tuple[int, int], str]) -> str:
+    """Return the text with values replaced; anchors stay, and so do blanks, as a block ends where the next begins."""
+    for (start, end), new in sorted(changes.items(), reverse=True):
+        old, quoted = text[start:end], json.dumps(new, ensure_ascii=False)  # YAML has the escapes of JSON
         anchor = _ANCHOR_OR_TAG.match(old)
-        kept = anchor[0] if anchor else ""
-        text = text[:start] + kept + new + old[len(old.rstrip()) :] + text[end:]
+        text = text[:start] + (anchor[0] if anchor else "") + quoted + old[len(old.rstrip()) :] + text[end:]
     return text
 
 
 def declares_same(one: Record, other: Record, now: Inventory) -> bool:
     """Whether two runs declared the same; what cannot be read today is the same as its own text alone.
 
-    Args:
-        now: The inventory as it is now; it has the secrets, which no record has.
+    The present inventory has the secrets, which no record has.
     """
     if one.text == other.text:
         return True
-    first, second = (_meaning(each, now) for each in (one, other))
-    return first is not None and first == second
-
-
-def _meaning(record: Record, now: Inventory) -> Inventory | None:
-    found = restore_for_comparison(record.text, now, name=f"run {record.number}")
-    return replace(found, text="", digest="") if found else None
+    first, second = (restore_for_comparison(each.text, now, name=f"run {each.number}") for each in (one, other))
+    if first is None or second is None:
+        return False
+    return replace(first, text="", digest="") == replace(second, text="", digest="")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import NamedTuple
 
 from gpu_provision.history import store
 from gpu_provision.history.restore import declares_same, redact, restore
@@ -39,13 +39,8 @@ class RollbackTarget:
         return f"run {self.record.number}"
 
 
-@dataclass(frozen=True, slots=True)
-class ActiveInventory:
-    """What a stack was rolled back to.
-
-    Attributes:
-        run: Number of the run that had its versions first.
-    """
+class ActiveInventory(NamedTuple):
+    """What a stack was rolled back to, and the number of the run that had its versions first."""
 
     run: int
     inventory: Inventory
@@ -118,18 +113,37 @@ def restore_inventory(record: Record, now: Inventory) -> tuple[Inventory, tuple[
     """
     name, text = f"run {record.number}", inventory_text(record)
     if not now.text:
-        raise RunFailed(_made_in_python(name))
+        what = "a rollback changes versions in the text of the present inventory, which was made in Python and has none"
+        fix = "set the versions in the program and apply; or load() the inventory from a file"
+        raise RunFailed(Finding(code=codes.NOT_ON_RECORD, where=name, what=what, fix=fix))
     try:
         found = restore(text, now, name=name, release=record.release, of_cluster=record.is_of_resource)
     except SourceError as error:
         what = "the inventory of this run is not valid for this version of the tool"
         raise InvalidInventory(error.finding, _not_usable(record, what)) from error
     if found.unknown:
-        raise RunFailed(_unknown_version(record, found.unknown, now))
+        what = "neither the release catalogue nor the inventory as it is now names this version, so it may be planted"
+        unknown = Finding(
+            code=codes.UNKNOWN_VERSION,
+            where=f"{name} {', '.join(found.unknown)}",
+            what=what,
+            evidence="; ".join(f"{path}: {value}" for path, value in found.unknown.items()),
+            consequence="nothing of this run is brought back",
+            fix=f"if the version is right, write it into {now.path or 'the resource'} and apply that",
+        )
+        raise RunFailed(unknown)
     if found.inventory is None:
         what = "the inventory as it is now is not valid with the versions of this run"
         raise InvalidInventory(*found.findings, _not_usable(record, what))
-    return found.inventory, (_kept_settings(name, found.kept),) if found.kept else ()
+    kept = Finding(
+        code=codes.KEPT_AS_NOW,
+        where=name,
+        what="a rollback brings back versions only; these settings differ from that run and stay as they are now",
+        evidence=join_limited(found.kept, _MAX_SETTINGS),
+        fix=f"gpu-provision diff {record.number} shows them; to have one back, write it and apply",
+        severity=Severity.WARNING,
+    )
+    return found.inventory, (kept,) if found.kept else ()
 
 
 def _not_usable(record: Record, what: str) -> Finding:
@@ -139,37 +153,6 @@ def _not_usable(record: Record, what: str) -> Finding:
         what=what,
         evidence=f"it was applied by gpu-provision {record.tool or 'of an unknown version'}",
         fix=f"gpu-provision history show {record.number} --text > FILE, correct that, and apply it",
-    )
-
-
-def _made_in_python(name: str) -> Finding:
-    return Finding(
-        code=codes.NOT_ON_RECORD,
-        where=name,
-        what="a rollback changes versions in the text of the present inventory, which was made in Python and has none",
-        fix="set the versions in the program and apply; or load() the inventory from a file",
-    )
-
-
-def _unknown_version(record: Record, versions: Mapping[str, str], now: Inventory) -> Finding:
-    return Finding(
-        code=codes.UNKNOWN_VERSION,
-        where=f"run {record.number} {', '.join(versions)}",
-        what="neither the release catalogue nor the inventory as it is now names this version, so it may be planted",
-        evidence="; ".join(f"{path}: {value}" for path, value in versions.items()),
-        consequence="nothing of this run is brought back",
-        fix=f"if the version is right, write it into {now.path or 'the resource'} and apply that",
-    )
-
-
-def _kept_settings(name: str, paths: tuple[str, ...]) -> Finding:
-    return Finding(
-        code=codes.KEPT_AS_NOW,
-        where=name,
-        what="a rollback brings back versions only; these settings differ from that run and stay as they are now",
-        evidence=join_limited(paths, _MAX_SETTINGS),
-        fix=f"gpu-provision diff {name.removeprefix('run ')} shows them; to have one back, write it and apply",
-        severity=Severity.WARNING,
     )
 
 
@@ -225,16 +208,9 @@ def version_warning(cluster: Cluster, inventory: Inventory) -> tuple[Finding, ..
     if last is None or last.tool in {"", ours}:
         return ()
     is_same = bool(last.text) and last.text == redact(inventory.text)
-    cause = (
-        "the inventory is the same, so that is why something differs" if is_same else "some of this may differ for that"
-    )
-    return (
-        Finding(
-            code=OTHER_TOOL,
-            what=f"the last run was of gpu-provision {last.tool}, and this is {ours}: {cause}",
-            where=f"run {last.number}, {last.began}",
-            fix="look at what differs; CHANGELOG.md says what has changed"
-            + (", and gpu-provision drift shows whether the cluster was changed" if is_same else ""),
-            severity=Severity.WARNING,
-        ),
-    )
+    cause, fix = "some of this may differ for that", "look at what differs; CHANGELOG.md says what has changed"
+    if is_same:
+        cause = "the inventory is the same, so that is why something differs"
+        fix += ", and gpu-provision drift shows whether the cluster was changed"
+    what, where = f"the last run was of gpu-provision {last.tool}, and this is {ours}: {cause}", f"run {last.number}"
+    return (Finding(code=OTHER_TOOL, what=what, where=f"{where}, {last.began}", fix=fix, severity=Severity.WARNING),)

@@ -1,15 +1,19 @@
-"""Where records of runs are kept: one ConfigMap in the cluster, and files on the machine that ran.
+"""Records of runs: as text, and where they are kept: one ConfigMap in the cluster, and files on the machine that ran.
 
-The ConfigMap has a key per run, so that two requests are all that a run costs. The files hold what the cluster has, and
-besides it results and the logs of validations: ``$XDG_STATE_HOME/gpu-provision/runs/<inventory>/<id>.json``, the
-newest fifty; the id is that of the record in the cluster. Only their owner can read them.
+The ConfigMap has a key per run, so that two requests are all that a run costs. A record is one JSON document; its
+inventory is packed, everything else can be read with kubectl. What a newer tool wrote is read as far as it is known
+here. The files hold what the cluster has, and besides it results and the logs of validations:
+``$XDG_STATE_HOME/gpu-provision/runs/<inventory>/<id>.json``, the newest fifty. Only their owner can read them.
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +21,115 @@ import msgspec
 
 from gpu_provision import files
 from gpu_provision.components import labels
-from gpu_provision.history.records import parse_history
+from gpu_provision.components.objects import digest
 from gpu_provision.kube import lock
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.lease import holder_is_dead
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding
-from gpu_provision.model.history import History, Record
+from gpu_provision.model.history import Ending, History, Record
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.plan import Change, Plan
+from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import RunResult, State, Transition
+
+OBJECT_BYTES = 900 * 1024
+"""What all records of a stack may come to: an object may have 1 MiB (apiserver: MaxSecretSize)."""
+
+_INVENTORY_BYTES = 1 << 20  # as the loader's own limit; nothing that unpacks to more was written by this tool
+_PACKED = "inventory_gz"
+_SCHEMA = 1
+_NUMBERS = frozenset({"number", "changed", "back_to"})
+_TEXTS = frozenset(field.name for field in fields(Record)) - _NUMBERS - {"id", "ending", "text"}
+
+
+def encode(record: Record) -> str:
+    """Return a record as one line of JSON."""
+    values = asdict(record)
+    text = values.pop("text")
+    packed = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode() if text else ""
+    return json.dumps({"schema": _SCHEMA, **values, _PACKED: packed}, sort_keys=True)
+
+
+def decode(name: str, line: str) -> Record | None:
+    """Return the record that a text holds; None if it holds none, or is damaged."""
+    try:
+        values = json.loads(line)
+        text = _unpack(values.get(_PACKED) or "")
+        known: dict[str, Any] = {key: str(values.get(key) or "") for key in _TEXTS}
+        known |= {key: int(values.get(key) or 0) for key in _NUMBERS}
+        return Record(id=name, ending=Ending(values["ending"]), text=text, **known)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, EOFError, OSError, zlib.error):
+        return None
+
+
+def _unpack(packed: str) -> str:
+    if not packed:
+        return ""
+    from io import BytesIO  # noqa: PLC0415  only a reader of history needs it
+
+    with gzip.GzipFile(fileobj=BytesIO(base64.b64decode(packed, validate=True))) as file:
+        data = file.read(_INVENTORY_BYTES + 1)
+    if len(data) > _INVENTORY_BYTES:
+        message = "larger than any inventory"
+        raise ValueError(message)
+    return data.decode()
+
+
+def fit_to_size(record: Record, keep: int) -> Record:
+    """Return the record, without its inventory if it would take more than its share of what ``keep`` records may."""
+    share = OBJECT_BYTES // (keep + 2)  # one that runs, and one good one that outlives its time
+    size = len(encode(record))
+    if size <= share:
+        return record
+    return replace(record, text="", lacks=f"its inventory is too large for the cluster: {size:,} of {share:,} bytes")
+
+
+def parse_history(texts: Mapping[str, str], holder: str) -> History:
+    """Return the history that texts hold, by name of the record; ``holder`` of the lock is empty for none.
+
+    A run of another holder that has no end was interrupted.
+    """
+    found = {name: decode(name, text) for name, text in texts.items()}
+    runs = tuple(
+        replace(each, ending=Ending.INTERRUPTED) if each.ending is Ending.RUNNING and each.holder != holder else each
+        for each in number_records(record for record in found.values() if record is not None)
+    )
+    return History(runs, tuple(sorted(name for name, record in found.items() if record is None)))
+
+
+def number_records(records: Iterable[Record]) -> tuple[Record, ...]:
+    """Return records in their order, each with a number: those that have none yet came after those that have one."""
+    found = sorted(records, key=lambda record: (not record.number, record.number, record.id))
+    highest = max((record.number for record in found), default=0)
+    new = iter(range(highest + 1, highest + 1 + len(found)))
+    return tuple(record if record.number else replace(record, number=next(new)) for record in found)
+
+
+def unfinished(history: History) -> tuple[Record, ...]:
+    """Return the interrupted runs whose records do not say so yet, with the reason that they get."""
+    silent, reason = (each for each in history.records if each.ending is Ending.INTERRUPTED), "it never ended"
+    return tuple(replace(each, reason=reason) for each in silent if not each.ended and each.reason != reason)
+
+
+def expired(history: History, keep: int) -> tuple[str, ...]:
+    """Return the names of records that are to go: damaged ones and the oldest, but never the last that succeeded."""
+    good = [record.id for record in history.records if record.ending is Ending.SUCCEEDED and not record.only]
+    older = [record.id for record in history.records[:-keep]]
+    damaged = history.damaged if len(history.records) + len(history.damaged) > keep else ()
+    return (*damaged, *(name for name in older if name not in good[-1:]))
+
+
+def plan_digest(plan: Plan) -> str:
+    """Return what names the changes of a plan: objects, actions and fields, but no values, which may be secret."""
+    changes: list[Any] = [
+        (change.action.value, str(change.ref), [field.path for field in change.fields]) for change in plan.changes
+    ]
+    return digest(changes, 64)
+
 
 _MANAGER = "gpu-provision-history-"
 _LOCAL_LIMIT = 50
-
-Texts = Mapping[str, str]
-"""Name of a record -> its text."""
 
 
 def history_ref(inventory: Inventory) -> ObjectRef:
@@ -50,8 +146,8 @@ def read_records(cluster: Cluster, inventory: Inventory) -> History:
 
 def write_records(
     cluster: Cluster, inventory: Inventory, changes: Mapping[str, str | None], *, is_first: bool = False
-) -> Texts:
-    """Write records, remove those that are None, and return all that there are then: one request.
+) -> Mapping[str, str]:
+    """Write records, remove those that are None, and return all that there are then by name: one request.
 
     Args:
         is_first: Whether there is probably no object yet.
@@ -103,28 +199,27 @@ def run_details(plan: Plan, result: RunResult, findings: Sequence[Finding]) -> d
     return {
         "cluster": plan.cluster,
         "components": list(plan.components),
-        "changes": [_change(change) for change in plan.changes],
+        # Without the fields and the objects: both may hold secrets.
+        "changes": [
+            {
+                "component": change.component,
+                "action": change.action.value,
+                "ref": change.ref._asdict(),
+                "effects": list(change.effects),
+                "certain": change.certain,
+            }
+            for change in plan.changes
+        ],
         **msgspec.to_builtins(replace(result, timeline=())),
         "findings": msgspec.to_builtins(list(findings)),
         "timeline": [_line(transition) for transition in result.timeline],
     }
 
 
-def _change(change: Change) -> dict[str, Any]:
-    """Return a change without the fields and the object: both may hold secrets."""
-    return {
-        "component": change.component,
-        "action": change.action.value,
-        "ref": change.ref._asdict(),
-        "effects": list(change.effects),
-        "certain": change.certain,
-    }
-
-
 def _line(transition: Transition) -> str:
     """Return a transition in one line: there may be fifty thousand."""
-    columns = (transition.component, transition.node, transition.state.value, transition.step, transition.reason)
-    return "\t".join((f"{transition.at:.3f}", *columns))
+    where = f"{transition.at:.3f}", transition.component, transition.node
+    return "\t".join((*where, transition.state.value, transition.step, transition.reason))
 
 
 def transition_of(line: str) -> Transition:

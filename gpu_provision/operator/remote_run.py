@@ -41,8 +41,8 @@ from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.rbac import review
 from gpu_provision.reconcile.observer import Observation, StackObserver, scope_of_object, watched_scopes
 from gpu_provision.reconcile.plan import ClusterPlan
-from gpu_provision.reconcile.progress import ProgressReporter, with_steps
 from gpu_provision.reconcile.run import Outcome
+from gpu_provision.reconcile.states import ProgressReporter, with_steps
 from gpu_provision.reconcile.status import evidence
 
 TAKEOVER_SECONDS = LEADER.lease_seconds + LEADER.renew_seconds

@@ -17,13 +17,9 @@ from gpu_provision.planning.node_validation import NodePatch, node_patch, other_
 from gpu_provision.planning.plan import superseded_pods
 from gpu_provision.planning.states import TO_BE_LABELLED, ClusterState, Key, vector_add_of
 from gpu_provision.planning.upgrades import DRIVER, is_kept
-from gpu_provision.planning.validation import (
-    NOT_RUN,
-    RUNS_IN,
-    VALIDATIONS,
-    verdict_of,
-)
-from gpu_provision.rollout.actions import Evict, StateTransition
+from gpu_provision.planning.validation import NOT_RUN, RUNS_IN, VALIDATIONS, verdict_of
+from gpu_provision.rollout import states
+from gpu_provision.rollout.actions import Cordon, Evict, StateTransition
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +75,14 @@ class TransitionNode:
     ref: ObjectRef
     move: StateTransition
 
+    def patch(self) -> dict[str, Any]:
+        """Return the merge patch: state, memory and cordon change together, or not at all."""
+        state, notes = {states.STATE: self.move.to.value or None}, dict(self.move.annotations)
+        metadata = {"resourceVersion": self.move.revision, "labels": state, "annotations": notes}
+        if self.move.cordon is Cordon.KEEP:
+            return {"metadata": metadata}
+        return {"metadata": metadata, "spec": {"unschedulable": True if self.move.cordon is Cordon.SET else None}}
+
 
 @dataclass(frozen=True, slots=True)
 class EvictPod:
@@ -106,17 +110,16 @@ Step = PatchNode | StartPod | RemovePod | TransitionNode | EvictPod | ReadLog
 def next_actions(seen: ClusterState, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
     """Yield everything that can be done now, but for what a rollout of the driver does."""
     yield from _label_steps(seen, settled)
-    yield from _attesting_steps(seen, settled)
     yield from _validation_steps(seen, settled)
 
 
 def _label_steps(seen: ClusterState, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
-    facts = {node.name: node for node in seen.observed.facts.nodes}
+    nodes = {node.name: node for node in seen.observed.facts.nodes}
     targets = {target.name for target in seen.context.targets}
     leaving = {node.name for node in node_labels.leaving(seen.context)}
     for manifest in seen.desired.get("node_labels", ()):
         key = ("node_labels", manifest["metadata"]["name"])
-        state, node = settled.get(key), facts.get(key[1])
+        state, node = settled.get(key), nodes.get(key[1])
         if node is None or (state is not None and state.state in _SETTLED):
             continue
         if node.name in leaving and (state is None or state.reason != TO_BE_LABELLED):
@@ -126,15 +129,13 @@ def _label_steps(seen: ClusterState, settled: Mapping[Key, NodeState]) -> Iterat
             write = NodePatch({}, write.frees)  # the taint may be what keeps Node Feature Discovery off
         if not write.is_empty:
             yield _label(key, node, write)
-
-
-def _attesting_steps(seen: ClusterState, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
-    manifests = seen.parts[node_validation.NAME].single if node_validation.NAME in seen.parts else {}
+    # What tells that a node has been validated comes last.
+    told = seen.parts[node_validation.NAME].single if node_validation.NAME in seen.parts else {}
     for target in seen.context.targets:
-        key = (node_validation.NAME, target.name)
+        key, facts = (node_validation.NAME, target.name), target.facts
         state = settled.get(key)
-        if target.facts and state and state.state is State.PROGRESSING and state.reason == node_validation.TO_BE_TOLD:
-            yield _label(key, target.facts, node_patch(manifests[target.name], target.facts, seen.context.inventory))
+        if facts and state and state.state is State.PROGRESSING and state.reason == node_validation.TO_BE_TOLD:
+            yield _label(key, facts, node_patch(told[target.name], facts, seen.context.inventory))
 
 
 def _label(key: Key, node: NodeFacts, write: NodePatch) -> PatchNode:
@@ -154,7 +155,10 @@ def _validation_steps(seen: ClusterState, settled: Mapping[Key, NodeState]) -> I
             if state and state.state is State.PENDING and state.reason.startswith(NOT_RUN):
                 yield from _another_run(key, target, settled, seen)
             elif state and state.state is State.PROGRESSING:
-                yield from _without_answer(key, target, seen)
+                wanted = vector_add_of(component, target, seen)
+                found = wanted.pod if wanted else None
+                if found is not None and pod_view.phase(found) in _ENDED and verdict_of(found) is None:
+                    yield _removal(key, found)  # something else has ended it, so that it says nothing
 
 
 def _another_run(key: Key, target: Target, settled: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[Step]:
@@ -169,22 +173,13 @@ def _another_run(key: Key, target: Target, settled: Mapping[Key, NodeState], see
             yield _removal(key, pod)
         return
     manifest = seen.parts[RUNS_IN[key[0]]].single.get(target.name)
-    is_there = manifest and any(ref_of(pod) == ref_of(manifest) for pod in seen.pods.get(key, ()))
-    if manifest and not is_there:
+    if manifest and not any(ref_of(pod) == ref_of(manifest) for pod in seen.pods.get(key, ())):
         yield StartPod(key, ref_of(manifest), manifest)
-
-
-def _without_answer(key: Key, target: Target, seen: ClusterState) -> Iterator[Step]:
-    """Remove a validation pod that was ended by something else, so that it says nothing."""
-    wanted = vector_add_of(key[0], target, seen)
-    pod = wanted.pod if wanted else None
-    if pod is not None and pod_view.phase(pod) in _ENDED and verdict_of(pod) is None:
-        yield _removal(key, pod)
-
-
-_ENDED = frozenset({"Succeeded", "Failed"})
-_SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED, State.LEAVING})  # labels that are ready are as wanted
 
 
 def _removal(key: Key, pod: Manifest) -> RemovePod:
     return RemovePod(key, ref_of(pod), pod["metadata"]["uid"])
+
+
+_ENDED = frozenset({"Succeeded", "Failed"})
+_SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED, State.LEAVING})  # labels that are ready are as wanted

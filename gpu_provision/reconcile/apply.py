@@ -1,4 +1,4 @@
-"""Apply and prune the objects of a run, and follow whether there are ServiceMonitors."""
+"""Apply and prune the objects of a run."""
 
 from __future__ import annotations
 
@@ -9,39 +9,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.errors import ConflictError, NotFoundError
 from gpu_provision.kube.informer import Mirror
-from gpu_provision.kube.observe import SERVICE_MONITORS
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Rejected
-from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change
 from gpu_provision.planning.states import Desired, Key
+from gpu_provision.reconcile.observer import WATCHED
 from gpu_provision.reconcile.plan import ClusterPlan
-from gpu_provision.reconcile.situation import WATCHED
-
-DEFINITION = ObjectRef("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", SERVICE_MONITORS)
-_VERSION = "v1"
-
-
-def wants_service_monitors(inventory: Inventory) -> bool:
-    """Whether a stack has a ServiceMonitor where there are such."""
-    found = inventory.specs.dcgm_exporter
-    return found.enabled and found.service_monitor.enabled
-
-
-def serves_service_monitors(definitions: Iterable[Manifest]) -> bool:
-    """Whether ServiceMonitors can be made, by their definition as it is, if there is one."""
-    return any(_is_established(each) and _has_version(each) for each in definitions)
-
-
-def _is_established(definition: Manifest) -> bool:
-    conditions = (definition.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
-
-
-def _has_version(definition: Manifest) -> bool:
-    return any(each["name"] == _VERSION and each["served"] for each in definition["spec"]["versions"])
-
 
 _PARALLEL = 16
 _REPAIRS = 3  # times that one run creates an object again that is deleted meanwhile
@@ -94,8 +68,8 @@ class Applier:
         The rights to delete there can go with the namespace.
         """
         doomed = [each for each in changes if each.action is Action.DELETE and each.ref.kind not in _PER_NODE]
-        for last in (False, True):
-            self._each(self._delete, [change for change in doomed if (change.ref.kind == "Namespace") is last])
+        for is_last in (False, True):
+            self._each(self._delete, [change for change in doomed if (change.ref.kind == "Namespace") is is_last])
 
     def _each(self, write: Callable[[Change], None], changes: Collection[Change]) -> None:
         """Write several objects at a time. Raises the first error, in the order of the changes."""
@@ -105,13 +79,13 @@ class Applier:
             one.result()
 
     def follow(self, desired: Desired, live: Collection[ObjectRef]) -> None:
-        """Apply what became wanted or changed since facts about nodes came in, and what was deleted.
+        """Apply what became wanted or changed since facts about nodes came in, and what is not ``live`` any more.
 
-        Args:
-            live: What exists now.
+        What is deleted again and again stays away in the end.
         """
         wanted = _manifests(desired)
-        lost = {ref for ref in wanted if self._is_lost(ref, live)}
+        gone = {ref for ref in wanted if ref in self.members and ref not in live}
+        lost = {ref for ref in gone if self._repaired[ref] < _REPAIRS}
         self._repaired.update(lost)
         self.apply(
             Change(component=component, action=Action.CREATE, ref=ref, manifest=manifest)
@@ -122,15 +96,9 @@ class Applier:
 
     def are_shown(self, mirror: Mirror) -> bool:
         """Whether live copies show what was written of the kinds that a run follows."""
-        return all(self._is_shown(ref, mirror.of(ref.type)) for ref in self.written if ref.type in WATCHED)
-
-    def _is_shown(self, ref: ObjectRef, live: Mapping[ObjectRef, Manifest]) -> bool:
-        written = self.members.get(ref)
-        return written is None or (ref in live and _generation(live[ref]) >= _generation(written))
-
-    def _is_lost(self, ref: ObjectRef, live: Collection[ObjectRef]) -> bool:
-        """Whether an object that was there is gone; one that is deleted again and again stays away in the end."""
-        return ref in self.members and ref not in live and self._repaired[ref] < _REPAIRS
+        written = {ref: self.members[ref] for ref in self.written if ref.type in WATCHED and ref in self.members}
+        live = {ref: item for kind in WATCHED for ref, item in mirror.of(kind).items()} if written else {}
+        return all(ref in live and _generation(live[ref]) >= _generation(item) for ref, item in written.items())
 
     def _apply(self, change: Change) -> None:
         try:

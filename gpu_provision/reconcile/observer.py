@@ -1,53 +1,217 @@
-"""A stack between two runs, evaluated from live copies alone: where it stands, and whether it needs a run."""
+"""A stack as live copies show it: its state at each look of a run, and between two runs whether it needs one."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
+from gpu_provision.components.labels import DEPLOY_DRIVER, PRE_INSTALLED, VALIDATED
 from gpu_provision.kube import lock, records
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.observe import (
+    NODE,
+    POD,
     SERVICE_MONITORS,
     config_maps_of,
     named_config_maps,
     named_secrets,
+    node_facts,
     secrets_of,
 )
-from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.applyset import PART_OF, applyset_id
+from gpu_provision.planning.applyset import PART_OF, STACK, applyset_id
 from gpu_provision.planning.diff import manual_editors
+from gpu_provision.planning.observed import NodeObjects, ObservedState
 from gpu_provision.planning.plan import deletions, object_change
 from gpu_provision.planning.pod_metadata import pod_changes
-from gpu_provision.planning.states import ClusterState, Key
+from gpu_provision.planning.prepare import prepare
+from gpu_provision.planning.states import (
+    ClusterState,
+    Key,
+    cluster_state,
+    inputs_of_states,
+    per_node,
+    states,
+    states_of,
+)
 from gpu_provision.planning.upgrades import between_runs, nodes_to_upgrade
-from gpu_provision.reconcile import apply, situation
 from gpu_provision.reconcile.actions import next_actions
 from gpu_provision.reconcile.plan import ClusterPlan, build_plan, without_failures
-from gpu_provision.reconcile.situation import SituationBuilder
 from gpu_provision.reconcile.states import deadline_tracker
+
+Name = TypeVar("Name", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class Memo(Generic[Name, Value]):
+    """The results of one function by key, such as the name of a node.
+
+    A watch replaces objects and never changes them. So most inputs are the very same objects as before, which costs
+    nothing to see. Equal results are one object as well, so that a memo of what follows sees it as fast.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._known: dict[Name, tuple[object, Value]] = {}  # replaced and never changed, so that a copy is another memo
+
+    def of(self, inputs: Mapping[Name, object], work: Callable[[Name], Value]) -> dict[Name, Value]:
+        """Return the result for each key, of which all that ``work`` reads is given; other results are forgotten."""
+        before = self._known
+        self._known = {key: _kept(before.get(key), given, key, work) for key, given in inputs.items()}
+        return {key: value for key, (_, value) in self._known.items()}
+
+
+def _kept(
+    known: tuple[object, Value] | None, given: object, key: Name, work: Callable[[Name], Value]
+) -> tuple[object, Value]:
+    if known is None:
+        return given, work(key)
+    before, value = known
+    if before is given or before == given:
+        return known
+    found = work(key)
+    return given, value if found == value else found
+
+
+CONFIG_MAP, SECRET = Kind("v1", "ConfigMap"), Kind("v1", "Secret")
+WATCHED = (
+    Kind("apps/v1", "DaemonSet"),
+    Kind("apps/v1", "Deployment"),
+    Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
+)
+"""Kinds whose objects a run follows."""
+
+DEFINITION = ObjectRef("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", SERVICE_MONITORS)
+
+# Labels that GPU Feature Discovery, a rollout or validations keep current; no manifest depends on them.
+_KEPT_CURRENT = ("cuda.", "gfd.", "gpu.", "gpu-driver-upgrade", "mig.")
+_IRRELEVANT = (*(f"nvidia.com/{label}" for label in _KEPT_CURRENT), VALIDATED)
+_RELEVANT = ("nvidia.com/gpu.deploy.", "nvidia.com/gpu.present")
+_PER_NODE = frozenset({"Node", "Pod"})
+_SERVED_SECONDS = 2.0  # after a definition is in force, until every API server says so
+
+
+def run_scopes(inventory: Inventory) -> tuple[Scope, ...]:
+    """Return what a run follows: nodes, its pods, and its objects that get ready by themselves."""
+    pods = f"{STACK}={inventory.name}"
+    return Scope(NODE), Scope(POD, pods), *(Scope(kind, _members_of(inventory)) for kind in WATCHED)
+
+
+def _members_of(inventory: Inventory) -> str:
+    return f"{PART_OF}={applyset_id(inventory.name, inventory.cluster.namespace)}"
+
+
+class SituationBuilder:
+    """Builds the state of the cluster at each look. It is worked out whole; what a node alone decides is kept in memos.
+
+    Attributes:
+        desired: What is desired in the end, as of the last look, whose state has what is desired for now.
+    """
+
+    def __init__(self, reading: ClusterPlan) -> None:
+        """Start from what was read; of what is followed, live copies are current and that is not."""
+        self._read, self._host_drivers = _not_followed(reading), dict(reading.context.facts.host_drivers)
+        self._nodes: Mapping[str, NodeFacts] = {}
+        self._facts = Memo[str, tuple[NodeFacts, object]]()
+        self._manifests = Memo[tuple[str, ObjectRef], Manifest]()
+        self._states = Memo[str, Mapping[str, NodeState]]()
+        self._prepared_for: object = None
+        self._context, self.desired = reading.context, reading.desired
+        self._parts: Mapping[str, NodeObjects] = {}
+
+    def copy(self, reading: ClusterPlan) -> SituationBuilder:
+        """Return a builder for the run of a reading that was made of what this one sees, in another thread."""
+        other = copy(self)
+        memos = {name: copy(value) for name, value in vars(self).items() if isinstance(value, Memo)}
+        vars(other).update(memos, _read=_not_followed(reading), _host_drivers=dict(self._host_drivers))
+        return other
+
+    def build(self, mirror: Mirror, members: Mapping[ObjectRef, Manifest], passed: Mapping[Key, str]) -> ClusterState:
+        """Return the state of the cluster as it is now.
+
+        Args:
+            members: Objects of the stack; of kinds that are followed the mirror's count.
+            passed: Validations on record.
+        """
+        live = {ref.name: node for ref, node in sorted(mirror.of(NODE).items())}
+        found = self._facts.of(live, lambda name: _with_needs(node_facts(live[name])))
+        nodes = {name: facts for name, (facts, _) in found.items()}
+        self._believe_the_manager(nodes)
+        facts = replace(self._read.facts, nodes=tuple(nodes.values()), host_drivers=dict(self._host_drivers))
+        self._prepare(facts, [needs for _, needs in found.values()])
+        targets = tuple(
+            target if target.facts is nodes.get(target.name) else replace(target, facts=nodes.get(target.name))
+            for target in self._context.targets
+        )
+        self._context = replace(self._context, facts=facts, targets=targets)
+        followed = {ref: item for kind in WATCHED for ref, item in mirror.of(kind).items()}  # a deleted one is missed
+        observed = replace(
+            self._read,
+            facts=facts,
+            members={ref: item for ref, item in members.items() if ref.type not in WATCHED} | followed,
+            pods=mirror.of(POD),
+            passed=dict(passed),
+        )
+        return cluster_state(self._context, self.desired, observed, self._parts)
+
+    def states(self, seen: ClusterState) -> dict[Key, NodeState]:
+        """Return the state of every component at a look; see `planning.states.states`."""
+        targets = {target.name: target for target in seen.context.targets}
+        return states(seen, self._states.of(inputs_of_states(seen), lambda name: states_of(targets[name], seen)))
+
+    def _prepare(self, facts: ClusterFacts, needs: list[object]) -> None:
+        """Make context and manifests, unless nothing has changed that they depend on."""
+        inputs = replace(facts, nodes=()), needs
+        is_known, self._prepared_for = self._prepared_for == inputs, inputs
+        if is_known:
+            return
+        self._context, desired = prepare(self._context.inventory, facts, self._context.part)
+        # By component as well: two write labels to one Node.
+        made = {(component, ref_of(item)): item for component, items in desired.items() for item in items}
+        kept = self._manifests.of(made, made.__getitem__)
+        self.desired = {name: [kept[name, ref_of(item)] for item in items] for name, items in desired.items()}
+        self._parts = per_node(self.desired)
+
+    def _believe_the_manager(self, nodes: Mapping[str, NodeFacts]) -> None:
+        """Forget what was read of a host once the driver manager there has found a driver that works.
+
+        It ran the host's nvidia-smi later than the host phase, so its answer counts.
+        """
+        before, self._nodes = self._nodes, nodes
+        for name in [name for name in self._host_drivers if name in before and name in nodes]:
+            then, now = before[name].labels.get(DEPLOY_DRIVER), nodes[name].labels.get(DEPLOY_DRIVER)
+            if then == "true" and now == PRE_INSTALLED:
+                del self._host_drivers[name]
+
+
+def _not_followed(reading: ClusterPlan) -> ObservedState:
+    facts = replace(reading.context.facts, nodes=())
+    return replace(reading.observed, facts=facts, members={}, pods={}, passed={}, names={})
+
+
+def _with_needs(facts: NodeFacts) -> tuple[NodeFacts, object]:
+    """Return facts with those of them that manifests depend on."""
+    kept = {
+        key: value
+        for key, value in facts.labels.items()
+        if not key.startswith(_IRRELEVANT) or key.startswith(_RELEVANT)
+    }
+    return facts, (facts.name, facts.os, facts.container_runtime, facts.distribution, VALIDATED in facts.labels, kept)
 
 
 class LiveState(NamedTuple):
-    """Live copies of what a run follows, and what was worked out of them; for a thread of its own.
-
-    Attributes:
-        ready: What was ready when it was looked at last.
-    """
+    """Live copies of what a run follows, and what was worked out of them; ``ready`` was so at the last look."""
 
     mirror: Mirror
     situations: SituationBuilder
     ready: Mapping[Key, NodeState]
 
-
-CONFIG_MAP, SECRET = Kind("v1", "ConfigMap"), Kind("v1", "Secret")
-_PER_NODE = frozenset({"Node", "Pod"})
-_SERVED_SECONDS = 2.0  # after a definition is in force, until every API server says so
 
 _Inputs = tuple[Mapping[str, Mapping[str, str]], Mapping[str, str]]
 """Contents of ConfigMaps and digests of Secrets, by name."""
@@ -58,7 +222,7 @@ class Observation:
     """One look at a stack.
 
     Attributes:
-        states: Where each component stands, as a whole and on each node.
+        states: The state of each component, as a whole and on each node.
         objects: Names of objects that are not as declared.
         edited: Those of them that were, and that were edited by hand or deleted since.
         steps: Names of what else a run would do: labels of a node, a validation, a driver to be replaced. What nothing
@@ -78,10 +242,10 @@ class Observation:
 
 
 class StackObserver:
-    """Looks at one stack; asks nothing."""
+    """Looks at one stack between two runs; sends no request."""
 
     def __init__(self, reading: ClusterPlan, mirror: Mirror) -> None:
-        """Start from what was read; the mirror follows `followed` of it."""
+        """Start from what was read; the mirror follows `watched_scopes` of it."""
         inventory = reading.context.inventory
         self._mirror, self._members = mirror, _members(reading)
         self._record, self._inputs = scope_of_object(records.validations_ref(inventory)), _inputs(inventory)
@@ -93,18 +257,19 @@ class StackObserver:
         self._began = time.monotonic()
 
     def look(self, now: float) -> Observation:
-        """Return where everything stands. ``now`` is of a monotonic clock, for what has its time."""
+        """Return the state of the stack. ``now`` is of a monotonic clock, for deadlines."""
         seen, raw = self._see()
-        states = {key: between_runs(state) for key, state in self._settler.settle(raw, now).items()}
-        different = frozenset(_different(seen))
-        edited = self._edited(different, seen)
+        found = {key: between_runs(state) for key, state in self._settler.settle(raw, now).items()}
+        of_stack = [(name, each) for name, items in seen.desired.items() for each in items if _is_of_stack(each)]
+        different = frozenset(change.ref for name, item in of_stack for change in object_change(name, item, seen))
         objects = different | {change.ref for change in deletions(seen)}
-        return Observation(seen, states, _named(objects), _named(edited), frozenset(_steps(seen, raw, states)))
+        edited = self._edited(different, {ref_of(item): item for _, item in of_stack}, seen)
+        return Observation(seen, found, _named(objects), _named(edited), frozenset(_steps(seen, raw, found)))
 
     def _see(self) -> tuple[ClusterState, dict[Key, NodeState]]:
         record = next(iter(self._mirror.of(self._record).values()), {})
-        passed = records.validations_of(record.get("data") or {})
-        seen = self._situations.build(self._mirror, self._live(), passed)
+        members = {ref: live for scope in self._members for ref, live in self._mirror.of(scope).items()}
+        seen = self._situations.build(self._mirror, members, records.validations_of(record.get("data") or {}))
         raw = self._situations.states(seen)
         self._ready = {key: state for key, state in raw.items() if state.state is State.READY}
         return seen, raw
@@ -125,17 +290,21 @@ class StackObserver:
         observed = replace(seen.observed, namespaces=namespaces, lock=lease.lock, lock_version=lease.version)
         return build_plan(cluster, self._situations.desired, replace(seen, observed=observed), raw)
 
-    def _edited(self, different: frozenset[ObjectRef], seen: ClusterState) -> frozenset[ObjectRef]:
-        """Return what was as declared, and is not because of an edit that a run undoes."""
-        wanted = {ref_of(manifest): manifest for _, manifest in _wanted(seen)}
+    def _edited(
+        self, different: frozenset[ObjectRef], wanted: Mapping[ObjectRef, Manifest], seen: ClusterState
+    ) -> Iterator[ObjectRef]:
+        """Yield what was as declared, and is not because of an edit that a run undoes."""
         once_held = {ref for ref in different if self._held.get(ref) == wanted[ref]}
         self._held = {ref: wanted[ref] for ref in (wanted.keys() - different) | once_held}
         live = seen.observed.members
-        return frozenset(ref for ref in once_held if ref not in live or manual_editors(live[ref]))
+        return (ref for ref in once_held if ref not in live or manual_editors(live[ref]))
 
     def is_outdated(self) -> bool:
         """Whether what the inventory refers to, such as a ConfigMap, or what is served is not as it was read."""
-        return self._inputs_now() != self._read_with or self._outdated_in(time.monotonic()) <= 0
+        live = [item for scope in self._inputs for item in self._mirror.of(scope).values()]
+        config_maps = config_maps_of(item for item in live if item["kind"] == CONFIG_MAP.kind)
+        inputs = config_maps, secrets_of(item for item in live if item["kind"] == SECRET.kind)
+        return inputs != self._read_with or self._outdated_in(time.monotonic()) <= 0
 
     def next_deadline(self, now: float) -> float:
         """Return in how many seconds to look again although nothing has happened."""
@@ -144,36 +313,35 @@ class StackObserver:
 
     def _outdated_in(self, now: float) -> float:
         """Return in how many seconds to read again because of ServiceMonitors; infinity if there is no need."""
-        inventory = self._inventory
-        live = (
-            self._mirror.of(scope_of_object(apply.DEFINITION)).values()
-            if apply.wants_service_monitors(inventory)
-            else None
-        )
-        if live is None or apply.serves_service_monitors(live) == (SERVICE_MONITORS in self._resources):
-            return float("inf")
-        return self._began + _SERVED_SECONDS - now
+        if _wants_service_monitors(self._inventory):
+            live = self._mirror.of(scope_of_object(DEFINITION)).values()
+            if any(map(_serves_service_monitors, live)) != (SERVICE_MONITORS in self._resources):
+                return self._began + _SERVED_SECONDS - now
+        return float("inf")
 
-    def _live(self) -> dict[ObjectRef, Manifest]:
-        return {ref: live for scope in self._members for ref, live in self._mirror.of(scope).items()}
 
-    def _inputs_now(self) -> _Inputs:
-        live = [item for scope in self._inputs for item in self._mirror.of(scope).values()]
-        config_maps = config_maps_of(item for item in live if item["kind"] == CONFIG_MAP.kind)
-        return config_maps, secrets_of(item for item in live if item["kind"] == SECRET.kind)
+def _wants_service_monitors(inventory: Inventory) -> bool:
+    found = inventory.specs.dcgm_exporter
+    return found.enabled and found.service_monitor.enabled
+
+
+def _serves_service_monitors(definition: Manifest) -> bool:
+    conditions = (definition.get("status") or {}).get("conditions") or ()
+    is_established = any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+    return is_established and any(each["name"] == "v1" and each["served"] for each in definition["spec"]["versions"])
 
 
 def watched_scopes(reading: ClusterPlan) -> tuple[Scope, ...]:
-    """Return what a resident looks at: all that a run follows, the stack's objects, its record, and its inputs."""
+    """Return what an observer looks at: all that a run follows, the stack's objects, its record, and its inputs."""
     inventory = reading.context.inventory
     scopes = (
-        *situation.run_scopes(inventory),
+        *run_scopes(inventory),
         *_members(reading),
         scope_of_object(records.validations_ref(inventory)),
         *_inputs(inventory),
+        *((scope_of_object(DEFINITION),) if _wants_service_monitors(inventory) else ()),
     )
-    definitions = (scope_of_object(apply.DEFINITION),) if apply.wants_service_monitors(inventory) else ()
-    return tuple(dict.fromkeys((*scopes, *definitions)))
+    return tuple(dict.fromkeys(scopes))
 
 
 def scope_of_object(ref: ObjectRef) -> Scope:
@@ -183,42 +351,29 @@ def scope_of_object(ref: ObjectRef) -> Scope:
 
 
 def _members(reading: ClusterPlan) -> tuple[Scope, ...]:
-    inventory = reading.context.inventory
-    selector = f"{PART_OF}={applyset_id(inventory.name, inventory.cluster.namespace)}"
-    wanted = {
-        ref_of(item).type for items in reading.desired.values() for item in items if item["kind"] not in _PER_NODE
-    }
+    selector = _members_of(reading.context.inventory)
+    wanted = {ref_of(item).type for items in reading.desired.values() for item in filter(_is_of_stack, items)}
     kinds = wanted | {ref.type for ref in reading.observed.members}
     parent = ref_of(reading.desired["prerequisites"][-1])
     return (*(Scope(kind, selector) for kind in sorted(kinds)), scope_of_object(parent))
 
 
 def _inputs(inventory: Inventory) -> tuple[Scope, ...]:
-    named = {CONFIG_MAP: named_config_maps(inventory), SECRET: named_secrets(inventory)}
-    home = inventory.cluster.namespace
-    refs = (
-        ObjectRef(kind.api_version, kind.kind, home, name) for kind, names in named.items() for name in sorted(names)
-    )
+    named, home = ((CONFIG_MAP, named_config_maps), (SECRET, named_secrets)), inventory.cluster.namespace
+    refs = (ObjectRef(*kind, home, name) for kind, names in named for name in sorted(names(inventory)))
     return tuple(map(scope_of_object, refs))
 
 
-def _wanted(seen: ClusterState) -> Iterator[tuple[str, Manifest]]:
-    """Yield the manifests of the stack's own objects, with their components."""
-    for component, manifests in seen.desired.items():
-        yield from ((component, manifest) for manifest in manifests if manifest["kind"] not in _PER_NODE)
-
-
-def _different(seen: ClusterState) -> Iterator[ObjectRef]:
-    for component, manifest in _wanted(seen):
-        yield from (change.ref for change in object_change(component, manifest, seen))
+def _is_of_stack(manifest: Manifest) -> bool:
+    return manifest["kind"] not in _PER_NODE
 
 
 def _named(refs: Iterable[ObjectRef]) -> frozenset[str]:
     return frozenset(map(str, refs))
 
 
-def _steps(seen: ClusterState, raw: Mapping[Key, NodeState], states: Mapping[Key, NodeState]) -> Iterator[str]:
+def _steps(seen: ClusterState, raw: Mapping[Key, NodeState], settled: Mapping[Key, NodeState]) -> Iterator[str]:
     """Yield what a run would do on nodes."""
-    yield from (f"{type(step).__name__} {step.ref}" for step in next_actions(seen, states))
+    yield from (f"{type(step).__name__} {step.ref}" for step in next_actions(seen, settled))
     yield from (f"driver of {node}" for node in nodes_to_upgrade(raw))
     yield from (f"metadata of {change.ref}" for change in pod_changes(seen))

@@ -11,12 +11,7 @@ from typing import NamedTuple
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.errors import FieldConflictError, NotFoundError
-from gpu_provision.kube.observe import (
-    Listed,
-    find_absent,
-    observe,
-    observe_facts,
-)
+from gpu_provision.kube.observe import Listed, find_absent, observe, observe_facts
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model.cluster import Context, Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.codes import ABSENT
@@ -32,14 +27,12 @@ from gpu_provision.planning.prepare import findings, missing_findings, prepare, 
 from gpu_provision.planning.states import ClusterState, Desired, Key, cluster_state, states
 from gpu_provision.planning.upgrades import DRIVER, is_kept, needs_rollout
 from gpu_provision.planning.validation import RUNS_IN, verdict_of
+from gpu_provision.rbac import review
 
 _CONFIG_MAP = Kind("v1", "ConfigMap")
-
-
 _PARALLEL_DRY_RUNS = 12
-
-
 _MOST_NAMED = 4
+_FORBIDDEN = "GP303"
 
 
 def server_dry_run(cluster: Cluster, draft: Plan, seen: ClusterState) -> tuple[Plan, str]:
@@ -90,41 +83,33 @@ def _unconfirmed(refusals: list[str]) -> Finding:
     )
 
 
-def _dry_run(cluster: Cluster, change: Change, observed: ObservedState) -> Change | _Foreign | Finding | Refused | None:
-    """Return None if the change stands as it is, the change as the server sees it, or why there is no answer."""
-    if not _can_be_tried(change, observed) or change.manifest is None:
+def _dry_run(  # noqa: PLR0911 - one answer after the other
+    cluster: Cluster, change: Change, observed: ObservedState
+) -> Change | _Foreign | Finding | Refused | None:
+    """Return None if the change stands as it is, the change as the server sees it, or why there is no answer.
+
+    A user may plan who may not write; one whom the server does not know may nothing.
+    """
+    applies = change.action in {Action.CREATE, Action.UPDATE} and change.ref.kind not in {"Node", "Pod"}
+    if not applies or change.manifest is None or observed.lacks(change.ref):
         return None
     try:
-        return _tried(cluster, change, change.manifest, observed)
+        applied = cluster.apply(change.manifest, dry_run=True)
+        if applied.created:
+            return None
+        before = observed.members.get(change.ref) or cluster.get(change.ref) or {}
     except Refused as error:
-        return _tolerated(error)
+        if error.findings[0].code != _FORBIDDEN:
+            raise
+        return error
     except NotFoundError:
         return None
     except FieldConflictError as error:
         return _drift(cluster, change, observed, error)
     except Rejected as error:
         return replace(error.findings[0], where=str(change.ref))
-
-
-def _tried(
-    cluster: Cluster, change: Change, manifest: Manifest, observed: ObservedState
-) -> Change | _Foreign | Finding | None:
-    applied = cluster.apply(manifest, dry_run=True)
-    if applied.created:
-        return None
-    before = observed.members.get(change.ref) or cluster.get(change.ref) or {}
     as_seen, set_id = _as_seen(change, before, applied.object), _other_set(change, before)
     return _Foreign(set_id, as_seen) if set_id else as_seen
-
-
-def _tolerated(refusal: Refused) -> Refused:
-    """Tolerate that a user may not write, who may plan; a user whom the server does not know may nothing."""
-    if refusal.findings[0].code != _FORBIDDEN:
-        raise refusal
-    return refusal
-
-
-_FORBIDDEN = "GP303"
 
 
 def _other_set(change: Change, before: Manifest) -> str:
@@ -161,7 +146,8 @@ def _taken(owner: ObjectRef, refs: Sequence[ObjectRef], inventory: Inventory) ->
 
 
 def _as_seen(change: Change, before: Manifest, after: Manifest) -> Change:
-    return replace(change, action=Action.UPDATE, fields=changes_between(before, _of_kind(after, before)))
+    kind = {"apiVersion": before.get("apiVersion"), "kind": before.get("kind")} if before else {}
+    return replace(change, action=Action.UPDATE, fields=changes_between(before, {**after, **kind}))
 
 
 def _drift(cluster: Cluster, change: Change, observed: ObservedState, error: FieldConflictError) -> Change | Finding:
@@ -180,15 +166,6 @@ def _drift(cluster: Cluster, change: Change, observed: ObservedState, error: Fie
     return replace(seen, manifest=manifest, takes_back_from=tuple(sorted(error.managers)))
 
 
-def _of_kind(after: Manifest, before: Manifest) -> Manifest:
-    return {**after, "apiVersion": before.get("apiVersion"), "kind": before.get("kind")} if before else after
-
-
-def _can_be_tried(change: Change, observed: ObservedState) -> bool:
-    applies = change.action in {Action.CREATE, Action.UPDATE} and change.ref.kind not in {"Node", "Pod"}
-    return applies and not observed.lacks(change.ref)
-
-
 _NOT_READ: Mapping[str, str] = MappingProxyType({})
 
 
@@ -204,8 +181,7 @@ def read_and_plan(
 
     A cluster that is as declared costs a fixed number of requests; objects that differ cost one more each: the
     server's own dry run, which has the last word on what an apply would change. Objects of a stack that is new cost
-    nothing if nothing has their names. Drivers that a run replaces cost a fixed number
-    more.
+    nothing if nothing has their names. Drivers that a run replaces cost a fixed number more.
 
     Args:
         revalidate: Forget which validations have passed, so that they run again.
@@ -232,26 +208,19 @@ def build_plan(
 ) -> ClusterPlan:
     """Plan for what is known already; of that, nothing is read again.
 
-    Args:
-        desired: In the end; the situation has what is desired for now.
-        known: Where everything stands in it.
-        revalidate: As for `read`.
+    ``desired`` is so in the end, and ``known`` are the states of what was seen, which has what is desired for now.
     """
     draft = plan_state(seen, known, findings(seen.context))
     draft = replace(draft, findings=(*draft.findings, *_absent(cluster, desired, seen, draft, known)))
     answered, refused = server_dry_run(cluster, draft, seen)
     reading = ClusterPlan(seen.context, desired, seen.observed, answered, revalidate, refused)
-    if not _rollout_is_due(reading, known):
+    # A driver that changes and yet stays as it is has to be told, too.
+    kept = any(is_kept(state) for (component, _), state in known.items() if component == DRIVER)
+    if not needs_rollout(known) and not (kept and reading.plan.of(DRIVER)):
         return reading
     from gpu_provision.reconcile.rollout import with_rollout
 
     return with_rollout(cluster, reading, seen, known)
-
-
-def _rollout_is_due(reading: ClusterPlan, known: Mapping[Key, NodeState]) -> bool:
-    """Whether a run rolls something out, or changes a driver that stays as it is all the same, which has to be said."""
-    kept = any(is_kept(state) for (component, _), state in known.items() if component == DRIVER)
-    return needs_rollout(known) or (kept and bool(reading.plan.of(DRIVER)))
 
 
 def _absent(
@@ -318,3 +287,11 @@ def blocking_findings(reading: ClusterPlan) -> tuple[Finding, ...]:
 
 
 _REFUSE = frozenset({ABSENT, "GP304", "GP305", "GP309", "GP382"})
+
+
+def missing_permissions(cluster: Cluster, reading: ClusterPlan) -> Finding | None:
+    """Return what the account lacks to carry the plan of a reading out; None if nothing is missing."""
+    inventory, namespaces = reading.context.inventory, reading.observed.namespaces
+    return review.missing_for_run(
+        cluster, inventory, reading.plan, reading.desired, namespaces=namespaces, refused=reading.refused
+    )

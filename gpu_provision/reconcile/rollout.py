@@ -1,87 +1,82 @@
-"""The rollout of the driver within a run, and its preview: decisions as objects and patches, and their execution."""
+"""The rollout of the driver within a run, and its preview in a plan: objects -> snapshot, decisions -> steps."""
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, assert_never
+from typing import assert_never
 
 from gpu_provision.components import labels, node_labels
-from gpu_provision.components.labels import INVENTORY
-from gpu_provision.components.node_labels import leaving
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.observe import NODE, POD
 from gpu_provision.kube.resource_claims import ResourceClaims
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.kube.trim import trim
-from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef, ref_of
+from gpu_provision.model.cluster import Kind, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Refused, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Schedule
 from gpu_provision.model.progress import NodeState, State
+from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.nodes.drain import Evictor
 from gpu_provision.planning.applyset import selects
 from gpu_provision.planning.rollout_changes import pods_kept_by_labels, with_departures, with_rollout_changes
-from gpu_provision.planning.states import ClusterState, Key, is_observed
-from gpu_provision.planning.upgrades import DRIVER, has_stale_rollout, needs_rollout
-from gpu_provision.reconcile import rollout_states
+from gpu_provision.planning.states import TO_BE_LABELLED, ClusterState, Key, is_observed
+from gpu_provision.planning.upgrades import AT_WORK, DRIVER, KEEPS, STAYS, has_stale_rollout, is_kept, needs_rollout
+from gpu_provision.planning.validation import FAILED_WITH
 from gpu_provision.reconcile.actions import EvictPod, PatchNode, RemovePod, Step, TransitionNode
+from gpu_provision.reconcile.observer import Memo
 from gpu_provision.reconcile.plan import ClusterPlan
-from gpu_provision.reconcile.rollout_states import driver_state, leaving_state, validation_results
-from gpu_provision.reconcile.situation import Memo
-from gpu_provision.rollout import predicates, states
+from gpu_provision.reconcile.states import with_steps
+from gpu_provision.rollout import predicates
 from gpu_provision.rollout import states as upgrade
-from gpu_provision.rollout.actions import Cordon, Evict, Restart, RollBack, StateTransition, TakeOff, Validate
+from gpu_provision.rollout.actions import Evict, Restart, RollBack, StateTransition, TakeOff, Validate
 from gpu_provision.rollout.budgets import SHARED, domain_of, policy_of
 from gpu_provision.rollout.observe import COMPONENTS_READ, ClusterObjects, DesiredDriver, observe
 from gpu_provision.rollout.preview import plan_waves
-from gpu_provision.rollout.snapshot import FleetNode, Snapshot, StackPresence
+from gpu_provision.rollout.snapshot import FleetNode, Snapshot, StackPresence, ValidationResult
 from gpu_provision.rollout.state_machine import Decision, RolloutPhase, coalesce, decide, retry_failed
+from gpu_provision.rollout.states import LATE, UpgradeState
+
+LEFT_OUT = "is left out by --limit"
+"""Why a rollout leaves a node alone that is not in the part that the run looks after."""
 
 
 def with_rollout(
-    cluster: Cluster, reading: ClusterPlan, situation: ClusterState, known: Mapping[Key, NodeState]
+    cluster: Cluster, reading: ClusterPlan, seen: ClusterState, known: Mapping[Key, NodeState]
 ) -> ClusterPlan:
     """Return a reading whose plan says how drivers are replaced, and how nodes leave.
 
     That costs a fixed number of requests: nodes, all pods, PodDisruptionBudgets, and ResourceClaims if any pod has one.
     A user who may not read the first three gets the plan without, and a warning.
-
-    Args:
-        situation: What the plan was made of.
-        known: Where everything stands in it.
     """
-    inventory = reading.context.inventory
+    inventory, plan = reading.context.inventory, reading.plan
     try:
-        seen = _seen(cluster, inventory)
+        with RequestPool(cluster) as pool:
+            listing = [pool.submit(cluster.list, kind, keep=trim) for kind in (NODE, POD)]
+            budgets = cluster.list(budget_kind(cluster)).items if inventory.evicts else ()
+            nodes, pods = (each.result().items for each in listing)
+        claims = ResourceClaims(cluster).of(pods)
     except Refused as refusal:
-        plan = replace(reading.plan, findings=(*reading.plan.findings, _not_read(refusal)))
-        return replace(reading, plan=with_departures(plan, situation, Schedule()))
-    seen = replace(seen, proofs=validation_results(known))
-    snapshot = observe(desired_drivers(reading) | nodes_without_driver(situation), seen, now=time.time())
+        plan = replace(plan, findings=(*plan.findings, _not_read(refusal)))
+        return replace(reading, plan=with_departures(plan, seen, Schedule()))
+    proofs = validation_results(known)
+    live = ClusterObjects(nodes=nodes, pods=pods, budgets=budgets, claims=claims, proofs=proofs)
+    snapshot = observe(desired_drivers(reading) | nodes_without_driver(seen), live, now=time.time())
     found = plan_waves(snapshot, policy_of(inventory))
-    plan = reading.plan
     if not found.is_empty:
         proven = {node.name for node in snapshot.nodes if node.is_under_way and predicates.is_proven(node)}
         outdated = {node.name for node in snapshot.nodes if predicates.why(node)}
-        plan = with_rollout_changes(plan, found, situation, proven=proven, outdated=outdated)
+        plan = with_rollout_changes(plan, found, seen, proven=proven, outdated=outdated)
     users = {
         node.name: tuple(f"{pod.namespace}/{pod.name}" for pod in predicates.losing_pods(node))
         for node in snapshot.nodes
         if node.is_leaving
     }
-    return replace(reading, plan=with_departures(plan, situation, plan.rollout or found, users))
-
-
-def _seen(cluster: Cluster, inventory: Inventory) -> ClusterObjects:
-    with RequestPool(cluster) as pool:
-        found = [pool.submit(cluster.list, kind, keep=trim) for kind in (NODE, POD)]
-        budgets = cluster.list(budget_kind(cluster)).items if inventory.evicts else ()
-        nodes, pods = (each.result().items for each in found)
-    return ClusterObjects(nodes=nodes, pods=pods, budgets=budgets, claims=ResourceClaims(cluster).of(pods))
+    return replace(reading, plan=with_departures(plan, seen, plan.rollout or found, users))
 
 
 def _not_read(refusal: Refused) -> Finding:
@@ -95,46 +90,28 @@ def _not_read(refusal: Refused) -> Finding:
     )
 
 
-LEFT_OUT = "is left out by --limit"
-"""Why a rollout leaves a node alone that is not in the part that the run looks after."""
-
-
-_UNSCHEDULABLE = {Cordon.SET: True, Cordon.LIFT: None}
-
-
-def patch_of(move: StateTransition) -> dict[str, Any]:
-    """Return a move as one merge patch: state, memory and cordon change together, or not at all."""
-    metadata: dict[str, Any] = {
-        "resourceVersion": move.revision,
-        "labels": {states.STATE: move.to.value or None},
-        "annotations": dict(move.annotations),
-    }
-    if move.cordon is Cordon.KEEP:
-        return {"metadata": metadata}
-    return {"metadata": metadata, "spec": {"unschedulable": _UNSCHEDULABLE[move.cordon]}}
-
-
 def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver]:
-    """Return the driver of every node that gets one from us."""
-    templates = {
-        item["spec"]["template"]["spec"]["nodeSelector"][labels.DRIVER_GROUP]: item["spec"]["template"]
+    """Return the driver of every node that gets one from the stack."""
+    daemonsets = {
+        item["spec"]["template"]["spec"]["nodeSelector"][labels.DRIVER_GROUP]: item
         for item in seen.desired.get("driver", ())
         if item["kind"] == "DaemonSet"
     }
-    unobserved = unobserved_groups(seen)
+    live = {group: seen.observed.members.get(ref_of(item)) for group, item in daemonsets.items()}
+    unobserved = {group for group, item in live.items() if item and not is_observed(item)}
     place = {node.name: position for position, node in enumerate(seen.context.inventory.nodes)}
     return {
         target.name: DesiredDriver(
             domain=domain_of(target.pool),
             position=place.get(target.name, len(place)),
-            template=templates[target.driver_group],
+            template=daemonsets[target.driver_group]["spec"]["template"],
             version=target.pool.driver.image.version,
             has_device_plugin="device_plugin" in seen.desired,
             left_out="" if seen.context.part.has_node(target.name) else LEFT_OUT,
             is_template_observed=target.driver_group not in unobserved,
         )
         for target in (*seen.context.targets, *seen.context.others)
-        if target.driver_group in templates
+        if target.driver_group in daemonsets
     }
 
 
@@ -145,10 +122,8 @@ def nodes_without_driver(seen: ClusterState) -> dict[str, DesiredDriver]:
     policy.
     """
     last, part = len(seen.context.inventory.nodes), seen.context.part
-    nodes = {node.name: _stack_on(node, seen) for node in leaving(seen.context)}
-    nodes |= dict.fromkeys(
-        (target.name for target in seen.context.targets if has_stale_rollout(target)), StackPresence.STAYS
-    )
+    nodes = {node.name: _stack_on(node, seen) for node in node_labels.leaving(seen.context)}
+    nodes |= {target.name: StackPresence.STAYS for target in seen.context.targets if has_stale_rollout(target)}
     return {
         name: DesiredDriver(
             domain=SHARED,
@@ -162,25 +137,17 @@ def nodes_without_driver(seen: ClusterState) -> dict[str, DesiredDriver]:
 
 
 def _stack_on(node: NodeFacts, seen: ClusterState) -> StackPresence:
-    if labels_to_remove(node, seen):
+    if _labels_to_remove(node, seen):
         return StackPresence.LABELLED
     return StackPresence.ENDING if any(pods_kept_by_labels(node, seen)) else StackPresence.BARE
 
 
-def labels_to_remove(node: NodeFacts, seen: ClusterState) -> dict[str, None]:
+def _labels_to_remove(node: NodeFacts, seen: ClusterState) -> dict[str, None]:
     """Return the labels that a node that left the inventory loses before the stack's mark."""
     wanted = seen.node_labels.get(node.name, {})
-    return {key: None for key, value in wanted.items() if value is None and key in node.labels and key != INVENTORY}
-
-
-def unobserved_groups(seen: ClusterPlan | ClusterState) -> frozenset[str]:
-    """Return the driver groups whose DaemonSet has a template that the DaemonSet controller has not observed."""
-    return frozenset(
-        item["spec"]["template"]["spec"]["nodeSelector"][labels.DRIVER_GROUP]
-        for item in seen.desired.get("driver", ())
-        if item["kind"] == "DaemonSet"
-        if (live := seen.observed.members.get(ref_of(item))) and not is_observed(live)
-    )
+    return {
+        key: None for key, value in wanted.items() if value is None and key in node.labels if key != labels.INVENTORY
+    }
 
 
 def budget_kind(cluster: Cluster) -> Kind:
@@ -189,13 +156,11 @@ def budget_kind(cluster: Cluster) -> Kind:
 
 
 class RolloutController:
-    """The rollout of one run; another process may take over at any moment.
-
-    It costs nothing until there is something to roll out.
+    """The rollout of one run; another process may take over at any moment. Without a need for one it costs nothing.
 
     Attributes:
-        snapshot: The fleet as last looked at; None until there is something to roll out.
-        decision: What follows from it.
+        nodes: The fleet as last looked at, by name.
+        decision: What follows from that.
         previous: Names what the fleet can go back to; empty for nothing.
     """
 
@@ -204,18 +169,17 @@ class RolloutController:
         self._cluster, self._policy, self._evicts = cluster, policy_of(inventory), inventory.evicts
         self._others = Scope(POD, f"{labels.STACK}!={inventory.name}")
         self._budgets: Scope | None = None
-        self._evictor = Evictor(cluster)
-        self._claims = ResourceClaims(cluster)
+        self._evictor, self._claims = Evictor(cluster), ResourceClaims(cluster)
         self._budgets_seen = ""
         self._read = Memo[str, FleetNode]()
-        self._nodes: dict[str, FleetNode] = {}
+        self._snapshot: Snapshot | None = None
+        self.nodes: dict[str, FleetNode] = {}
         self.previous = ""
-        self.snapshot: Snapshot | None = None
         self.decision = Decision(phase=RolloutPhase.DONE)
 
     def is_needed(self, raw: Mapping[Key, NodeState]) -> bool:
         """Whether there is something to roll out, or has been in this run."""
-        return self.snapshot is not None or needs_rollout(raw)
+        return self._snapshot is not None or needs_rollout(raw)
 
     def look(
         self,
@@ -224,42 +188,34 @@ class RolloutController:
         raw: Mapping[Key, NodeState],
         *,
         writing: Mapping[str, StateTransition],
-    ) -> None:
-        """Decide.
+    ) -> dict[Key, NodeState]:
+        """Decide, and return the states with those of the drivers that the rollout looks after.
 
         Args:
-            raw: Where everything stands in the situation.
             writing: Node -> the move that is being written to it.
         """
-        is_first = self.snapshot is None
+        is_first = self._snapshot is None
         if is_first:
             mirror.follow(self._others)
-            self._follow_budgets(mirror)
-        self.snapshot = self._observed(seen, mirror, raw)
-        self._nodes = {node.name: node for node in self.snapshot.nodes}
-        chances = retry_failed(self.snapshot) if is_first else ()  # a new run is another chance for whatever failed
-        self.decision = self._decided(self.snapshot, chances, writing)
-
-    def stop(self) -> None:
-        """Leave all nodes as they are."""
-        self.snapshot, self._nodes = None, {}
-
-    def _decided(
-        self, snapshot: Snapshot, chances: tuple[StateTransition, ...], writing: Mapping[str, StateTransition]
-    ) -> Decision:
-        if chances:
-            return Decision(phase=RolloutPhase.ROLLING, actions=chances)
-        decided = decide(snapshot, self._policy, writing)
-        return replace(decided, actions=tuple(coalesce(decided.actions, snapshot, self._policy)))
-
-    def _follow_budgets(self, mirror: Mirror) -> None:
-        """Only who may evict needs them, and has the right to watch them."""
-        if self._evicts:
+        if is_first and self._evicts:  # only who may evict needs budgets, and has the right to watch them
             self._budgets = Scope(budget_kind(self._cluster))
             self._evictor.version = self._budgets.kind.api_version
             mirror.follow(self._budgets)
+        self._snapshot = snapshot = self._observe(seen, mirror, raw)
+        self.nodes = {node.name: node for node in snapshot.nodes}
+        if is_first and (chances := retry_failed(snapshot)):  # a new run is another chance for whatever failed
+            self.decision = Decision(phase=RolloutPhase.ROLLING, actions=chances)
+        else:
+            decided = decide(snapshot, self._policy, writing)
+            self.decision = replace(decided, actions=tuple(coalesce(decided.actions, snapshot, self._policy)))
+        keys = (((DRIVER, name), node) for name, node in self.nodes.items())
+        return {**raw, **{key: driver_state(node, self.decision, raw[key]) for key, node in keys if key in raw}}
 
-    def _observed(self, seen: ClusterState, mirror: Mirror, raw: Mapping[Key, NodeState]) -> Snapshot:
+    def stop(self) -> None:
+        """Leave all nodes as they are."""
+        self._snapshot, self.nodes = None, {}
+
+    def _observe(self, seen: ClusterState, mirror: Mirror, raw: Mapping[Key, NodeState]) -> Snapshot:
         budgets = tuple(mirror.of(self._budgets).values()) if self._budgets else ()
         versions = sorted(item["metadata"]["resourceVersion"] for item in budgets)
         self._budgets_seen = hashlib.sha256(" ".join(versions).encode()).hexdigest()
@@ -281,40 +237,28 @@ class RolloutController:
         """Whether the fleet is to go back to what it had before."""
         return any(isinstance(action, RollBack) for action in self.decision.actions)
 
-    def driver_states(self, raw: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
-        """Return the states of those drivers that the rollout looks after; see `rollout_states.driver_state`."""
-        keys = ((DRIVER, node) for node in self._nodes)
-        return {key: driver_state(self._nodes[key[1]], self.decision, raw[key]) for key in keys if key in raw}
+    def shown(self, settled: Mapping[Key, NodeState], seen: ClusterState) -> dict[Key, NodeState]:
+        """Return settled states with those of nodes that leave or have yet to be given back, and how far drivers are.
 
-    def leaving_states(self, settled: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
-        """Return the states of nodes that leave, but for those of which the API server has refused something."""
-        leaving = ((node, settled.get(_key(node))) for node in self._nodes.values() if node.is_leaving)
-        return {
-            _key(node): leaving_state(node, self.decision, state, self._policy.domains[node.domain].policy)
-            for node, state in leaving
-            if state is not None and state.state is State.LEAVING
-        }
-
-    def pending_validation_states(self, settled: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
-        """See `rollout_states.pending_validation_states`."""
-        return rollout_states.pending_validation_states(self.snapshot, self.decision, settled) if self.snapshot else {}
-
-    def steps_of_nodes(self) -> dict[str, str]:
-        """Return how far nodes are, as their label says or is about to."""
-        return {name: node.labels.get(upgrade.STATE, "") for name, node in self._nodes.items()}
-
-    def without_deadline(self) -> frozenset[Key]:
-        """See `rollout_states.drivers_without_deadline`."""
-        return rollout_states.drivers_without_deadline(self._nodes.values())
+        A node of which the API server has refused something leaves no further.
+        """
+        found = dict(settled)
+        for node in filter(lambda each: each.is_leaving, self.nodes.values()):
+            if (state := found.get(_key(node))) and state.state is State.LEAVING:
+                policy = self._policy.domains[node.domain].policy
+                found[_key(node)] = leaving_state(node, self.decision, state, policy)
+        found |= pending_validation_states(self.nodes.values(), self.decision, found)
+        ahead = {name: node.labels.get(upgrade.STATE, "") for name, node in self.nodes.items()}
+        return with_steps(found, seen, ahead)
 
     def steps(self, seen: ClusterState, rejected: Collection[Key]) -> Iterator[Step]:
         """Yield the steps to take now; none on a node of which the API server has refused something for good."""
-        for action in self.decision.actions if self.snapshot else ():
-            if isinstance(action, RollBack) or (key := _key(self._nodes[action.node])) in rejected:
+        for action in self.decision.actions if self._snapshot else ():
+            if isinstance(action, RollBack) or (key := _key(self.nodes[action.node])) in rejected:
                 continue
             match action:
                 case StateTransition():
-                    yield TransitionNode(key, ObjectRef("v1", "Node", "", action.node), action)
+                    yield TransitionNode(key, _node_ref(action.node), action)
                 case Evict():
                     pod = ObjectRef("v1", "Pod", action.namespace, action.name)
                     yield EvictPod(key, pod, action, self._budgets_seen)
@@ -331,10 +275,6 @@ class RolloutController:
         """Return in how many seconds to look again although nothing has happened."""
         return max(0.05, self.decision.until - time.time())
 
-    def move(self, step: TransitionNode) -> Manifest:
-        """Write state, memory and cordon of a node, and return it. Raises ConflictError if it has changed."""
-        return self._cluster.merge(step.ref, patch_of(step.move))
-
     def evict(self, step: EvictPod) -> None:
         """Ask for an eviction; the node then waits for a refused one. Raises NotFoundError, ConflictError."""
         self._evictor.ask(step.ref, step.evict.uid)
@@ -345,10 +285,14 @@ def _key(node: FleetNode) -> Key:
     return (node_labels.NAME if node.is_leaving else DRIVER), node.name
 
 
+def _node_ref(name: str) -> ObjectRef:
+    return ObjectRef("v1", "Node", "", name)
+
+
 def _take_off(key: Key, action: TakeOff, seen: ClusterState) -> Iterator[PatchNode]:
     facts = next((node for node in node_labels.leaving(seen.context) if node.name == action.node), None)
-    if facts and (changes := labels_to_remove(facts, seen)):
-        yield PatchNode(key, ObjectRef("v1", "Node", "", facts.name), facts.uid, tuple(sorted(changes.items())))
+    if facts and (changes := _labels_to_remove(facts, seen)):
+        yield PatchNode(key, _node_ref(facts.name), facts.uid, tuple(sorted(changes.items())))
 
 
 def _restart(key: Key, action: Restart, seen: ClusterState) -> Iterator[PatchNode | RemovePod]:
@@ -356,14 +300,101 @@ def _restart(key: Key, action: Restart, seen: ClusterState) -> Iterator[PatchNod
     group = seen.node_labels.get(action.node, {}).get(labels.DRIVER_GROUP)
     facts = next((target.facts for target in seen.context.targets if target.name == action.node), None)
     if facts and group and facts.labels.get(labels.DRIVER_GROUP) != group:
-        yield PatchNode(key, ObjectRef("v1", "Node", "", action.node), facts.uid, ((labels.DRIVER_GROUP, group),))
+        yield PatchNode(key, _node_ref(action.node), facts.uid, ((labels.DRIVER_GROUP, group),))
         return
-    pods = (pod for pod in seen.pods.get(key, ()) if pod["metadata"]["uid"] == action.uid)
-    yield from (RemovePod(key, ref_of(pod), action.uid) for pod in pods if not (facts and _ends(pod, facts, seen)))
+    for pod in seen.pods.get(key, ()):
+        owners = {each["uid"] for each in pod["metadata"].get("ownerReferences", ())}
+        live = (each for ref, each in seen.observed.members.items() if ref.kind == "DaemonSet")
+        owned = (each for each in live if facts and each["metadata"].get("uid") in owners)
+        # A controller ends a pod whose DaemonSet does not select the node any more.
+        if pod["metadata"]["uid"] == action.uid and all(facts and selects(each, facts.labels) for each in owned):
+            yield RemovePod(key, ref_of(pod), action.uid)
 
 
-def _ends(pod: Manifest, node: NodeFacts, seen: ClusterState) -> bool:
-    """Whether a controller ends a pod, since its DaemonSet does not select the node any more."""
-    owners = {each["uid"] for each in pod["metadata"].get("ownerReferences", ())}
-    live = (each for ref, each in seen.observed.members.items() if ref.kind == "DaemonSet")
-    return any(each["metadata"].get("uid") in owners and not selects(each, node.labels) for each in live)
+def driver_state(node: FleetNode, decision: Decision, raw: NodeState) -> NodeState:  # noqa: PLR0911 - one case after the other
+    """Return the state of a driver that the rollout looks after, and how far it is.
+
+    A driver that has yet to prove itself is ready here, since its proof requires that; see `pending_validation_states`.
+    """
+    raw, driver = replace(raw, step=node.labels.get(upgrade.STATE, "")), node.driver
+    is_up = driver is not None and driver.is_ready and predicates.is_current(node)
+    if node.state is UpgradeState.FAILED and node.name in decision.failures:
+        return replace(raw, state=State.FAILED, reason=decision.failures[node.name])
+    if node.state is UpgradeState.FAILED:
+        return replace(raw, state=State.PROGRESSING, reason="its upgrade failed, and is tried once more")
+    if node.state is UpgradeState.UPGRADE_REQUIRED:
+        is_between = driver is None or driver.is_terminating
+        if is_kept(raw) or (is_between and decision.phase is not RolloutPhase.ROLLING):
+            return raw
+        return _not_begun(raw, node, decision, KEEPS, "is about to start")
+    if node.state in upgrade.UPGRADING:
+        serves = node.state in LATE and is_up  # what needs the driver can go on
+        return replace(raw, state=State.READY, reason="") if serves else _progressing(raw, node, decision)
+    if node.state in (UpgradeState.UNKNOWN, UpgradeState.DONE):
+        is_over = is_up and raw.reason.startswith(AT_WORK)  # although the watch may not have shown the last write yet
+        return replace(raw, state=State.READY, reason="") if is_over else raw
+    if raw.state is State.READY:
+        return raw
+    return replace(raw, state=State.BLOCKED, reason=f"{KEEPS}: {decision.waits.get(node.name, '')}")
+
+
+def leaving_state(node: FleetNode, decision: Decision, raw: NodeState, policy: UpgradePolicy) -> NodeState:
+    """Return the state of a node that leaves: with its labels to be written once nothing on it would suffer."""
+    begun = replace(raw, step=node.labels.get(upgrade.STATE, ""))
+    if node.state is UpgradeState.FAILED and node.name in decision.failures:
+        return replace(begun, state=State.FAILED, reason=f"{STAYS}: {decision.failures[node.name]}")
+    if node.state in upgrade.UPGRADING or node.state is UpgradeState.FAILED:
+        return _progressing(begun, node, decision)
+    if predicates.is_free(node) and not predicates.is_marked(node):
+        return replace(raw, state=State.PROGRESSING, reason=TO_BE_LABELLED)
+    if not policy.auto_upgrade or node.labels.get(upgrade.SKIP) == "true":
+        return replace(raw, state=State.READY, reason=f"{STAYS}: {decision.waits.get(node.name, '')}")
+    return _not_begun(raw, node, decision, STAYS, "is about to leave")
+
+
+def _not_begun(raw: NodeState, node: FleetNode, decision: Decision, stays: str, begins: str) -> NodeState:
+    """Return the state of a node that has not started: will it, in this run, and if not, is that as it should be?"""
+    wait = decision.waits.get(node.name, "")
+    match decision.phase:
+        case RolloutPhase.CLOSED:
+            return replace(raw, state=State.READY, reason=f"{stays}: {wait}")
+        case RolloutPhase.PAUSED | RolloutPhase.HELD:
+            return replace(raw, state=State.BLOCKED, reason=f"{stays}: {wait}")
+        case RolloutPhase.ROLLING | RolloutPhase.SOAKING | RolloutPhase.FAILED | RolloutPhase.DONE:
+            return replace(raw, state=State.PROGRESSING, reason=f"waits: {wait}" if wait else begins)
+        case _:
+            assert_never(decision.phase)
+
+
+def _progressing(state: NodeState, node: FleetNode, decision: Decision) -> NodeState:
+    reason = decision.waits.get(node.name) or f"is in {node.state.value}"
+    return replace(state, state=State.PROGRESSING, reason=reason)
+
+
+def validation_results(raw: Mapping[Key, NodeState]) -> dict[str, ValidationResult]:
+    """Return what validation says of the driver that each node has now; nothing where it has not ended."""
+    found = ((node, state) for (component, node), state in raw.items() if component == "driver_validation" and node)
+    verdicts = ((node, state, state.state is State.READY and not state.reason) for node, state in found)
+    return {
+        node: ValidationResult(passed=passed, reason=state.reason.removeprefix(FAILED_WITH))
+        for node, state, passed in verdicts
+        if passed or state.state is State.FAILED
+    }
+
+
+def pending_validation_states(
+    nodes: Iterable[FleetNode], decision: Decision, settled: Mapping[Key, NodeState]
+) -> dict[Key, NodeState]:
+    """Return the states of ready drivers whose nodes are still to be given back."""
+    found = ((node, settled.get((DRIVER, node.name))) for node in nodes if node.state in LATE)
+    return {
+        (DRIVER, node.name): _progressing(state, node, decision)
+        for node, state in found
+        if state is not None and state.state is State.READY
+    }
+
+
+def drivers_without_deadline(nodes: Iterable[FleetNode]) -> frozenset[Key]:
+    """Return the drivers whose time the rollout keeps, or that wait for their turn."""
+    ours = upgrade.UPGRADING | {UpgradeState.UPGRADE_REQUIRED}
+    return frozenset((DRIVER, node.name) for node in nodes if node.state in ours or predicates.why(node))

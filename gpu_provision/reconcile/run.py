@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gpu_provision.history.recorder import RunRecorder, reason_of, run_spec
 from gpu_provision.history.rollback import RollbackTarget, find_rollback_target
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.informer import Mirror
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.kube.observe import NODE, node_facts
 from gpu_provision.kube.trim import trim
@@ -23,12 +23,10 @@ from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.planning.upgrades import DRIVER, FOLLOWS_NODES, postpone_validations
 from gpu_provision.reconcile.actions import Step, next_actions
 from gpu_provision.reconcile.apply import Applier
-from gpu_provision.reconcile.observer import LiveState
+from gpu_provision.reconcile.observer import LiveState, SituationBuilder, run_scopes
 from gpu_provision.reconcile.plan import ClusterPlan, without_failures
-from gpu_provision.reconcile.progress import ProgressReporter, with_steps
-from gpu_provision.reconcile.rollout import RolloutController
-from gpu_provision.reconcile.situation import SituationBuilder, run_scopes
-from gpu_provision.reconcile.states import deadline_tracker
+from gpu_provision.reconcile.rollout import RolloutController, drivers_without_deadline
+from gpu_provision.reconcile.states import ProgressReporter, deadline_tracker
 from gpu_provision.reconcile.steps import SEEN_SECONDS, Crashes, CrashLog, StepExecutor, Validations
 from gpu_provision.rollout.state_machine import RolloutPhase
 from gpu_provision.rollout.states import nodes_left_behind
@@ -39,8 +37,7 @@ OnStates = Callable[[Mapping[Key, NodeState]], None]
 # Many events, one look: after a look there is a pause of so many times its processor time, and of no more than so many
 # seconds. An event after the pause is evaluated at once. In an install a node waits for a look a few times; in a
 # rollout it does for each of its states, and the next node waits as well.
-_PAUSES, _MAX_PAUSE_SECONDS = 40.0, 0.5
-_PAUSES_OF_ROLLOUT, _MAX_PAUSE_SECONDS_OF_ROLLOUT = 2.0, 0.25
+_PAUSES, _PAUSES_OF_ROLLOUT = (40.0, 0.5), (2.0, 0.25)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +64,13 @@ class Outcome:
 
 
 class Run:
-    """One run over one cluster. Make it, `execute` it once."""
+    """One run over one cluster. Make it, `execute` it once.
+
+    Attributes:
+        going_on: What goes on without this process; nothing, as it takes the steps itself.
+    """
+
+    going_on = ""
 
     def __init__(  # noqa: PLR0913 - what a run is given
         self,
@@ -83,15 +86,17 @@ class Run:
 
         Args:
             back_to: Number of the run whose versions this one brings back; 0 if it is no rollback.
-            live: Copies of a caller that follows `scopes` already; without them the run follows these itself.
+            live: Copies of a caller that follows `run_scopes` already; without them the run follows these itself.
         """
-        self._cluster, self._reading = cluster, reading
-        self._on_states = on_states
+        inventory = reading.context.inventory
+        self._cluster, self._reading, self._on_states = cluster, reading, on_states
+        self._began, self._before = time.monotonic(), cluster.requests
+        self._announcer = ProgressReporter(listen, self._began, known=live.ready if live else {})
         self._settler, self._live = deadline_tracker(reading), live
         self._situations = live.situations if live else SituationBuilder(without_failures(reading))
         self._objects = Applier(cluster, reading)
         self._validations = Validations(cluster, reading)
-        self._rollout = RolloutController(cluster, reading.context.inventory)
+        self._rollout = RolloutController(cluster, inventory)
         self._crashes = Crashes(cluster)
         self._steps = StepExecutor(
             cluster,
@@ -101,19 +106,11 @@ class Run:
             on_end=self._wake,
             on_written=self._note,
         )
-        self._book = RunRecorder(
-            cluster,
-            run_spec(
-                reading.context.inventory, reading.plan, reading.desired, reading.observed.members, back_to=back_to
-            ),
-            say=self._say,
-            progress=self._reached,
-        )
+        spec = run_spec(inventory, reading.plan, reading.desired, reading.observed.members, back_to=back_to)
+        self._book = RunRecorder(cluster, spec, say=self._announcer.say, progress=self._reached)
         self._mirror: Mirror | None = None
         self._cancelled, self._removed = False, 0
         self._rolls_out = False
-        self._began, self._before = time.monotonic(), cluster.requests
-        self._announcer = ProgressReporter(listen, self._began, known=live.ready if live else {})
 
     @property
     def _states(self) -> Mapping[Key, NodeState]:
@@ -123,11 +120,6 @@ class Run:
     def is_following(self) -> bool:
         """Whether the objects of the plan are applied, and what becomes of them is followed."""
         return self._mirror is not None
-
-    @property
-    def going_on(self) -> str:
-        """Nothing: it is this process that takes the steps."""
-        return ""
 
     def left_behind(self) -> tuple[Finding, ...]:
         """Return warnings about nodes that stay cordoned or halfway, as last seen or written; sends no request."""
@@ -149,10 +141,7 @@ class Run:
             self._mirror.wake()
 
     def execute(self) -> Outcome:
-        """Carry the plan out.
-
-        Returns:
-            The outcome, in which components may have failed on some nodes.
+        """Carry the plan out; in the outcome components may have failed on some nodes.
 
         Raises:
             Locked: Another run writes, or has written since the plan was made, or has taken the lock away.
@@ -162,7 +151,10 @@ class Run:
         inventory, changes = self._reading.context.inventory, self._reading.plan.changes
         changes = self._make_room_for_the_lock(changes, inventory.cluster.namespace)
         planned_at = self._reading.observed.lock_version
-        with WriteLock(self._cluster, inventory, on_wait=self._say, planned_at=planned_at) as lock, self._book:
+        with (
+            WriteLock(self._cluster, inventory, on_wait=self._announcer.say, planned_at=planned_at) as lock,
+            self._book,
+        ):
             back, barred = find_rollback_target(
                 self._reading.context, self._reading.desired, self._book.earlier, self._book.record
             )
@@ -170,7 +162,8 @@ class Run:
             self._objects.apply(changes)
             self._objects.prune(change for change in changes if change.certain)
             self._validations.forget_repeated()
-            with self._live.mirror if self._live else self._following(run_scopes(inventory)) as mirror:
+            scopes, listed = run_scopes(inventory), self._reading.listed
+            with self._live.mirror if self._live else Mirror(self._cluster, scopes, keep=trim, listed=listed) as mirror:
                 self._mirror = mirror
                 self._await_what_was_written(mirror)
                 seen = self._follow(mirror, lock)
@@ -178,7 +171,8 @@ class Run:
             self._validations.record()
             self._removed += self._validations.remove_succeeded(seen)
             back = back if self._rollout.should_roll_back else None
-            self._book.end(self._ending(), changed=self._changed, reason=self._reason(back))
+            reason = reason_of(self._states.values()), f"goes back to {back.name}" if back else ""
+            self._book.end(self._ending(), changed=self._changed, reason="; ".join(filter(None, reason)))
         return Outcome(
             result=self._reached(),
             seen=seen,
@@ -190,17 +184,11 @@ class Run:
             said=self._crashes.said_of(self._states, seen),
         )
 
-    def _following(self, what: Sequence[Scope]) -> Mirror:
-        return Mirror(self._cluster, what, keep=trim, listed=self._reading.listed)
-
     def _await_what_was_written(self, mirror: Mirror) -> None:
         """Wait for live copies to show it: until then it would look deleted."""
         give_up = time.monotonic() + SEEN_SECONDS
         while not self._objects.are_shown(mirror) and time.monotonic() < give_up and not self._cancelled:
             mirror.wait(SEEN_SECONDS)
-
-    def _reason(self, back: RollbackTarget | None) -> str:
-        return "; ".join(filter(None, (reason_of(self._states.values()), f"goes back to {back.name}" if back else "")))
 
     @property
     def _changed(self) -> int:
@@ -215,7 +203,8 @@ class Run:
 
     def _make_room_for_the_lock(self, changes: tuple[Change, ...], name: str) -> tuple[Change, ...]:
         """Make the namespace that the lock lives in, if there is none; return the other changes."""
-        room = [change for change in changes if _creates_namespace(change, name)]
+        home = Action.CREATE, "Namespace", name
+        room = [change for change in changes if (change.action, change.ref.kind, change.ref.name) == home]
         for change in room:
             self._objects.write(change)
         return tuple(change for change in changes if change not in room)
@@ -232,9 +221,6 @@ class Run:
             timeline=self._announcer.timeline,
         )
 
-    def _say(self, message: str) -> None:
-        self._announcer.say(message)
-
     def _follow(self, mirror: Mirror, lock: WriteLock) -> ClusterState:
         with self._steps:
             while True:
@@ -247,22 +233,15 @@ class Run:
                     return seen
                 for step in steps:
                     self._steps.start(step, now)
-                if self._cancelled or self._is_over(steps):
+                is_over = not (steps or self._steps.is_busy) and self._announcer.is_settled
+                if self._cancelled or is_over:
                     return seen
                 self._book.save_local(now)
                 looked, spent = time.monotonic(), time.thread_time() - busy
                 wait = min(self._settler.next_deadline(now), self._rollout.seconds())
                 mirror.wait(min(wait, SEEN_SECONDS) if steps or mirror.silence else wait)
-                self._steps.rest(looked + self._pause(spent) - time.monotonic())
-
-    def _pause(self, spent: float) -> float:
-        """Return how long to wait after a look on which so many seconds of a processor were spent."""
-        if self._rolls_out:
-            return min(_PAUSES_OF_ROLLOUT * spent, _MAX_PAUSE_SECONDS_OF_ROLLOUT)
-        return min(_PAUSES * spent, _MAX_PAUSE_SECONDS)
-
-    def _is_over(self, steps: Collection[Step]) -> bool:
-        return not (steps or self._steps.is_busy) and self._announcer.is_settled
+                pauses, most = _PAUSES_OF_ROLLOUT if self._rolls_out else _PAUSES
+                self._steps.rest(looked + min(pauses * spent, most) - time.monotonic())
 
     def _look(self, mirror: Mirror, now: float) -> tuple[ClusterState, list[Step]]:
         seen = self._situations.build(mirror, self._objects.members, self._validations.passed)
@@ -271,28 +250,18 @@ class Run:
         self._validations.take(seen)
         raw, rollout = self._with_rollout(seen, mirror, self._situations.states(seen)), self._rollout
         logs = list(self._crashes.unread(raw, seen))
-        settled = self._settler.settle(self._crashes.told(raw, seen), now, untimed=rollout.without_deadline())
-        settled |= rollout.leaving_states(settled)
-        shown = with_steps({**settled, **rollout.pending_validation_states(settled)}, seen, rollout.steps_of_nodes())
-        self._announcer.show(shown)
+        untimed = drivers_without_deadline(rollout.nodes.values())
+        settled = self._settler.settle(self._crashes.told(raw, seen), now, untimed=untimed)
+        self._announcer.show(rollout.shown(settled, seen))
         self._on_states(self._announcer.states)
         return seen, [*rollout.steps(seen, self._settler.rejected), *next_actions(seen, self._states), *logs]
 
     def _with_rollout(self, seen: ClusterState, mirror: Mirror, raw: dict[Key, NodeState]) -> Mapping[Key, NodeState]:
         """Return the states with what a rollout says of drivers, if there is one."""
-        before, self._rolls_out = self._rolls_out, self._rollout.is_needed(raw) and not self._is_rejected
+        is_rejected = (DRIVER, "") in self._settler.rejected  # the API server has refused the driver's DaemonSet
+        before, self._rolls_out = self._rolls_out, self._rollout.is_needed(raw) and not is_rejected
         if self._rolls_out:
-            self._rollout.look(seen, mirror, raw, writing=self._steps.moving)
-            return postpone_validations({**raw, **self._rollout.driver_states(raw)})
+            return postpone_validations(self._rollout.look(seen, mirror, raw, writing=self._steps.moving))
         if before:
             self._rollout.stop()
         return raw
-
-    @property
-    def _is_rejected(self) -> bool:
-        """Whether the API server has refused the driver's DaemonSet."""
-        return (DRIVER, "") in self._settler.rejected
-
-
-def _creates_namespace(change: Change, name: str) -> bool:
-    return change.action is Action.CREATE and change.ref.kind == "Namespace" and change.ref.name == name

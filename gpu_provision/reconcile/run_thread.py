@@ -1,4 +1,4 @@
-"""A run in a thread of its own, or by the controller; and what its policy asks for if its rollout fails."""
+"""A run in a thread of its own, or by the controller; its rollback if its rollout fails; and why it failed."""
 
 from __future__ import annotations
 
@@ -8,20 +8,81 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from gpu_provision.diagnostics import pods as pod_view
+from gpu_provision.diagnostics.failures import (
+    FailedState,
+    deferred_validation_findings,
+    driver_kept_findings,
+    failure_findings,
+    stack_kept_findings,
+    taint_findings,
+)
+from gpu_provision.diagnostics.pods import relevant_events
 from gpu_provision.history import store
 from gpu_provision.history.rollback import RollbackTarget
 from gpu_provision.kube.client import Cluster
 from gpu_provision.model import codes
+from gpu_provision.model.cluster import ref_of
 from gpu_provision.model.findings import Finding, Locked, ProvisionError, attach_findings
 from gpu_provision.model.history import Ending
 from gpu_provision.model.progress import Event, NodeState, RunResult, State
+from gpu_provision.planning import node_validation
+from gpu_provision.planning.node_validation import has_startup_taint
 from gpu_provision.planning.states import Key
-from gpu_provision.rbac import review
-from gpu_provision.reconcile.explain import explain
+from gpu_provision.planning.upgrades import KEEPS, OUTDATED, STAYS, is_kept
 from gpu_provision.reconcile.observer import LiveState
-from gpu_provision.reconcile.plan import ClusterPlan, blocking_findings, read_and_plan
+from gpu_provision.reconcile.plan import ClusterPlan, blocking_findings, missing_permissions, read_and_plan
 from gpu_provision.reconcile.run import Outcome, Run
-from gpu_provision.reconcile.states import TERMINAL_STATES
+from gpu_provision.reconcile.states import NOT_VALIDATED, TERMINAL_STATES
+from gpu_provision.reconcile.steps import LOG_LINES, MOST_LOGS, pods_of
+from gpu_provision.rollout.states import nodes_left_behind
+
+
+def explain(cluster: Cluster, outcome: Outcome) -> tuple[Finding, ...]:
+    """Return what went wrong, and what is left half done; empty if every component is ready on every node."""
+    states = outcome.result.states
+    staying_there = [state for state in states if state.reason.startswith(STAYS)]
+    failed = [state for state in states if state.state is State.FAILED and state not in staying_there]
+    # Pods that were to be replaced after that of another node, which failed, are a consequence.
+    outdated = [state for state in failed if state.reason.startswith(OUTDATED)]
+    broken = {state.component for state in failed if state not in outdated}
+    waiting = [state for state in outdated if state.component in broken]
+    causes = [state for state in failed if state not in waiting]
+    symptoms = [_symptom(cluster, outcome, state, read=index < MOST_LOGS) for index, state in enumerate(causes)]
+    elsewhere = (state for state in states if not (is_kept(state) or state in staying_there))
+    blocked = (state for state in elsewhere if state.state is State.BLOCKED)
+    awaited = {state.node for state in states if state.component == node_validation.NAME and state.node}
+    targets = outcome.seen.context.targets if awaited else ()
+    tainted = [each.name for each in targets if each.name in awaited and each.facts and has_startup_taint(each.facts)]
+    return (
+        *failure_findings(symptoms, (*waiting, *blocked)),
+        *driver_kept_findings(states, KEEPS),
+        *stack_kept_findings(staying_there, STAYS),
+        *deferred_validation_findings(states, NOT_VALIDATED),
+        *taint_findings(tainted),
+        *nodes_left_behind(outcome.seen.context.facts.nodes, outcome.seen.context.inventory.name),
+    )
+
+
+def _symptom(cluster: Cluster, outcome: Outcome, state: NodeState, *, read: bool) -> FailedState:
+    key = (state.component, state.node)
+    shown = (each for each in outcome.result.evidence if not each.passed and (each.component, each.node) == key)
+    if evidence := next(shown, None):
+        return FailedState(state, evidence.pod, evidence.lines)
+    if said := outcome.said.get(key):
+        return FailedState(state, said.pod, said.lines)
+    pod = next((pod for pod in pods_of(state, outcome.seen) if not pod_view.is_ready(pod)), None)
+    if pod is None:
+        return FailedState(state, "", ())
+    told: tuple[str, ...] = ()
+    container, ended = pod_view.failing_container(pod)
+    if read:
+        with contextlib.suppress(ProvisionError):
+            told += relevant_events(pod, cluster.events(pod))
+    if read and container:
+        with contextlib.suppress(ProvisionError):
+            told += cluster.log(ref_of(pod), container, lines=LOG_LINES, previous=ended)
+    return FailedState(state, pod["metadata"]["name"], told or (pod_view.cause(pod),))
 
 
 class RunHandle(Protocol):
@@ -113,14 +174,7 @@ class RunThread:
         told = explain(self._cluster, failed)
         store.write_local(failed.record, lambda: store.run_details(failed.plan, failed.result, told))
         reading = read_and_plan(self._cluster, back.inventory, host_drivers=self._reading.context.facts.host_drivers)
-        missing = review.missing_for_run(
-            self._cluster,
-            back.inventory,
-            reading.plan,
-            reading.desired,
-            namespaces=reading.observed.namespaces,
-            refused=reading.refused,
-        )
+        missing = missing_permissions(self._cluster, reading)
         if problems := (*blocking_findings(reading), *filter(None, [missing])):
             return replace(failed, told=(*problems, _gone(back, "the cluster could not go back to")))
         self._run = Run(self._cluster, reading, listen=self._tell, on_states=self._take, back_to=back.record.number)

@@ -18,7 +18,7 @@ from gpu_provision.model.findings import Finding, Refused, RunFailed
 from gpu_provision.model.inventory import ALL, Inventory, RunSelection
 from gpu_provision.model.progress import Event, NodeState
 from gpu_provision.rbac import review
-from gpu_provision.reconcile.plan import ClusterPlan, blocking_findings, read_and_plan
+from gpu_provision.reconcile.plan import ClusterPlan, blocking_findings, missing_permissions, read_and_plan
 
 if TYPE_CHECKING:
     from gpu_provision.reconcile.observer import StackObserver
@@ -31,15 +31,14 @@ class Session:
     """The work of one process on one stack.
 
     Attributes:
-        inventory: What is wanted.
         revalidate: Whether validations run again although they have passed.
         host_drivers: What was just read of hosts, as in ClusterFacts; may be set until the reading is made.
         back_to: Number of the run whose inventory this is; 0 if it is no rollback.
-        recorded: Number of the run that changed hosts alone; 0 if there was none.
         part: What to look after.
         resident: Who follows the stack already; what it knows is not read.
         deputy: Carries runs out if a controller looks after the stack; None to carry them out here in any case.
         leadership: What the right to write rests on besides the stack's lock; None for nothing.
+        recorded: Number of the run that changed hosts alone; 0 if there was none.
     """
 
     inventory: Inventory
@@ -50,10 +49,10 @@ class Session:
     resident: StackObserver | None = None
     deputy: Executor | None = None
     leadership: LeaderElector | None = None
+    recorded: int = 0
     _cluster: Cluster | None = None
     _reading: ClusterPlan | None = None
     _run: RunThread | None = None
-    recorded: int = 0
     _unrecorded: tuple[Finding, ...] = ()
     _explained: tuple[Finding, ...] | None = None
     _listeners: list[Callable[[Event], None]] = field(default_factory=list)
@@ -83,11 +82,7 @@ class Session:
 
     def _read(self) -> ClusterPlan:
         found = read_and_plan(
-            self.cluster,
-            self.inventory,
-            revalidate=self.revalidate,
-            host_drivers=self.host_drivers,
-            part=self.part,
+            self.cluster, self.inventory, revalidate=self.revalidate, host_drivers=self.host_drivers, part=self.part
         )
         return self.deputy.reviewed(self.cluster, found) if self.deputy else found
 
@@ -105,6 +100,10 @@ class Session:
         """Return why a run may not begin: conflicts and rejected objects, found before the first write."""
         return blocking_findings(self.reading())
 
+    def missing_permissions(self) -> Finding | None:
+        """Return what the account lacks to carry the plan out; None if nothing is missing."""
+        return missing_permissions(self.cluster, self.reading())
+
     def start(self) -> None:
         """Begin the run if it has not begun.
 
@@ -116,50 +115,28 @@ class Session:
             return
         if refused := self.refusals():
             raise RunFailed(*refused)
+        from gpu_provision.reconcile.run import Run
         from gpu_provision.reconcile.run_thread import RunThread
 
         reading = self.reading()
         if self.deputy and reading.plan.resource:
             self._run = RunThread(self.cluster, reading, self._tell, self.back_to, make=self.deputy.conduct)
-        else:
-            self._run = self._by_ourselves(reading)
-        self._run.start()
-
-    def _by_ourselves(self, reading: ClusterPlan) -> RunThread:
-        from gpu_provision.reconcile.run import Run
-        from gpu_provision.reconcile.run_thread import RunThread
-
-        if missing := self.missing_permissions():
+        elif missing := self.missing_permissions():
             raise Refused(missing)
-        live = self.resident.live(reading) if self.resident else None
-        make = partial(Run, live=live)
-        return RunThread(self.cluster, reading, self._tell, self.back_to, make=make, live=live)
-
-    def missing_permissions(self) -> Finding | None:
-        """Return what the account lacks to carry the plan out; None if nothing is missing."""
-        from gpu_provision.rbac import review
-
-        reading = self.reading()
-        return review.missing_for_run(
-            self.cluster,
-            reading.context.inventory,
-            reading.plan,
-            reading.desired,
-            namespaces=reading.observed.namespaces,
-            refused=reading.refused,
-        )
+        else:
+            live = self.resident.live(reading) if self.resident else None
+            make = partial(Run, live=live)
+            self._run = RunThread(self.cluster, reading, self._tell, self.back_to, make=make, live=live)
+        self._run.start()
 
     def put_on_record(self, *, hosts: int) -> None:
         """Put a run on record that changed so many hosts, where the cluster was as declared."""
         from gpu_provision.history import recorder
 
         reading = self.reading()
+        members = reading.observed.members
         spec = recorder.run_spec(
-            reading.context.inventory,
-            reading.plan,
-            reading.desired,
-            reading.observed.members,
-            back_to=self.back_to,
+            reading.context.inventory, reading.plan, reading.desired, members, back_to=self.back_to
         )
         self.recorded, self._unrecorded = recorder.record_host_changes(
             self.cluster, spec, hosts, planned_at=reading.observed.lock_version
@@ -168,18 +145,15 @@ class Session:
     def wait(self, component: str, *, tick: Callable[[str], None] = lambda _: None) -> tuple[NodeState, ...]:
         """Wait until a component has settled everywhere; return what failed or is blocked of it.
 
-        If something failed, the whole run is awaited first, so that whatever can be finished is finished.
-
-        Args:
-            tick: Told about once a second how far the component is: ``2/3 ready; t4-2: ImagePullBackOff``.
+        If something failed, the whole run is awaited first, so that whatever can be finished is finished. ``tick`` is
+        told about once a second how far the component is: ``2/3 ready; t4-2: ImagePullBackOff``.
 
         Raises:
             ProvisionError: The run itself ended early.
         """
         if self._run is None:
             return ()
-        broken = self._run.wait_for(component, tick)
-        if broken:
+        if broken := self._run.wait_for(component, tick):
             self._run.join()
         return broken
 
@@ -191,7 +165,7 @@ class Session:
     @property
     def is_following(self) -> bool:
         """Whether a run is under way that has applied its objects, and waits for nodes."""
-        return self.is_running and self._run is not None and self._run.is_following
+        return self._run is not None and not self._run.is_over and self._run.is_following
 
     def cancel(self) -> None:
         """End the run, if there is one, after its current step; what it has written stays."""
@@ -209,7 +183,7 @@ class Session:
         if outcome is None:
             return (*planned, *self._unrecorded)
         if self._explained is None:
-            from gpu_provision.reconcile.explain import explain
+            from gpu_provision.reconcile.run_thread import explain
 
             told = (item for item in planned if item.code not in _TOLD_BY_STATES)
             warnings = filter(None, [outcome.unrecorded])

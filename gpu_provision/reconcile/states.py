@@ -1,19 +1,21 @@
-"""The state of each component on each node, with deadlines: what waits, what is blocked, what is too late."""
+"""States of components in the course of a run: what waits, is blocked or too late; and the reports to listeners."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from gpu_provision import components
-from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.states import Key
-from gpu_provision.planning.upgrades import is_kept
+from gpu_provision.model.progress import Event, NodeState, State, Transition
+from gpu_provision.planning.states import ClusterState, Key
+from gpu_provision.planning.upgrades import DRIVER, is_kept
 from gpu_provision.reconcile.plan import ClusterPlan
+from gpu_provision.rollout.states import STATE
 
 TERMINAL_STATES = frozenset({State.READY, State.FAILED, State.BLOCKED, State.LEAVING})
 _BROKEN = frozenset({State.FAILED, State.BLOCKED})
-
 
 BUSY = "Insufficient nvidia.com/gpu"
 """How the scheduler says that other pods have all GPUs of a node."""
@@ -21,10 +23,11 @@ BUSY = "Insufficient nvidia.com/gpu"
 NOT_VALIDATED = "not validated yet: all GPUs of the node are in use"
 """Reason of a validation that waits for a free GPU; the node is in use, so this fails no run."""
 
-_BUSY_SECONDS = 30
-
 STEADY_SECONDS = 30.0
 """For how long something has to be ready before its deadline starts over: in a crash loop it is ready for moments."""
+
+_BUSY_SECONDS, _DEFAULT_SECONDS = 30, 300
+_LONGEST_WAIT, _JUST_AFTER = 30.0, 0.05
 
 
 @dataclass(slots=True)
@@ -60,12 +63,12 @@ class _Clock:
 
 @dataclass(slots=True)
 class DeadlineTracker:
-    """Remembers when each clock started.
+    """Applies requirements and deadlines to states; remembers when each clock started.
 
     Attributes:
         requires: Component -> the components that it requires and that are on.
         timeouts: Component -> seconds.
-        rejected: (component, node) -> why the API server refused it, for good.
+        rejected: (component, node) -> why the API server refused it, for good. Steps add to it from their threads.
     """
 
     requires: Mapping[str, tuple[str, ...]]
@@ -82,7 +85,7 @@ class DeadlineTracker:
         Args:
             untimed: What has its time kept elsewhere, or waits for its turn.
         """
-        rejected, settled = dict(self.rejected), dict[Key, NodeState]()  # a copy: steps add to it from their threads
+        rejected, settled = dict(self.rejected), dict[Key, NodeState]()
         self._due = []
         for key, state in raw.items():
             if key in rejected:
@@ -90,7 +93,12 @@ class DeadlineTracker:
             else:
                 settled[key] = self._settled(key, state, settled, now, is_timed=key not in untimed)
         self._clocks = {key: clock for key, clock in self._clocks.items() if key in raw}
-        return settled | _rejected_elsewhere(settled, rejected)
+        # What was refused on nodes that have no state of their own, such as the labels of a node without a GPU.
+        elsewhere = {key: reason for key, reason in rejected.items() if key not in settled}
+        return settled | {
+            key: NodeState(component=key[0], node=key[1], state=State.FAILED, reason=reason)
+            for key, reason in elsewhere.items()
+        }
 
     def _settled(
         self, key: Key, state: NodeState, known: Mapping[Key, NodeState], now: float, *, is_timed: bool
@@ -138,8 +146,7 @@ class DeadlineTracker:
 
 def _waiting(state: NodeState, required: Mapping[str, NodeState]) -> NodeState | None:
     """Return the state of what cannot go on, because of what it requires; None if it can."""
-    broken = next((name for name, found in required.items() if found.state in _BROKEN), "")
-    if broken:
+    if broken := next((name for name, found in required.items() if found.state in _BROKEN), ""):
         return replace(state, state=State.BLOCKED, reason=f"needs {broken}, which is not ready here")
     if waits := [name for name, found in required.items() if found.state is not State.READY]:
         return replace(state, state=State.PENDING, reason=f"waits for {', '.join(waits)}")
@@ -148,27 +155,113 @@ def _waiting(state: NodeState, required: Mapping[str, NodeState]) -> NodeState |
     return None
 
 
-def _rejected_elsewhere(settled: Mapping[Key, NodeState], rejected: Mapping[Key, str]) -> dict[Key, NodeState]:
-    """What was refused on nodes that have no state of their own, such as the labels of a node without a GPU."""
-    return {
-        (component, node): NodeState(component=component, node=node, state=State.FAILED, reason=reason)
-        for (component, node), reason in rejected.items()
-        if (component, node) not in settled
-    }
-
-
 def deadline_tracker(reading: ClusterPlan) -> DeadlineTracker:
-    """Return a settler with the requirements and deadlines of a reading's components."""
+    """Return the tracker for the components of a reading."""
     inventory = reading.context.inventory
-    return DeadlineTracker(
-        requires=components.requirements(inventory),
-        timeouts={
-            component.name: getattr(component.spec(inventory), "timeout", _DEFAULT_SECONDS)
-            for component in components.COMPONENTS
-            if component.name in reading.desired
-        },
-    )
+    specs = {each.name: each.spec(inventory) for each in components.COMPONENTS if each.name in reading.desired}
+    timeouts = {name: getattr(spec, "timeout", _DEFAULT_SECONDS) for name, spec in specs.items()}
+    return DeadlineTracker(components.requirements(inventory), timeouts)
 
 
-_DEFAULT_SECONDS = 300
-_LONGEST_WAIT, _JUST_AFTER = 30.0, 0.05
+_NOTHING: Mapping[Key, NodeState] = MappingProxyType({})
+
+
+class ProgressReporter:
+    """Tells listeners of states that differ from those before, and writes each change down.
+
+    Attributes:
+        states: As they were shown last.
+    """
+
+    def __init__(
+        self, listen: Callable[[Event], None], began: float, *, known: Mapping[Key, NodeState] = _NOTHING
+    ) -> None:
+        """Start with nothing shown; ``known`` is not new. ``began`` is of a monotonic clock."""
+        self._listen, self._timeline = listen, Timeline(began)
+        self._known, self.states = known, dict[Key, NodeState]()
+
+    @property
+    def timeline(self) -> tuple[Transition, ...]:
+        """Every change until now."""
+        return tuple(self._timeline.transitions)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything that was shown is settled."""
+        return all(state.state in TERMINAL_STATES for state in self.states.values())
+
+    def say(self, message: str) -> None:
+        """Tell something that is about no component."""
+        self._listen(Event(component="", node="", state=State.PROGRESSING, message=message))
+
+    def show(self, states: Mapping[Key, NodeState]) -> None:
+        """Take all states, and tell what is new."""
+        known = self._known
+        on_nodes = {component for component, node in states if node} if states.keys() != known.keys() else ()
+        for key, state in states.items():
+            if (before := known.get(key)) is state:
+                continue
+            if before is None and not state.node and state.component in on_nodes and state.state is State.READY:
+                continue  # its nodes tell
+            if before != state:
+                told = Event(
+                    component=state.component, node=state.node, state=state.state, message=state.reason, step=state.step
+                )
+                self._timeline.observe(told, time.monotonic())
+                self._listen(told)
+        self._known = self.states = dict(states)
+
+
+MOST = 50_000
+"""Transitions that are kept: four of each of twelve components on a thousand nodes."""
+
+_MOST_REASONS = 10_000  # from here on a new reason alone is not worth its memory
+
+
+@dataclass(slots=True)
+class Timeline:
+    """Writes events down. ``began`` is on the clock of `observe`."""
+
+    began: float
+    transitions: list[Transition] = field(default_factory=list)
+    _last: dict[Key, Transition] = field(default_factory=dict)
+
+    def observe(self, event: Event, now: float) -> Transition | None:
+        """Take an event in and return the transition; None if it says nothing new, or is the run's own word."""
+        if not event.component or len(self.transitions) >= MOST:
+            return None
+        before = self._last.get((event.component, event.node))
+        stays = before is not None and (before.state, before.step) == (event.state, event.step)
+        if before and stays and (before.reason == event.message or len(self.transitions) >= _MOST_REASONS):
+            return None
+        transition = Transition(
+            at=round(now - self.began, 3),
+            component=event.component,
+            node=event.node,
+            state=event.state,
+            step=event.step,
+            reason=event.message,
+        )
+        self._last[event.component, event.node] = transition
+        self.transitions.append(transition)
+        return transition
+
+
+_NO_STEPS: Mapping[str, str] = MappingProxyType({})
+
+
+def with_steps(
+    settled: Mapping[Key, NodeState], seen: ClusterState, ahead: Mapping[str, str] = _NO_STEPS
+) -> dict[Key, NodeState]:
+    """Return states in which that of a node's driver says how far its replacement is, as the node's label has it.
+
+    Args:
+        ahead: Node -> the label, where it has been written and the watch may not have shown that yet.
+    """
+    steps = {target.name: target.facts.labels.get(STATE, "") for target in seen.context.targets if target.facts}
+    steps |= ahead
+    drivers = ((step, settled.get((DRIVER, node))) for node, step in steps.items() if step)
+    changed = {
+        (DRIVER, state.node): replace(state, step=step) for step, state in drivers if state and state.step != step
+    }
+    return {**settled, **changed}

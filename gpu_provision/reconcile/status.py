@@ -1,24 +1,37 @@
-"""The stack as it stands, from one reading: a row for each component, a row for each node."""
+"""What people see of a stack without a run: a row for each component and node, and what is not as declared."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import version
 from itertools import islice
 
 from gpu_provision import components
 from gpu_provision.components import labels
 from gpu_provision.components.targets import node_pools
 from gpu_provision.diagnostics import pods as pod_view
+from gpu_provision.history import rollback
+from gpu_provision.history.restore import restore_for_comparison
 from gpu_provision.kube.client import Cluster
-from gpu_provision.model.cluster import Manifest, NodeFacts, Target
+from gpu_provision.kube.observe import NODE, POD
+from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef, Target, ref_of
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.history import Ending
+from gpu_provision.model.plan import Action, Change, Drift
 from gpu_provision.model.progress import ComponentStatus, Evidence, NodeState, NodeStatus, Outside, State, Status
+from gpu_provision.planning.applyset import belongs
+from gpu_provision.planning.drift import KnownState, find_drift
 from gpu_provision.planning.node_validation import has_startup_taint
+from gpu_provision.planning.plan import plan
+from gpu_provision.planning.pod_metadata import as_applied
+from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import LEFT, ClusterState, Key, cluster_state, states
 from gpu_provision.planning.upgrades import DRIVER, between_runs
 from gpu_provision.planning.validation import RUNS_IN, verdict_of
 from gpu_provision.reconcile.plan import ClusterPlan
+from gpu_provision.reconcile.session import Session
 from gpu_provision.reconcile.states import deadline_tracker
-from gpu_provision.reconcile.steps import Crashes
+from gpu_provision.reconcile.steps import Crashes, verdict_evidence
 from gpu_provision.rollout.states import cordoned_by
 
 _NO_GPU = "no GPU: gets no GPU component"
@@ -62,9 +75,9 @@ def _grouped(found: Iterable[tuple[str, NodeState]]) -> dict[str, list[NodeState
 
 def _component(name: str, own: list[NodeState], seen: ClusterState) -> ComponentStatus:
     component = next(item for item in components.COMPONENTS if item.name == name)
+    pools = {each.pool.name: each.pool.driver.image.version for each in seen.context.targets if not each.driver.on_host}
     counted = [state for state in own if state.node] or own
-    worst = worst_of(own)
-    spec = component.spec(seen.context.inventory)
+    worst, spec = worst_of(own), component.spec(seen.context.inventory)
     return ComponentStatus(
         component=name,
         title=component.title,
@@ -73,21 +86,16 @@ def _component(name: str, own: list[NodeState], seen: ClusterState) -> Component
         ready=sum(state.state is State.READY for state in counted),
         state=worst.state,
         reason=describe_state(worst),
-        versions=_versions_of_pools(seen.context.targets) if name == DRIVER else {},
+        versions=pools if name == DRIVER and len(set(pools.values())) > 1 else {},
     )
-
-
-def _versions_of_pools(targets: Iterable[Target]) -> dict[str, str]:
-    """Return the version of the driver container in each pool that has one; empty if it is the same in all."""
-    found = {each.pool.name: each.pool.driver.image.version for each in targets if not each.driver.on_host}
-    return found if len(set(found.values())) > 1 else {}
 
 
 def _node(node: NodeFacts, pool: str, target: Target | None, own: list[NodeState], seen: ClusterState) -> NodeStatus:
     model = target.pool.gpu.model if target and target.pool.gpu else ""
     gpu = node.labels.get(labels.GPU_PRODUCT, "") or model
-    gpus = _number(node.labels.get(labels.GPU_COUNT, ""))
-    state, reason = _of_stack(node, own, seen) if own else _outside(node, pool, seen)
+    count = node.labels.get(labels.GPU_COUNT, "")
+    gpus = int(count) if count.isdigit() else None
+    state, reason = _state_of(node, pool, own, seen)
     told = "; ".join(filter(None, (reason, _STARTUP_TAINT if has_startup_taint(node) else "")))
     return NodeStatus(
         node=node.name,
@@ -105,34 +113,25 @@ def _node(node: NodeFacts, pool: str, target: Target | None, own: list[NodeState
     )
 
 
-def _of_stack(node: NodeFacts, own: list[NodeState], seen: ClusterState) -> tuple[State, str]:
-    worst = worst_of(own)
-    if worst.state is State.LEAVING:
-        return worst.state, f"{worst.reason}; still has {', '.join(_left_on(node, seen)) or 'its labels'}"
-    reason = f"{worst.component}: {worst.reason}" if worst.reason else ""
-    return _of_kubelet(node, reason) if worst.state is State.READY else (worst.state, reason)
-
-
-def _of_kubelet(node: NodeFacts, reason: str = "") -> tuple[State, str]:
-    return (State.READY, reason) if node.ready else (State.PROGRESSING, "NotReady")
-
-
-def _outside(node: NodeFacts, pool: str, seen: ClusterState) -> tuple[State | Outside, str]:
-    """Return where a node stands that gets no GPU component."""
-    if left := _left_on(node, seen):
-        return State.LEAVING, f"{LEFT}; still has {', '.join(left)}"
-    if not pool and (labels.has_gpu(node) or labels.GPU_PRODUCT in node.labels):
+def _state_of(node: NodeFacts, pool: str, own: list[NodeState], seen: ClusterState) -> tuple[State | Outside, str]:
+    """Return the state of a node; one without states of ``own`` gets no GPU component."""
+    worst, left = worst_of(own) if own else None, ", ".join(_left_on(node, seen))
+    if worst and worst.state is State.LEAVING:
+        return worst.state, f"{worst.reason}; still has {left or 'its labels'}"
+    reason = f"{worst.component}: {worst.reason}" if worst and worst.reason else ""
+    if worst and worst.state is not State.READY:
+        return worst.state, reason
+    if left and not worst:
+        return State.LEAVING, f"{LEFT}; still has {left}"
+    if not (worst or pool) and (labels.has_gpu(node) or labels.GPU_PRODUCT in node.labels):
         return Outside.UNDECLARED, "not in the inventory"
-    return _of_kubelet(node)
+    return (State.READY, reason) if node.ready else (State.PROGRESSING, "NotReady")
 
 
 def _left_on(node: NodeFacts, seen: ClusterState) -> list[str]:
     """Return the components with pods on a node that is to have none."""
-    daemons = (name for name, part in seen.parts.items() if part.daemonsets and name != _ON_ALL_NODES)
+    daemons = (name for name, part in seen.parts.items() if part.daemonsets and name != "nfd")  # which is on all nodes
     return [name for name in daemons if seen.pods.get((name, node.name))]
-
-
-_ON_ALL_NODES = "nfd"
 
 
 def _loaded_driver(node: NodeFacts, target: Target | None, seen: ClusterState) -> str:
@@ -148,8 +147,12 @@ def _loaded_driver(node: NodeFacts, target: Target | None, seen: ClusterState) -
         is_shown = any(_ready_pod(name, node, seen) for name in _NEED_A_DRIVER)
         return label or target.driver.version if is_shown else ""
     pod = _ready_pod(DRIVER, node, seen)
-    version = _version_of_image(pod["spec"]["containers"][0]["image"]) if pod else ""
-    return label if pod and label.startswith(version) else version
+    if pod is None:
+        return ""
+    image = pod["spec"]["containers"][0]["image"]  # such as nvcr.io/nvidia/driver:595.91.07-ubuntu24.04
+    tag = image.rpartition(":")[2]
+    loaded = "" if "@" in image or "/" in tag else str(tag.partition("-")[0])
+    return label if label.startswith(loaded) else loaded
 
 
 _NEED_A_DRIVER = ("gfd", "validator")
@@ -160,25 +163,17 @@ def _ready_pod(component: str, node: NodeFacts, seen: ClusterState) -> Manifest 
     return next(filter(pod_view.is_ready, seen.pods.get((component, node.name), ())), None)
 
 
-def _version_of_image(image: str) -> str:
-    """Return ``595.91.07`` of ``nvcr.io/nvidia/driver:595.91.07-ubuntu24.04``; empty for an image named by digest."""
-    tag = image.rpartition(":")[2]
-    return "" if "@" in image or "/" in tag else tag.partition("-")[0]
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isdigit() else None
-
-
 _MOST_LOGS = 10
 
 
 def status(cluster: Cluster, reading: ClusterPlan) -> Status:
     """Return what `gpu-provision status` shows. Reads a few logs besides the reading."""
     seen = cluster_state(reading.context, reading.desired, reading.observed)
-    settled = {
-        key: between_runs(state) for key, state in deadline_tracker(reading).settle(_told(cluster, seen), 0.0).items()
-    }
+    raw, crashes = states(seen), Crashes(cluster)
+    for step in islice(crashes.unread(raw, seen), _MOST_LOGS):
+        crashes.read(step)
+    found = deadline_tracker(reading).settle(crashes.told(raw, seen), 0.0)
+    settled = {key: between_runs(state) for key, state in found.items()}
     inventory = reading.context.inventory
     return Status(
         inventory=inventory.name,
@@ -192,21 +187,91 @@ def status(cluster: Cluster, reading: ClusterPlan) -> Status:
     )
 
 
-def _told(cluster: Cluster, seen: ClusterState) -> Mapping[Key, NodeState]:
-    """Return the states, those of crashed containers with what they said; reads a few logs."""
-    raw, crashes = states(seen), Crashes(cluster)
-    for step in islice(crashes.unread(raw, seen), _MOST_LOGS):
-        crashes.read(step)
-    return crashes.told(raw, seen)
-
-
 def evidence(seen: ClusterState) -> Iterator[Evidence]:
     """Yield what vectorAdds printed last whose pods are there."""
     for component, runs_in in RUNS_IN.items():
         for target in seen.context.targets:
             for pod in seen.pods.get((runs_in, target.name), ()):
                 if verdict := verdict_of(pod):
-                    name = pod["metadata"]["name"]
-                    yield Evidence(
-                        component=component, node=target.name, pod=name, passed=verdict.passed, lines=verdict.lines
-                    )
+                    yield verdict_evidence((component, target.name), pod, verdict)
+
+
+_APPLIED = frozenset({Ending.SUCCEEDED, Ending.FAILED})  # all objects are applied before anything is awaited
+_CONFLICT, _NOT_TRIED = "GP304", "GP311"
+
+
+def read_drift(session: Session) -> Drift:
+    """Return the drift of a stack; what the API server refuses to try is judged without its word, and said so.
+
+    Raises:
+        Unreachable, Refused: The cluster cannot be asked.
+    """
+    reading = session.reading()
+    changes = tuple(_changes(reading))
+    name, objects = _last_run(session.cluster, reading) or ("", None)
+    installed = reading.observed.is_installed or objects is not None
+    live = {**reading.observed.members, **reading.observed.pods, **_nodes(session.cluster, changes)}
+    applied = None if objects is None else {**objects, **_pods(changes, reading, objects)}
+    return Drift(
+        inventory=reading.plan.inventory,
+        release=reading.plan.release,
+        cluster=reading.plan.cluster,
+        differences=find_drift(changes, KnownState(live=live, applied=applied if installed else {})),
+        applied=name,
+        resource=reading.plan.resource,
+        installed=installed,
+        findings=tuple(each for each in reading.plan.findings if _is_to_be_told(each, reading)),
+    )
+
+
+def _last_run(cluster: Cluster, reading: ClusterPlan) -> tuple[str, Mapping[ObjectRef, Manifest]] | None:
+    """Return the last run and what it applied; None if no record tells, or if it did not get to apply everything.
+
+    Another version of the tool may have made other objects of the same inventory; then the field managers tell more.
+    """
+    now = reading.context.inventory
+    last = rollback.read_history(cluster, now).last
+    if last is None or last.ending not in _APPLIED or last.tool != version("gpu-provision"):
+        return None
+    name = f"run {last.number}, {last.began}"
+    desired = reading.desired
+    if last.text != rollback.inventory_text(now):
+        then = restore_for_comparison(last.text, now, name=name)
+        if then is None:
+            return None
+        _, desired = prepare(then, reading.context.facts)
+    return name, {ref_of(manifest): manifest for manifests in desired.values() for manifest in manifests}
+
+
+def _changes(reading: ClusterPlan) -> Iterator[Change]:
+    """Yield what differs: as the server confirmed it, and what it did not since another manager has the field."""
+    yield from reading.plan.changes
+    in_conflict = {finding.where for finding in reading.plan.findings if finding.code == _CONFLICT}
+    for change in plan(reading.context, reading.desired, reading.observed).changes:
+        if change.action in _WRITTEN and str(change.ref) in in_conflict:
+            yield change
+
+
+_WRITTEN = frozenset({Action.CREATE, Action.UPDATE})
+
+
+def _is_to_be_told(finding: Finding, reading: ClusterPlan) -> bool:
+    """Leave out advice on the inventory, which is for plans; a conflict is among the differences."""
+    if finding.code == _CONFLICT:
+        return finding.where not in {str(ref) for ref in reading.observed.members}
+    return finding.severity is Severity.ERROR or finding.code == _NOT_TRIED
+
+
+def _pods(
+    changes: Iterable[Change], reading: ClusterPlan, applied: Mapping[ObjectRef, Manifest]
+) -> Mapping[ObjectRef, Manifest]:
+    """Return the pods whose metadata differ, as the DaemonSets that were applied have them."""
+    pods = {change.ref: reading.observed.pods.get(change.ref, {}) for change in changes if change.ref.kind == POD.kind}
+    daemonsets = [item for item in applied.values() if item["kind"] == "DaemonSet"]
+    return {ref: as_applied(item) for ref, pod in pods.items() for item in daemonsets if pod and belongs(pod, item)}
+
+
+def _nodes(cluster: Cluster, changes: tuple[Change, ...]) -> Mapping[ObjectRef, Manifest]:
+    """Return the nodes whose labels differ, as they are; one LIST if there are any."""
+    wanted = {change.ref for change in changes if change.ref.kind == NODE.kind}
+    return {ref_of(node): node for node in cluster.list(NODE).items if ref_of(node) in wanted} if wanted else {}

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
+from itertools import islice
 from typing import NamedTuple, Self
 
 from gpu_provision.components import device_plugin_validation, driver_validation, validator
@@ -23,24 +23,17 @@ from gpu_provision.model.findings import ProvisionError, Rejected
 from gpu_provision.model.progress import Evidence, NodeState, State
 from gpu_provision.planning.plan import superseded_pods
 from gpu_provision.planning.states import ClusterState, Key
-from gpu_provision.planning.validation import (
-    RUNS_IN,
-    VALIDATIONS,
-    Verdict,
-    verdict_of,
-)
+from gpu_provision.planning.validation import RUNS_IN, VALIDATIONS, Verdict, verdict_of
 from gpu_provision.reconcile.actions import EvictPod, PatchNode, ReadLog, RemovePod, StartPod, Step, TransitionNode
+from gpu_provision.reconcile.observer import Memo
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.rollout import RolloutController
-from gpu_provision.reconcile.situation import Memo
 from gpu_provision.rollout.actions import StateTransition
 from gpu_provision.rollout.steps import NOT_READY
 
 LOG_LINES = 30
 MOST_LOGS = 20
 """Pods of one component whose logs are read: a fleet-wide failure has one cause, and the first ones tell it."""
-
-_CONCERNED = frozenset({State.PROGRESSING, State.FAILED})
 
 
 class CrashLog(NamedTuple):
@@ -110,10 +103,10 @@ def pods_of(state: NodeState, seen: ClusterState) -> Iterator[Manifest]:
 def _crashing(states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[tuple[Key, Manifest, Crash]]:
     """Yield the states that are about a pod with a container that ended by itself, with the first such pod."""
     for key, state in states.items():
-        found = pods_of(state, seen) if state.state in _CONCERNED else ()
-        crashed = next(((pod, crash) for pod in found if (crash := pod_view.crash(pod))), None)
-        if crashed:
-            yield key, *crashed
+        if state.state is not State.PROGRESSING and state.state is not State.FAILED:
+            continue
+        found = ((pod, crash) for pod in pods_of(state, seen) if (crash := pod_view.crash(pod)))
+        yield from ((key, *crashed) for crashed in islice(found, 1))
 
 
 def _with(state: NodeState, pod: Manifest, said: CrashLog) -> NodeState:
@@ -139,8 +132,7 @@ class Validations:
     def __init__(self, cluster: Cluster, reading: ClusterPlan) -> None:
         """Start from the record as it was read."""
         self._cluster, self._inventory = cluster, reading.context.inventory
-        known = reading.context
-        self._targets = frozenset(target.name for target in (*known.targets, *known.others))
+        self._targets = frozenset(target.name for target in (*reading.context.targets, *reading.context.others))
         self.passed: dict[Key, str] = dict(reading.observed.passed)
         self.evidence: dict[Key, Evidence] = {}
         self._verdicts = Memo[str, Verdict | None]()
@@ -158,16 +150,11 @@ class Validations:
         for uid, verdict in found.items():
             if verdict and uid not in seen.observed.void and self._taken.get(uid) != verdict:
                 self._taken[uid] = verdict
-                self._take(*by_uid[uid], verdict, is_old=is_old)
-
-    def _take(self, key: Key, pod: Manifest, verdict: Verdict, *, is_old: bool) -> None:
-        if verdict.passed and key[0] == device_plugin_validation.NAME:
-            self.passed[key] = str(verdict)
-        if not is_old:
-            name = pod["metadata"]["name"]
-            self.evidence[key] = Evidence(
-                component=key[0], node=key[1], pod=name, passed=verdict.passed, lines=verdict.lines
-            )
+                key, pod = by_uid[uid]
+                if verdict.passed and key[0] == device_plugin_validation.NAME:
+                    self.passed[key] = str(verdict)
+                if not is_old:
+                    self.evidence[key] = verdict_evidence(key, pod, verdict)
 
     def forget_repeated(self) -> None:
         """Take what runs again off the record: if it fails, no reader may find the old success there."""
@@ -177,7 +164,9 @@ class Validations:
     def record(self) -> None:
         """Write the record if it is behind: one request, however many nodes. Until then the pods tell what passed."""
         if self.passed != self._recorded:
-            records.write_validations(self._cluster, self._inventory, self._of_targets(self.passed))
+            # A node that left the inventory leaves the record, too.
+            of_targets = {key: verdict for key, verdict in self.passed.items() if key[1] in self._targets}
+            records.write_validations(self._cluster, self._inventory, of_targets)
             self._recorded = dict(self.passed)
 
     def remove_succeeded(self, seen: ClusterState) -> bool:
@@ -193,9 +182,11 @@ class Validations:
             self._cluster.delete_all(POD, namespace, label_selector=labels, field_selector=succeeded)
         return bool(selected)
 
-    def _of_targets(self, passed: Mapping[Key, str]) -> dict[Key, str]:
-        """A node that left the inventory leaves the record, too."""
-        return {key: digest for key, digest in passed.items() if key[1] in self._targets}
+
+def verdict_evidence(key: Key, pod: Manifest, verdict: Verdict) -> Evidence:
+    """Return what a vectorAdd of a validation printed on a node."""
+    name = pod["metadata"]["name"]
+    return Evidence(component=key[0], node=key[1], pod=name, passed=verdict.passed, lines=verdict.lines)
 
 
 SEEN_SECONDS = 5.0
@@ -231,7 +222,7 @@ class StepExecutor:
         self._cluster, self._rollout, self._crashes = cluster, rollout, crashes
         self._rejected, self._on_end, self._on_written = rejected, on_end, on_written
         self._pool = ThreadPoolExecutor(_PARALLEL)
-        self._running: dict[object, Future[None]] = {}
+        self._running: dict[Step, Future[None]] = {}
         self._has_ended = threading.Event()
         self._not_before: dict[Step, float] = {}
         self.written: list[Step] = []  # appended to by several threads; a count would lose some
@@ -259,7 +250,8 @@ class StepExecutor:
         if step in self._running or now < self._not_before.get(step, 0.0):
             return
         self._not_before[step] = now + SEEN_SECONDS
-        self._submit(step, partial(self._perform, step))
+        self._running[step] = self._pool.submit(self._perform, step)
+        self._running[step].add_done_callback(self._end)
 
     def rest(self, seconds: float) -> None:
         """Let time pass, at most until a step ends: what follows it comes at once."""
@@ -268,12 +260,8 @@ class StepExecutor:
     def collect(self) -> None:
         """Forget the steps that have ended. Raises what a step could not go on from."""
         self._has_ended.clear()
-        for name in [name for name, future in self._running.items() if future.done()]:
-            self._running.pop(name).result()
-
-    def _submit(self, name: object, work: Callable[[], None]) -> None:
-        self._running[name] = self._pool.submit(work)
-        self._running[name].add_done_callback(self._end)
+        for step in [step for step, future in self._running.items() if future.done()]:
+            self._running.pop(step).result()
 
     def _end(self, _: Future[None]) -> None:
         if all(future.done() for future in list(self._running.values())):
@@ -290,14 +278,12 @@ class StepExecutor:
 
     def _do(self, step: Step) -> None:
         match step:
-            case PatchNode():
+            case PatchNode() | TransitionNode():
                 self._on_written(self._cluster.merge(step.ref, step.patch()))
             case StartPod():
                 self._start(step)
             case RemovePod():
                 self._cluster.delete(step.ref, uid=step.uid)
-            case TransitionNode():
-                self._on_written(self._rollout.move(step))
             case EvictPod():
                 self._rollout.evict(step)
             case ReadLog():

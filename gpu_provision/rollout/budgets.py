@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from math import inf
-from typing import NamedTuple, assert_never
+from typing import assert_never
 
 from gpu_provision.model.inventory import Inventory, NodePool
 from gpu_provision.model.rollout_policy import Canary, Day, MaintenanceWindow, Order
@@ -62,28 +62,14 @@ class UpgradeBudget:
         self.available += 0 if node.is_unavailable else 1
 
 
-class Count(NamedTuple):
-    """How many nodes there are."""
-
-    all: int
-    under_way: int
-    unavailable: int
-
-
-def count(nodes: Collection[FleetNode]) -> Count:
-    """Count nodes."""
-    return Count(len(nodes), sum(node.state in UNDER_WAY for node in nodes), sum(node.is_unavailable for node in nodes))
-
-
-def budget(scope: str, counts: Iterable[Count], *, parallel: int, unavailable: int | str) -> UpgradeBudget:
-    """Return what is left of the limits of a scope, whose parts are counted; zero for ``parallel`` means no limit."""
-    parts = tuple(counts)
-    limit, allowed = parallel or inf, nodes_of(unavailable, sum(part.all for part in parts))
+def _budget(scope: str, nodes: Collection[FleetNode], parallel: int, unavailable: int | str) -> UpgradeBudget:
+    """Return what is left of the limits of a scope; zero for ``parallel`` means no limit."""
+    limit, allowed = parallel or inf, nodes_of(unavailable, len(nodes))
     return UpgradeBudget(
         scope=scope,
-        parallel=limit - sum(part.under_way for part in parts),
+        parallel=limit - sum(node.state in UNDER_WAY for node in nodes),
         parallel_limit=limit,
-        available=allowed - sum(part.unavailable for part in parts),
+        available=allowed - sum(node.is_unavailable for node in nodes),
         unavailable_limit=allowed,
     )
 
@@ -126,29 +112,27 @@ class Admission:
     Attributes:
         waits: Why those who may not have to wait.
         until: When waiting ends by itself, in unix seconds.
-        open_to: The candidates that may start, in order.
-        as_canaries: Whether they go as canaries.
+        open_to: The candidates that may start, in order; as canaries if these are the barrier.
     """
 
     barrier: HoldReason
     waits: str = ""
     until: float = inf
     open_to: tuple[FleetNode, ...] = ()
-    as_canaries: bool = False
 
 
 def admit(snapshot: Snapshot, policy: Policy, candidates: Sequence[FleetNode]) -> Admission:
     """Return who of the candidates, which are in order, may start. A node that leaves shows nothing as a canary."""
     fleet, leaving = policy.fleet, tuple(node for node in candidates if node.is_leaving)
-    stage = stage_of_canaries(snapshot, fleet.canary, [node for node in candidates if not node.is_leaving])
+    canaries = admit_canaries(snapshot, fleet.canary, [node for node in candidates if not node.is_leaving])
     broken = failed_nodes(snapshot)
-    if stage.failed or len(broken) >= fleet.stop_after_failures:
-        return Admission(HoldReason.FAILURES, stage.waits or f"the rollout stopped: {', '.join(broken)} failed")
+    if canaries.barrier is HoldReason.FAILURES or len(broken) >= fleet.stop_after_failures:
+        return Admission(HoldReason.FAILURES, canaries.waits or f"the rollout stopped: {', '.join(broken)} failed")
     if fleet.maintenance_window is not None and not is_open(fleet.maintenance_window, snapshot.now):
         opening = next_opening(fleet.maintenance_window, snapshot.now)
         return Admission(HoldReason.WINDOW, "the maintenance window is closed", opening)
-    if stage.waits:
-        return Admission(HoldReason.CANARIES, stage.waits, stage.until, (*leaving, *stage.canaries), as_canaries=True)
+    if canaries.barrier is HoldReason.CANARIES:
+        return replace(canaries, open_to=(*leaving, *canaries.open_to))
     return Admission(HoldReason.NOTHING, open_to=tuple(candidates))
 
 
@@ -167,23 +151,18 @@ FLEET = "the fleet"
 """How people name all nodes together."""
 
 
-@dataclass(frozen=True, slots=True)
-class AdmittedNodes:
-    """The candidates that start now, and why the others do not."""
-
-    nodes: tuple[FleetNode, ...] = ()
-    waits: Mapping[str, str] = field(default_factory=dict)
-
-
 def hand_out_slots(
     snapshot: Snapshot, policy: Policy, candidates: tuple[FleetNode, ...], gate: Admission
-) -> AdmittedNodes:
-    """Hand out slots. A candidate that does not fit does not keep a later one from starting that does."""
+) -> tuple[tuple[FleetNode, ...], dict[str, str]]:
+    """Return the candidates that start now, and why the others do not.
+
+    One that does not fit does not keep a later one from starting that does.
+    """
     fleet, domains = _budgets(snapshot, policy)
     admitted, waits = {node.name for node in gate.open_to}, dict[str, str]()
     starting = tuple(_take_slots(gate.open_to, fleet, domains, waits))
     closed = {node.name: gate.waits for node in candidates if node.name not in admitted}
-    return AdmittedNodes(starting, closed | waits)
+    return starting, closed | waits
 
 
 def plan_rounds(
@@ -238,18 +217,11 @@ def _budgets(snapshot: Snapshot, policy: Policy) -> tuple[UpgradeBudget, dict[st
     members: dict[str, list[FleetNode]] = {name: [] for name in policy.domains}
     for node in nodes:
         members[node.domain].append(node)
-    counts = {name: count(found) for name, found in members.items()}
-    fleet = budget(FLEET, counts.values(), parallel=shared.max_parallel_upgrades, unavailable=shared.max_unavailable)
-    own = {
-        name: budget(
-            name,
-            (counts[name],),
-            parallel=domain.policy.max_parallel_upgrades,
-            unavailable=domain.policy.max_unavailable,
-        )
-        for name, domain in policy.domains.items()
+    rules = {name: domain.policy for name, domain in policy.domains.items()}
+    return _budget(FLEET, nodes, shared.max_parallel_upgrades, shared.max_unavailable), {
+        name: _budget(name, found, rules[name].max_parallel_upgrades, rules[name].max_unavailable)
+        for name, found in members.items()
     }
-    return fleet, own
 
 
 SHARED = "nodes without a policy of their own"
@@ -258,39 +230,17 @@ SHARED = "nodes without a policy of their own"
 
 def policy_of(inventory: Inventory) -> Policy:
     """Return the policy that an inventory declares."""
-    own = {domain_of(pool): _domain(pool) for pool in inventory.pools.values() if pool.overrides_upgrades}
-    driver = inventory.specs.driver
-    shared = BudgetDomain(policy=driver.upgrade_policy, restart_seconds=driver.timeout)
-    return Policy(fleet=inventory.rollout, domains={SHARED: shared, **own})
+    drivers = {SHARED: inventory.specs.driver}
+    drivers |= {domain_of(pool): pool.driver for pool in inventory.pools.values() if pool.overrides_upgrades}
+    domains = {
+        name: BudgetDomain(policy=each.upgrade_policy, restart_seconds=each.timeout) for name, each in drivers.items()
+    }
+    return Policy(fleet=inventory.rollout, domains=domains)
 
 
 def domain_of(pool: NodePool) -> str:
     """Return the name of the domain that a pool's nodes are in."""
     return f"pool {pool.name}" if pool.overrides_upgrades else SHARED
-
-
-def _domain(pool: NodePool) -> BudgetDomain:
-    return BudgetDomain(policy=pool.driver.upgrade_policy, restart_seconds=pool.driver.timeout)
-
-
-@dataclass(frozen=True, slots=True)
-class CanaryStage:
-    """Who may start as far as canaries are concerned.
-
-    Attributes:
-        waits: Why no other node may start; empty once all may.
-        until: When waiting ends by itself, in unix seconds.
-        canaries: The candidates that may start now, as canaries.
-        failed: The canaries that failed.
-    """
-
-    waits: str = ""
-    until: float = inf
-    canaries: tuple[FleetNode, ...] = ()
-    failed: tuple[str, ...] = ()
-
-
-_OPEN_TO_ALL = CanaryStage()
 
 
 def soaking_canaries(snapshot: Snapshot, canary: Canary | None) -> frozenset[str]:
@@ -301,33 +251,30 @@ def soaking_canaries(snapshot: Snapshot, canary: Canary | None) -> frozenset[str
     return frozenset(node.name for node in chosen if node.state is UpgradeState.DONE)
 
 
-def stage_of_canaries(snapshot: Snapshot, canary: Canary | None, candidates: Sequence[FleetNode]) -> CanaryStage:
-    """Return who may start; ``candidates`` are in order."""
+def admit_canaries(snapshot: Snapshot, canary: Canary | None, candidates: Sequence[FleetNode]) -> Admission:
+    """Return who may start as far as canaries are concerned; ``candidates`` are in order."""
     chosen = _canaries(snapshot, canary)
     if canary is None or snapshot.is_rolling_back:
-        return _OPEN_TO_ALL
-    if failed := tuple(node.name for node in chosen if node.state is UpgradeState.FAILED):
-        return CanaryStage(waits=f"canary {', '.join(failed)} failed", failed=failed)
+        return Admission(HoldReason.NOTHING)
+    if failed := tuple(node for node in chosen if node.state is UpgradeState.FAILED):
+        return Admission(HoldReason.FAILURES, f"canary {_names_of(failed)} failed")
     again = tuple(node for node in candidates if node in chosen)  # the fleet went back meanwhile: they go first again
-    eligible = _eligible(canary, [node for node in candidates if node not in again], is_first=not chosen)
+    fresh = [node for node in candidates if node not in again]
+    eligible = [node for node in fresh if canary.node_selector.items() <= node.labels.items()]
+    if not (eligible or chosen):
+        eligible = fresh[:1]  # the selector has no node that needs the upgrade, so the first one has to do
     left = (canary.nodes or len(eligible) + len(chosen)) - len(chosen)
     first = eligible[: max(left, 0)]
-    if again or first:
-        return CanaryStage(waits=f"canaries go first: {_names_of((*chosen, *first))}", canaries=(*again, *first))
-    return _after_canaries(chosen, canary, snapshot.now)
-
-
-def _after_canaries(chosen: Sequence[FleetNode], canary: Canary, now: float) -> CanaryStage:
     over = _soaked_at(chosen, canary)
-    if any(node.state is not UpgradeState.DONE for node in chosen):
-        return CanaryStage(waits=f"canaries go first: {_names_of(chosen)}")
-    if now < over:
-        return CanaryStage(
-            waits=f"canaries have to stay well for {over - now:.0f} s more: {_names_of(chosen)}", until=over
-        )
+    if again or first or over == inf:
+        waits = f"canaries go first: {_names_of((*chosen, *first))}"
+        return Admission(HoldReason.CANARIES, waits, open_to=(*again, *first))
+    if snapshot.now < over:
+        waits = f"canaries have to stay well for {over - snapshot.now:.0f} s more: {_names_of(chosen)}"
+        return Admission(HoldReason.CANARIES, waits, over)
     if unwell := [node for node in chosen if not predicates.is_well(node)]:
-        return CanaryStage(waits=f"canaries are not well: {_names_of(unwell)}")
-    return _OPEN_TO_ALL
+        return Admission(HoldReason.CANARIES, f"canaries are not well: {_names_of(unwell)}")
+    return Admission(HoldReason.NOTHING)
 
 
 def _canaries(snapshot: Snapshot, canary: Canary | None) -> tuple[FleetNode, ...]:
@@ -342,12 +289,6 @@ def _soaked_at(chosen: Sequence[FleetNode], canary: Canary) -> float:
     if any(node.state is not UpgradeState.DONE for node in chosen):
         return inf
     return max([node.since() or 0.0 for node in chosen], default=0.0) + canary.soak_seconds
-
-
-def _eligible(canary: Canary, candidates: Sequence[FleetNode], *, is_first: bool) -> tuple[FleetNode, ...]:
-    """Return who may become a canary. If the selector has no node that needs the upgrade, the first node has to do."""
-    selected = tuple(node for node in candidates if canary.node_selector.items() <= node.labels.items())
-    return selected or (tuple(candidates[:1]) if is_first else ())
 
 
 def _names_of(nodes: Sequence[FleetNode]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from gpu_provision.components import labels, validator
@@ -26,10 +27,7 @@ from gpu_provision.rollout.snapshot import (
 )
 from gpu_provision.rollout.states import installation_digest, writer_of
 
-_WORKLOAD_RESOURCES = (
-    "nvidia.com/gpu",
-    "nvidia.com/mig-",
-)  # with what follows: nvidia.com/gpu.shared, nvidia.com/mig-1g.5gb
+_WORKLOAD_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")  # with what follows: gpu.shared, mig-1g.5gb
 _RUNTIME_CLASSES = frozenset({"nvidia", "nvidia-cdi", "nvidia-legacy"})
 _PATHS = ("/dev/nvidia", "/run/nvidia", "/var/run/nvidia", "/proc/driver/nvidia", "/usr/local/nvidia")
 _NO_DEVICES = frozenset({"", "void", "none"})
@@ -48,12 +46,9 @@ def pod_of(
     claims: Collection[tuple[str, str]] | None = (),
     refusals: Mapping[str, str] | None = None,
 ) -> Pod:
-    """Return a pod as rollouts see it.
+    """Return a pod as rollouts see it; see `budgets_of` and `claims_of`.
 
     Args:
-        manifest: The Pod.
-        budgets: See `budgets_of`.
-        claims: Namespace and name of every ResourceClaim that holds GPUs, None if unknown; see `claims_of`.
         refusals: Uid -> what the API server last answered to its eviction.
     """
     metadata = manifest["metadata"]
@@ -234,12 +229,12 @@ def observe(
         return nodes[name], declared[name], there, refused, seen.proofs.get(name), seen.budgets, seen.claims
 
     def read(name: str) -> FleetNode:
-        return node_from(nodes[name], declared[name], pods.get(name, ()), budgets, claims, answers, seen.proofs)
+        of = partial(pod_of, budgets=budgets, claims=claims, refusals=answers)
+        return _node(nodes[name], declared[name], pods.get(name, ()), of, seen.proofs.get(name))
 
     order = sorted((name for name in declared if name in nodes), key=lambda name: declared[name].position)
-    found, target = each({name: inputs_of(name) for name in order}, read), fleet_digest(declared)
-    nodes_in_order = tuple(found.values())
-    return Snapshot(now=now, target=target, previous=previous, nodes=nodes_in_order, is_rolling_back=previous == target)
+    found, target = tuple(each({name: inputs_of(name) for name in order}, read).values()), fleet_digest(declared)
+    return Snapshot(now=now, target=target, previous=previous, nodes=found, is_rolling_back=previous == target)
 
 
 def fleet_digest(declared: Mapping[str, DesiredDriver]) -> str:
@@ -256,30 +251,18 @@ def _by_node(pods: Iterable[Manifest]) -> dict[str, list[Manifest]]:
     return found
 
 
-def node_from(  # noqa: PLR0913, PLR0917 - all that a node is read off
-    node: Manifest,
-    wish: DesiredDriver,
-    pods: Iterable[Manifest],
-    budgets: Iterable[PodBudget],
-    claims: Collection[tuple[str, str]] | None,
-    refusals: Mapping[str, str],
-    proofs: Mapping[str, ValidationResult],
-) -> FleetNode:
-    """Return one node as rollouts see it; ``pods`` are those on it, ours and those of others, in any order."""
-    there = sorted(pods, key=lambda pod: (pod["metadata"].get("namespace", ""), pod["metadata"]["name"]))
-    others = (pod_of(pod, budgets=budgets, claims=claims, refusals=refusals) for pod in there if not is_ours(pod))
-    proof = proofs.get(node["metadata"]["name"])
-    return _node(node, wish, tuple(filter(is_ours, there)), tuple(others), proof)
-
-
 def _node(
     node: Manifest,
     wish: DesiredDriver,
-    ours: Sequence[Manifest],
-    others: tuple[Pod, ...],
+    pods: Iterable[Manifest],
+    read: Callable[[Manifest], Pod],
     proof: ValidationResult | None,
 ) -> FleetNode:
+    """Return one node as rollouts see it; ``pods`` are those on it, ours and those of others, in any order."""
+    there = sorted(pods, key=lambda pod: (pod["metadata"].get("namespace", ""), pod["metadata"]["name"]))
+    ours, others = tuple(filter(is_ours, there)), tuple(read(pod) for pod in there if not is_ours(pod))
     metadata, spec = node["metadata"], node.get("spec") or {}
+    conditions = (node.get("status") or {}).get("conditions") or ()
     return FleetNode(
         name=metadata["name"],
         domain=wish.domain,
@@ -290,7 +273,7 @@ def _node(
         annotations=metadata.get("annotations") or {},
         is_cordoned=bool(spec.get("unschedulable")),
         cordoned_by=writer_of(metadata)[0],
-        is_ready=_is_ready(node),
+        is_ready=any(each["type"] == "Ready" and each["status"] == "True" for each in conditions),
         driver=_driver(ours, others),
         proof=proof,
         pods=others,
@@ -299,11 +282,6 @@ def _node(
         is_template_observed=wish.is_template_observed,
         stack=wish.stack,
     )
-
-
-def _is_ready(node: Manifest) -> bool:
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def _offers_gpus(node: Manifest, ours: Iterable[Manifest]) -> bool:

@@ -90,21 +90,15 @@ def owns_cordon(node: FleetNode) -> bool:
     return node.is_cordoned and states.is_of_rollout(node.annotations, node.cordoned_by)
 
 
-def _is_for_reboot(node: FleetNode) -> bool:
-    """Whether the cordon is that of a reboot of the machine, which the host phase lifts, in this run or the next."""
-    return labels.CORDONED in node.annotations
-
-
 def inherits_cordon(node: FleetNode) -> bool:
     """Whether the reference cordoned a node for an upgrade that we go on with; it has no mark for its cordons."""
     ours = states.CORDONED in node.annotations or states.TARGET in node.annotations
-    theirs = node.is_cordoned and not node.says(states.WAS_CORDONED) and not _is_for_reboot(node)
+    is_for_reboot = labels.CORDONED in node.annotations  # which the host phase lifts, in this run or the next
+    theirs = node.is_cordoned and not node.says(states.WAS_CORDONED) and not is_for_reboot
     return theirs and not ours and node.state in _CORDONED_BY_THE_REFERENCE
 
 
 _CERTAIN = frozenset({GpuUse.REQUEST, GpuUse.CLAIM})
-
-
 _UNKNOWN = frozenset({GpuUse.NONE, GpuUse.SOME_CLAIM})
 
 
@@ -157,9 +151,8 @@ def obstacle(pod: Pod, rules: PodDeletion | UpgradeDrain, key: str) -> str:
 def obstacles(node: FleetNode, policy: UpgradePolicy) -> tuple[str, ...]:
     """Say what would make the eviction of GPU pods fail, were it to begin now; jobs may end before it does."""
     waited_for = jobs(node, policy)
-    return tuple(
-        found for pod in gpu_pods(node) if pod not in waited_for if (found := _obstacle_to_both(pod, node, policy))
-    )
+    found = (_obstacle_to_both(pod, node, policy) for pod in gpu_pods(node) if pod not in waited_for)
+    return tuple(filter(None, found))
 
 
 def _obstacle_to_both(pod: Pod, node: FleetNode, policy: UpgradePolicy) -> str:

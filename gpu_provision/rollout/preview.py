@@ -10,14 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from math import inf
 
-from gpu_provision.model.plan import (
-    Eviction,
-    NodePreview,
-    Schedule,
-    Wave,
-)
+from gpu_provision.model.plan import Eviction, NodePreview, Schedule, Wave
 from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.rollout import budgets, predicates, state_machine, states
 from gpu_provision.rollout.actions import StateTransition, apply_transition
@@ -37,44 +33,33 @@ def plan_waves(snapshot: Snapshot, policy: Policy) -> Schedule:
     while True:
         seen, decision, written = _with_books_open(seen, policy)
         marked |= written
-        started = _started(decision)
+        started = tuple(move for move in _moves(decision) if move.to is UpgradeState.CORDON_REQUIRED)
+        opening = seen.now if seen.now > snapshot.now else None
         if decision.queue and started and not any(node.is_leaving for node in decision.queue):
-            coming = tuple(_one_after_the_other(seen, policy, decision.queue, _opening(snapshot, seen)))
+            # No upgrade that goes well puts anything in the way of another, so these are all that are left.
+            over = partial(_upgraded, now=seen.now)
+            rounds = budgets.plan_rounds(seen, policy, decision.queue, over)
+            coming = [Wave(nodes=_outlooks(nodes, policy), not_before=opening) for nodes in rounds]
             waves += coming
-            seen = _done(seen, (outlook.node for wave in coming for outlook in wave.nodes))
+            seen = _done(seen, _names(coming))
         elif started:
-            waves.append(_wave(seen, policy, started, _opening(snapshot, seen)))
+            waves.append(_wave(seen, policy, started, opening))
             seen = _done(seen, (move.node for move in started), {move.node: move for move in started})
         elif decision.until < inf:
             seen = replace(seen, now=decision.until)
         else:
+            staying = marked - {*under_way, *_names(waves)}
             return Schedule(
                 under_way=under_way,
                 waves=tuple(waves),
                 skipped=tuple({**decision.failures, **decision.waits}.items()),
-                marked=_only_marked(snapshot, marked, {*under_way, *_names(waves)}),
+                marked=tuple(node.name for node in snapshot.nodes if node.name in staying),
                 stop_after=policy.fleet.stop_after_failures,
             )
 
 
-def _opening(snapshot: Snapshot, seen: Snapshot) -> float | None:
-    return seen.now if seen.now > snapshot.now else None
-
-
-def _one_after_the_other(
-    seen: Snapshot, policy: Policy, queue: tuple[FleetNode, ...], not_before: float | None
-) -> Iterator[Wave]:
-    """Yield all waves that are left; no upgrade that goes well puts anything in the way of another."""
-    for nodes in budgets.plan_rounds(seen, policy, queue, lambda node: _upgraded(node, seen.now)):
-        yield Wave(nodes=_outlooks(nodes, policy), not_before=not_before)
-
-
 def _names(waves: Iterable[Wave]) -> Iterator[str]:
     return (outlook.node for wave in waves for outlook in wave.nodes)
-
-
-def _only_marked(snapshot: Snapshot, marked: Collection[str], replaced: Collection[str]) -> tuple[str, ...]:
-    return tuple(node.name for node in snapshot.nodes if node.name in marked and node.name not in replaced)
 
 
 def _with_books_open(seen: Snapshot, policy: Policy) -> tuple[Snapshot, Decision, set[str]]:
@@ -89,10 +74,6 @@ def _with_books_open(seen: Snapshot, policy: Policy) -> tuple[Snapshot, Decision
 
 def _moves(decision: Decision) -> Iterator[StateTransition]:
     return (action for action in decision.actions if isinstance(action, StateTransition))
-
-
-def _started(decision: Decision) -> tuple[StateTransition, ...]:
-    return tuple(move for move in _moves(decision) if move.to is UpgradeState.CORDON_REQUIRED)
 
 
 def _after(node: FleetNode, move: StateTransition | None) -> FleetNode:

@@ -5,7 +5,7 @@ A node goes through states in which there is nothing to wait for in one write. P
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import chain
@@ -201,8 +201,6 @@ def decide(snapshot: Snapshot, policy: Policy, writing: Mapping[str, StateTransi
     """Return what to do next. The same snapshot always has the same answer.
 
     Args:
-        snapshot: The fleet.
-        policy: What the inventory says about it.
         writing: Node -> the move that is on its way to the API server, whose result is not known yet. Such
             a node does nothing else meanwhile, and the others go on.
     """
@@ -215,17 +213,21 @@ def decide(snapshot: Snapshot, policy: Policy, writing: Mapping[str, StateTransi
         for node in snapshot.nodes
     }
     acting = tuple(action for found in turns.values() if found.actions for action in found.actions)
-    moves = (action for action in chain(writing.values(), acting) if isinstance(action, StateTransition))
-    candidates = () if _opens_books(moves) else _candidates(snapshot, policy, turns)
+    moves = [action for action in chain(writing.values(), acting) if isinstance(action, StateTransition)]
+    ready = (node for node in snapshot.nodes if turns[node.name].is_candidate)
+    # No node starts before it is written who waits, or who failed: otherwise who goes first, and whether any still may,
+    # would depend on which of several writes came first.
+    is_open = not any(move.to in _BOOKS for move in moves)
+    candidates = tuple(sorted(ready, key=lambda node: budgets.sort_key(node, policy.fleet.order))) if is_open else ()
     opened = admit(snapshot, policy, candidates)
-    granted = budgets.hand_out_slots(snapshot, policy, candidates, opened)
-    mark = snapshot.target if opened.as_canaries else None
+    starting, held = budgets.hand_out_slots(snapshot, policy, candidates, opened)
+    mark = snapshot.target if opened.barrier is HoldReason.CANARIES else None
     actions = (
         *acting,
-        *(steps.start(node, snapshot.now, None if node.is_leaving else mark) for node in granted.nodes),
+        *(steps.start(node, snapshot.now, None if node.is_leaving else mark) for node in starting),
         *(() if writing else _roll_back(snapshot, policy, opened)),  # it ends the run: what is on its way arrives first
     )
-    waits = {name: found.waits for name, found in turns.items() if found.waits} | dict(granted.waits)
+    waits = {name: found.waits for name, found in turns.items() if found.waits} | held
     return Decision(
         phase=_phase(snapshot, (*actions, *writing), waits, opened if candidates else None),
         actions=actions,
@@ -253,19 +255,6 @@ def _taken(snapshot: Snapshot, writing: Mapping[str, StateTransition]) -> Snapsh
     return replace(snapshot, nodes=tuple(nodes))
 
 
-def _opens_books(moves: Iterable[StateTransition]) -> bool:
-    """Whether a node joins those that wait, or fails, in this very moment: then no node starts before that is written.
-
-    Otherwise who goes first, and whether anybody still may, would depend on which of several writes came first.
-    """
-    return any(move.to in _BOOKS for move in moves)
-
-
-def _candidates(snapshot: Snapshot, policy: Policy, turns: Mapping[str, NodeDecision]) -> tuple[FleetNode, ...]:
-    ready = (node for node in snapshot.nodes if turns[node.name].is_candidate)
-    return tuple(sorted(ready, key=lambda node: budgets.sort_key(node, policy.fleet.order)))
-
-
 def _roll_back(snapshot: Snapshot, policy: Policy, opened: Admission) -> Iterator[RollBack]:
     """A rollback that fails is not rolled back in its turn."""
     wanted = policy.fleet.on_failure is OnFailure.ROLLBACK and opened.barrier is HoldReason.FAILURES
@@ -278,25 +267,16 @@ def _phase(
 ) -> RolloutPhase:
     if actions or any(node.is_under_way for node in snapshot.nodes):
         return RolloutPhase.ROLLING
+    if opened is not None and opened.barrier is HoldReason.CANARIES and opened.until < inf:
+        return RolloutPhase.SOAKING
     if opened is not None:
-        return _phase_before(opened)
+        return _HELD_BY.get(opened.barrier, RolloutPhase.HELD)
     if waits:
         return RolloutPhase.HELD
     return RolloutPhase.FAILED if _failures(snapshot.nodes) else RolloutPhase.DONE
 
 
-def _phase_before(opened: Admission) -> RolloutPhase:
-    match opened.barrier:
-        case HoldReason.FAILURES:
-            return RolloutPhase.PAUSED
-        case HoldReason.WINDOW:
-            return RolloutPhase.CLOSED
-        case HoldReason.CANARIES:
-            return RolloutPhase.HELD if opened.until == inf else RolloutPhase.SOAKING
-        case HoldReason.NOTHING:
-            return RolloutPhase.HELD
-        case _:
-            assert_never(opened.barrier)
+_HELD_BY = {HoldReason.FAILURES: RolloutPhase.PAUSED, HoldReason.WINDOW: RolloutPhase.CLOSED}
 
 
 def _failures(nodes: Collection[FleetNode]) -> dict[str, str]:

@@ -47,100 +47,56 @@ EARLY = frozenset(
 )
 """Under way, and the driver has not been touched yet."""
 
-
 LATE = frozenset({UpgradeState.POD_RESTART_REQUIRED, UpgradeState.VALIDATION_REQUIRED, UpgradeState.UNCORDON_REQUIRED})
 """Under way, and there is no way back but through a working driver."""
-
 
 ELSEWHERE = frozenset(
     {UpgradeState.NODE_MAINTENANCE_REQUIRED, UpgradeState.POST_MAINTENANCE_REQUIRED, UpgradeState.FOREIGN}
 )
 """In the hands of another program; never touched."""
 
-
 UPGRADING = EARLY | LATE
 """In the middle of an upgrade that a run goes on with."""
-
 
 UNDER_WAY = UPGRADING | ELSEWHERE
 """Takes a slot."""
 
-
 MANAGER = "gpu-provision"
 """The field manager of everything that a rollout writes to nodes."""
 
-
 # Labels of nodes and pods, as in the reference.
 STATE = "nvidia.com/gpu-driver-upgrade-state"
-
-
 SKIP = "nvidia.com/gpu-driver-upgrade.skip"
-
-
 DRAIN_SKIP = "nvidia.com/gpu-driver-upgrade-drain.skip"  # on pods
-
 
 # Annotations of nodes, as in the reference.
 ENABLED = "nvidia.com/gpu-driver-upgrade-enabled"  # read by the driver manager, which then leaves evictions to us
-
-
 REQUESTED = "nvidia.com/gpu-driver-upgrade-requested"
-
-
 SAFE_LOAD = "nvidia.com/gpu-driver-upgrade.driver-wait-for-safe-load"
-
-
 WAS_CORDONED = "nvidia.com/gpu-driver-upgrade.node-initial-state.unschedulable"
-
-
 JOBS_SINCE = "nvidia.com/gpu-driver-upgrade-wait-for-pod-completion-start-time"
-
-
 VALIDATION_SINCE = "nvidia.com/gpu-driver-upgrade-validation-start-time"
-
 
 # Annotations of nodes, ours.
 SINCE = "gpu-provision.io/upgrade-since"  # unix seconds at which the state was entered
-
-
 TARGET = "gpu-provision.io/upgrade-target"  # digest of the content that the node is on its way to
-
-
 BEGAN_WITH = "gpu-provision.io/upgrade-began-with"  # uid of the driver pod as the upgrade found it
-
-
 FORCED = "gpu-provision.io/upgrade-forced"  # "true": that pod is replaced although it is as wanted
-
-
 CORDONED = "gpu-provision.io/upgrade-cordoned"  # field manager of a cordon that is ours to lift
-
-
 CORDONED_BY = "gpu-provision.io/upgrade-cordoned-by"  # whose cordon was there before, as far as it is known
-
-
 CANARY = "gpu-provision.io/upgrade-canary"  # digest of the fleet's content for which the node was a canary
-
-
 REASON = "gpu-provision.io/upgrade-reason"  # why the upgrade failed
-
-
 FAILED_IN = "gpu-provision.io/upgrade-failed-in"  # the state in which it failed
-
-
 FAILED_WITH = "gpu-provision.io/upgrade-failed-with"  # uid of the driver pod with which it failed
-
 
 PASSING = (JOBS_SINCE, VALIDATION_SINCE, REASON, FAILED_IN, FAILED_WITH)
 """Annotations that mean something in one state only."""
 
-
 MEMORY = (*PASSING, WAS_CORDONED, TARGET, BEGAN_WITH, FORCED, CORDONED, CORDONED_BY)
 """Annotations that are gone when an upgrade is over."""
 
-
 ALL_ANNOTATIONS = (*MEMORY, ENABLED, REQUESTED, SINCE, CANARY)
 """Every annotation that a rollout writes, for taking them back."""
-
 
 _NAMED = {state.value: state for state in UpgradeState if state is not UpgradeState.FOREIGN}
 
@@ -148,9 +104,6 @@ _NAMED = {state.value: state for state in UpgradeState if state is not UpgradeSt
 def state_named(label: str) -> UpgradeState:
     """Return the state that a label's value names; FOREIGN for a value that this tool does not write."""
     return _NAMED.get(label, UpgradeState.FOREIGN)
-
-
-_UNKNOWN_WRITER = "unknown"
 
 
 _MOST_NAMES = 8
@@ -168,11 +121,9 @@ def writer_of(metadata: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def is_of_rollout(notes: Mapping[str, str], manager: str) -> bool:
-    """Whether the rollout may lift the cordon of a node: the node is marked so, and no other manager set it since.
+    """Whether the rollout may lift the cordon of a node: its annotations say so, and no other manager set it since.
 
-    Args:
-        notes: Annotations of the node, which is cordoned.
-        manager: Field manager that cordoned it last; empty if unknown.
+    The ``manager`` that set it last is empty if unknown.
     """
     mark = notes.get(CORDONED)
     if mark is None or notes.get(WAS_CORDONED) == "true" or labels.CORDONED in notes:
@@ -188,13 +139,25 @@ def cordoned_by(node: NodeFacts) -> str:
         return f"gpu-provision: {purpose}"
     if is_of_rollout(node.annotations, node.cordoned_by):
         return f"gpu-provision: {_step_of(node) or 'driver rollout'}"
-    return ", ".join(filter(None, (node.cordoned_by, node.cordoned_at))) or _UNKNOWN_WRITER
+    return ", ".join(filter(None, (node.cordoned_by, node.cordoned_at))) or "unknown"
 
 
 def _step_of(node: NodeFacts) -> str:
     """Return how far the rollout of a node is, as its labels and annotations say it."""
     step, failed_in = node.labels.get(STATE, ""), node.annotations.get(FAILED_IN, "")
     return f"{step} in {failed_in}" if step == UpgradeState.FAILED and failed_in else step
+
+
+def nodes_left_behind(nodes: Iterable[NodeFacts], inventory: str) -> tuple[Finding, ...]:
+    """Return which nodes of a stack a run has left cordoned or halfway to another driver, and what the next one does.
+
+    Equal nodes share one warning. A node that another manager cordoned is named only if the rollout has begun on it.
+    """
+    found: dict[_LeftBehind, list[str]] = {}
+    for node in nodes:
+        if node.labels.get(labels.INVENTORY) == inventory and (left := _left_behind(node)) is not None:
+            found.setdefault(left, []).append(node.name)
+    return tuple(_left_behind_finding(left, names) for left, names in found.items())
 
 
 class _LeftBehind(NamedTuple):
@@ -205,17 +168,12 @@ class _LeftBehind(NamedTuple):
     is_ours: bool
 
 
-def nodes_left_behind(nodes: Iterable[NodeFacts], inventory: str) -> tuple[Finding, ...]:
-    """Return which nodes of a stack a run has left cordoned or halfway to another driver, and what the next one does.
-
-    Equal nodes share one warning. A node that another manager cordoned is named only if the rollout has begun on it.
-    """
-    found: dict[_LeftBehind, list[str]] = {}
-    for node in nodes:
-        is_of_stack = node.labels.get(labels.INVENTORY) == inventory
-        if is_of_stack and (left := _left_behind(node)) is not None:
-            found.setdefault(left, []).append(node.name)
-    return tuple(_left_behind_finding(left, names) for left, names in found.items())
+_RESUMES = "resumes the rollout there"
+_NEXT = {
+    **dict.fromkeys(EARLY, f"{_RESUMES}; the driver that runs has not been touched"),
+    **dict.fromkeys(LATE, f"{_RESUMES}; until then the node may have no driver"),
+    UpgradeState.FAILED: "tries once more there",
+}
 
 
 def _left_behind(node: NodeFacts) -> _LeftBehind | None:
@@ -226,33 +184,18 @@ def _left_behind(node: NodeFacts) -> _LeftBehind | None:
     state = state_named(node.labels.get(STATE, ""))
     if not is_ours and state not in _NEXT:
         return None
-    step = _step_of(node) or "driver rollout"
-    if is_ours:
-        what = f"cordoned ({step})"
-    else:
-        by = cordoned_by(node)
-        what = f"in the middle of the driver rollout ({step}), {f'cordoned by {by}' if by else 'not cordoned'}"
-    return _LeftBehind(what, _NEXT.get(state, _RESUMES), is_ours)
-
-
-_RESUMES = "resumes the rollout there"
-
-
-_NEXT = {
-    **dict.fromkeys(EARLY, f"{_RESUMES}; the driver that runs has not been touched"),
-    **dict.fromkeys(LATE, f"{_RESUMES}; until then the node may have no driver"),
-    UpgradeState.FAILED: "tries once more there",
-}
+    step, by = _step_of(node) or "driver rollout", cordoned_by(node)
+    halfway = f"in the middle of the driver rollout ({step}), {f'cordoned by {by}' if by else 'not cordoned'}"
+    return _LeftBehind(f"cordoned ({step})" if is_ours else halfway, _NEXT.get(state, _RESUMES), is_ours)
 
 
 def _left_behind_finding(left: _LeftBehind, names: list[str]) -> Finding:
-    verb = "stays" if len(names) == 1 else "stay"
     shown = names[:_MOST_NAMES]
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     by_hand = f"; to uncordon by hand: kubectl uncordon {' '.join(shown)}" if left.is_ours else ""
     return Finding(
         code="GP517",
-        what=f"{', '.join(shown)}{more} {verb} {left.what}",
+        what=f"{', '.join(shown)}{more} {'stays' if len(names) == 1 else 'stay'} {left.what}",
         consequence=f"the next run {left.next_run}",
         fix=f"run the same command again{by_hand}",
         severity=Severity.WARNING,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from gpu_provision.model.rollout_policy import PodDeletion, UpgradeDrain
@@ -31,8 +30,10 @@ from gpu_provision.rollout.states import UpgradeState
 def leave(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     """Return what a node does next that left and is not free, before it is emptied and after."""
     match node.state:
-        case UpgradeState.UNKNOWN | UpgradeState.DONE:
-            return _begun(node, domain, now)
+        case UpgradeState.UNKNOWN | UpgradeState.DONE:  # a node that could not start is not written to
+            obstacle = held(node, domain)
+            joins = act(required_by(node, now, predicates.why(node)))
+            return NodeDecision(waits=obstacle) if obstacle else joins
         case UpgradeState.UPGRADE_REQUIRED:
             obstacle = held(node, domain)
             return NodeDecision(waits=obstacle, is_candidate=not obstacle)
@@ -40,16 +41,12 @@ def leave(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
             return _taken_off(node, domain, now)
         case UpgradeState.VALIDATION_REQUIRED | UpgradeState.UNCORDON_REQUIRED:
             return to(node, UpgradeState.POD_DELETION_REQUIRED, now, predicates.why(node))
-        case UpgradeState.FAILED:
-            return _failed_to_leave(node, now)
+        case UpgradeState.FAILED if node.stack is StackPresence.BARE or (
+            node.stack is StackPresence.LABELLED and not predicates.losing_pods(node)
+        ):
+            return to(node, UpgradeState.POD_RESTART_REQUIRED, now, "nothing is in the way any more")
         case _:
             return IDLE
-
-
-def _begun(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
-    """Join those that wait for a slot. A node that could not start is not written to."""
-    obstacle = held(node, domain)
-    return NodeDecision(waits=obstacle) if obstacle else act(required_by(node, now, predicates.why(node)))
 
 
 def _taken_off(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
@@ -70,25 +67,18 @@ def _taken_off(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecisio
             return give_back(node, "the stack is off the node")
 
 
-def _failed_to_leave(node: FleetNode, now: float) -> NodeDecision:
-    """Go on where what was in the way is gone."""
-    is_clear = (
-        not predicates.losing_pods(node) if node.stack is StackPresence.LABELLED else node.stack is StackPresence.BARE
-    )
-    return to(node, UpgradeState.POD_RESTART_REQUIRED, now, "nothing is in the way any more") if is_clear else IDLE
-
-
 def idle(node: FleetNode, now: float) -> NodeDecision:
-    """Compare the driver with what is wanted."""
-    if predicates.owns_cordon(node):
-        return _resumed(node, now)
-    if missing := _not_comparable(node):
+    """Compare the driver with what is wanted; go on with an upgrade of which the label was removed."""
+    reason, driver, is_ours = predicates.why(node), node.driver, predicates.owns_cordon(node)
+    if not is_ours and (missing := _not_comparable(node)):
         return NodeDecision(waits=missing)
-    if reason := predicates.why(node):
+    if reason:
         return act(required_by(node, now, reason))
+    if is_ours:
+        return to(node, UpgradeState.POD_RESTART_REQUIRED, now, "the label went, the cordon stayed")
     if node.state is UpgradeState.DONE:
         return IDLE
-    is_ready = node.driver is not None and node.driver.is_ready
+    is_ready = driver is not None and driver.is_ready
     return to(node, UpgradeState.DONE, now) if is_ready else NodeDecision(waits="the driver is not ready yet")
 
 
@@ -100,13 +90,6 @@ def _not_comparable(node: FleetNode) -> str:
     if not node.driver.has_owner and not predicates.is_forced(node):
         return f"nothing would start its driver pod again; {states.REQUESTED}=true deletes it all the same"
     return ""
-
-
-def _resumed(node: FleetNode, now: float) -> NodeDecision:
-    """Go on with a node whose label was removed in the middle of its upgrade."""
-    if reason := predicates.why(node):
-        return act(required_by(node, now, reason))
-    return to(node, UpgradeState.POD_RESTART_REQUIRED, now, "the label went, the cordon stayed")
 
 
 def required_by(node: FleetNode, now: float, reason: str) -> StateTransition:
@@ -240,21 +223,13 @@ def _trouble(leaving: tuple[Pod, ...], rules: PodDeletion | UpgradeDrain, key: s
 
 
 def _evict(node: FleetNode, leaving: tuple[Pod, ...], until: float) -> NodeDecision:
-    return NodeDecision(
-        tuple(_evictions(node, leaving)), f"pods to go: {predicates.name_pods(leaving, predicates.with_refusal)}", until
-    )
-
-
-def _evictions(node: FleetNode, pods: Iterable[Pod]) -> Iterator[Evict]:
-    """Yield the evictions that are still to be asked for."""
-    for pod in pods:
-        if not pod.is_terminating:
-            yield Evict(node=node.name, namespace=pod.namespace, name=pod.name, uid=pod.uid)
+    staying = (pod for pod in leaving if not pod.is_terminating)
+    asked = tuple(Evict(node=node.name, namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in staying)
+    return NodeDecision(asked, f"pods to go: {predicates.name_pods(leaving, predicates.with_refusal)}", until)
 
 
 NOT_READY = "the driver is not ready"
 """Beginning of what a node waits for, or failed of, whose new driver pod does not get ready."""
-
 
 _MOST_RESTARTS = 10  # the reference's limit
 
@@ -339,18 +314,14 @@ def failed(node: FleetNode, now: float) -> NodeDecision:
     driver = node.driver
     if driver is None or driver.is_terminating:
         return IDLE
-    if node.says(states.REQUESTED) or _other_content_is_wanted(node):
+    tried = node.annotations.get(states.TARGET, node.wanted.digest)
+    if node.says(states.REQUESTED) or (tried != node.wanted.digest and not predicates.is_current(node)):
         return act(retry(node, now))
     if predicates.why(node) or not predicates.is_well(node) or not _has_news(node):
         return IDLE
     if node.is_cordoned:
         return to(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has become ready")
     return act(cordon_node(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has become ready"))
-
-
-def _other_content_is_wanted(node: FleetNode) -> bool:
-    tried = node.annotations.get(states.TARGET)
-    return tried is not None and tried != node.wanted.digest and not predicates.is_current(node)
 
 
 def _has_news(node: FleetNode) -> bool:
@@ -366,11 +337,8 @@ def retry(node: FleetNode, now: float) -> StateTransition:
     One that could not leave, and is in the inventory again, has the driver that it has always had. A pod that has
     crashed is replaced: its restarts would count against this try, and the kubelet delays the next one for minutes.
     """
-    if (
-        node.annotations.get(states.TARGET) == NOTHING.digest
-        and predicates.is_untouched(node)
-        and not predicates.why(node)
-    ):
+    could_not_leave = node.annotations.get(states.TARGET) == NOTHING.digest
+    if could_not_leave and predicates.is_untouched(node) and not predicates.why(node):
         return move(node, UpgradeState.UNCORDON_REQUIRED, now, reason="is in the inventory again")
     also = {states.BEGAN_WITH: node.driver.uid if node.driver else None}
     if predicates.has_crashed(node):

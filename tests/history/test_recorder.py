@@ -13,7 +13,7 @@ import pytest
 from gpu_provision.components.labels import RECORD
 from gpu_provision.history import recorder, store
 from gpu_provision.history.recorder import RunRecorder, RunSpec, reason_of, run_spec
-from gpu_provision.history.records import parse_history
+from gpu_provision.history.store import parse_history
 from gpu_provision.kube.client import ApplyResult, Cluster
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, ref_of

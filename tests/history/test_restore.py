@@ -65,7 +65,6 @@ pools:
   a:
     driver: {env: {SECRET: "s # 2", TOKEN: "yes"}}   # the pool's own
 """
-
 SECRETS = ["hunter2", "pw1", "nvapi", "ghp-0", "lic-", "1234", "p@ss", "pw2", "pw4", "abc123", "pw3", "s0", "s1"]
 
 
@@ -132,7 +131,6 @@ def test_messages_of_others_lose_users_and_passwords() -> None:
 
 
 DIGEST = "sha256:" + "0" * 64
-
 THEN = """\
 name: x
 cluster: {context: old}
@@ -146,7 +144,6 @@ nodes:
   - {name: a, pool: t4, address: 10.0.0.1, labels: {example.com/rack: r1}}
   - {name: b, pool: t4}
 """
-
 NOW = """\
 # of now
 name: x

@@ -1,9 +1,10 @@
-"""The local record of runs: complete, bounded, and never a reason to fail."""
+"""Records of runs: as text, for how long, what damage does; the local ones are complete and never a reason to fail."""
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,20 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.history import store
+from gpu_provision.history.store import (
+    OBJECT_BYTES,
+    decode,
+    encode,
+    expired,
+    fit_to_size,
+    number_records,
+    parse_history,
+    plan_digest,
+    unfinished,
+)
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding
-from gpu_provision.model.history import Record
+from gpu_provision.model.history import Ending, History, Record
 from gpu_provision.model.plan import Action, Change, FieldChange, Plan
 from gpu_provision.model.progress import Evidence, RunResult, State, Transition
 
@@ -91,6 +103,9 @@ def test_a_run_is_found_by_its_number_or_as_the_newest() -> None:
     assert (store.find_local("prod") or {})["number"] == 2
     assert (store.find_local("prod", 1) or {})["id"] == "20260101-abc"
     assert store.find_local("prod", 3) is None
+    for damaged in ("[]", "{"):
+        paths[2].write_text(damaged)
+        assert store.local_details(replace(RECORD, id="20260103-abc"), "prod") == {}
 
 
 @pytest.mark.usefixtures("state")
@@ -103,44 +118,126 @@ def test_an_inventory_that_was_too_large_for_the_cluster_is_here() -> None:
 
 
 @pytest.mark.usefixtures("state")
-def test_a_damaged_record_has_nothing_to_say() -> None:
-    path = store.write_local(RECORD)
-    assert path
-    for damaged in ("[]", "{"):
-        path.write_text(damaged)
-        assert store.local_details(RECORD, "prod") == {}
-
-
-@pytest.mark.usefixtures("state")
-def test_the_newest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_LOCAL_LIMIT", 2)
-    paths = [store.write_local(replace(RECORD, id=f"2026010{day}T000000.000000Z-abc")) for day in range(1, 5)]
-    assert sorted(store.local_folder("prod").iterdir()) == paths[-2:]
-
-
-@pytest.mark.usefixtures("state")
-def test_what_killed_processes_were_writing_goes_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_LOCAL_LIMIT", 2)
+def test_the_newest_are_kept_among_them_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What killed processes were writing goes as well; what another process is writing stays."""
+    monkeypatch.setattr(store, "_LOCAL_LIMIT", 3)
     folder = store.local_folder("prod")
     folder.mkdir(parents=True)
-    (folder / ".20260101T000000.000000Z-abc.json.4711").write_text("{", encoding="utf-8")
-    for letter in "bcd":
-        store.write_local(replace(RECORD, id=f"20260102T000000.000000Z-{letter}"))
-    assert [path.suffix for path in folder.iterdir()] == [".json", ".json"]
-
-
-@pytest.mark.usefixtures("state")
-def test_what_another_process_is_writing_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_LOCAL_LIMIT", 2)
-    folder = store.local_folder("prod")
-    folder.mkdir(parents=True)
-    draft = folder / ".20260103T000000.000000Z-abc.json.4711"
-    draft.write_text("{", encoding="utf-8")
-    for day in (1, 2):
-        store.write_local(replace(RECORD, id=f"2026010{day}T000000.000000Z-abc"))
-    assert draft.exists()
+    old, new = (folder / f".2026010{day}T000000.000000Z-abc.json.4711" for day in (1, 9))
+    for draft in (old, new):
+        draft.write_text("{", encoding="utf-8")
+    paths = [store.write_local(replace(RECORD, id=f"2026010{day}T000000.000000Z-abc")) for day in range(2, 6)]
+    assert {*folder.iterdir()} == {*paths[-2:], new}
 
 
 def test_a_folder_that_cannot_be_written_fails_no_run(state: Path) -> None:
     state.write_text("a file where the folder should be")
     assert store.write_local(RECORD) is None
+
+
+ME, OTHER = "me@here pid 1 start 2", "other@there pid 3 start 4"
+RUN = Record(id="b", number=7, ending=Ending.SUCCEEDED, began="t1", ended="t2", holder=ME, tool="1.0", text="name: é\n")
+
+
+def _runs(*endings: Ending, text: str = "name: x\n") -> tuple[Record, ...]:
+    return tuple(
+        Record(id=f"run-{number:03}", number=number, ending=ending, holder=OTHER, text=text)
+        for number, ending in enumerate(endings, 1)
+    )
+
+
+def _texts(*records: Record) -> dict[str, str]:
+    return {record.id: encode(record) for record in records}
+
+
+def test_a_record_comes_back_as_it_was_written() -> None:
+    full = replace(RUN, inventory="i", release="26.7.0", plan="p", changed=3, reason="r", back_to=2, lacks="l")
+    assert decode("b", encode(full)) == full
+    readable = json.loads(encode(RUN))
+    assert {"number": 7, "ending": "succeeded", "tool": "1.0"}.items() <= readable.items(), "by people, with kubectl"
+    newer = json.dumps({**readable, "schema": 9, "tool": "9.0", "weather": "fine"})
+    assert decode("b", newer) == replace(RUN, tool="9.0"), "as far as it is known"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"ending": "on fire"}',
+        '{"ending": "failed", "number": "many"}',
+        '{"ending": "failed", "inventory_gz": "?"}',
+        '{"ending": "failed", "inventory_gz": "H4sIAAAA"}',
+        "[" * 100_000,
+        encode(RUN)[:-9],
+        encode(replace(RUN, text="x" * (1 << 20) + "x")),
+    ],
+    ids=lambda line: line[:40] or "nothing",
+)
+def test_a_damaged_record_is_none(line: str) -> None:
+    """Also one that unpacks to more than an inventory may have."""
+    assert decode("b", line) is None
+    assert decode("b", encode(replace(RUN, text="x" * (1 << 20)))) is not None
+    assert parse_history({"b": encode(RUN), "a": line}, "") == History((RUN,), ("a",))
+
+
+def test_an_inventory_too_large_for_its_share_is_left_out() -> None:
+    noise = random.Random(1).randbytes(120_000).hex()  # noqa: S311 - what cannot be packed, not a secret
+    assert fit_to_size(RUN, 10) == RUN
+    small = fit_to_size(replace(RUN, text=noise), 10)
+    assert (small.text, small.number) == ("", 7)
+    assert "too large" in small.lacks
+    assert len(encode(small)) * 12 < OBJECT_BYTES
+
+
+def test_a_run_without_a_number_comes_after_those_with_one() -> None:
+    """Whatever the clocks of machines say."""
+    early = replace(RUN, id="a", number=0)
+    late = replace(RUN, id="c", number=0)
+    assert [(each.id, each.number) for each in number_records([late, RUN, early])] == [("b", 7), ("a", 8), ("c", 9)]
+
+
+def test_a_run_without_an_end_and_lock_was_interrupted() -> None:
+    running = replace(RUN, ending=Ending.RUNNING, ended="")
+    assert parse_history(_texts(running), ME).records[0].ending is Ending.RUNNING
+    for holder in ("", OTHER):
+        history = parse_history(_texts(running), holder)
+        assert history.records[0].ending is Ending.INTERRUPTED
+        (told,) = unfinished(history)
+        for known in (told, replace(RUN, ending=Ending.INTERRUPTED)):
+            assert unfinished(parse_history(_texts(known), holder)) == (), "told once"
+
+
+def test_the_newest_are_kept_and_the_last_that_succeeded() -> None:
+    """After many failures there is still a way back."""
+    good, bad = Ending.SUCCEEDED, Ending.FAILED
+    assert expired(History(_runs(good, good, bad)), 3) == ()
+    assert expired(History(_runs(good, good, bad)), 2) == ("run-001",)
+    assert expired(History(_runs(good, good, bad, bad, bad)), 2) == ("run-001", "run-003")
+    assert expired(History(_runs(good), ("x",)), 2) == ()
+    assert expired(History(_runs(good, good), ("x",)), 2) == ("x",)
+
+
+def test_rollback_goes_to_the_newest_other_success() -> None:
+    first, second, third, fourth = _runs(Ending.SUCCEEDED, Ending.SUCCEEDED, Ending.FAILED, Ending.SUCCEEDED)
+    other = replace(first, text="name: other\n")
+    assert History((other, second, third, fourth)).before(fourth, _by_text) == other
+    assert History((first, second, third, fourth)).before(fourth, _by_text) is None
+    assert History((other, second, replace(third, text="name: bad\n"), fourth)).before(fourth, _by_text) == other
+    without = replace(other, text="", lacks="too large")
+    assert History((without, second)).before(second, _by_text) is None
+
+
+def _by_text(one: Record, other: Record) -> bool:
+    return one.text == other.text
+
+
+def test_the_digest_of_a_plan_names_fields_and_no_values() -> None:
+    def plan(path: str, new: str) -> Plan:
+        fields = (FieldChange(path, "a", new),)
+        change = Change(component="c", action=Action.UPDATE, ref=ObjectRef("v1", "Secret", "n", "s"), fields=fields)
+        return Plan(inventory="i", release="r", cluster="c", components=("c",), changes=(change,))
+
+    assert plan_digest(plan("data.key", "one")) == plan_digest(plan("data.key", "two"))
+    assert plan_digest(plan("data.key", "one")) != plan_digest(plan("data.other", "one"))

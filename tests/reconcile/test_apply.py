@@ -14,7 +14,7 @@ from gpu_provision.kube.client import ApplyResult, Cluster, connect
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
-from gpu_provision.model.findings import Finding
+from gpu_provision.model.findings import Finding, Unreachable
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change
 from gpu_provision.reconcile.apply import Applier
@@ -250,3 +250,19 @@ def test_a_namespace_goes_after_everything_in_it() -> None:
     objects(fake).prune(change(Action.DELETE, *kind) for kind in kinds)
     assert [ref.kind for ref in fake.asked][-1] == "Namespace"
     assert len(fake.asked) == 4
+
+
+def test_an_error_of_one_write_is_raised_after_the_others() -> None:
+    """Objects are written several at a time."""
+    fake, changes = Fake(), [change(Action.CREATE, "v1", kind) for kind in ("Bad", "One", "Two")]
+    accept = fake.apply
+
+    def apply(manifest: Manifest, **_: Any) -> ApplyResult:
+        if manifest["kind"] == "Bad":
+            raise Unreachable(Finding(code="GP301", what="silent"))
+        return accept(manifest)
+
+    fake.apply = apply  # type: ignore[method-assign]
+    with pytest.raises(Unreachable, match="silent"):
+        objects(fake).apply(changes)
+    assert sorted(ref.kind for ref in fake.asked) == ["One", "Two"]

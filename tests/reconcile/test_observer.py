@@ -1,27 +1,43 @@
-"""A stack between two runs: what was edited, and what its declaration refers to."""
+"""A stack as live copies show it, at each look of a run and between two runs."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from gpu_provision.components.labels import DEPLOY_DRIVER, DRIVER_GROUP, HOST_DRIVER, VALIDATED
 from gpu_provision.kube.client import ApplyResult, Cluster
 from gpu_provision.kube.informer import Mirror, Scope
-from gpu_provision.kube.observe import SERVICE_MONITORS, config_maps_of, secrets_of
+from gpu_provision.kube.observe import NODE, POD, SERVICE_MONITORS, config_maps_of, secrets_of
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.progress import State
 from gpu_provision.model.specs import ServiceMonitorSpec
+from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.plan import plan
+from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import states
 from gpu_provision.reconcile import observer
-from gpu_provision.reconcile.apply import DEFINITION
-from gpu_provision.reconcile.observer import CONFIG_MAP, SECRET, StackObserver, scope_of_object, watched_scopes
+from gpu_provision.reconcile.observer import (
+    CONFIG_MAP,
+    DEFINITION,
+    SECRET,
+    WATCHED,
+    Memo,
+    SituationBuilder,
+    StackObserver,
+    scope_of_object,
+    watched_scopes,
+)
 from gpu_provision.reconcile.plan import ClusterPlan
-from tests.components.builders import nfd_labels, with_spec
-from tests.planning.builders import Stack, validation_pod
+from gpu_provision.rollout.states import STATE
+from tests.components.builders import fleet, inventory, nfd_labels, with_spec
+from tests.planning.builders import GPU_NODES, Stack, labelled, outdated, terminating, validation_pod
 
 BY_HAND = [{"manager": "kubectl-edit", "operation": "Update", "fieldsV1": {}}]
 BY_A_PROGRAM = [{"manager": "somebodys-controller", "operation": "Update", "fieldsV1": {}}]
@@ -47,9 +63,146 @@ class Showing(Mirror):
         return self
 
 
-def node_object(name: str) -> Manifest:
-    metadata = {"name": name, "uid": f"uid-of-{name}", "resourceVersion": "1", "labels": nfd_labels()}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+def node_object(name: str, labels: dict[str, str] | None = None, version: int = 1) -> Manifest:
+    """Return a Node."""
+    found = nfd_labels() if labels is None else labels
+    metadata = {"name": name, "uid": f"uid-of-{name}", "resourceVersion": str(version), "labels": found}
+    allocatable = {"nvidia.com/gpu": "8" if name == "h100-1" else "1"}
+    info = {"containerRuntimeVersion": "containerd://1.7.27", "bootID": f"boot-of-{name}"}
+    status = {"conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": info, "allocatable": allocatable}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}, "status": status}
+
+
+def reading_of(stack: Stack) -> ClusterPlan:
+    draft = plan(stack.context, stack.desired, stack.observed)
+    return ClusterPlan(stack.context, stack.desired, stack.observed, draft)
+
+
+def test_only_what_has_changed_is_worked_out() -> None:
+    """Also by a copy. What is asked for no more is forgotten, and equal results are one object."""
+    memo, asked = Memo[str, list[str]](), list[str]()
+
+    def work(name: str) -> list[str]:
+        asked.append(name)
+        return [name.upper()]
+
+    first = memo.of({"a": [1], "b": [2]}, work)
+    again = memo.of({"a": [1], "b": [3]}, work)
+    assert again == first == {"a": ["A"], "b": ["B"]}
+    assert again["b"] is first["b"]
+    assert copy(memo).of({"a": [1]}, work) == {"a": ["A"]}
+    assert asked == ["a", "b", "b"]
+    memo.of({}, work)
+    memo.of({"a": [1]}, work)
+    assert asked == ["a", "b", "b", "a"]
+
+
+def builder(host_driver: str) -> SituationBuilder:
+    """Return the view of a run with ``driver.enabled: auto`` that has read the host."""
+    facts = replace(fleet(), host_drivers={"t4-1": host_driver})
+    context, desired = prepare(with_spec("driver", prefer_host=True), facts)
+    observed = ObservedState(cluster="c", facts=facts)
+    return SituationBuilder(ClusterPlan(context, desired, observed, plan(context, desired, observed)))
+
+
+def seen(view: SituationBuilder, version: int, **labels: str) -> Any:
+    """Return the state of a cluster with one node that has more labels."""
+    node = node_object("t4-1", {**nfd_labels(), **labels}, version)
+    return view.build(Showing({ref_of(node): node}), {}, {})
+
+
+@pytest.mark.parametrize(
+    ("read", "before", "now", "wanted", "then"),
+    [
+        ("", "true", "pre-installed", (DEPLOY_DRIVER, "true"), (DRIVER_GROUP, None)),
+        ("", "pre-installed", "true", (DEPLOY_DRIVER, "true"), (DRIVER_GROUP, "ubuntu22.04")),
+        ("550.90.07", "true", "true", (HOST_DRIVER, "550.90.07"), (DEPLOY_DRIVER, "pre-installed")),
+    ],
+    ids=["a later word counts", "an old word is taken back", "what was read counts for the whole run"],
+)
+def test_the_driver_manager_says_what_is_on_the_host(
+    read: str, before: str, now: str, wanted: tuple[str, str], then: tuple[str, str | None]
+) -> None:
+    """If it spoke later than the host phase; no other program takes its label back."""
+    looking = builder(read)
+    for version, (word, (key, value)) in enumerate(((before, wanted), (now, then))):
+        assert seen(looking, version, **{DEPLOY_DRIVER: word}).node_labels["t4-1"].get(key) == value
+
+
+@pytest.mark.parametrize("key", [STATE, VALIDATED])
+def test_labels_of_a_rollout_make_no_manifest_again(key: str) -> None:
+    """A thousand nodes go through ten states of a rollout each, and get the label of their validation."""
+    looking = builder("")
+    first, second = (seen(looking, version, **{key: f"value-{version}"}) for version in (1, 2))
+    assert first.desired is second.desired
+
+
+def test_a_look_ignores_lists_of_before_the_run() -> None:
+    """A run creates objects that the list lacks, and has to undo edits of them."""
+    context, desired = prepare(inventory(), fleet())
+    service = ObjectRef("v1", "Service", "ns", "of-the-stack")
+    names = {(service.type, "ns"): frozenset[str]()}
+    read = ObservedState(cluster="c", facts=fleet(), namespaces=frozenset({"ns"}), names=names)
+    assert read.lacks(service)
+    looking = SituationBuilder(ClusterPlan(context, desired, read, plan(context, desired, read)))
+    assert not seen(looking, 1).observed.lacks(service)
+    assert not replace(read, members={service: {}}).lacks(service)
+
+
+class Fleet(Mirror):
+    """A stack that is as declared, until something happens."""
+
+    def __init__(self, seed: int) -> None:
+        """Show everything."""
+        chosen = with_spec("startup_taint", enabled=True)
+        self.stack, self.fate, self.count = Stack(chosen, labelled(chosen=chosen)), random.Random(seed), 0  # noqa: S311
+        self.nodes = {node.name: node_object(node.name, {**node.labels}) for node in self.stack.context.facts.nodes}
+
+    def of(self, what: Kind | Scope) -> dict[ObjectRef, Manifest]:
+        """Return the live objects of a kind."""
+        kind = what.kind if isinstance(what, Scope) else what
+        found = {NODE: {ref_of(node): node for node in self.nodes.values()}, POD: self.stack.pods}
+        return dict(found.get(kind) or {ref: each for ref, each in self.stack.members.items() if ref.type == kind})
+
+    def change(self) -> None:
+        """Let one thing happen, or be as it was again."""
+        stack, some = self.stack, self.fate.choice
+        name, ref = some(GPU_NODES), some(list(stack.pods))
+        node, pod = self.nodes[name], stack.pods[ref]
+        labels = node["metadata"]["labels"] | {some(list(node["metadata"]["labels"])): some(["true", "false", "x"])}
+        daemonset = some([each for each in stack.members if each.kind == "DaemonSet"])
+        status = {"conditions": [{"type": "Ready", "status": some(["True", "False"])}]}
+        happenings: list[Callable[[], object]] = [
+            lambda: stack.put(some([outdated, terminating])(pod)),
+            lambda: stack.put({**pod, "status": {"phase": some(["Pending", "Running", "Failed"])}}),
+            lambda: stack.remove(pod) if len(stack.pods) > 9 else None,
+            lambda: stack.passed.pop(("device_plugin_validation", name), None),
+            lambda: stack.put(validation_pod(stack.validations()[0], some(["Failed", "Succeeded"]))),
+            lambda: self.nodes.update({name: node_object(name, labels)}),
+            lambda: self.nodes.update({name: {**node, "status": {**node["status"], **status}}}),
+            lambda: self.nodes.pop(some(["cpu-1", "late"]), None),
+            lambda: self.nodes.update(late=node_object("late", {**nfd_labels()})),
+            lambda: stack.members.update({daemonset: {**stack.members[daemonset], "status": {}}}),
+            lambda: stack.pods.update(Stack(stack.inventory, stack.context.facts).pods),
+        ]
+        some(happenings)()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_kept_between_looks_changes_no_answer(seed: int) -> None:
+    """A situation and its states are those that are worked out from nothing."""
+    fleet = Fleet(seed)
+    stack = fleet.stack
+    reading = reading_of(stack)
+    looking = SituationBuilder(reading)
+    others = {ref: each for ref, each in stack.members.items() if ref.type not in WATCHED}
+    for _ in range(60):
+        found, fresh = (each.build(fleet, others, stack.passed) for each in (looking, SituationBuilder(reading)))
+        assert found == fresh
+        assert looking.desired == prepare(stack.inventory, found.context.facts)[1]
+        assert looking.states(found) == states(fresh)
+        assert list(looking.states(found)) == list(states(fresh))
+        fleet.change()
 
 
 class World:
@@ -58,12 +211,9 @@ class World:
     def __init__(self, **facts: Any) -> None:
         """Read it once."""
         chosen = with_spec("device_plugin", config_name=CONFIG)
-        stack = Stack(chosen, ClusterFacts(version="v1.34.0", **facts))
-        draft = plan(stack.context, stack.desired, stack.observed)
-        self.objects = dict(stack.members)
-        self.resident = StackObserver(
-            ClusterPlan(stack.context, stack.desired, stack.observed, draft), Showing(self.objects)
-        )
+        self.stack = Stack(chosen, ClusterFacts(version="v1.34.0", **facts))
+        self.objects = dict(self.stack.members)
+        self.resident = StackObserver(reading_of(self.stack), Showing(self.objects))
         self.ref = next(ref for ref in self.objects if ref.kind == "DaemonSet")
 
     def edit(self, by: list[dict[str, Any]]) -> None:
@@ -82,39 +232,27 @@ class World:
 
 
 def test_an_edit_by_hand_and_a_deletion_are_edits() -> None:
-    world = World()
-    assert not world.edited
-    world.edit(BY_HAND)
-    assert world.edited == {str(world.ref)}
-    del world.objects[world.ref]
-    assert world.edited == {str(world.ref)}
-
-
-def test_an_edit_that_is_undone_and_made_again_is_one_again() -> None:
+    """Also where the same edit is made once more after it was undone."""
     world = World()
     as_declared = world.objects[world.ref]
     for _ in range(2):
         world.objects[world.ref] = as_declared
         assert not world.edited
         world.edit(BY_HAND)
-        assert world.edited
+        assert world.edited == {str(world.ref)}
+    del world.objects[world.ref]
+    assert world.edited == {str(world.ref)}
 
 
-def test_what_was_not_as_declared_before_is_no_edit() -> None:
-    """A run is there to make it so."""
-    world = World()
-    world.edit(BY_HAND)
-    found = world.resident.look(0.0)
-    assert found.objects == {str(world.ref)}
-    assert not found.edited
-
-
-def test_a_field_that_another_program_has_taken_is_no_edit() -> None:
-    """It is a conflict: another run would not undo it either."""
-    world = World()
-    assert not world.edited
-    world.edit(BY_A_PROGRAM)
-    assert not world.edited
+def test_what_no_run_would_undo_is_no_edit() -> None:
+    """What was not as declared before a run is to make so; a field of another program is a conflict."""
+    before, taken = World(), World()
+    before.edit(BY_HAND)
+    found = before.resident.look(0.0)
+    assert (found.objects, found.edited) == ({str(before.ref)}, frozenset())
+    assert not taken.edited
+    taken.edit(BY_A_PROGRAM)
+    assert not taken.edited
 
 
 class Asked:
@@ -146,16 +284,8 @@ def test_the_plan_of_a_run_is_made_of_live_copies() -> None:
     assert {change.ref for change in reading.plan.changes} == {world.ref}
     assert asked.questions[2:] == [str(world.ref)], "also in a namespace that came after the first reading"
     assert reading.observed.members[world.ref] is world.objects[world.ref]
-
-
-def test_the_plan_of_a_run_is_that_of_a_reading_of_its_own() -> None:
-    """Nothing is worked out again, and nothing is another for that."""
-    world = World()
-    world.edit(BY_HAND)
-    reading = world.resident.read(cast("Cluster", Asked()))
     fresh = plan(reading.context, reading.desired, reading.observed)
-    assert reading.plan.changes == fresh.changes
-    assert reading.plan.components == fresh.components
+    assert (reading.plan.changes, reading.plan.components) == (fresh.changes, fresh.components)
 
 
 def test_a_run_starts_from_what_is_known_and_keeps_it_apart() -> None:
@@ -178,24 +308,22 @@ def config_map(**data: str) -> Manifest:
     return {"apiVersion": CONFIG_MAP.api_version, "kind": CONFIG_MAP.kind, "metadata": metadata, "data": data}
 
 
-def test_an_input_edited_before_the_first_look_is_seen() -> None:
-    """The reading remembers what it has read; a copy that is made later does not."""
-    before, after = config_map(any="v1"), config_map(any="v2")
-    world = World(config_maps=config_maps_of([before]))
-    world.objects[ref_of(before)] = before
-    assert not world.resident.is_outdated()
-    world.objects[ref_of(before)] = after
-    assert world.resident.is_outdated()
-    del world.objects[ref_of(before)]
-    assert world.resident.is_outdated()
-
-
-def test_an_input_that_comes_only_later_is_seen() -> None:
-    world = World()
-    assert not world.resident.is_outdated()
-    found = config_map(any="v1")
-    world.objects[ref_of(found)] = found
-    assert world.resident.is_outdated()
+def test_an_input_that_comes_changes_or_goes_is_seen() -> None:
+    """Also before the first look, as the reading remembers what it has read; a label is no content."""
+    first, other = config_map(any="v1"), config_map(any="v2")
+    labels = {**first, "metadata": {**first["metadata"], "labels": {"a": "b"}}}
+    for read, live, is_outdated in (
+        ([first], first, False),
+        ([first], labels, False),
+        ([first], other, True),
+        ([first], None, True),
+        ([], None, False),
+        ([], first, True),
+    ):
+        world = World(config_maps=config_maps_of(read))
+        if live:
+            world.objects[ref_of(live)] = live
+        assert world.resident.is_outdated() is is_outdated
 
 
 def monitors(*versions: str, established: str = "True") -> Manifest:
@@ -241,16 +369,7 @@ def test_where_no_such_object_is_wanted_it_is_not_followed() -> None:
     scopes = {scope_of_object(DEFINITION)}
     for on in (True, False):
         stack = Stack(with_spec("dcgm_exporter", service_monitor=ServiceMonitorSpec(enabled=on)))
-        draft = plan(stack.context, stack.desired, stack.observed)
-        reading = ClusterPlan(stack.context, stack.desired, stack.observed, draft)
-        assert (scopes <= {*watched_scopes(reading)}) is on
-
-
-def test_a_label_of_an_input_is_no_other_declaration() -> None:
-    before = config_map(any="v1")
-    world = World(config_maps=config_maps_of([before]))
-    world.objects[ref_of(before)] = {**before, "metadata": {**before["metadata"], "labels": {"a": "b"}}}
-    assert not world.resident.is_outdated()
+        assert (scopes <= {*watched_scopes(reading_of(stack))}) is on
 
 
 @pytest.mark.parametrize("data", [{"gridd.conf": "YQ=="}, {}])
@@ -266,10 +385,8 @@ def test_digests_of_secrets_do_not_reveal_them(data: dict[str, str]) -> None:
 def test_a_run_of_a_controller_repeats_failed_validations() -> None:
     """As a run of the command line does."""
     world = World()
-    stack = Stack(with_spec("device_plugin", config_name=CONFIG), ClusterFacts(version="v1.34.0"))
-    failed = validation_pod(stack.validations()[0], "Failed")
-    observed = replace(stack.observed, pods={ref_of(failed): failed})
-    reading = ClusterPlan(stack.context, stack.desired, observed, plan(stack.context, stack.desired, observed))
-    live = world.resident.live(reading)
+    failed = validation_pod(world.stack.validations()[0], "Failed")
+    world.stack.put(failed)
+    live = world.resident.live(reading_of(world.stack))
     seen = live.situations.build(Showing({ref_of(failed): failed}), {}, {})
     assert seen.observed.void == {failed["metadata"]["uid"]}

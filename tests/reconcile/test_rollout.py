@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gpu_provision.components import labels
-from gpu_provision.model.cluster import ref_of
+from gpu_provision.model.cluster import ObjectRef, ref_of
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.planning.states import TO_BE_LABELLED
 from gpu_provision.planning.upgrades import AT_WORK, KEEPS, OUTDATED, STAYS
-from gpu_provision.reconcile.rollout import desired_drivers, patch_of, unobserved_groups
-from gpu_provision.reconcile.rollout_states import (
+from gpu_provision.reconcile.actions import TransitionNode
+from gpu_provision.reconcile.rollout import (
+    desired_drivers,
     driver_state,
     drivers_without_deadline,
     leaving_state,
@@ -40,48 +39,38 @@ from gpu_provision.rollout.states import SKIP, STATE, UpgradeState
 from tests.components.builders import with_spec
 from tests.planning.builders import Stack
 
+KEY = ("driver", "n1")
+
 
 @pytest.mark.parametrize(
-    ("cordon", "spec"),
+    ("state", "cordon", "label", "spec"),
     [
-        (Cordon.KEEP, {}),
-        (Cordon.SET, {"spec": {"unschedulable": True}}),
-        (Cordon.LIFT, {"spec": {"unschedulable": None}}),
+        (UpgradeState.FAILED, Cordon.KEEP, "upgrade-failed", {}),
+        (UpgradeState.FAILED, Cordon.SET, "upgrade-failed", {"spec": {"unschedulable": True}}),
+        (UpgradeState.UNKNOWN, Cordon.LIFT, None, {"spec": {"unschedulable": None}}),
     ],
 )
-def test_a_transition_is_one_patch_of_the_observed_node(cordon: Cordon, spec: dict[str, Any]) -> None:
-    """State, memory and cordon never part; a write in between makes the server refuse."""
+def test_a_transition_is_one_patch_of_the_observed_node(
+    state: UpgradeState, cordon: Cordon, label: str | None, spec: dict[str, Any]
+) -> None:
+    """State, memory and cordon never part; a write in between makes the server refuse. No label has an empty value."""
     memory = ((states.REASON, "no"), (states.SINCE, None))
-    move = StateTransition(node="n1", revision="7", to=UpgradeState.FAILED, cordon=cordon, annotations=memory)
-    assert patch_of(move) == {
-        "metadata": {
-            "resourceVersion": "7",
-            "labels": {states.STATE: "upgrade-failed"},
-            "annotations": {states.REASON: "no", states.SINCE: None},
-        },
-        **spec,
-    }
+    move = StateTransition(node="n1", revision="7", to=state, cordon=cordon, annotations=memory)
+    patch = TransitionNode(KEY, ObjectRef("v1", "Node", "", "n1"), move).patch()
+    metadata = {"resourceVersion": "7", "labels": {states.STATE: label}, "annotations": dict(memory)}
+    assert patch == {"metadata": metadata, **spec}
 
 
-def test_a_node_that_is_given_back_loses_its_label() -> None:
-    """An empty value would be a label all the same."""
-    move = StateTransition(node="n1", revision="7", to=UpgradeState.UNKNOWN)
-    assert patch_of(move)["metadata"]["labels"] == {states.STATE: None}
-
-
-@pytest.mark.parametrize(("observed", "found"), [(0, {"t4"}), (2, {"t4"}), (3, set())])
-def test_a_template_is_observed_at_its_generation(observed: int, found: set[str]) -> None:
+@pytest.mark.parametrize(("observed", "is_observed"), [(0, False), (2, False), (3, True), (None, True)])
+def test_a_template_is_observed_at_its_generation(observed: int | None, *, is_observed: bool) -> None:
     """A DaemonSet that does not exist yet has no earlier template."""
-
-    def daemonset(group: str) -> dict[str, Any]:
-        template = {"spec": {"nodeSelector": {labels.DRIVER_GROUP: group}}}
-        metadata = {"name": group, "namespace": "gpu", "generation": 3}
-        return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": {"template": template}}
-
-    old, new = daemonset("t4"), daemonset("h100")
-    members = {ref_of(old): {**old, "status": {"observedGeneration": observed}}}
-    seen: Any = SimpleNamespace(desired={"driver": (old, new)}, observed=SimpleNamespace(members=members))
-    assert unobserved_groups(seen) == found
+    stack = Stack()
+    for manifest in stack.desired["driver"]:
+        live = stack.members.pop(ref_of(manifest))
+        if observed is not None:
+            metadata, status = live["metadata"] | {"generation": 3}, {"observedGeneration": observed}
+            stack.members[ref_of(manifest)] = {**live, "metadata": metadata, "status": status}
+    assert {wish.is_template_observed for wish in desired_drivers(stack.situation).values()} == {is_observed}
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -92,15 +81,8 @@ def test_a_slot_waits_for_the_device_plugin_that_is_on(*, enabled: bool) -> None
     assert {wish.has_device_plugin for wish in found.values()} == {enabled}
 
 
-KEY = ("driver", "n1")
-
-
 OLD = DriverPod(uid="1", digest="old", is_ready=True)
-
-
 NEW = DriverPod(uid="2", digest="new", is_ready=True)
-
-
 STARTING = DriverPod(uid="2", digest="new", is_ready=False)
 
 
@@ -143,13 +125,10 @@ def test_a_driver_stands_where_its_node_and_the_fleet_stand(
     assert state(fleet(label, driver), phase, **WAITS) == expected
 
 
-def test_a_failure_is_reported_with_its_reason_once_it_is_final() -> None:
+def test_a_failure_is_final_and_an_end_needs_no_watch() -> None:
     """A new run tries once more, and does not fail before it has."""
     assert state(fleet("upgrade-failed"), Phase.PAUSED, failures={"n1": "no"}) == (State.FAILED, "no")
     assert state(fleet("upgrade-failed"), Phase.ROLLING)[0] is State.PROGRESSING
-
-
-def test_a_finished_node_does_not_wait_for_its_watch() -> None:
     stale = (State.PROGRESSING, f"{AT_WORK}: uncordon-required")
     assert state(fleet("upgrade-done", NEW), Phase.DONE, stale) == (State.READY, "")
 
@@ -175,8 +154,8 @@ def test_a_driver_is_not_done_before_its_node_is_given_back() -> None:
     """Its own proof may begin, though, which is why it is ready for others."""
     seen, decision = fleet("validation-required", NEW), Decision(phase=Phase.ROLLING)
     ready = {KEY: NodeState(component="driver", node="n1", state=State.READY)}
-    assert pending_validation_states(seen, decision, ready)[KEY].state is State.PROGRESSING
-    assert pending_validation_states(fleet("upgrade-done", NEW), decision, ready) == {}
+    assert pending_validation_states(seen.nodes, decision, ready)[KEY].state is State.PROGRESSING
+    assert pending_validation_states(fleet("upgrade-done", NEW).nodes, decision, ready) == {}
 
 
 @pytest.mark.parametrize(
@@ -195,8 +174,6 @@ def test_the_rollout_keeps_the_time_of_what_it_replaces(label: str, driver: Driv
 
 
 TRAIN = Pod(namespace="default", name="train", uid="3", use=GpuUse.REQUEST)
-
-
 FAILURES = {"failures": {"n1": "not gone"}}
 
 

@@ -1,15 +1,159 @@
-"""A run in a thread of its own, and the Ctrl-C of who waits for it."""
+"""A run in a thread of its own, the Ctrl-C of who waits for it, and what a failed pod has to say at its end."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from gpu_provision.model.findings import Finding, Locked, ProvisionError, RunFailed, attached_findings
-from gpu_provision.reconcile.run_thread import RunThread
+from gpu_provision.components.labels import INVENTORY
+from gpu_provision.diagnostics.pods import Crash
+from gpu_provision.kube.client import Cluster
+from gpu_provision.model.cluster import NodeFacts, ObjectRef
+from gpu_provision.model.findings import (
+    Finding,
+    Locked,
+    ProvisionError,
+    RunFailed,
+    Severity,
+    attached_findings,
+)
+from gpu_provision.model.history import Record
+from gpu_provision.model.plan import Plan
+from gpu_provision.model.progress import NodeState, RunResult, State
+from gpu_provision.planning.states import ClusterState
+from gpu_provision.planning.upgrades import OUTDATED
+from gpu_provision.reconcile.run import Outcome
+from gpu_provision.reconcile.run_thread import RunThread, explain, summary
+from gpu_provision.reconcile.session import Session
+from gpu_provision.reconcile.steps import CrashLog
+from gpu_provision.rollout import states
+from tests.components.builders import inventory
+
+POD: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "gfd-x", "namespace": "operands", "uid": "1"},
+    "spec": {"nodeName": "t4-1"},
+    "status": {
+        "phase": "Pending",
+        "initContainerStatuses": [{"name": "wait", "state": {"waiting": {"reason": "PodInitializing"}}}],
+    },
+}
+MOUNT = {"reason": "FailedMount", "message": 'MountVolume.SetUp failed for volume "c" : configmap "c" not found'}
+NO_SANDBOX = {"reason": "FailedCreatePodSandBox", "message": "failed to generate: open /etc/hosts: no such file"}
+
+
+class FakeCluster:
+    """Answers like an API server on which one pod is stuck."""
+
+    def __init__(self, events: list[dict[str, Any]] | ProvisionError) -> None:
+        """Keep the events, or what the server says instead."""
+        self._events = events
+
+    def events(self, item: dict[str, Any]) -> list[dict[str, Any]]:
+        """Answer for the one pod."""
+        assert item["metadata"]["name"] == POD["metadata"]["name"]
+        if isinstance(self._events, ProvisionError):
+            raise self._events
+        return self._events
+
+    def log(self, ref: ObjectRef, container: str, *, lines: int, previous: bool) -> tuple[str, ...]:
+        """Have none."""
+        del ref, container, lines, previous
+        raise ProvisionError(Finding(code="GP305", what="the container has not started"))
+
+
+def context(*nodes: NodeFacts) -> SimpleNamespace:
+    """What the situation at the end of a run knows of its nodes."""
+    targets = tuple(SimpleNamespace(name=node.name, facts=node) for node in nodes)
+    facts, inventory = SimpleNamespace(nodes=nodes), SimpleNamespace(name="prod")
+    return SimpleNamespace(targets=targets, facts=facts, inventory=inventory)
+
+
+def outcome_of(*states: NodeState, seen: SimpleNamespace | None = None, **fields: Any) -> Outcome:
+    found = seen or SimpleNamespace(pods={}, context=context())
+    return Outcome(RunResult(states=states), cast("ClusterState", found), cast("Plan", None), Record(id="x"), **fields)
+
+
+def explained(
+    node: str, pods: dict[tuple[str, str], tuple[dict[str, Any], ...]], events: list[dict[str, Any]] | ProvisionError
+) -> Finding:
+    state = NodeState(component="gfd", node=node, state=State.FAILED, reason="Pending (not ready after 9 s)")
+    seen = SimpleNamespace(pods=pods, context=context())
+    (found,) = explain(cast("Cluster", FakeCluster(events)), outcome_of(state, seen=seen))
+    return found
+
+
+def test_a_pod_that_cannot_start_is_explained_by_its_events() -> None:
+    """Why a volume cannot be mounted stands in no status and no log."""
+    found = explained("t4-1", {("gfd", "t4-1"): (POD,)}, [MOUNT])
+    assert found.what == "gfd failed on t4-1: a volume of the pod cannot be mounted"
+    assert 'configmap "c" not found' in found.evidence
+    assert found.where == "node t4-1, pod gfd-x"
+
+
+def test_events_that_may_not_be_read_cost_only_the_evidence() -> None:
+    forbidden = ProvisionError(Finding(code="GP303", what="may not list events"))
+    found = explained("t4-1", {("gfd", "t4-1"): (POD,)}, forbidden)
+    assert found.what == "gfd failed on t4-1: Pending (not ready after 9 s)"
+
+
+def test_a_deployment_is_explained_by_its_own_pod() -> None:
+    """Pods of the component's daemon set, and of other components, say nothing about it."""
+    metadata = POD["metadata"]
+    own = POD | {"metadata": metadata | {"ownerReferences": [{"kind": "ReplicaSet", "name": "gfd-1"}]}}
+    daemon = POD | {"metadata": metadata | {"name": "daemon", "ownerReferences": [{"kind": "DaemonSet", "name": "d"}]}}
+    other = POD | {"metadata": own["metadata"] | {"name": "other"}}
+    found = explained("", {("nfd", "t4-1"): (other,), ("gfd", "t4-1"): (daemon, own)}, [NO_SANDBOX])
+    assert found.what == "gfd failed: the node's container runtime cannot set up the pod"
+    assert "open /etc/hosts: no such file" in found.evidence
+    assert found.where == "pod gfd-x"
+
+
+@pytest.mark.parametrize(("key", "told"), [("gpu-provision.io/not-validated", ["GP511"]), ("team", [])])
+def test_nodes_that_keep_their_startup_taint_are_reported(key: str, told: list[str]) -> None:
+    node = NodeFacts(name="t4-1", taints=({"key": key, "effect": "NoSchedule"},))
+    seen = SimpleNamespace(context=context(node))
+    state = NodeState(component="startup_taint", node="t4-1", state=State.READY, reason="not validated yet")
+    found = explain(cast("Cluster", None), outcome_of(state, seen=seen))
+    assert [finding.code for finding in found] == told
+    assert all("kubectl taint node t4-1 gpu-provision.io/not-validated-" in finding.fix for finding in found)
+
+
+def test_nodes_left_cordoned_by_a_rollout_are_reported() -> None:
+    marks = {INVENTORY: "prod", states.STATE: "upgrade-failed"}
+    node = NodeFacts(
+        name="t4-1", labels=marks, annotations={states.CORDONED: states.MANAGER}, unschedulable=True, ready=True
+    )
+    seen = SimpleNamespace(context=context(node))
+    (found,) = explain(cast("Cluster", None), outcome_of(seen=seen))
+    assert (found.code, found.severity) == ("GP517", Severity.WARNING)
+    assert found.what == "t4-1 stays cordoned (upgrade-failed)"
+
+
+def test_what_was_told_while_waiting_is_what_is_explained() -> None:
+    """Its log is not read once more."""
+    words = "the driver cannot be built for the kernel that the node runs: ERROR: failed to build for kernel 5"
+    state = NodeState(component="driver", node="t4-1", state=State.FAILED, reason=f"{words} (not ready after 9 s)")
+    said = CrashLog("driver-x", Crash("ctr", 1, "exit 1", is_over=True), ("ERROR: failed to build for kernel 5",))
+    (found,) = explain(cast("Cluster", None), outcome_of(state, said={("driver", "t4-1"): said}))
+    assert (found.code, found.where) == ("GP501", "node t4-1, pod driver-x")
+    assert found.evidence == "ERROR: failed to build for kernel 5 (not ready after 9 s)"
+
+
+def test_pods_that_wait_behind_one_that_failed_are_no_cause() -> None:
+    """A DaemonSet replaces one pod after the other; these pods are a consequence."""
+    stuck = NodeState(component="gfd", node="t4-1", state=State.FAILED, reason="gfd: exit 1: no such file")
+    behind = NodeState(component="gfd", node="t4-2", state=State.FAILED, reason=f"{OUTDATED} (not ready after 9 s)")
+    alone = NodeState(component="dcgm", node="t4-2", state=State.FAILED, reason=behind.reason)
+    first, second = explain(cast("Cluster", None), outcome_of(stuck, behind, alone))
+    assert (first.consequence, first.where) == ("gfd waits for it on t4-2", "node t4-1")
+    assert second.what.startswith("dcgm failed on t4-2")
+
 
 STAYS = Finding(code="GP517", what="t4-1 stays cordoned")
 GOES_ON = "the controller goes on with gpustack/main"
@@ -50,14 +194,12 @@ def _interrupted(make: Callable[..., Any]) -> BaseException:
     return caught.value
 
 
-@pytest.mark.parametrize(("going_on", "notes"), [(GOES_ON, [GOES_ON]), ("", [])])
-def test_an_interrupt_says_what_goes_on_without_the_run(going_on: str, notes: list[str]) -> None:
+@pytest.mark.parametrize("going_on", [GOES_ON, ""])
+def test_an_interrupt_says_what_goes_on_and_what_stays(going_on: str) -> None:
     """A controller is not interrupted by a command that follows it."""
-    assert getattr(_interrupted(lambda *_, **__: _Run(going_on)), "__notes__", []) == notes
-
-
-def test_an_interrupt_says_what_stays_half_done() -> None:
-    assert attached_findings(_interrupted(lambda *_, **__: _Run(""))) == (STAYS,)
+    interrupt = _interrupted(lambda *_, **__: _Run(going_on))
+    assert getattr(interrupt, "__notes__", []) == [going_on][: bool(going_on)]
+    assert attached_findings(interrupt) == (STAYS,)
 
 
 class _Broken(_Run):
@@ -82,3 +224,22 @@ def test_a_run_that_ends_early_says_what_stays_half_done(kind: type[ProvisionErr
     with pytest.raises(kind) as caught:
         run.join()
     assert caught.value.findings == (why, *more)
+
+
+def test_a_summary_counts_nodes_and_names_the_first_missing() -> None:
+    found = [
+        NodeState(component="gfd", node="", state=State.READY),
+        NodeState(component="gfd", node="a", state=State.READY),
+        NodeState(component="gfd", node="b", state=State.PROGRESSING, reason="ImagePullBackOff"),
+        NodeState(component="dcgm", node="b", state=State.PROGRESSING, reason="other"),
+    ]
+    states = {(state.component, state.node): state for state in found}
+    assert summary(states, "gfd") == "1/2 ready; b: ImagePullBackOff"
+    assert summary({}, "gfd") == "0/0 ready"
+
+
+def test_waiting_for_a_run_that_did_not_start_returns() -> None:
+    """Nothing had to change; no cluster is asked."""
+    session = Session(inventory())
+    assert session.wait("driver") == ()
+    assert session.finish() is None

@@ -1,103 +1,121 @@
-"""Waiting, blocking and deadlines, with a clock that the test holds."""
+"""Waiting, blocking and deadlines, with a clock that the test holds; and the reports to listeners."""
 
 from __future__ import annotations
 
 import pytest
 
-from gpu_provision.model.progress import NodeState, State
+from gpu_provision.model.progress import Event, NodeState, State, Transition
 from gpu_provision.planning.states import Key
 from gpu_provision.planning.upgrades import KEEPS
-from gpu_provision.reconcile.states import BUSY, NOT_VALIDATED, STEADY_SECONDS, DeadlineTracker
+from gpu_provision.reconcile import states
+from gpu_provision.reconcile.states import (
+    BUSY,
+    NOT_VALIDATED,
+    STEADY_SECONDS,
+    DeadlineTracker,
+    ProgressReporter,
+    Timeline,
+)
 
 REQUIRES = {"driver": (), "toolkit": ("driver",), "plugin": ("toolkit",)}
+Found = tuple[State, str]
 
 
 def settler() -> DeadlineTracker:
     return DeadlineTracker(requires=REQUIRES, timeouts={"driver": 60, "toolkit": 10})
 
 
-def raw(**found: tuple[State, str]) -> dict[Key, NodeState]:
+def raw(**found: Found) -> dict[Key, NodeState]:
     """States on node ``a``; the parts that are not per node are ready."""
-    states = {}
-    for name in REQUIRES:
-        states[name, ""] = NodeState(component=name, node="", state=State.READY)
+    known = {(name, ""): NodeState(component=name, node="", state=State.READY) for name in REQUIRES}
     for name, (state, reason) in found.items():
-        states[name, "a"] = NodeState(component=name, node="a", state=state, reason=reason)
-    return {key: states[key] for name in REQUIRES for key in ((name, ""), (name, "a")) if key in states}
+        known[name, "a"] = NodeState(component=name, node="a", state=state, reason=reason)
+    return {key: known[key] for name in REQUIRES for key in ((name, ""), (name, "a")) if key in known}
 
 
-BUILDING = (State.PROGRESSING, "builds")
-READY = (State.READY, "")
+BUILDING, STARTING = (State.PROGRESSING, "builds"), (State.PROGRESSING, "Init:0/1")
+READY, BROKEN = (State.READY, ""), (State.FAILED, "no headers")
+IN_USE = (State.PROGRESSING, f"Unschedulable: 0/5 nodes are available: 1 {BUSY}")
+LATE = (State.FAILED, "Init:0/1 (not ready after 10 s)")
+BLOCKED = "needs driver, which is not ready here"
 
 
-def test_a_component_waits_for_what_it_requires() -> None:
-    settled = settler().settle(raw(driver=BUILDING, toolkit=(State.PROGRESSING, "Init:0/1")), 0)
-    assert settled["toolkit", "a"].state is State.PENDING
-    assert settled["toolkit", "a"].reason == "waits for driver"
+@pytest.mark.parametrize(
+    ("driver", "toolkit", "plugin", "expected"),
+    [
+        (BUILDING, STARTING, STARTING, ((State.PENDING, "waits for driver"), (State.PENDING, "waits for toolkit"))),
+        (BROKEN, BUILDING, BUILDING, ((State.BLOCKED, BLOCKED), (State.BLOCKED, BLOCKED.replace("driver", "toolkit")))),
+        (BROKEN, READY, READY, (READY, READY)),
+        ((State.READY, f"{KEEPS}: stopped"), BUILDING, READY, (BUILDING, READY)),
+        ((State.BLOCKED, f"{KEEPS}: stopped"), BUILDING, READY, (BUILDING, READY)),
+        (READY, (State.READY, NOT_VALIDATED), (State.PENDING, f"1 {BUSY}"), ((State.READY, NOT_VALIDATED),) * 2),
+    ],
+    ids=[
+        "waits for what it requires",
+        "is blocked by what failed",
+        "is not blocked once it runs",
+        "is served by a driver that keeps its content",
+        "also if that is wrong",
+        "is postponed with what it requires",
+    ],
+)
+def test_a_component_goes_by_what_it_requires(
+    driver: Found, toolkit: Found, plugin: Found, expected: tuple[Found, Found]
+) -> None:
+    settled = settler().settle(raw(driver=driver, toolkit=toolkit, plugin=plugin), 0)
+    assert (settled["driver", "a"].state, settled["driver", "a"].reason) == driver
+    assert tuple((settled[name, "a"].state, settled[name, "a"].reason) for name in ("toolkit", "plugin")) == expected
 
 
-def test_a_clock_starts_when_everything_required_is_ready() -> None:
-    """Fifty seconds of driver build are not the toolkit's."""
+IN_TIME, POSTPONED = STARTING, (State.READY, NOT_VALIDATED)
+MOMENTS = [(at + after, READY, each, None) for at in (0, 3, 6) for after, each in ((0, STARTING), (2, READY))]
+LATER = 8 + STEADY_SECONDS
+AFTER_61 = (61, READY, STARTING, LATE)
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        [(0, BUILDING, STARTING, None), (50, READY, STARTING, None), (60, READY, STARTING, IN_TIME), AFTER_61],
+        [*MOMENTS, (9, READY, STARTING, IN_TIME), AFTER_61, (62, READY, READY, READY), (63, READY, STARTING, LATE)],
+        [
+            (0, READY, STARTING, None),
+            (8, READY, READY, READY),
+            (LATER, READY, STARTING, IN_TIME),
+            (LATER + 9, READY, STARTING, IN_TIME),
+        ],
+        [(0, READY, STARTING, None), (6, BUILDING, STARTING, None), (56, READY, STARTING, IN_TIME), AFTER_61],
+        [(0, READY, STARTING, None), AFTER_61, (62, READY, READY, READY)],
+        [(0, READY, IN_USE, None), (9, READY, IN_USE, IN_USE), (11, READY, IN_USE, POSTPONED)],
+    ],
+    ids=[
+        "starts when everything required is ready",
+        "gains nothing by being ready for moments",
+        "starts over after being ready for a while",
+        "pauses while a requirement is away",
+        "ends when a late component is ready",
+        "fails no validation while all GPUs are in use",
+    ],
+)
+def test_a_clock(looks: list[tuple[float, Found, Found, Found | None]]) -> None:
+    """Ten seconds of the toolkit: second, driver, toolkit, and what the toolkit's state is said to be."""
     clock = settler()
-    waiting = (State.PROGRESSING, "Init:0/1")
-    clock.settle(raw(driver=BUILDING, toolkit=waiting), 0)
-    clock.settle(raw(driver=READY, toolkit=waiting), 50)
-    assert clock.settle(raw(driver=READY, toolkit=waiting), 60)["toolkit", "a"].state is State.PROGRESSING
-    failed = clock.settle(raw(driver=READY, toolkit=waiting), 61)["toolkit", "a"]
-    assert failed.state is State.FAILED
-    assert failed.reason == "Init:0/1 (not ready after 10 s)"
-
-
-def test_a_failure_blocks_what_requires_it_and_nothing_else() -> None:
-    settled = settler().settle(raw(driver=(State.FAILED, "no headers"), toolkit=BUILDING, plugin=BUILDING), 0)
-    assert settled["driver", "a"].state is State.FAILED
-    assert settled["toolkit", "a"].state is State.BLOCKED
-    assert settled["plugin", "a"].state is State.BLOCKED
-
-
-def test_being_ready_for_moments_grants_no_time() -> None:
-    """In a crash loop a container is ready at every start; the run would never end."""
-    clock, crashed = settler(), (State.PROGRESSING, "CrashLoopBackOff")
-    for start in range(0, 9, 3):
-        assert clock.settle(raw(driver=READY, toolkit=crashed), start)["toolkit", "a"].state is State.PROGRESSING
-        clock.settle(raw(driver=READY, toolkit=READY), start + 2.9)
-    clock.settle(raw(driver=READY, toolkit=crashed), 9)
-    assert clock.settle(raw(driver=READY, toolkit=crashed), 10.4)["toolkit", "a"].state is State.FAILED
-    assert clock.settle(raw(driver=READY, toolkit=READY), 10.5)["toolkit", "a"].state is State.READY
-    assert clock.settle(raw(driver=READY, toolkit=crashed), 10.6)["toolkit", "a"].state is State.FAILED
-
-
-def test_being_ready_for_a_while_grants_all_its_time() -> None:
-    """A pod that is replaced an hour later is not a crash loop."""
-    clock, starting = settler(), (State.PROGRESSING, "starts")
-    clock.settle(raw(driver=READY, toolkit=starting), 0)
-    clock.settle(raw(driver=READY, toolkit=READY), 8)
-    assert (
-        clock.settle(raw(driver=READY, toolkit=starting), 8 + STEADY_SECONDS)["toolkit", "a"].state is State.PROGRESSING
-    )
-    later = clock.settle(raw(driver=READY, toolkit=starting), 17 + STEADY_SECONDS)["toolkit", "a"]
-    assert later.state is State.PROGRESSING
-
-
-def test_what_runs_already_is_not_blocked() -> None:
-    settled = settler().settle(raw(driver=(State.FAILED, "x"), toolkit=READY), 0)
-    assert settled["toolkit", "a"].state is State.READY
-
-
-def test_a_component_that_recovers_after_its_deadline_is_ready() -> None:
-    clock = settler()
-    clock.settle(raw(driver=BUILDING), 0)
-    assert clock.settle(raw(driver=BUILDING), 61)["driver", "a"].state is State.FAILED
-    assert clock.settle(raw(driver=READY), 62)["driver", "a"].state is State.READY
+    for second, driver, toolkit, expected in looks:
+        found = clock.settle(raw(driver=driver, toolkit=toolkit), second)["toolkit", "a"]
+        assert expected is None or (found.state, found.reason) == expected
 
 
 def test_a_refused_object_fails_its_component_for_good() -> None:
+    """Also on a node without a state of its own."""
     clock = settler()
-    clock.rejected["driver", ""] = "DaemonSet ns/driver: invalid"
+    clock.rejected |= {("driver", ""): "DaemonSet ns/driver: invalid", ("node_labels", "cpu-1"): "Node cpu-1: denied"}
     settled = clock.settle(raw(driver=BUILDING, toolkit=BUILDING), 0)
-    assert settled["driver", ""].state is State.FAILED
-    assert settled["driver", "a"].state is State.BLOCKED
-    assert settled["toolkit", "a"].state is State.BLOCKED
+    assert {key: each.state for key, each in settled.items() if each.state is not State.READY} == {
+        ("driver", ""): State.FAILED,
+        ("driver", "a"): State.BLOCKED,
+        ("toolkit", "a"): State.BLOCKED,
+        ("node_labels", "cpu-1"): State.FAILED,
+    }
 
 
 def test_what_another_client_keeps_the_time_of_has_no_deadline() -> None:
@@ -108,66 +126,60 @@ def test_what_another_client_keeps_the_time_of_has_no_deadline() -> None:
     assert clock.settle(raw(driver=BUILDING), 10000)["driver", "a"].state is State.FAILED
 
 
-@pytest.mark.parametrize("state", [State.READY, State.BLOCKED])
-def test_a_driver_that_keeps_its_previous_content_blocks_nothing(state: State) -> None:
-    """It works; only the driver's own state says whether that is right."""
-    settled = settler().settle(raw(driver=(state, f"{KEEPS}: the rollout stopped"), toolkit=BUILDING), 0)
-    assert settled["driver", "a"].state is state
-    assert settled["toolkit", "a"].state is State.PROGRESSING
-
-
-def test_the_next_deadline_is_awaited_no_longer_than_it_takes() -> None:
-    clock = settler()
-    clock.settle(raw(driver=READY, toolkit=BUILDING), 0)
-    assert 6 < clock.next_deadline(3) < 7.1
-
-
-def test_what_is_ready_is_no_longer_timed() -> None:
-    """Its old clock must not make the run look again and again."""
-    clock = settler()
-    clock.settle(raw(driver=BUILDING), 0)
-    clock.settle(raw(driver=READY), 10)
-    assert clock.next_deadline(1000) == 30.0
-
-
-def test_a_validation_that_finds_all_gpus_in_use_fails_no_run() -> None:
-    """The GPUs are in use; the validation waits for a free one."""
-    clock = settler()
-    waiting = (State.PROGRESSING, f"Unschedulable: 0/5 nodes are available: 1 {BUSY}")
-    clock.settle(raw(driver=READY, toolkit=waiting), 0)
-    assert clock.settle(raw(driver=READY, toolkit=waiting), 9)["toolkit", "a"].state is State.PROGRESSING
-    settled = clock.settle(raw(driver=READY, toolkit=waiting), 11)["toolkit", "a"]
-    assert (settled.state, settled.reason) == (State.READY, NOT_VALIDATED)
-
-
-def test_dependents_of_a_postponed_validation_are_postponed() -> None:
-    """At once, and without an end: a node in use is not told to be validated, and fails nothing."""
-    waiting = (State.PENDING, f"1 {BUSY}")
-    settled = settler().settle(raw(driver=READY, toolkit=(State.READY, NOT_VALIDATED), plugin=waiting), 0)
-    assert (settled["plugin", "a"].state, settled["plugin", "a"].reason) == (State.READY, NOT_VALIDATED)
-
-
-def test_a_clock_pauses_while_a_requirement_is_away() -> None:
-    """A driver that restarts in the middle does not use up the toolkit's time, nor grant it more."""
-    clock, starting = settler(), (State.PROGRESSING, "Init:0/1")
-    clock.settle(raw(driver=READY, toolkit=starting), 0)
-    clock.settle(raw(driver=BUILDING, toolkit=starting), 6)
-    clock.settle(raw(driver=READY, toolkit=starting), 50)
-    assert clock.settle(raw(driver=READY, toolkit=starting), 54)["toolkit", "a"].state is State.PROGRESSING
-    assert clock.settle(raw(driver=READY, toolkit=starting), 55)["toolkit", "a"].state is State.FAILED
-
-
-def test_a_clock_that_stands_wakes_no_run() -> None:
+def test_only_a_clock_that_runs_wakes_a_run() -> None:
     """Else the run would look ten times a second until its end."""
-    clock, starting = settler(), (State.PROGRESSING, "Init:0/1")
-    clock.settle(raw(driver=READY, toolkit=starting), 0)
-    clock.settle(raw(driver=(State.FAILED, "x"), toolkit=starting), 5)
-    assert clock.next_deadline(1000) == 30.0
-    clock.settle({}, 6)
-    assert clock.next_deadline(1000) == 30.0, "its node has left the cluster"
-
-
-def test_what_was_refused_on_a_node_without_a_state_is_a_failure() -> None:
     clock = settler()
-    clock.rejected["node_labels", "cpu-1"] = "Node cpu-1: denied"
-    assert clock.settle(raw(driver=READY), 0)["node_labels", "cpu-1"].state is State.FAILED
+    clock.settle(raw(driver=READY, toolkit=STARTING), 0)
+    assert 6 < clock.next_deadline(3) < 7.1
+    for now, found in enumerate((raw(driver=READY, toolkit=READY), raw(driver=BROKEN, toolkit=STARTING), {}), 5):
+        clock.settle(found, now)
+        assert clock.next_deadline(1000) == 30.0
+
+
+def event(reason: str = "", *, state: State = State.PROGRESSING, component: str = "driver") -> Event:
+    """Return an event of one node."""
+    return Event(component=component, node="t4-1", state=state, message=reason)
+
+
+def test_every_change_is_written_down_once_with_its_time() -> None:
+    """The run's own words are none."""
+    line = Timeline(began=100.0)
+    for now, each in ((100.0, event("a")), (101.0, event("a")), (102.5, event("b")), (103.0, event(component=""))):
+        line.observe(each, now)
+    assert line.transitions == [
+        Transition(at=0.0, component="driver", node="t4-1", state=State.PROGRESSING, reason="a"),
+        Transition(at=2.5, component="driver", node="t4-1", state=State.PROGRESSING, reason="b"),
+    ]
+
+
+def test_a_timeline_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New reasons are left out first, then everything."""
+    monkeypatch.setattr(states, "_MOST_REASONS", 2)
+    monkeypatch.setattr(states, "MOST", 4)
+    line = Timeline(began=0.0)
+    for number in range(5):
+        line.observe(event(f"reason {number}"), number)
+    assert [each.reason for each in line.transitions] == ["reason 0", "reason 1"]
+    for number in range(10):
+        line.observe(event(state=State.READY if number % 2 else State.PENDING), 10.0 + number)
+    assert [each.state for each in line.transitions[2:]] == [State.PENDING, State.READY]
+
+
+def state(node: str, found: State) -> NodeState:
+    return NodeState(component="driver", node=node, state=found)
+
+
+def test_what_is_new_is_reported_once() -> None:
+    """What was ready before a run is not new; a record of how far the run has come is short before its first look."""
+    told = list[Event]()
+    ready = {("driver", node): state(node, State.READY) for node in ("a", "b")}
+    announcer = ProgressReporter(told.append, 0.0)
+    announcer.show(ready)
+    announcer.show(ready)
+    assert [(event.node, event.state) for event in told] == [("a", State.READY), ("b", State.READY)]
+    announcer = ProgressReporter(told.append, 0.0, known=ready)
+    assert not announcer.states
+    shown = ready | {("driver", "c"): state("c", State.PENDING), ("driver", "b"): state("b", State.PROGRESSING)}
+    announcer.show(shown)
+    assert [event.node for event in told[2:]] == [each.node for each in announcer.timeline] == ["b", "c"]
+    assert announcer.states == shown

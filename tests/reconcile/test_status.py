@@ -1,41 +1,40 @@
-"""A row per node: what a reader should know of first."""
+"""What people see of a stack without a run: a row per node with what a reader should know of first, and drift."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from gpu_provision.components.labels import DRIVER_VERSION, NOT_VALIDATED
-from gpu_provision.model.cluster import ClusterFacts
+from gpu_provision.history import rollback
+from gpu_provision.model.cluster import ClusterFacts, Kind, ref_of
+from gpu_provision.model.history import History
+from gpu_provision.model.plan import Action, Drift, Origin
 from gpu_provision.model.progress import NodeStatus, Outside, State
+from gpu_provision.planning.plan import plan
 from gpu_provision.planning.states import states
-from gpu_provision.reconcile.status import component_rows, node_rows
+from gpu_provision.reconcile.plan import ClusterPlan
+from gpu_provision.reconcile.session import Session
+from gpu_provision.reconcile.status import component_rows, node_rows, read_drift
 from tests.components.builders import DRIVER, NODES, POOLS, fleet, inventory, with_spec
 from tests.planning.builders import Stack, labelled, with_node
 
 TAINT = {"key": NOT_VALIDATED, "effect": "NoSchedule"}
+NO_GPU = "no GPU: gets no GPU component"
 
 
 @pytest.mark.parametrize(
     ("node", "fields", "reason"),
     [
-        pytest.param("cpu-1", {}, "no GPU: gets no GPU component", id="a node without a GPU"),
-        pytest.param(
-            "cpu-1", {"unschedulable": True}, "no GPU: gets no GPU component", id="a cordon, which has its own column"
-        ),
-        pytest.param("cpu-1", {"ready": False}, "NotReady", id="a kubelet that is away"),
-        pytest.param(
-            "cpu-1", {"taints": ({"key": "team"},)}, "no GPU: gets no GPU component", id="a taint of its user"
-        ),
-        pytest.param("cpu-1", {"taints": (TAINT,)}, "has the startup taint", id="a taint that no program takes off"),
-        pytest.param(
-            "t4-1",
-            {"taints": (TAINT,)},
-            "node_labels: labels are not written yet; has the startup taint",
-            id="a taint beside what comes next",
-        ),
+        ("cpu-1", {}, NO_GPU),
+        ("cpu-1", {"unschedulable": True}, NO_GPU),  # a cordon has its own column
+        ("cpu-1", {"ready": False}, "NotReady"),
+        ("cpu-1", {"taints": ({"key": "team"},)}, NO_GPU),
+        ("cpu-1", {"taints": (TAINT,)}, "has the startup taint"),
+        ("t4-1", {"taints": (TAINT,)}, "node_labels: labels are not written yet; has the startup taint"),
     ],
 )
 def test_a_node_tells_what_keeps_pods_off(node: str, fields: dict[str, Any], reason: str) -> None:
@@ -132,11 +131,8 @@ def test_a_node_that_left_is_never_ready() -> None:
     gone = Stack(stack.inventory, with_label(fleet(), "t4-1", **STALE))
     row = row_of(gone, "t4-1")
     assert (row.state, row.driver, row.reason) == (Outside.UNDECLARED, "", "not in the inventory")
-
-
-def test_a_node_that_became_a_cpu_node_shows_its_pool_and_leaves() -> None:
-    nodes = tuple(replace(each, pool="cpu") if each.name == "t4-1" else each for each in NODES)
-    row = row_of(Stack(inventory(nodes=nodes), labelled()), "t4-1")
+    without_gpu = tuple(replace(each, pool="cpu") if each.name == "t4-1" else each for each in NODES)
+    row = row_of(Stack(inventory(nodes=without_gpu), labelled()), "t4-1")
     assert (row.pool, row.state) == ("cpu", State.LEAVING)
 
 
@@ -145,3 +141,49 @@ def test_a_cordon_is_shown_with_whose_it_is() -> None:
     row = row_of(stack, "t4-1")
     assert (row.state, row.cordoned, row.cordoned_by) == (State.READY, True, "kubectl-cordon")
     assert not row_of(stack, "t4-2").cordoned
+
+
+_DEFINITION = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the drift of a stack of which nothing is on record."""
+
+    def found(stack: Stack) -> Drift:
+        monkeypatch.setattr(rollback, "read_history", lambda *_: History(()))
+        context, desired, observed = stack.context, stack.desired, stack.observed
+        reading = ClusterPlan(context, desired, observed, plan(context, desired, observed))
+        nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": each.name}} for each in context.facts.nodes]
+        cluster = SimpleNamespace(list=lambda _: SimpleNamespace(items=nodes))
+        return read_drift(cast("Session", SimpleNamespace(cluster=cluster, reading=lambda: reading)))
+
+    return found
+
+
+def test_an_edit_is_seen_while_the_pods_that_it_started_come_up(found: Any) -> None:
+    """The workload differs, and is awaited as well: one must not hide the other."""
+    stack = Stack()
+    exporter = stack.daemonset("dcgm_exporter")
+    live = stack.members[ref_of(exporter)]
+    (container,) = live["spec"]["template"]["spec"]["containers"]
+    pod_spec = {**live["spec"]["template"]["spec"], "containers": [{**container, "image": "example.com/other:1"}]}
+    template = {**live["spec"]["template"], "spec": pod_spec}
+    stack.members[ref_of(exporter)] = {**live, "spec": {**live["spec"], "template": template}}
+    stack.put({**stack.pod("dcgm_exporter", "t4-1"), "status": {"phase": "Pending"}})
+    told = found(stack).differences
+    assert [each.action for each in told if each.ref == ref_of(exporter)] == [Action.UPDATE, Action.WAIT]
+    (image,) = next(each.fields for each in told if each.action is Action.UPDATE)
+    assert image.found == "example.com/other:1"
+
+
+def test_nothing_drifts_where_the_stack_is_not_installed(found: Any) -> None:
+    """Also where a removal has left the definitions, which are not taken along without being asked for."""
+    stack = Stack(facts=fleet())
+    stack.members = {ref: live for ref, live in stack.members.items() if ref.type == Kind(*_DEFINITION)}
+    stack.pods, stack.passed = {}, {}
+    assert stack.members
+    told = found(stack)
+    assert not told.installed
+    assert {each.origin for each in told.differences} == {Origin.PENDING}
+    assert found(Stack()).installed

@@ -24,7 +24,6 @@ from tests.rollout.world import BEGINNING, Machine, Trouble, Work, World
 
 SECONDS = some.sampled_from([0, 10, 300])
 SHARES = some.sampled_from([1, 2, 3, "25%", "34%", "50%", "100%"])
-
 works = some.builds(
     Work,
     name=some.just("work"),
@@ -85,21 +84,18 @@ upgrade_policies = some.builds(
         pod_selector=some.sampled_from(["", "", "!job"]),
     ),
 )
-
 canaries = some.builds(
     Canary,
     nodes=some.integers(0, 2),
     node_selector=some.sampled_from([{}, {"canary": "yes"}]),
     soak_seconds=some.sampled_from([0, 30, 120]),
 ).filter(lambda canary: bool(canary.nodes or canary.node_selector))
-
 windows = some.builds(
     MaintenanceWindow,
     start=some.sampled_from(["00:00", "08:00", "23:30"]),
     minutes=some.sampled_from([1, 60, 600]),
     timezone=some.sampled_from(["UTC", "Europe/Berlin"]),
 )
-
 rollout_policies = some.builds(
     RolloutPolicy,
     max_parallel_upgrades=some.integers(0, 3),
@@ -110,7 +106,6 @@ rollout_policies = some.builds(
     maintenance_window=some.none() | some.none() | windows,
     order=some.sampled_from(Order),
 )
-
 policies = some.builds(
     Policy,
     fleet=rollout_policies,
@@ -147,7 +142,6 @@ MISHAPS = (
     "leaves the inventory",
     "comes back to the inventory",
 )
-
 mishaps = some.lists(
     some.builds(Mishap, step=some.integers(0, 25), what=some.sampled_from(MISHAPS), node=some.integers(0, 6)),
     max_size=10,

@@ -31,7 +31,6 @@ CASES = settings(
     phases=[Phase.explicit, Phase.generate, Phase.shrink] if _COUNT <= 1000 else [Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
-
 Kills = list[set[int]]
 kills = some.lists(some.sets(some.integers(0, 5), max_size=5), max_size=60)
 BREAKING = (
@@ -194,7 +193,7 @@ def test_rounds_are_slots_handed_out_again_and_again(fleet: list[Machine], polic
 def asked_again(seen: Snapshot, policy: Policy) -> Iterator[tuple[FleetNode, ...]]:
     """Yield the rounds as the machine grants them one by one."""
     left = seen.nodes
-    while started := budgets.hand_out_slots(seen, policy, left, Admission(HoldReason.NOTHING, open_to=left)).nodes:
+    while started := budgets.hand_out_slots(seen, policy, left, Admission(HoldReason.NOTHING, open_to=left))[0]:
         yield started
         left = tuple(node for node in left if node not in started)
         seen = replace(seen, nodes=tuple(upgraded(node) if node in started else node for node in seen.nodes))

@@ -16,7 +16,7 @@ import pytest
 
 import gpu_provision
 from gpu_provision.planning import states as planned_states
-from gpu_provision.reconcile import situation
+from gpu_provision.reconcile import observer
 from tests.crowd import Crowd
 from tests.request_counts import by_verb_and_kind
 
@@ -116,7 +116,7 @@ def _counted(patch: pytest.MonkeyPatch) -> list[None]:
         calls.append(None)
         return compute(*arguments)
 
-    for module in (planned_states, situation):
+    for module in (planned_states, observer):
         patch.setattr(module, "states_of", counted)
     return calls
 

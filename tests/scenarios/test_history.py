@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.history.records import decode, encode
+from gpu_provision.history.store import decode, encode
 from tests.inventory.planted import VALID
 from tests.scenarios.world import World
 
