@@ -55,7 +55,7 @@ def apply(path: Path) -> None:
     steps = [
         lambda: reviewed.check_inventory(INVENTORY if find_inventory(named) == SANDBOX else load_inventory(named)),
         lambda: with_ignored(INVENTORY, reviewed.ignored),
-        lambda: components_of(reviewed.work(INVENTORY).targets, requirements(INVENTORY)),
+        lambda: components_of(reviewed.scope["targets"], requirements(INVENTORY)),
         lambda: reviewed.check_cluster(ApplyJob(inventory=INVENTORY, cluster=False)),
         *(lambda hosts=hosts: reviewed.check_hosts(hosts) for hosts in (HOSTS, None)),
         *(lambda plan=plan: reviewed.check_plan(plan) for plan in (WHOLE, EMPTY_PLAN)),
