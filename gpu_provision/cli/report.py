@@ -24,7 +24,6 @@ from gpu_provision.model.findings import Finding, ProvisionError, RunFailed, Usa
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import DestroyResult, Plan
 from gpu_provision.model.progress import Event, RunResult
-from gpu_provision.output import plan as plan_view
 from gpu_provision.output.findings import document
 from gpu_provision.output.history import RunOutcome, RunReport, last_states
 from gpu_provision.output.text import ranges
@@ -132,12 +131,14 @@ class ReportCollector:
         return replace(self._blank(), result=replace(result, timeline=timeline))
 
     def _of_removal(self, removal: DestroyResult) -> RunReport:
+        from gpu_provision.output import views
+
         shown, more = removal.evicted[:_MOST_EVICTED], len(removal.evicted) - _MOST_EVICTED
         return replace(
             self._blank(),
             cluster=removal.cluster,
-            plan=plan_view.as_plan(removal, self.inventory.name),
-            closing=plan_view.removal_closing(removal, dry_run=False),
+            plan=views.as_plan(removal, self.inventory.name),
+            closing=views.removal_closing(removal, dry_run=False),
             note=f"Evicted: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}." if shown else "",
             result=RunResult(changed=len(removal.changes), timeline=tuple(self._timeline.transitions)),
         )

@@ -148,15 +148,6 @@ def test_help_documents_every_exit_code(run: Run) -> None:
     assert all(f" {code.value}  " in out for code in ExitCode)
 
 
-def test_prod_needs_yes_where_nobody_can_be_asked(run: Run, fakes: Fakes) -> None:
-    """No terminal, no guess: the flag is named, and nothing is done."""
-    for words in (["apply", "-i", PROD], ["apply", "-i", PROD, "--json"]):
-        ran = run(*words)
-        assert ran.code == ExitCode.USAGE
-        assert "--yes" in ran.out + ran.err
-    assert fakes.applied == 0
-
-
 def test_a_lock_of_a_real_cluster_is_released_after_a_question(run: Run, fakes: Fakes) -> None:
     """A free lock needs no question."""
     assert run("unlock", "-i", PROD).out == "The lock is free.\n"
@@ -170,14 +161,18 @@ def test_a_lock_of_a_real_cluster_is_released_after_a_question(run: Run, fakes: 
     assert "held by root@ci pid 7, since 2026-11-21T08:00:00Z (for 2 min 5 s, renewed 30 s ago)" in freed.out
 
 
-def test_yes_and_sandboxes_are_not_asked(run: Run, fakes: Fakes) -> None:
-    """A sandbox has nothing to lose."""
-    assert run("apply", "-i", PROD, "--yes").code == ExitCode.OK
-    assert run("apply", "-i", SANDBOX).code == ExitCode.OK
-    assert fakes.applied == 2
-
-
-def test_a_sandbox_inventory_on_another_cluster_is_asked(run: Run, fakes: Fakes) -> None:
-    """--context aims at a real cluster, whatever the file says."""
-    assert run("apply", "-i", SANDBOX, "--context", "prod").code == ExitCode.USAGE
-    assert fakes.applied == 0
+@pytest.mark.parametrize(
+    ("words", "asks"),
+    [
+        (["-i", PROD], True),
+        (["-i", PROD, "--json"], True),
+        (["-i", SANDBOX, "--context", "prod"], True),
+        (["-i", PROD, "--yes"], False),
+        (["-i", SANDBOX], False),
+    ],
+)
+def test_a_real_cluster_needs_a_terminal_or_yes(run: Run, fakes: Fakes, words: list[object], *, asks: bool) -> None:
+    """--context aims at a real cluster, whatever the file says; a sandbox has nothing to lose."""
+    ran = run("apply", *words)
+    assert (ran.code, fakes.applied) == ((ExitCode.USAGE, 0) if asks else (ExitCode.OK, 1))
+    assert ("--yes" in ran.out + ran.err) == asks

@@ -93,22 +93,6 @@ def test_plan_files_of_the_right_seal_and_any_shape(document: dict[str, Any], tm
     fuzzing.hold(made, read)
 
 
-def test_plan_files_that_are_damaged(document: dict[str, Any], tmp_path: Path) -> None:
-    """Cut off, garbled, binary."""
-    text = json.dumps(document, indent=2)
-
-    def read(found: bytes) -> None:
-        path = tmp_path / "plan.json"
-        path.write_bytes(found)
-        told(lambda: apply(path))
-
-    def made(dice: Random) -> bytes:
-        whole = fuzzing.mutated_text(dice, text).encode(errors="replace")
-        return whole[: dice.randint(0, len(whole))] + dice.randbytes(dice.choice([0, 0, 9]))
-
-    fuzzing.hold(made, read)
-
-
 def test_plan_file_of_another_shape_is_told_with_the_place(document: dict[str, Any], tmp_path: Path) -> None:
     """A seal is soon made; what was sealed has to be a plan."""
     del document["plan"]["changes"][1]["object"]["kind"]

@@ -84,18 +84,6 @@ def test_explain_names_the_nearest_code(run: Run, code: str, fix: str) -> None:
     assert f"fix: {fix}" in ran.err
 
 
-def test_schema_prints_what_editors_need(run: Run) -> None:
-    """One JSON Schema, and one for the output."""
-    assert run("schema").document["$schema"].endswith("2020-12/schema")
-    assert run("schema", "--output").document["title"] == "What gpu-provision --json prints"
-
-
-def test_render_prints_every_object(run: Run) -> None:
-    """The stream is what kubectl apply -f - takes."""
-    kinds = {manifest["kind"] for manifest in yaml.safe_load_all(run("render", "-i", SANDBOX).out)}
-    assert {"Namespace", "DaemonSet", "RuntimeClass"} <= kinds
-
-
 def test_rbac_prints_roles_and_the_bindings_that_are_asked_for(run: Run) -> None:
     """Without a subject there is no binding; a note on stderr says so."""
     alone = run("rbac", "-i", SANDBOX)
@@ -201,13 +189,6 @@ def test_password_of_sudo_is_asked_for_once_and_not_shown(
     assert given == ["geheim"]
     assert ran.document["hosts"]
     assert "geheim" not in ran.out + ran.err
-
-
-def test_hosts_only_leaves_the_cluster_alone(run: Run, fakes: Fakes) -> None:
-    """Nothing is asked of it."""
-    fakes.hosts = _hosts(HostOutcome(name="t4-1"))
-    assert run("apply", "-i", SANDBOX, "--hosts-only").code == ExitCode.OK
-    assert fakes.applied == 0
 
 
 def test_an_absurd_inventory_gets_twenty_findings_and_a_count(run: Run, tmp_path: Path) -> None:
