@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpu_provision.adopt.plan import Adoption, Disposition, ObjectPlan
@@ -11,7 +12,6 @@ from gpu_provision.model.cluster import ObjectRef, ref_of
 from gpu_provision.model.findings import Severity
 from gpu_provision.model.plan import (
     Action,
-    Change,
     DestroyResult,
     Difference,
     Drift,
@@ -319,11 +319,6 @@ def verification_document(found: Verification) -> dict[str, Any]:
 _TRACES = "left by components"
 
 
-def removal_succeeded(result: DestroyResult) -> bool:
-    """Return whether nothing is left that should have gone."""
-    return not any(finding.severity is Severity.ERROR for finding in result.findings)
-
-
 def removal_text(result: DestroyResult, inventory: str, style: Style = PLAIN, *, dry_run: bool) -> str:
     """Return the changes by component, the evictions and one closing sentence; findings follow on stderr."""
     shown = changes(as_plan(result, inventory), style) if dry_run else ""
@@ -341,12 +336,12 @@ def removal_closing(result: DestroyResult, style: Style = PLAIN, *, dry_run: boo
         f"{counts['nodes']} nodes {'to clean' if dry_run else 'cleaned'}",
         *([f"{counts[Action.UPDATE]} left to others"] if counts[Action.UPDATE] else []),
     ]
-    if not result.changes and removal_succeeded(result):
+    if not result.changes and _has_gone(result):
         return style.paint("green", "There is nothing to remove from the cluster. Nothing was changed.")
     if dry_run:
         return style.bold(f"Plan: {', '.join(figures)}. Nothing was changed.")
     figures += [f"{result.requests} API requests", f"{result.seconds:.1f} s"]
-    if not removal_succeeded(result):
+    if not _has_gone(result):
         return style.paint("red", f"Something is left, see below. {', '.join(figures)}.")
     return style.paint("green", f"Nothing of the stack is left. {', '.join(figures)}.")
 
@@ -360,18 +355,17 @@ def removal_document(result: DestroyResult, inventory: str) -> dict[str, Any]:
         "changed": len(result.changes),
         "requests": result.requests,
         "seconds": round(result.seconds, 3),
-        "succeeded": removal_succeeded(result),
+        "succeeded": _has_gone(result),
     }
 
 
 def as_plan(result: DestroyResult, inventory: str) -> Plan:
     """Return what went, or would go, as a plan."""
     components = tuple(dict.fromkeys(change.component or _TRACES for change in result.changes))
-    changes = tuple(_titled(change) for change in result.changes)
+    changes = tuple(replace(change, component=change.component or _TRACES) for change in result.changes)
     return Plan(inventory=inventory, release="", cluster=result.cluster, components=components, changes=changes)
 
 
-def _titled(change: Change) -> Change:
-    if change.component:
-        return change
-    return Change(component=_TRACES, action=change.action, ref=change.ref, fields=change.fields, effects=change.effects)
+def _has_gone(result: DestroyResult) -> bool:
+    """Whether nothing is left that should have gone."""
+    return not any(finding.severity is Severity.ERROR for finding in result.findings)
