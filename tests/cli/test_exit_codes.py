@@ -74,6 +74,12 @@ def test_a_mistake_of_ours_is_one_line_and_a_log_file(run: Run, fakes: Fakes, tm
         (["plan", "--limit", "t4-11"], "--limit t4-1"),
         (["plan", "--limit", "@/nonexistent"], "cannot be read"),
         (["plan", "extra"], "extra"),
+        (["plan", "--hosts-only", "--target", "driver"], "GP002 --target"),
+        (["explain", "GP50x"], "fix: gpu-provision explain GP509"),
+        (["explain", "501"], "fix: gpu-provision explain GP501"),
+        (["explain", "zzz"], "fix: docs/findings.md"),
+        (["render", "--output", "/dev/null/out"], "GP007"),
+        *((["rbac", "--service-account", word], "GP002") for word in ("robot", "ci:", ":robot", "a:b:c")),
     ],
 )
 def test_wrong_usage_is_64_and_names_the_nearest_right_word(
