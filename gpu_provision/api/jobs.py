@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from gpu_provision.api.options import Words, components_of, nodes_of, with_ignored, with_timeout
-from gpu_provision.api.results import StackPlan, StackRemoval, StackRun, has_errors
+from gpu_provision.api.results import StackPlan, StackRemoval, StackRun
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts
@@ -16,6 +16,7 @@ from gpu_provision.model.findings import Finding, Locked, Refused, RunFailed, Us
 from gpu_provision.model.inventory import Inventory, RunSelection
 from gpu_provision.model.plan import DestroyResult, Plan
 from gpu_provision.model.progress import Event, RunResult, State
+from gpu_provision.output.findings import has_errors
 from gpu_provision.output.text import ranges
 from gpu_provision.planning import plan as planning
 from gpu_provision.planning.observed import ObservedState

@@ -7,18 +7,17 @@ The other verbs have theirs in `view_results`, `past` and `adopting`: a plan imp
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, Self, TypeVar
 
 from gpu_provision.hosts.checks.findings import drop_reported_by_cluster
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
-from gpu_provision.model.findings import Finding, RunFailed, Severity
+from gpu_provision.model.findings import Finding, RunFailed
 from gpu_provision.model.plan import Change, DestroyResult, Plan
 from gpu_provision.model.progress import Evidence, RunResult
 from gpu_provision.output import plan as plan_view
 from gpu_provision.output import status as status_view
-from gpu_provision.output.findings import document
+from gpu_provision.output.findings import document, has_errors
 from gpu_provision.output.progress import duration
 from gpu_provision.output.text import PLAIN, Style, for_terminal
 
@@ -218,8 +217,3 @@ def raise_on_failure(result: _Result) -> _Result:
     failure = RunFailed(*result.findings)
     failure.result = result
     raise failure
-
-
-def has_errors(findings: Iterable[Finding]) -> bool:
-    """Return whether anything was found that is more than a warning."""
-    return any(finding.severity is Severity.ERROR for finding in findings)

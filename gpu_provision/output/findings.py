@@ -36,6 +36,11 @@ def merged(findings: Iterable[Finding]) -> Iterator[Finding]:
         yield replace(finding, where=ranges(named) if len(named) > 1 else "".join(named))
 
 
+def has_errors(findings: Iterable[Finding]) -> bool:
+    """Return whether anything was found that is more than a warning."""
+    return any(finding.severity is Severity.ERROR for finding in findings)
+
+
 def finding_text(finding: Finding, style: Style = PLAIN) -> str:
     """Return one finding as a few lines."""
     return f"{style.paint(_COLORS[finding.severity], f'{finding.severity.value}:')} {finding}"

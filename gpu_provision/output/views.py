@@ -19,7 +19,7 @@ from gpu_provision.model.plan import (
     Origin,
     Plan,
 )
-from gpu_provision.output.findings import finding_text, merged, plain
+from gpu_provision.output.findings import finding_text, has_errors, merged, plain
 from gpu_provision.output.object_text import HIDDEN, display_value, field_document, field_line, field_value, is_secret
 from gpu_provision.output.plan import change_document, changes, resource, resource_document
 from gpu_provision.output.status import not_installed
@@ -336,12 +336,12 @@ def removal_closing(result: DestroyResult, style: Style = PLAIN, *, dry_run: boo
         f"{counts['nodes']} nodes {'to clean' if dry_run else 'cleaned'}",
         *([f"{counts[Action.UPDATE]} left to others"] if counts[Action.UPDATE] else []),
     ]
-    if not result.changes and _has_gone(result):
+    if not result.changes and not has_errors(result.findings):
         return style.paint("green", "There is nothing to remove from the cluster. Nothing was changed.")
     if dry_run:
         return style.bold(f"Plan: {', '.join(figures)}. Nothing was changed.")
     figures += [f"{result.requests} API requests", f"{result.seconds:.1f} s"]
-    if not _has_gone(result):
+    if has_errors(result.findings):
         return style.paint("red", f"Something is left, see below. {', '.join(figures)}.")
     return style.paint("green", f"Nothing of the stack is left. {', '.join(figures)}.")
 
@@ -355,7 +355,7 @@ def removal_document(result: DestroyResult, inventory: str) -> dict[str, Any]:
         "changed": len(result.changes),
         "requests": result.requests,
         "seconds": round(result.seconds, 3),
-        "succeeded": _has_gone(result),
+        "succeeded": not has_errors(result.findings),
     }
 
 
@@ -364,8 +364,3 @@ def as_plan(result: DestroyResult, inventory: str) -> Plan:
     components = tuple(dict.fromkeys(change.component or _TRACES for change in result.changes))
     changes = tuple(replace(change, component=change.component or _TRACES) for change in result.changes)
     return Plan(inventory=inventory, release="", cluster=result.cluster, components=components, changes=changes)
-
-
-def _has_gone(result: DestroyResult) -> bool:
-    """Whether nothing is left that should have gone."""
-    return not any(finding.severity is Severity.ERROR for finding in result.findings)
