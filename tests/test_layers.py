@@ -33,7 +33,7 @@ NOT_DUE = (
     "gpu_provision.images",
     "gpu_provision.planning.history",
     "gpu_provision.destroy",
-    "gpu_provision.output.drift",
+    "gpu_provision.output.views",
     "gpu_provision.rollout.state_machine",
     "gpu_provision.rollout.snapshot",
     "gpu_provision.sandbox",

@@ -12,11 +12,11 @@ from gpu_provision.api.results import StackPlan, StackRemoval, StackRun
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts
-from gpu_provision.model.findings import Finding, Locked, Refused, RunFailed, Severity, UsageError
+from gpu_provision.model.findings import Finding, Locked, Refused, RunFailed, UsageError
 from gpu_provision.model.inventory import Inventory, RunSelection
 from gpu_provision.model.plan import DestroyResult, Plan
 from gpu_provision.model.progress import Event, RunResult, State
-from gpu_provision.output import plan as plan_view
+from gpu_provision.output.findings import has_errors
 from gpu_provision.output.text import ranges
 from gpu_provision.planning import plan as planning
 from gpu_provision.planning.observed import ObservedState
@@ -384,7 +384,7 @@ class DestroyJob:
                 raise
             in_cluster = failure.result
         removed(in_cluster)
-        is_clear = in_cluster is None or plan_view.removal_succeeded(in_cluster)
+        is_clear = in_cluster is None or not has_errors(in_cluster.findings)
         on_hosts = self._tear_down(listen, dry_run=False) if is_clear else NO_HOSTS
         notes = () if is_clear or not self._has_hosts else (hosts_held_back(),)
         name = self.inventory.name
@@ -444,7 +444,7 @@ def destroy(job: DestroyJob, *, dry_run: bool, listen: Listen) -> DestroyResult:
 
 def _raise_on_errors(result: _ClusterResult) -> _ClusterResult:
     """Return a result. Raises RunFailed, which has it, if it tells of errors."""
-    if any(item.severity is Severity.ERROR for item in result.findings):
+    if has_errors(result.findings):
         failure = RunFailed(*result.findings)
         failure.result = result
         raise failure

@@ -17,7 +17,7 @@ from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.history import Record
 from gpu_provision.model.inventory import Inventory, Node
 from gpu_provision.model.plan import Change
-from gpu_provision.model.specs import OperandSpec, Specs
+from gpu_provision.model.specs import OperandSpec
 from gpu_provision.planning.prepare import prepare
 
 
@@ -25,18 +25,14 @@ def with_timeout(inventory: Inventory, seconds: int | None) -> Inventory:
     """Return the inventory with another deadline for every component; None leaves the inventory's own."""
     if seconds is None:
         return inventory
-    pools = {
-        name: replace(pool, driver=replace(pool.driver, timeout=seconds)) for name, pool in inventory.pools.items()
-    }
-    return replace(inventory, specs=_specs_with_timeout(inventory.specs, seconds), pools=pools)
-
-
-def _specs_with_timeout(specs: Specs, seconds: int) -> Specs:
-    operands = {field.name: getattr(specs, field.name) for field in fields(specs)}
+    operands = {field.name: getattr(inventory.specs, field.name) for field in fields(inventory.specs)}
     changed: dict[str, Any] = {
         name: replace(spec, timeout=seconds) for name, spec in operands.items() if isinstance(spec, OperandSpec)
     }
-    return replace(specs, **changed)
+    pools = {
+        name: replace(pool, driver=replace(pool.driver, timeout=seconds)) for name, pool in inventory.pools.items()
+    }
+    return replace(inventory, specs=replace(inventory.specs, **changed), pools=pools)
 
 
 def with_ignored(inventory: Inventory, words: Words) -> Inventory:
@@ -83,8 +79,10 @@ def nodes_of(inventory: Inventory, limit: Words | None) -> tuple[str, ...]:
     if limit is None:
         return ()
     words = _any_of(_read(split(limit)), "--limit")
-    if problems := [_unmatched(word, inventory) for word in words if not _any(inventory, word)]:
-        raise UsageError(*problems)
+    names = [node.name for node in inventory.nodes]
+    if unknown := [word for word in words if not any(_means(inventory, word, node) for node in inventory.nodes)]:
+        what, fix = "no host of this inventory matches", "name a node, a pattern such as 'gpu-0*', or pool_<name>"
+        raise UsageError(*(_unmatched("--limit", word, what, names, fix) for word in unknown))
     return tuple(node.name for node in inventory.nodes if any(_means(inventory, word, node) for word in words))
 
 
@@ -97,8 +95,9 @@ def components_of(targets: Words | None, components: Iterable[str]) -> frozenset
         return frozenset()
     names = tuple(components)
     wanted = {target.replace("-", "_") for target in _any_of(split(targets), "--target")}
-    if problems := [_unknown(target, names) for target in sorted(wanted - set(names))]:
-        raise UsageError(*problems)
+    if unknown := sorted(wanted - set(names)):
+        what, fix = "there is no such component, or it is off in this inventory", f"one of {', '.join(names)}"
+        raise UsageError(*(_unmatched("--target", word, what, names, fix) for word in unknown))
     return frozenset(wanted)
 
 
@@ -112,58 +111,38 @@ def _any_of(words: Iterable[str], option: str) -> tuple[str, ...]:
     )
 
 
-def _unknown(target: str, names: Sequence[str]) -> Finding:
-    near = difflib.get_close_matches(target, names, n=1)
-    return Finding(
-        code=codes.NOTHING_MATCHES,
-        where=f"--target {target}",
-        what="there is no such component, or it is off in this inventory",
-        fix=f"--target {near[0]}" if near else f"one of {', '.join(names)}",
-    )
+def _unmatched(option: str, word: str, what: str, names: Sequence[str], fix: str) -> Finding:
+    """Return that an option's word matches nothing, with the nearest name as the fix if there is one."""
+    near = difflib.get_close_matches(word, names, n=1)
+    where = f"{option} {word}"
+    return Finding(code=codes.NOTHING_MATCHES, where=where, what=what, fix=f"{option} {near[0]}" if near else fix)
 
 
 def _read(words: Iterable[str]) -> Iterator[str]:
+    """Yield words, and for ``@FILE`` the lines of the file."""
     for word in words:
-        if word.startswith("@"):
-            yield from _listed(Path(word[1:]))
-        else:
+        if not word.startswith("@"):
             yield word
-
-
-def _listed(path: Path) -> list[str]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            Finding(
-                code=codes.NOTHING_MATCHES,
-                where=f"--limit @{path}",
-                what="the file cannot be read",
-                evidence=getattr(error, "strerror", "") or "not UTF-8",
-                fix="name a file with one host a line",
-            )
-        ) from error
-    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-
-
-def _any(inventory: Inventory, word: str) -> bool:
-    return any(_means(inventory, word, node) for node in inventory.nodes)
+            continue
+        try:
+            lines = Path(word[1:]).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(
+                Finding(
+                    code=codes.NOTHING_MATCHES,
+                    where=f"--limit {word}",
+                    what="the file cannot be read",
+                    evidence=getattr(error, "strerror", "") or "not UTF-8",
+                    fix="name a file with one host a line",
+                )
+            ) from error
+        yield from (line.strip() for line in lines if line.strip() and not line.startswith("#"))
 
 
 def _means(inventory: Inventory, word: str, node: Node) -> bool:
     in_gpu_group = word == "gpu" and inventory.pool_of(node).gpu is not None
     in_group = in_gpu_group or word in {"nodes", f"pool_{node.pool}"}
     return in_group or fnmatchcase(node.name, word)
-
-
-def _unmatched(word: str, inventory: Inventory) -> Finding:
-    near = difflib.get_close_matches(word, [node.name for node in inventory.nodes], n=1)
-    return Finding(
-        code=codes.NOTHING_MATCHES,
-        where=f"--limit {word}",
-        what="no host of this inventory matches",
-        fix=f"--limit {near[0]}" if near else "name a node, a pattern such as 'gpu-0*', or pool_<name>",
-    )
 
 
 def render(inventory: Inventory) -> dict[str, list[Manifest]]:

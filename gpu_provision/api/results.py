@@ -12,12 +12,12 @@ from typing import Any, Self, TypeVar
 
 from gpu_provision.hosts.checks.findings import drop_reported_by_cluster
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
-from gpu_provision.model.findings import Finding, RunFailed, Severity
+from gpu_provision.model.findings import Finding, RunFailed
 from gpu_provision.model.plan import Change, DestroyResult, Plan
 from gpu_provision.model.progress import Evidence, RunResult
 from gpu_provision.output import plan as plan_view
 from gpu_provision.output import status as status_view
-from gpu_provision.output.findings import document
+from gpu_provision.output.findings import document, has_errors
 from gpu_provision.output.progress import duration
 from gpu_provision.output.text import PLAIN, Style, for_terminal
 
@@ -80,7 +80,7 @@ class StackPlan(Shown):
     @property
     def can_be_applied(self) -> bool:
         """Whether neither a conflict in the cluster nor a host stands against an apply."""
-        return not (_any_error(self.cluster.findings) or self.hosts.failed)
+        return not (has_errors(self.cluster.findings) or self.hosts.failed)
 
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision plan`` prints on stdout."""
@@ -132,7 +132,7 @@ class StackRun(Shown):
     def succeeded(self) -> bool:
         """Whether hosts and cluster are as declared, as far as they took part."""
         in_cluster = self.cluster is None or status_view.has_succeeded(self.cluster)
-        return in_cluster and not (self.hosts.failed or _any_error(self.notes))
+        return in_cluster and not (self.hosts.failed or has_errors(self.notes))
 
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision apply`` prints on stdout."""
@@ -186,19 +186,23 @@ class StackRemoval(Shown):
     @property
     def succeeded(self) -> bool:
         """Whether nothing is left that should have gone; of a dry run, whether nothing stands against it."""
-        return not (_any_error(self.findings) or self.hosts.failed)
+        return not (has_errors(self.findings) or self.hosts.failed)
 
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision destroy`` prints on stdout."""
         on_hosts = status_view.hosts_text(self.hosts, style, done=not self.dry_run)
         in_cluster = ""
         if self.cluster:
-            in_cluster = plan_view.removal_text(self.cluster, self.inventory, style, dry_run=self.dry_run)
+            from gpu_provision.output import views
+
+            in_cluster = views.removal_text(self.cluster, self.inventory, style, dry_run=self.dry_run)
         return "\n\n".join(filter(None, (on_hosts, in_cluster)))
 
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision destroy --json``."""
-        own = plan_view.removal_document(self.cluster or DestroyResult(cluster="not asked"), self.inventory)
+        from gpu_provision.output import views
+
+        own = views.removal_document(self.cluster or DestroyResult(cluster="not asked"), self.inventory)
         told = {"inventory": self.inventory, "dry_run": self.dry_run, "hosts": status_view.hosts_document(self.hosts)}
         return document("destroy", self.findings, **told, **own)
 
@@ -213,7 +217,3 @@ def raise_on_failure(result: _Result) -> _Result:
     failure = RunFailed(*result.findings)
     failure.result = result
     raise failure
-
-
-def _any_error(findings: tuple[Finding, ...]) -> bool:
-    return any(finding.severity is Severity.ERROR for finding in findings)

@@ -232,7 +232,7 @@ def apply(  # noqa: PLR0913 - the options of the command
     on Ctrl-C the main thread gets KeyboardInterrupt, the run ends its step and releases the lock, and the exception's
     notes name what was done on hosts. In another thread a run goes on to its end. In asyncio: ``asyncio.to_thread``.
 
-    Arguments are those of `plan`, and:
+    Further arguments are those of `plan`.
 
     Args:
         timeout: Seconds that a node may take for each component, instead of the inventory's figures.
@@ -319,7 +319,7 @@ def destroy(  # noqa: PLR0913 - the options of the command
     """Take the stack off the cluster and its hosts, and look for what is left; what is not there costs no write.
 
     The cluster comes first, and hosts follow when nothing there needs them: their files are as they were before.
-    Threads and signals: as for `apply`.
+    Threads and signals: as for `apply`. Further arguments are those of `plan`.
 
     Args:
         limit: Only these hosts, as for `plan`; the cluster is left alone then. None for all.

@@ -16,11 +16,8 @@ from gpu_provision.model.findings import ExitCode, Finding, RunFailed, UsageErro
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Difference, Drift
 from gpu_provision.model.progress import Event, Status
-from gpu_provision.output import adopt as adoption_view
-from gpu_provision.output import drift as drift_view
-from gpu_provision.output import findings as preflight_view
 from gpu_provision.output import status as status_view
-from gpu_provision.output import verify as verify_view
+from gpu_provision.output import views
 from gpu_provision.output.findings import document
 from gpu_provision.output.text import PLAIN, Style
 from gpu_provision.reconcile.preflight import Judgement
@@ -33,11 +30,11 @@ class StackAdoption(Adoption, Shown):
 
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision adopt --dry-run`` prints on stdout."""
-        return adoption_view.text(self, style)
+        return views.adoption_text(self, style)
 
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision adopt --dry-run --json``."""
-        told = {"inventory": self.inventory, "cluster": self.cluster, "adoption": adoption_view.document(self)}
+        told = {"inventory": self.inventory, "cluster": self.cluster, "adoption": views.adoption_document(self)}
         return document("adopt", self.findings, **told)
 
 
@@ -118,12 +115,15 @@ class StackDrift(Shown):
         """Return what ``gpu-provision drift`` prints on stdout: one line if nothing differs."""
         changed = self.hosts.changed
         told = status_view.hosts_text(HostsResult(hosts=changed), style, done=False)
-        return drift_view.text(self.cluster, style, hosts=told, changed_hosts=len(changed))
+        return views.drift_text(self.cluster, style, hosts=told, changed_hosts=len(changed))
 
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision drift --json``."""
         return document(
-            "drift", self.findings, hosts=status_view.hosts_document(self.hosts), **drift_view.document(self.cluster)
+            "drift",
+            self.findings,
+            hosts=status_view.hosts_document(self.hosts),
+            **views.drift_document(self.cluster),
         )
 
 
@@ -157,7 +157,7 @@ class StackPreflight(Judgement, Shown):
 
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision preflight`` prints on stdout."""
-        return preflight_view.preflight_text(self, style)
+        return views.preflight_text(self, style)
 
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision preflight --json``."""
@@ -183,11 +183,11 @@ class StackVerification(Verification, Shown):
 
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision verify`` prints on stdout."""
-        return verify_view.text(self, style)
+        return views.verification_text(self, style)
 
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision verify --json``."""
-        return document("verify", inventory=self.inventory, **verify_view.document(self))
+        return document("verify", inventory=self.inventory, **views.verification_document(self))
 
 
 def status(inventory: Inventory) -> StackStatus:
@@ -213,6 +213,8 @@ def drift(
 ) -> StackDrift:
     """Return what is not as it was applied, on hosts and in the cluster, and who changed it; nothing is changed.
 
+    Further arguments are those of `plan`.
+
     Args:
         limit: Only these hosts, as for `plan`; the cluster is left out then. None for all.
 
@@ -236,6 +238,8 @@ def preflight(
     listen: Callable[[Event], None] | None = None,
 ) -> StackPreflight:
     """Return what would go wrong: hosts, cluster and registry against the inventory; nothing is changed.
+
+    Further arguments are those of `plan`.
 
     Args:
         limit, ignored: As for `plan`.
@@ -269,6 +273,7 @@ def verify(  # noqa: PLR0913 - the options of the command
 
     They read the file of the inventory, not the value. A test that fails does not raise: see
     `StackVerification.passed`. It needs ``pip install 'gpu-provision[verify]'``.
+    Further arguments are those of `plan`.
 
     Args:
         limit: As for `plan`.

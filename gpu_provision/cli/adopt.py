@@ -18,12 +18,12 @@ from gpu_provision.cli.display import show_progress
 from gpu_provision.cli.options import StackOptions
 from gpu_provision.cli.output import Output, write, writing
 from gpu_provision.model import codes
-from gpu_provision.model.findings import ExitCode, Finding, RunFailed, Severity, UsageError
+from gpu_provision.model.findings import ExitCode, Finding, RunFailed, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import object_text
 from gpu_provision.output import status as status_view
-from gpu_provision.output.findings import document
+from gpu_provision.output.findings import document, has_errors
 
 if TYPE_CHECKING:
     from gpu_provision.adopt.plan import Adoption
@@ -65,7 +65,7 @@ def adopt(  # noqa: PLR0913 - one argument per option
         return _write_inventory(Path(written), kubeconfig=stack.kubeconfig, context=stack.context, out=out)
     inventory = stack.load()
     found = gpu_provision.adoption(inventory)
-    if found.is_over or dry_run or _stands_against(found) or not (yes or _can_be_asked(out)):
+    if found.is_over or dry_run or has_errors(found.findings) or not (yes or _can_be_asked(out)):
         return _show(found, out, None)
     if not yes:
         _tell(found, out)
@@ -74,10 +74,6 @@ def adopt(  # noqa: PLR0913 - one argument per option
             return ExitCode.FAILED
     out.note(f"What is there now is kept in {keep(found)}")
     return _show(found, out, _adopted(inventory, out, lock_timeout))
-
-
-def _stands_against(found: StackAdoption) -> bool:
-    return any(item.severity is Severity.ERROR for item in found.findings)
 
 
 def _can_be_asked(out: Output) -> bool:
@@ -106,9 +102,9 @@ def _show(found: StackAdoption, out: Output, run: StackRun | None) -> ExitCode:
     told = {**found.document(), **findings_view.split(findings), **parts}
     out.result(told, run.text(out.style) if run else found.text(out.style))
     out.findings(findings)
-    if run is None and not (found.is_over or _stands_against(found)):
+    if run is None and not (found.is_over or has_errors(found.findings)):
         out.hint("Nothing was changed. Next: the same with --yes")
-    failed = _stands_against(found) or (run is not None and not run.succeeded)
+    failed = has_errors(found.findings) or (run is not None and not run.succeeded)
     return ExitCode.FAILED if failed else ExitCode.OK
 
 
@@ -135,7 +131,7 @@ def _write_inventory(path: Path, *, kubeconfig: str | None, context: str | None,
     out.result(document("adopt", findings, **parts), f"{path} declares what the GPU Operator has provisioned")
     out.findings(findings)
     out.hint(f"Next: read it, then gpu-provision adopt -i {path}")
-    return ExitCode.FAILED if any(item.severity is Severity.ERROR for item in findings) else ExitCode.OK
+    return ExitCode.FAILED if has_errors(findings) else ExitCode.OK
 
 
 def _inventory_text(path: Path, found: Any, *, kubeconfig: str | None, context: str | None) -> str:

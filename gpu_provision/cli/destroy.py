@@ -46,8 +46,8 @@ def destroy(  # noqa: PLR0913 - one argument per option
     *,
     stack: StackOptions,
     limit: str | None,
-    hosts: bool,
-    cluster: bool,
+    hosts_only: bool,
+    cluster_only: bool,
     dry_run: bool,
     evict: bool,
     crds: bool,
@@ -62,19 +62,18 @@ def destroy(  # noqa: PLR0913 - one argument per option
     The cluster comes first: access to GPUs, components in reverse order, labels and cordons of nodes, the rest. Then
     hosts: files as they were before. What others made or took over stays, with a finding.
     """
-    from gpu_provision.api.jobs import DestroyJob
+    from gpu_provision.api.jobs import DestroyJob, halves
     from gpu_provision.api.options import nodes_of
 
     inventory = stack.load()
     removal = DestroyJob(
         inventory=inventory,
         limit=nodes_of(inventory, limit),
-        hosts=hosts,
-        cluster=cluster,
         crds=crds,
         evict=evict,
         timeout=timeout,
         lock_timeout=lock_timeout,
+        **halves(hosts_only=hosts_only, cluster_only=cluster_only),
     )
     page = report_path(report, dry_run=dry_run)
     if dry_run:

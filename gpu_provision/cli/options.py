@@ -207,18 +207,9 @@ ignore = click.option(
 
 
 def phase_options(command: Command) -> Command:
-    """Add --hosts-only and --cluster-only, and pass them on as ``hosts`` and ``cluster``."""
-
-    @click.option("--hosts-only", is_flag=True, help="Leave the cluster alone.")
-    @click.option("--cluster-only", is_flag=True, help="Leave the hosts alone.")
-    @functools.wraps(command)
-    def wrapped(*, hosts_only: bool, cluster_only: bool, **rest: Any) -> Any:
-        if hosts_only and cluster_only:
-            message = "--hosts-only and --cluster-only exclude each other."
-            raise click.UsageError(message)
-        return command(hosts=not cluster_only, cluster=not hosts_only, **rest)
-
-    return wrapped
+    """Add --hosts-only and --cluster-only; the library refuses both at once."""
+    hosts_only = click.option("--hosts-only", is_flag=True, help="Leave the cluster alone.")
+    return hosts_only(click.option("--cluster-only", is_flag=True, help="Leave the hosts alone.")(command))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,8 +217,8 @@ class PartOptions:
     """Which part of an inventory a plan or a run looks after, and how, as the options say it."""
 
     limit: str | None
-    hosts: bool
-    cluster: bool
+    hosts_only: bool
+    cluster_only: bool
     ignored: tuple[str, ...]
     take_over: bool
     targets: tuple[str, ...] = ()
@@ -238,18 +229,8 @@ class PartOptions:
         """Return the job of this part of an inventory. Raises UsageError for words that mean nothing there."""
         from gpu_provision.api.jobs import apply_job
 
-        return apply_job(
-            inventory,
-            hosts_only=not self.cluster,
-            cluster_only=not self.hosts,
-            limit=self.limit,
-            ignored=self.ignored,
-            timeout=self.timeout,
-            targets=self.targets or None,
-            take_over=self.take_over,
-            lock_timeout=self.lock_timeout,
-            **more,
-        )
+        words = {field.name: getattr(self, field.name) for field in fields(self)}
+        return apply_job(inventory, **{**words, "targets": self.targets or None}, **more)
 
 
 def on_part(*, runs: bool, targets: bool = True) -> Callable[[Command], Command]:

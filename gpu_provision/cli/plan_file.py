@@ -166,7 +166,7 @@ def _damaged(path: Path, why: str) -> RunFailed:
 def refuse_options(part: PartOptions) -> None:
     """Raise UsageError for options beside a plan file that the file itself has decided."""
     decided: dict[str, object] = {"--limit": part.limit, "--target": part.targets, "--ignore": part.ignored}
-    decided |= {"--hosts-only": not part.cluster, "--cluster-only": not part.hosts}
+    decided |= {"--hosts-only": part.hosts_only, "--cluster-only": part.cluster_only}
     given = [name for name, value in decided.items() if value]
     if given:
         raise UsageError(

@@ -24,9 +24,8 @@ from gpu_provision.model.findings import Finding, ProvisionError, RunFailed, Usa
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import DestroyResult, Plan
 from gpu_provision.model.progress import Event, RunResult
-from gpu_provision.output import plan as plan_view
 from gpu_provision.output.findings import document
-from gpu_provision.output.history import RunOutcome, RunReport, last_states
+from gpu_provision.output.history import RunOutcome, RunReport, last_states, report_of_record
 from gpu_provision.output.text import ranges
 from gpu_provision.reconcile.states import Timeline
 
@@ -110,58 +109,49 @@ class ReportCollector:
     def _write(self, outcome: RunOutcome, out: Output, findings: tuple[Finding, ...] = ()) -> None:
         if self.page is None:
             return
-        write_page(self.page, self._html(outcome, findings))
-        out.note(f"Report: {self.page}")
-
-    def _html(self, outcome: RunOutcome, findings: tuple[Finding, ...]) -> str:
         from gpu_provision.output.html_report import page
 
-        story = self._of_removal(self.removal) if self.removal else self._of_run()
-        result = replace(story.result, findings=(*self.findings, *findings))
-        return page(replace(story, outcome=outcome, result=result))
+        write_page(self.page, page(self._story(outcome, findings)))
+        out.note(f"Report: {self.page}")
 
-    @property
-    def _result(self) -> RunResult | None:
-        from gpu_provision.api.results import StackRun
-
-        return self.run.cluster if isinstance(self.run, StackRun) else None
-
-    def _of_run(self) -> RunReport:
-        timeline = tuple(self._timeline.transitions)
-        result = self._result or self._on_record() or RunResult(states=last_states(timeline))
-        return replace(self._blank(), result=replace(result, timeline=timeline))
-
-    def _of_removal(self, removal: DestroyResult) -> RunReport:
-        shown, more = removal.evicted[:_MOST_EVICTED], len(removal.evicted) - _MOST_EVICTED
-        return replace(
-            self._blank(),
-            cluster=removal.cluster,
-            plan=plan_view.as_plan(removal, self.inventory.name),
-            closing=plan_view.removal_closing(removal, dry_run=False),
-            note=f"Evicted: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}." if shown else "",
-            result=RunResult(changed=len(removal.changes), timeline=tuple(self._timeline.transitions)),
-        )
-
-    def _blank(self) -> RunReport:
-        return RunReport(
+    def _story(self, outcome: RunOutcome, findings: tuple[Finding, ...]) -> RunReport:
+        timeline, result = tuple(self._timeline.transitions), self.run.cluster if self.run else None
+        if not isinstance(result, RunResult):
+            result = self._on_record() or RunResult(states=last_states(timeline))
+        story = RunReport(
             command=self.command,
             inventory=self.inventory.name,
             release=self.inventory.release,
             cluster=self.plan.cluster if self.plan else "",
-            outcome=RunOutcome.FAILED,
+            outcome=outcome,
             began=self._began,
             seconds=time.monotonic() - self._timeline.began,
             plan=self.plan,
             hosts=self.run.hosts if self.run else self.hosts,
+            result=result,
         )
+        story = _with_removal(story, self.removal) if self.removal else story
+        return replace(story, result=replace(story.result, timeline=timeline, findings=(*self.findings, *findings)))
 
     def _on_record(self) -> RunResult | None:
         """Return how far a run came that was interrupted, as it has just put it on record; None if it wrote nothing."""
-        from gpu_provision.output.history import report_of_record
-
         record = store.find_local(self.inventory.name)
         is_ours = record is not None and record.get("began", "") >= f"{self._began:%Y-%m-%dT%H:%M:%SZ}"
         return replace(report_of_record(record).result, findings=()) if record and is_ours else None
+
+
+def _with_removal(story: RunReport, removal: DestroyResult) -> RunReport:
+    from gpu_provision.output import views
+
+    shown, more = removal.evicted[:_MOST_EVICTED], len(removal.evicted) - _MOST_EVICTED
+    return replace(
+        story,
+        cluster=removal.cluster,
+        plan=views.as_plan(removal, story.inventory),
+        closing=views.removal_closing(removal, dry_run=False),
+        note=f"Evicted: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}." if shown else "",
+        result=RunResult(changed=len(removal.changes)),
+    )
 
 
 def _why(error: BaseException) -> tuple[Finding, ...]:
@@ -216,8 +206,6 @@ def report(*, run: int | None, file: str | None, file_out: str | None, out: Outp
 
 def _story(inventory: Inventory, run: int | None) -> RunReport:
     """Return what is on record here. Raises UsageError if there is nothing, RunFailed if it cannot be read."""
-    from gpu_provision.output.history import report_of_record
-
     record, where = store.find_local(inventory.name, run), str(store.local_folder(inventory.name))
     if record is None:
         raise UsageError(_missing(run, where))

@@ -11,7 +11,8 @@ from gpu_provision.cli import options
 from gpu_provision.cli.display import show_progress
 from gpu_provision.cli.options import StackOptions
 from gpu_provision.cli.output import Output
-from gpu_provision.model.findings import ExitCode, Finding, Severity
+from gpu_provision.model.findings import ExitCode
+from gpu_provision.output.findings import has_errors
 
 
 @click.command()
@@ -25,8 +26,8 @@ def drift(  # noqa: PLR0913 - one argument per option
     *,
     stack: StackOptions,
     limit: str | None,
-    hosts: bool,
-    cluster: bool,
+    hosts_only: bool,
+    cluster_only: bool,
     detailed_exitcode: bool,
     out: Output,
 ) -> ExitCode:
@@ -38,16 +39,12 @@ def drift(  # noqa: PLR0913 - one argument per option
     inventory = stack.load()
     with show_progress(replace(out, quiet=True)) as listen:
         found = gpu_provision.drift(
-            inventory, hosts_only=not cluster, cluster_only=not hosts, limit=limit, listen=listen
+            inventory, hosts_only=hosts_only, cluster_only=cluster_only, limit=limit, listen=listen
         )
     out.show(found)
-    return _exit(found.findings, differs=detailed_exitcode and found.is_worth_a_look)
-
-
-def _exit(findings: tuple[Finding, ...], *, differs: bool) -> ExitCode:
-    if any(finding.severity is Severity.ERROR for finding in findings):
+    if has_errors(found.findings):
         return ExitCode.FAILED
-    return ExitCode.DIFFERENCES if differs else ExitCode.OK
+    return ExitCode.DIFFERENCES if detailed_exitcode and found.is_worth_a_look else ExitCode.OK
 
 
 @click.command()
@@ -89,8 +86,8 @@ def verify(  # noqa: PLR0913 - one argument per option
     tests: tuple[str, ...],
     stack: StackOptions,
     limit: str | None,
-    hosts: bool,
-    cluster: bool,
+    hosts_only: bool,
+    cluster_only: bool,
     junit: str,
     out: Output,
 ) -> ExitCode:
@@ -104,8 +101,8 @@ def verify(  # noqa: PLR0913 - one argument per option
     with show_progress(out) as listen:
         found = gpu_provision.verify(
             inventory,
-            hosts_only=not cluster,
-            cluster_only=not hosts,
+            hosts_only=hosts_only,
+            cluster_only=cluster_only,
             limit=limit,
             tests=tests,
             junit=junit,

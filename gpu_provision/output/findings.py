@@ -10,15 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.output.text import PLAIN, Style, counted, ranges
-
-if TYPE_CHECKING:
-    from gpu_provision.reconcile.preflight import Judgement
+from gpu_provision.output.text import PLAIN, Style, ranges
 
 VERSION = 1
+
+
 _COLORS = {Severity.ERROR: "red", Severity.WARNING: "yellow"}
 
 
@@ -35,6 +34,11 @@ def merged(findings: Iterable[Finding]) -> Iterator[Finding]:
     for finding, found in places.items():
         named = [*dict.fromkeys(filter(None, found))]
         yield replace(finding, where=ranges(named) if len(named) > 1 else "".join(named))
+
+
+def has_errors(findings: Iterable[Finding]) -> bool:
+    """Return whether anything was found that is more than a warning."""
+    return any(finding.severity is Severity.ERROR for finding in findings)
 
 
 def finding_text(finding: Finding, style: Style = PLAIN) -> str:
@@ -73,13 +77,3 @@ def output_schema() -> Mapping[str, Any]:
     """Return the JSON Schema (draft 2020-12) that every document fits."""
     schema: Mapping[str, Any] = json.loads(Path(__file__).with_name("output.schema.json").read_text(encoding="utf-8"))
     return schema
-
-
-def preflight_text(found: Judgement, style: Style = PLAIN) -> str:
-    """Return every finding, equal ones of several hosts together, and one closing sentence."""
-    blocks = [finding_text(finding, style) for finding in merged(found.findings)]
-    errors = sum(finding.severity is Severity.ERROR for finding in found.findings)
-    counts = f"{counted(errors, 'error')}, {counted(len(found.findings) - errors, 'warning')}"
-    read = sum(host.gpus is not None for host in found.hosts.hosts)
-    verdict = counts if found.findings else "nothing to say against a run"
-    return "\n\n".join([*blocks, f"{counted(read, 'host')} read, nothing changed: {verdict}"])

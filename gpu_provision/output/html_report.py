@@ -21,6 +21,7 @@ from gpu_provision.output import object_text
 from gpu_provision.output import plan as plan_view
 from gpu_provision.output import rollout as rollout_view
 from gpu_provision.output import status as status_view
+from gpu_provision.output.findings import has_errors
 from gpu_provision.output.history import RunOutcome, RunReport
 from gpu_provision.output.progress import Activity, NodeTimeline, NodeTimelines, TimelineSpan, duration, timelines_of
 from gpu_provision.output.status import evidence_groups, evidence_title
@@ -187,8 +188,7 @@ def _closing(story: RunReport) -> str:
         return "Interrupted. The same command goes on from where things stand."
     if story.outcome is RunOutcome.RUNNING:
         return "It is under way."
-    errors = any(finding.severity is Severity.ERROR for finding in story.findings)
-    if story.outcome is RunOutcome.FAILED and errors and not (story.result.states or story.closing):
+    if story.outcome is RunOutcome.FAILED and has_errors(story.findings) and not (story.result.states or story.closing):
         return "It ended early, see below."
     return story.closing or status_view.closing(story.result)
 

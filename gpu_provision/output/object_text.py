@@ -56,7 +56,7 @@ def _before(change: Change) -> dict[str, Any] | None:
     try:
         for field in change.fields:
             before = put_field(before, field.path, field.old)
-    except LookupError:
+    except (LookupError, AttributeError, TypeError):
         return None
     return before
 
@@ -94,15 +94,16 @@ def path_steps(path: str) -> tuple[str, ...]:
 def put_field(value: Any, path: str, new: Any) -> Any:
     """Return a copy of a JSON value with another value at ``path``; None removes what is there.
 
-    Raises LookupError if the path leads nowhere.
+    Raises LookupError, AttributeError or TypeError if the path leads nowhere.
     """
     result = copy.deepcopy(value)
     *way, last = path_steps(path)
     parent = result
     for step in way:
-        parent = _into(parent, step)
+        parent = parent[_position(parent, step)] if isinstance(step, ListStep) else parent.setdefault(step, {})
     if isinstance(last, ListStep):
-        _put_item(parent, last, new)
+        place = _position(parent, last, len(parent) if new is not None else None)
+        parent[place : place + 1] = [] if new is None else [new]
     elif new is None:
         parent.pop(last, None)
     else:
@@ -110,33 +111,15 @@ def put_field(value: Any, path: str, new: Any) -> Any:
     return result
 
 
-def _into(parent: Any, step: str) -> Any:
-    if isinstance(step, ListStep):
-        return parent[_position(parent, step)]
-    if not isinstance(parent, dict):
-        raise LookupError(step)  # noqa: TRY004 - the path is wrong, not the caller's type
-    return parent.setdefault(step, {})
-
-
-def _put_item(items: Any, step: ListStep, new: Any) -> None:
-    if not isinstance(items, list):
-        raise LookupError(step)  # noqa: TRY004 - the path is wrong, not the caller's type
-    try:
-        position = _position(items, step)
-    except LookupError:
-        if new is not None:
-            items.append(new)
-        return
-    items[position : position + 1] = [] if new is None else [new]
-
-
-def _position(items: Any, step: str) -> int:
+def _position(items: Any, step: str, missing: int | None = None) -> int:
     for position, item in enumerate(items):
         if isinstance(item, dict) and any(str(item.get(key)) == step for key in _ITEM_KEYS):
             return position
     if step.isdigit() and int(step) < len(items):
         return int(step)
-    raise LookupError(step)
+    if missing is None:
+        raise LookupError(step)
+    return missing
 
 
 HIDDEN = "(changed)"

@@ -1,4 +1,4 @@
-"""A plan or a removal as text and as JSON.
+"""A plan as text and as JSON.
 
 The text is in the order of decisions: what changes on which nodes, what is disrupted, validated, and what blocks it.
 `+ ~ -` are changes and nothing else; records that the tool keeps for itself are in JSON alone.
@@ -12,7 +12,7 @@ from typing import Any
 
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.plan import Action, Change, Departure, DestroyResult, Plan, ResourceChange
+from gpu_provision.model.plan import Action, Change, Departure, Plan, ResourceChange
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import rollout as rollout_view
 from gpu_provision.output import status as status_view
@@ -31,7 +31,6 @@ _RECORDS = ("", "-history", "-validations")  # what their names have behind the 
 _KEPT_IN = ("ConfigMap", "Lease")
 _FUTURE = {"runs": "run", "restarts": "restart", "undoes": "undo", "removes": "remove"}
 _FEW = 3  # pods that are named
-_TRACES = "left by components"
 _MAY = "  (may)"
 _MAY_MEANS = "(may): only if what comes before it goes well"
 _COUNTED = {
@@ -354,61 +353,3 @@ def change_document(change: Change) -> dict[str, Any]:
         "certain": change.certain,
         "departure": plain(change.departure),
     }
-
-
-def removal_succeeded(result: DestroyResult) -> bool:
-    """Return whether nothing is left that should have gone."""
-    return not any(finding.severity is Severity.ERROR for finding in result.findings)
-
-
-def removal_text(result: DestroyResult, inventory: str, style: Style = PLAIN, *, dry_run: bool) -> str:
-    """Return the changes by component, the evictions and one closing sentence; findings follow on stderr."""
-    shown = changes(as_plan(result, inventory), style) if dry_run else ""
-    evicted = f"{'will be ' if dry_run else ''}evicted: {', '.join(result.evicted)}" if result.evicted else ""
-    parts = [style.bold(f"Inventory {inventory}, cluster {result.cluster}"), shown, evicted]
-    parts.append(removal_closing(result, style, dry_run=dry_run))
-    return wrapped("\n\n".join(filter(None, parts)), style.columns)
-
-
-def removal_closing(result: DestroyResult, style: Style = PLAIN, *, dry_run: bool) -> str:
-    """Return the one sentence with the outcome and the counts."""
-    counts = Counter("nodes" if each.ref.kind == "Node" else each.action for each in result.changes)
-    figures = [
-        f"{counts[Action.DELETE]} objects {'to remove' if dry_run else 'removed'}",
-        f"{counts['nodes']} nodes {'to clean' if dry_run else 'cleaned'}",
-        *([f"{counts[Action.UPDATE]} left to others"] if counts[Action.UPDATE] else []),
-    ]
-    if not result.changes and removal_succeeded(result):
-        return style.paint("green", "There is nothing to remove from the cluster. Nothing was changed.")
-    if dry_run:
-        return style.bold(f"Plan: {', '.join(figures)}. Nothing was changed.")
-    figures += [f"{result.requests} API requests", f"{result.seconds:.1f} s"]
-    if not removal_succeeded(result):
-        return style.paint("red", f"Something is left, see below. {', '.join(figures)}.")
-    return style.paint("green", f"Nothing of the stack is left. {', '.join(figures)}.")
-
-
-def removal_document(result: DestroyResult, inventory: str) -> dict[str, Any]:
-    """Return the removal's own parts of its JSON document."""
-    return {
-        "cluster": result.cluster,
-        "changes": [change_document(change) for change in as_plan(result, inventory).changes],
-        "evicted": list(result.evicted),
-        "changed": len(result.changes),
-        "requests": result.requests,
-        "seconds": round(result.seconds, 3),
-        "succeeded": removal_succeeded(result),
-    }
-
-
-def as_plan(result: DestroyResult, inventory: str) -> Plan:
-    """Return what went, or would go, as a plan."""
-    components = tuple(dict.fromkeys(change.component or _TRACES for change in result.changes))
-    changes = tuple(_titled(change) for change in result.changes)
-    return Plan(inventory=inventory, release="", cluster=result.cluster, components=components, changes=changes)
-
-
-def _titled(change: Change) -> Change:
-    if change.component:
-        return change
-    return Change(component=_TRACES, action=change.action, ref=change.ref, fields=change.fields, effects=change.effects)

@@ -155,20 +155,22 @@ def _carrier(resource: Document | None) -> str:
 
 def host_changes(document: Document, on_hosts: HostsResult | None) -> tuple[str, ...]:
     """Return what a plan made now would do otherwise on hosts, a line for each host."""
-    then = {each["host"]: each for each in document["hosts"]}
-    now = {each["host"]: each for each in (status_view.hosts_document(on_hosts) if on_hosts else ())}
-    found = sorted(name for name in {*then, *now} if _host(then.get(name)) != _host(now.get(name)))
-    return tuple(f"host {name}: {_todo(now.get(name))}, planned was: {_todo(then.get(name))}" for name in found)
+    found = status_view.hosts_document(on_hosts) if on_hosts else ()
+    then, now = ({f"host {each['host']}": _host(each) for each in hosts} for hosts in (document["hosts"], found))
+    return tuple(_moved(then, now, "takes no part"))
 
 
-def _host(each: Document | None) -> tuple[object, ...]:
-    return tuple(str(each[key]) for key in ("changes", "failed", "reboot_needed", "driver")) if each else ()
+def _moved(then: Mapping[str, Any], now: Mapping[str, Any], missing: str) -> Iterator[str]:
+    """Yield what differs, by what it is about; the last element of a value is what it is called."""
+    for key in sorted({*then, *now}):
+        before, after = then.get(key, (missing,)), now.get(key, (missing,))
+        if before != after:
+            yield f"{key}: {after[-1]}, planned was: {before[-1]}"
 
 
-def _todo(each: Document | None) -> str:
-    if each is None:
-        return "takes no part"
-    return "; ".join(each["changes"]) or each["reason"] or "nothing to change"
+def _host(each: Document) -> tuple[str, ...]:
+    seen = (str(each[key]) for key in ("changes", "failed", "reboot_needed", "driver"))
+    return *seen, "; ".join(each["changes"]) or each["reason"] or "nothing to change"
 
 
 def _by_object(plan: Document) -> dict[str, Document]:
@@ -195,33 +197,25 @@ def _is_room(change: Document) -> bool:
 
 
 def _moved_fields(name: str, then: Document, now: Document) -> Iterator[str]:
-    before, after = _fields(then), _fields(now)
-    paths = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
-    yield from (f"{name}: {path} {_told(after.get(path))}, planned was: {_told(before.get(path))}" for path in paths)
-    if not paths and then["content"] != now["content"]:
+    moved = tuple(_moved(_fields(then), _fields(now), "as it is"))
+    yield from (f"{name}: {line.replace(': ', ' ', 1)}" for line in moved)
+    if not moved and then["content"] != now["content"]:
         yield f"{name}: the content to apply differs"
 
 
-def _fields(change: Document) -> dict[str, tuple[Any, Any]]:
-    return {field["path"]: (field["old"], field["new"]) for field in change["fields"]}
-
-
-def _told(values: tuple[Any, Any] | None) -> str:
-    return f"{display_value(values[0])} -> {display_value(values[1])}" if values else "as it is"
+def _fields(change: Document) -> dict[str, tuple[Any, ...]]:
+    return {
+        field["path"]: (field["old"], field["new"], f"{display_value(field['old'])} -> {display_value(field['new'])}")
+        for field in change["fields"]
+    }
 
 
 def _moved_rollout(then: Document | None, now: Document | None) -> Iterator[str]:
     """Yield which nodes go otherwise: their order, who is evicted, whose cordon stays. Times and budgets pass."""
-    before, after = _nodes(then), _nodes(now)
-    changed = sorted(node for node in {*before, *after} if before.get(node) != after.get(node))
-    for node in changed:
-        yield f"node {node}: {after.get(node, _NO_DRIVER)}; planned was: {before.get(node, _NO_DRIVER)}"
+    yield from _moved(_nodes(then), _nodes(now), "its driver is not replaced")
 
 
-_NO_DRIVER = "its driver is not replaced"
-
-
-def _nodes(rollout: Document | None) -> dict[str, str]:
+def _nodes(rollout: Document | None) -> dict[str, tuple[str]]:
     if rollout is None:
         return {}
     placed = {
@@ -230,8 +224,11 @@ def _nodes(rollout: Document | None) -> dict[str, str]:
         for each in wave["nodes"]
     }
     skipped = {each["node"]: f"is skipped: {each['reason']}" for each in rollout["skipped"]}
-    marked = dict.fromkeys(rollout.get("marked", ()), "keeps its driver")
-    return {**marked, **dict.fromkeys(rollout["under_way"], "is under way"), **skipped, **placed}
+    found = {
+        **dict.fromkeys(rollout.get("marked", ()), "keeps its driver"),
+        **dict.fromkeys(rollout["under_way"], "is under way"),
+    }
+    return {f"node {node}": (told,) for node, told in {**found, **skipped, **placed}.items()}
 
 
 def _outlook(wave: int, canary: bool, each: Document) -> str:  # noqa: FBT001 - a key of the document

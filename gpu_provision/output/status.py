@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpu_provision.hosts.result import REBOOTED, HostOutcome, HostsResult
-from gpu_provision.model.findings import Severity
 from gpu_provision.model.progress import (
     ComponentStatus,
     Evidence,
@@ -18,7 +17,7 @@ from gpu_provision.model.progress import (
     State,
     Status,
 )
-from gpu_provision.output.findings import plain
+from gpu_provision.output.findings import has_errors, plain
 from gpu_provision.output.text import PLAIN, Style, counted, grouped, indented, ranges
 
 _RUN_HEADERS = ("COMPONENT", "READY", "STATE", "NODES AND REASONS")
@@ -158,8 +157,7 @@ def document(status: Status) -> dict[str, Any]:
 
 def has_succeeded(result: RunResult) -> bool:
     """Return whether every component is ready on every node, and nothing else was found wrong."""
-    errors = any(finding.severity is Severity.ERROR for finding in result.findings)
-    return not errors and all(each.state is State.READY for each in result.states)
+    return not has_errors(result.findings) and all(each.state is State.READY for each in result.states)
 
 
 def run_text(result: RunResult, style: Style = PLAIN) -> str:

@@ -11,7 +11,7 @@ from gpu_provision.adopt.discovery import OperatorInstall
 from gpu_provision.adopt.plan import Adoption, Disposition
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Severity
-from gpu_provision.output import adopt as view
+from gpu_provision.output import views as view
 from tests.adopt.builders import (
     adopted,
     driver_pod,
@@ -146,7 +146,7 @@ def test_where_no_policy_is_there_is_nothing_to_do(tmp_path: Path) -> None:
 
 def test_the_text_says_what_happens_first_and_to_whom(tmp_path: Path) -> None:
     """Its order is that of the steps; our marks and the server's defaults are left out."""
-    text = view.text(adopted(tmp_path, found(), driver={"version": "580.126.20"}))
+    text = view.adoption_text(adopted(tmp_path, found(), driver={"version": "580.126.20"}))
     places = [
         text.index(part)
         for part in (

@@ -6,7 +6,10 @@ import io
 import json
 import re
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -18,153 +21,93 @@ from gpu_provision.cli.display import Display
 from gpu_provision.cli.operator_run import _text
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model.cluster import ObjectRef
-from gpu_provision.model.findings import Finding, RunFailed, Severity
+from gpu_provision.model.findings import Finding, RunFailed
 from gpu_provision.model.history import History, Record
-from gpu_provision.model.plan import (
-    Action,
-    Change,
-    DestroyResult,
-    Difference,
-    Drift,
-    FieldChange,
-    FieldDrift,
-    Origin,
-    Plan,
-    Writer,
-)
-from gpu_provision.model.progress import (
-    ComponentStatus,
-    Event,
-    Evidence,
-    LockHolder,
-    NodeState,
-    NodeStatus,
-    RunResult,
-    State,
-    Status,
-)
+from gpu_provision.model.plan import Action, Change, DestroyResult, Difference, Drift, FieldDrift, Origin, Writer
+from gpu_provision.model.progress import Event, LockHolder, State
 from gpu_provision.operator.telemetry import StackEvent
 from gpu_provision.reconcile.preflight import Judgement
 from tests.cli.harness import SANDBOX, Fakes, Run
 from tests.hostile import MIXED, MIXED_SHOWN, TEXTS, left_in
+from tests.output.samples import PLAN, RESULT, STATUS, WARNING
 
 Plant = Callable[[Fakes, str], None]
+_OURS = frozenset({"api_version", "code", "component", "components", "inventory", "kind", "path"})
+"""Names of fields that hold the tool's own words."""
 
 
-def _lock(fakes: Fakes, text: str) -> None:
-    fakes.lock = LockHolder(holder=text, since=text)
+def planted(value: Any, text: str) -> Any:
+    """Return a value with a text in place of every word that comes from elsewhere."""
+    if isinstance(value, str) and not isinstance(value, Enum):
+        return text
+    if is_dataclass(value) and not isinstance(value, type):
+        own = (each.name for each in fields(value) if each.name not in _OURS)
+        return replace(value, **{name: planted(getattr(value, name), text) for name in own})
+    if isinstance(value, tuple):
+        found = [each if name in _OURS else planted(each, text) for name, each in _named(value)]
+        return type(value)(*found) if hasattr(value, "_fields") else tuple(found)
+    return {key: planted(each, text) for key, each in value.items()} if isinstance(value, dict) else value
 
 
-def _status(fakes: Fakes, text: str) -> None:
-    component = ComponentStatus(
-        component="driver", title="", version=text, desired=1, ready=0, state=State.FAILED, reason=text
-    )
-    node = NodeStatus(
-        node=text, pool=text, os=text, gpu=text, gpus=1, driver=text, allocatable=0, state=State.FAILED, reason=text
-    )
-    evidence = Evidence(component="driver_validation", node=text, pod=text, passed=False, lines=(text,))
-    fakes.status = Status(
-        inventory="sandbox",
-        cluster=text,
-        release="26.7.0",
-        components=(component,),
-        nodes=(node,),
-        evidence=(evidence,),
-        lock=LockHolder(holder=text, since=text),
-    )
+def _named(value: tuple[Any, ...]) -> list[tuple[str, Any]]:
+    return list(zip(getattr(value, "_fields", ("",) * len(value)), value, strict=True))
 
 
-def _result(fakes: Fakes, text: str) -> None:
-    state = NodeState(component="driver", node=text, state=State.FAILED, reason=text)
-    evidence = Evidence(component="driver_validation", node=text, pod=text, passed=False, lines=(text,))
-    fakes.result = RunResult(states=(state,), evidence=(evidence,), findings=(_finding(text),))
+REF = ObjectRef("v1", "ConfigMap", "n", "x")
+FINDING = Finding(code="GP501", where="x", what="x", evidence="x", consequence="x", fix="x")
+LOCK = LockHolder(holder="x", since="x")
+UPDATE = Change(component="driver", action=Action.UPDATE, ref=REF, effects=("x",), manifest={"data": {"a": "x"}})
+RECORD = Record(id="a", number=3, holder="x", release="x", reason="x", began="x", text="x")
+FIELD = FieldDrift(path="data.a", declared="x", found="x", origin=Origin.DRIFT, writer=Writer("x", "x"))
+DIFFERENCE = Difference(
+    component="driver", ref=REF, action=Action.UPDATE, origin=Origin.DRIFT, fields=(FIELD,), notes=("x",)
+)
+SAMPLES: dict[str, Any] = {
+    "lock": LOCK,
+    "status": replace(STATUS, lock=LOCK),
+    "result": replace(RESULT, findings=(FINDING,)),
+    "plan": replace(PLAN, changes=(*PLAN.changes, UPDATE), findings=(WARNING,)),
+    "hosts": HostsResult(hosts=(HostOutcome(name="t4-1", changes=("x",), gpus=1),), findings=(WARNING,)),
+    "judgement": Judgement(hosts=HostsResult(), findings=(FINDING,)),
+    "drift": Drift(inventory="sandbox", release="x", cluster="x", differences=(DIFFERENCE,), findings=(WARNING,)),
+    "removal": DestroyResult(cluster="x", changes=(UPDATE,), findings=(WARNING,), evicted=("x",)),
+}
 
 
-def _finding(text: str, severity: Severity = Severity.ERROR) -> Finding:
-    return Finding(code="GP501", where=text, what=text, evidence=text, consequence=text, fix=text, severity=severity)
+def sample(name: str) -> Plant:
+    """Return what lets the library answer with a sample."""
+    return lambda fakes, text: setattr(fakes, name, planted(SAMPLES[name], text))
 
 
 def _error(fakes: Fakes, text: str) -> None:
-    fakes.plan = RunFailed(_finding(text))
+    fakes.plan = RunFailed(planted(FINDING, text))
 
 
 def _crash(fakes: Fakes, text: str) -> None:
     fakes.plan = ValueError(text)
 
 
-def _changes(text: str) -> tuple[Change, ...]:
-    ref = ObjectRef("v1", "ConfigMap", text, text)
-    before = FieldChange("data.a", text, "b")
-    manifest = {"kind": "ConfigMap", "data": {"a": "b", "c": text}}
-    return (
-        Change(component="driver", action=Action.UPDATE, ref=ref, fields=(before,), effects=(text,), manifest=manifest),
-        Change(component="driver", action=Action.DELETE, ref=ref),
-    )
-
-
-def _plan(fakes: Fakes, text: str) -> None:
-    warning = _finding(text, Severity.WARNING)
-    fakes.plan = Plan(
-        inventory="sandbox",
-        release=text,
-        cluster=text,
-        components=("driver",),
-        changes=_changes(text),
-        findings=(warning,),
-    )
-
-
-def _hosts(fakes: Fakes, text: str) -> None:
-    fakes.hosts = HostsResult(
-        hosts=(HostOutcome(name="t4-1", changes=(text,), gpus=1),), findings=(_finding(text, Severity.WARNING),)
-    )
-
-
-def _preflight(fakes: Fakes, text: str) -> None:
-    fakes.judgement = Judgement(hosts=HostsResult(), findings=(_finding(text),))
-
-
 def _history(fakes: Fakes, text: str) -> None:
-    record = Record(id="a", number=3, holder=text, release=text, reason=text, began=text, text=f"# {text}\nname: x\n")
+    record = replace(planted(RECORD, text), text=f"# {text}\nname: x\n", lacks="", only="", source="", plan="")
     fakes.history = History((record,), damaged=(text,))
 
 
-def _drift(fakes: Fakes, text: str) -> None:
-    field = FieldDrift(path="data.a", declared=text, found=text, origin=Origin.DRIFT, writer=Writer(text, text))
-    ref = ObjectRef("v1", "ConfigMap", text, text)
-    difference = Difference(
-        component="driver", ref=ref, action=Action.UPDATE, origin=Origin.DRIFT, fields=(field,), notes=(text,)
-    )
-    fakes.drift = Drift(
-        inventory="sandbox",
-        release=text,
-        cluster=text,
-        differences=(difference,),
-        findings=(_finding(text, Severity.WARNING),),
-    )
-
-
-def _removal(fakes: Fakes, text: str) -> None:
-    warning = _finding(text, Severity.WARNING)
-    fakes.removal = DestroyResult(cluster=text, changes=_changes(text), findings=(warning,), evicted=(text,))
-
-
 SOURCES: dict[str, tuple[Plant, tuple[str, ...]]] = {
-    "holder of a lease": (_lock, ("unlock", "--yes")),
-    "conditions, names, logs": (_status, ("status",)),
-    "reasons and logs of a run": (_result, ("apply", "--yes")),
+    "holder of a lease": (sample("lock"), ("unlock", "--yes")),
+    "conditions, names, logs": (sample("status"), ("status",)),
+    "reasons and logs of a run": (sample("result"), ("apply", "--yes")),
     "Events in an error": (_error, ("plan",)),
     "an exception": (_crash, ("plan", "-vv")),
-    "objects of a plan": (_plan, ("plan",)),
-    "values in a diff": (_plan, ("plan", "--diff")),
-    "what hosts say": (_hosts, ("plan",)),
-    "what preflight finds": (_preflight, ("preflight",)),
+    "objects of a plan": (sample("plan"), ("plan",)),
+    "values in a diff": (sample("plan"), ("plan", "--diff")),
+    "what hosts say": (sample("hosts"), ("plan",)),
+    "what preflight finds": (sample("judgement"), ("preflight",)),
     "records of runs": (_history, ("history",)),
     "one record": (_history, ("history", "show", "3")),
     "text of a record": (_history, ("history", "show", "3", "--text")),
-    "fields and writers": (_drift, ("drift",)),
-    "objects to remove": (_removal, ("destroy", "--dry-run")),
-    "objects removed": (_removal, ("destroy", "--yes")),
+    "fields and writers": (sample("drift"), ("drift",)),
+    "objects to remove": (sample("removal"), ("destroy", "--dry-run")),
+    "objects removed": (sample("removal"), ("destroy", "--yes")),
 }
 
 
@@ -261,12 +204,12 @@ def test_a_message_cannot_forge_a_line_of_progress() -> None:
     """Nor move what a terminal draws next."""
     stream = io.StringIO()
     display = Display(stream)
-    display(Event(component="driver", node="t4-1", state=State.FAILED, message="a\n+ driver t4-1 ready"))
-    display(Event(component="", node="", state=State.PROGRESSING, message="b\n+ driver t4-1 ready"))
+    display(Event(component="driver", node="t4-1", state=State.FAILED, message="a\n= driver t4-1 ready"))
+    display(Event(component="", node="", state=State.PROGRESSING, message="b\n= driver t4-1 ready"))
     display.tick()
     assert stream.getvalue().splitlines() == [
-        r"! driver t4-1 failed: a\n+ driver t4-1 ready",
-        r". b\n+ driver t4-1 ready",
+        r"! driver t4-1 failed: a\n= driver t4-1 ready",
+        r". b\n= driver t4-1 ready",
     ]
 
 
@@ -293,7 +236,7 @@ def test_a_question_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cell_cannot_forge_a_row(run: Run, fakes: Fakes) -> None:
-    _status(fakes, "a\nb")
+    sample("status")(fakes, "a\nb")
     ran = run("status", "-i", SANDBOX)
     assert not [line for line in ran.out.splitlines() if line.startswith("b  ")]
 

@@ -74,6 +74,12 @@ def test_a_mistake_of_ours_is_one_line_and_a_log_file(run: Run, fakes: Fakes, tm
         (["plan", "--limit", "t4-11"], "--limit t4-1"),
         (["plan", "--limit", "@/nonexistent"], "cannot be read"),
         (["plan", "extra"], "extra"),
+        (["plan", "--hosts-only", "--target", "driver"], "GP002 --target"),
+        (["explain", "GP50x"], "fix: gpu-provision explain GP509"),
+        (["explain", "501"], "fix: gpu-provision explain GP501"),
+        (["explain", "zzz"], "fix: docs/findings.md"),
+        (["render", "--output", "/dev/null/out"], "GP007"),
+        *((["rbac", "--service-account", word], "GP002") for word in ("robot", "ci:", ":robot", "a:b:c")),
     ],
 )
 def test_wrong_usage_is_64_and_names_the_nearest_right_word(
@@ -148,15 +154,6 @@ def test_help_documents_every_exit_code(run: Run) -> None:
     assert all(f" {code.value}  " in out for code in ExitCode)
 
 
-def test_prod_needs_yes_where_nobody_can_be_asked(run: Run, fakes: Fakes) -> None:
-    """No terminal, no guess: the flag is named, and nothing is done."""
-    for words in (["apply", "-i", PROD], ["apply", "-i", PROD, "--json"]):
-        ran = run(*words)
-        assert ran.code == ExitCode.USAGE
-        assert "--yes" in ran.out + ran.err
-    assert fakes.applied == 0
-
-
 def test_a_lock_of_a_real_cluster_is_released_after_a_question(run: Run, fakes: Fakes) -> None:
     """A free lock needs no question."""
     assert run("unlock", "-i", PROD).out == "The lock is free.\n"
@@ -170,14 +167,18 @@ def test_a_lock_of_a_real_cluster_is_released_after_a_question(run: Run, fakes: 
     assert "held by root@ci pid 7, since 2026-11-21T08:00:00Z (for 2 min 5 s, renewed 30 s ago)" in freed.out
 
 
-def test_yes_and_sandboxes_are_not_asked(run: Run, fakes: Fakes) -> None:
-    """A sandbox has nothing to lose."""
-    assert run("apply", "-i", PROD, "--yes").code == ExitCode.OK
-    assert run("apply", "-i", SANDBOX).code == ExitCode.OK
-    assert fakes.applied == 2
-
-
-def test_a_sandbox_inventory_on_another_cluster_is_asked(run: Run, fakes: Fakes) -> None:
-    """--context aims at a real cluster, whatever the file says."""
-    assert run("apply", "-i", SANDBOX, "--context", "prod").code == ExitCode.USAGE
-    assert fakes.applied == 0
+@pytest.mark.parametrize(
+    ("words", "asks"),
+    [
+        (["-i", PROD], True),
+        (["-i", PROD, "--json"], True),
+        (["-i", SANDBOX, "--context", "prod"], True),
+        (["-i", PROD, "--yes"], False),
+        (["-i", SANDBOX], False),
+    ],
+)
+def test_a_real_cluster_needs_a_terminal_or_yes(run: Run, fakes: Fakes, words: list[object], *, asks: bool) -> None:
+    """--context aims at a real cluster, whatever the file says; a sandbox has nothing to lose."""
+    ran = run("apply", *words)
+    assert (ran.code, fakes.applied) == ((ExitCode.USAGE, 0) if asks else (ExitCode.OK, 1))
+    assert ("--yes" in ran.out + ran.err) == asks

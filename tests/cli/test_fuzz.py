@@ -55,7 +55,7 @@ def apply(path: Path) -> None:
     steps = [
         lambda: reviewed.check_inventory(INVENTORY if find_inventory(named) == SANDBOX else load_inventory(named)),
         lambda: with_ignored(INVENTORY, reviewed.ignored),
-        lambda: components_of(reviewed.work(INVENTORY).targets, requirements(INVENTORY)),
+        lambda: components_of(reviewed.scope["targets"], requirements(INVENTORY)),
         lambda: reviewed.check_cluster(ApplyJob(inventory=INVENTORY, cluster=False)),
         *(lambda hosts=hosts: reviewed.check_hosts(hosts) for hosts in (HOSTS, None)),
         *(lambda plan=plan: reviewed.check_plan(plan) for plan in (WHOLE, EMPTY_PLAN)),
@@ -89,22 +89,6 @@ def test_plan_files_of_the_right_seal_and_any_shape(document: dict[str, Any], tm
         path = tmp_path / "plan.json"
         path.write_text(json.dumps(found))
         told(lambda: apply(path))
-
-    fuzzing.hold(made, read)
-
-
-def test_plan_files_that_are_damaged(document: dict[str, Any], tmp_path: Path) -> None:
-    """Cut off, garbled, binary."""
-    text = json.dumps(document, indent=2)
-
-    def read(found: bytes) -> None:
-        path = tmp_path / "plan.json"
-        path.write_bytes(found)
-        told(lambda: apply(path))
-
-    def made(dice: Random) -> bytes:
-        whole = fuzzing.mutated_text(dice, text).encode(errors="replace")
-        return whole[: dice.randint(0, len(whole))] + dice.randbytes(dice.choice([0, 0, 9]))
 
     fuzzing.hold(made, read)
 

@@ -153,9 +153,3 @@ def test_a_plan_with_hosts_to_change_is_not_empty(fakes: Fakes, inventory: Inven
     fakes.drift = replace(fakes.drift, findings=(CONFLICT,))
     found = gpu_provision.drift(inventory)
     assert (found.is_worth_a_look, found.findings, isinstance(found.cluster, Drift)) == (True, (CONFLICT,), True)
-
-
-@pytest.mark.parametrize("verb", [gpu_provision.plan, gpu_provision.apply, gpu_provision.drift, gpu_provision.destroy])
-def test_a_result_shows_both_halves(verb: Callable[..., object], fakes: Fakes, inventory: Inventory) -> None:
-    fakes.hosts = CHANGED
-    assert "nouveau blacklisted" in str(verb(inventory))

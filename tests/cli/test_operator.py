@@ -32,10 +32,6 @@ def test_a_stack_is_printed_as_kubectl_takes_it(run: Run) -> None:
     assert (stack["kind"], stack["metadata"]) == ("GPUStack", {"name": "prod"})
     assert not {"ssh", "name"} & stack["spec"].keys()
     assert (ran.code, ran.err) == (0, "")
-
-
-def test_what_a_stack_does_not_have_is_told_if_asked(run: Run) -> None:
-    """A reader sees what is left out."""
     assert "Not in a stack: name" in run("operator", "stack", "-i", PROD, "-v").err
 
 

@@ -31,13 +31,6 @@ def test_a_forbidden_folder_is_a_missing_file(run: Run) -> None:
     assert run("adopt", "--inventory-out", hopeless).code == ExitCode.USAGE
 
 
-def test_a_bare_name_is_a_file_of_inventories(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "inventories").mkdir()
-    (tmp_path / "inventories" / "mine.yaml").touch()
-    assert find_inventory("mine") == Path("inventories/mine.yaml")
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

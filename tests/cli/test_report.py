@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 import jsonschema
 import pytest
 
+from gpu_provision.api import jobs
 from gpu_provision.history import store
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model.findings import ExitCode, Finding, RunFailed, Severity, attach_findings
 from gpu_provision.model.history import Ending, Record
-from gpu_provision.model.progress import NodeState, RunResult, State
+from gpu_provision.model.progress import Event, NodeState, RunResult, State
 from gpu_provision.output.findings import output_schema
-from tests.cli.harness import REPOSITORY, SANDBOX, Fakes, Run
+from tests.cli.harness import SANDBOX, Fakes, Run
 from tests.output.samples import PLAN, RESULT
 from tests.output.test_html_report import FAILURE, TIMELINE
 
@@ -70,6 +69,28 @@ def test_an_interrupted_run_tells_of_its_hosts_and_of_what_stays(run: Run, fakes
     assert "t4-1 stays cordoned" in page.read_text()
 
 
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_an_interrupted_run_leaves_a_page_of_how_far_it_came(
+    run: Run, fakes: Fakes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, is_ours: bool
+) -> None:
+    """With the node that it was about, and what it had put on record; the record of an earlier run is not its own."""
+
+    def apply(*_: object, listen: Callable[[Event], None], **__: object) -> RunResult:
+        listen(Event(component="driver", node="t4-1", state=State.PROGRESSING, message="builds"))
+        began = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}" if is_ours else "2020-01-01T00:00:00Z"
+        record(replace(RECORD, began=began, ending=Ending.RUNNING), replace(RESULT, changed=7))
+        raise KeyboardInterrupt
+
+    assert fakes.applied == 0
+    monkeypatch.setattr(jobs, "apply", apply)
+    page = tmp_path / "page.html"
+    assert run("apply", "--report", page).code == ExitCode.INTERRUPTED
+    text = page.read_text()
+    assert ">interrupted</span></h1>" in text
+    assert "driver coming up: builds" in text
+    assert ("Test PASSED" in text, "<dd>7</dd>" in text) == (is_ours, is_ours)
+
+
 def test_an_unwritable_page_is_refused_before_the_run(run: Run, fakes: Fakes, tmp_path: Path) -> None:
     """No such folder, and a folder instead of a file."""
     for place in (tmp_path / "nowhere" / "page.html", tmp_path):
@@ -77,62 +98,6 @@ def test_an_unwritable_page_is_refused_before_the_run(run: Run, fakes: Fakes, tm
         assert ran.code == ExitCode.USAGE
         assert f"GP370 {place}" in ran.err
     assert fakes.applied == 0
-
-
-PROGRAM = """
-import sys, time
-from datetime import UTC, datetime
-from gpu_provision.cli import main
-from gpu_provision.history import store
-from gpu_provision.hosts.result import NO_HOSTS
-from gpu_provision.api import jobs
-from gpu_provision.model.history import Record
-from gpu_provision.model.plan import Plan
-from gpu_provision.model.progress import Event, Evidence, RunResult, State
-
-PLAN = Plan(inventory="sandbox", release="26.7.0", cluster="sandbox", components=(), changes=())
-EVIDENCE = Evidence(component="driver_validation", node="t4-2", pod="p", passed=True, lines=("Test PASSED",))
-
-def apply(inventory, *, listen, **rest):
-    listen(Event(component="driver", node="t4-1", state=State.PROGRESSING, message="builds"))
-    now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-    for began, changed, evidence in (("2020-01-01T00:00:00Z", 99, ()), (now, 7, (EVIDENCE,)))[: int(sys.argv[3])]:
-        record = Record(id=began, began=began, inventory="sandbox", release="26.7.0")
-        result = RunResult(changed=changed, evidence=evidence)
-        store.write_local(record, lambda: store.run_details(PLAN, result, ()))
-    print("waiting", flush=True)
-    time.sleep(60)
-
-jobs.apply = apply
-jobs.ApplyJob._prepare = lambda *_, **__: NO_HOSTS
-main(["apply", "-i", sys.argv[1], "--report", sys.argv[2]])
-"""
-
-
-@pytest.mark.parametrize(("sent", "code", "records"), [(signal.SIGINT, 130, 2), (signal.SIGTERM, 143, 1)])
-def test_an_interrupted_run_leaves_a_page_of_how_far_it_came(
-    sent: signal.Signals, code: int, records: int, tmp_path: Path
-) -> None:
-    """With the node that it was about, and what it had put on record; the record of an earlier run is not its own."""
-    page = tmp_path / "page.html"
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(SANDBOX), str(page), str(records)],
-        cwd=REPOSITORY,
-        env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout
-    assert process.stdout.readline() == "waiting\n"
-    process.send_signal(sent)
-    process.communicate(timeout=300)
-    assert process.returncode == code
-    text = page.read_text()
-    assert ">interrupted</span></h1>" in text
-    assert "driver coming up: builds" in text
-    assert ("Test PASSED" in text, "<dd>7</dd>" in text) == ((True, True) if records == 2 else (False, False))
-    assert "<dd>99</dd>" not in text
 
 
 RECORD = Record(

@@ -13,7 +13,7 @@ from gpu_provision.model.plan import (
     Origin,
     Writer,
 )
-from gpu_provision.output import drift as view
+from gpu_provision.output.views import drift_document, drift_text
 
 SECRET = FieldDrift(path="data.token", declared="a", found="b", origin=Origin.DRIFT)
 IMAGE = FieldDrift(
@@ -35,12 +35,12 @@ def of(*found: Difference) -> Drift:
 
 
 def test_nothing_is_one_line() -> None:
-    assert view.text(of()) == "No drift: everything is as inventory prod declares."
+    assert drift_text(of()) == "No drift: everything is as inventory prod declares."
 
 
 def test_who_did_it_stands_beside_what_they_did() -> None:
     gone = difference("Service", action=Action.CREATE, origin=Origin.EITHER)
-    text = view.text(of(gone, difference("DaemonSet", IMAGE, REPLICAS)), hosts="~ t4-1\n    load x", changed_hosts=1)
+    text = drift_text(of(gone, difference("DaemonSet", IMAGE, REPLICAS)), hosts="~ t4-1\n    load x", changed_hosts=1)
     assert text.splitlines() == [
         "Inventory prod, release 26.7.0, cluster prod (v1.34)",
         "",
@@ -68,7 +68,7 @@ def test_what_is_not_ready_names_its_nodes_and_each_object_once() -> None:
         return replace(found, notes=(reason,), nodes=nodes)
 
     found = of(waiting("ImagePullBackOff", "t4-2"), waiting("no PCI bus", "t4-10", "t4-9"))
-    assert view.text(found).splitlines()[2:] == [
+    assert drift_text(found).splitlines()[2:] == [
         "as declared, but not ready",
         "  DaemonSet n/x  (dcgm)",
         "    t4-2: ImagePullBackOff",
@@ -76,13 +76,13 @@ def test_what_is_not_ready_names_its_nodes_and_each_object_once() -> None:
         "",
         "Drift: 1 not ready. Nothing was changed.",
     ]
-    assert view.document(found)["differences"][1]["nodes"] == ["t4-10", "t4-9"]
+    assert drift_document(found)["differences"][1]["nodes"] == ["t4-10", "t4-9"]
 
 
 def test_secrets_are_not_shown() -> None:
     secret = difference("Secret", SECRET)
-    assert "data.token: (changed)" in view.text(of(secret))
-    (field,) = view.document(of(secret))["differences"][0]["fields"]
+    assert "data.token: (changed)" in drift_text(of(secret))
+    (field,) = drift_document(of(secret))["differences"][0]["fields"]
     assert (field["declared"], field["found"]) == ("(changed)", "(changed)")
 
 
@@ -90,11 +90,11 @@ def test_a_cluster_without_the_stack_is_one_line() -> None:
     """Not fifty objects that are not there; hosts still stand for themselves."""
     bare = replace(of(difference("Service", action=Action.CREATE, origin=Origin.PENDING)), installed=False)
     sentence = "Not installed: cluster prod (v1.34) has nothing of inventory prod."
-    assert view.text(bare) == sentence
-    assert view.text(bare, hosts="~ t4-1", changed_hosts=1).splitlines()[2:] == [
+    assert drift_text(bare) == sentence
+    assert drift_text(bare, hosts="~ t4-1", changed_hosts=1).splitlines()[2:] == [
         "hosts that are not as declared",
         "  ~ t4-1",
         "",
         f"{sentence} Drift: 1 host not as declared. Nothing was changed.",
     ]
-    assert view.document(bare)["installed"] is False
+    assert drift_document(bare)["installed"] is False

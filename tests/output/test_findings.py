@@ -23,33 +23,14 @@ def validator() -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(schema)
 
 
-def test_a_plan_fits(validator: jsonschema.Draft202012Validator, samples: ModuleType) -> None:
-    """Plan --json."""
+def test_documents_fit(validator: jsonschema.Draft202012Validator, samples: ModuleType) -> None:
+    """A failure has none of the command's own parts; a success promises them to scripts."""
     for made in (samples.PLAN, replace(samples.PLAN, rollout=samples.ROLLOUT)):
         parts = {"hosts": status.hosts_document(samples.HOSTS), **plan.document(made)}
         validator.validate(document("plan", made.findings, **parts))
-
-
-def test_a_status_fits(validator: jsonschema.Draft202012Validator, samples: ModuleType) -> None:
-    """Status --json."""
     validator.validate(document("status", **status.document(samples.STATUS)))
-
-
-def test_a_run_fits(validator: jsonschema.Draft202012Validator, samples: ModuleType) -> None:
-    """Apply --json."""
-    parts = {"inventory": "prod", "hosts": [], **status.run_document(samples.RESULT)}
-    validator.validate(document("apply", **parts))
-
-
-def test_a_failure_fits_without_the_commands_own_parts(
-    validator: jsonschema.Draft202012Validator, samples: ModuleType
-) -> None:
-    """A failed command still prints one document."""
+    validator.validate(document("apply", inventory="prod", hosts=[], **status.run_document(samples.RESULT)))
     validator.validate(document("plan", [samples.CONFLICT]))
-
-
-def test_a_success_without_the_commands_own_parts_does_not_fit(validator: jsonschema.Draft202012Validator) -> None:
-    """The schema promises the parts to scripts."""
     with pytest.raises(jsonschema.ValidationError):
         validator.validate(document("plan"))
 

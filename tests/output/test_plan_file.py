@@ -102,16 +102,16 @@ MOVED: list[tuple[Plan, str]] = [
     ),
     (
         plan(UPDATE),
-        "node t4-1: its driver is not replaced; planned was: wave 1, evicts default/ReplicaSet train",
+        "node t4-1: its driver is not replaced, planned was: wave 1, evicts default/ReplicaSet train",
     ),
     (
         plan(UPDATE, rollout=Schedule(skipped=(("t4-1", "it is NotReady"),))),
-        "node t4-1: is skipped: it is NotReady; planned was: wave 1, evicts default/ReplicaSet train",
+        "node t4-1: is skipped: it is NotReady, planned was: wave 1, evicts default/ReplicaSet train",
     ),
     (
         plan(UPDATE, rollout=one_node(NodePreview(node="t4-1", why="x", evicts=(TRAIN,), cordoned_by="me"))),
         (
-            "node t4-1: wave 1, evicts default/ReplicaSet train, cordoned by me;"
+            "node t4-1: wave 1, evicts default/ReplicaSet train, cordoned by me,"
             " planned was: wave 1, evicts default/ReplicaSet train"
         ),
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jsonschema
 
-from gpu_provision.output import verify
+from gpu_provision.output import views
 from gpu_provision.output.findings import document, output_schema
 from gpu_provision.output.text import Style
 from gpu_provision.verify.run import Check, CheckOutcome, Verification
@@ -46,18 +46,18 @@ skipped: gpu-01: dcgm exporter answers for every gpu
 
 def test_table_then_what_did_not_pass_then_the_sum() -> None:
     """Worst first; equal reasons together; a silent host is one line."""
-    assert verify.text(FOUND) == TEXT
-    assert "\x1b[" in verify.text(FOUND, Style(enabled=True))
+    assert views.verification_text(FOUND) == TEXT
+    assert "\x1b[" in views.verification_text(FOUND, Style(enabled=True))
 
 
 def test_nothing_asked_for_is_said() -> None:
     """An empty table says nothing."""
-    assert verify.text(Verification(checks=())) == "no check was asked for"
+    assert views.verification_text(Verification(checks=())) == "no check was asked for"
 
 
 def test_document_fits_the_published_schema() -> None:
     """Every check with its outcome."""
-    made = document("verify", inventory="prod", **verify.document(FOUND))
+    made = document("verify", inventory="prod", **views.verification_document(FOUND))
     jsonschema.Draft202012Validator(output_schema()).validate(made)
     assert made["passed"] is False
     assert [each["outcome"] for each in made["checks"]][:3] == ["passed", "skipped", "failed"]
@@ -70,6 +70,6 @@ def test_a_reason_for_which_many_checks_are_skipped_is_told_once() -> None:
         for sentence in ("the driver is loaded", "vectorAdd passes")
         for node in ("gpu-01", "gpu-02")
     ]
-    told = verify.text(Verification(checks=(*checks, check("gpu-03", CheckOutcome.SKIPPED, reason))))
+    told = views.verification_text(Verification(checks=(*checks, check("gpu-03", CheckOutcome.SKIPPED, reason))))
     assert "skipped: gpu-01, gpu-02: the driver is loaded; vectorAdd passes\n" in told
     assert told.count(reason) == 2
