@@ -126,8 +126,6 @@ def test_own_writes_are_in_the_informer_when_they_return() -> None:
     on_registry(story)
 
 
-
-
 def play(story: Callable[[WorkQueue[str]], Awaitable[None]]) -> None:
     """Run a story with a fresh queue, at most a minute long."""
 
