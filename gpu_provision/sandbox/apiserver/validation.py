@@ -74,16 +74,14 @@ def _keep_known(value: Any, kind: Type, path: str, unknown: list[str]) -> Any:
         found = names.get(type(value), "object")
         message = f"cannot unmarshal {found} into Go struct field {start} of type {wanted}"
         raise TypeError(message)
-    if isinstance(value, dict) and kind.fields:
-        if kind.item is None:
-            unknown.extend(f"{path}{name}" for name in value if name not in kind.fields)
+    if isinstance(value, dict) and (kind.fields or kind.shape is FieldShape.MAP):
+        is_open = kind.item is not None or not kind.fields
+        unknown.extend(f"{path}{name}" for name in value if not is_open and name not in kind.fields)
         return {
             name: _keep_known(part, kind.of(name), f"{path}{name}.", unknown)
             for name, part in value.items()
-            if name in kind.fields or kind.item is not None
+            if is_open or name in kind.fields
         }
-    if isinstance(value, dict) and kind.item is not None and kind.shape is FieldShape.MAP:
-        return {name: _keep_known(part, kind.item, f"{path}{name}.", unknown) for name, part in value.items()}
     if isinstance(value, list) and kind.item is not None:
         return [_keep_known(part, kind.item, f"{start}[{index}].", unknown) for index, part in enumerate(value)]
     return value
