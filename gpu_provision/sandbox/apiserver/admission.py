@@ -134,10 +134,12 @@ def _admit_daemonset(store: Store, info: ResourceInfo, daemonset: Object) -> Non
 
 
 def _admit_service(store: Store, info: ResourceInfo, service: Object) -> None:
-    """Give a Service the first free address, unless it has one or needs none."""
+    """Give a Service the first free address, unless it has one, had one before, or needs none."""
     spec = service["spec"]
     if spec["type"] == "ExternalName":
         return
+    item = store.get(info.storage, service["metadata"]["name"], service["metadata"]["namespace"])
+    fill(spec, {"clusterIP": at(item.object, "spec", "clusterIP")} if item else {})
     if not spec.get("clusterIP"):
         taken = {at(item.object, "spec", "clusterIP") for item in store.select(info.storage)}
         hosts = (str(_SERVICE_NETWORK[number]) for number in range(_FIRST_DYNAMIC, _SERVICE_NETWORK.num_addresses))

@@ -274,3 +274,6 @@ def test_a_service_keeps_the_address_that_it_was_given(server: Server, namespace
     again = server.apply(path, body, manager="first").body
     assert made["spec"]["clusterIP"] == again["spec"]["clusterIP"] != ""
     assert made["metadata"]["resourceVersion"] == again["metadata"]["resourceVersion"]
+    named = {**body, "spec": {**body["spec"], "clusterIP": made["spec"]["clusterIP"]}}
+    assert server.apply(path, named, manager="first").code == 200
+    assert server.apply(path, body, manager="first").body["spec"]["clusterIP"] == made["spec"]["clusterIP"]
