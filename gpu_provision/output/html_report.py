@@ -15,6 +15,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from gpu_provision.model.findings import Finding, Severity, visible
+from gpu_provision.model.history import Ending
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import Evidence
 from gpu_provision.output import object_text
@@ -22,7 +23,7 @@ from gpu_provision.output import plan as plan_view
 from gpu_provision.output import rollout as rollout_view
 from gpu_provision.output import status as status_view
 from gpu_provision.output.findings import has_errors
-from gpu_provision.output.history import RunOutcome, RunReport
+from gpu_provision.output.history import RunReport
 from gpu_provision.output.progress import Activity, NodeTimeline, NodeTimelines, TimelineSpan, duration, timelines_of
 from gpu_provision.output.status import evidence_groups, evidence_title
 from gpu_provision.output.text import natural
@@ -184,11 +185,11 @@ def _parts(story: RunReport) -> dict[str, Any]:
 
 
 def _closing(story: RunReport) -> str:
-    if story.outcome is RunOutcome.INTERRUPTED:
+    if story.outcome is Ending.INTERRUPTED:
         return "Interrupted. The same command goes on from where things stand."
-    if story.outcome is RunOutcome.RUNNING:
+    if story.outcome is Ending.RUNNING:
         return "It is under way."
-    if story.outcome is RunOutcome.FAILED and has_errors(story.findings) and not (story.result.states or story.closing):
+    if story.outcome is Ending.FAILED and has_errors(story.findings) and not (story.result.states or story.closing):
         return "It ended early, see below."
     return story.closing or status_view.closing(story.result)
 
