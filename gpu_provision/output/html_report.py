@@ -20,7 +20,6 @@ from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import Evidence
 from gpu_provision.output import object_text
 from gpu_provision.output import plan as plan_view
-from gpu_provision.output import rollout as rollout_view
 from gpu_provision.output import status as status_view
 from gpu_provision.output.findings import has_errors
 from gpu_provision.output.history import RunReport
@@ -177,7 +176,7 @@ def _parts(story: RunReport) -> dict[str, Any]:
         "chart": chart(timelines_of(story.result.timeline), story.seconds),
         "components": status_view.component_rows(story.result.states),
         "plan": _plan_lines(story.plan) if story.plan else [],
-        "rollout": _rollout_lines(story.plan) if story.plan else [],
+        "rollout": _cut(plan_view.disruption(story.plan).splitlines()[1:]) if story.plan else [],
         "diff": _diff_lines(story.plan) if story.plan else [],
         "hosts": _cut(status_view.hosts_text(story.hosts).splitlines()) if story.hosts else [],
         "evidence": _evidence(story.result.evidence),
@@ -207,11 +206,6 @@ def _finding(finding: Finding) -> dict[str, Any]:
 def _plan_lines(plan: Plan) -> list[Line]:
     told = "\n".join(filter(None, (plan_view.changes(plan), plan_view.validations(plan))))
     return [Line(_PLAN_KINDS.get(line.strip()[:2], ""), line) for line in _cut(told.splitlines())]
-
-
-def _rollout_lines(plan: Plan) -> list[str]:
-    """The waves as they were planned; the timeline has what came of it."""
-    return _cut(rollout_view.text(plan.rollout).splitlines()) if plan.rollout else []
 
 
 _PLAN_KINDS = {"+ ": "added", "- ": "removed", "~ ": "changed", "> ": "run"}

@@ -193,6 +193,7 @@ def test_a_page_tells_what_happened() -> None:
         "~ DaemonSet gpu-operator-resources/nvidia-dcgm-exporter",
         "+        image: example.com/dcgm-exporter:4.4.1",
         "wave 1 (canary): gpu-0001",
+        "dcgm_exporter: will restart pods on 3 nodes",
         "Vector addition of 50000 elements",
     ):
         assert told in text, told
