@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 from gpu_provision.cli.output import Output
 from gpu_provision.model.plan import Plan
-from gpu_provision.model.progress import Event, State, Transition
+from gpu_provision.model.progress import Event, State
 from gpu_provision.output.progress import NodeTimelines, Progress, lines
 from gpu_provision.output.text import PLAIN, Style, for_terminal
 from gpu_provision.reconcile.states import Timeline
@@ -74,11 +74,6 @@ class Display:
         """Take the waves of a plan in, so that the progress of its rollout can be told."""
         waves = plan.rollout.waves if plan.rollout else ()
         self._progress.waves = tuple(frozenset(node.node for node in wave.nodes) for wave in waves)
-
-    @property
-    def timeline(self) -> tuple[Transition, ...]:
-        """How everything came to stand where it does, up to now."""
-        return tuple(self._timeline.transitions)
 
     def tick(self) -> None:
         """Show what is new, and that the run goes on: the heartbeat in logs, the running seconds on a terminal."""

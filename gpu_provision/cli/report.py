@@ -21,11 +21,12 @@ from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.codes import USAGE
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed, UsageError, attached_findings
+from gpu_provision.model.history import Ending
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import DestroyResult, Plan
 from gpu_provision.model.progress import Event, RunResult
 from gpu_provision.output.findings import document
-from gpu_provision.output.history import RunOutcome, RunReport, last_states, report_of_record
+from gpu_provision.output.history import RunReport, last_states, report_of_record
 from gpu_provision.output.text import ranges
 from gpu_provision.reconcile.states import Timeline
 
@@ -100,13 +101,13 @@ class ReportCollector:
             is_interrupt = isinstance(error, KeyboardInterrupt)
             if is_interrupt and self.hosts and self.hosts.changed:
                 error.add_note(f"hosts changed before: {ranges(host.name for host in self.hosts.changed)}")
-            outcome = RunOutcome.INTERRUPTED if is_interrupt else RunOutcome.FAILED
+            outcome = Ending.INTERRUPTED if is_interrupt else Ending.FAILED
             with contextlib.suppress(Exception):  # what is on its way matters more
                 self._write(outcome, out, _why(error))
             raise
-        self._write(RunOutcome.SUCCEEDED if self.run and self.run.succeeded else RunOutcome.FAILED, out)
+        self._write(Ending.SUCCEEDED if self.run and self.run.succeeded else Ending.FAILED, out)
 
-    def _write(self, outcome: RunOutcome, out: Output, findings: tuple[Finding, ...] = ()) -> None:
+    def _write(self, outcome: Ending, out: Output, findings: tuple[Finding, ...] = ()) -> None:
         if self.page is None:
             return
         from gpu_provision.output.html_report import page
@@ -114,7 +115,7 @@ class ReportCollector:
         write_page(self.page, page(self._story(outcome, findings)))
         out.note(f"Report: {self.page}")
 
-    def _story(self, outcome: RunOutcome, findings: tuple[Finding, ...]) -> RunReport:
+    def _story(self, outcome: Ending, findings: tuple[Finding, ...]) -> RunReport:
         timeline, result = tuple(self._timeline.transitions), self.run.cluster if self.run else None
         if not isinstance(result, RunResult):
             result = self._on_record() or RunResult(states=last_states(timeline))

@@ -6,7 +6,6 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
-from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -142,15 +141,6 @@ def meaning(changes: tuple[Change, ...], style: Style = PLAIN) -> str:
     return f"{style.bold('What it means for the cluster')}\n\n{plan_view.changes(plan, style)}"
 
 
-class RunOutcome(StrEnum):
-    """How a run ended, as a word; or that it goes on."""
-
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    INTERRUPTED = "interrupted"
-    RUNNING = "running"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
     """One run.
@@ -170,7 +160,7 @@ class RunReport:
     command: str
     inventory: str
     release: str
-    outcome: RunOutcome
+    outcome: Ending
     began: datetime
     seconds: float
     cluster: str = ""
@@ -199,7 +189,6 @@ T = TypeVar("T")
 _NOTE = "Told from the local record of the run, which has neither its hosts nor the fields that changed."
 _ENUMS = {"state": State, "severity": Severity, "action": Action}
 _GOES_ON = "The run goes on: this is what it had written down a few seconds ago. Ask again for more."
-_OUTCOMES = {"succeeded": RunOutcome.SUCCEEDED, "failed": RunOutcome.FAILED}  # whatever else there is never ended
 
 
 def report_of_record(record: Mapping[str, Any]) -> RunReport:
@@ -216,7 +205,7 @@ def report_of_record(record: Mapping[str, Any]) -> RunReport:
         inventory=record["inventory"],
         release=record["release"],
         cluster=record.get("cluster", ""),
-        outcome=RunOutcome.RUNNING if goes_on else _OUTCOMES.get(record["ending"], RunOutcome.INTERRUPTED),
+        outcome=Ending.INTERRUPTED if record["ending"] == Ending.RUNNING and not goes_on else Ending(record["ending"]),
         began=datetime.fromisoformat(record["began"]).astimezone(UTC),
         seconds=max(record.get("seconds", 0.0), last),
         plan=_plan(record) if "changes" in record else None,

@@ -15,14 +15,14 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from gpu_provision.model.findings import Finding, Severity, visible
+from gpu_provision.model.history import Ending
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import Evidence
 from gpu_provision.output import object_text
 from gpu_provision.output import plan as plan_view
-from gpu_provision.output import rollout as rollout_view
 from gpu_provision.output import status as status_view
 from gpu_provision.output.findings import has_errors
-from gpu_provision.output.history import RunOutcome, RunReport
+from gpu_provision.output.history import RunReport
 from gpu_provision.output.progress import Activity, NodeTimeline, NodeTimelines, TimelineSpan, duration, timelines_of
 from gpu_provision.output.status import evidence_groups, evidence_title
 from gpu_provision.output.text import natural
@@ -176,7 +176,7 @@ def _parts(story: RunReport) -> dict[str, Any]:
         "chart": chart(timelines_of(story.result.timeline), story.seconds),
         "components": status_view.component_rows(story.result.states),
         "plan": _plan_lines(story.plan) if story.plan else [],
-        "rollout": _rollout_lines(story.plan) if story.plan else [],
+        "rollout": _cut(plan_view.disruption(story.plan).splitlines()[1:]) if story.plan else [],
         "diff": _diff_lines(story.plan) if story.plan else [],
         "hosts": _cut(status_view.hosts_text(story.hosts).splitlines()) if story.hosts else [],
         "evidence": _evidence(story.result.evidence),
@@ -184,11 +184,11 @@ def _parts(story: RunReport) -> dict[str, Any]:
 
 
 def _closing(story: RunReport) -> str:
-    if story.outcome is RunOutcome.INTERRUPTED:
+    if story.outcome is Ending.INTERRUPTED:
         return "Interrupted. The same command goes on from where things stand."
-    if story.outcome is RunOutcome.RUNNING:
+    if story.outcome is Ending.RUNNING:
         return "It is under way."
-    if story.outcome is RunOutcome.FAILED and has_errors(story.findings) and not (story.result.states or story.closing):
+    if story.outcome is Ending.FAILED and has_errors(story.findings) and not (story.result.states or story.closing):
         return "It ended early, see below."
     return story.closing or status_view.closing(story.result)
 
@@ -206,11 +206,6 @@ def _finding(finding: Finding) -> dict[str, Any]:
 def _plan_lines(plan: Plan) -> list[Line]:
     told = "\n".join(filter(None, (plan_view.changes(plan), plan_view.validations(plan))))
     return [Line(_PLAN_KINDS.get(line.strip()[:2], ""), line) for line in _cut(told.splitlines())]
-
-
-def _rollout_lines(plan: Plan) -> list[str]:
-    """The waves as they were planned; the timeline has what came of it."""
-    return _cut(rollout_view.text(plan.rollout).splitlines()) if plan.rollout else []
 
 
 _PLAN_KINDS = {"+ ": "added", "- ": "removed", "~ ": "changed", "> ": "run"}

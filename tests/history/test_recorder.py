@@ -20,7 +20,7 @@ from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, ref_o
 from gpu_provision.model.findings import Finding, ProvisionError, Rejected, Severity, Unreachable
 from gpu_provision.model.history import Ending
 from gpu_provision.model.progress import NodeState, RunResult, State
-from gpu_provision.output.history import RunOutcome, report_of_record
+from gpu_provision.output.history import report_of_record
 from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
@@ -215,10 +215,10 @@ def test_the_local_record_of_a_running_run_has_its_progress(server: _Server) -> 
         now = store.find_local(inventory().name)
         assert now
         assert report_of_record(now).result.states == reached.states
-        assert report_of_record(now).outcome is RunOutcome.RUNNING
-        assert report_of_record({**now, "holder": "bob@other pid 1"}).outcome is RunOutcome.INTERRUPTED
+        assert report_of_record(now).outcome is Ending.RUNNING
+        assert report_of_record({**now, "holder": "bob@other pid 1"}).outcome is Ending.INTERRUPTED
         run.end(Ending.SUCCEEDED)
-    assert report_of_record(store.find_local(inventory().name) or {}).outcome is RunOutcome.SUCCEEDED
+    assert report_of_record(store.find_local(inventory().name) or {}).outcome is Ending.SUCCEEDED
 
 
 def test_a_reason_is_the_first_failure_and_how_many_there_are() -> None:

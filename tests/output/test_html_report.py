@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.history import Ending
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import Evidence, NodeState, RunResult, State, Transition
 from gpu_provision.output import html_report
-from gpu_provision.output.history import RunOutcome, RunReport
+from gpu_provision.output.history import RunReport
 from gpu_provision.output.html_report import Chart, chart, page
 from gpu_provision.output.progress import Activity, timelines_of
 from tests.hostile import left_in
@@ -166,7 +167,7 @@ def story(**parts: Any) -> RunReport:
         "inventory": "prod",
         "release": "26.7.0",
         "cluster": "prod-a (v1.34.1)",
-        "outcome": RunOutcome.FAILED,
+        "outcome": Ending.FAILED,
         "began": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
         "seconds": 100.0,
         "plan": PLAN,
@@ -192,6 +193,7 @@ def test_a_page_tells_what_happened() -> None:
         "~ DaemonSet gpu-operator-resources/nvidia-dcgm-exporter",
         "+        image: example.com/dcgm-exporter:4.4.1",
         "wave 1 (canary): gpu-0001",
+        "dcgm_exporter: will restart pods on 3 nodes",
         "Vector addition of 50000 elements",
     ):
         assert told in text, told
@@ -240,13 +242,13 @@ def test_secrets_stay_out() -> None:
     assert "bmV3LXRva2Vu" not in html
 
 
-@pytest.mark.parametrize("outcome", RunOutcome)
-def test_a_run_of_which_little_is_known_has_a_page(outcome: RunOutcome) -> None:
+@pytest.mark.parametrize("outcome", Ending)
+def test_a_run_of_which_little_is_known_has_a_page(outcome: Ending) -> None:
     """It was interrupted, or refused, before anything was read; or there was nothing to do."""
     html = page(story(outcome=outcome, cluster="", plan=None, hosts=None, result=RunResult()))
     text = Page(html).text
     assert "not known" in text
-    assert ("Objects written" in text) == (outcome is RunOutcome.SUCCEEDED)  # else the number is not known
+    assert ("Objects written" in text) == (outcome is Ending.SUCCEEDED)  # else the number is not known
     empty = Plan(inventory="prod", release="26.7.0", cluster="prod-a", components=("driver",), changes=())
     assert "Nothing had to change." in Page(page(story(outcome=outcome, plan=empty, result=RunResult()))).text
 

@@ -42,12 +42,29 @@ def test_nothing_is_awaited_once_everything_settled() -> None:
     assert progress.current(1000.0) == ""
 
 
-def test_many_reasons_are_counted() -> None:
-    """Whatever is stuck, the line fits."""
+BUILDS = _event("driver", "t4-1", State.PROGRESSING, "builds")
+
+
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        ([BUILDS, _event("toolkit", "t4-1", State.PENDING, "waits for driver")], "driver 0/1 ready; t4-1: builds"),
+        (
+            [_event("nfd", "", State.PROGRESSING, "0 of 1 replicas"), _event("nfd", "t4-1", State.READY)],
+            "nfd 1/1 ready; nfd: 0 of 1 replicas",
+        ),
+        (
+            [_event("driver", f"n{number}", State.PROGRESSING, f"reason {number}") for number in range(20)],
+            "driver 0/20 ready; n0: reason 0; n1: reason 1; n2: reason 2 and 17 more",
+        ),
+    ],
+    ids=["what waits for it is left out", "nodes are counted", "reasons are counted"],
+)
+def test_the_line_of_a_terminal_is_about_what_goes_on(events: list[Event], told: str) -> None:
     progress = Progress(0.0)
-    for number in range(20):
-        progress.observe(_event("driver", f"n{number}", State.PROGRESSING, f"reason {number}"))
-    assert progress.current(2.0).endswith("n2: reason 2 and 17 more")
+    for event in events:
+        progress.observe(event)
+    assert progress.current(5.0) == f"   5 s  {told}"
 
 
 def test_a_message_of_the_run_itself_stands_alone() -> None:
@@ -73,21 +90,6 @@ def test_trouble_is_said_at_once_the_rest_by_the_heartbeat() -> None:
         ". toolkit t4-1 progressing: ctr: ImagePullBackOff: no such tag",
         "= toolkit t4-1 ready",
     ]
-
-
-def test_the_line_of_a_terminal_is_about_what_goes_on() -> None:
-    """What only waits for it would push it off the line."""
-    progress = Progress(0.0)
-    progress.observe(_event("driver", "t4-1", State.PROGRESSING, "builds"))
-    progress.observe(_event("toolkit", "t4-1", State.PENDING, "waits for driver"))
-    assert progress.current(5.0).split(maxsplit=2)[2] == "driver 0/1 ready; t4-1: builds"
-
-
-def test_counts_are_of_nodes_where_there_are_any() -> None:
-    progress = Progress(0.0)
-    progress.observe(_event("nfd", "", State.PROGRESSING, "Deployment master: 0 of 1 replicas available"))
-    progress.observe(_event("nfd", "t4-1", State.READY))
-    assert "nfd 1/1 ready" in progress.current(1.0)
 
 
 def test_every_step_of_a_replacement_is_a_line() -> None:
