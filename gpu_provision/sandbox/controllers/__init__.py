@@ -9,13 +9,12 @@ from typing import Any
 from gpu_provision.sandbox.api import NODES, Api, ServedResource
 from gpu_provision.sandbox.controllers.daemonset import DaemonSets
 from gpu_provision.sandbox.controllers.deletion import GarbageCollector, Namespaces, OwnershipGraph
-from gpu_provision.sandbox.controllers.deployment import Deployments
+from gpu_provision.sandbox.controllers.deployment import Deployments, ReplicaSets
 from gpu_provision.sandbox.controllers.disruption import DisruptionBudgets
 from gpu_provision.sandbox.controllers.job import Jobs
 from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController, supervise
 from gpu_provision.sandbox.controllers.node_filters import NodeViews
 from gpu_provision.sandbox.controllers.node_lifecycle import NodeLifecycle, PodCollector, TaintEviction
-from gpu_provision.sandbox.controllers.replicaset import ReplicaSets
 from gpu_provision.sandbox.controllers.scheduler import Scheduler
 
 
