@@ -172,7 +172,7 @@ def _setting(hint: Any, each: Field[Any]) -> Part:
     is_unset = default in (MISSING, None, "") or is_dataclass(default)
     if not (is_unset or each.metadata["required"] or not each.metadata["shown"]):
         found["default"] = list(default) if isinstance(default, tuple) else default
-    return found | keywords
+    return {**found, **keywords}
 
 
 def _of_type(hint: Any) -> Part:
