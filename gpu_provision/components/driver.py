@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpu_provision.components import labels, operands, pods, scripts
 from gpu_provision.components.objects import cluster_role, config_map, digest, role, rule, service_account
@@ -151,9 +151,9 @@ def _daemon_set(group: str, target: Target, context: Context) -> Manifest:
 
 def _pod(target: Target, context: Context) -> dict[str, Any]:
     spec = target.pool.driver
-    inputs = driver_inputs(spec, target.os, context)
-    volumes = [*_VOLUMES, *inputs.volumes]
-    manager, driver = _manager(spec), _driver(spec, image_of(target), inputs.mounts)
+    inputs, mounts = _inputs(spec, target.os, context)
+    volumes = [*_VOLUMES, *inputs]
+    manager, driver = _manager(spec), _driver(spec, image_of(target), mounts)
     # Both skip the installation if this is what is installed already: a restart then costs no workload.
     fields = ("image", "command", "args", "env", "volumeMounts")
     containers = [[container.get(field) for field in fields] for container in (manager, driver)]
@@ -249,19 +249,14 @@ def _no_image(target: Target) -> Finding:
     )
 
 
-class DriverInputs(NamedTuple):
-    """Volumes of the pod, and where the driver container mounts them."""
-
-    volumes: list[dict[str, Any]]
-    mounts: list[dict[str, Any]]
-
-
-_APT = {"repo": "/etc/apt/sources.list.d", "certs": "/usr/local/share/ca-certificates"}
-_YUM = {"repo": "/etc/yum.repos.d", "certs": "/etc/pki/ca-trust/extracted/pem"}
-_ZYPP = {"repo": "/etc/zypp/repos.d", "certs": "/etc/pki/trust/anchors"}
+# Where a system looks for package sources, and for certificates.
+_APT = ("/etc/apt/sources.list.d", "/usr/local/share/ca-certificates")
+_YUM = ("/etc/yum.repos.d", "/etc/pki/ca-trust/extracted/pem")
+_ZYPP = ("/etc/zypp/repos.d", "/etc/pki/trust/anchors")
 _DIRECTORIES = {"ubuntu": _APT, "debian": _APT, "sles": _ZYPP, "sl-micro": _ZYPP}
 _MODULE_PARAMETERS = "/drivers"
 
+_LICENSING = "licensing-config"
 # A licence is always made of these two files.
 _LICENSE = (
     ("gridd.conf", "/drivers/gridd.conf"),
@@ -284,23 +279,37 @@ _SUSE = (
 _SUBSCRIPTIONS = {"rhel": _REDHAT, "sles": _SUSE, "sl-micro": _SUSE}
 
 
-def driver_inputs(spec: DriverSpec, os: OperatingSystem | None, context: Context) -> DriverInputs:
-    """Return volumes and mounts of the optional inputs of a driver container for ``os``."""
-    system = os.id if os else ""
-    directories = _DIRECTORIES.get(system, _YUM)
-    parts = [
-        _file_inputs(spec.repo_config, directories["repo"], context),
-        _file_inputs(spec.cert_config, directories["certs"], context),
-        _file_inputs(spec.kernel_module_config, _MODULE_PARAMETERS, context),
-        _license_inputs(spec.licensing_config),
-        _subscription_inputs(spec, system, context),
-    ]
-    volumes = [volume for part in parts for volume in part.volumes]
-    return DriverInputs(
-        # One ConfigMap may serve two purposes; a volume's name must be unique.
-        [volume for index, volume in enumerate(volumes) if volume not in volumes[:index]],
-        [mount for part in parts for mount in part.mounts],
-    )
+def _inputs(
+    spec: DriverSpec, os: OperatingSystem | None, context: Context
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return volumes and mounts of the optional inputs of a driver container for ``os``.
+
+    Each key of a ConfigMap is a file beside what the image has in a directory. Where the keys are not known the whole
+    directory is mounted: the ConfigMap then has to be complete.
+    """
+    system, volumes, mounts = os.id if os else "", list[dict[str, Any]](), list[dict[str, Any]]()
+    repos, certificates = _DIRECTORIES.get(system, _YUM)
+    configs = {repos: spec.repo_config, certificates: spec.cert_config, _MODULE_PARAMETERS: spec.kernel_module_config}
+    for directory, source in ((path, name) for path, name in configs.items() if name):
+        name = dns_label(source).replace(".", "-")  # names of volumes are stricter than those of ConfigMaps
+        volume = pods.config_volume(name, source)
+        volumes += [volume] if volume not in volumes else []  # one ConfigMap may serve two purposes
+        keys = sorted(operands.config_of(context, source))
+        files = [pods.mount(name, f"{directory}/{key}", read_only=True, sub_path=key) for key in keys]
+        mounts += files or [pods.mount(name, directory, read_only=True)]
+    if spec.licensing_config:
+        items = [{"key": key, "path": key} for key, _ in _LICENSE]
+        secret = {"secretName": spec.licensing_config, "items": items}
+        volumes.append({"name": _LICENSING, "secret": secret})
+        mounts += (pods.mount(_LICENSING, path, read_only=True, sub_path=key) for key, path in _LICENSE)
+    # CRI-O mounts Red Hat's subscriptions by itself; own repositories make them unnecessary.
+    on_crio = any(runtime_of(target) == CRIO for target in context.targets)
+    is_needless = system == "rhel" and (spec.repo_config or on_crio)
+    for number, (path, host, kind) in enumerate(() if is_needless else _SUBSCRIPTIONS.get(system, ())):
+        name = f"subscription-config-{number}"
+        volumes.append(pods.host_volume(name, host, kind))
+        mounts.append(pods.mount(name, path, read_only=True))
+    return volumes, mounts
 
 
 def _input_contents(spec: DriverSpec, context: Context) -> list[Any]:
@@ -309,39 +318,3 @@ def _input_contents(spec: DriverSpec, context: Context) -> list[Any]:
     files = [dict(operands.config_of(context, name)) for name in names]
     license_digest = context.facts.secrets.get(spec.licensing_config, "")
     return [*files, license_digest] if license_digest else files
-
-
-def _file_inputs(config_map: str, directory: str, context: Context) -> DriverInputs:
-    """Mount each key as a file, beside what the image has in ``directory``.
-
-    Where the keys are not known the whole directory is mounted: the ConfigMap then has to be complete.
-    """
-    if not config_map:
-        return DriverInputs([], [])
-    name = dns_label(config_map).replace(".", "-")  # names of volumes are stricter than those of ConfigMaps
-    keys = sorted(operands.config_of(context, config_map))
-    mounts = [pods.mount(name, f"{directory}/{key}", read_only=True, sub_path=key) for key in keys]
-    whole = [pods.mount(name, directory, read_only=True)]
-    return DriverInputs([pods.config_volume(name, config_map)], mounts or whole)
-
-
-def _license_inputs(secret: str) -> DriverInputs:
-    if not secret:
-        return DriverInputs([], [])
-    name = "licensing-config"
-    items = [{"key": key, "path": key} for key, _ in _LICENSE]
-    mounts = [pods.mount(name, path, read_only=True, sub_path=key) for key, path in _LICENSE]
-    return DriverInputs([{"name": name, "secret": {"secretName": secret, "items": items}}], mounts)
-
-
-def _subscription_inputs(spec: DriverSpec, system: str, context: Context) -> DriverInputs:
-    """CRI-O mounts Red Hat's subscriptions by itself; own repositories make them unnecessary."""
-    on_crio = any(runtime_of(target) == CRIO for target in context.targets)
-    if system == "rhel" and (spec.repo_config or on_crio):
-        return DriverInputs([], [])
-    paths = _SUBSCRIPTIONS.get(system, ())
-    names = [f"subscription-config-{number}" for number, _ in enumerate(paths)]
-    return DriverInputs(
-        [pods.host_volume(name, host, kind) for name, (_, host, kind) in zip(names, paths, strict=True)],
-        [pods.mount(name, path, read_only=True) for name, (path, *_) in zip(names, paths, strict=True)],
-    )

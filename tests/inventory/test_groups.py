@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -150,3 +152,13 @@ def test_a_script_ends_with_the_findings_and_no_traceback(tmp_path: Path, capsys
     assert "error: GP121" in written
     assert "error: GP124" in written
     assert "Traceback" not in written
+
+
+def test_groups_load_the_schema_library_alone() -> None:
+    """Every pyinfra inventory pays for its imports; clients of clusters and hosts are not among them."""
+    heavy = ("jsonschema", "pyinfra", "kubernetes", "gevent", "aiohttp", "click")
+    sandbox = HERE.parents[1] / "inventories" / "sandbox.yaml"
+    script = f"import sys\nfrom gpu_provision.inventory import groups\ngroups({str(sandbox)!r})\n"
+    script += f"print(*(name for name in {heavy!r} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout.split() == ["jsonschema"]
