@@ -389,6 +389,7 @@ class TestCanaries:
             found.step()
         assert found.restarts == ["node-1"]
         assert nodes[0].annotations[states.CANARY] == "fleet-560"
+        assert "canaries go first: node-1" in {decision.waits.get("node-2") for decision in found.decisions}
         assert "canaries have to stay well for 600 s more: node-1" in found.decisions[-1].waits["node-2"]
         ended(found)
         assert found.restarts == ["node-1", "node-2", "node-3"]
