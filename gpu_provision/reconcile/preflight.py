@@ -17,9 +17,8 @@ from gpu_provision.images.registry import look_up_image
 from gpu_provision.inventory.resolve import expected_of
 from gpu_provision.kube.observe import observe_facts
 from gpu_provision.model import codes
-from gpu_provision.model.cluster import Context, Target
+from gpu_provision.model.cluster import Context
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.hosts import Expectation
 from gpu_provision.model.inventory import Inventory, Node
 from gpu_provision.model.progress import Event
 from gpu_provision.planning.prepare import findings
@@ -48,7 +47,8 @@ def preflight(inventory: Inventory, *, limit: tuple[str, ...], listen: Callable[
     """Read and judge; nothing is changed. Raises what the cluster and pyinfra raise."""
     hosts = judge(inventory, limit=limit, listen=listen)
     facts = replace(observe_facts(Session(inventory).cluster, inventory), host_drivers=hosts.drivers)
-    known = _limited(context(inventory, facts), limit)
+    known = context(inventory, facts)
+    known = replace(known, targets=tuple(each for each in known.targets if not limit or each.name in limit))
     read = {host.name for host in hosts.hosts if host.gpus is not None}
     ours = (*(finding for host in hosts.failed for finding in _unread(host)), *_images(inventory, known, read))
     of_cluster = findings(known)
@@ -58,16 +58,7 @@ def preflight(inventory: Inventory, *, limit: tuple[str, ...], listen: Callable[
         *of_cluster,
         *apply_ignored(ours, frozenset(inventory.preflight.ignore)),
     )
-    return Judgement(hosts=hosts, findings=tuple(sorted(found, key=_importance)))
-
-
-def _limited(known: Context, limit: tuple[str, ...]) -> Context:
-    kept = (target for target in known.targets if not limit or target.name in limit)
-    return replace(known, targets=tuple(kept))
-
-
-def _importance(finding: Finding) -> int:
-    return 0 if finding.severity is Severity.ERROR else 1
+    return Judgement(hosts=hosts, findings=tuple(sorted(found, key=lambda each: each.severity is not Severity.ERROR)))
 
 
 def _unread(host: HostOutcome) -> Iterator[Finding]:
@@ -88,15 +79,11 @@ def _images(inventory: Inventory, known: Context, read: set[str]) -> Iterator[Fi
     """Yield what registries say about the driver images of nodes whose hosts were not read, by the cluster's word."""
     listed = {node.name: node for node in inventory.nodes}
     for target in known.targets:
-        expected = _expected(inventory, target, listed.get(target.name))
+        # A node may be one that only a pool's node_selector names.
+        expected = expected_of(inventory, listed.get(target.name) or Node(name=target.name, pool=target.pool.name))
         image = image_of(target)
         if target.name in read or not image or not expected.ask_registry:
             continue
         machine = target.facts.architecture if target.facts else ""
         host = HostRecord(kernel=Kernel(architecture=machine))
         yield from driver_image(CheckedHost(expected, host, look_up_image(image, machine)))
-
-
-def _expected(inventory: Inventory, target: Target, node: Node | None) -> Expectation:
-    """Return what is expected of a node, also of one that only a pool's node_selector names."""
-    return expected_of(inventory, node or Node(name=target.name, pool=target.pool.name))

@@ -35,10 +35,6 @@ def forgotten(stack: Stack, node: str = "t4-1") -> Manifest:
     return next(item for item in stack.validations() if node in item["metadata"]["name"])
 
 
-def test_nothing_is_done_to_a_cluster_as_declared() -> None:
-    assert steps(Stack()) == []
-
-
 def test_nodes_are_labelled_after_node_feature_discovery() -> None:
     stack = Stack(facts=with_node(fleet(), "t4-2", labels={}))
     found = [step for step in steps(stack) if isinstance(step, PatchNode)]
@@ -174,16 +170,11 @@ def test_a_rejected_validation_pod_is_removed_and_repeated(*, on_record: bool) -
     assert isinstance(step, StartPod)
 
 
-def test_drivers_are_left_to_the_rollout() -> None:
+@pytest.mark.parametrize("outdated_ones", [[], ["driver"], ["gfd"]], ids=["as declared", "drivers", "daemons"])
+def test_what_rolls_by_itself_or_by_a_rollout_is_left_alone(outdated_ones: list[str]) -> None:
     stack = Stack()
-    for node in ("t4-1", "t4-2", "h100-1"):
-        stack.put(outdated(stack.pod("driver", node)))
-    assert steps(stack) == []
-
-
-def test_other_daemons_roll_by_themselves() -> None:
-    stack = Stack()
-    stack.put(outdated(stack.pod("gfd", "t4-1")))
+    for component in outdated_ones:
+        stack.put(outdated(stack.pod(component, "t4-1")))
     assert steps(stack) == []
 
 

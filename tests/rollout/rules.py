@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Any
 from zoneinfo import ZoneInfo
 
-from gpu_provision.model.rollout_policy import UpgradePolicy
+from gpu_provision.model.rollout_policy import RolloutPolicy, UpgradePolicy
 from gpu_provision.rollout import states
 from gpu_provision.rollout.actions import Action, Cordon, Evict, Restart, RollBack, StateTransition, TakeOff
-from gpu_provision.rollout.snapshot import FleetNode, GpuUse, Pod, Snapshot
+from gpu_provision.rollout.snapshot import BudgetDomain, FleetNode, GpuUse, Pod, Policy, Snapshot
 from gpu_provision.rollout.state_machine import Decision, RolloutPhase
 from gpu_provision.rollout.states import UpgradeState
 from tests.rollout.world import Machine, World
@@ -264,3 +265,44 @@ def _judge_one(world: World, machine: Machine, policy: UpgradePolicy, decision: 
             policy.wait_for_completion.timeout_seconds,
         )
         assert machine.state not in ACTIVE or endless, f"{machine.name} stays in {machine.state}: {waits}"
+
+
+ONE = UpgradePolicy()
+NO_LIMIT = UpgradePolicy(max_parallel_upgrades=0, max_unavailable="100%")
+
+
+def world(*machines: Machine, policy: UpgradePolicy = ONE, fleet: RolloutPolicy | None = None) -> World:
+    """Return a world whose decisions are judged."""
+    domain = BudgetDomain(policy=policy, restart_seconds=60, validation_seconds=60)
+    found = World(machines, Policy(fleet=fleet or RolloutPolicy(), domains={"shared": domain}))
+    Rules(found)
+    return found
+
+
+def way(found: World, node: str = "node-1") -> list[str]:
+    """Return the states that a node went through, with the moment at which the stack's labels went."""
+    actions = (action for decision in found.decisions for action in decision.actions)
+    of_node = (each for each in actions if isinstance(each, StateTransition | TakeOff) and each.node == node)
+    return [each.to.value if isinstance(each, StateTransition) else "labels off" for each in of_node]
+
+
+def ended(found: World) -> World:
+    """Run a rollout to its end, which has to be a good one."""
+    judge_the_end(found, found.run())
+    return found
+
+
+def until(found: World, state: UpgradeState, node: str = "node-1", **changes: Any) -> Machine:
+    """Run until a node is in a state, and change it there as another client does."""
+    machine = found.machines[node]
+    while machine.state is not state:
+        found.step()
+    for name, value in changes.items():
+        setattr(machine, name, value)
+    machine.revision += bool(changes)
+    return machine
+
+
+def fleet_of(count: int, **first: Any) -> list[Machine]:
+    """Return so many machines, the first one with more fields."""
+    return [Machine(name=f"node-{number}", **(first if number == 1 else {})) for number in range(1, count + 1)]

@@ -1,14 +1,18 @@
-"""The arithmetic of slots; where it differs from the reference, the reference stops for no reason."""
+"""The arithmetic of slots, and maintenance windows; where it differs from the reference, that stops for no reason."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, reset_tzpath
 
 import pytest
 
 from gpu_provision.inventory import load
-from gpu_provision.model.rollout_policy import Order, RolloutPolicy, UpgradePolicy
-from gpu_provision.rollout.budgets import SHARED, domain_of, nodes_of, policy_of, sort_key
+from gpu_provision.model.rollout_policy import Day, MaintenanceWindow, Order, RolloutPolicy, UpgradePolicy
+from gpu_provision.rollout.budgets import SHARED, domain_of, is_open, next_opening, nodes_of, policy_of, sort_key
 from gpu_provision.rollout.snapshot import BudgetDomain, DesiredContent, FleetNode, GpuUse, Pod, Policy
 from tests.rollout.rules import starts
 from tests.rollout.world import Machine, Trouble, World
@@ -87,19 +91,23 @@ def node(name: str, position: int = 0, *pods: Pod) -> FleetNode:
     return FleetNode(name=name, domain="d", wanted=DesiredContent("x"), position=position, pods=pods)
 
 
-def test_numbers_in_names_count_as_numbers() -> None:
-    """And texts before them as texts."""
-    names = ["t4-10", "t4-9", "h100-1", "rack2-node10", "rack2-node9", "rack10-node1"]
-    ordered = sorted(names, key=lambda name: sort_key(node(name), Order.NAME))
-    assert ordered == ["h100-1", "rack2-node9", "rack2-node10", "rack10-node1", "t4-9", "t4-10"]
+JOB = Pod(namespace="default", name="train", uid="u", use=GpuUse.REQUEST)
 
 
-def test_the_other_orders_end_with_the_name() -> None:
-    """Equals would otherwise come in any order."""
-    job = Pod(namespace="default", name="train", uid="u", use=GpuUse.REQUEST)
-    nodes = [node("b", 0, job), node("c", 2), node("a", 1)]
-    assert [each.name for each in sorted(nodes, key=lambda one: sort_key(one, Order.LISTED))] == ["b", "a", "c"]
-    assert [each.name for each in sorted(nodes, key=lambda one: sort_key(one, Order.IDLE_FIRST))] == ["a", "c", "b"]
+NAMES = ["h100-1", "rack2-node9", "rack2-node10", "rack10-node1", "t4-9", "t4-10"]
+
+
+@pytest.mark.parametrize(
+    ("order", "nodes", "names"),
+    [
+        (Order.NAME, [node(name) for name in reversed(NAMES)], NAMES),
+        (Order.LISTED, [node("b", 0, JOB), node("c", 2), node("a", 1)], ["b", "a", "c"]),
+        (Order.IDLE_FIRST, [node("b", 0, JOB), node("c", 2), node("a", 1)], ["a", "c", "b"]),
+    ],
+)
+def test_nodes_come_in_their_order(order: Order, nodes: list[FleetNode], names: list[str]) -> None:
+    """Numbers in names count as numbers, texts before them as texts; the other orders end with the name."""
+    assert [each.name for each in sorted(nodes, key=lambda one: sort_key(one, order))] == names
 
 
 TEXT = """
@@ -135,10 +143,74 @@ def test_a_pool_has_own_limits_if_it_declares_a_policy(tmp_path: Path) -> None:
     assert (shared.policy.max_parallel_upgrades, shared.policy.max_unavailable) == (2, "25%")
     assert (slow.policy.max_parallel_upgrades, slow.policy.max_unavailable) == (2, 1)
     assert (shared.restart_seconds, slow.restart_seconds) == (900, 1800)
-
-
-def test_a_policy_alone_makes_no_other_daemonset(tmp_path: Path) -> None:
-    """Otherwise declaring one would replace its drivers."""
-    file = tmp_path / "stack.yaml"
     file.write_text(TEXT.replace("timeout: 1800, ", ""))
-    assert not load(file).pools["slow"].overrides_driver
+    assert not load(file).pools["slow"].overrides_driver, "a policy alone makes no other DaemonSet"
+
+
+BERLIN = "Europe/Berlin"
+
+
+NIGHT = MaintenanceWindow(days=(Day.SATURDAY,), start="22:30", minutes=240, timezone=BERLIN)
+
+
+def at(text: str, zone: str = BERLIN) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("moment", "opened"),
+    [
+        ("2026-11-21T22:29:59", False),
+        ("2026-11-21T22:30:00", True),
+        ("2026-11-22T02:29:59", True),  # a window lasts over midnight, into a day on which none opens
+        ("2026-11-22T02:30:00", False),
+        ("2026-11-22T22:30:00", False),
+        ("2026-03-29T03:20:00", True),  # the clock went from 2:00 to 3:00; 240 minutes are 240 minutes
+    ],
+)
+def test_a_window_is_open_for_its_minutes_from_its_start(moment: str, *, opened: bool) -> None:
+    """The start is in it, the end is not."""
+    assert is_open(NIGHT, at(moment)) is opened
+
+
+@pytest.mark.parametrize(
+    ("moment", "opening"),
+    [
+        ("2026-11-21T22:29:59", "2026-11-21T22:30:00"),
+        ("2026-11-21T22:30:00", "2026-11-28T22:30:00"),
+        ("2026-10-24T23:00:00", "2026-10-31T22:30:00"),  # across the end of summer time
+    ],
+)
+def test_the_next_window_is_known(moment: str, opening: str) -> None:
+    """It is what a run waits for, or tells."""
+    assert next_opening(NIGHT, at(moment)) == at(opening)
+
+
+def test_the_time_zone_counts() -> None:
+    """22:30 in Berlin is not 22:30 anywhere else."""
+    assert not is_open(NIGHT, at("2026-11-22T02:00:00", "UTC"))
+    assert is_open(NIGHT, at("2026-11-21T21:30:00", "UTC"))
+
+
+def test_a_window_of_a_day_on_every_day_never_closes() -> None:
+    """The defaults are no restriction."""
+    always = MaintenanceWindow()
+    assert all(is_open(always, at(f"2026-11-2{day}T{hour:02}:59:59")) for day in range(7) for hour in (0, 12, 23))
+
+
+@pytest.fixture
+def _without_time_zones(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for module in ["tzdata", *(name for name in sys.modules if name.startswith("tzdata."))]:
+        monkeypatch.setitem(sys.modules, module, None)
+    ZoneInfo.clear_cache()
+    reset_tzpath([])
+    yield
+    reset_tzpath()
+
+
+@pytest.mark.usefixtures("_without_time_zones")
+def test_utc_is_known_also_where_no_time_zone_is() -> None:
+    """In a small image, whose controller would refuse every stack."""
+    assert next_opening(MaintenanceWindow(start="12:00"), 0.0) == 12 * 3600
+    with pytest.raises(ZoneInfoNotFoundError):
+        is_open(NIGHT, 0.0)

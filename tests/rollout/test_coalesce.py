@@ -10,8 +10,7 @@ import pytest
 from gpu_provision.model.rollout_policy import UpgradePolicy, WaitForCompletion
 from gpu_provision.rollout.actions import Action, Cordon, StateTransition
 from gpu_provision.rollout.snapshot import Snapshot
-from tests.rollout.rules import judge_the_end
-from tests.rollout.test_state_machine import ONE, world
+from tests.rollout.rules import ONE, judge_the_end, world
 from tests.rollout.world import BEGINNING, Machine, Trouble, Work, World
 
 
@@ -42,29 +41,19 @@ def test_a_node_without_work_takes_four_writes() -> None:
     ]
 
 
-def test_a_pod_that_came_until_the_cordon_stood_is_evicted() -> None:
-    """The driver is restarted only by a look that sees the cordon; that one goes back to the eviction."""
-    machine = Machine(name="node-1")
-    found = world(machine)
+@pytest.mark.parametrize("is_job", [False, True], ids=["a pod is evicted", "a job is waited for"])
+def test_what_came_until_the_cordon_stood_is_seen(*, is_job: bool) -> None:
+    """The driver is restarted only by a look that sees the cordon; that one goes back."""
+    machine, late = Machine(name="node-1"), Work(name="train", labels={"job": "yes"}, ends=BEGINNING + 60)
+    wait = WaitForCompletion(pod_selector="job=yes" if is_job else "")
+    found = world(machine, policy=replace(ONE, wait_for_completion=wait))
     found.makes_strides = True
     while not machine.cordoned_by:
         found.step()
-    machine.work.append(Work(name="train"))
+    machine.work.append(late)
     judge_the_end(found, found.run())
-    assert machine.work[0].gone <= found.restarted[0][0]
-
-
-def test_a_job_that_came_until_the_cordon_stood_is_waited_for() -> None:
-    """Where jobs are waited for, nothing follows the cordon before they have been looked for."""
-    machine, job = Machine(name="node-1"), Work(name="train", labels={"job": "yes"}, ends=BEGINNING + 60)
-    found = world(machine, policy=replace(ONE, wait_for_completion=WaitForCompletion(pod_selector="job=yes")))
-    found.makes_strides = True
-    while not machine.cordoned_by:
-        found.step()
-    machine.work.append(job)
-    judge_the_end(found, found.run())
-    assert job.gone == math.inf
-    assert found.restarted[0][0] >= job.ends
+    assert (late.gone == math.inf) is is_job
+    assert found.restarted[0][0] >= (late.ends if is_job else late.gone)
 
 
 def test_a_state_that_lasts_is_seen() -> None:

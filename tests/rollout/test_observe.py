@@ -132,28 +132,26 @@ def test_a_node_offers_gpus_with_a_ready_device_plugin(
         assert found.offers_gpus is expected
 
 
-def test_restarts_are_those_of_containers_that_are_not_ready() -> None:
-    """A container that has found its feet is no trouble."""
+@pytest.mark.parametrize(
+    ("manager", "restarts", "resource", "expected"),
+    [(True, 20, "nvidia.com/gpu", (4, False)), (False, 1, "nvidia.com/gpu", (4, True)), (False, 1, "cpu", (4, False))],
+    ids=["its container is ready", "it gave up because of a GPU pod", "it gave up for another reason"],
+)
+def test_gpu_pods_hold_a_driver_up_once_its_manager_gave_up(
+    manager: bool,  # noqa: FBT001 - a column
+    restarts: int,
+    resource: str,
+    expected: tuple[int, bool],
+) -> None:
+    """Such a driver pod was deleted by hand or by a reboot. Restarts are those of containers that are not ready."""
     status = {
         "phase": "Pending",
-        "initContainerStatuses": [{"name": "k8s-driver-manager", "ready": True, "restartCount": 20}],
+        "initContainerStatuses": [{"name": "k8s-driver-manager", "ready": manager, "restartCount": restarts}],
         "containerStatuses": [{"name": "nvidia-driver-ctr", "ready": False, "restartCount": 4}],
-    }
-    driver = seen_node(ours("driver", status=status)).driver
-    assert driver is not None
-    assert (driver.restarts, driver.is_held_up) == (4, False)
-
-
-@pytest.mark.parametrize(("resource", "held_up"), [("nvidia.com/gpu", True), ("cpu", False)])
-def test_gpu_pods_hold_a_driver_up_once_its_manager_gave_up(resource: str, *, held_up: bool) -> None:
-    """Such a driver pod was deleted by hand or by a reboot; the reference never empties its node."""
-    status = {
-        "phase": "Pending",
-        "initContainerStatuses": [{"name": "k8s-driver-manager", "ready": False, "restartCount": 1}],
     }
     driver = seen_node(ours("driver", status=status), work(**{resource: "1"})).driver
     assert driver is not None
-    assert driver.is_held_up is held_up
+    assert (driver.restarts, driver.is_held_up) == expected
 
 
 def test_pods_of_others_are_in_the_way_and_ours_are_not() -> None:
@@ -280,18 +278,22 @@ def test_budgets_cover_selected_pods_of_their_namespace() -> None:
     assert pod_of(pod(), budgets=budgets).budgets == (DisruptionBudget("web", 1), DisruptionBudget("all", 0))
 
 
-def test_pods_of_the_stack_are_ours() -> None:
-    """The driver manager pauses them by itself."""
-    assert is_ours(pod(metadata={"labels": {"gpu-provision.io/stack": "prod"}}))
-    assert not is_ours(pod())
+CUDA, PLUGIN = ({"app": f"nvidia-{name}-validator"} for name in ("cuda", "device-plugin"))
 
 
-@pytest.mark.parametrize("app", ["nvidia-cuda-validator", "nvidia-device-plugin-validator"])
-def test_pods_that_the_validator_starts_are_ours(app: str) -> None:
-    """They have no controller and none of our labels. A pod of another account may be anybody's."""
-    made = {"labels": {"app": app}, "ownerReferences": []}
-    assert is_ours(pod(metadata=made, serviceAccountName="nvidia-operator-validator"))
-    assert not is_ours(pod(metadata=made, serviceAccountName="default"))
+@pytest.mark.parametrize(
+    ("marks", "account", "ours"),
+    [
+        ({"gpu-provision.io/stack": "prod"}, "default", True),
+        ({}, "default", False),
+        (CUDA, "nvidia-operator-validator", True),
+        (PLUGIN, "nvidia-operator-validator", True),
+        (CUDA, "default", False),
+    ],
+)
+def test_pods_that_are_ours(marks: dict[str, str], account: str, *, ours: bool) -> None:
+    """Of the stack, which the driver manager pauses by itself; or those that the validator starts, by its account."""
+    assert is_ours(pod(metadata={"labels": marks, "ownerReferences": []}, serviceAccountName=account)) is ours
 
 
 @pytest.mark.parametrize(

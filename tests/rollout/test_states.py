@@ -9,7 +9,7 @@ import pytest
 from gpu_provision.components import labels
 from gpu_provision.model.cluster import NodeFacts
 from gpu_provision.rollout import states
-from gpu_provision.rollout.states import cordoned_by, nodes_left_behind, writer_of
+from gpu_provision.rollout.states import cordoned_by, nodes_left_behind
 
 OURS = {states.CORDONED: states.MANAGER}
 THEIRS = {states.WAS_CORDONED: "true", states.CORDONED_BY: "kubectl-cordon"}
@@ -23,19 +23,6 @@ def node(step: str = "", name: str = "t4-1", **fields: Any) -> NodeFacts:
     """A cordoned node of the inventory ``prod``."""
     found = {labels.INVENTORY: "prod"} | ({states.STATE: step} if step else {})
     return NodeFacts(name=name, **{"labels": found, "unschedulable": True, **fields})
-
-
-def test_the_last_writer_of_the_cordon_is_the_one_that_counts() -> None:
-    def entry(manager: str, time: str, field: str) -> dict[str, Any]:
-        return {"manager": manager, "time": time, "fieldsV1": {"f:spec": {field: {}}}}
-
-    books = [
-        entry("kubectl-cordon", "2026-11-21T08:00:00Z", "f:unschedulable"),
-        entry("gpu-provision", "2026-11-21T07:00:00Z", "f:unschedulable"),
-        entry("kubelet", "2026-11-21T09:00:00Z", "f:podCIDR"),
-    ]
-    assert writer_of({"managedFields": books}) == ("kubectl-cordon", "2026-11-21T08:00:00Z")
-    assert writer_of({}) == ("", "")
 
 
 @pytest.mark.parametrize(

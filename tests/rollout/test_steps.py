@@ -8,45 +8,28 @@ import pytest
 
 from gpu_provision.model.rollout_policy import Canary, PodDeletion, RolloutPolicy, UpgradePolicy
 from gpu_provision.rollout import states
-from gpu_provision.rollout.actions import Cordon, StateTransition, TakeOff
+from gpu_provision.rollout.actions import Cordon, StateTransition
 from gpu_provision.rollout.preview import plan_waves
-from gpu_provision.rollout.snapshot import NOTHING, BudgetDomain, FleetNode, GpuUse, Policy
+from gpu_provision.rollout.snapshot import NOTHING, BudgetDomain, FleetNode, GpuUse
 from gpu_provision.rollout.state_machine import decide_node, retry_failed
 from gpu_provision.rollout.states import UpgradeState
-from tests.rollout.rules import Rules, judge_the_end
+from tests.rollout.rules import ONE, ended, until, way, world
 from tests.rollout.world import BEGINNING, NEW, Machine, Work, World
-
-ONE = UpgradePolicy()
-
-
-def world(*machines: Machine, policy: UpgradePolicy = ONE, fleet: RolloutPolicy | None = None) -> World:
-    domain = BudgetDomain(policy=policy, restart_seconds=60, validation_seconds=60)
-    found = World(machines, Policy(fleet=fleet or RolloutPolicy(), domains={"shared": domain}))
-    Rules(found)
-    return found
 
 
 def leaving(*work: Work, name: str = "node-1", has_taint: bool = False) -> Machine:
     return Machine(name=name, leaves=True, has_taint=has_taint, work=[*work])
 
 
-def way(found: World, node: str = "node-1") -> list[str]:
-    """Return the states that a node went through, with the moment at which the stack's labels went."""
-    actions = (action for decision in found.decisions for action in decision.actions)
-    of_node = (action for action in actions if isinstance(action, StateTransition | TakeOff) and action.node == node)
-    return [action.to.value if isinstance(action, StateTransition) else "labels off" for action in of_node]
-
-
-def ended(found: World) -> Machine:
-    judge_the_end(found, found.run())
-    return found.machines["node-1"]
+def end(found: World) -> Machine:
+    return ended(found).machines["node-1"]
 
 
 @pytest.mark.parametrize("has_taint", [False, True], ids=["driver of the stack", "driver of its own"])
 def test_a_node_is_emptied_before_the_stack_goes(*, has_taint: bool) -> None:
     """Cordon, eviction, labels, and the node is given back once the stack's pods have ended there."""
     found = world(leaving(Work(name="train"), has_taint=has_taint))
-    node = ended(found)
+    node = end(found)
     assert way(found) == [
         "upgrade-required",
         "cordon-required",
@@ -70,7 +53,7 @@ def test_a_node_is_emptied_before_the_stack_goes(*, has_taint: bool) -> None:
 def test_a_node_whose_gpu_is_idle_goes_at_once(work: tuple[Work, ...]) -> None:
     """Without a cordon, a slot or a policy that allows evictions."""
     found = world(leaving(*work), policy=UpgradePolicy(auto_upgrade=False, max_unavailable=0))
-    node = ended(found)
+    node = end(found)
     assert node.is_forgotten
     assert not found.writes
 
@@ -79,7 +62,7 @@ def test_marks_of_earlier_upgrades_go_first() -> None:
     found = world(leaving())
     found.machines["node-1"].labels[states.STATE] = "upgrade-done"
     found.machines["node-1"].annotations[states.ENABLED] = "true"
-    node = ended(found)
+    node = end(found)
     assert way(found) == [""]
     assert not node.labels
     assert not node.annotations
@@ -104,18 +87,28 @@ def test_a_pod_that_may_not_be_evicted_keeps_the_stack(work: Work, policy: Upgra
     assert found.machines["node-1"].driver is not None
 
 
-def test_a_budget_that_allows_nothing_fails_the_node() -> None:
-    """It keeps the stack, its cordon and the reason; once the pod has gone, the node goes as well."""
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_budget_that_allows_nothing_fails_the_node(*, comes_back: bool) -> None:
+    """It keeps the stack, its cordon and the reason. Once the pod has gone, the node goes as well.
+
+    One that comes back is as it was: its driver was never touched, so no pod has to free a GPU for another proof.
+    """
     work = Work(name="train", blocked_until=math.inf)
     found = world(leaving(work), policy=UpgradePolicy(pod_deletion=PodDeletion(timeout_seconds=10)))
+    found.content = "550" if comes_back else NEW
     found.run()
     node = found.machines["node-1"]
-    assert node.state is UpgradeState.FAILED
-    assert node.has_labels
-    assert node.cordoned_by
+    assert (node.state, node.has_labels, node.cordoned_by) == (UpgradeState.FAILED, True, "gpu-provision")
     assert "disruption budget" in node.annotations[states.REASON]
-    work.gone = found.now
-    assert ended(found).is_forgotten
+    if not comes_back:
+        work.gone = found.now
+        assert end(found).is_forgotten
+        return
+    node.leaves = False
+    for move in retry_failed(found.snapshot()):
+        found.apply(move)
+    ended(found)
+    assert (node.state, node.cordoned_by, node.proofs) == (UpgradeState.DONE, "", {})
 
 
 def test_pods_that_come_after_the_cordon_are_evicted_too() -> None:
@@ -123,7 +116,7 @@ def test_pods_that_come_after_the_cordon_are_evicted_too() -> None:
     while found.machines["node-1"].state is not UpgradeState.POD_RESTART_REQUIRED:
         assert found.step(slow={0} if found.machines["node-1"].state is UpgradeState.POD_DELETION_REQUIRED else ())
     found.machines["node-1"].work.append(Work(name="late"))
-    node = ended(found)
+    node = end(found)
     assert all(work.gone < math.inf for work in node.work)
     assert way(found).count("labels off") == 1
 
@@ -144,31 +137,11 @@ def test_a_node_may_come_back_at_any_time(steps: int) -> None:
     assert not found.restarts
 
 
-def test_a_node_that_could_not_leave_comes_back_as_it_was() -> None:
-    """Its driver was never touched, so that no pod has to free a GPU for another proof."""
-    work = Work(name="train", blocked_until=math.inf)
-    found = world(leaving(work), policy=UpgradePolicy(pod_deletion=PodDeletion(timeout_seconds=10)))
-    found.content = "550"
-    found.run()
-    node = found.machines["node-1"]
-    assert node.state is UpgradeState.FAILED
-    node.leaves = False
-    for move in retry_failed(found.snapshot()):
-        found.apply(move)
-    ended(found)
-    assert node.state is UpgradeState.DONE
-    assert not node.cordoned_by
-    assert not node.proofs
-
-
 def test_a_node_leaves_in_the_middle_of_an_upgrade() -> None:
     """With the new driver or the old one: pods are looked at again, and nothing has to be proven."""
     found = world(Machine(name="node-1", work=[Work(name="train")]))
-    while found.machines["node-1"].state is not UpgradeState.VALIDATION_REQUIRED:
-        assert found.step()
-    found.machines["node-1"].leaves = True
-    found.machines["node-1"].revision += 1
-    assert ended(found).is_forgotten
+    until(found, UpgradeState.VALIDATION_REQUIRED, leaves=True)
+    assert end(found).is_forgotten
 
 
 def test_leaving_is_no_business_of_canaries() -> None:
