@@ -33,7 +33,7 @@ def test_an_error_of_one_write_is_raised_after_the_others() -> None:
         if manifest["metadata"]["name"] == "bad":
             raise Unreachable(Finding(code="GP301", what="silent"))
         written.append(manifest["metadata"]["name"])
-        return ApplyResult(manifest, created=True, warnings=())
+        return ApplyResult(manifest, created=True)
 
     with pytest.raises(Unreachable, match="silent"):
         Applier(cluster(apply), NOTHING).apply([change("bad"), change("a"), change("b")])
