@@ -93,7 +93,7 @@ def cluster(opening: Open, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield made
 
 
-def test_while_it_runs_the_operator_undoes_what_is_done_to_its_objects(cluster: Cluster) -> None:
+def test_the_running_operator_reverts_edits_of_its_objects(cluster: Cluster) -> None:
     """Therefore it is stopped first: it makes its DaemonSet again, which takes the drivers back."""
     before = cluster.drivers()
     daemon_set = ("daemonset", "-n", NAMESPACE, "nvidia-driver-daemonset")
@@ -109,7 +109,7 @@ def test_while_it_runs_the_operator_undoes_what_is_done_to_its_objects(cluster: 
     assert cluster.drivers() == before
 
 
-def test_a_look_writes_nothing_and_tells_what_becomes_of_every_object(cluster: Cluster) -> None:
+def test_a_dry_run_writes_nothing_and_lists_every_object(cluster: Cluster) -> None:
     """No one has confirmed anything yet."""
     before = len(cluster.world.writes())
     looked = cluster.adopt("--json")
@@ -144,7 +144,7 @@ def test_an_upgrade_under_way_is_waited_for(cluster: Cluster) -> None:
 
 
 @pytest.mark.real  # for the time it takes
-def test_killed_again_and_again_it_completes_and_a_driver_that_is_as_declared_runs_on(cluster: Cluster) -> None:
+def test_repeated_kills_do_not_restart_a_matching_driver(cluster: Cluster) -> None:
     """The operator works on until it is stopped; the job never loses its GPU; the third node's driver is rolled out."""
     cluster.declare_another_driver("gpu-3")
     before, job = cluster.drivers(*KEPT), cluster.job()

@@ -13,7 +13,7 @@ from tests.scenarios.world import World
 OPERANDS = "gpu-operator-resources"
 
 
-def test_an_edit_of_a_named_config_map_rolls_the_pods_that_read_it(new_world: Callable[..., World]) -> None:
+def test_an_edit_of_a_config_map_rolls_the_pods_that_read_it(new_world: Callable[..., World]) -> None:
     """The reference notices neither; here the plan says which pods restart."""
     world = new_world()
     world.submit({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OPERANDS}})
@@ -31,7 +31,7 @@ def test_an_edit_of_a_named_config_map_rolls_the_pods_that_read_it(new_world: Ca
 
 
 @pytest.mark.real  # for the time it takes
-def test_a_validation_on_a_busy_node_is_put_off_and_fails_nothing(new_world: Callable[..., World]) -> None:
+def test_a_validation_on_a_busy_node_is_deferred(new_world: Callable[..., World]) -> None:
     """An upgrade of the device plugin must not fail because the GPUs are in use, which is what they are for."""
     world = new_world()
     world.apply("--cluster-only", check=True)

@@ -21,7 +21,7 @@ def _pods(world: World, app: str) -> list[str]:
 
 
 @pytest.mark.real  # for the time it takes
-def test_pods_that_somebody_deletes_in_the_middle_come_back(new_world: Make) -> None:
+def test_pods_deleted_during_a_run_are_recreated(new_world: Make) -> None:
     """The driver of every node, and the validator of one before it has ended."""
     world = new_world(timings={"speed": 6})
     run = world.start(*world.apply_command, "--cluster-only")
@@ -35,7 +35,7 @@ def test_pods_that_somebody_deletes_in_the_middle_come_back(new_world: Make) -> 
     assert states["t4-1"] == states["t4-2"] == states["h100-1"] == "ready", states
 
 
-def test_a_daemon_set_that_somebody_deletes_in_the_middle_is_made_anew(new_world: Make) -> None:
+def test_a_daemonset_deleted_during_a_run_is_recreated(new_world: Make) -> None:
     world = new_world(timings={"speed": 6})
     run = world.start(*world.apply_command, "--cluster-only")
     world.until(lambda: _pods(world, "nvidia-operator-validator"))
@@ -67,7 +67,7 @@ def test_what_is_deleted_again_and_again_is_named(new_world: Make) -> None:
 
 
 @pytest.mark.real  # for the time it takes
-def test_a_node_that_is_missing_keeps_no_other_node_from_its_upgrade(new_world: Make) -> None:
+def test_a_missing_node_does_not_block_upgrades_of_others(new_world: Make) -> None:
     """It is named, and the rollout of a driver goes on everywhere else."""
     world = new_world()
     world.declare({"name": "ghost-1", "pool": "t4"})
@@ -85,7 +85,7 @@ def test_a_node_that_is_missing_keeps_no_other_node_from_its_upgrade(new_world: 
     assert all("580.126.20" in image for image in images.values()), images
 
 
-def test_a_node_that_goes_away_in_the_middle_is_named_and_the_others_are_finished(new_world: Make) -> None:
+def test_a_node_lost_during_a_run_is_named_and_others_finish(new_world: Make) -> None:
     """An autoscaler takes nodes whenever it likes."""
     world = new_world(timings={"speed": 4})
     run = world.start(*world.apply_command, "--cluster-only", "--json")

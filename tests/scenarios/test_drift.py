@@ -42,7 +42,7 @@ def test_without_drift_there_is_one_line(stack: World) -> None:
     assert len(stack.requests()) - before < 30
 
 
-def test_whoever_changed_something_is_named(stack: World) -> None:
+def test_the_manager_of_each_change_is_named(stack: World) -> None:
     """With the time of the API server's books; a pending field beside it is reported apart."""
     stack.api.set_image("daemonset", EXPORTER, "-n", OPERANDS, image="example.com/other:1")
     stack.api.label("node", "t4-1", labels={"gpu-provision.io/driver": "other"}, manager="robot")
@@ -87,7 +87,7 @@ def test_what_is_declared_and_not_applied_is_no_drift(stack: World) -> None:
 
 
 @pytest.mark.real
-def test_what_is_not_ready_is_told_apart(stack: World) -> None:
+def test_not_ready_is_distinct_from_drift(stack: World) -> None:
     stack.fault({"fault": "crash-loop", "node": "t4-1", "image": "dcgm-exporter", "message": "no PCI bus"})
     stack.api.delete("pod", "-n", OPERANDS, "-l", f"app={EXPORTER}", "--field-selector", "spec.nodeName=t4-1")
     code, found = stack.until(lambda: (answer := drift(stack))[0] == 2 and answer)

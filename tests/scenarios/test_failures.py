@@ -76,7 +76,7 @@ def test_stock_pyinfra_says_the_same_and_exits_1(new_world: Make) -> None:
 
 
 @pytest.mark.real  # for the time it takes
-def test_a_missing_gpu_is_told_by_its_counts(new_world: Make) -> None:
+def test_a_missing_gpu_is_reported_by_counts(new_world: Make) -> None:
     """Seven of eight GPUs are not ready, whatever the device plugin says."""
     world = new_world(faults=[{"fault": "plugin-sees-fewer", "node": "h100-1", "count": 7}])
     world.settings(validator={"timeout": 4})

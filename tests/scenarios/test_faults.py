@@ -24,3 +24,4 @@ def test_runs_converge_on_a_server_that_answers_badly(server: str, opening: Call
     """On the sandbox each seed has a scenario, for the time it takes; on a real control plane it has all of them."""
     rows = list(Trials(opening, RATE, tmp_path).rows(PAIRS[server]))
     assert all(row.is_converged for row in rows), table(rows)
+    assert all(row.faults for row in rows), "a run that met no fault shows nothing"

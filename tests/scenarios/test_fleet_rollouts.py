@@ -96,7 +96,7 @@ def _state(node: Mapping[str, Any]) -> states.UpgradeState:
     return states.state_named((node["metadata"].get("labels") or {}).get(states.STATE, ""))
 
 
-def test_whoever_is_in_the_way_is_told_and_all_others_go_over(fleet: World) -> None:
+def test_blockers_are_named_and_all_other_nodes_upgrade(fleet: World) -> None:
     """A cordon of another owner, a pod that cannot be evicted, a driver that does not start, a node that is left out.
 
     Never more nodes are at work, or away, than the policy says; GPU work stays within its budget.
@@ -128,7 +128,7 @@ def test_whoever_is_in_the_way_is_told_and_all_others_go_over(fleet: World) -> N
     assert cordoned == {FOREIGN, BROKEN}
 
 
-def test_what_was_in_the_way_is_gone_and_the_next_run_finishes(fleet: World) -> None:
+def test_the_next_run_finishes_once_blockers_are_gone(fleet: World) -> None:
     """Just those nodes whose driver is not as wanted are touched."""
     fleet.fault()
     fleet.api.delete("pod", "notebook", wait=False, gracePeriodSeconds=0)
@@ -140,7 +140,7 @@ def test_what_was_in_the_way_is_gone_and_the_next_run_finishes(fleet: World) -> 
     assert {HELD, SKIPPED} <= replaced <= {HELD, SKIPPED, BROKEN}
 
 
-def test_a_fleet_whose_runs_are_killed_again_and_again_ends_like_an_undisturbed_one(fleet: World) -> None:
+def test_a_fleet_with_killed_runs_reaches_the_same_state(fleet: World) -> None:
     """Every driver is replaced once and proven by a validation of its own; the budget holds after each kill."""
     before, killed, result = uids(fleet), 0, None
     replaced = set(before.values())

@@ -88,7 +88,7 @@ def _document(answer: Answer) -> dict[str, Any]:
 
 
 @pytest.mark.real  # for the time it takes
-def test_a_stack_goes_to_the_operator_and_back_and_nothing_restarts(both: Callable[..., Both]) -> None:
+def test_a_hand_over_to_the_operator_and_back_restarts_nothing(both: Callable[..., Both]) -> None:
     """In between plan says who carries it out, and an unchanged apply writes nothing."""
     made = both()
     world, before = made.world, made.objects()
@@ -115,7 +115,7 @@ OTHER = "v0.19.3"
 
 
 @pytest.mark.real
-def test_a_stack_of_the_operator_is_changed_and_removed_by_the_command_line(both: Callable[..., Both]) -> None:
+def test_the_command_line_changes_and_removes_an_operator_stack(both: Callable[..., Both]) -> None:
     """With the same ends as without an operator; what its resource cannot say is refused before anything is written."""
     made = both()
     world, drivers = made.world, made.pods("nvidia-driver-daemonset")
@@ -154,7 +154,7 @@ def test_a_stack_of_the_operator_is_changed_and_removed_by_the_command_line(both
 
 
 @pytest.mark.real
-def test_a_failure_is_told_as_without_an_operator(both: Callable[..., Both]) -> None:
+def test_a_failure_reads_the_same_with_and_without_an_operator(both: Callable[..., Both]) -> None:
     """With the node, the cause and the exit code; what is mended is mended without another word.
 
     The controller has its lease in a namespace of its own; the stack tells where.
@@ -178,7 +178,7 @@ def test_a_failure_is_told_as_without_an_operator(both: Callable[..., Both]) -> 
 
 
 @pytest.mark.real
-def test_nothing_is_taken_from_others_and_nothing_is_left_hanging(both: Callable[..., Both]) -> None:
+def test_foreign_objects_stay_and_no_own_object_remains(both: Callable[..., Both]) -> None:
     """Whose fields they are is named; without a controller nothing is written, and the stack can be let go."""
     made = both()
     world, before = made.world, made.objects()

@@ -84,7 +84,7 @@ def test_a_run_costs_two_requests_for_its_record(stack: World) -> None:
     assert set(codes) <= {200, 201}
 
 
-def test_no_secret_is_in_the_cluster_but_where_it_belongs_nor_in_the_local_folder(stack: World) -> None:
+def test_secrets_are_in_no_record_and_no_local_file(stack: World) -> None:
     name = f"{stack.name}-history"
     texts = [json.dumps(stack.json("configmap", name, "-n", OPERANDS))]
     local = sorted((stack.folder / "state").rglob("*.json"))
@@ -137,7 +137,7 @@ def test_a_rollback_is_shown_first(stack: World) -> None:
     assert len(stack.writes()) == before
 
 
-def test_a_rollback_makes_the_cluster_as_it_was_with_the_secrets_of_today(stack: World) -> None:
+def test_a_rollback_restores_the_cluster_with_current_secrets(stack: World) -> None:
     back = stack.cli("rollback", "1", "--yes", "--cluster-only", "-i", str(stack.inventory))
     assert back.code == 0, back.text
     assert "gpu-provision diff 1" in back.out, "the file still says otherwise"
@@ -152,7 +152,7 @@ def test_as_many_runs_are_kept_as_the_inventory_says(stack: World) -> None:
     assert [number for number, _, _ in runs(stack)] == [2, 3, 4]
 
 
-def test_a_run_that_was_killed_is_told_as_interrupted(stack: World) -> None:
+def test_a_killed_run_is_listed_as_interrupted(stack: World) -> None:
     """By `history`, and by the next run, which resumes."""
     stack.settings(device_plugin={"version": "v0.19.2"})
     stack.slow_down()
@@ -170,7 +170,7 @@ def test_a_run_that_was_killed_is_told_as_interrupted(stack: World) -> None:
     assert runs(stack)[-2:] == [(5, "interrupted", 0), (6, "succeeded", 0)]
 
 
-def test_a_damaged_record_is_told_and_keeps_nobody_from_anything(stack: World) -> None:
+def test_a_damaged_record_is_reported_and_blocks_nothing(stack: World) -> None:
     patch = {"data": {"20200101T000000.000000Z-000000": "{"}}
     record = ("configmap", f"{stack.name}-history", "-n", OPERANDS)
     stack.api.patch(*record, patch=patch)
@@ -227,7 +227,7 @@ def test_what_was_written_here_names_no_file_of_another(stack: World) -> None:
 
 
 @pytest.mark.real  # for the time it takes
-def test_a_rollout_that_fails_goes_back_by_itself_if_the_policy_says_so(stack: World) -> None:
+def test_a_failed_rollout_rolls_back_if_the_policy_says_so(stack: World) -> None:
     """The run that failed, and the one that went back, are both on record; no driver is left that was not there.
 
     The record that it goes back to was planted: it gives versions alone.
@@ -252,7 +252,7 @@ def test_a_rollout_that_fails_goes_back_by_itself_if_the_policy_says_so(stack: W
 
 
 @pytest.mark.real  # for the time it takes
-def test_a_rollout_that_fails_pauses_if_a_version_on_record_is_unknown(stack: World) -> None:
+def test_a_failed_rollout_pauses_if_the_version_is_unknown(stack: World) -> None:
     number = runs(stack)[-1][0]
     plant(stack, number, f'name: {stack.name}\ndriver: {{version: "570.99.01"}}\npools: {{}}\n')
     stack.fault({"fault": "image-pull-fails", "node": "t4-1", "image": "driver:580.126.20", "message": "no such tag"})

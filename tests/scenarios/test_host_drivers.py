@@ -132,7 +132,7 @@ def test_a_node_whose_own_driver_was_removed_gets_the_container(mixed: SandboxWo
     everything_works(mixed)
 
 
-def test_a_node_that_got_a_driver_of_its_own_goes_over_to_it_with_the_next_boot(mixed: SandboxWorld) -> None:
+def test_a_node_switches_to_its_own_driver_at_the_next_boot(mixed: SandboxWorld) -> None:
     on_host(mixed, "t4-1", _INSTALLED)
     early = json.loads(mixed.apply("--json", check=True).out)
     assert [warning["code"] for warning in early["warnings"]] == ["GP412"]

@@ -69,9 +69,7 @@ def _lasting(value: Any) -> Any:
 
 
 @pytest.mark.real  # for the time it takes
-def test_a_run_killed_at_many_points_ends_where_an_undisturbed_one_ends(
-    new_world: Make, undisturbed: dict[str, Any]
-) -> None:
+def test_runs_killed_at_many_points_reach_the_same_state(new_world: Make, undisturbed: dict[str, Any]) -> None:
     """Each try is killed a few writes further on; what the last one completes equals an undisturbed run."""
     world = new_world()
     world.slow_down()
@@ -101,7 +99,7 @@ def _has_come_to(world: World, run: subprocess.Popen[str], writes: int) -> bool:
     return run.poll() is not None or len(world.writes()) >= writes
 
 
-def test_what_a_killed_run_leaves_is_no_obstacle_for_plan_and_status(new_world: Make) -> None:
+def test_plan_and_status_work_after_a_killed_run(new_world: Make) -> None:
     world = new_world()
     run = world.start(*world.apply_command, "--cluster-only")
     world.until(lambda: len(world.writes()) > 20)

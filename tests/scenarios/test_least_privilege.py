@@ -115,7 +115,7 @@ def test_a_look_needs_no_right_to_write(robot: Robot) -> None:
     reader.applies()
 
 
-def test_whoever_has_no_rights_is_told_all_that_is_missing_for_a_look(robot: Robot) -> None:
+def test_a_user_without_rights_sees_all_that_a_plan_needs(robot: Robot) -> None:
     """One message, not one per run; exit code 1."""
     novice = Robot(robot.world, "novice")
     run = novice.does("status", "--json")
@@ -238,7 +238,7 @@ def _permissions(request: LoggedRequest) -> Iterator[Permission]:
         yield Permission("create", group, rest[0], namespace, name)
 
 
-def test_whoever_may_only_look_gets_a_plan_and_is_told_what_a_run_needs(robot: Robot) -> None:
+def test_a_read_only_user_sees_the_rights_that_a_run_needs(robot: Robot) -> None:
     """The plan goes without the server's word; a run ends before the first write, and the lock is free."""
     reader = Robot(robot.world, "reader")
     reader.is_given_its_rights("--read-only")

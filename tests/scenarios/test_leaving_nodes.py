@@ -84,7 +84,7 @@ def pods_on(world: World, name: str) -> list[str]:
     return [pod["name"] for pod in pods if "ownerReferences" in pod]
 
 
-def test_a_pod_that_nobody_may_evict_keeps_the_stack(stack: World) -> None:
+def test_a_pod_that_cannot_be_evicted_keeps_the_stack(stack: World) -> None:
     """The other node goes at once, as its GPU is idle; the driver that it shared stays for the first one."""
     containers = [{"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "notebook", "namespace": "default"}}

@@ -48,7 +48,7 @@ def assert_apart(writes: list[LoggedRequest]) -> None:
     assert len(turns) == len(set(turns)), [(one.time, one.user, one.verb, one.path) for one in done]
 
 
-def test_of_two_first_applies_one_writes_and_the_other_is_told(world: World) -> None:
+def test_of_two_first_applies_one_writes_and_one_is_refused(world: World) -> None:
     """The namespace of the lock is not there yet, either."""
     assert run_both(world) == [0, 75]
     assert_apart(world.writes())
@@ -56,7 +56,7 @@ def test_of_two_first_applies_one_writes_and_the_other_is_told(world: World) -> 
 
 
 @pytest.mark.real
-def test_two_runs_that_were_planned_at_the_same_moment_write_one_after_the_other(world: World) -> None:
+def test_two_runs_planned_at_once_write_one_after_the_other(world: World) -> None:
     """Or only one of them writes: what the other one has planned may not hold any more."""
     before = len(world.writes())
     world.edit(lambda text: text.replace("version: v0.20.0", "version: v0.19.3"))
@@ -66,7 +66,7 @@ def test_two_runs_that_were_planned_at_the_same_moment_write_one_after_the_other
 
 
 @pytest.mark.real
-def test_a_run_that_lives_keeps_its_lock_unless_it_is_taken_by_force(world: World) -> None:
+def test_a_live_run_keeps_its_lock_unless_forced(world: World) -> None:
     """Then it ends, says so, and the next one goes on from there."""
     run = stuck(world)
     held = json.loads(world.cli("status", "--json", "-i", str(world.inventory)).out)["lock"]
@@ -89,7 +89,7 @@ def test_a_run_that_lives_keeps_its_lock_unless_it_is_taken_by_force(world: Worl
 
 
 @pytest.mark.real
-def test_the_lock_of_a_run_that_was_killed_can_be_taken_away(world: World) -> None:
+def test_the_lock_of_a_killed_run_can_be_released(world: World) -> None:
     """And a free lock is no error."""
     run = stuck(world)
     run.kill()

@@ -87,7 +87,7 @@ def test_a_version_change_is_one_field(world: World, first_run: str) -> None:
     assert changed["summary"]["wait"] == 0  # that old pods run until then is no news
 
 
-def test_the_dry_run_of_pyinfra_names_the_operations_and_the_fields(world: World, first_run: str) -> None:
+def test_the_pyinfra_dry_run_names_operations_and_fields(world: World, first_run: str) -> None:
     dry = world.pyinfra("--dry", "--diff", check=True).text
     table = dry.partition("Detected changes")[2]
     changing = [line.strip() for line in table.splitlines() if "1 (@cluster/" in line]
@@ -99,7 +99,7 @@ def test_the_dry_run_of_pyinfra_names_the_operations_and_the_fields(world: World
     assert "restarts pods on 3 nodes" in dry
 
 
-def test_the_next_run_applies_the_version_and_the_one_after_nothing(world: World, first_run: str) -> None:
+def test_the_next_run_applies_the_version_once(world: World, first_run: str) -> None:
     world.pyinfra("-y", check=True)
     pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-device-plugin-daemonset")["items"]
     images = {pod["spec"]["containers"][0]["image"] for pod in pods}
@@ -150,7 +150,7 @@ def test_the_record_of_a_run_holds_the_validations_own_lines(world: World, first
     assert len(first["evidence"]) == 2 * len(GPU_NODES)
 
 
-def test_a_field_that_another_manager_took_is_a_conflict_and_nothing_is_written(world: World, first_run: str) -> None:
+def test_a_field_conflict_stops_the_run_before_any_write(world: World, first_run: str) -> None:
     def as_helm(priority: str) -> None:
         patch = {"spec": {"template": {"spec": {"priorityClassName": priority}}}}
         world.api.patch("daemonset", "gpu-feature-discovery", "-n", OPERANDS, patch=patch, manager="helm")

@@ -224,7 +224,7 @@ def _versions(world: World) -> set[str]:
 
 
 @pytest.mark.real
-def test_a_node_that_fails_is_named_with_its_first_cause_and_mends_by_itself(home: Callable[..., Home]) -> None:
+def test_a_failed_node_is_named_with_its_cause_and_recovers(home: Callable[..., Home]) -> None:
     made = home()
     made.world.fault({"fault": "driver-build-fails", "node": "t4-2"})
     made.declare(driver={"timeout": 8})
@@ -239,7 +239,7 @@ def test_a_node_that_fails_is_named_with_its_first_cause_and_mends_by_itself(hom
 
 
 @pytest.mark.real
-def test_what_nobody_can_carry_out_is_told_and_leaves_what_runs(home: Callable[..., Home]) -> None:
+def test_an_impossible_spec_is_reported_and_stops_nothing(home: Callable[..., Home]) -> None:
     """A stack without nodes; a value that the schema takes and that means nothing; two stacks for one node."""
     made = home()
     made.submit("main", {})
@@ -264,7 +264,7 @@ def test_what_nobody_can_carry_out_is_told_and_leaves_what_runs(home: Callable[.
 
 
 @pytest.mark.real
-def test_a_stack_stays_in_its_namespace_and_is_removed_from_there(home: Callable[..., Home]) -> None:
+def test_a_stack_keeps_its_namespace_until_it_is_removed(home: Callable[..., Home]) -> None:
     """Whatever it declares by then; and another stack comes there when it has gone, not before."""
     made = home()
     made.declare()

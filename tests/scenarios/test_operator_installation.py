@@ -77,7 +77,7 @@ def test_what_others_have_in_its_namespace_stays(new_world: Make) -> None:
 
 
 @pytest.mark.real  # for the time it takes
-def test_a_controller_with_just_these_rights_keeps_a_stack_until_both_are_removed(new_world: Make) -> None:
+def test_a_controller_needs_only_the_installed_rights(new_world: Make) -> None:
     """As installed for stacks of any name; and the operator is not removed while there is a stack."""
     world = new_world()
     before = dump(world)

@@ -79,7 +79,7 @@ def five(opening: Open, tmp_path: Path) -> Callable[[str], contextlib.AbstractCo
     return make
 
 
-def test_a_controller_that_is_killed_at_its_writes_ends_where_an_undisturbed_one_ends(
+def test_a_controller_killed_at_writes_reaches_the_same_state(
     five: Callable[[str], contextlib.AbstractContextManager[Five]],
 ) -> None:
     """From a bare cluster over another version of the driver and back; each time it restarts and resumes."""
@@ -137,7 +137,7 @@ def test_a_restart_of_the_api_server_costs_nothing(new_world: Make) -> None:
     assert made.status()["rollout"] == {"done": 3, "failed": 0, "waiting": 0, "underWay": 0}
 
 
-def test_a_leader_that_hangs_in_a_rollout_is_followed_without_waiting_for_its_lock(new_world: Make) -> None:
+def test_a_frozen_leader_is_replaced_during_a_rollout(new_world: Make) -> None:
     """It is on another machine, so that its process cannot be seen; when it goes on it writes nothing any more."""
     made = Home(new_world(timings={"speed": 10}))
     world = made.world

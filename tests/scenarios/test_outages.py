@@ -55,7 +55,7 @@ def test_an_api_server_that_hangs_for_a_while_is_waited_for(new_world: Make) -> 
 
 
 @pytest.mark.real  # for the time it takes
-def test_an_api_server_that_went_away_is_told_while_it_is_waited_for(new_world: Make) -> None:
+def test_a_run_reports_that_the_api_server_is_gone(new_world: Make) -> None:
     world = new_world(timings={"speed": 1})
     run = world.start(*world.apply_command, "--cluster-only")
     world.until(lambda: len(world.writes()) > _IN_THE_MIDDLE)

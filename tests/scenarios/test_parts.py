@@ -43,7 +43,7 @@ def test_a_target_brings_what_it_requires_and_nothing_else(world: World) -> None
     assert drivers(world).keys() == labelled(world) == GPU_NODES
 
 
-def test_a_limit_leaves_labels_and_validations_of_other_nodes_alone(world: World) -> None:
+def test_a_limit_leaves_other_nodes_alone(world: World) -> None:
     """What serves all nodes is as declared; a second run has nothing to do."""
     done = world.apply("--cluster-only", "--limit", "t4-1", check=True)
     assert "nodes h100-1, t4-2 (--limit)" in done.err

@@ -143,7 +143,7 @@ def _standing(node: Any) -> tuple[str, bool, bool]:
     return node["metadata"]["name"], bool(node["spec"].get("unschedulable")), _is_ready(node)
 
 
-def test_a_drain_waits_for_the_budget_and_the_node_is_given_back_in_its_new_boot(world: World) -> None:
+def test_a_drain_waits_for_the_budget_before_the_reboot(world: World) -> None:
     """On a real control plane too, with the rights that rbac prints: both pods are on the node, one has to stay up."""
     world.settings(host_prerequisites={"enabled": True, "reboot": "if-required"})
     web(world, 2, at_least=1)
@@ -200,7 +200,7 @@ def reboot(world: SandboxWorld) -> Answer:
 
 
 @pytest.mark.real  # for the time it takes
-def test_two_nodes_are_rebooted_one_after_the_other_and_work_goes_on(rebooting: SandboxWorld) -> None:
+def test_two_nodes_reboot_one_after_the_other(rebooting: SandboxWorld) -> None:
     """Never are both away, and never is the Deployment; the second run changes nothing."""
     world = rebooting
     web(world, 2, at_least=1)
@@ -231,7 +231,7 @@ def test_two_nodes_are_rebooted_one_after_the_other_and_work_goes_on(rebooting: 
 
 
 @pytest.mark.real  # for the time it takes
-def test_a_node_that_somebody_else_had_cordoned_stays_so(rebooting: SandboxWorld) -> None:
+def test_a_foreign_cordon_survives_a_reboot(rebooting: SandboxWorld) -> None:
     """By stock pyinfra, which says on the way what it waits for."""
     world = rebooting
     world.api.cordon("t4-2")
@@ -247,7 +247,7 @@ def test_a_node_that_somebody_else_had_cordoned_stays_so(rebooting: SandboxWorld
 
 
 @pytest.mark.real  # for the time it takes
-def test_a_budget_that_allows_nothing_ends_it_before_anything_is_rebooted(rebooting: SandboxWorld) -> None:
+def test_a_budget_of_zero_ends_the_run_before_a_reboot(rebooting: SandboxWorld) -> None:
     """The finding names it, the node is given back, and the next one says why it is left alone."""
     world = rebooting
     web(world, 1, at_least=1, where=("t4-1",))
@@ -267,7 +267,7 @@ def test_a_budget_that_allows_nothing_ends_it_before_anything_is_rebooted(reboot
 
 
 @pytest.mark.real  # for the time it takes
-def test_a_run_that_is_killed_while_it_drains_is_finished_by_the_next(rebooting: SandboxWorld) -> None:
+def test_a_run_killed_while_draining_is_finished_by_the_next(rebooting: SandboxWorld) -> None:
     """The node is cordoned, and says that it was us; the budget is gone by then. Goes on where the last test ended."""
     world = rebooting
     before = boot(world, "t4-1")
@@ -285,7 +285,7 @@ def test_a_run_that_is_killed_while_it_drains_is_finished_by_the_next(rebooting:
 
 
 @pytest.mark.real  # for the time it takes
-def test_a_run_that_is_interrupted_while_the_machine_is_away_is_finished_by_the_next(rebooting: SandboxWorld) -> None:
+def test_a_run_interrupted_during_a_boot_is_finished_by_the_next(rebooting: SandboxWorld) -> None:
     """It says which node is cordoned still; the next waits for that and uncordons it, and reboots nothing again."""
     world = rebooting
     ask_for_reboot(world, "t4-1")

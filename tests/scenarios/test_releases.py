@@ -18,7 +18,7 @@ _VERSIONS = ("v1.18.1", "v1.20.0")
 
 
 @pytest.mark.real  # for the time it takes
-def test_a_validator_that_ends_late_takes_nothing_away_that_a_toolkit_waits_for(new_world: Make) -> None:
+def test_a_validator_that_ends_late_removes_no_toolkit_file(new_world: Make) -> None:
     """Its end removes what it found out, and its successor needs the runtime that the waiting toolkit sets up."""
     world = new_world()
     there, back = _VERSIONS

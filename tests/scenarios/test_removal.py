@@ -125,7 +125,7 @@ def told(document: Any, code: str) -> list[str]:
     return [each["where"] for each in (*document["errors"], *document["warnings"]) if each["code"] == code]
 
 
-def test_a_cluster_that_was_never_provisioned_has_nothing_to_remove(world: World, before: Dump) -> None:
+def test_an_unprovisioned_cluster_has_nothing_to_remove(world: World, before: Dump) -> None:
     writes = len(world.writes())
     assert destroy(world, "--crds")["changed"] == 0
     assert len(world.writes()) == writes
@@ -190,7 +190,7 @@ def _phase(world: World) -> str:
 
 
 @pytest.mark.real  # for the time it takes
-def test_what_does_not_go_away_is_told_with_its_first_cause(world: World, before: Dump) -> None:
+def test_an_object_that_stays_is_reported_with_its_cause(world: World, before: Dump) -> None:
     """And what tells that there was a stack stays, for the next run to go on from."""
     world.apply("--cluster-only", check=True)
     pod = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-operator-validator")["items"][0]["metadata"]["name"]
@@ -233,7 +233,7 @@ def mortal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 
 @pytest.mark.real  # for the time it takes
-def test_a_removal_that_is_killed_again_and_again_ends_where_another_ends(
+def test_repeatedly_killed_removals_reach_the_same_state(
     world: World, before: Dump, mortal: Callable[[int], None]
 ) -> None:
     """Wherever it was; and what others have put into our namespaces and custom resources stays with these."""

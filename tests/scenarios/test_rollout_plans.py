@@ -74,14 +74,14 @@ def order(found: Any) -> list[list[str]]:
     return [[node["node"] for node in wave["nodes"]] for wave in found["waves"]]
 
 
-def test_without_another_driver_there_is_no_rollout_and_nobody_is_asked_for_one(stack: World) -> None:
+def test_without_a_driver_change_there_is_no_rollout(stack: World) -> None:
     """All pods of a cluster and its budgets are read only for a rollout of drivers."""
     before = len(stack.requests())
     assert planned(stack)["rollout"] is None
     assert not [request for request in stack.requests()[before:] if "poddisruptionbudgets" in request.path]
 
 
-def test_the_plan_names_waves_evictions_budgets_cordons_and_who_is_left_out(stack: World) -> None:
+def test_the_plan_names_waves_evictions_budgets_and_cordons(stack: World) -> None:
     """Before anything is written."""
     stack.settings(release="25.10.1", driver={"upgrade_policy": ONE_BY_ONE})
     found = planned(stack)["rollout"]
@@ -97,7 +97,7 @@ def test_the_plan_names_waves_evictions_budgets_cordons_and_who_is_left_out(stac
     assert "default/bare has no controller" in left_out["reason"]
 
 
-def test_people_read_the_same_in_the_plan_and_in_the_dry_run_of_pyinfra(stack: World) -> None:
+def test_plan_and_pyinfra_dry_run_print_the_same(stack: World) -> None:
     """Users want to know before whom it evicts."""
     for text in (stack.plan().out, stack.pyinfra("--dry", check=True).text):
         assert "rollout of the driver: 2 nodes in 2 waves" in text
@@ -106,7 +106,7 @@ def test_people_read_the_same_in_the_plan_and_in_the_dry_run_of_pyinfra(stack: W
         assert "skipped: t4-2: default/bare has no controller" in text
 
 
-def test_canaries_and_what_needs_no_restart_are_told(stack: World) -> None:
+def test_the_plan_names_canaries_and_unchanged_drivers(stack: World) -> None:
     """A soak time keeps the others back; a change of resources replaces no driver."""
     stack.settings(rollout={"canary": {"nodes": 1, "soak_seconds": 3600}})
     found = planned(stack)["rollout"]
@@ -119,7 +119,7 @@ def test_canaries_and_what_needs_no_restart_are_told(stack: World) -> None:
     assert effects == [["no driver restart"]] * 2
 
 
-def test_where_nobody_replaces_drivers_the_plan_promises_no_restart(stack: World) -> None:
+def test_without_upgrades_the_plan_promises_no_restart(stack: World) -> None:
     """With auto_upgrade off they keep what they have, and budgets are not even asked for."""
     stack.settings(release="25.10.1", driver={"upgrade_policy": {"auto_upgrade": False}})
     before = len(stack.requests())
@@ -154,7 +154,7 @@ def test_what_the_plan_says_is_what_the_apply_does(stack: World) -> None:
     assert stack.json("node", "h100-1")["spec"]["unschedulable"]
 
 
-def test_a_release_change_back_goes_as_planned_and_leaves_every_node_validated(stack: World) -> None:
+def test_a_downgrade_of_the_release_goes_as_planned(stack: World) -> None:
     """Each driver proves itself before the next one is touched, whatever else changes at the same time."""
     stack.api.delete("pod", "bare", gracePeriodSeconds=0)
     stack.api.delete("deployment", "train")

@@ -132,7 +132,7 @@ def test_nodes_go_one_after_the_other_and_a_foreign_cordon_stays(stack: World) -
     stack.api.uncordon("t4-2")
 
 
-def test_what_the_installation_does_not_depend_on_restarts_no_driver(stack: World) -> None:
+def test_content_without_effect_on_the_driver_restarts_none(stack: World) -> None:
     """Pull policy, resources and probes are for the next pod."""
     before = uids(stack)
     resources = {"requests": {"cpu": "10m"}}
@@ -142,7 +142,7 @@ def test_what_the_installation_does_not_depend_on_restarts_no_driver(stack: Worl
     assert_over(stack, "580.126.20")
 
 
-def test_whoever_switches_upgrades_off_keeps_drivers_and_is_told(stack: World) -> None:
+def test_with_upgrades_off_drivers_stay_and_a_finding_says_so(stack: World) -> None:
     """No failure; what a rollout wrote on the nodes is gone, and the run after it has nothing to do."""
     before = uids(stack)
     stack.settings(driver={"version": "580.178.04", "upgrade_policy": {"auto_upgrade": False}})
@@ -230,7 +230,7 @@ def test_an_interrupted_pyinfra_names_what_it_leaves_cordoned(stack: World) -> N
 
 
 @pytest.mark.real  # for the time it takes
-def test_a_pod_that_nobody_may_evict_holds_its_own_node_only(stack: World) -> None:
+def test_a_pod_that_cannot_be_evicted_blocks_its_node_only(stack: World) -> None:
     """That node is not even cordoned; the run says which pod it is, and fails."""
     containers = [{"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "notebook", "namespace": "default"}}
@@ -250,7 +250,7 @@ def test_a_pod_that_nobody_may_evict_holds_its_own_node_only(stack: World) -> No
 
 
 @pytest.mark.real  # for the time it takes
-def test_a_failure_stops_the_rollout_and_another_run_is_another_chance(stack: World) -> None:
+def test_a_failure_stops_the_rollout_and_the_next_run_retries(stack: World) -> None:
     """The reason stands on the node; the others keep their drivers; what was broken is mended, and it goes on."""
     stack.fault({"fault": "crash-loop", "node": "h100-1", "image": "driver", "message": "no PCI bus"})
     policy = {"max_parallel_upgrades": 1}
@@ -270,7 +270,7 @@ def test_a_failure_stops_the_rollout_and_another_run_is_another_chance(stack: Wo
 
 
 @pytest.mark.real  # for the time it takes
-def test_content_that_a_driver_depends_on_rolls_exactly_its_nodes(stack: World) -> None:
+def test_content_of_a_driver_rolls_exactly_its_nodes(stack: World) -> None:
     """A ConfigMap that one pool names, edited in place; the result of equal content on record is no proof."""
     metadata = {"name": "parameters", "namespace": OPERANDS}
     files = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"nvidia.conf": "A=1"}}
@@ -369,7 +369,7 @@ class Mortal(Cluster):
 
 @pytest.mark.real  # for the time it takes
 @pytest.mark.parametrize(("writes", "more"), [(15, 2), (1, 7)])
-def test_runs_that_are_killed_at_their_writes_end_like_an_undisturbed_one(stack: World, writes: int, more: int) -> None:
+def test_runs_killed_at_writes_reach_the_same_state(stack: World, writes: int, more: int) -> None:
     """Each comes a few writes further; every driver is replaced once, and proven by a validation of its own.
 
     GPU work with a budget is on the way, and none of it is ever one pod short of what its budget says.

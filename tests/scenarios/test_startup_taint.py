@@ -122,7 +122,7 @@ def test_the_label_follows_what_is_declared_and_goes_with_it(new_world: Make) ->
     assert not told(world, "t4-1")
 
 
-def test_a_controller_frees_nodes_and_takes_a_label_back_that_does_not_hold_any_more(new_world: Make) -> None:
+def test_a_controller_sets_and_removes_the_label_of_the_taint(new_world: Make) -> None:
     """A rebooted node is validated again; a label that a user removes comes back."""
     world = new_world(**fleet())
     submit_training(world, "t4-1")

@@ -103,7 +103,7 @@ def test_a_token_from_before_the_history_ends_has_expired(server: Server, path: 
     assert names(again) == MADE[3:6]
 
 
-def test_a_list_may_be_of_any_version_that_the_server_has_at_hand(server: Server, path: str) -> None:
+def test_a_list_may_be_of_any_version_in_the_cache(server: Server, path: str) -> None:
     assert sorted(names(server.get(f"{path}&resourceVersion=0"))) == MADE, "older servers do not sort these"
 
 

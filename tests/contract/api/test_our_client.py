@@ -57,7 +57,7 @@ def test_what_is_not_there_is_none(cluster: Cluster, namespace: str) -> None:
     assert cluster.get(ObjectRef("v1", "ConfigMap", namespace, "none")) is None
 
 
-def test_a_list_gives_whole_objects_and_the_version_to_watch_from(cluster: Cluster, namespace: str) -> None:
+def test_a_list_gives_objects_and_the_version_to_watch_from(cluster: Cluster, namespace: str) -> None:
     cluster.create(sample(namespace, labels={"a": "b"}))
     found = cluster.list(CONFIG_MAPS, namespace=namespace, label_selector="a=b")
     assert [(item["kind"], item["metadata"]["name"]) for item in found.items] == [("ConfigMap", "one")]
@@ -89,9 +89,7 @@ def test_a_conflict_names_field_and_manager(cluster: Cluster, namespace: str) ->
     assert ".data.k" in str(refusal.value)
 
 
-def test_an_edit_is_undone_at_the_version_that_was_looked_at_only(
-    cluster: Cluster, server: Server, namespace: str
-) -> None:
+def test_an_edit_is_undone_at_the_observed_version_only(cluster: Cluster, server: Server, namespace: str) -> None:
     looked_at = cluster.apply(sample(namespace)).object["metadata"]["resourceVersion"]
     path = core(namespace, "configmaps", "one")
     edited = server.patch(path, {"data": {"k": "edited"}})["metadata"]["resourceVersion"]
@@ -106,7 +104,7 @@ def test_an_object_that_cannot_be_is_rejected(cluster: Cluster, namespace: str) 
         cluster.apply(sample(namespace, name="Bad_Name"))
 
 
-def test_labels_of_a_node_are_set_and_removed_if_the_uid_is_right(cluster: Cluster, node: Manifest) -> None:
+def test_labels_of_a_node_change_only_if_the_uid_matches(cluster: Cluster, node: Manifest) -> None:
     found = cluster.label(
         ObjectRef("v1", "Node", "", node["metadata"]["name"]), node["metadata"]["uid"], {"a": None, "c": "3"}
     )

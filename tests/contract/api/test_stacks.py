@@ -137,7 +137,7 @@ WRONG: dict[str, tuple[Object, str]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=str)
-def test_a_stack_that_breaks_the_schema_is_refused_with_the_place(server: Server, stacks: str, wrong: str) -> None:
+def test_a_stack_that_breaks_the_schema_is_refused_by_field(server: Server, stacks: str, wrong: str) -> None:
     spec, place = WRONG[wrong]
     answer = server.ask("POST", stacks, stack(**spec))
     assert (answer.code, answer.reason) == (422, "Invalid"), answer
