@@ -63,11 +63,6 @@ def _was_too_slow_to_start(container: dict[str, Any]) -> bool:
     return ended.get("reason") == "StartError" and "context deadline exceeded" in ended.get("message", "")
 
 
-def has_ended(pod: Manifest) -> bool:
-    """Whether the pod ran to an end that says something about what it was to show."""
-    return phase(pod) in {"Succeeded", "Failed"} and not was_turned_away(pod)
-
-
 _OWN_FAILURES = frozenset({"", "DeadlineExceeded"})
 
 

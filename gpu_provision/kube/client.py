@@ -63,11 +63,10 @@ class _List(TypedDict, total=False):
 
 
 class ApplyResult(NamedTuple):
-    """What an apply made of an object, whether it created it, and the server's warnings."""
+    """What an apply made of an object, and whether it created it."""
 
     object: Manifest
     created: bool
-    warnings: tuple[str, ...]
 
 
 class GrantedRules(NamedTuple):
@@ -210,8 +209,7 @@ class Cluster(Connection):
         ref = ref_of(manifest)
         done = self._if(ref, lambda live: shows_applied(live, manifest))
         response = self._patch(ref, manifest, query, _APPLY_PATCH, done=done)
-        warnings = tuple(response.headers.getlist("Warning")) if "Warning" in response.headers else ()
-        return ApplyResult(json.loads(response.data), response.status == _CREATED, warnings)
+        return ApplyResult(json.loads(response.data), response.status == _CREATED)
 
     def _if(self, ref: ObjectRef, shows_it: Callable[[Manifest], bool]) -> Done:
         """Return what recognizes, when its repetition is refused, a write of our own whose answer was lost."""

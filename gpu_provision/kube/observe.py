@@ -61,6 +61,7 @@ def node_facts(node: Manifest) -> NodeFacts:
     cordoned_by, cordoned_at = writer_of(metadata) if unschedulable else ("", "")
     gpus = str(status.get("allocatable", {}).get("nvidia.com/gpu", ""))
     taints = tuple(node.get("spec", {}).get("taints") or ())
+    is_tainted = any(each.get("key") == NOT_VALIDATED for each in taints)
     return NodeFacts(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
@@ -77,11 +78,9 @@ def node_facts(node: Manifest) -> NodeFacts:
         unschedulable=unschedulable,
         cordoned_by=cordoned_by,
         cordoned_at=cordoned_at,
-        gpus_allocatable=int(gpus) if gpus.isdigit() else None,
+        gpus_allocatable=int(gpus) if gpus.isdecimal() else None,
         taints=taints,
-        revision=metadata.get("resourceVersion", "")
-        if any(each.get("key") == NOT_VALIDATED for each in taints)
-        else "",
+        revision=metadata.get("resourceVersion", "") if is_tainted else "",
     )
 
 
@@ -133,6 +132,7 @@ def observe_facts(cluster: Cluster, inventory: Inventory, listed: Listed | None 
         listed: Where the nodes go.
     """
     settings = cluster.api.configuration
+    get = cluster.get
     with RequestPool(cluster) as pool:
         version = pool.submit(cluster.version)
         listing = pool.submit(cluster.list, NODE, keep=trim)
@@ -140,12 +140,9 @@ def observe_facts(cluster: Cluster, inventory: Inventory, listed: Listed | None 
         told, nodes = version.result(), listing.result()
         found = tuple(node_facts(node) for node in nodes.items)
         resources = served.result()
-        names = sorted(named_config_maps(inventory))
-        config_maps = config_maps_of(
-            filter(None, pool.map(lambda name: cluster.get(_config_map(inventory, name)), names))
-        )
-        secret_names = sorted(named_secrets(inventory))
-        secrets = secrets_of(filter(None, pool.map(lambda name: cluster.get(_secret(inventory, name)), secret_names)))
+        names, secret_names = sorted(named_config_maps(inventory)), sorted(named_secrets(inventory))
+        config_maps = config_maps_of(filter(None, pool.map(lambda name: get(_config_map(inventory, name)), names)))
+        secrets = secrets_of(filter(None, pool.map(lambda name: get(_secret(inventory, name)), secret_names)))
     if listed is not None:
         listed[NODE] = nodes
     return ClusterFacts(

@@ -53,9 +53,6 @@ def validations_manifest(inventory: Inventory, passed: Passed) -> Manifest:
     for (component, node), digest in sorted(passed.items()):
         by_node.setdefault(node, {})[component] = digest
     data = {node: json.dumps(entry, sort_keys=True) for node, entry in by_node.items()}
-    return _manifest(validations_ref(inventory), {}, data)
-
-
-def _manifest(ref: ObjectRef, marks: Mapping[str, str], data: Mapping[str, str]) -> Manifest:
-    metadata = {"name": ref.name, "namespace": ref.namespace, "labels": {labels.MANAGED_BY: "gpu-provision", **marks}}
-    return {"apiVersion": ref.api_version, "kind": ref.kind, "metadata": metadata, "data": dict(data)}
+    ref = validations_ref(inventory)
+    metadata = {"name": ref.name, "namespace": ref.namespace, "labels": {labels.MANAGED_BY: "gpu-provision"}}
+    return {"apiVersion": ref.api_version, "kind": ref.kind, "metadata": metadata, "data": data}

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, TypeVar, cast
 
 import msgspec
@@ -39,7 +39,6 @@ class Answer(NamedTuple):
 
     data: bytes
     status: int = 200
-    headers: Mapping[str, str] = MappingProxyType({})
 
 
 Done = Callable[[Rejected], Answer | None]

@@ -66,6 +66,13 @@ def _ordered(verbs: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(verbs, key=lambda verb: (_VERBS.index(verb) if verb in _VERBS else len(_VERBS), verb)))
 
 
+def without_cluster_wide(permissions: Iterable[Permission], granted: Collection[Permission]) -> list[Permission]:
+    """Return the permissions of namespaces that are not granted in the whole cluster anyway."""
+    everywhere = {*granted}
+    wider = ((one, {one._replace(namespace=""), one._replace(namespace="", name="")}) for one in permissions)
+    return [one for one, same in wider if not same & everywhere]
+
+
 def describe(permissions: Iterable[Permission]) -> list[str]:
     """Return permissions for a reader, those alike in one line: ``get, patch roles "a", "b" in namespace x``."""
     by_namespace: dict[str, list[Permission]] = {}
@@ -74,11 +81,15 @@ def describe(permissions: Iterable[Permission]) -> list[str]:
     return [_describe(one, namespace) for namespace, found in sorted(by_namespace.items()) for one in rules_of(found)]
 
 
+def qualified_name(group: str, resource: str) -> str:
+    """Return a resource as kubectl names it: ``daemonsets.apps``, ``daemonsets.apps/status``."""
+    plural, slash, part = resource.partition("/")
+    return f"{plural}.{group}{slash}{part}" if group else resource
+
+
 def _describe(one: Rule, namespace: str) -> str:
     group = one["apiGroups"][0]
-    # As kubectl names them: daemonsets.apps, daemonsets.apps/status.
-    parts = ((plural, slash + part) for plural, slash, part in (each.partition("/") for each in one["resources"]))
-    resources = ", ".join(f"{plural}.{group}{part}" if group else f"{plural}{part}" for plural, part in parts)
+    resources = ", ".join(qualified_name(group, resource) for resource in one["resources"])
     names = " " + ", ".join(f'"{name}"' for name in one["resourceNames"]) if "resourceNames" in one else ""
     scope = f"in namespace {namespace}" if namespace else "in the whole cluster"
     return f"{', '.join(one['verbs'])} {resources}{names} {scope}"
@@ -113,9 +124,7 @@ def roles(name: str, permissions: Iterable[Permission], subjects: Sequence[RbacS
     """
     wanted = sorted(set(permissions))
     of_cluster = [one for one in wanted if not one.namespace]
-    everywhere = frozenset(one[:3] for one in of_cluster if not one.name)
-    own = [one for one in wanted if one.namespace and one[:3] not in everywhere]
-    own = [one for one in own if one._replace(namespace="") not in of_cluster]
+    own = without_cluster_wide((one for one in wanted if one.namespace), of_cluster)
     namespaces = sorted({one.namespace for one in own})
     found = [manifest(("v1", "Namespace"), namespace) for namespace in namespaces if namespace not in ALWAYS_THERE]
     found += _bound("ClusterRole", name, "", of_cluster, subjects)

@@ -50,7 +50,7 @@ class _Server:
         assert manager.startswith("gpu-provision-history-")
         self._ask()
         self.labels, self.data = manifest["metadata"]["labels"], {**(self.data or {}), **manifest["data"]}
-        return ApplyResult({"data": self.data}, created=True, warnings=())
+        return ApplyResult({"data": self.data}, created=True)
 
     def _ask(self) -> None:
         self.requests += 1

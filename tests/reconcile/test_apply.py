@@ -159,7 +159,7 @@ class Fake:
     def apply(self, manifest: Manifest, **_: Any) -> ApplyResult:
         """Accept everything."""
         self.asked.append(ref_of(manifest))
-        return ApplyResult(manifest, created=True, warnings=())
+        return ApplyResult(manifest, created=True)
 
     def delete(self, ref: ObjectRef, **_: Any) -> None:
         """Accept everything."""

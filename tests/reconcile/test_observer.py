@@ -270,7 +270,7 @@ class Asked:
     def apply(self, manifest: Manifest, **_: object) -> ApplyResult:
         """Say yes."""
         self.questions.append(str(ref_of(manifest)))
-        return ApplyResult(manifest, created=True, warnings=())
+        return ApplyResult(manifest, created=True)
 
 
 def test_the_plan_of_a_run_is_made_of_live_copies() -> None:
