@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from gpu_provision.components import labels, prerequisites
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.observe import MEMBER_KINDS, NODE, POD, node_facts
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, by_ref
@@ -144,7 +144,7 @@ def _is_of_chart(item: Manifest, release: str) -> bool:
     return is_of_discovery or found.get(labels.COMPONENT_OF_APP) == labels.OPERATOR
 
 
-def discover(cluster: Cluster, inventory: Inventory | None = None) -> OperatorInstall:
+def discover(cluster: KubeClient, inventory: Inventory | None = None) -> OperatorInstall:
     """Return what is there, for an adoption by an inventory, or for deriving one.
 
     Raises:
@@ -179,7 +179,7 @@ def _age(item: Manifest) -> tuple[str, str]:
     return item["metadata"].get("creationTimestamp", ""), item["metadata"]["name"]
 
 
-def _namespaces(cluster: Cluster, policies: Iterable[Manifest]) -> Iterator[str]:
+def _namespaces(cluster: KubeClient, policies: Iterable[Manifest]) -> Iterator[str]:
     """Yield the namespaces of the operator and of what it made."""
     uids = uids_of(policies)
     yield from (item["metadata"]["namespace"] for item in cluster.list(_DEPLOYMENT).items if is_operator(item))

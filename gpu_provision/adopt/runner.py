@@ -29,9 +29,9 @@ from gpu_provision.adopt.plan import Adoption, Disposition, ObjectPlan, plan_ado
 from gpu_provision.components import labels
 from gpu_provision.components.nfd import NODE_FEATURE, NODE_OF_FEATURE
 from gpu_provision.diagnostics import pods as pod_view
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import ConflictError, NotFoundError
-from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.kube.observe import POD
 from gpu_provision.kube.transport import RequestPool
@@ -131,7 +131,7 @@ def _locked(session: Session, listen: Listen) -> tuple[WriteLock, AdoptionRunner
 class AdoptionRunner:
     """One adoption being carried out."""
 
-    cluster: Cluster
+    cluster: KubeClient
     say: Say = lambda _: None
 
     def transfer_ownership(self, adoption: Adoption) -> None:
@@ -265,7 +265,7 @@ class AdoptionRunner:
         workers = Scope(POD, f"{labels.STACK}={adoption.inventory}")
         began, deadline, said = datetime.now(UTC), time.monotonic() + WAIT_SECONDS, ""
         until = f"since {began:%H:%M:%S}, until {began + timedelta(seconds=WAIT_SECONDS):%H:%M:%S} UTC"
-        with Mirror(self.cluster, [features, workers], keep=trim) as mirror:
+        with InformerCache(self.cluster, [features, workers], keep=trim) as mirror:
             while missing := unseen_nodes(adoption.targets, mirror.of(features), mirror.of(workers)):
                 left, named = deadline - time.monotonic(), [f"{node} ({why})" for node, why in missing.items()]
                 if left < 0:

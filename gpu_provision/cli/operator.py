@@ -19,7 +19,7 @@ from gpu_provision.output.findings import document
 from gpu_provision.output.text import Style
 
 if TYPE_CHECKING:
-    from gpu_provision.kube.client import Cluster
+    from gpu_provision.kube.client import KubeClient
     from gpu_provision.operator.manifests import InstallOptions
     from gpu_provision.operator.overview import Overview, StackRow
 
@@ -118,7 +118,7 @@ def stack(*, file: str | None, out: Output) -> None:
 @options.yes
 @options.output_options
 @options.on_cluster
-def release(*, name: str, cluster: Cluster, timeout: int, yes: bool, out: Output) -> ExitCode:
+def release(*, name: str, cluster: KubeClient, timeout: int, yes: bool, out: Output) -> ExitCode:
     """Let the stack NAME go: its GPUStack is deleted, and all that it has installed stays and runs on.
 
     After that gpu-provision apply looks after the stack again.
@@ -202,7 +202,7 @@ def install(  # noqa: PLR0913 - one argument per option
     image: str,
     replicas: int,
     pull_secrets: tuple[str, ...],
-    cluster: Cluster,
+    cluster: KubeClient,
     take_over: bool,
     timeout: int,
     yes: bool,
@@ -233,7 +233,7 @@ def install(  # noqa: PLR0913 - one argument per option
 @options.yes
 @options.output_options
 @options.on_cluster
-def uninstall(*, cluster: Cluster, with_stacks: bool, timeout: int, yes: bool, out: Output) -> ExitCode:
+def uninstall(*, cluster: KubeClient, with_stacks: bool, timeout: int, yes: bool, out: Output) -> ExitCode:
     """Take the operator off the cluster; not while there are stacks, unless they are to go as well.
 
     What stacks have installed is taken off by the controller, so that one has to run.
@@ -251,7 +251,7 @@ def uninstall(*, cluster: Cluster, with_stacks: bool, timeout: int, yes: bool, o
     return ExitCode.OK
 
 
-def _agreed(cluster: Cluster, what: str, *, look: str, yes: bool, out: Output) -> bool:
+def _agreed(cluster: KubeClient, what: str, *, look: str, yes: bool, out: Output) -> bool:
     if yes:
         return True
     confirm.require_terminal(out, look=look)
@@ -266,7 +266,7 @@ _NOTHING = "-"
 @options.detailed_exitcode
 @options.output_options
 @options.on_cluster
-def status(*, cluster: Cluster, detailed_exitcode: bool, out: Output) -> ExitCode:
+def status(*, cluster: KubeClient, detailed_exitcode: bool, out: Output) -> ExitCode:
     """Show who leads, and every stack as its status says; and what of the operator is of another version than this."""
     from gpu_provision.operator.overview import read_overview, skew_findings
 

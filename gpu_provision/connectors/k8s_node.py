@@ -23,7 +23,7 @@ from gpu_provision.model.findings import ProvisionError, visible
 from gpu_provision.model.hosts import HelperPod
 
 if TYPE_CHECKING:
-    from gpu_provision.kube.client import Cluster
+    from gpu_provision.kube.client import KubeClient
     from gpu_provision.kube.node_shell import NodeShell
 
 PREFIX = "@k8s-node/"
@@ -173,7 +173,7 @@ def _as_os_error() -> Iterator[None]:
 
 
 @cache
-def _cluster(kubeconfig: str, context: str, namespace: str) -> Cluster:
+def _cluster(kubeconfig: str, context: str, namespace: str) -> KubeClient:
     """Return the one client of a cluster that all of its nodes share; helper pods of killed clients are gone then."""
     from gpu_provision.kube import node_shell  # noqa: PLC0415 - see above
     from gpu_provision.kube.client import connect  # noqa: PLC0415 - see above

@@ -15,7 +15,7 @@ from gpu_provision.destroy.nodes import StackIdentity, gpu_users, marked_nodes, 
 from gpu_provision.destroy.plan import DestroyPlan, StackObjects, plan_destroy, takes_gpus
 from gpu_provision.history.store import history_ref
 from gpu_provision.kube import lock, node_shell, records
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.observe import MEMBER_KINDS, NODE, POD, node_facts
 from gpu_provision.kube.resource_claims import ResourceClaims
@@ -86,7 +86,7 @@ class ListableKind(NamedTuple):
 
 
 def discover(
-    cluster: Cluster, inventory: Inventory, options: DestroyOptions, *, known: frozenset[str] = frozenset()
+    cluster: KubeClient, inventory: Inventory, options: DestroyOptions, *, known: frozenset[str] = frozenset()
 ) -> Discovery:
     """Read what is left of a stack, and plan its removal.
 
@@ -115,7 +115,7 @@ def discover(
     return Discovery(objects=found, stack=stack, plan=plan)
 
 
-def _read_objects(cluster: Cluster, inventory: Inventory, *, crds: bool, known: frozenset[str]) -> StackObjects:
+def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, known: frozenset[str]) -> StackObjects:
     """Read what is left of a stack: one LIST per kind, whatever the number of nodes.
 
     What others have in namespaces and CustomResourceDefinitions of the stack is looked for where these would go.
@@ -198,7 +198,7 @@ def _published_features(
 
 
 def _foreign_objects(
-    cluster: Cluster, found: StackObjects, ours: Collection[str], *, crds: bool
+    cluster: KubeClient, found: StackObjects, ours: Collection[str], *, crds: bool
 ) -> dict[ObjectRef, tuple[str, ...]]:
     """Return what others have in those of the stack's objects that hold objects, and that would be deleted."""
     own = {ref: item for ref, item in found.members.items() if not other_managers(item)}
@@ -212,7 +212,7 @@ def _foreign_objects(
     return foreign
 
 
-def listable_kinds(cluster: Cluster) -> list[ListableKind]:
+def listable_kinds(cluster: KubeClient) -> list[ListableKind]:
     """Return everything namespaced that a server can list, each in the version that it prefers.
 
     Raises:
@@ -224,7 +224,7 @@ def listable_kinds(cluster: Cluster) -> list[ListableKind]:
         return [*chain.from_iterable(pool.map(lambda version: list(_kinds_of(cluster, version)), versions))]
 
 
-def _kinds_of(cluster: Cluster, version: str) -> Iterator[ListableKind]:
+def _kinds_of(cluster: KubeClient, version: str) -> Iterator[ListableKind]:
     if version.partition("/")[0].endswith(_COMPUTED):
         return
     found = []
@@ -240,7 +240,7 @@ def _api_path(version: str) -> str:
 
 
 def foreign_objects_in(
-    cluster: Cluster, namespace: str, kinds: Collection[ListableKind], ours: Collection[str]
+    cluster: KubeClient, namespace: str, kinds: Collection[ListableKind], ours: Collection[str]
 ) -> list[str]:
     """Return what others have in a namespace, in words; ``ours`` are the uids of objects that are ours.
 
@@ -256,7 +256,7 @@ def foreign_objects_in(
     return [*foreign, *(f"{plural}, which we may not list" for plural in unknown)]
 
 
-def _list_kind(cluster: Cluster, namespace: str, kind: ListableKind) -> list[Manifest] | None:
+def _list_kind(cluster: KubeClient, namespace: str, kind: ListableKind) -> list[Manifest] | None:
     path = f"{_api_path(kind.group_version)}/namespaces/{namespace}/{kind.plural}"
     try:
         return list(cluster.ask(path, retry_seconds=_LIST_SECONDS).get("items") or ())
@@ -275,7 +275,7 @@ def _is_foreign(kind: str, item: Manifest, uids: Collection[str], ours: Collecti
     return not any(owner["uid"] in uids for owner in metadata.get("ownerReferences") or ())
 
 
-def _foreign_objects_of(cluster: Cluster, definition: Manifest, ours: Collection[str]) -> list[str]:
+def _foreign_objects_of(cluster: KubeClient, definition: Manifest, ours: Collection[str]) -> list[str]:
     """Return the objects of a CustomResourceDefinition that are not ours, in words."""
     spec = definition["spec"]
     version = next(each["name"] for each in spec["versions"] if each.get("served"))

@@ -16,9 +16,9 @@ from gpu_provision.destroy.nodes import find_remnants, gpu_users
 from gpu_provision.destroy.plan import ACCESS, DestroyStage
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.kube import lock
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import ConflictError, NotFoundError
-from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.lease import lease_version
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.kube.observe import NODE, POD
@@ -55,7 +55,7 @@ class DestroyRunner:
         listen: Called with what happens, from the executing thread.
     """
 
-    cluster: Cluster
+    cluster: KubeClient
     inventory: Inventory
     found: Discovery
     options: DestroyOptions
@@ -125,7 +125,7 @@ class DestroyRunner:
         stages = [stage for stage in self.found.plan.stages if not stage.is_last]
         access = [stage for stage in stages if stage.components & ACCESS]
         own = Scope(POD, f"{STACK}={self.inventory.name}")
-        with self._lock(), Mirror(self.cluster, [Scope(NODE), own]) as mirror:
+        with self._lock(), InformerCache(self.cluster, [Scope(NODE), own]) as mirror:
             for stage in access:
                 self._run_stage(stage, mirror)
             if self.found.users:
@@ -146,7 +146,7 @@ class DestroyRunner:
         seen = next(iter(self.found.objects.lease.values()), None)
         return WriteLock(self.cluster, self.inventory, on_wait=self._say, planned_at=lease_version(seen))
 
-    def _run_stage(self, stage: DestroyStage, mirror: Mirror) -> None:
+    def _run_stage(self, stage: DestroyStage, mirror: InformerCache) -> None:
         self._say(f"removing {stage.title}")
         self._write(stage.changes)
         self._await_pods(stage, mirror)
@@ -198,7 +198,7 @@ class DestroyRunner:
                 return True
         return False
 
-    def _await_pods(self, stage: DestroyStage, mirror: Mirror) -> None:
+    def _await_pods(self, stage: DestroyStage, mirror: InformerCache) -> None:
         began = time.monotonic()
         while left := _pods_of(stage.components, mirror):
             nodes, passed = {ref.name: node for ref, node in mirror.of(NODE).items()}, time.monotonic() - began
@@ -239,13 +239,13 @@ class DestroyRunner:
             self.listen(Event(component="", node="", state=State.PROGRESSING, message=message))
 
 
-def _pods_of(components: frozenset[str], mirror: Mirror) -> list[Manifest]:
+def _pods_of(components: frozenset[str], mirror: InformerCache) -> list[Manifest]:
     """Return the pods of some components, those first that are not being deleted."""
     found = [pod for pod in mirror.of(POD).values() if component_of(pod) in components]
     return sorted(found, key=lambda pod: str(pod["metadata"].get("deletionTimestamp", "")))
 
 
-def gpu_pod_eviction(cluster: Cluster, nodes: frozenset[str], seconds: int, say: Say) -> Drainer:
+def gpu_pod_eviction(cluster: KubeClient, nodes: frozenset[str], seconds: int, say: Say) -> Drainer:
     """Return the eviction of everything that uses GPUs on some nodes."""
     claims = ResourceClaims(cluster)
 

@@ -15,7 +15,7 @@ from gpu_provision.history import store
 from gpu_provision.history.restore import redact
 from gpu_provision.history.store import encode, expired, fit_to_size, parse_history, plan_digest, unfinished
 from gpu_provision.inventory.redaction import without_users
-from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.context import find_context
 from gpu_provision.kube.lease import process_identity
 from gpu_provision.kube.lock import WriteLock
@@ -103,7 +103,7 @@ class RunRecorder:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: KubeClient,
         spec: RunSpec,
         *,
         say: Callable[[str], None] = lambda _: None,
@@ -201,7 +201,7 @@ def reason_of(states: Iterable[NodeState]) -> str:
 
 
 def record_host_changes(
-    cluster: Cluster, spec: RunSpec, hosts: int, *, planned_at: str
+    cluster: KubeClient, spec: RunSpec, hosts: int, *, planned_at: str
 ) -> tuple[int, tuple[Finding, ...]]:
     """Record that so many hosts were changed where the cluster was as declared: a later run can roll back from it.
 
@@ -237,7 +237,7 @@ def _changed(hosts: int) -> str:
     return f"changed {hosts} host{'' if hosts == 1 else 's'}"
 
 
-def _cluster_with_stack(inventory: Inventory) -> Cluster | None:
+def _cluster_with_stack(inventory: Inventory) -> KubeClient | None:
     """Return the cluster if it answers, and has the namespace in which records are kept."""
     try:
         if (place := find_context(inventory)) is None:
@@ -250,7 +250,7 @@ def _cluster_with_stack(inventory: Inventory) -> Cluster | None:
 
 
 def _record_at_once(
-    cluster: Cluster, spec: RunSpec, ending: Ending, reason: str, *, planned_at: str | None = None
+    cluster: KubeClient, spec: RunSpec, ending: Ending, reason: str, *, planned_at: str | None = None
 ) -> tuple[int, tuple[Finding, ...]]:
     recorder = RunRecorder(cluster, spec)
     lock = WriteLock(cluster, spec.inventory, on_wait=lambda _: None, planned_at=planned_at)

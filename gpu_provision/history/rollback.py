@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gpu_provision.history import store
 from gpu_provision.history.restore import declares_same, redact, restore
 from gpu_provision.inventory.document import SourceError
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Context
 from gpu_provision.model.codes import OTHER_TOOL
@@ -46,7 +46,7 @@ class ActiveInventory(NamedTuple):
     inventory: Inventory
 
 
-def read_history(cluster: Cluster, inventory: Inventory) -> History:
+def read_history(cluster: KubeClient, inventory: Inventory) -> History:
     """Return the stack's runs, with inventories that only the local folder has. Raises Unreachable, Refused."""
     found = store.read_records(cluster, inventory)
     return History(tuple(store.complete_from_local(each, inventory.name) for each in found.records), found.damaged)
@@ -156,7 +156,7 @@ def _not_usable(record: Record, what: str) -> Finding:
     )
 
 
-def active_inventory(cluster: Cluster, inventory: Inventory) -> ActiveInventory | None:
+def active_inventory(cluster: KubeClient, inventory: Inventory) -> ActiveInventory | None:
     """Return the present inventory with the versions that the last rollback brought back; None without a rollback.
 
     Raises:
@@ -195,7 +195,7 @@ def find_rollback_target(
     return (RollbackTarget(record, then), ()) if diff_manifests(old, new) else (None, kept)
 
 
-def version_warning(cluster: Cluster, inventory: Inventory) -> tuple[Finding, ...]:
+def version_warning(cluster: KubeClient, inventory: Inventory) -> tuple[Finding, ...]:
     """Return the warning that the last run was of another version of the tool, for a plan in which something differs.
 
     Another version of the tool may make other objects of the same inventory. Raises Unreachable.

@@ -23,7 +23,7 @@ from gpu_provision import files
 from gpu_provision.components import labels
 from gpu_provision.components.objects import digest
 from gpu_provision.kube import lock
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.lease import holder_is_dead
 from gpu_provision.model.cluster import ObjectRef
@@ -137,7 +137,7 @@ def history_ref(inventory: Inventory) -> ObjectRef:
     return ObjectRef("v1", "ConfigMap", inventory.cluster.namespace, f"{inventory.name}-history")
 
 
-def read_records(cluster: Cluster, inventory: Inventory) -> History:
+def read_records(cluster: KubeClient, inventory: Inventory) -> History:
     """Return the stack's runs as the cluster has them: two requests."""
     texts = (cluster.get(history_ref(inventory)) or {}).get("data") or {}
     held = lock.read_lock(cluster, inventory).lock
@@ -145,7 +145,7 @@ def read_records(cluster: Cluster, inventory: Inventory) -> History:
 
 
 def write_records(
-    cluster: Cluster, inventory: Inventory, changes: Mapping[str, str | None], *, is_first: bool = False
+    cluster: KubeClient, inventory: Inventory, changes: Mapping[str, str | None], *, is_first: bool = False
 ) -> Mapping[str, str]:
     """Write records, remove those that are None, and return all that there are then by name: one request.
 

@@ -76,7 +76,7 @@ class GrantedRules(NamedTuple):
     incomplete: bool
 
 
-class Cluster(Connection):
+class KubeClient(Connection):
     """One API server, one user, and the verbs on its objects."""
 
     def version(self) -> str:
@@ -344,7 +344,7 @@ def _selectors(labels: str, fields: str) -> list[tuple[str, str]]:
     return [(name, value) for name, value in (("labelSelector", labels), ("fieldSelector", fields)) if value]
 
 
-def connect(kubeconfig: str = "", context: str = "", *, retry_seconds: float | None = None) -> Cluster:
+def connect(kubeconfig: str = "", context: str = "", *, retry_seconds: float | None = None) -> KubeClient:
     """Return the cluster that a kubeconfig names; nothing is sent yet.
 
     Without a path that is $KUBECONFIG, ~/.kube/config or the pod's service account. The default of ``retry_seconds``
@@ -357,4 +357,4 @@ def connect(kubeconfig: str = "", context: str = "", *, retry_seconds: float | N
     named, user = names(kubeconfig, context)
     server = api.configuration.host
     retry_seconds = retry.retry_seconds_of(os.environ) if retry_seconds is None else retry_seconds
-    return Cluster(dynamic, name=context or named or server, server=server, user=user, retry_seconds=retry_seconds)
+    return KubeClient(dynamic, name=context or named or server, server=server, user=user, retry_seconds=retry_seconds)

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlencode
 
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import RequestContext, UnavailableError, map_api_errors
 from gpu_provision.kube.transport import READ_SECONDS
 from gpu_provision.model.cluster import ObjectRef
@@ -31,7 +31,7 @@ Listen = Callable[[int, bytes], None]
 
 
 def exec_in_pod(  # noqa: PLR0913 - the sides that a process has
-    cluster: Cluster,
+    cluster: KubeClient,
     pod: ObjectRef,
     command: Sequence[str],
     *,
@@ -60,7 +60,7 @@ def exec_in_pod(  # noqa: PLR0913 - the sides that a process has
 
 
 @contextmanager
-def _connected(cluster: Cluster, pod: ObjectRef, command: Sequence[str], place: RequestContext) -> Iterator[Any]:
+def _connected(cluster: KubeClient, pod: ObjectRef, command: Sequence[str], place: RequestContext) -> Iterator[Any]:
     from kubernetes.stream.ws_client import get_websocket_url, websocket_proxycare
     from websocket import WebSocket
 

@@ -10,7 +10,7 @@ from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
-from gpu_provision.kube.client import Cluster, Keep, ObjectList
+from gpu_provision.kube.client import Keep, KubeClient, ObjectList
 from gpu_provision.kube.errors import ExpiredError, UnavailableError
 from gpu_provision.kube.resources import KINDS
 from gpu_provision.kube.retry import QUIET_SECONDS
@@ -80,12 +80,12 @@ class _Signal:
     failure: Exception | None = None
 
 
-class Mirror:
+class InformerCache:
     """The live objects of some scopes. Read it from one thread; its own threads keep it current."""
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: KubeClient,
         scopes: Sequence[Scope],
         *,
         patience: float | None = None,
@@ -149,7 +149,7 @@ class Mirror:
         for each in gone:
             each.end()
 
-    def shared(self) -> Mirror:
+    def shared(self) -> InformerCache:
         """Return these copies for one more reader, in a thread of its own: a context that ends nothing but its part."""
         reader = copy.copy(self)
         reader._seen, reader._own = -1, ()  # noqa: SLF001 - of the same class

@@ -26,7 +26,7 @@ from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, Locked, ProvisionError, Rejected
 
 if TYPE_CHECKING:
-    from gpu_provision.kube.client import Cluster
+    from gpu_provision.kube.client import KubeClient
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _NAME = re.compile(r"pid (?P<pid>\d+) start (?P<start>\d+) on (?P<place>\S+)$")
@@ -143,7 +143,7 @@ class HeldLease:
     """
 
     def __init__(
-        self, cluster: Cluster, ref: ObjectRef, timing: Timing, annotations: Mapping[str, str] | None = None
+        self, cluster: KubeClient, ref: ObjectRef, timing: Timing, annotations: Mapping[str, str] | None = None
     ) -> None:
         """Prepare; nothing is sent."""
         self._cluster, self._ref, self._timing, self._annotations = cluster, ref, timing, annotations or {}
@@ -253,7 +253,7 @@ def fence_of(*leases: HeldLease, exempt: str) -> Callable[[str], None]:
 class LeaderElector(HeldLease):
     """The claim of one controller to lead, once; what its runs write rests on it."""
 
-    def __init__(self, cluster: Cluster, ref: ObjectRef, annotations: Mapping[str, str] | None = None) -> None:
+    def __init__(self, cluster: KubeClient, ref: ObjectRef, annotations: Mapping[str, str] | None = None) -> None:
         """Prepare; nothing is sent."""
         super().__init__(cluster, ref, LEADER, annotations)
         self._predecessor, self._heard, self._heard_at = "", "", float("-inf")

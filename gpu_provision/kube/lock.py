@@ -10,7 +10,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple, Self
 
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from gpu_provision.kube.lease import (
     HeldLease,
@@ -51,13 +51,13 @@ def lock_ref(inventory: Inventory) -> ObjectRef:
     return ObjectRef("coordination.k8s.io/v1", "Lease", inventory.cluster.namespace, inventory.name)
 
 
-def read_lock(cluster: Cluster, inventory: Inventory) -> LockState:
+def read_lock(cluster: KubeClient, inventory: Inventory) -> LockState:
     """Return who writes right now."""
     lease = cluster.get(lock_ref(inventory))
     return LockState(lock_holder(cluster, lease), lease_version(lease))
 
 
-def lock_holder(cluster: Cluster, lease: Manifest | None) -> LockHolder | None:
+def lock_holder(cluster: KubeClient, lease: Manifest | None) -> LockHolder | None:
     """Return who holds a lease that was read just now."""
     holder = holder_identity(lease)
     if not lease or not holder:
@@ -71,7 +71,7 @@ def lock_holder(cluster: Cluster, lease: Manifest | None) -> LockHolder | None:
     return LockHolder(holder=holder, since=since, held_seconds=held, silent_seconds=silent)
 
 
-def _silent_seconds(cluster: Cluster, lease: Manifest) -> float | None:
+def _silent_seconds(cluster: KubeClient, lease: Manifest) -> float | None:
     """Return how long ago a lease was written, both moments by the server's clock; None if that does not tell.
 
     Servers such as 1.20 keep the time of the first write only, and it is what a lease says that was never renewed, too.
@@ -88,7 +88,7 @@ def _silent_seconds(cluster: Cluster, lease: Manifest) -> float | None:
 
 
 def unlock(
-    cluster: Cluster,
+    cluster: KubeClient,
     inventory: Inventory,
     *,
     force: bool = False,
@@ -117,7 +117,7 @@ def unlock(
 
 
 def _taken_over(
-    cluster: Cluster, ref: ObjectRef, lease: Manifest, held: LockHolder, on_wait: Callable[[str], None]
+    cluster: KubeClient, ref: ObjectRef, lease: Manifest, held: LockHolder, on_wait: Callable[[str], None]
 ) -> Manifest:
     """Take the lock from a living run, and keep it until that run cannot write any more: then it may be free."""
     for _ in range(_TRIES):
@@ -131,12 +131,12 @@ def _taken_over(
 
 
 def _abandoned(
-    cluster: Cluster,
+    cluster: KubeClient,
     ref: ObjectRef,
     lease: Manifest | None,
     on_wait: Callable[[str], None],
     *,
-    error: Callable[[Cluster, LockHolder], Locked],
+    error: Callable[[KubeClient, LockHolder], Locked],
 ) -> Manifest | None:
     """Return a lease, as last looked at, once its holder is dead; None if the lease has gone. Raises ``error``."""
     held = lock_holder(cluster, lease)
@@ -165,7 +165,12 @@ class WriteLock(HeldLease):
     """
 
     def __init__(
-        self, cluster: Cluster, inventory: Inventory, *, on_wait: Callable[[str], None], planned_at: str | None = None
+        self,
+        cluster: KubeClient,
+        inventory: Inventory,
+        *,
+        on_wait: Callable[[str], None],
+        planned_at: str | None = None,
     ) -> None:
         """Prepare; nothing is sent.
 
@@ -251,7 +256,7 @@ class WriteLock(HeldLease):
         )
 
 
-def locked_error(cluster: Cluster, held: LockHolder) -> Locked:
+def locked_error(cluster: KubeClient, held: LockHolder) -> Locked:
     """Return the error that says who holds the lock and since when."""
     return Locked(
         Finding(
@@ -264,7 +269,7 @@ def locked_error(cluster: Cluster, held: LockHolder) -> Locked:
     )
 
 
-def outdated_plan_error(cluster: Cluster) -> Locked:
+def outdated_plan_error(cluster: KubeClient) -> Locked:
     """Return the error of a run whose plan was made before another run wrote."""
     return Locked(
         Finding(
@@ -276,7 +281,7 @@ def outdated_plan_error(cluster: Cluster) -> Locked:
     )
 
 
-def holder_alive_error(cluster: Cluster, held: LockHolder) -> Locked:
+def holder_alive_error(cluster: KubeClient, held: LockHolder) -> Locked:
     """Return the error of a command that wants to take the lock away from a living run."""
     return Locked(
         Finding(

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from gpu_provision.components import labels
 from gpu_provision.diagnostics.pods import cause, phase
-from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.exec import STDERR, Listen, exec_in_pod
 from gpu_provision.kube.lease import holder_is_dead, process_identity
 from gpu_provision.kube.observe import node_facts, ready_message
@@ -43,7 +43,7 @@ def is_orphaned(pod: Manifest) -> bool:
     return phase(pod) in _OVER or holder_is_dead(str(annotations.get(CLIENT, "")))
 
 
-def remove_orphaned(cluster: Cluster, namespace: str) -> None:
+def remove_orphaned(cluster: KubeClient, namespace: str) -> None:
     """Delete the helper pods, on any node, that no client uses any more: one LIST. Raises Refused, Unreachable."""
     for pod in cluster.list(POD, namespace=namespace, label_selector=f"{labels.HELPER}={PURPOSE}").items:
         if is_orphaned(pod) and not pod["metadata"].get("deletionTimestamp"):
@@ -83,7 +83,7 @@ def helper_pod(node: str, settings: HelperPod) -> Manifest:
     }
 
 
-def start_helper_pod(cluster: Cluster, node: str, settings: HelperPod) -> ObjectRef:
+def start_helper_pod(cluster: KubeClient, node: str, settings: HelperPod) -> ObjectRef:
     """Return a helper pod that runs on a node. Raises ProvisionError."""
     _see_that_node_is_ready(cluster, node)
     pod = cluster.create(helper_pod(node, settings))
@@ -96,7 +96,7 @@ def start_helper_pod(cluster: Cluster, node: str, settings: HelperPod) -> Object
     return ref
 
 
-def _see_that_node_is_ready(cluster: Cluster, node: str) -> None:
+def _see_that_node_is_ready(cluster: KubeClient, node: str) -> None:
     """A pod that is bound to a node that does not run would stay, and be pending, for good."""
     found = cluster.get(ObjectRef("v1", "Node", "", node))
     if found is not None and node_facts(found).ready:
@@ -117,7 +117,7 @@ def _see_that_node_is_ready(cluster: Cluster, node: str) -> None:
     raise RunFailed(finding)
 
 
-def _wait(cluster: Cluster, ref: ObjectRef, node: str, settings: HelperPod) -> None:
+def _wait(cluster: KubeClient, ref: ObjectRef, node: str, settings: HelperPod) -> None:
     """Wait until the pod runs; fail as soon as it is clear that it will not."""
     give_up = time.monotonic() + _START_SECONDS
     while True:
@@ -189,7 +189,7 @@ def open_shell(kubeconfig: str, context: str, node: str, settings: HelperPod) ->
 class NodeShell:
     """The shell of one node, from `open` to `close`."""
 
-    def __init__(self, cluster: Cluster, node: str, settings: HelperPod) -> None:
+    def __init__(self, cluster: KubeClient, node: str, settings: HelperPod) -> None:
         """Keep what is needed; nothing is sent yet."""
         self._cluster, self._node, self._settings = cluster, node, settings
         self._pod: ObjectRef | None = None

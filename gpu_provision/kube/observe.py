@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from gpu_provision.components.labels import NOT_VALIDATED
 from gpu_provision.kube import lock, records
-from gpu_provision.kube.client import Cluster, ObjectList
+from gpu_provision.kube.client import KubeClient, ObjectList
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.lock import LockState
 from gpu_provision.kube.resources import KINDS, path_to
@@ -125,7 +125,7 @@ Listed = dict[Kind, ObjectList]
 """What was listed of kinds that a run follows: it goes on from there."""
 
 
-def observe_facts(cluster: Cluster, inventory: Inventory, listed: Listed | None = None) -> ClusterFacts:
+def observe_facts(cluster: KubeClient, inventory: Inventory, listed: Listed | None = None) -> ClusterFacts:
     """Read version, nodes, served resources, and the ConfigMaps and Secrets that the inventory names.
 
     Args:
@@ -155,7 +155,7 @@ def observe_facts(cluster: Cluster, inventory: Inventory, listed: Listed | None 
     )
 
 
-def _resources(cluster: Cluster) -> frozenset[str]:
+def _resources(cluster: KubeClient) -> frozenset[str]:
     """Return which resources of others, and of the controller, the server has: one request where it has none."""
     groups = cluster.groups()
     monitoring, stacks = _MONITORING.partition("/")[0], GPU_STACKS.partition(".")[2]
@@ -170,7 +170,7 @@ class Absent(NamedTuple):
     unread: frozenset[ObjectRef]
 
 
-def find_absent(cluster: Cluster, inventory: Inventory, facts: ClusterFacts, wanted: Iterable[ObjectRef]) -> Absent:
+def find_absent(cluster: KubeClient, inventory: Inventory, facts: ClusterFacts, wanted: Iterable[ObjectRef]) -> Absent:
     """Return which ConfigMaps and Secrets do not exist.
 
     Args:
@@ -189,7 +189,7 @@ def find_absent(cluster: Cluster, inventory: Inventory, facts: ClusterFacts, wan
     return Absent(missing, unread=frozenset(ref for ref in refs if found[ref] is None))
 
 
-def _exists(cluster: Cluster, ref: ObjectRef) -> bool | None:
+def _exists(cluster: KubeClient, ref: ObjectRef) -> bool | None:
     """Return None for an object that our user may not read."""
     try:
         return cluster.exists(ref)
@@ -241,7 +241,7 @@ def _config_map(inventory: Inventory, name: str) -> ObjectRef:
 
 
 def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
-    cluster: Cluster,
+    cluster: KubeClient,
     inventory: Inventory,
     facts: ClusterFacts,
     wanted: Iterable[ObjectRef],
@@ -295,7 +295,7 @@ class _Home(NamedTuple):
 _NO_HOME = _Home(None, ObjectList([], _FROM_NOW), {}, LockState(None, ""))
 
 
-def _home(cluster: Cluster, inventory: Inventory, parent: ObjectRef, pool: RequestPool) -> _Home:
+def _home(cluster: KubeClient, inventory: Inventory, parent: ObjectRef, pool: RequestPool) -> _Home:
     top = pool.submit(cluster.get, parent)
     pods = pool.submit(cluster.list, POD, label_selector=f"{STACK}={inventory.name}", keep=trim)
     record = pool.submit(records.read_validations, cluster, inventory)
@@ -310,11 +310,11 @@ class _Found(NamedTuple):
     names: Mapping[tuple[Kind, str], frozenset[str]]
 
 
-def _list(cluster: Cluster, kind: Kind, mark: str) -> _Found:
+def _list(cluster: KubeClient, kind: Kind, mark: str) -> _Found:
     return _Found(cluster.list(kind, label_selector=mark), {})
 
 
-def _look(cluster: Cluster, kind: Kind, mark: str, *, refs: Iterable[ObjectRef], existing: frozenset[str]) -> _Found:
+def _look(cluster: KubeClient, kind: Kind, mark: str, *, refs: Iterable[ObjectRef], existing: frozenset[str]) -> _Found:
     """Return all names of a kind where objects of it are wanted; members are what a stack has left that is gone."""
     places = {ref.namespace for ref in refs if ref.type == kind}
     names, version = {}, _FROM_NOW

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gpu_provision.components import labels
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.inventory import Inventory
 
@@ -22,7 +22,7 @@ def validations_ref(inventory: Inventory) -> ObjectRef:
     return ObjectRef("v1", "ConfigMap", inventory.cluster.namespace, f"{inventory.name}-validations")
 
 
-def read_validations(cluster: Cluster, inventory: Inventory) -> dict[tuple[str, str], str]:
+def read_validations(cluster: KubeClient, inventory: Inventory) -> dict[tuple[str, str], str]:
     """Return the validations on record; a missing or damaged record is empty: they run again."""
     found = cluster.get(validations_ref(inventory)) or {}
     return dict(validations_of(found.get("data") or {}))
@@ -42,7 +42,7 @@ def validations_of(data: Mapping[str, str]) -> dict[tuple[str, str], str]:
     return found
 
 
-def write_validations(cluster: Cluster, inventory: Inventory, passed: Passed) -> None:
+def write_validations(cluster: KubeClient, inventory: Inventory, passed: Passed) -> None:
     """Replace the record: one request, however many nodes."""
     cluster.apply(validations_manifest(inventory, passed), manager=_VALIDATIONS_MANAGER)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.model.cluster import Kind, Manifest
 from gpu_provision.model.findings import Refused
 from gpu_provision.rollout.observe import claims_named
@@ -21,7 +21,7 @@ class ResourceClaims:
     A claim is allocated before its pod gets a node, so that what was read of it holds for as long as the pod is there.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: KubeClient) -> None:
         """Prepare; nothing is sent."""
         self._cluster = cluster
         self._known: frozenset[tuple[str, str]] = frozenset()

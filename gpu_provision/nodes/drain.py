@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpu_provision.components.labels import CORDONED
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import ConflictError, NotFoundError
-from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Rejected, RunFailed, Unreachable
 from gpu_provision.model.hosts import Drain
@@ -31,7 +31,7 @@ def is_cordoned_for(node: NodeFacts, purpose: str) -> bool:
     return _marked(node.annotations, purpose)
 
 
-def cordon(cluster: Cluster, name: str, purpose: str) -> bool:
+def cordon(cluster: KubeClient, name: str, purpose: str) -> bool:
     """Keep new pods off a node, and note that; False if it was cordoned by another tool, which stays as it is."""
 
     def change(node: Manifest) -> Change | None:
@@ -43,7 +43,7 @@ def cordon(cluster: Cluster, name: str, purpose: str) -> bool:
     return _marked(node["metadata"].get("annotations"), purpose)
 
 
-def uncordon(cluster: Cluster, name: str, purpose: str) -> None:
+def uncordon(cluster: KubeClient, name: str, purpose: str) -> None:
     """Take our own cordon back, and no other."""
 
     def change(node: Manifest) -> Change | None:
@@ -62,7 +62,7 @@ def _marked(annotations: Mapping[str, str] | None, purpose: str) -> bool:
     return str((annotations or {}).get(CORDONED, "")).startswith(f"{purpose} since ")
 
 
-def _change(cluster: Cluster, name: str, change: Callable[[Manifest], Change | None]) -> Manifest:
+def _change(cluster: KubeClient, name: str, change: Callable[[Manifest], Change | None]) -> Manifest:
     """Write what a node needs, on exactly the version that was looked at. Raises NotFoundError, ConflictError."""
     ref = ObjectRef("v1", "Node", "", name)
     for _ in range(_TRIES):
@@ -71,7 +71,7 @@ def _change(cluster: Cluster, name: str, change: Callable[[Manifest], Change | N
     return _try(cluster, ref, change)
 
 
-def _try(cluster: Cluster, ref: ObjectRef, change: Callable[[Manifest], Change | None]) -> Manifest:
+def _try(cluster: KubeClient, ref: ObjectRef, change: Callable[[Manifest], Change | None]) -> Manifest:
     node = cluster.read(ref)
     wanted = change(node)
     if wanted is None:
@@ -90,12 +90,12 @@ def pods_of(node: str) -> Scope:
     return Scope(POD, field_selector=f"spec.nodeName={node}")
 
 
-def preview_drain(cluster: Cluster, node: str, terms: Drain) -> DrainPlan:
+def preview_drain(cluster: KubeClient, node: str, terms: Drain) -> DrainPlan:
     """Return what a drain of a node would do."""
     return plan_drain(cluster.list(POD, field_selector=pods_of(node).field_selector).items, terms)
 
 
-def drain(cluster: Cluster, node: str, terms: Drain, *, say: Say, stopped: Callable[[], bool]) -> tuple[str, ...]:
+def drain(cluster: KubeClient, node: str, terms: Drain, *, say: Say, stopped: Callable[[], bool]) -> tuple[str, ...]:
     """Empty a node that is cordoned; return in words which pods left it.
 
     Args:
@@ -130,7 +130,7 @@ class Evictor:
         refusals: Uid of a pod that the API server does not let go -> why.
     """
 
-    cluster: Cluster
+    cluster: KubeClient
     version: str = ""
     refusals: dict[str, str] = field(default_factory=dict)
 
@@ -165,7 +165,7 @@ class Drainer:
         evicted: Uid of a pod that the API server lets go -> the pod in words.
     """
 
-    cluster: Cluster
+    cluster: KubeClient
     scope: Scope
     chosen: Callable[[Iterable[Manifest]], DrainPlan]
     late: Callable[[DrainPlan, Mapping[str, str], int], tuple[Finding, ...]]
@@ -183,7 +183,7 @@ class Drainer:
             ProvisionError: The API server refuses us, or is silent for long.
         """
         evictor, began = Evictor(self.cluster), time.monotonic()
-        with Mirror(self.cluster, [self.scope]) as mirror:
+        with InformerCache(self.cluster, [self.scope]) as mirror:
             while (left := self.chosen(mirror.of(POD).values())).goes:
                 passed = time.monotonic() - began
                 if stopped() or (self.seconds and passed > self.seconds):

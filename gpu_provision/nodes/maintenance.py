@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from gpu_provision.hosts.messages import DrainPreview, HostMembership, NodeRole, OnProgress
-from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.context import resolve_context
-from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.kube.observe import NODE, node_facts, ready_message
 from gpu_provision.model import codes
@@ -43,7 +43,7 @@ class NodeMaintenance:
 
     inventory: Inventory
     _cordoned: set[str] = field(default_factory=set)
-    _cluster: Cluster | None = None
+    _cluster: KubeClient | None = None
     _nodes: dict[str, NodeFacts] | str | None = None
     _asking: threading.RLock = field(default_factory=threading.RLock)
     _lock: WriteLock | None = None
@@ -108,7 +108,7 @@ class NodeMaintenance:
         """
         give_up, tell = time.monotonic() + seconds, _news(say)
         scope = Scope(NODE, field_selector=f"metadata.name={node}")
-        with Mirror(self._connected(), [scope], patience=seconds) as mirror:
+        with InformerCache(self._connected(), [scope], patience=seconds) as mirror:
             while why := _awaited(mirror.of(NODE).values(), boot_id):
                 if self._stopped.is_set() or time.monotonic() > give_up:
                     raise RunFailed(_not_back(node, seconds, why))
@@ -155,7 +155,7 @@ class NodeMaintenance:
         drain_of_nodes.uncordon(self._connected(), node, PURPOSE)
         self._cordoned.discard(node)
 
-    def _connected(self) -> Cluster:
+    def _connected(self) -> KubeClient:
         with self._asking:
             if self._cluster is None:
                 self._cluster = connect(*resolve_context(self.inventory))

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from gpu_provision.inventory.document import Source
 from gpu_provision.inventory.yaml_parser import parse
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import ConflictError, FieldConflictError, NotFoundError
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
@@ -60,12 +60,12 @@ class StackResource:
         return stack_label(self.live)
 
 
-def get_stack(cluster: Cluster, inventory: Inventory) -> Manifest | None:
+def get_stack(cluster: KubeClient, inventory: Inventory) -> Manifest | None:
     """Return the resource of an inventory's stack; None if no controller is to look after it."""
     return cluster.get(ObjectRef(*STACK, "", inventory.name))
 
 
-def compare_stack(cluster: Cluster, inventory: Inventory, *, force: bool) -> StackResource | None:
+def compare_stack(cluster: KubeClient, inventory: Inventory, *, force: bool) -> StackResource | None:
     """Return the resource of an inventory's stack beside the inventory; None if there is none.
 
     A resource that is to change costs one request more: the server's own dry run. With ``force`` fields are taken over
@@ -91,7 +91,7 @@ def compare_stack(cluster: Cluster, inventory: Inventory, *, force: bool) -> Sta
     return StackResource(live=live, findings=findings)
 
 
-def _dry_run(cluster: Cluster, live: Manifest, wanted: Manifest, *, force: bool) -> StackResource:
+def _dry_run(cluster: KubeClient, live: Manifest, wanted: Manifest, *, force: bool) -> StackResource:
     try:
         after = _apply(cluster, wanted, live, force=force, dry_run=True)
     except FieldConflictError as conflict:
@@ -110,7 +110,7 @@ def _dry_run(cluster: Cluster, live: Manifest, wanted: Manifest, *, force: bool)
     )
 
 
-def apply_stack(cluster: Cluster, resource: StackResource, *, force: bool, back_to: int = 0) -> Manifest:
+def apply_stack(cluster: KubeClient, resource: StackResource, *, force: bool, back_to: int = 0) -> Manifest:
     """Make a resource declare what is desired, if it does not; return it as it is then.
 
     ``back_to`` is the number of the run that declared this before, for the controller's record; 0 if it is no rollback.
@@ -133,7 +133,7 @@ def apply_stack(cluster: Cluster, resource: StackResource, *, force: bool, back_
 
 
 def _apply(  # noqa: PLR0913 - what, on what, and how
-    cluster: Cluster,
+    cluster: KubeClient,
     wanted: Manifest,
     live: Manifest,
     *,
@@ -236,7 +236,7 @@ def removal_patch(live: Any, wanted: Any) -> Any:
     return {key: None for key in live if key not in wanted} | {key: value for key, value in changed.items() if value}
 
 
-def add_finalizer(cluster: Cluster, stack: ObjectRef, namespace: str, lease: str = "") -> None:
+def add_finalizer(cluster: KubeClient, stack: ObjectRef, namespace: str, lease: str = "") -> None:
     """Hold a stack with our finalizer, and annotate its namespace and, unless it is the default, the leader's lease."""
 
     def change(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -249,7 +249,7 @@ def add_finalizer(cluster: Cluster, stack: ObjectRef, namespace: str, lease: str
     _change_metadata(cluster, stack, change)
 
 
-def remove_finalizer(cluster: Cluster, stack: ObjectRef) -> None:
+def remove_finalizer(cluster: KubeClient, stack: ObjectRef) -> None:
     """Let the stack go."""
 
     def change(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -259,7 +259,9 @@ def remove_finalizer(cluster: Cluster, stack: ObjectRef) -> None:
     _change_metadata(cluster, stack, change)
 
 
-def _change_metadata(cluster: Cluster, stack: ObjectRef, change: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
+def _change_metadata(
+    cluster: KubeClient, stack: ObjectRef, change: Callable[[Mapping[str, Any]], dict[str, Any]]
+) -> None:
     while live := cluster.get(stack):
         wanted = change(live["metadata"])
         if not wanted:

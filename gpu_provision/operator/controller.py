@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from gpu_provision.destroy.discovery import DestroyOptions, discover
 from gpu_provision.destroy.runner import DestroyRunner
-from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.client import KubeClient
+from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.lease import LEADER, LeaderElector
 from gpu_provision.kube.observe import NODE
 from gpu_provision.kube.trim import trim
@@ -64,7 +64,7 @@ class StackWorker:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: KubeClient,
         request: ReconcileRequest,
         *,
         aim: Aim,
@@ -215,14 +215,16 @@ def _minimal_inventory(stack: Manifest) -> Inventory:
 class Controller:
     """One of any number of controllers; one of them leads."""
 
-    def __init__(self, cluster: Cluster, *, aim: Aim, take: EventSink, namespace: str = CONTROLLER_NAMESPACE) -> None:
+    def __init__(
+        self, cluster: KubeClient, *, aim: Aim, take: EventSink, namespace: str = CONTROLLER_NAMESPACE
+    ) -> None:
         """Prepare; nothing is asked. ``take`` is called from several threads."""
         self._cluster, self._aim, self._take = cluster, aim, take
         self._lease = ObjectRef("coordination.k8s.io/v1", "Lease", namespace, CONTROLLER_NAME)
         self._workers: dict[str, StackWorker] = {}
         self._overlaps = OverlapChecker()
         self._stopping = threading.Event()
-        self._mirror: Mirror | None = None
+        self._mirror: InformerCache | None = None
         self._is_leader = False
         self._active_at = time.monotonic()
 
@@ -277,8 +279,8 @@ class Controller:
         return False
 
     @contextlib.contextmanager
-    def _following(self, *scopes: Scope) -> Iterator[Mirror]:
-        with Mirror(self._cluster, scopes, keep=trim) as mirror:
+    def _following(self, *scopes: Scope) -> Iterator[InformerCache]:
+        with InformerCache(self._cluster, scopes, keep=trim) as mirror:
             self._mirror = mirror
             try:
                 yield mirror
@@ -307,7 +309,7 @@ class Controller:
             self._dismiss(list(self._workers))
             elector.release()
 
-    def _assign(self, mirror: Mirror, elector: LeaderElector) -> None:
+    def _assign(self, mirror: InformerCache, elector: LeaderElector) -> None:
         """Have a worker for every stack, with the present stack as its request."""
         stacks = {str(stack["metadata"]["uid"]): stack for stack in mirror.of(_STACKS).values()}
         self._dismiss([uid for uid in self._workers if uid not in stacks])

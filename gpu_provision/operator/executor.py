@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.observe import GPU_STACKS
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, UsageError
@@ -29,7 +29,7 @@ class OperatorExecutor:
     force: bool = False
     _resource: StackResource | None = None
 
-    def reviewed(self, cluster: Cluster, reading: ClusterPlan) -> ClusterPlan:
+    def reviewed(self, cluster: KubeClient, reading: ClusterPlan) -> ClusterPlan:
         """Return a reading whose plan names the stack's resource, if there is one, and says what is against it."""
         if GPU_STACKS not in reading.context.facts.resources:
             return reading
@@ -44,7 +44,7 @@ class OperatorExecutor:
 
     def conduct(
         self,
-        cluster: Cluster,
+        cluster: KubeClient,
         reading: ClusterPlan,
         *,
         listen: Callable[[Event], None],

@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import partial
 
 from gpu_provision.destroy import discovery
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import FieldConflictError
-from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.observe import NAMESPACE, POD
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
@@ -46,7 +46,7 @@ Say = Callable[[str], None]
 
 
 def install(  # noqa: PLR0913 - what, and on which terms
-    cluster: Cluster,
+    cluster: KubeClient,
     shape: InstallOptions,
     stacks: Sequence[Inventory],
     *,
@@ -90,7 +90,7 @@ def install(  # noqa: PLR0913 - what, and on which terms
     return tuple(written), warnings
 
 
-def _lost_keys(cluster: Cluster) -> Iterator[Finding]:
+def _lost_keys(cluster: KubeClient) -> Iterator[Finding]:
     """Yield the keys of stacks that this version does not know: the API server would drop them unasked."""
     for stack in cluster.list(STACK).items:
         name = stack["metadata"]["name"]
@@ -106,7 +106,7 @@ def _lost_keys(cluster: Cluster) -> Iterator[Finding]:
                 )
 
 
-def _conflicts(cluster: Cluster, wanted: Iterable[Manifest]) -> Iterator[Finding]:
+def _conflicts(cluster: KubeClient, wanted: Iterable[Manifest]) -> Iterator[Finding]:
     """Yield what another manager has set otherwise; equal fields have several owners."""
     for item in wanted:
         ref = ref_of(item)
@@ -125,7 +125,7 @@ def _conflicts(cluster: Cluster, wanted: Iterable[Manifest]) -> Iterator[Finding
             )
 
 
-def strip_refused_rules(cluster: Cluster, wanted: Manifest, manager: str) -> tuple[Manifest, tuple[Finding, ...]]:
+def strip_refused_rules(cluster: KubeClient, wanted: Manifest, manager: str) -> tuple[Manifest, tuple[Finding, ...]]:
     """Return the definition as the API server takes it, and a warning if that is without its rules.
 
     Raises:
@@ -172,7 +172,9 @@ def _is_available(deployment: Manifest) -> bool:
     )
 
 
-def _await_object(cluster: Cluster, ref: ObjectRef, is_so: Callable[[Manifest], bool], until: float, say: Say) -> None:
+def _await_object(
+    cluster: KubeClient, ref: ObjectRef, is_so: Callable[[Manifest], bool], until: float, say: Say
+) -> None:
     where = f" -n {ref.namespace}" if ref.namespace else ""
     late = _late(str(ref), "is not ready in time", f"kubectl{where} describe {ref.kind.lower()}/{ref.name}")
     _await(
@@ -186,7 +188,7 @@ def _await_object(cluster: Cluster, ref: ObjectRef, is_so: Callable[[Manifest], 
 
 
 def _await(  # noqa: PLR0913 - what, and what if not
-    cluster: Cluster,
+    cluster: KubeClient,
     scope: Scope,
     is_so: Callable[[Sequence[Manifest]], bool],
     *,
@@ -195,7 +197,7 @@ def _await(  # noqa: PLR0913 - what, and what if not
     late: Finding,
 ) -> None:
     """Wait until something is so of the objects of a scope. Raises RunFailed if that is not in time."""
-    with Mirror(cluster, (scope,)) as mirror:
+    with InformerCache(cluster, (scope,)) as mirror:
         is_told = False
         while not is_so([*mirror.of(scope).values()]):
             left = until - time.monotonic()
@@ -212,7 +214,7 @@ def _late(where: str, what: str, fix: str) -> Finding:
 
 
 def uninstall(
-    cluster: Cluster, *, with_stacks: bool, seconds: float, say: Say = lambda _: None
+    cluster: KubeClient, *, with_stacks: bool, seconds: float, say: Say = lambda _: None
 ) -> tuple[tuple[ObjectRef, ...], tuple[Finding, ...]]:
     """Take the operator off a cluster; return what was deleted, and what a reader should know.
 
@@ -259,11 +261,11 @@ def uninstall(
     return tuple(deleted), tuple(warnings)
 
 
-def _labelled(cluster: Cluster, kinds: Iterable[Kind]) -> list[Manifest]:
+def _labelled(cluster: KubeClient, kinds: Iterable[Kind]) -> list[Manifest]:
     return [item for kind in kinds for item in cluster.list(kind, label_selector=_LABELLED).items]
 
 
-def _deleted(cluster: Cluster, items: Iterable[Manifest]) -> list[ObjectRef]:
+def _deleted(cluster: KubeClient, items: Iterable[Manifest]) -> list[ObjectRef]:
     refs = []
     for item in items:
         refs.append(ref_of(item))

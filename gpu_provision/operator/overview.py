@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.lease import holder_identity
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef
@@ -64,7 +64,7 @@ class Overview:
         return bool(self.leader) and all(row.is_ready and row.is_current for row in self.stacks)
 
 
-def read_overview(cluster: Cluster) -> Overview:
+def read_overview(cluster: KubeClient) -> Overview:
     """Return how it stands; three requests, if no stack names another lease. Raises Unreachable, Refused."""
     deployment = cluster.get(ObjectRef("apps/v1", "Deployment", CONTROLLER_NAMESPACE, CONTROLLER_NAME))
     stacks = cluster.list(STACK).items
@@ -112,7 +112,7 @@ def version_of(lease: Manifest) -> str:
     return str(annotations.get(VERSION) or "") if holder_identity(lease) else ""
 
 
-def skew_findings(cluster: Cluster, controller: str, lease: str) -> tuple[Finding, ...]:
+def skew_findings(cluster: KubeClient, controller: str, lease: str) -> tuple[Finding, ...]:
     """Return warnings about parts of another version than this one; one request.
 
     Args:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from gpu_provision.history.rollback import active_inventory
-from gpu_provision.kube.informer import Mirror
+from gpu_provision.kube.informer import InformerCache
 from gpu_provision.kube.lease import LeaderElector
 from gpu_provision.kube.trim import trim
 from gpu_provision.model.findings import InvalidInventory, ProvisionError, RunFailed
@@ -84,7 +84,7 @@ class StackReconciler:
     leadership: LeaderElector | None = None
     rolled_back: StackProblem | None = None
     _scheduler: ReconcileScheduler = field(default_factory=ReconcileScheduler)
-    _mirror: Mirror | None = None
+    _mirror: InformerCache | None = None
     _session: Session | None = None
     _problem: StackProblem | None = None
     _is_preempted: bool = False
@@ -145,7 +145,7 @@ class StackReconciler:
         self._problem, self._scheduler = None, ReconcileScheduler()
         session = Session(inventory or self.inventory)
         reading = session.reading()
-        mirror = Mirror(session.cluster, watched_scopes(reading), keep=trim, listed=reading.listed)
+        mirror = InformerCache(session.cluster, watched_scopes(reading), keep=trim, listed=reading.listed)
         observer = StackObserver(reading, mirror)
         del reading, session  # the plan would be kept for as long
         with mirror:
@@ -160,7 +160,7 @@ class StackReconciler:
                     self._session.cancel()
                     _result(self._session)
 
-    def _tick(self, observer: StackObserver, mirror: Mirror) -> None:
+    def _tick(self, observer: StackObserver, mirror: InformerCache) -> None:
         now, used = time.monotonic(), time.thread_time()
         found = observer.look(now)
         spent = time.thread_time() - used
@@ -195,7 +195,7 @@ class StackReconciler:
             return float("inf")
         return _BLIND_WAIT if self._hold_up else self._scheduler.wait(now, is_running=self._session is not None)
 
-    def _note_hold_up(self, mirror: Mirror, now: float, *, is_due: bool) -> None:
+    def _note_hold_up(self, mirror: InformerCache, now: float, *, is_due: bool) -> None:
         """Keep why a run that is due has to wait. It is logged once; a finding has told of another run already."""
         before, self._hold_up = self._hold_up, ""
         if is_due and mirror.silence:

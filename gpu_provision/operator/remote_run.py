@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from gpu_provision.history import rollback
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import NotFoundError
-from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.lease import LEADER, holder_identity, lease_version
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
@@ -73,7 +73,7 @@ class LeaderMonitor:
         """Return what a mirror has to follow."""
         return scope_of_object(self.lease)
 
-    def observe(self, mirror: Mirror) -> None:
+    def observe(self, mirror: InformerCache) -> None:
         """Read the lease."""
         lease = next(iter(mirror.of(self.scope).values()), None)
         self.holder, version = holder_identity(lease), lease_version(lease)
@@ -92,7 +92,7 @@ class RemoteRun:
 
     def __init__(  # noqa: PLR0913 - what a run is made from, and the two that are the controller's
         self,
-        cluster: Cluster,
+        cluster: KubeClient,
         reading: ClusterPlan,
         resource: StackResource,
         *,
@@ -108,7 +108,7 @@ class RemoteRun:
         self._stack, self._generation = scope_of_object(ref_of(resource.live)), 0  # 0 until it is applied
         self._began, self._before = time.monotonic(), cluster.requests
         self._reporter = ProgressReporter(listen, self._began)
-        self._mirror: Mirror | None = None
+        self._mirror: InformerCache | None = None
         self._cancelled = False
         self._ready_since = float("inf")
 
@@ -148,7 +148,7 @@ class RemoteRun:
             raise Refused(missing)
         last = rollback.read_history(self._cluster, inventory).last
         scopes = (*watched_scopes(self._reading), self._stack, self._leader.scope)
-        with Mirror(self._cluster, scopes) as mirror:
+        with InformerCache(self._cluster, scopes) as mirror:
             self._mirror = mirror
             self._require_leader(mirror)
             while not (self._leader.renewal_seen or self._cancelled):
@@ -173,12 +173,12 @@ class RemoteRun:
         )
         return Outcome(result, seen, self._reading.plan, record or Record(id=""), told=told)
 
-    def _require_leader(self, mirror: Mirror) -> None:
+    def _require_leader(self, mirror: InformerCache) -> None:
         self._leader.observe(mirror)
         if self._leader.is_missing() and not mirror.silence:
             raise RunFailed(_no_leader_finding(self._resource.live, self._leader, is_written=self.is_following))
 
-    def _follow(self, mirror: Mirror) -> tuple[ClusterState, tuple[Finding, ...]]:
+    def _follow(self, mirror: InformerCache) -> tuple[ClusterState, tuple[Finding, ...]]:
         observer = StackObserver(self._reading, mirror)
         while True:
             now = time.monotonic()
@@ -194,7 +194,7 @@ class RemoteRun:
             self._require_leader(mirror)
             mirror.wait(min(observer.next_deadline(now), _LOOK_SECONDS))
 
-    def _current_stack(self, mirror: Mirror) -> Manifest | None:
+    def _current_stack(self, mirror: InformerCache) -> Manifest | None:
         """Return the resource; None before the watch has shown our write. Raises RunFailed if it was changed since."""
         stack = next(iter(mirror.of(self._stack).values()), None)
         if stack is None or stack["metadata"].get("deletionTimestamp"):
@@ -233,7 +233,9 @@ def _failed_states(states: Mapping[Key, NodeState], stack: Manifest) -> dict[Key
     }
 
 
-def release_stack(cluster: Cluster, name: str, *, seconds: float, say: Callable[[str], None] = lambda _: None) -> bool:
+def release_stack(
+    cluster: KubeClient, name: str, *, seconds: float, say: Callable[[str], None] = lambda _: None
+) -> bool:
     """Delete a stack's resource, and leave what it has installed; say whether there was one.
 
     The controller ends its run before it lets go. Where none works the resource goes all the same.
@@ -255,7 +257,7 @@ def release_stack(cluster: Cluster, name: str, *, seconds: float, say: Callable[
         return True
     cluster.delete(ref, uid=uid)
     scope, leader, is_told = scope_of_object(ref), LeaderMonitor(lease_of(live)), False
-    with Mirror(cluster, (scope, leader.scope)) as mirror:
+    with InformerCache(cluster, (scope, leader.scope)) as mirror:
         while any(each["metadata"]["uid"] == uid for each in mirror.of(scope).values()):
             leader.observe(mirror)
             if leader.is_missing():
@@ -269,7 +271,7 @@ def release_stack(cluster: Cluster, name: str, *, seconds: float, say: Callable[
     return True
 
 
-def release_findings(cluster: Cluster, name: str) -> tuple[Finding, ...]:
+def release_findings(cluster: KubeClient, name: str) -> tuple[Finding, ...]:
     """Return what a reader should know before a stack is released. Raises Refused, Unreachable."""
     live = cluster.get(ObjectRef(*STACK, "", name))
     return warn_if_declared_elsewhere(live, "release") if live else ()
@@ -290,13 +292,13 @@ def with_warnings(result: DestroyResult, stack: Manifest | None) -> DestroyResul
     return replace(result, findings=(*result.findings, *warnings))
 
 
-def adoption_findings(cluster: Cluster, inventory: Inventory) -> tuple[Finding, ...]:
+def adoption_findings(cluster: KubeClient, inventory: Inventory) -> tuple[Finding, ...]:
     """Return why a cluster cannot be adopted: a controller would undo it half way."""
     stack = get_stack(cluster, inventory)
     return (_in_the_way(stack, f"gpu-provision operator release {inventory.name}, then adopt"),) if stack else ()
 
 
-def refuse_controllers_lock(cluster: Cluster, inventory: Inventory, lock: LockHolder) -> None:
+def refuse_controllers_lock(cluster: KubeClient, inventory: Inventory, lock: LockHolder) -> None:
     """Raise Locked if a lock is the controller's, which would take it again at once."""
     stack = get_stack(cluster, inventory)
     lease = cluster.get(lease_of(stack)) if stack else None  # without an operator there is no role that allows it

@@ -18,7 +18,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import ProvisionError, visible
@@ -65,7 +65,7 @@ def condition_events(before: Mapping[str, Any], after: Mapping[str, Any], stack:
             yield StackEvent(reason="Recovered", message=message, stack=stack)
 
 
-def record_event(cluster: Cluster, stack: Manifest, note: StackEvent) -> None:
+def record_event(cluster: KubeClient, stack: Manifest, note: StackEvent) -> None:
     """Make an Event of a note. One that cannot be written is lost, as Events may be."""
     metadata, now = stack["metadata"], _timestamp()
     about = {key: stack[key] for key in ("apiVersion", "kind")} | {key: metadata[key] for key in ("name", "uid")}
@@ -145,7 +145,7 @@ class StatusWriter:
         take: Receives what became of the stack, once it is written.
     """
 
-    cluster: Cluster
+    cluster: KubeClient
     stack: Manifest
     take: EventSink
     figures: StackMetrics = field(default_factory=StackMetrics)

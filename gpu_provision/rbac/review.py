@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 
-from gpu_provision.kube.client import Cluster, GrantedRules
+from gpu_provision.kube.client import GrantedRules, KubeClient
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected
@@ -27,7 +27,7 @@ _PER_NODE = frozenset({"Node", "Pod"})
 
 
 def missing_permissions(
-    cluster: Cluster, wanted: Iterable[Permission], *, namespaces: Collection[str] | None = None
+    cluster: KubeClient, wanted: Iterable[Permission], *, namespaces: Collection[str] | None = None
 ) -> tuple[Permission, ...]:
     """Return those permissions that the client's account lacks, sorted.
 
@@ -52,14 +52,14 @@ def missing_permissions(
         return tuple(one for one, is_refused in zip(left, refused, strict=True) if is_refused)
 
 
-def _rules(cluster: Cluster, namespace: str) -> GrantedRules:
+def _rules(cluster: KubeClient, namespace: str) -> GrantedRules:
     try:
         return cluster.rules(namespace)
     except (Refused, Rejected):
         return _UNKNOWN
 
 
-def _may(cluster: Cluster, wanted: Permission) -> bool:
+def _may(cluster: KubeClient, wanted: Permission) -> bool:
     try:
         return cluster.can_i(wanted)
     except (Refused, Rejected):
@@ -67,7 +67,7 @@ def _may(cluster: Cluster, wanted: Permission) -> bool:
 
 
 def missing_for_run(  # noqa: PLR0913 - what a plan was made of
-    cluster: Cluster,
+    cluster: KubeClient,
     inventory: Inventory,
     plan: Plan,
     desired: Desired,
@@ -96,7 +96,7 @@ def missing_for_run(  # noqa: PLR0913 - what a plan was made of
 
 
 def missing_finding(
-    cluster: Cluster, inventory: Inventory, wanted: Iterable[Permission], *options: str
+    cluster: KubeClient, inventory: Inventory, wanted: Iterable[Permission], *options: str
 ) -> Finding | None:
     """Return what the account lacks of certain permissions; None if nothing is missing.
 
@@ -135,7 +135,7 @@ def _manifests(desired: Desired) -> Iterator[Manifest]:
     return (item for items in desired.values() for item in items)
 
 
-def missing_for_reading(cluster: Cluster, inventory: Inventory, refusal: Refused) -> Refused:
+def missing_for_reading(cluster: KubeClient, inventory: Inventory, refusal: Refused) -> Refused:
     """Return the error for a reading that was refused: everything that is missing for reading, or the refusal itself.
 
     A refusal that RBAC does not explain, such as a proxy's, stays as it is.
@@ -154,7 +154,7 @@ def missing_for_reading(cluster: Cluster, inventory: Inventory, refusal: Refused
 
 
 def _finding(
-    cluster: Cluster, inventory: Inventory, missing: tuple[Permission, ...], refusal: str, *options: str
+    cluster: KubeClient, inventory: Inventory, missing: tuple[Permission, ...], refusal: str, *options: str
 ) -> Finding:
     user = _user(cluster, refusal)
     who = f"user {user}" if user else f"the kubeconfig's user {cluster.user}".rstrip()
@@ -168,7 +168,7 @@ def _finding(
     )
 
 
-def _user(cluster: Cluster, refusal: str) -> str:
+def _user(cluster: KubeClient, refusal: str) -> str:
     """Return the name by which the server knows us; empty if it does not tell."""
     named = re.search(r'[Uu]ser "([^"]*)"', refusal)
     if named:

@@ -6,9 +6,9 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import ConflictError, NotFoundError
-from gpu_provision.kube.informer import Mirror
+from gpu_provision.kube.informer import InformerCache
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Rejected
@@ -44,7 +44,7 @@ class Applier:
         written: Every object written, in order.
     """
 
-    def __init__(self, cluster: Cluster, reading: ClusterPlan) -> None:
+    def __init__(self, cluster: KubeClient, reading: ClusterPlan) -> None:
         """Start from what was read; nothing is written."""
         self._cluster = cluster
         self._applied = _manifests(reading.desired)
@@ -94,7 +94,7 @@ class Applier:
         )
         self._applied = wanted
 
-    def are_shown(self, mirror: Mirror) -> bool:
+    def are_shown(self, mirror: InformerCache) -> bool:
         """Whether live copies show what was written of the kinds that a run follows."""
         written = {ref: self.members[ref] for ref in self.written if ref.type in WATCHED and ref in self.members}
         live = {ref: item for kind in WATCHED for ref, item in mirror.of(kind).items()} if written else {}

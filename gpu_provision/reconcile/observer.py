@@ -10,8 +10,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 from gpu_provision.components.labels import DEPLOY_DRIVER, PRE_INSTALLED, VALIDATED
 from gpu_provision.kube import lock, records
-from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.client import KubeClient
+from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.observe import (
     NODE,
     POD,
@@ -132,7 +132,9 @@ class SituationBuilder:
         vars(other).update(memos, _read=_not_followed(reading), _host_drivers=dict(self._host_drivers))
         return other
 
-    def build(self, mirror: Mirror, members: Mapping[ObjectRef, Manifest], passed: Mapping[Key, str]) -> ClusterState:
+    def build(
+        self, mirror: InformerCache, members: Mapping[ObjectRef, Manifest], passed: Mapping[Key, str]
+    ) -> ClusterState:
         """Return the state of the cluster as it is now.
 
         Args:
@@ -208,7 +210,7 @@ def _with_needs(facts: NodeFacts) -> tuple[NodeFacts, object]:
 class LiveState(NamedTuple):
     """Live copies of what a run follows, and what was worked out of them; ``ready`` was so at the last look."""
 
-    mirror: Mirror
+    mirror: InformerCache
     situations: SituationBuilder
     ready: Mapping[Key, NodeState]
 
@@ -244,7 +246,7 @@ class Observation:
 class StackObserver:
     """Looks at one stack between two runs; sends no request."""
 
-    def __init__(self, reading: ClusterPlan, mirror: Mirror) -> None:
+    def __init__(self, reading: ClusterPlan, mirror: InformerCache) -> None:
         """Start from what was read; the mirror follows `watched_scopes` of it."""
         inventory = reading.context.inventory
         self._mirror, self._members = mirror, _members(reading)
@@ -278,7 +280,7 @@ class StackObserver:
         """Return what a run of a reading continues with; failed validations do not count, so that it repeats them."""
         return LiveState(self._mirror.shared(), self._situations.copy(without_failures(reading)), self._ready)
 
-    def read(self, cluster: Cluster) -> ClusterPlan:
+    def read(self, cluster: KubeClient) -> ClusterPlan:
         """Return what is wanted and seen now, and the plan: one request, and one more for each object that differs.
 
         Raises:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from gpu_provision.diagnostics.pods import node_of
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import FieldConflictError, NotFoundError
 from gpu_provision.kube.observe import Listed, find_absent, observe, observe_facts
 from gpu_provision.kube.transport import RequestPool
@@ -35,7 +35,7 @@ _MOST_NAMED = 4
 _FORBIDDEN = "GP303"
 
 
-def server_dry_run(cluster: Cluster, draft: Plan, seen: ClusterState) -> tuple[Plan, str]:
+def server_dry_run(cluster: KubeClient, draft: Plan, seen: ClusterState) -> tuple[Plan, str]:
     """Return a plan as the server sees it, and what it said to who may not ask; empty if it answered all."""
     with RequestPool(cluster, _PARALLEL_DRY_RUNS) as pool:
         answers = list(pool.map(lambda change: _dry_run(cluster, change, seen.observed), draft.changes))
@@ -84,7 +84,7 @@ def _unconfirmed(refusals: list[str]) -> Finding:
 
 
 def _dry_run(  # noqa: PLR0911 - one answer after the other
-    cluster: Cluster, change: Change, observed: ObservedState
+    cluster: KubeClient, change: Change, observed: ObservedState
 ) -> Change | _Foreign | Finding | Refused | None:
     """Return None if the change stands as it is, the change as the server sees it, or why there is no answer.
 
@@ -119,7 +119,7 @@ def _other_set(change: Change, before: Manifest) -> str:
     return "" if found == wanted else str(found)
 
 
-def _owner(cluster: Cluster, set_id: str) -> ObjectRef | None:
+def _owner(cluster: KubeClient, set_id: str) -> ObjectRef | None:
     """Return the ConfigMap that stands for a stack, and is called as it; None for a stack that is gone.
 
     What that has left belongs to no stack.
@@ -150,7 +150,7 @@ def _as_seen(change: Change, before: Manifest, after: Manifest) -> Change:
     return replace(change, action=Action.UPDATE, fields=changes_between(before, {**after, **kind}))
 
 
-def _drift(cluster: Cluster, change: Change, observed: ObservedState, error: FieldConflictError) -> Change | Finding:
+def _drift(cluster: KubeClient, change: Change, observed: ObservedState, error: FieldConflictError) -> Change | Finding:
     """A hand edit of our own object is drift, and is undone; a field of any other manager is a conflict."""
     live = observed.members.get(change.ref)
     known = live is not None and bool(error.managers) and error.managers <= manual_editors(live)
@@ -170,7 +170,7 @@ _NOT_READ: Mapping[str, str] = MappingProxyType({})
 
 
 def read_and_plan(
-    cluster: Cluster,
+    cluster: KubeClient,
     inventory: Inventory,
     *,
     revalidate: bool = False,
@@ -204,7 +204,12 @@ def read_and_plan(
 
 
 def build_plan(
-    cluster: Cluster, desired: Desired, seen: ClusterState, known: Mapping[Key, NodeState], *, revalidate: bool = False
+    cluster: KubeClient,
+    desired: Desired,
+    seen: ClusterState,
+    known: Mapping[Key, NodeState],
+    *,
+    revalidate: bool = False,
 ) -> ClusterPlan:
     """Plan for what is known already; of that, nothing is read again.
 
@@ -224,7 +229,7 @@ def build_plan(
 
 
 def _absent(
-    cluster: Cluster, desired: Desired, seen: ClusterState, draft: Plan, known: Mapping[Key, NodeState]
+    cluster: KubeClient, desired: Desired, seen: ClusterState, draft: Plan, known: Mapping[Key, NodeState]
 ) -> Iterator[Finding]:
     """Yield which ConfigMaps and Secrets are missing that pods refer to."""
     found = references(desired)
@@ -289,7 +294,7 @@ def blocking_findings(reading: ClusterPlan) -> tuple[Finding, ...]:
 _REFUSE = frozenset({ABSENT, "GP304", "GP305", "GP309", "GP382"})
 
 
-def missing_permissions(cluster: Cluster, reading: ClusterPlan) -> Finding | None:
+def missing_permissions(cluster: KubeClient, reading: ClusterPlan) -> Finding | None:
     """Return what the account lacks to carry the plan of a reading out; None if nothing is missing."""
     inventory, namespaces = reading.context.inventory, reading.observed.namespaces
     return review.missing_for_run(

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import assert_never
 
 from gpu_provision.components import labels, node_labels
-from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.client import KubeClient
+from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.observe import NODE, POD
 from gpu_provision.kube.resource_claims import ResourceClaims
 from gpu_provision.kube.transport import RequestPool
@@ -46,7 +46,7 @@ LEFT_OUT = "is left out by --limit"
 
 
 def with_rollout(
-    cluster: Cluster, reading: ClusterPlan, seen: ClusterState, known: Mapping[Key, NodeState]
+    cluster: KubeClient, reading: ClusterPlan, seen: ClusterState, known: Mapping[Key, NodeState]
 ) -> ClusterPlan:
     """Return a reading whose plan says how drivers are replaced, and how nodes leave.
 
@@ -150,7 +150,7 @@ def _labels_to_remove(node: NodeFacts, seen: ClusterState) -> dict[str, None]:
     }
 
 
-def budget_kind(cluster: Cluster) -> Kind:
+def budget_kind(cluster: KubeClient) -> Kind:
     """Return the kind of PodDisruptionBudgets as the server has them: those of policy/v1, before 1.22 of v1beta1."""
     return Kind(cluster.eviction_version(), "PodDisruptionBudget")
 
@@ -164,7 +164,7 @@ class RolloutController:
         previous: Names what the fleet can go back to; empty for nothing.
     """
 
-    def __init__(self, cluster: Cluster, inventory: Inventory) -> None:
+    def __init__(self, cluster: KubeClient, inventory: Inventory) -> None:
         """Prepare; nothing is asked."""
         self._cluster, self._policy, self._evicts = cluster, policy_of(inventory), inventory.evicts
         self._others = Scope(POD, f"{labels.STACK}!={inventory.name}")
@@ -184,7 +184,7 @@ class RolloutController:
     def look(
         self,
         seen: ClusterState,
-        mirror: Mirror,
+        mirror: InformerCache,
         raw: Mapping[Key, NodeState],
         *,
         writing: Mapping[str, StateTransition],
@@ -215,7 +215,7 @@ class RolloutController:
         """Leave all nodes as they are."""
         self._snapshot, self.nodes = None, {}
 
-    def _observe(self, seen: ClusterState, mirror: Mirror, raw: Mapping[Key, NodeState]) -> Snapshot:
+    def _observe(self, seen: ClusterState, mirror: InformerCache, raw: Mapping[Key, NodeState]) -> Snapshot:
         budgets = tuple(mirror.of(self._budgets).values()) if self._budgets else ()
         versions = sorted(item["metadata"]["resourceVersion"] for item in budgets)
         self._budgets_seen = hashlib.sha256(" ".join(versions).encode()).hexdigest()

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from gpu_provision.history.recorder import RunRecorder, reason_of, run_spec
 from gpu_provision.history.rollback import RollbackTarget, find_rollback_target
-from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.informer import Mirror
+from gpu_provision.kube.client import KubeClient
+from gpu_provision.kube.informer import InformerCache
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.kube.observe import NODE, node_facts
 from gpu_provision.kube.trim import trim
@@ -74,7 +74,7 @@ class Run:
 
     def __init__(  # noqa: PLR0913 - what a run is given
         self,
-        cluster: Cluster,
+        cluster: KubeClient,
         reading: ClusterPlan,
         *,
         listen: Listen,
@@ -108,7 +108,7 @@ class Run:
         )
         spec = run_spec(inventory, reading.plan, reading.desired, reading.observed.members, back_to=back_to)
         self._book = RunRecorder(cluster, spec, say=self._announcer.say, progress=self._reached)
-        self._mirror: Mirror | None = None
+        self._mirror: InformerCache | None = None
         self._cancelled, self._removed = False, 0
         self._rolls_out = False
 
@@ -163,7 +163,11 @@ class Run:
             self._objects.prune(change for change in changes if change.certain)
             self._validations.forget_repeated()
             scopes, listed = run_scopes(inventory), self._reading.listed
-            with self._live.mirror if self._live else Mirror(self._cluster, scopes, keep=trim, listed=listed) as mirror:
+            with (
+                self._live.mirror
+                if self._live
+                else InformerCache(self._cluster, scopes, keep=trim, listed=listed) as mirror
+            ):
                 self._mirror = mirror
                 self._await_what_was_written(mirror)
                 seen = self._follow(mirror, lock)
@@ -184,7 +188,7 @@ class Run:
             said=self._crashes.said_of(self._states, seen),
         )
 
-    def _await_what_was_written(self, mirror: Mirror) -> None:
+    def _await_what_was_written(self, mirror: InformerCache) -> None:
         """Wait for live copies to show it: until then it would look deleted."""
         give_up = time.monotonic() + SEEN_SECONDS
         while not self._objects.are_shown(mirror) and time.monotonic() < give_up and not self._cancelled:
@@ -221,7 +225,7 @@ class Run:
             timeline=self._announcer.timeline,
         )
 
-    def _follow(self, mirror: Mirror, lock: WriteLock) -> ClusterState:
+    def _follow(self, mirror: InformerCache, lock: WriteLock) -> ClusterState:
         with self._steps:
             while True:
                 self._steps.collect()
@@ -243,7 +247,7 @@ class Run:
                 pauses, most = _PAUSES_OF_ROLLOUT if self._rolls_out else _PAUSES
                 self._steps.rest(looked + min(pauses * spent, most) - time.monotonic())
 
-    def _look(self, mirror: Mirror, now: float) -> tuple[ClusterState, list[Step]]:
+    def _look(self, mirror: InformerCache, now: float) -> tuple[ClusterState, list[Step]]:
         seen = self._situations.build(mirror, self._objects.members, self._validations.passed)
         self._objects.follow(seen.desired, seen.observed.members)
         self._settler.rejected |= self._objects.rejected
@@ -256,7 +260,9 @@ class Run:
         self._on_states(self._announcer.states)
         return seen, [*rollout.steps(seen, self._settler.rejected), *next_actions(seen, self._states), *logs]
 
-    def _with_rollout(self, seen: ClusterState, mirror: Mirror, raw: dict[Key, NodeState]) -> Mapping[Key, NodeState]:
+    def _with_rollout(
+        self, seen: ClusterState, mirror: InformerCache, raw: dict[Key, NodeState]
+    ) -> Mapping[Key, NodeState]:
         """Return the states with what a rollout says of drivers, if there is one."""
         is_rejected = (DRIVER, "") in self._settler.rejected  # the API server has refused the driver's DaemonSet
         before, self._rolls_out = self._rolls_out, self._rollout.is_needed(raw) and not is_rejected

@@ -20,7 +20,7 @@ from gpu_provision.diagnostics.failures import (
 from gpu_provision.diagnostics.pods import relevant_events
 from gpu_provision.history import store
 from gpu_provision.history.rollback import RollbackTarget
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ref_of
 from gpu_provision.model.findings import Finding, Locked, ProvisionError, attach_findings
@@ -38,7 +38,7 @@ from gpu_provision.reconcile.steps import LOG_LINES, MOST_LOGS, pods_of
 from gpu_provision.rollout.states import nodes_left_behind
 
 
-def explain(cluster: Cluster, outcome: Outcome) -> tuple[Finding, ...]:
+def explain(cluster: KubeClient, outcome: Outcome) -> tuple[Finding, ...]:
     """Return what went wrong, and what is left half done; empty if every component is ready on every node."""
     states = outcome.result.states
     staying_there = [state for state in states if state.reason.startswith(STAYS)]
@@ -64,7 +64,7 @@ def explain(cluster: Cluster, outcome: Outcome) -> tuple[Finding, ...]:
     )
 
 
-def _symptom(cluster: Cluster, outcome: Outcome, state: NodeState, *, read: bool) -> FailedState:
+def _symptom(cluster: KubeClient, outcome: Outcome, state: NodeState, *, read: bool) -> FailedState:
     key = (state.component, state.node)
     shown = (each for each in outcome.result.evidence if not each.passed and (each.component, each.node) == key)
     if evidence := next(shown, None):
@@ -113,7 +113,7 @@ RunFactory = Callable[..., RunHandle]
 class Executor(Protocol):
     """A controller in the cluster that looks after stacks, if there is one."""
 
-    def reviewed(self, cluster: Cluster, reading: ClusterPlan) -> ClusterPlan:
+    def reviewed(self, cluster: KubeClient, reading: ClusterPlan) -> ClusterPlan:
         """Return a reading whose plan says by what resource it is carried out, if that is so, and what is against it.
 
         Raises Unreachable, Refused.
@@ -132,7 +132,7 @@ class RunThread:
 
     def __init__(  # noqa: PLR0913 - what a run is made from, and who makes it
         self,
-        cluster: Cluster,
+        cluster: KubeClient,
         reading: ClusterPlan,
         tell: Callable[[Event], None],
         back_to: int,

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpu_provision.history import store
-from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.context import resolve_context
 from gpu_provision.kube.lease import LeaderElector
 from gpu_provision.model.findings import Finding, Refused, RunFailed
@@ -50,7 +50,7 @@ class Session:
     deputy: Executor | None = None
     leadership: LeaderElector | None = None
     recorded: int = 0
-    _cluster: Cluster | None = None
+    _cluster: KubeClient | None = None
     _reading: ClusterPlan | None = None
     _run: RunThread | None = None
     _unrecorded: tuple[Finding, ...] = ()
@@ -58,7 +58,7 @@ class Session:
     _listeners: list[Callable[[Event], None]] = field(default_factory=list)
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> KubeClient:
         """The connection; made when it is first asked for."""
         if self._cluster is None:
             self._cluster = connect(*resolve_context(self.inventory))

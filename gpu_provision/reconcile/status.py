@@ -12,7 +12,7 @@ from gpu_provision.components.targets import node_pools
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.history import rollback
 from gpu_provision.history.restore import restore_for_comparison
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.observe import NODE, POD
 from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef, Target, ref_of
 from gpu_provision.model.findings import Finding, Severity
@@ -166,7 +166,7 @@ def _ready_pod(component: str, node: NodeFacts, seen: ClusterState) -> Manifest 
 _MOST_LOGS = 10
 
 
-def status(cluster: Cluster, reading: ClusterPlan) -> Status:
+def status(cluster: KubeClient, reading: ClusterPlan) -> Status:
     """Return what `gpu-provision status` shows. Reads a few logs besides the reading."""
     seen = cluster_state(reading.context, reading.desired, reading.observed)
     raw, crashes = states(seen), Crashes(cluster)
@@ -224,7 +224,7 @@ def read_drift(session: Session) -> Drift:
     )
 
 
-def _last_run(cluster: Cluster, reading: ClusterPlan) -> tuple[str, Mapping[ObjectRef, Manifest]] | None:
+def _last_run(cluster: KubeClient, reading: ClusterPlan) -> tuple[str, Mapping[ObjectRef, Manifest]] | None:
     """Return the last run and what it applied; None if no record tells, or if it did not get to apply everything.
 
     Another version of the tool may have made other objects of the same inventory; then the field managers tell more.
@@ -271,7 +271,7 @@ def _pods(
     return {ref: as_applied(item) for ref, pod in pods.items() for item in daemonsets if pod and belongs(pod, item)}
 
 
-def _nodes(cluster: Cluster, changes: tuple[Change, ...]) -> Mapping[ObjectRef, Manifest]:
+def _nodes(cluster: KubeClient, changes: tuple[Change, ...]) -> Mapping[ObjectRef, Manifest]:
     """Return the nodes whose labels differ, as they are; one LIST if there are any."""
     wanted = {change.ref for change in changes if change.ref.kind == NODE.kind}
     return {ref_of(node): node for node in cluster.list(NODE).items if ref_of(node) in wanted} if wanted else {}

@@ -15,7 +15,7 @@ from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.diagnostics.failures import describe_exit
 from gpu_provision.diagnostics.pods import Crash
 from gpu_provision.kube import records
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from gpu_provision.kube.observe import POD
 from gpu_provision.model.cluster import Manifest, ref_of
@@ -51,7 +51,7 @@ class Crashes:
     What a pod said stands until its log has been read after the next restart.
     """
 
-    cluster: Cluster
+    cluster: KubeClient
     _asked: dict[str, dict[str, int]] = field(default_factory=dict)  # component -> uid -> restarts
     _said: dict[str, CrashLog] = field(default_factory=dict)  # by uid of the pod; written by threads of steps
     _alike: dict[tuple[str, str], CrashLog] = field(default_factory=dict)  # by component and how its container ended
@@ -129,7 +129,7 @@ class Validations:
         evidence: (component, node) -> what its vectorAdd printed in this run.
     """
 
-    def __init__(self, cluster: Cluster, reading: ClusterPlan) -> None:
+    def __init__(self, cluster: KubeClient, reading: ClusterPlan) -> None:
         """Start from the record as it was read."""
         self._cluster, self._inventory = cluster, reading.context.inventory
         self._targets = frozenset(target.name for target in (*reading.context.targets, *reading.context.others))
@@ -204,7 +204,7 @@ class StepExecutor:
 
     def __init__(  # noqa: PLR0913 - what steps need, and whom they tell
         self,
-        cluster: Cluster,
+        cluster: KubeClient,
         rollout: RolloutController,
         crashes: Crashes,
         *,

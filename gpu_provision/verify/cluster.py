@@ -9,7 +9,7 @@ from typing import Any
 
 from gpu_provision.components.labels import COMPONENT, STACK
 from gpu_provision.components.targets import node_pools
-from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.context import resolve_context
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.observe import node_facts
@@ -105,7 +105,7 @@ class GpuCluster:
         namespace: The operands' namespace.
     """
 
-    def __init__(self, cluster: Cluster, *, namespace: str) -> None:
+    def __init__(self, cluster: KubeClient, *, namespace: str) -> None:
         """Keep a client; `open_cluster` makes one."""
         self._cluster, self.api, self.namespace = cluster, cluster.api, namespace
 

@@ -14,7 +14,7 @@ import yaml
 
 from gpu_provision.adopt.discovery import CLUSTER_POLICY
 from gpu_provision.components import nfd
-from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.model.cluster import Kind, ObjectRef
 from gpu_provision.model.findings import ProvisionError
 from tests.scenarios.world import World
@@ -123,7 +123,7 @@ class Operator:
                 with contextlib.suppress(ProvisionError):
                     self._look(cluster)
 
-    def _look(self, cluster: Cluster) -> None:
+    def _look(self, cluster: KubeClient) -> None:
         """Look once, and write what is not as the operator wants it."""
         policies = cluster.list(CLUSTER_POLICY).items
         deployment = cluster.get(ObjectRef("apps/v1", "Deployment", NAMESPACE, NAMESPACE))

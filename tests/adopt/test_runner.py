@@ -16,7 +16,7 @@ from gpu_provision.adopt.runner import AdoptionRunner, check, required_permissio
 from gpu_provision.components import labels, nfd
 from gpu_provision.components.nfd import NODE_FEATURE
 from gpu_provision.inventory import load
-from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.model.cluster import Manifest, ObjectRef, Permission, by_ref
 from gpu_provision.model.findings import Finding, Refused, RunFailed
 from gpu_provision.rbac import review
@@ -101,7 +101,7 @@ def test_revisions_go_before_objects_of_their_namespace(tmp_path: Path) -> None:
     adoption = adopted(tmp_path, found())
     removed = tuple(item for item in adoption.of(Disposition.REMOVED) if "node-feature-discovery" not in item.ref.name)
     calls = Recorder([])
-    AdoptionRunner(cast("Cluster", calls)).finalize(replace(adoption, objects=removed), lambda: found(policies=()))
+    AdoptionRunner(cast("KubeClient", calls)).finalize(replace(adoption, objects=removed), lambda: found(policies=()))
     assert (calls.deleted[0], calls.deleted[-2], calls.deleted[-1]) == (REVISION.kind, "Deployment", "ClusterPolicy")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from gpu_provision.destroy.discovery import ListableKind, foreign_objects_in, listable_kinds
 from gpu_provision.destroy.runner import gpu_pod_eviction
-from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding, RunFailed
 from tests.sandbox.apiserver.conftest import Running
@@ -19,14 +19,14 @@ _NODE = frozenset({"gpu-1"})
 
 
 @pytest.fixture
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeClient]:
     """An API server without controllers and kubelets."""
     running = Running(tmp_path_factory.mktemp("sandbox"))
     yield connect(str(running.server.kubeconfig))
     running.stop()
 
 
-def train(cluster: Cluster, name: str) -> ObjectRef:
+def train(cluster: KubeClient, name: str) -> ObjectRef:
     """Make a pod that uses a GPU and is ready."""
     container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     metadata = {"name": name, "namespace": "default", "labels": {"app": name}}
@@ -43,7 +43,7 @@ def train(cluster: Cluster, name: str) -> ObjectRef:
     return ObjectRef("v1", "Pod", "default", name)
 
 
-def protect(cluster: Cluster, app: str) -> None:
+def protect(cluster: KubeClient, app: str) -> None:
     """Make a budget that lets no pod of an app go."""
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": app}}}
     budget = {
@@ -55,7 +55,7 @@ def protect(cluster: Cluster, app: str) -> None:
     _send(cluster, "POST", "/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget)
 
 
-def failed(cluster: Cluster, say: Callable[[str], None] = lambda _: None) -> tuple[tuple[Finding, ...], list[str]]:
+def failed(cluster: KubeClient, say: Callable[[str], None] = lambda _: None) -> tuple[tuple[Finding, ...], list[str]]:
     """Evict what uses GPUs, which does not end in time; return why, and what was evicted."""
     eviction = gpu_pod_eviction(cluster, _NODE, 1, say)
     with pytest.raises(RunFailed) as caught:
@@ -63,12 +63,12 @@ def failed(cluster: Cluster, say: Callable[[str], None] = lambda _: None) -> tup
     return caught.value.findings, list(eviction.evicted.values())
 
 
-def _send(cluster: Cluster, verb: str, path: str, body: dict[str, Any]) -> None:
+def _send(cluster: KubeClient, verb: str, path: str, body: dict[str, Any]) -> None:
     kind = "application/merge-patch+json" if verb == "PATCH" else "application/json"
     cluster._json(verb, path, path, body=body, content_type=kind)
 
 
-def test_the_budget_that_keeps_a_pod_is_named_at_once_and_first(cluster: Cluster) -> None:
+def test_the_budget_that_keeps_a_pod_is_named_at_once_and_first(cluster: KubeClient) -> None:
     """While there are minutes to change it, and where a terminal cuts the line."""
     free, said = train(cluster, "free"), list[str]()
     train(cluster, "kept")
@@ -84,7 +84,7 @@ def test_the_budget_that_keeps_a_pod_is_named_at_once_and_first(cluster: Cluster
     assert why["Pod default/free"] == "it is still terminating"
 
 
-def test_a_pod_that_only_takes_its_time_is_waited_for_by_name(cluster: Cluster) -> None:
+def test_a_pod_that_only_takes_its_time_is_waited_for_by_name(cluster: KubeClient) -> None:
     """It is asked to go once."""
     train(cluster, "slow")
     said = list[str]()
@@ -92,14 +92,14 @@ def test_a_pod_that_only_takes_its_time_is_waited_for_by_name(cluster: Cluster) 
     assert set(said) == {"evicting pods that use GPUs: waits for default/slow"}
 
 
-def test_a_group_that_is_named_but_gone_has_nothing(answering: Callable[..., Cluster]) -> None:
+def test_a_group_that_is_named_but_gone_has_nothing(answering: Callable[..., KubeClient]) -> None:
     """As for a moment after its only definition was deleted."""
     groups = {"groups": [{"preferredVersion": {"groupVersion": "gpu-provision.io/v1alpha1"}}]}
     cluster = answering((200, {}, json.dumps(groups).encode()), (404, {}, b""))
     assert listable_kinds(cluster) == []
 
 
-def test_a_list_that_the_server_puts_off_is_asked_for_again(answering: Callable[..., Cluster]) -> None:
+def test_a_list_that_the_server_puts_off_is_asked_for_again(answering: Callable[..., KubeClient]) -> None:
     """As Kubernetes 1.36 does with custom resources that were not listed before."""
     kind = ListableKind("nfd.k8s-sigs.io/v1alpha1", "NodeFeatureGroup", "nodefeaturegroups")
     cluster = answering((429, {"Retry-After": "0"}, b"storage is (re)initializing"), (200, {}, b'{"items": []}'))

@@ -14,7 +14,7 @@ from gpu_provision.components.labels import RECORD
 from gpu_provision.history import recorder, store
 from gpu_provision.history.recorder import RunRecorder, RunSpec, reason_of, run_spec
 from gpu_provision.history.store import parse_history
-from gpu_provision.kube.client import ApplyResult, Cluster
+from gpu_provision.kube.client import ApplyResult, KubeClient
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Rejected, Severity, Unreachable
@@ -79,7 +79,7 @@ def _spec(*, kept: int = 3, is_new: bool = False) -> RunSpec:
 
 
 def _recorder(server: _Server, *, said: list[str] | None = None, **spec: Any) -> RunRecorder:
-    return RunRecorder(cast("Cluster", server), _spec(**spec), say=(said if said is not None else []).append)
+    return RunRecorder(cast("KubeClient", server), _spec(**spec), say=(said if said is not None else []).append)
 
 
 def _run(server: _Server, ending: Ending = Ending.SUCCEEDED, **options: Any) -> RunRecorder:
@@ -148,7 +148,7 @@ def test_an_error_is_the_reason_without_passwords(server: _Server) -> None:
 
 def test_a_mistake_of_ours_interrupts(server: _Server) -> None:
     """What was written before is on record."""
-    run = RunRecorder(cast("Cluster", server), _spec(), progress=lambda: RunResult(changed=5))
+    run = RunRecorder(cast("KubeClient", server), _spec(), progress=lambda: RunResult(changed=5))
     with pytest.raises(ZeroDivisionError), run:
         _ = 1 / 0
     assert server.runs[0][1] == "interrupted"
@@ -175,10 +175,10 @@ def test_a_lost_server_fails_a_run_only_at_its_start(server: _Server) -> None:
 def test_a_run_that_changed_hosts_alone_is_on_record(server: _Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is a way back from it; what keeps it from being recorded is a warning."""
     monkeypatch.setattr(recorder, "WriteLock", lambda *_, **__: contextlib.nullcontext())
-    assert recorder.record_host_changes(cast("Cluster", server), _spec(), 2, planned_at="") == (1, ())
+    assert recorder.record_host_changes(cast("KubeClient", server), _spec(), 2, planned_at="") == (1, ())
     assert server.runs == [(1, "succeeded", "changed 2 hosts, and nothing else")]
     server.answer = Unreachable(FULL)
-    _, (problem,) = recorder.record_host_changes(cast("Cluster", server), _spec(), 1, planned_at="")
+    _, (problem,) = recorder.record_host_changes(cast("KubeClient", server), _spec(), 1, planned_at="")
     assert (problem.code, problem.severity) == ("GP330", Severity.WARNING)
 
 
@@ -186,7 +186,7 @@ def test_a_hosts_only_run_is_on_record_where_the_stack_is(server: _Server, monke
     """Else here alone; it is no run to go back to, and the last one is that before it."""
     _run(server)
     monkeypatch.setattr(recorder, "WriteLock", lambda *_, **__: contextlib.nullcontext())
-    monkeypatch.setattr(recorder, "_cluster_with_stack", lambda _: cast("Cluster", server))
+    monkeypatch.setattr(recorder, "_cluster_with_stack", lambda _: cast("KubeClient", server))
     assert recorder.record_host_only_run(inventory(), 2, failure="a: no root") == (2, ())
     found = parse_history(server.data or {}, "")
     assert [each.only for each in found.records] == ["", "hosts"]
@@ -203,7 +203,7 @@ def test_a_hosts_only_run_is_on_record_where_the_stack_is(server: _Server, monke
 def test_the_local_record_of_a_running_run_has_its_progress(server: _Server) -> None:
     """From its begin, and again after a while; the page of it says that it goes on."""
     reached = RunResult()
-    run = RunRecorder(cast("Cluster", server), _spec(), progress=lambda: reached)
+    run = RunRecorder(cast("KubeClient", server), _spec(), progress=lambda: reached)
     with run:
         first = store.find_local(inventory().name)
         assert first

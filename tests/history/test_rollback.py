@@ -14,7 +14,7 @@ from gpu_provision.history import rollback as module
 from gpu_provision.history.restore import redact
 from gpu_provision.history.rollback import active_inventory, find_rollback_target, restore_inventory, version_warning
 from gpu_provision.inventory import load
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.model.cluster import ClusterFacts, Context
 from gpu_provision.model.findings import Finding, InvalidInventory, Refused, RunFailed, Severity, UsageError
 from gpu_provision.model.history import Ending, History, Record
@@ -99,7 +99,7 @@ def test_what_bars_the_way_back_is_told(run: Record, error: type[Exception], cod
         rollback.restore_inventory(run, now)
 
 
-NO_CLUSTER = cast("Cluster", None)
+NO_CLUSTER = cast("KubeClient", None)
 STACK = replace(inventory(), text="name: prod\n")
 LAST = Record(id="a", number=7, ending=Ending.SUCCEEDED, tool="0.0.9", text="name: prod\n")
 
@@ -153,7 +153,7 @@ def test_a_planted_record_gives_it_nothing_but_versions(monkeypatch: pytest.Monk
     expected, _ = restore_inventory(replace(DRIVER, text='name: x\nrelease: "25.10.1"\npools: {t4: {}}\n'), NOW)
     found, _ = find_rollback_target(*_look(OnFailure.ROLLBACK), History((replace(DRIVER, text=text),)), OWN)
     monkeypatch.setattr(module, "read_history", lambda *_: History((replace(BACK, text=text),)))
-    held = active_inventory(cast("Cluster", None), NOW)
+    held = active_inventory(cast("KubeClient", None), NOW)
     assert found
     assert held
     assert found.inventory == held.inventory == expected
@@ -193,7 +193,7 @@ def test_what_a_stack_went_back_to_is_on_record(
     monkeypatch: pytest.MonkeyPatch, runs: tuple[Record, ...], found: tuple[int, str] | None
 ) -> None:
     monkeypatch.setattr(module, "read_history", lambda *_: History(runs))
-    held = active_inventory(cast("Cluster", None), NOW)
+    held = active_inventory(cast("KubeClient", None), NOW)
     assert (held and (held.run, held.inventory.specs.driver.image.version)) == found
 
 

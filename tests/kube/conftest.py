@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.model.cluster import Manifest
 from tests.sandbox.apiserver.conftest import Running
 
@@ -27,14 +27,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.fixture
-def cluster(server: Running) -> Iterator[Cluster]:
+def cluster(server: Running) -> Iterator[KubeClient]:
     """Give a client of the module's server; faults end with the test."""
     made = connect(str(server.server.kubeconfig))
     yield made
     fault(made)
 
 
-def fault(cluster: Cluster, **declared: Any) -> None:
+def fault(cluster: KubeClient, **declared: Any) -> None:
     """Declare the server's faults that are in force from now on."""
     manifest = config_map("sandbox-faults", namespace="kube-system", data={"api-server": yaml.safe_dump(declared)})
     cluster.apply(manifest)
@@ -74,11 +74,11 @@ def added(name: str, version: str = "7") -> Canned:
 
 
 @pytest.fixture
-def answering(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+def answering(tmp_path: Path) -> Iterator[Callable[..., KubeClient]]:
     """Start a server that gives the answers one after the other, the last one for ever; return its client."""
     started: list[ThreadingHTTPServer] = []
 
-    def start(*answers: Canned) -> Cluster:
+    def start(*answers: Canned) -> KubeClient:
         left = list(answers)
 
         class Handler(BaseHTTPRequestHandler):
@@ -106,14 +106,14 @@ def answering(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
         one.server_close()
 
 
-Lossy = Callable[..., Cluster]
+Lossy = Callable[..., KubeClient]
 
 
 @pytest.fixture
-def lossy(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Lossy:
+def lossy(cluster: KubeClient, monkeypatch: pytest.MonkeyPatch) -> Lossy:
     """Return a client that loses the answer to its next write; ``meanwhile`` happens before the next try."""
 
-    def make(meanwhile: Callable[[], object] = lambda: None) -> Cluster:
+    def make(meanwhile: Callable[[], object] = lambda: None) -> KubeClient:
         request, lost = cluster._client.request, list[str]()
 
         def lose(verb: str, *arguments: Any, **options: Any) -> Any:
@@ -131,7 +131,7 @@ def lossy(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Lossy:
 
 
 @pytest.fixture
-def mute(tmp_path: Path) -> Iterator[Cluster]:
+def mute(tmp_path: Path) -> Iterator[KubeClient]:
     """Give the client of a server that accepts connections and never says a word."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield connect(str(kubeconfig(tmp_path, f"http://127.0.0.1:{listener.getsockname()[1]}")))

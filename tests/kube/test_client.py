@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from gpu_provision.kube import client, transport
-from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.trim import whole
 from gpu_provision.model.cluster import Kind, Manifest, ref_of
@@ -23,12 +23,12 @@ from tests.sandbox.apiserver.conftest import POD, Running
 CONFIG_MAP = Kind("v1", "ConfigMap")
 
 
-def test_an_unknown_field_is_rejected_by_name(cluster: Cluster) -> None:
+def test_an_unknown_field_is_rejected_by_name(cluster: KubeClient) -> None:
     with pytest.raises(Rejected, match="dta"):
         cluster.apply(config_map("typo", dta={"a": "1"}))
 
 
-def test_many_objects_are_asked_for_page_by_page(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_objects_are_asked_for_page_by_page(cluster: KubeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept of each is asked before the next page comes."""
     monkeypatch.setattr(client, "_PAGE", 2)
     for number in range(5):
@@ -45,7 +45,7 @@ def test_many_objects_are_asked_for_page_by_page(cluster: Cluster, monkeypatch: 
 
 
 def test_expired_page_lists_all_at_once(
-    answering: Callable[..., Cluster],
+    answering: Callable[..., KubeClient],
 ) -> None:
     """On a cluster that writes much, a list of many pages may take longer than the server remembers."""
     items = [config_map(name) for name in "abc"]
@@ -58,7 +58,7 @@ def test_expired_page_lists_all_at_once(
     assert found.resource_version == "9"
 
 
-def test_the_last_lines_of_a_log_are_read(cluster: Cluster, server: Running) -> None:
+def test_the_last_lines_of_a_log_are_read(cluster: KubeClient, server: Running) -> None:
     cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
     metadata, spec = {"name": "p", "namespace": "default"}, {**POD, "nodeName": "n"}
     pod = cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
@@ -86,7 +86,7 @@ def test_a_wrong_token_is_refused_and_never_told(server: Running, tmp_path: Path
     assert wrong not in str(caught.value)
 
 
-def test_a_server_that_accepts_and_never_answers_is_given_up(mute: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_accepts_and_never_answers_is_given_up(mute: KubeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "CONNECT_SECONDS", 0.2)
     monkeypatch.setattr(transport, "READ_SECONDS", 0.2)
     mute.retry_seconds = 0.0
@@ -96,7 +96,7 @@ def test_a_server_that_accepts_and_never_answers_is_given_up(mute: Cluster, monk
     assert "127.0.0.1" in caught.value.findings[0].where
 
 
-Answering = Callable[..., Cluster]
+Answering = Callable[..., KubeClient]
 
 
 def _hang_up(listener: socket.socket) -> None:
@@ -140,7 +140,7 @@ def test_no_failure_of_a_request_is_anything_but_ours(answering: Answering) -> N
         assert caught.value.findings[0].code.startswith("GP30"), code
 
 
-def test_the_events_of_one_object_are_its_own(cluster: Cluster) -> None:
+def test_the_events_of_one_object_are_its_own(cluster: KubeClient) -> None:
     """A namesake that was there before has left its own behind."""
     noted = {**config_map("noted"), "metadata": {"name": "noted", "namespace": "default", "uid": "1"}}
     about = {"kind": "ConfigMap", "name": "noted", "namespace": "default"}

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.kube import credentials
-from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.credentials import CredentialPluginError
 from gpu_provision.model.cluster import Kind
 from gpu_provision.model.findings import ExitCode, Finding
@@ -24,14 +24,14 @@ from tests.sandbox.apiserver.conftest import Running
 VERSION = "client.authentication.k8s.io/v1"
 SECRET = "hunter2hunter2"  # noqa: S105 - a marker that no message may show
 NODES = Kind("v1", "Node")
-Login = Callable[..., Cluster]
+Login = Callable[..., KubeClient]
 
 
 @pytest.fixture
 def login(server: Running, tmp_path: Path) -> Login:
     """Connect to the module's server as a user whose plugin runs some lines of shell."""
 
-    def connected(*lines: str, **entry: Any) -> Cluster:
+    def connected(*lines: str, **entry: Any) -> KubeClient:
         plugin = tmp_path / "aws"
         plugin.write_text("\n".join(["#!/bin/sh", *lines, ""]))
         plugin.chmod(0o700)

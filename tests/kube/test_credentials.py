@@ -18,7 +18,7 @@ import pytest
 import trustme
 
 from gpu_provision.kube import credentials
-from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.credentials import Credential, CredentialPluginError, Login, renewal_of
 from gpu_provision.model.findings import Finding, ProvisionError, Refused
 from tests.kube.conftest import kubeconfig
@@ -160,11 +160,11 @@ def serve(authority: trustme.CA) -> Iterator[Serve]:
 
 
 @pytest.fixture
-def client(authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cluster]:
+def client(authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., KubeClient]:
     """Connect to a server as a user."""
     monkeypatch.setattr(credentials, "_PAUSE_SECONDS", 0)
 
-    def connected(url: str, user: dict[str, Any]) -> Cluster:
+    def connected(url: str, user: dict[str, Any]) -> KubeClient:
         authority.cert_pem.write_to_path(tmp_path / "ca.crt")
         return connect(str(kubeconfig(tmp_path, url, user=user, **{"certificate-authority": "ca.crt"})))
 
@@ -182,7 +182,7 @@ def _plugin(folder: Path, *statuses: dict[str, str]) -> dict[str, Any]:
     return {"exec": {"apiVersion": VERSION, "command": "./plugin"}}
 
 
-Client = Callable[..., Cluster]
+Client = Callable[..., KubeClient]
 
 
 def test_a_401_runs_the_plugin_and_asks_again(serve: Serve, client: Client, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from gpu_provision.kube import informer
-from gpu_provision.kube.client import Cluster, ObjectList, connect
-from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.client import KubeClient, ObjectList, connect
+from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.transport import WatchEvent
 from gpu_provision.kube.trim import whole
 from gpu_provision.model.cluster import Kind, Manifest, ref_of
@@ -24,17 +24,17 @@ from tests.sandbox.apiserver.conftest import Running, eventually
 CONFIG_MAP = Kind("v1", "ConfigMap")
 
 
-def names(mirror: Mirror) -> set[str]:
+def names(mirror: InformerCache) -> set[str]:
     return {ref.name for ref in mirror.of(CONFIG_MAP)}
 
 
 @pytest.fixture
-def following(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Callable[..., Mirror]]:
+def following(cluster: KubeClient, request: pytest.FixtureRequest) -> Iterator[Callable[..., InformerCache]]:
     """Follow the ConfigMaps of this test."""
-    opened: list[Mirror] = []
+    opened: list[InformerCache] = []
 
-    def follow(*, patience: float = 60.0) -> Mirror:
-        mirror = Mirror(cluster, [Scope(CONFIG_MAP, f"test={request.node.name}")], patience=patience)
+    def follow(*, patience: float = 60.0) -> InformerCache:
+        mirror = InformerCache(cluster, [Scope(CONFIG_MAP, f"test={request.node.name}")], patience=patience)
         opened.append(mirror.__enter__())
         return mirror
 
@@ -48,10 +48,10 @@ def mine(request: pytest.FixtureRequest, name: str, **parts: Any) -> Manifest:
     return config_map(name, labels={"test": request.node.name}, **parts)
 
 
-Following = Callable[..., Mirror]
+Following = Callable[..., InformerCache]
 
 
-def test_copies_follow_every_change(cluster: Cluster, following: Following, request: pytest.FixtureRequest) -> None:
+def test_copies_follow_every_change(cluster: KubeClient, following: Following, request: pytest.FixtureRequest) -> None:
     """What a reader has got stays as it was."""
     cluster.create(mine(request, "before"))
     mirror = following()
@@ -66,7 +66,7 @@ def test_copies_follow_every_change(cluster: Cluster, following: Following, requ
     assert {ref.name for ref in before} == {"before"}
 
 
-def test_expired_version_lists_again(cluster: Cluster, following: Following, request: pytest.FixtureRequest) -> None:
+def test_expired_version_lists_again(cluster: KubeClient, following: Following, request: pytest.FixtureRequest) -> None:
     """410: what was deleted meanwhile is gone from the copy as well."""
     live = cluster.create(mine(request, "passing"))
     mirror = following()
@@ -90,7 +90,7 @@ ODD = {
 
 @pytest.mark.parametrize("torn", TORN.values(), ids=TORN)
 def test_a_torn_watch_resumes_from_its_last_version(
-    answering: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch, torn: bytes
+    answering: Callable[..., KubeClient], monkeypatch: pytest.MonkeyPatch, torn: bytes
 ) -> None:
     monkeypatch.setattr(informer, "_PAUSE_SECONDS", 0.05)
     before = added("before", "5")[2]
@@ -98,7 +98,7 @@ def test_a_torn_watch_resumes_from_its_last_version(
     asked: list[str] = []
     watch = cluster.watch
     monkeypatch.setattr(cluster, "watch", lambda *at, **where: asked.append(at[1]) or watch(*at, **where))
-    with Mirror(cluster, [Scope(CONFIG_MAP)], patience=30) as mirror:
+    with InformerCache(cluster, [Scope(CONFIG_MAP)], patience=30) as mirror:
         eventually(lambda: names(mirror) == {"before", "after"}, "the event after the torn watch")
         mirror.wait(0)  # raises what ended the watch
         eventually(lambda: asked[:3] == ["1", "5", "7"], "the versions")
@@ -106,29 +106,29 @@ def test_a_torn_watch_resumes_from_its_last_version(
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
 def test_what_is_no_event_lists_again(
-    answering: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, odd: bytes
+    answering: Callable[..., KubeClient], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, odd: bytes
 ) -> None:
     monkeypatch.setattr(informer, "_PAUSE_SECONDS", 0.01)
-    with Mirror(answering(EMPTY, (200, {}, odd), LISTED, (500, {}, b"")), [Scope(CONFIG_MAP)]) as mirror:
+    with InformerCache(answering(EMPTY, (200, {}, odd), LISTED, (500, {}, b"")), [Scope(CONFIG_MAP)]) as mirror:
         eventually(lambda: names(mirror) == {"listed"}, "the list")
     assert "no event of a watch" in caplog.text
 
 
 @pytest.mark.parametrize(("asked", "pause"), [("40", 40), ("999999999", 60)])
 def test_an_overloaded_server_sets_the_pause_of_a_watch(
-    answering: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch, asked: str, pause: int
+    answering: Callable[..., KubeClient], monkeypatch: pytest.MonkeyPatch, asked: str, pause: int
 ) -> None:
     """Within the time for which the watch is opened again in vain."""
     pauses: list[float] = []
     cluster = answering(EMPTY, (429, {"Retry-After": asked}, b""))
-    mirror = Mirror(cluster, [Scope(CONFIG_MAP)], patience=60)
+    mirror = InformerCache(cluster, [Scope(CONFIG_MAP)], patience=60)
     monkeypatch.setattr(mirror._stopped, "wait", lambda seconds: pauses.append(seconds) or mirror._stopped.set())
     with mirror:
         eventually(lambda: pauses == [pytest.approx(pause, abs=1.0)], "the pause")
 
 
 def test_a_mistake_of_our_own_restarts_a_watch(
-    answering: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    answering: Callable[..., KubeClient], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The copies would stay as they are if its thread ended, and no reader would know."""
     monkeypatch.setattr(informer, "_PAUSE_SECONDS", 0.01)
@@ -141,14 +141,14 @@ def test_a_mistake_of_our_own_restarts_a_watch(
         return item
 
     cluster = answering(EMPTY, added("odd"), LISTED, (500, {}, b""))
-    with Mirror(cluster, [Scope(CONFIG_MAP)], patience=30, keep=keep) as mirror:
+    with InformerCache(cluster, [Scope(CONFIG_MAP)], patience=30, keep=keep) as mirror:
         eventually(lambda: names(mirror) == {"listed"}, "the list after the mistake")
         assert mirror.problem == "the watch of configmaps starts again after KeyError: 'spec'"
     assert "KeyError" in caplog.text
 
 
 def test_a_mistake_that_lasts_ends_the_waiting(
-    answering: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+    answering: Callable[..., KubeClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(informer, "_PAUSE_SECONDS", 0.01)
 
@@ -156,7 +156,7 @@ def test_a_mistake_that_lasts_ends_the_waiting(
         return {"spec": whole(_kind, item)["spec"]}
 
     answers = [answer for _ in range(informer._RESTARTS + 1) for answer in (EMPTY, added("odd"))]
-    with Mirror(answering(*answers), [Scope(CONFIG_MAP)], keep=keep) as mirror, pytest.raises(KeyError):
+    with InformerCache(answering(*answers), [Scope(CONFIG_MAP)], keep=keep) as mirror, pytest.raises(KeyError):
         eventually(lambda: mirror.wait(0.5) and False, "the failure")
 
 
@@ -171,9 +171,9 @@ def test_an_object_that_a_write_returned_is_there_at_once(following: Following, 
     assert names(mirror) == {"written"}
 
 
-def test_older_versions_than_what_is_there_are_left_out(answering: Callable[..., Cluster]) -> None:
+def test_older_versions_than_what_is_there_are_left_out(answering: Callable[..., KubeClient]) -> None:
     """Events of a predecessor of the same name, and writes that a watch has overtaken."""
-    with Mirror(answering(EMPTY), [Scope(CONFIG_MAP)], patience=30) as mirror:
+    with InformerCache(answering(EMPTY), [Scope(CONFIG_MAP)], patience=30) as mirror:
         mirror.note(_of_version("again", "10"))
         mirror._take(mirror._watched[Scope(CONFIG_MAP)], WatchEvent("DELETED", _of_version("again", "8"), "8"))
         mirror.note({**_of_version("again", "9"), "data": {"a": "old"}})
@@ -189,7 +189,7 @@ def _of_version(name: str, version: str) -> Manifest:
 
 @pytest.mark.parametrize("version", ["present", "0"])
 def test_what_was_listed_is_followed_without_a_list(
-    cluster: Cluster, request: pytest.FixtureRequest, version: str
+    cluster: KubeClient, request: pytest.FixtureRequest, version: str
 ) -> None:
     """Version 0 stands for objects that do not exist: the watch begins with what there is."""
     scope = Scope(CONFIG_MAP, f"test={request.node.name}".partition("[")[0])
@@ -198,7 +198,7 @@ def test_what_was_listed_is_followed_without_a_list(
     listing = cluster.list(CONFIG_MAP, label_selector=scope.label_selector)
     listed = {CONFIG_MAP: listing if version == "present" else ObjectList([], version)}
     before = cluster.requests
-    with Mirror(cluster, [scope], patience=30, listed=listed) as mirror:
+    with InformerCache(cluster, [scope], patience=30, listed=listed) as mirror:
         cluster.create(config_map(f"after-{version}", labels=labels))
         eventually(lambda: {f"before-{version}", f"after-{version}"} <= names(mirror), "both")
     assert (cluster.requests - before, listed) == (2, {}), "the create and the watch"
@@ -208,7 +208,7 @@ def test_long_silence_of_the_server_ends_the_waiting(tmp_path: Path, monkeypatch
     monkeypatch.setattr(informer, "_PAUSE_SECONDS", 0.05)
     server = Running(tmp_path / "own")
     cluster = connect(str(server.server.kubeconfig))
-    with Mirror(cluster, [Scope(CONFIG_MAP)], patience=0.3) as mirror:
+    with InformerCache(cluster, [Scope(CONFIG_MAP)], patience=0.3) as mirror:
         server.stop()
         with pytest.raises(Unreachable):
             eventually(lambda: mirror.wait(0.5) and False, "the failure")
@@ -240,7 +240,7 @@ def test_heartbeat_is_taken_and_wakes_no_reader() -> None:
         return "".join(item["metadata"]["resourceVersion"] for item in mirror.of(CONFIG_MAP).values())
 
     script = Scripted(lambda: iter(follows.get, None))
-    with Mirror(script, [Scope(CONFIG_MAP)], patience=10, keep=without_beat) as mirror:  # type: ignore[arg-type]
+    with InformerCache(script, [Scope(CONFIG_MAP)], patience=10, keep=without_beat) as mirror:  # type: ignore[arg-type]
         eventually(lambda: version() == "3", "the heartbeat: a writer names the object's version")
         mirror.wait(0)
         follows.put(WatchEvent("MODIFIED", {**config_map("beating"), **second, **_version("4")}, "4"))
@@ -255,7 +255,7 @@ def _version(number: str) -> Manifest:
 
 
 def test_copies_are_shared_with_a_reader_who_waits_by_himself(
-    cluster: Cluster, following: Following, request: pytest.FixtureRequest
+    cluster: KubeClient, following: Following, request: pytest.FixtureRequest
 ) -> None:
     """What he follows besides ends with him, the rest does not."""
     mirror, other = following(), Scope(CONFIG_MAP, f"other={request.node.name}")
@@ -277,10 +277,10 @@ def test_copies_are_shared_with_a_reader_who_waits_by_himself(
         assert [ref.name for ref in reader.of(other)] == ["beside"]
 
 
-def test_closing_ends_every_watch_at_once(cluster: Cluster) -> None:
+def test_closing_ends_every_watch_at_once(cluster: KubeClient) -> None:
     """Not when the server would end it, minutes later."""
     scope = Scope(CONFIG_MAP, "test=closing")
-    with Mirror(cluster, [scope], patience=10):
+    with InformerCache(cluster, [scope], patience=10):
         eventually(lambda: _workers(scope), "its worker")
     eventually(lambda: not _workers(scope), "the end of its worker")
 
@@ -345,14 +345,14 @@ def test_connections_lost_now_and_then_are_no_silence(monkeypatch: pytest.Monkey
     """Each time the server answered again: patience is for its silence, not for the sum of accidents."""
     monkeypatch.setattr(informer, "_PAUSE_SECONDS", 0.02)
     script = Scripted(drops(after=0.15))
-    with Mirror(script, [Scope(CONFIG_MAP)], patience=0.3) as mirror:  # type: ignore[arg-type]
+    with InformerCache(script, [Scope(CONFIG_MAP)], patience=0.3) as mirror:  # type: ignore[arg-type]
         eventually(lambda: script.opened >= 5 and not mirror.wait(0.01), "five connections without a failure")
 
 
 def test_a_server_that_ends_watches_at_once_is_not_hammered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(informer, "_PAUSE_SECONDS", 0.1)
     script, pauses = Scripted(ends), list[float]()
-    mirror = Mirror(script, [Scope(CONFIG_MAP)], patience=10)  # type: ignore[arg-type]
+    mirror = InformerCache(script, [Scope(CONFIG_MAP)], patience=10)  # type: ignore[arg-type]
     monkeypatch.setattr(mirror._stopped, "wait", pauses.append)
     monkeypatch.setattr(informer.random, "uniform", lambda _low, high: high)
     with mirror:
@@ -361,6 +361,6 @@ def test_a_server_that_ends_watches_at_once_is_not_hammered(monkeypatch: pytest.
 
 
 def test_a_right_that_is_taken_away_ends_the_waiting() -> None:
-    mirror = Mirror(Scripted(refused), [Scope(CONFIG_MAP)], patience=10)  # type: ignore[arg-type]
+    mirror = InformerCache(Scripted(refused), [Scope(CONFIG_MAP)], patience=10)  # type: ignore[arg-type]
     with mirror, pytest.raises(ProvisionError, match="permission"):
         eventually(lambda: mirror.wait(0.5) and False, "the failure")

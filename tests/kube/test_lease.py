@@ -14,7 +14,7 @@ import pytest
 
 from gpu_provision.kube import lease as module
 from gpu_provision.kube import lock
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.lease import (
     LEADER,
@@ -37,7 +37,7 @@ ELSEWHERE = "65532@other pid 1 start 7 on 9f86d081"
 
 
 @pytest.fixture
-def ref(cluster: Cluster, request: pytest.FixtureRequest) -> ObjectRef:
+def ref(cluster: KubeClient, request: pytest.FixtureRequest) -> ObjectRef:
     """A lease of the test's own, which does not exist yet."""
     name = re.sub("[^a-z0-9]+", "-", request.node.name)[-63:].strip("-")
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
@@ -45,7 +45,7 @@ def ref(cluster: Cluster, request: pytest.FixtureRequest) -> ObjectRef:
 
 
 @pytest.fixture
-def elect(cluster: Cluster, ref: ObjectRef) -> Iterator[Callable[[], LeaderElector]]:
+def elect(cluster: KubeClient, ref: ObjectRef) -> Iterator[Callable[[], LeaderElector]]:
     """Make electors for the lease; what they hold is given back."""
     made: list[LeaderElector] = []
 
@@ -67,7 +67,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def held_by(cluster: Cluster, ref: ObjectRef, holder: str) -> Manifest:
+def held_by(cluster: KubeClient, ref: ObjectRef, holder: str) -> Manifest:
     """Have a process hold the lease, or renew it."""
     lease = cluster.get(ref)
     written = lease_manifest(ref, holder, lease or {}, LEADER.lease_seconds, {})
@@ -80,7 +80,7 @@ def held_by(cluster: Cluster, ref: ObjectRef, holder: str) -> Manifest:
     ids=["no lease", "no holder", "this process", "a dead process"],  # the same in every worker of pytest-xdist
 )
 def test_free_lease_is_taken_at_once(
-    cluster: Cluster, ref: ObjectRef, elect: Callable[[], LeaderElector], holder: str | None
+    cluster: KubeClient, ref: ObjectRef, elect: Callable[[], LeaderElector], holder: str | None
 ) -> None:
     live = None if holder is None else held_by(cluster, ref, holder)
     assert elect().acquire(live) == 0.0
@@ -90,7 +90,7 @@ def test_free_lease_is_taken_at_once(
 
 
 def test_renewed_lease_is_respected(
-    cluster: Cluster, ref: ObjectRef, elect: Callable[[], LeaderElector], clock: list[float]
+    cluster: KubeClient, ref: ObjectRef, elect: Callable[[], LeaderElector], clock: list[float]
 ) -> None:
     elector = elect()
     assert elector.acquire(held_by(cluster, ref, ELSEWHERE)) == 6.0
@@ -105,7 +105,7 @@ def test_renewed_lease_is_respected(
 
 
 def test_locks_of_a_dead_leader_are_inherited(
-    cluster: Cluster, ref: ObjectRef, elect: Callable[[], LeaderElector], clock: list[float]
+    cluster: KubeClient, ref: ObjectRef, elect: Callable[[], LeaderElector], clock: list[float]
 ) -> None:
     """It wrote for 4 s after its last renewal at most, and what it sent then has 5 s to arrive."""
     elector, live = elect(), held_by(cluster, ref, ELSEWHERE)
@@ -120,7 +120,7 @@ def test_locks_of_a_dead_leader_are_inherited(
 
 
 def test_locks_of_a_leader_that_gave_back_are_watched(
-    cluster: Cluster, ref: ObjectRef, elect: Callable[[], LeaderElector], clock: list[float]
+    cluster: KubeClient, ref: ObjectRef, elect: Callable[[], LeaderElector], clock: list[float]
 ) -> None:
     """It may have a run that goes on, for an unknown time."""
     elector = elect()
@@ -133,7 +133,7 @@ def test_locks_of_a_leader_that_gave_back_are_watched(
 
 @pytest.mark.parametrize("left", [0.0, 0.2, None], ids=["arrived", "on its way", "unknown"])
 def test_lock_of_the_leader_before_us_is_not_watched(
-    cluster: Cluster,
+    cluster: KubeClient,
     ref: ObjectRef,
     elect: Callable[[], LeaderElector],
     monkeypatch: pytest.MonkeyPatch,
@@ -154,7 +154,7 @@ def test_lock_of_the_leader_before_us_is_not_watched(
 
 
 def test_run_writes_nothing_once_its_leadership_is_lost(
-    cluster: Cluster, ref: ObjectRef, elect: Callable[[], LeaderElector]
+    cluster: KubeClient, ref: ObjectRef, elect: Callable[[], LeaderElector]
 ) -> None:
     """However fresh its lock is."""
     stack, elector = inventory(), elect()
@@ -172,7 +172,7 @@ def test_run_writes_nothing_once_its_leadership_is_lost(
     assert holder_identity(cluster.get(ref)) == ELSEWHERE, "a lease of another one is not given back"
 
 
-def test_leadership_is_given_back(cluster: Cluster, ref: ObjectRef, elect: Callable[[], LeaderElector]) -> None:
+def test_leadership_is_given_back(cluster: KubeClient, ref: ObjectRef, elect: Callable[[], LeaderElector]) -> None:
     elector = elect()
     elector.acquire(None)
     assert not elector.await_renewal()
@@ -180,7 +180,7 @@ def test_leadership_is_given_back(cluster: Cluster, ref: ObjectRef, elect: Calla
     assert holder_identity(cluster.get(ref)) == ""
 
 
-def test_lease_without_a_namespace_is_not_held(cluster: Cluster) -> None:
+def test_lease_without_a_namespace_is_not_held(cluster: KubeClient) -> None:
     elector = LeaderElector(cluster, ObjectRef("coordination.k8s.io/v1", "Lease", "no-such-namespace", "leader"))
     with pytest.raises(NotFoundError):
         elector.hold(None)

@@ -13,7 +13,7 @@ import pytest
 
 from gpu_provision.kube import lease as lease_module
 from gpu_provision.kube import lock
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.lease import Timing, process_identity
 from gpu_provision.kube.lock import WriteLock, lock_ref, unlock
 from gpu_provision.kube.retry import RETRY_SECONDS
@@ -34,7 +34,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def stack(cluster: Cluster, request: pytest.FixtureRequest) -> Inventory:
+def stack(cluster: KubeClient, request: pytest.FixtureRequest) -> Inventory:
     """A stack of the test's own."""
     namespace = re.sub("[^a-z0-9]+", "-", request.node.name)[-63:].strip("-")
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
@@ -42,13 +42,13 @@ def stack(cluster: Cluster, request: pytest.FixtureRequest) -> Inventory:
     return replace(base, cluster=replace(base.cluster, namespace=namespace))
 
 
-def held(cluster: Cluster, stack: Inventory) -> str:
+def held(cluster: KubeClient, stack: Inventory) -> str:
     """Who holds the lock, as the cluster says."""
     found = holder(cluster, stack)
     return found.holder if found else ""
 
 
-def holder(cluster: Cluster, stack: Inventory) -> LockHolder | None:
+def holder(cluster: KubeClient, stack: Inventory) -> LockHolder | None:
     """The lock, as the cluster says."""
     return lock.read_lock(cluster, stack).lock
 
@@ -68,7 +68,7 @@ def lease(stack: Inventory, holder: str) -> Manifest:
     }
 
 
-def test_lock_is_held_within_and_given_back_at_the_end(cluster: Cluster, stack: Inventory) -> None:
+def test_lock_is_held_within_and_given_back_at_the_end(cluster: KubeClient, stack: Inventory) -> None:
     """Also by a run that fails; requests after it are repeated for as long as before."""
     assert unlock(cluster, stack, on_wait=quiet) == (None, "")
     with pytest.raises(ZeroDivisionError), WriteLock(cluster, stack, on_wait=quiet):
@@ -79,7 +79,7 @@ def test_lock_is_held_within_and_given_back_at_the_end(cluster: Cluster, stack: 
 
 
 def test_ctrl_c_while_giving_back_does_not_bar_the_next_run(
-    cluster: Cluster, stack: Inventory, monkeypatch: pytest.MonkeyPatch
+    cluster: KubeClient, stack: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(_: Manifest) -> Manifest:
         raise KeyboardInterrupt
@@ -90,7 +90,7 @@ def test_ctrl_c_while_giving_back_does_not_bar_the_next_run(
         assert held(cluster, stack) == process_identity()
 
 
-def test_second_run_learns_holder_and_since_when(cluster: Cluster, stack: Inventory) -> None:
+def test_second_run_learns_holder_and_since_when(cluster: KubeClient, stack: Inventory) -> None:
     with WriteLock(cluster, stack, on_wait=quiet):
         since = holder(cluster, stack)
         assert since
@@ -103,7 +103,7 @@ def test_second_run_learns_holder_and_since_when(cluster: Cluster, stack: Invent
         assert held(cluster, stack) == process_identity()
 
 
-def test_dead_holder_of_this_machine_is_followed_at_once(cluster: Cluster, stack: Inventory) -> None:
+def test_dead_holder_of_this_machine_is_followed_at_once(cluster: KubeClient, stack: Inventory) -> None:
     """Also if its process id belongs to another process by now."""
     here, _, rest = process_identity().partition(" pid ")
     pid = rest.partition(" ")[0]
@@ -114,7 +114,7 @@ def test_dead_holder_of_this_machine_is_followed_at_once(cluster: Cluster, stack
     assert waits == []
 
 
-def test_lock_left_by_this_process_is_taken_at_once(cluster: Cluster, stack: Inventory) -> None:
+def test_lock_left_by_this_process_is_taken_at_once(cluster: KubeClient, stack: Inventory) -> None:
     """A controller outlives its runs; the API server may be away when one of them ends."""
     with WriteLock(cluster, stack, on_wait=quiet):
         fault(cluster, drop={"paths": "leases"})
@@ -127,7 +127,7 @@ def test_lock_left_by_this_process_is_taken_at_once(cluster: Cluster, stack: Inv
     assert holder(cluster, stack) is None
 
 
-def test_silent_holder_elsewhere_is_followed_after_its_lease(cluster: Cluster, stack: Inventory) -> None:
+def test_silent_holder_elsewhere_is_followed_after_its_lease(cluster: KubeClient, stack: Inventory) -> None:
     cluster.create(lease(stack, ELSEWHERE))
     waits: list[str] = []
     with WriteLock(cluster, stack, on_wait=waits.append):
@@ -136,7 +136,7 @@ def test_silent_holder_elsewhere_is_followed_after_its_lease(cluster: Cluster, s
 
 
 @pytest.fixture
-def renewing(cluster: Cluster, stack: Inventory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def renewing(cluster: KubeClient, stack: Inventory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A run elsewhere that lives: a lock of its own name that renews itself, on a busy machine in time, too."""
     monkeypatch.setattr(lock, "TIMING", Timing(30, 0.1))
     theirs = WriteLock(cluster, stack, on_wait=quiet)
@@ -146,16 +146,16 @@ def renewing(cluster: Cluster, stack: Inventory, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.usefixtures("renewing")
-def test_living_holder_elsewhere_keeps_the_lock(cluster: Cluster, stack: Inventory) -> None:
+def test_living_holder_elsewhere_keeps_the_lock(cluster: KubeClient, stack: Inventory) -> None:
     with pytest.raises(Locked) as caught, WriteLock(cluster, stack, on_wait=quiet):
         pass
     assert ELSEWHERE in caught.value.findings[0].what
 
 
-class Interfering(Cluster):
+class Interfering(KubeClient):
     """Does something right after a lease was read."""
 
-    def __init__(self, cluster: Cluster, *, reads: int, then: Any) -> None:
+    def __init__(self, cluster: KubeClient, *, reads: int, then: Any) -> None:
         """After ``reads`` reads, ``then`` is called once."""
         self.__dict__ = dict(cluster.__dict__)
         self._left, self._then = reads, then
@@ -170,7 +170,7 @@ class Interfering(Cluster):
 
 
 def test_one_of_two_waiting_runs_gets_the_lock(
-    cluster: Cluster, stack: Inventory, monkeypatch: pytest.MonkeyPatch
+    cluster: KubeClient, stack: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one took it after we had looked for the last time."""
     monkeypatch.setattr(lock, "TIMING", Timing(0.1, 0.2))  # so that one look is the last
@@ -183,7 +183,7 @@ def test_one_of_two_waiting_runs_gets_the_lock(
     assert held(cluster, stack) == faster
 
 
-def _overwrite(cluster: Cluster, stack: Inventory, holder: str) -> None:
+def _overwrite(cluster: KubeClient, stack: Inventory, holder: str) -> None:
     """Replace the lease whatever its version, as often as it takes."""
     for _ in range(50):
         live = cluster.get(lock_ref(stack))
@@ -195,7 +195,7 @@ def _overwrite(cluster: Cluster, stack: Inventory, holder: str) -> None:
         return
 
 
-def test_run_without_lock_writes_nothing_more(cluster: Cluster, stack: Inventory) -> None:
+def test_run_without_lock_writes_nothing_more(cluster: KubeClient, stack: Inventory) -> None:
     """Whatever it has in mind: every write asks first. ClusterPlan goes on, and so do the writes of others."""
     with WriteLock(cluster, stack, on_wait=quiet) as ours:
         cluster.apply(_config_map(stack))
@@ -211,7 +211,7 @@ def test_run_without_lock_writes_nothing_more(cluster: Cluster, stack: Inventory
     cluster.apply(_config_map(stack, color="blue"))
 
 
-def test_write_waits_for_a_late_renewal(cluster: Cluster, stack: Inventory) -> None:
+def test_write_waits_for_a_late_renewal(cluster: KubeClient, stack: Inventory) -> None:
     """As after a process was stopped for a while: by then another run may have taken the lock."""
     with WriteLock(cluster, stack, on_wait=quiet) as ours:
         late = ours._renewed_at = ours._renewed_at - 60
@@ -219,7 +219,7 @@ def test_write_waits_for_a_late_renewal(cluster: Cluster, stack: Inventory) -> N
         assert ours._renewed_at > late + 60
 
 
-def test_write_is_not_sent_if_the_late_renewal_fails(cluster: Cluster, stack: Inventory) -> None:
+def test_write_is_not_sent_if_the_late_renewal_fails(cluster: KubeClient, stack: Inventory) -> None:
     cluster.retry_seconds = 0.0
     with WriteLock(cluster, stack, on_wait=quiet) as ours:
         fault(cluster, drop={"paths": "leases"})
@@ -237,7 +237,7 @@ def _config_map(stack: Inventory, **data: str) -> Manifest:
     return config_map("written", namespace=stack.cluster.namespace, **({"data": data} if data else {}))
 
 
-def test_new_lock_is_created_with_one_request(cluster: Cluster, stack: Inventory) -> None:
+def test_new_lock_is_created_with_one_request(cluster: KubeClient, stack: Inventory) -> None:
     before = cluster.requests
     with WriteLock(cluster, stack, on_wait=quiet, planned_at=""):
         assert cluster.requests - before == 1
@@ -246,7 +246,7 @@ def test_new_lock_is_created_with_one_request(cluster: Cluster, stack: Inventory
         WriteLock(cluster, stack, on_wait=quiet, planned_at="").__enter__()
 
 
-def test_plan_from_before_another_run_is_not_carried_out(cluster: Cluster, stack: Inventory) -> None:
+def test_plan_from_before_another_run_is_not_carried_out(cluster: KubeClient, stack: Inventory) -> None:
     """A run that gets the lock right after it was given back knows nothing of what was written under it."""
     planned_at = lock.read_lock(cluster, stack).version
     with WriteLock(cluster, stack, on_wait=quiet, planned_at=planned_at):
@@ -259,7 +259,7 @@ def test_plan_from_before_another_run_is_not_carried_out(cluster: Cluster, stack
         assert ours.lost is None
 
 
-def test_lock_age_does_not_depend_on_the_holders_clock(cluster: Cluster, stack: Inventory) -> None:
+def test_lock_age_does_not_depend_on_the_holders_clock(cluster: KubeClient, stack: Inventory) -> None:
     """The holder's clock is a year behind; it has held the lock for an hour of it."""
     cluster.version()  # so that the server's time is known
     now = parsedate_to_datetime(cluster.date)
@@ -273,7 +273,7 @@ def test_lock_age_does_not_depend_on_the_holders_clock(cluster: Cluster, stack: 
     assert "(for 1 h 0 min, renewed " in str(found)
 
 
-def test_server_that_keeps_the_first_time_gives_no_age(cluster: Cluster, stack: Inventory) -> None:
+def test_server_that_keeps_the_first_time_gives_no_age(cluster: KubeClient, stack: Inventory) -> None:
     """As 1.20: a run that lives would look as if it had been silent since the first run ever."""
     cluster.version()  # so that the server's time is known
     live = lease(stack, ELSEWHERE)
@@ -284,7 +284,7 @@ def test_server_that_keeps_the_first_time_gives_no_age(cluster: Cluster, stack: 
         assert (found.silent_seconds is not None, found.held_seconds is not None) == (is_known, is_known)
 
 
-def test_unlock_takes_the_lock_of_a_dead_run(cluster: Cluster, stack: Inventory) -> None:
+def test_unlock_takes_the_lock_of_a_dead_run(cluster: KubeClient, stack: Inventory) -> None:
     cluster.create(lease(stack, ELSEWHERE))
     lost, version = unlock(cluster, stack, agreed=lambda held: held.holder != ELSEWHERE, on_wait=quiet)
     assert (lost and lost.holder, version) == (ELSEWHERE, "")
@@ -297,7 +297,7 @@ def test_unlock_takes_the_lock_of_a_dead_run(cluster: Cluster, stack: Inventory)
 
 @pytest.mark.usefixtures("renewing")
 def test_unlock_takes_a_living_runs_lock_only_by_force(
-    cluster: Cluster, stack: Inventory, monkeypatch: pytest.MonkeyPatch
+    cluster: KubeClient, stack: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(Locked) as caught:
         unlock(cluster, stack, on_wait=quiet)
@@ -312,7 +312,7 @@ def test_unlock_takes_a_living_runs_lock_only_by_force(
     assert held(cluster, stack) == ""
 
 
-def test_label_on_the_lease_does_not_take_it(cluster: Cluster, stack: Inventory) -> None:
+def test_label_on_the_lease_does_not_take_it(cluster: KubeClient, stack: Inventory) -> None:
     with WriteLock(cluster, stack, on_wait=quiet) as ours:
         live = cluster.label(lock_ref(stack), "", {"seen": "by-an-administrator"})
         before = live["metadata"]["resourceVersion"]
@@ -321,7 +321,7 @@ def test_label_on_the_lease_does_not_take_it(cluster: Cluster, stack: Inventory)
 
 
 def test_lock_outlives_a_silence_shorter_than_its_lease(
-    cluster: Cluster, stack: Inventory, monkeypatch: pytest.MonkeyPatch
+    cluster: KubeClient, stack: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lock, "TIMING", Timing(30, 0.1))
     with WriteLock(cluster, stack, on_wait=quiet) as ours:
@@ -330,7 +330,7 @@ def test_lock_outlives_a_silence_shorter_than_its_lease(
         assert ours.lost is None
 
 
-def _renewed_since(cluster: Cluster, stack: Inventory) -> bool:
+def _renewed_since(cluster: KubeClient, stack: Inventory) -> bool:
     try:
         live = cluster.get(lock_ref(stack)) or {}
     except ProvisionError:

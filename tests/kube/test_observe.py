@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.observe import Listed, find_absent, node_facts, observe, observe_facts, os_of_image
 from gpu_provision.model.cluster import ClusterFacts, Kind, ObjectRef
 from gpu_provision.model.findings import Finding, Refused
@@ -132,7 +132,7 @@ def member() -> dict[str, str]:
     return {PART_OF: applyset_id("sandbox", "default")}
 
 
-def test_only_what_is_referred_to_and_was_not_read_is_asked_for(cluster: Cluster) -> None:
+def test_only_what_is_referred_to_and_was_not_read_is_asked_for(cluster: KubeClient) -> None:
     """Of a Secret, whether it is there; nothing where there is no reference."""
     stack = in_default(with_spec("device_plugin", config_name="read-before"))
     refs = [ObjectRef("v1", kind, "default", name) for kind, name in REFERRED]
@@ -153,7 +153,7 @@ def test_only_what_is_referred_to_and_was_not_read_is_asked_for(cluster: Cluster
 REFERRED = (("ConfigMap", "read-before"), ("Secret", "there"), ("Secret", "nowhere"))
 
 
-def _refusing(cluster: Cluster) -> Cluster:
+def _refusing(cluster: KubeClient) -> KubeClient:
     """Return a cluster that refuses to show single objects."""
 
     def exists(ref: ObjectRef) -> bool:
@@ -164,7 +164,7 @@ def _refusing(cluster: Cluster) -> Cluster:
     return refusing
 
 
-def test_where_a_stack_is_new_the_names_of_all_objects_are_known(cluster: Cluster) -> None:
+def test_where_a_stack_is_new_the_names_of_all_objects_are_known(cluster: KubeClient) -> None:
     """Nothing has to be tried to see whether anything stands in its way."""
     stack, top = replace(in_default(inventory()), name="new"), ObjectRef("v1", "ConfigMap", "default", "new")
     cluster.create(config_map("in-the-way"))
@@ -176,7 +176,7 @@ def test_where_a_stack_is_new_the_names_of_all_objects_are_known(cluster: Cluste
     assert not found.lacks(ObjectRef("v1", "Service", "default", "of a kind that was not listed"))
 
 
-def test_where_there_is_no_namespace_nothing_is_read_in_it(cluster: Cluster) -> None:
+def test_where_there_is_no_namespace_nothing_is_read_in_it(cluster: KubeClient) -> None:
     stack = inventory()
     listed: Listed = {}
     wanted = [ref._replace(namespace="none") for ref in WANTED]
@@ -188,7 +188,7 @@ def test_where_there_is_no_namespace_nothing_is_read_in_it(cluster: Cluster) -> 
     )
 
 
-def test_kinds_of_an_earlier_version_are_looked_at_as_well(cluster: Cluster) -> None:
+def test_kinds_of_an_earlier_version_are_looked_at_as_well(cluster: KubeClient) -> None:
     """So that what is not desired any more can be pruned."""
     stack = replace(in_default(inventory()), name="earlier")
     account = {
@@ -205,7 +205,7 @@ def test_kinds_of_an_earlier_version_are_looked_at_as_well(cluster: Cluster) -> 
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_config_maps_that_the_inventory_names_are_read(cluster: Cluster, *, exists: bool) -> None:
+def test_config_maps_that_the_inventory_names_are_read(cluster: KubeClient, *, exists: bool) -> None:
     name = f"metrics-{exists}".lower()
     if exists:
         cluster.create(config_map(name, data={"dcgm-metrics.csv": "A"}))
@@ -214,7 +214,7 @@ def test_config_maps_that_the_inventory_names_are_read(cluster: Cluster, *, exis
     assert facts.version.startswith("v1.")
 
 
-def test_only_a_keyed_digest_of_a_secret_is_kept(cluster: Cluster) -> None:
+def test_only_a_keyed_digest_of_a_secret_is_kept(cluster: KubeClient) -> None:
     """It changes with the content alone; equal content of another Secret has another one."""
     ref = ObjectRef("v1", "Secret", "default", "licence")
     stack = in_default(with_spec("driver", licensing_config="licence"))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gpu_provision.kube import records
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.model.inventory import Inventory
 from tests.components.builders import inventory
 
@@ -27,7 +27,7 @@ def stack(request: pytest.FixtureRequest) -> Inventory:
     return replace(base, name=name, cluster=replace(base.cluster, namespace="default"))
 
 
-def test_what_is_written_is_read(cluster: Cluster, stack: Inventory) -> None:
+def test_what_is_written_is_read(cluster: KubeClient, stack: Inventory) -> None:
     assert records.read_validations(cluster, stack) == {}
     before = cluster.requests
     records.write_validations(cluster, stack, PASSED)
@@ -38,7 +38,7 @@ def test_what_is_written_is_read(cluster: Cluster, stack: Inventory) -> None:
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", "null", "7", '"text"'])
-def test_a_damaged_entry_is_no_entry(cluster: Cluster, stack: Inventory, damage: str) -> None:
+def test_a_damaged_entry_is_no_entry(cluster: KubeClient, stack: Inventory, damage: str) -> None:
     records.write_validations(cluster, stack, PASSED)
     manifest = records.validations_manifest(stack, {})
     cluster.apply({**manifest, "data": {"t4-1": damage}}, manager="other", take_back=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from gpu_provision.kube.client import Cluster, ObjectList
+from gpu_provision.kube.client import KubeClient, ObjectList
 from gpu_provision.kube.resource_claims import ResourceClaims
 from gpu_provision.model.cluster import Kind, Manifest
 from gpu_provision.model.findings import Finding, Refused
@@ -35,7 +35,7 @@ def pod(claim: str = "") -> Manifest:
 
 
 def claims_of(server: Any) -> ResourceClaims:
-    return ResourceClaims(cast("Cluster", server))
+    return ResourceClaims(cast("KubeClient", server))
 
 
 def test_claims_are_read_where_a_pod_has_a_new_one() -> None:

@@ -15,7 +15,7 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 
 from gpu_provision.kube import retry, transport
-from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -42,7 +42,7 @@ FINDING = Finding(code="GP301", what="no")
 VERSION = (200, {}, b'{"gitVersion": "v1.34.1"}')
 
 
-Answering = Callable[..., Cluster]
+Answering = Callable[..., KubeClient]
 
 
 def unavailable(status: int = 503, retry_after: float = 0.0) -> UnavailableError:
@@ -155,13 +155,13 @@ def test_an_interrupt_ends_the_retries_of_other_threads(answering: Answering) ->
 
 
 # Writes whose answer is lost.
-def made(cluster: Cluster, name: str, **parts: Any) -> Manifest:
+def made(cluster: KubeClient, name: str, **parts: Any) -> Manifest:
     """Create a ConfigMap; return it as the server has it."""
     manifest = config_map(name, **parts)
     return {**manifest, **cluster.create(manifest)}
 
 
-Write = Callable[[Cluster, Manifest], Manifest]
+Write = Callable[[KubeClient, Manifest], Manifest]
 
 
 def on_version(live: Manifest) -> Manifest:
@@ -188,30 +188,30 @@ WRITES: dict[str, Write] = {
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 def test_own_write_with_lost_answer_is_not_another_writers(
-    cluster: Cluster, lossy: Lossy, request: pytest.FixtureRequest, write: Write
+    cluster: KubeClient, lossy: Lossy, request: pytest.FixtureRequest, write: Write
 ) -> None:
     name = re.sub("[^a-z]+", "-", request.node.name).strip("-")
     live = made(cluster, name, data={"a": "1", "b": "1"} if "merge" in name else {"a": "1"})
     assert write(lossy(), live)["data"] == {"a": "2"}
 
 
-def test_object_of_another_writer_is_told(cluster: Cluster, lossy: Lossy) -> None:
+def test_object_of_another_writer_is_told(cluster: KubeClient, lossy: Lossy) -> None:
     made(cluster, "theirs-1", data={"a": "1"})
     with pytest.raises(AlreadyExistsError):
         made(lossy(), "theirs-1", data={"a": "2"})
 
 
-def test_replace_that_another_writer_overwrote_is_a_conflict(cluster: Cluster, lossy: Lossy) -> None:
+def test_replace_that_another_writer_overwrote_is_a_conflict(cluster: KubeClient, lossy: Lossy) -> None:
     live = made(cluster, "overwritten", data={"a": "1"})
-    other = Cluster(cluster._client, name="other", server=cluster.server)
+    other = KubeClient(cluster._client, name="other", server=cluster.server)
     with pytest.raises(ConflictError):
         lossy(lambda: other.merge(ref_of(live), {"data": {"a": "3"}})).replace({**live, "data": {"a": "2"}})
 
 
 @pytest.mark.parametrize("is_created_again", [False, True])
-def test_an_own_delete_is_done(cluster: Cluster, lossy: Lossy, *, is_created_again: bool) -> None:
+def test_an_own_delete_is_done(cluster: KubeClient, lossy: Lossy, *, is_created_again: bool) -> None:
     live = made(cluster, f"deleted-{is_created_again}".lower())
-    other = Cluster(cluster._client, name="other", server=cluster.server)
+    other = KubeClient(cluster._client, name="other", server=cluster.server)
     ref, name = ref_of(live), live["metadata"]["name"]
     lossy(lambda: made(other, name) if is_created_again else None).delete(ref, uid=live["metadata"]["uid"])
     assert (cluster.get(ref) is not None) is is_created_again
@@ -253,14 +253,14 @@ def manifest(**metadata: Any) -> dict[str, Any]:
 def test_a_status_that_moves_on_is_no_obstacle() -> None:
     """In a rollout, it moves on several times a second."""
     server = MovingServer(moves=3)
-    Cluster(server, name="c", server="s").apply(manifest(generation=2), take_back=True)
+    KubeClient(server, name="c", server="s").apply(manifest(generation=2), take_back=True)
     assert [body["metadata"]["resourceVersion"] for body in server.applied] == ["13"]
 
 
 def test_another_edit_in_between_is_not_forced_away() -> None:
     server = MovingServer(moves=1, edits=1)
     with pytest.raises(ConflictError):
-        Cluster(server, name="c", server="s").apply(manifest(generation=2), take_back=True)
+        KubeClient(server, name="c", server="s").apply(manifest(generation=2), take_back=True)
     assert server.applied == []
 
 
@@ -268,14 +268,14 @@ def test_another_edit_in_between_is_not_forced_away() -> None:
 def test_without_a_generation_nothing_is_tried_again(*, take_back: bool) -> None:
     server = MovingServer(moves=1)
     with pytest.raises(ConflictError):
-        Cluster(server, name="c", server="s").apply(manifest(), take_back=take_back)
+        KubeClient(server, name="c", server="s").apply(manifest(), take_back=take_back)
     assert server.applied == []
 
 
 def test_a_status_that_never_rests_is_given_up() -> None:
     server = MovingServer(moves=1_000)
     with pytest.raises(ConflictError):
-        Cluster(server, name="c", server="s").apply(manifest(generation=2), take_back=True)
+        KubeClient(server, name="c", server="s").apply(manifest(generation=2), take_back=True)
     assert server.applied == []
 
 

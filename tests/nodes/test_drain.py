@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.components.labels import CORDONED
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import ConflictError, EvictionBlockedError, NotFoundError
 from gpu_provision.kube.observe import node_facts
 from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef, ref_of
@@ -22,17 +22,17 @@ def ref(name: str) -> ObjectRef:
     return ObjectRef("v1", "Node", "", name)
 
 
-def made(cluster: Cluster, name: str, **spec: Any) -> None:
+def made(cluster: KubeClient, name: str, **spec: Any) -> None:
     """Make a node."""
     cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec})
 
 
-def facts(cluster: Cluster, name: str) -> NodeFacts:
+def facts(cluster: KubeClient, name: str) -> NodeFacts:
     """Return what the cluster knows of a node."""
     return node_facts(cluster.read(ref(name)))
 
 
-def test_our_cordon_says_so_and_is_taken_back(cluster: Cluster) -> None:
+def test_our_cordon_says_so_and_is_taken_back(cluster: KubeClient) -> None:
     made(cluster, "plain")
     assert drain.cordon(cluster, "plain", WHY)
     found = facts(cluster, "plain")
@@ -46,7 +46,7 @@ def test_our_cordon_says_so_and_is_taken_back(cluster: Cluster) -> None:
     assert CORDONED not in found.annotations
 
 
-def test_cordon_of_another_tool_is_left_alone(cluster: Cluster) -> None:
+def test_cordon_of_another_tool_is_left_alone(cluster: KubeClient) -> None:
     made(cluster, "foreign", unschedulable=True)
     assert not drain.cordon(cluster, "foreign", WHY)
     drain.uncordon(cluster, "foreign", WHY)
@@ -54,7 +54,7 @@ def test_cordon_of_another_tool_is_left_alone(cluster: Cluster) -> None:
     assert CORDONED not in facts(cluster, "foreign").annotations
 
 
-def test_our_cordon_for_another_purpose_is_left_alone_too(cluster: Cluster) -> None:
+def test_our_cordon_for_another_purpose_is_left_alone_too(cluster: KubeClient) -> None:
     made(cluster, "upgraded")
     assert drain.cordon(cluster, "upgraded", "upgrade")
     assert not drain.cordon(cluster, "upgraded", WHY)
@@ -62,7 +62,7 @@ def test_our_cordon_for_another_purpose_is_left_alone_too(cluster: Cluster) -> N
     assert drain.is_cordoned_for(facts(cluster, "upgraded"), "upgrade")
 
 
-def test_a_cordon_in_between_is_seen(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cordon_in_between_is_seen(cluster: KubeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another tool cordons between our look and our write, which then does not count."""
     made(cluster, "contended")
     merge = cluster.merge
@@ -78,7 +78,7 @@ def test_a_cordon_in_between_is_seen(cluster: Cluster, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("do", [drain.cordon, drain.uncordon])
-def test_a_node_that_is_gone_is_not_found(cluster: Cluster, do: Callable[[Cluster, str, str], object]) -> None:
+def test_a_node_that_is_gone_is_not_found(cluster: KubeClient, do: Callable[[KubeClient, str, str], object]) -> None:
     with pytest.raises(NotFoundError):
         do(cluster, "absent", WHY)
 
@@ -86,7 +86,7 @@ def test_a_node_that_is_gone_is_not_found(cluster: Cluster, do: Callable[[Cluste
 POLICY = "policy/v1"
 
 
-def running(cluster: Cluster, name: str) -> Manifest:
+def running(cluster: KubeClient, name: str) -> Manifest:
     """Return a pod that is ready, on a node without a kubelet."""
     made = cluster.create(
         {
@@ -107,7 +107,7 @@ def running(cluster: Cluster, name: str) -> Manifest:
     return made
 
 
-def test_a_budget_is_named(cluster: Cluster) -> None:
+def test_a_budget_is_named(cluster: KubeClient) -> None:
     """It is an answer, not an overload: nothing is repeated."""
     pod = running(cluster, "guarded")
     cluster._json(
@@ -128,7 +128,7 @@ def test_a_budget_is_named(cluster: Cluster) -> None:
     assert cluster.requests == before + 1
 
 
-def test_another_pod_of_the_same_name_is_not_evicted(cluster: Cluster) -> None:
+def test_another_pod_of_the_same_name_is_not_evicted(cluster: KubeClient) -> None:
     pod = running(cluster, "namesake")
     with pytest.raises(ConflictError):
         cluster.evict(ref_of(pod), "another", api_version=POLICY)

@@ -11,7 +11,7 @@ import pytest
 
 from gpu_provision.components.labels import COMPONENT, CORDONED
 from gpu_provision.hosts.messages import NodeRole
-from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.errors import AlreadyExistsError
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.model.cluster import ObjectRef
@@ -37,18 +37,18 @@ def guard(server: Running) -> Iterator[NodeMaintenance]:
 
 
 @pytest.fixture
-def cluster(server: Running) -> Cluster:
+def cluster(server: Running) -> KubeClient:
     """What the tests see."""
     return connect(str(server.server.kubeconfig))
 
 
-def node(cluster: Cluster, name: str, **labels: str) -> ObjectRef:
+def node(cluster: KubeClient, name: str, **labels: str) -> ObjectRef:
     """Make a node."""
     cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
     return ObjectRef("v1", "Node", "", name)
 
 
-def test_nodes_are_members_unless_the_control_plane_runs_on_them(cluster: Cluster, guard: NodeMaintenance) -> None:
+def test_nodes_are_members_unless_the_control_plane_runs_on_them(cluster: KubeClient, guard: NodeMaintenance) -> None:
     """All nodes are asked for at once: a hundred hosts cost one request."""
     node(cluster, "worker")
     node(cluster, "control", **{"node-role.kubernetes.io/control-plane": ""})
@@ -68,14 +68,14 @@ def test_a_cluster_that_does_not_answer_is_not_known(tmp_path: Path) -> None:
 
 
 @pytest.fixture(autouse=True)
-def home(cluster: Cluster, guard: NodeMaintenance) -> None:
+def home(cluster: KubeClient, guard: NodeMaintenance) -> None:
     """The stack has been applied once, so that there is a place for its lock."""
     with contextlib.suppress(AlreadyExistsError):
         name = guard.inventory.cluster.namespace
         cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
 
-def test_no_other_run_writes_from_its_first_cordon_on(cluster: Cluster, guard: NodeMaintenance) -> None:
+def test_no_other_run_writes_from_its_first_cordon_on(cluster: KubeClient, guard: NodeMaintenance) -> None:
     """Also between two machines: another run would take more nodes away than may be."""
     node(cluster, "away")
     guard.cordon_and_drain("away", Drain(), lambda _: None)
@@ -93,7 +93,7 @@ def first_run(server: Running, namespace: str) -> NodeMaintenance:
     return NodeMaintenance(replace(inventory(), cluster=target))
 
 
-def test_two_first_runs_do_not_drain_at_the_same_time(cluster: Cluster, server: Running) -> None:
+def test_two_first_runs_do_not_drain_at_the_same_time(cluster: KubeClient, server: Running) -> None:
     """The namespace of the lock is made before the first cordon, as an apply makes it, and stays for that."""
     node(cluster, "one")
     ref = node(cluster, "two")
@@ -111,7 +111,7 @@ def test_two_first_runs_do_not_drain_at_the_same_time(cluster: Cluster, server: 
 
 
 def test_first_run_without_a_drain_leaves_no_namespace(
-    cluster: Cluster, server: Running, monkeypatch: pytest.MonkeyPatch
+    cluster: KubeClient, server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is as if it had not been."""
     node(cluster, "kept")
@@ -126,7 +126,7 @@ def test_first_run_without_a_drain_leaves_no_namespace(
     assert left is None or left["metadata"]["deletionTimestamp"], "controllers take it away, and here are none"
 
 
-def test_while_another_run_writes_no_node_is_cordoned(cluster: Cluster, guard: NodeMaintenance) -> None:
+def test_while_another_run_writes_no_node_is_cordoned(cluster: KubeClient, guard: NodeMaintenance) -> None:
     """A rollout counts on the nodes that it sees."""
     ref = node(cluster, "stays")
     with (
@@ -139,7 +139,7 @@ def test_while_another_run_writes_no_node_is_cordoned(cluster: Cluster, guard: N
 
 
 def test_a_drain_that_fails_gives_the_node_back(
-    cluster: Cluster, guard: NodeMaintenance, monkeypatch: pytest.MonkeyPatch
+    cluster: KubeClient, guard: NodeMaintenance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With why, and what comes of it."""
     ref = node(cluster, "held")
@@ -156,7 +156,7 @@ def test_a_drain_that_fails_gives_the_node_back(
 
 
 def test_silent_cluster_leaves_the_node_cordoned(
-    cluster: Cluster, guard: NodeMaintenance, monkeypatch: pytest.MonkeyPatch
+    cluster: KubeClient, guard: NodeMaintenance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ref = node(cluster, "lost")
 
@@ -171,7 +171,7 @@ def test_silent_cluster_leaves_the_node_cordoned(
     assert CORDONED in cluster.read(ref)["metadata"]["annotations"]
 
 
-def test_a_node_that_is_not_ready_in_the_new_boot_stays_cordoned(cluster: Cluster, guard: NodeMaintenance) -> None:
+def test_a_node_that_is_not_ready_in_the_new_boot_stays_cordoned(cluster: KubeClient, guard: NodeMaintenance) -> None:
     """A Ready of the boot before is none: a kubelet that is gone does not take it back."""
     ref, said = node(cluster, "late"), list[str]()
     guard.cordon_and_drain("late", Drain(), said.append)
@@ -182,7 +182,7 @@ def test_a_node_that_is_not_ready_in_the_new_boot_stays_cordoned(cluster: Cluste
     assert guard.cordoned == {"late"}
 
 
-def test_stop_ends_all_drains(cluster: Cluster, guard: NodeMaintenance) -> None:
+def test_stop_ends_all_drains(cluster: KubeClient, guard: NodeMaintenance) -> None:
     """A node is given back that has pods left; they could be evicted, and are not."""
     ref = node(cluster, "stopped")
     pod = {
@@ -199,7 +199,7 @@ def test_stop_ends_all_drains(cluster: Cluster, guard: NodeMaintenance) -> None:
     assert "deletionTimestamp" not in cluster.read(ObjectRef("v1", "Pod", "default", "on-stopped"))["metadata"]
 
 
-def test_a_cordon_of_a_rollout_outlives_a_reboot(cluster: Cluster, guard: NodeMaintenance) -> None:
+def test_a_cordon_of_a_rollout_outlives_a_reboot(cluster: KubeClient, guard: NodeMaintenance) -> None:
     """Its node failed to get another driver, say; its owner lifts it."""
     ref = node(cluster, "upgraded")
     marks = {"annotations": {states.CORDONED: states.MANAGER}, "labels": {states.STATE: "upgrade-failed"}}

@@ -10,7 +10,7 @@ import pytest
 
 from gpu_provision.inventory.document import read_source
 from gpu_provision.inventory.yaml_parser import parse
-from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.operator.crd import definition, spec_schema
 from gpu_provision.operator.stack import stack_of
@@ -52,7 +52,7 @@ def file(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture
-def by_flux(tmp_path: Path) -> Iterator[Cluster]:
+def by_flux(tmp_path: Path) -> Iterator[KubeClient]:
     """An API server with the stack of the sandbox's inventory, which Flux declares; no controller."""
     running = Running(tmp_path)
     cluster = connect(str(running.server.kubeconfig))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.inventory import load
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import ConflictError
 from gpu_provision.model.cluster import ref_of
 from gpu_provision.model.inventory import Inventory
@@ -34,7 +34,7 @@ def _stopping_after(failures: int) -> Inventory:
     return replace(NOW, text=f"{NOW.text}rollout: {{stop_after_failures: {failures}}}\n")
 
 
-def test_a_plan_names_who_declares_what_it_would_change(by_flux: Cluster) -> None:
+def test_a_plan_names_who_declares_what_it_would_change(by_flux: KubeClient) -> None:
     """Refused without a word more; a takeover comes with a warning that it may not last."""
     for force, code in ((False, "GP304"), (True, "GP435")):
         found = compare_stack(by_flux, _stopping_after(7), force=force)
@@ -46,7 +46,7 @@ def test_a_plan_names_who_declares_what_it_would_change(by_flux: Cluster) -> Non
     assert same.findings == ()
 
 
-def test_rollback_is_annotated_until_another_spec(by_flux: Cluster) -> None:
+def test_rollback_is_annotated_until_another_spec(by_flux: KubeClient) -> None:
     """Whether or not the takeover has left something to change."""
 
     def declared(failures: int, back_to: int = 0) -> int:
@@ -66,7 +66,7 @@ def test_rollback_is_annotated_until_another_spec(by_flux: Cluster) -> None:
     assert rollback_run(apply_stack(by_flux, without, force=True, back_to=6)) == 6
 
 
-def test_status_may_change_between_look_and_write(by_flux: Cluster) -> None:
+def test_status_may_change_between_look_and_write(by_flux: KubeClient) -> None:
     """Also where something is taken out that the inventory does not say. Who changes the spec is not written over."""
 
     def looked() -> StackResource:
@@ -87,7 +87,7 @@ def test_status_may_change_between_look_and_write(by_flux: Cluster) -> None:
         apply_stack(by_flux, resource, force=True)
 
 
-def test_a_resource_takes_no_value_of_this_machine(by_flux: Cluster) -> None:
+def test_a_resource_takes_no_value_of_this_machine(by_flux: KubeClient) -> None:
     """An apply says so before it writes anything."""
     found = compare_stack(
         by_flux, replace(NOW, text=f"{NOW.text}driver: {{env: {{HOME: {{env: HOME}}}}}}\n"), force=False

@@ -14,8 +14,8 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_provision.kube.client import Cluster, connect
-from gpu_provision.kube.informer import Mirror
+from gpu_provision.kube.client import KubeClient, connect
+from gpu_provision.kube.informer import InformerCache
 from gpu_provision.kube.lease import lease_manifest, process_identity
 from gpu_provision.model.cluster import ObjectRef, ref_of
 from gpu_provision.model.inventory import Inventory
@@ -45,7 +45,7 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def cluster(kubeconfig: str) -> Iterator[Cluster]:
+def cluster(kubeconfig: str) -> Iterator[KubeClient]:
     made = connect(kubeconfig)
     yield made
     for stack in made.list(STACK).items:
@@ -65,7 +65,7 @@ def until(is_so: Callable[[], bool], told: object) -> None:
         time.sleep(0.02)
 
 
-def degraded(cluster: Cluster) -> dict[str, dict[str, str]]:
+def degraded(cluster: KubeClient) -> dict[str, dict[str, str]]:
     """Return why each stack is degraded."""
     return {
         stack["metadata"]["name"]: condition
@@ -76,7 +76,7 @@ def degraded(cluster: Cluster) -> dict[str, dict[str, str]]:
 
 
 @pytest.fixture
-def work(cluster: Cluster, aim: Callable[[Inventory], Inventory]) -> Iterator[Callable[..., list[StackEvent]]]:
+def work(cluster: KubeClient, aim: Callable[[Inventory], Inventory]) -> Iterator[Callable[..., list[StackEvent]]]:
     """Makes a stack with a worker, and returns the events of it."""
     workers: list[StackWorker] = []
 
@@ -110,7 +110,7 @@ def work(cluster: Cluster, aim: Callable[[Inventory], Inventory]) -> Iterator[Ca
     ids=["findings of the loader", "another namespace"],
 )
 def test_invalid_stack_has_each_finding_in_its_condition(
-    work: Callable[..., list[StackEvent]], cluster: Cluster, spec: dict[str, Any], findings: list[str]
+    work: Callable[..., list[StackEvent]], cluster: KubeClient, spec: dict[str, Any], findings: list[str]
 ) -> None:
     """With its place, and what mends it."""
     work("main", **spec)
@@ -122,7 +122,7 @@ def test_invalid_stack_has_each_finding_in_its_condition(
 
 
 def test_another_run_is_waited_for_and_is_no_failure(
-    work: Callable[..., list[StackEvent]], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    work: Callable[..., list[StackEvent]], cluster: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as a validation that a user has asked for."""
     monkeypatch.setattr(reconciler, "OTHER_RUN_SECONDS", 0.1)
@@ -138,17 +138,17 @@ def test_another_run_is_waited_for_and_is_no_failure(
     until(lambda: any(event.reason == "Run" for event in events), events)
 
 
-def test_a_broken_watch_makes_the_controller_unready(cluster: Cluster) -> None:
+def test_a_broken_watch_makes_the_controller_unready(cluster: KubeClient) -> None:
     """Old copies of objects must not pass for what is there."""
     controller = Controller(cluster, aim=lambda found: found, take=lambda _: None)
     assert controller.why_unready() == ""
     problem = "the watch of nodes starts again after KeyError: 'metadata'"
-    controller._mirror = cast("Mirror", SimpleNamespace(problem=problem))
+    controller._mirror = cast("InformerCache", SimpleNamespace(problem=problem))
     assert controller.why_unready() == problem
 
 
 def test_a_stack_whose_loading_fails_does_not_end_the_controller(
-    cluster: Cluster, kubeconfig: str, aim: Callable[[Inventory], Inventory], monkeypatch: pytest.MonkeyPatch
+    cluster: KubeClient, kubeconfig: str, aim: Callable[[Inventory], Inventory], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its status says so, and the log has the traceback."""
 

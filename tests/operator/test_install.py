@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Rejected, RunFailed, Severity
 from gpu_provision.operator import install as installing
@@ -28,19 +28,19 @@ POLICY = ObjectRef("networking.k8s.io/v1", "NetworkPolicy", "gpu-operator", "gpu
 
 
 @pytest.fixture
-def cluster(tmp_path: Any) -> Iterator[Cluster]:
+def cluster(tmp_path: Any) -> Iterator[KubeClient]:
     """An empty API server."""
     running = Running(tmp_path)
     yield connect(str(running.server.kubeconfig))
     running.stop()
 
 
-def installed(cluster: Cluster, **terms: Any) -> tuple[str, ...]:
+def installed(cluster: KubeClient, **terms: Any) -> tuple[str, ...]:
     """Install what has no controller; return the kinds and names of what was written."""
     return tuple(map(str, install(cluster, InstallOptions(), [], seconds=30, **terms)[0]))
 
 
-def versions(cluster: Cluster) -> dict[ObjectRef, str]:
+def versions(cluster: KubeClient) -> dict[ObjectRef, str]:
     """Return the version of everything that makes up the operator and is there."""
     refs = map(ref_of, manifests(InstallOptions()))
     found = {ref: cluster.get(ref) for ref in refs}
@@ -54,7 +54,7 @@ def other_rights() -> dict[str, Any]:
     return role
 
 
-def test_equal_objects_of_another_tool_are_shared(cluster: Cluster) -> None:
+def test_equal_objects_of_another_tool_are_shared(cluster: KubeClient) -> None:
     """Nothing is undone, and a second installation finds nothing to do."""
     for item in manifests(InstallOptions()):
         cluster.apply(item, manager=KUBECTL)
@@ -62,7 +62,7 @@ def test_equal_objects_of_another_tool_are_shared(cluster: Cluster) -> None:
     assert installed(cluster) == ()
 
 
-def test_conflict_is_told_before_anything_is_written(cluster: Cluster) -> None:
+def test_conflict_is_told_before_anything_is_written(cluster: KubeClient) -> None:
     """With who it was, and both ways out; fields are taken over if that is asked for."""
     installed(cluster)
     cluster.apply(other_rights(), manager=KUBECTL, take_back=True)
@@ -79,7 +79,7 @@ def test_conflict_is_told_before_anything_is_written(cluster: Cluster) -> None:
     assert installed(cluster) == ()
 
 
-def older(cluster: Cluster) -> None:
+def older(cluster: KubeClient) -> None:
     """Install the definition of a version that knows one more key, and a stack that has it."""
     made = definition()
     spec = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
@@ -88,7 +88,7 @@ def older(cluster: Cluster) -> None:
     cluster.create({**stack_of({"name": "old"}), "spec": {"legacy": "x", "release": "26.7.0"}})
 
 
-def test_key_that_a_stack_would_lose_stops_the_installation(cluster: Cluster) -> None:
+def test_key_that_a_stack_would_lose_stops_the_installation(cluster: KubeClient) -> None:
     """The API server would drop it in silence."""
     older(cluster)
     with pytest.raises(RunFailed) as refused:
@@ -109,7 +109,7 @@ TOO_DEAR = Cause(
 )
 
 
-def test_rules_that_the_server_refuses_are_left_out(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_that_the_server_refuses_are_left_out(cluster: KubeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after an upgrade of the cluster: with a warning in the server's words; a second time nothing is written."""
 
     def causes(item: Manifest, info: ResourceInfo) -> list[Cause]:
@@ -128,7 +128,7 @@ def test_rules_that_the_server_refuses_are_left_out(cluster: Cluster, monkeypatc
 
 
 def test_what_else_is_refused_of_the_definition_stays_an_error(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = Cause("FieldValueInvalid", "Invalid value: must be lower case", "spec.names.plural")
     monkeypatch.setattr("gpu_provision.sandbox.apiserver.strategy.object_causes", lambda *_: [wrong])
@@ -136,7 +136,7 @@ def test_what_else_is_refused_of_the_definition_stays_an_error(
         installed(cluster)
 
 
-def test_an_older_installation_gets_a_network_policy(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_installation_gets_a_network_policy(cluster: KubeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes with the operator."""
     monkeypatch.setattr(installing, "_is_available", lambda _: True)  # a controller would need nodes
     shape = InstallOptions(image="registry.example.com/gpu-provision:0.1.0")
@@ -148,7 +148,7 @@ def test_an_older_installation_gets_a_network_policy(cluster: Cluster, monkeypat
     assert cluster.get(POLICY) is None
 
 
-def test_a_stack_is_held_once_with_where_it_is_installed(cluster: Cluster) -> None:
+def test_a_stack_is_held_once_with_where_it_is_installed(cluster: KubeClient) -> None:
     """What it declares later does not change that; by which lease controllers agree may change."""
     installed(cluster)
     stack = ref_of(cluster.create(stack_of({"name": "main"})))

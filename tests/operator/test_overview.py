@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding, Refused
 from gpu_provision.operator.crd import definition
@@ -44,7 +44,7 @@ def test_parts_of_another_version_are_named(live: Any, controller: str, told: li
             raise live
         return live
 
-    found = skew_findings(cast("Cluster", SimpleNamespace(get=get)), controller, f"Lease {DEFAULT_LEASE}")
+    found = skew_findings(cast("KubeClient", SimpleNamespace(get=get)), controller, f"Lease {DEFAULT_LEASE}")
     assert [(each.code, each.severity.value) for each in found] == [("GP436", "warning")] * len(told)
     assert all("operator install" in each.fix for each in found)
     assert all(word in f"{each.what} {each.evidence}" for word, each in zip(told, found, strict=True))

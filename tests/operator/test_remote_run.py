@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from gpu_provision.inventory import load
-from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.client import KubeClient
+from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.plan import DestroyResult
 from gpu_provision.operator import remote_run
@@ -38,7 +38,7 @@ class Watched:
         self.now += after
         metadata = {"resourceVersion": version}
         self.lease = {} if holder is None else {"metadata": metadata, "spec": {"holderIdentity": holder}}
-        self.monitor.observe(cast("Mirror", self))
+        self.monitor.observe(cast("InformerCache", self))
         return self.monitor
 
 
@@ -89,7 +89,7 @@ def test_stack_names_the_lease_of_its_controllers(said: str | None, found: str) 
 NOW = load(SANDBOX)
 
 
-def test_end_of_a_stack_that_gitops_declares_is_a_warning(by_flux: Cluster) -> None:
+def test_end_of_a_stack_that_gitops_declares_is_a_warning(by_flux: KubeClient) -> None:
     """Before anything is deleted."""
     (before,) = remote_run.release_findings(by_flux, NOW.name)
     assert (before.code, "Flux's Kustomization gpu" in before.what) == ("GP435", True)

@@ -15,7 +15,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.operator import telemetry
 from gpu_provision.operator.telemetry import (
     EVERYWHERE,
@@ -214,7 +214,7 @@ def test_events_tell_what_began_and_what_is_over(before: Any, after: Any, events
 def test_an_event_shows_what_would_steer_a_terminal() -> None:
     """A message may hold what a pod printed, and anything that prints Events prints it."""
     created: list[dict[str, Any]] = []
-    cluster = cast("Cluster", SimpleNamespace(create=created.append))
+    cluster = cast("KubeClient", SimpleNamespace(create=created.append))
     stack = {"apiVersion": "v1", "kind": "GPUStack", "metadata": {"name": "main", "uid": "u"}}
     record_event(cluster, stack, StackEvent(reason="Failed", message=MIXED * 100))
     assert created[0]["message"].startswith(MIXED_SHOWN)

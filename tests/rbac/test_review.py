@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_provision.kube.client import Cluster, GrantedRules, connect
+from gpu_provision.kube.client import GrantedRules, KubeClient, connect
 from gpu_provision.model.cluster import ObjectRef, Permission
 from gpu_provision.model.findings import Finding, Refused
 from gpu_provision.model.inventory import Inventory
@@ -80,27 +80,27 @@ ALL = granted(RULE)
 def test_what_is_missing_and_what_was_asked(
     fake: Fake, wanted: tuple[Permission, ...], missing: tuple[Permission, ...], questions: list[object]
 ) -> None:
-    assert missing_permissions(cast("Cluster", fake), wanted) == missing
+    assert missing_permissions(cast("KubeClient", fake), wanted) == missing
     assert sorted(fake.asked, key=str) == sorted(questions, key=str)
 
 
 def test_no_question_is_about_a_namespace_that_does_not_exist() -> None:
     fake = Fake({"": ALL})
-    assert missing_permissions(cast("Cluster", fake), [LISTING, GET], namespaces={"there"}) == (GET,)
+    assert missing_permissions(cast("KubeClient", fake), [LISTING, GET], namespaces={"there"}) == (GET,)
     assert fake.asked == [""]
 
 
 STACK: Inventory = replace(inventory(), nodes=())
 OPERANDS = STACK.cluster.namespace
 RBAC = "rbac.authorization.k8s.io"
-As = Callable[..., Cluster]
+As = Callable[..., KubeClient]
 
 
 @pytest.fixture
 def account(server: Running, tmp_path: Path, request: pytest.FixtureRequest) -> As:
     """Makes accounts that may do everything that the stack needs, but for something."""
 
-    def make(*lacking: Permission) -> Cluster:
+    def make(*lacking: Permission) -> KubeClient:
         name = _name_of(request)
         administrator = connect(str(server.server.kubeconfig))
         wanted = permissions.for_apply(STACK) - set(lacking)
@@ -116,7 +116,7 @@ def _name_of(request: pytest.FixtureRequest) -> str:
     return re.sub("[^a-z]+", "-", request.node.name)[:60].strip("-")
 
 
-def found(cluster: Cluster) -> Finding | None:
+def found(cluster: KubeClient) -> Finding | None:
     """Return what is missing for a run from the state as it is."""
     found = read_and_plan(cluster, STACK)
     return review.missing_for_run(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.kube import retry
-from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.errors import WebhookError
 from gpu_provision.model.cluster import Manifest, ref_of
 from tests.kube.conftest import config_map
@@ -28,7 +28,7 @@ _HOOK = {
 }
 
 
-def _create_until_refused(cluster: Cluster, manifest: Manifest) -> None:
+def _create_until_refused(cluster: KubeClient, manifest: Manifest) -> None:
     """The server calls its webhooks a moment after they are there."""
     while cluster.create(manifest):
         cluster.delete(ref_of(manifest))

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from gpu_provision.kube import records
-from gpu_provision.kube.client import ApplyResult, Cluster, connect
+from gpu_provision.kube.client import ApplyResult, KubeClient, connect
 from gpu_provision.kube.errors import NotFoundError
-from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Unreachable
 from gpu_provision.model.inventory import Inventory
@@ -35,7 +35,7 @@ def server(server: Running) -> Running:
     return server
 
 
-def _provision(cluster: Cluster) -> None:
+def _provision(cluster: KubeClient) -> None:
     changes = read_and_plan(cluster, STACK).plan.changes
     for change in sorted(changes, key=lambda change: change.ref.kind not in _FIRST):
         if change.manifest and change.ref.kind not in {"Node", "Pod"}:
@@ -43,7 +43,7 @@ def _provision(cluster: Cluster) -> None:
 
 
 @pytest.fixture
-def cluster(server: Running) -> Cluster:
+def cluster(server: Running) -> KubeClient:
     """Give a client of the module's server."""
     return connect(str(server.server.kubeconfig))
 
@@ -52,7 +52,7 @@ def writes(reading: ClusterPlan) -> list[Change]:
     return [change for change in reading.plan.changes if change.action is not Action.WAIT]
 
 
-def deployment(cluster: Cluster) -> Manifest:
+def deployment(cluster: KubeClient) -> Manifest:
     """The live master of Node Feature Discovery."""
     found = cluster.list(_DEPLOYMENT, label_selector="gpu-provision.io/component=nfd").items
     return next(item for item in found if "master" in item["metadata"]["name"])
@@ -69,7 +69,7 @@ def edit(server: Running, live: Manifest, manager: str, **spec: object) -> None:
     assert answer.code == 200, answer.body
 
 
-def test_a_hand_edit_is_drift_and_the_plan_says_whose(cluster: Cluster, server: Running) -> None:
+def test_a_hand_edit_is_drift_and_the_plan_says_whose(cluster: KubeClient, server: Running) -> None:
     live = deployment(cluster)
     edit(server, live, "kubectl-edit", replicas=3)
     (change,) = writes(read_and_plan(cluster, STACK))
@@ -82,7 +82,7 @@ def test_a_hand_edit_is_drift_and_the_plan_says_whose(cluster: Cluster, server: 
     assert writes(read_and_plan(cluster, STACK)) == []
 
 
-def test_a_field_of_a_controller_is_a_conflict_and_no_change(cluster: Cluster, server: Running) -> None:
+def test_a_field_of_a_controller_is_a_conflict_and_no_change(cluster: KubeClient, server: Running) -> None:
     live = deployment(cluster)
     edit(server, live, "autoscaler", replicas=5)
     reading = read_and_plan(cluster, STACK)
@@ -94,7 +94,7 @@ def test_a_field_of_a_controller_is_a_conflict_and_no_change(cluster: Cluster, s
     edit(server, live, "autoscaler", replicas=1)
 
 
-def test_an_object_that_was_deleted_is_created(cluster: Cluster) -> None:
+def test_an_object_that_was_deleted_is_created(cluster: KubeClient) -> None:
     live = deployment(cluster)
     cluster.delete(ref_of(live))
     (change,) = writes(read_and_plan(cluster, STACK))
@@ -103,7 +103,7 @@ def test_an_object_that_was_deleted_is_created(cluster: Cluster) -> None:
     cluster.apply(change.manifest)
 
 
-def test_what_is_to_be_repeated_leaves_the_record_at_once(cluster: Cluster) -> None:
+def test_what_is_to_be_repeated_leaves_the_record_at_once(cluster: KubeClient) -> None:
     """A repetition that fails must not leave the old success for the next reader."""
     records.write_validations(cluster, STACK, {("device_plugin_validation", "t4-1"): "a1"})
     reading = read_and_plan(cluster, STACK, revalidate=True)
@@ -168,7 +168,7 @@ class Fake:
 
 def objects(fake: Fake) -> Applier:
     reading = SimpleNamespace(desired={}, observed=SimpleNamespace(members={}))
-    return Applier(cast("Cluster", fake), cast("ClusterPlan", reading))
+    return Applier(cast("KubeClient", fake), cast("ClusterPlan", reading))
 
 
 def change(action: Action, api_version: str, kind: str, namespace: str = "a") -> Change:
@@ -178,7 +178,7 @@ def change(action: Action, api_version: str, kind: str, namespace: str = "a") ->
     return Change(component="c", action=action, ref=ref, manifest=manifest)
 
 
-class Showing(Mirror):
+class Showing(InformerCache):
     """Live copies that a test has."""
 
     def __init__(self, *live: Manifest) -> None:

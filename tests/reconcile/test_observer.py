@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 
 from gpu_provision.components.labels import DEPLOY_DRIVER, DRIVER_GROUP, HOST_DRIVER, VALIDATED
-from gpu_provision.kube.client import ApplyResult, Cluster
-from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.client import ApplyResult, KubeClient
+from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.observe import NODE, POD, SERVICE_MONITORS, config_maps_of, secrets_of
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.progress import State
@@ -44,7 +44,7 @@ BY_A_PROGRAM = [{"manager": "somebodys-controller", "operation": "Update", "fiel
 CONFIG, LICENCE = "time-slicing", "licence"
 
 
-class Showing(Mirror):
+class Showing(InformerCache):
     """A mirror of objects that a test puts there."""
 
     def __init__(self, objects: dict[ObjectRef, Manifest]) -> None:
@@ -58,7 +58,7 @@ class Showing(Mirror):
         name = fields.partition(",")[0].removeprefix("metadata.name=")
         return {ref: each for ref, each in self.objects.items() if ref.type == kind and name in {"", ref.name}}
 
-    def shared(self) -> Mirror:
+    def shared(self) -> InformerCache:
         """Return the same objects."""
         return self
 
@@ -149,7 +149,7 @@ def test_a_look_ignores_lists_of_before_the_run() -> None:
     assert not replace(read, members={service: {}}).lacks(service)
 
 
-class Fleet(Mirror):
+class Fleet(InformerCache):
     """A stack that is as declared, until something happens."""
 
     def __init__(self, seed: int) -> None:
@@ -276,11 +276,11 @@ class Asked:
 def test_the_plan_of_a_run_is_made_of_live_copies() -> None:
     """Only the lock is asked for, and the server's word on what differs: a fleet is not listed for one edit."""
     world, asked = World(), Asked()
-    reading = world.resident.read(cast("Cluster", asked))
+    reading = world.resident.read(cast("KubeClient", asked))
     assert reading.plan.is_empty
     assert asked.questions == ["Lease gpu-operator-resources/sandbox"]
     world.edit(BY_HAND)
-    reading = world.resident.read(cast("Cluster", asked))
+    reading = world.resident.read(cast("KubeClient", asked))
     assert {change.ref for change in reading.plan.changes} == {world.ref}
     assert asked.questions[2:] == [str(world.ref)], "also in a namespace that came after the first reading"
     assert reading.observed.members[world.ref] is world.objects[world.ref]
@@ -292,7 +292,7 @@ def test_a_run_starts_from_what_is_known_and_keeps_it_apart() -> None:
     """What was ready is not told again; and who looks on meanwhile does so in another thread."""
     world = World()
     seen = world.resident.look(0.0).seen
-    live = world.resident.live(world.resident.read(cast("Cluster", Asked())))
+    live = world.resident.live(world.resident.read(cast("KubeClient", Asked())))
     assert live.ready == {key: state for key, state in states(seen).items() if state.state is State.READY}
     assert live.ready
     node = node_object("late")

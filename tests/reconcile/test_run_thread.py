@@ -11,7 +11,7 @@ import pytest
 
 from gpu_provision.components.labels import INVENTORY
 from gpu_provision.diagnostics.pods import Crash
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.model.cluster import NodeFacts, ObjectRef
 from gpu_provision.model.findings import (
     Finding,
@@ -84,7 +84,7 @@ def explained(
 ) -> Finding:
     state = NodeState(component="gfd", node=node, state=State.FAILED, reason="Pending (not ready after 9 s)")
     seen = SimpleNamespace(pods=pods, context=context())
-    (found,) = explain(cast("Cluster", FakeCluster(events)), outcome_of(state, seen=seen))
+    (found,) = explain(cast("KubeClient", FakeCluster(events)), outcome_of(state, seen=seen))
     return found
 
 
@@ -119,7 +119,7 @@ def test_nodes_that_keep_their_startup_taint_are_reported(key: str, told: list[s
     node = NodeFacts(name="t4-1", taints=({"key": key, "effect": "NoSchedule"},))
     seen = SimpleNamespace(context=context(node))
     state = NodeState(component="startup_taint", node="t4-1", state=State.READY, reason="not validated yet")
-    found = explain(cast("Cluster", None), outcome_of(state, seen=seen))
+    found = explain(cast("KubeClient", None), outcome_of(state, seen=seen))
     assert [finding.code for finding in found] == told
     assert all("kubectl taint node t4-1 gpu-provision.io/not-validated-" in finding.fix for finding in found)
 
@@ -130,7 +130,7 @@ def test_nodes_left_cordoned_by_a_rollout_are_reported() -> None:
         name="t4-1", labels=marks, annotations={states.CORDONED: states.MANAGER}, unschedulable=True, ready=True
     )
     seen = SimpleNamespace(context=context(node))
-    (found,) = explain(cast("Cluster", None), outcome_of(seen=seen))
+    (found,) = explain(cast("KubeClient", None), outcome_of(seen=seen))
     assert (found.code, found.severity) == ("GP517", Severity.WARNING)
     assert found.what == "t4-1 stays cordoned (upgrade-failed)"
 
@@ -140,7 +140,7 @@ def test_what_was_told_while_waiting_is_what_is_explained() -> None:
     words = "the driver cannot be built for the kernel that the node runs: ERROR: failed to build for kernel 5"
     state = NodeState(component="driver", node="t4-1", state=State.FAILED, reason=f"{words} (not ready after 9 s)")
     said = CrashLog("driver-x", Crash("ctr", 1, "exit 1", is_over=True), ("ERROR: failed to build for kernel 5",))
-    (found,) = explain(cast("Cluster", None), outcome_of(state, said={("driver", "t4-1"): said}))
+    (found,) = explain(cast("KubeClient", None), outcome_of(state, said={("driver", "t4-1"): said}))
     assert (found.code, found.where) == ("GP501", "node t4-1, pod driver-x")
     assert found.evidence == "ERROR: failed to build for kernel 5 (not ready after 9 s)"
 
@@ -150,7 +150,7 @@ def test_pods_that_wait_behind_one_that_failed_are_no_cause() -> None:
     stuck = NodeState(component="gfd", node="t4-1", state=State.FAILED, reason="gfd: exit 1: no such file")
     behind = NodeState(component="gfd", node="t4-2", state=State.FAILED, reason=f"{OUTDATED} (not ready after 9 s)")
     alone = NodeState(component="dcgm", node="t4-2", state=State.FAILED, reason=behind.reason)
-    first, second = explain(cast("Cluster", None), outcome_of(stuck, behind, alone))
+    first, second = explain(cast("KubeClient", None), outcome_of(stuck, behind, alone))
     assert (first.consequence, first.where) == ("gfd waits for it on t4-2", "node t4-1")
     assert second.what.startswith("dcgm failed on t4-2")
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected
@@ -78,7 +78,7 @@ def look(crashes: Crashes, seen: ClusterState, states: dict[Key, NodeState]) -> 
 def test_the_log_of_a_crash_is_read_once_for_each_restart() -> None:
     """The words stay while the container runs again, and until it has failed again."""
     logs = Logs(*BUILD)
-    crashes, states = Crashes(cast("Cluster", logs)), waiting("a")
+    crashes, states = Crashes(cast("KubeClient", logs)), waiting("a")
     seen = situation(crashed("a"))
     assert crashes.told(states, seen) is states
     assert look(crashes, seen, states) == look(crashes, seen, states) == [WORDS]
@@ -93,13 +93,13 @@ def test_the_log_of_a_crash_is_read_once_for_each_restart() -> None:
 def test_a_log_that_cannot_be_read_leaves_the_reason_as_it_is() -> None:
     """And is asked for again only after the next restart."""
     logs = Logs()
-    crashes, seen = Crashes(cast("Cluster", logs)), situation(crashed("a"))
+    crashes, seen = Crashes(cast("KubeClient", logs)), situation(crashed("a"))
     assert look(crashes, seen, waiting("a")) == look(crashes, seen, waiting("a")) == [WAITS]
     assert len(logs.asked) == 1
 
 
 def test_a_rollout_says_it_with_its_own_words() -> None:
-    crashes, seen = Crashes(cast("Cluster", Logs(*BUILD))), situation(crashed("a"))
+    crashes, seen = Crashes(cast("KubeClient", Logs(*BUILD))), situation(crashed("a"))
     assert look(crashes, seen, waiting("a", reason=NOT_READY)) == [f"{WORDS}; {NOT_READY}"]
     assert look(crashes, seen, waiting("a", reason="waits: 1 at a time")) == ["waits: 1 at a time"]
 
@@ -107,7 +107,7 @@ def test_a_rollout_says_it_with_its_own_words() -> None:
 def test_what_is_ready_or_blocked_is_not_asked() -> None:
     logs = Logs(*BUILD)
     for state in (State.READY, State.BLOCKED, State.PENDING):
-        look(Crashes(cast("Cluster", logs)), situation(crashed("a")), waiting("a", state=state))
+        look(Crashes(cast("KubeClient", logs)), situation(crashed("a")), waiting("a", state=state))
     assert logs.asked == []
 
 
@@ -115,7 +115,7 @@ def test_a_fleet_that_crashes_is_reported_by_its_first_pods() -> None:
     """A thousand logs say what twenty say."""
     names = [f"n{number}" for number in range(MOST_LOGS + 5)]
     logs = Logs(*BUILD)
-    crashes, seen = Crashes(cast("Cluster", logs)), situation(*map(crashed, names))
+    crashes, seen = Crashes(cast("KubeClient", logs)), situation(*map(crashed, names))
     assert {*look(crashes, seen, waiting(*names))} == {WORDS}
     assert len(logs.asked) == MOST_LOGS
 

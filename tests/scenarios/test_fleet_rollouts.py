@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import pytest
 
-from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.trim import whole
 from gpu_provision.model.cluster import Kind
 from gpu_provision.model.findings import ProvisionError
@@ -59,7 +59,7 @@ def fleet(opening: Open, server: str, tmp_path_factory: pytest.TempPathFactory) 
 class Onlooker:
     """Follows the nodes of a cluster, and remembers how many were away at a time."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: KubeClient) -> None:
         """Know the nodes as they are; entering begins to follow them."""
         listing = cluster.list(Kind("v1", "Node"))
         self._cluster, self._version, self._over = cluster, listing.resource_version, threading.Event()

@@ -11,7 +11,7 @@ import yaml
 
 from gpu_provision.components.labels import DEPLOY_PREFIX, INVENTORY
 from gpu_provision.inventory import load
-from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.model.progress import State
 from gpu_provision.reconcile.plan import read_and_plan
 from gpu_provision.reconcile.run import Run
@@ -137,7 +137,7 @@ def test_killed_runs_take_a_pool_off_its_nodes(stack: World, writes: int) -> Non
     put_back(stack, gone)
 
 
-def applied(world: World, cluster: Cluster) -> bool:
+def applied(world: World, cluster: KubeClient) -> bool:
     """Apply in this process; return whether the run came to its end, with everything as declared."""
     try:
         reading = read_and_plan(cluster, load(world.inventory))

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from gpu_provision.inventory import load
-from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.model.findings import Finding, ProvisionError, attached_findings
 from gpu_provision.model.progress import Event, RunResult, State
 from gpu_provision.output.progress import Activity, timelines_of
@@ -48,7 +48,7 @@ def roll_out(world: World, *, listen: Listen = lambda _: None, **driver: Any) ->
     return applied(world, connect(str(world.account())), listen)
 
 
-def applied(world: World, cluster: Cluster, listen: Listen = lambda _: None) -> RunResult:
+def applied(world: World, cluster: KubeClient, listen: Listen = lambda _: None) -> RunResult:
     """Apply in this process; nothing to do is a result, too."""
     reading = read_and_plan(cluster, load(world.inventory))
     if reading.plan.is_empty:
@@ -316,10 +316,10 @@ def _vector_add(pod: dict[str, Any]) -> dict[str, Any]:
     return dict(ran["state"]["terminated"])
 
 
-class Noting(Cluster):
+class Noting(KubeClient):
     """A connection that remembers the writes that the server took, but for those to lock, history and record."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: KubeClient) -> None:
         """Start without any."""
         super().__init__(cluster._client, name=cluster.name, server=cluster.server)
         self._taken: list[tuple[str, str, Any]] = []
@@ -347,10 +347,10 @@ class Noting(Cluster):
         return Counter(found)
 
 
-class Mortal(Cluster):
+class Mortal(KubeClient):
     """A connection whose process is killed after some writes: nothing that comes after them is sent."""
 
-    def __init__(self, living: Cluster, writes: int) -> None:
+    def __init__(self, living: KubeClient, writes: int) -> None:
         """Live for so many writes besides those that every run begins with: to the lock and to the history.
 
         The lock can be written to afterwards, too, since the process lives on in truth.

@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -15,7 +15,7 @@ from gpu_provision.kube.errors import (
     FieldConflictError,
     NotFoundError,
 )
-from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.resources import KINDS
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Refused, Rejected
@@ -27,7 +27,7 @@ CONFIG_MAPS, NODES = Kind("v1", "ConfigMap"), Kind("v1", "Node")
 
 
 @pytest.fixture
-def cluster(server: Server) -> Cluster:
+def cluster(server: Server) -> KubeClient:
     """The tool's own client, as administrator."""
     return connect(str(server.kubeconfig))
 
@@ -44,44 +44,44 @@ def sample(namespace: str, name: str = "one", data: dict[str, str] | None = None
     return configmap(name, data or {"k": "v"}, namespace=namespace, **metadata)
 
 
-def test_the_version_is_text_that_begins_with_v(cluster: Cluster) -> None:
+def test_the_version_is_text_that_begins_with_v(cluster: KubeClient) -> None:
     assert cluster.version().startswith("v1.")
 
 
-def test_a_known_group_has_resources_and_an_unknown_one_none(cluster: Cluster) -> None:
+def test_a_known_group_has_resources_and_an_unknown_one_none(cluster: KubeClient) -> None:
     assert {"daemonsets", "deployments"} <= cluster.served("apps/v1")
     assert cluster.served("none.example.org/v1") == frozenset()
 
 
-def test_what_is_not_there_is_none(cluster: Cluster, namespace: str) -> None:
+def test_what_is_not_there_is_none(cluster: KubeClient, namespace: str) -> None:
     assert cluster.get(ObjectRef("v1", "ConfigMap", namespace, "none")) is None
 
 
-def test_a_list_gives_objects_and_the_version_to_watch_from(cluster: Cluster, namespace: str) -> None:
+def test_a_list_gives_objects_and_the_version_to_watch_from(cluster: KubeClient, namespace: str) -> None:
     cluster.create(sample(namespace, labels={"a": "b"}))
     found = cluster.list(CONFIG_MAPS, namespace=namespace, label_selector="a=b")
     assert [(item["kind"], item["metadata"]["name"]) for item in found.items] == [("ConfigMap", "one")]
     assert found.resource_version
 
 
-def test_a_kind_that_is_not_served_lists_nothing(cluster: Cluster) -> None:
+def test_a_kind_that_is_not_served_lists_nothing(cluster: KubeClient) -> None:
     found = cluster.list(Kind("monitoring.coreos.com/v1", "ServiceMonitor"))
     assert (found.items, found.resource_version) == ([], "")
 
 
-def test_an_apply_says_whether_it_created(cluster: Cluster, namespace: str) -> None:
+def test_an_apply_says_whether_it_created(cluster: KubeClient, namespace: str) -> None:
     assert cluster.apply(sample(namespace)).created
     again = cluster.apply(sample(namespace))
     assert (again.created, again.object["data"]) == (False, {"k": "v"})
 
 
-def test_a_dry_run_creates_nothing(cluster: Cluster, namespace: str) -> None:
+def test_a_dry_run_creates_nothing(cluster: KubeClient, namespace: str) -> None:
     made = cluster.apply(sample(namespace), dry_run=True)
     assert made.object["metadata"]["uid"]
     assert cluster.get(ref_of(sample(namespace))) is None
 
 
-def test_a_conflict_names_field_and_manager(cluster: Cluster, namespace: str) -> None:
+def test_a_conflict_names_field_and_manager(cluster: KubeClient, namespace: str) -> None:
     cluster.apply(sample(namespace), manager="helm")
     with pytest.raises(FieldConflictError) as refusal:
         cluster.apply(sample(namespace, data={"k": "w"}))
@@ -89,7 +89,7 @@ def test_a_conflict_names_field_and_manager(cluster: Cluster, namespace: str) ->
     assert ".data.k" in str(refusal.value)
 
 
-def test_an_edit_is_undone_at_the_observed_version_only(cluster: Cluster, server: Server, namespace: str) -> None:
+def test_an_edit_is_undone_at_the_observed_version_only(cluster: KubeClient, server: Server, namespace: str) -> None:
     looked_at = cluster.apply(sample(namespace)).object["metadata"]["resourceVersion"]
     path = core(namespace, "configmaps", "one")
     edited = server.patch(path, {"data": {"k": "edited"}})["metadata"]["resourceVersion"]
@@ -99,19 +99,19 @@ def test_an_edit_is_undone_at_the_observed_version_only(cluster: Cluster, server
     assert undone.object["data"] == {"k": "v"}
 
 
-def test_an_object_that_cannot_be_is_rejected(cluster: Cluster, namespace: str) -> None:
+def test_an_object_that_cannot_be_is_rejected(cluster: KubeClient, namespace: str) -> None:
     with pytest.raises(Rejected, match="422"):
         cluster.apply(sample(namespace, name="Bad_Name"))
 
 
-def test_labels_of_a_node_change_only_if_the_uid_matches(cluster: Cluster, node: Manifest) -> None:
+def test_labels_of_a_node_change_only_if_the_uid_matches(cluster: KubeClient, node: Manifest) -> None:
     found = cluster.label(
         ObjectRef("v1", "Node", "", node["metadata"]["name"]), node["metadata"]["uid"], {"a": None, "c": "3"}
     )
     assert found["metadata"]["labels"] == {"b": "2", "c": "3"}
 
 
-def test_labels_of_a_namesake_stay(cluster: Cluster, node: Manifest) -> None:
+def test_labels_of_a_namesake_stay(cluster: KubeClient, node: Manifest) -> None:
     ref = ObjectRef("v1", "Node", "", node["metadata"]["name"])
     with pytest.raises(Rejected):
         cluster.label(ref, "0e7a2e4e-5d6e-4c5e-8a53-2a4fb1e8d0a1", {"c": "3"})
@@ -120,18 +120,18 @@ def test_labels_of_a_namesake_stay(cluster: Cluster, node: Manifest) -> None:
     assert "c" not in live["metadata"]["labels"]
 
 
-def test_a_node_that_is_gone_is_not_made_by_labels(cluster: Cluster) -> None:
+def test_a_node_that_is_gone_is_not_made_by_labels(cluster: KubeClient) -> None:
     with pytest.raises(NotFoundError):
         cluster.label(ObjectRef("v1", "Node", "", "contract-none"), "u", {"c": "3"})
 
 
-def test_a_second_create_finds_the_first(cluster: Cluster, namespace: str) -> None:
+def test_a_second_create_finds_the_first(cluster: KubeClient, namespace: str) -> None:
     cluster.create(sample(namespace))
     with pytest.raises(AlreadyExistsError):
         cluster.create(sample(namespace))
 
 
-def test_two_who_replace_a_lease_meet(cluster: Cluster, namespace: str) -> None:
+def test_two_who_replace_a_lease_meet(cluster: KubeClient, namespace: str) -> None:
     """The lock: a write from an old version is refused."""
     head = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
     metadata = {"name": "lock", "namespace": namespace}
@@ -143,7 +143,7 @@ def test_two_who_replace_a_lease_meet(cluster: Cluster, namespace: str) -> None:
         cluster.replace({**made, "spec": {"holderIdentity": "other"}})
 
 
-def test_a_lease_that_is_gone_is_not_replaced(cluster: Cluster, namespace: str) -> None:
+def test_a_lease_that_is_gone_is_not_replaced(cluster: KubeClient, namespace: str) -> None:
     """With a version in it; without one, a real server would create it again."""
     head = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
     made = cluster.create({**head, "metadata": {"name": "lock", "namespace": namespace}, "spec": {}})
@@ -152,7 +152,7 @@ def test_a_lease_that_is_gone_is_not_replaced(cluster: Cluster, namespace: str) 
         cluster.replace(made)
 
 
-def test_deleting_what_is_gone_is_fine_and_a_namesake_is_not(cluster: Cluster, namespace: str) -> None:
+def test_deleting_what_is_gone_is_fine_and_a_namesake_is_not(cluster: KubeClient, namespace: str) -> None:
     made = cluster.create(sample(namespace))
     with pytest.raises(ConflictError):
         cluster.delete(ref_of(made), uid="other")
@@ -160,13 +160,13 @@ def test_deleting_what_is_gone_is_fine_and_a_namesake_is_not(cluster: Cluster, n
     cluster.delete(ref_of(made), uid=made["metadata"]["uid"])
 
 
-def test_a_missing_namespace_is_not_found(cluster: Cluster) -> None:
+def test_a_missing_namespace_is_not_found(cluster: KubeClient) -> None:
     with pytest.raises(NotFoundError):
         cluster.apply(sample("contract-none"))
 
 
 @pytest.mark.usefixtures("_controllers")
-def test_a_refusal_of_admission_is_no_missing_right(cluster: Cluster, namespace: str) -> None:
+def test_a_refusal_of_admission_is_no_missing_right(cluster: KubeClient, namespace: str) -> None:
     body = pod("p", metadata={"namespace": namespace}, serviceAccountName="none")
     with pytest.raises(Rejected) as refusal:
         cluster.create(body)
@@ -181,17 +181,17 @@ def test_a_missing_right_is_refused(server: Server, namespace: str) -> None:
         stranger.list(CONFIG_MAPS, namespace=namespace)
 
 
-def test_the_log_of_a_pod_that_is_not_there_is_not_found(cluster: Cluster, namespace: str) -> None:
+def test_the_log_of_a_pod_that_is_not_there_is_not_found(cluster: KubeClient, namespace: str) -> None:
     with pytest.raises(NotFoundError):
         cluster.log(ObjectRef("v1", "Pod", namespace, "none"), "main")
 
 
-def test_the_log_of_an_unscheduled_pod_is_empty(cluster: Cluster, namespace: str) -> None:
+def test_the_log_of_an_unscheduled_pod_is_empty(cluster: KubeClient, namespace: str) -> None:
     cluster.create(pod("p", metadata={"namespace": namespace}))
     assert cluster.log(ObjectRef("v1", "Pod", namespace, "p"), "main") == ()
 
 
-def test_a_watch_tells_every_change_since_a_list(cluster: Cluster, namespace: str) -> None:
+def test_a_watch_tells_every_change_since_a_list(cluster: KubeClient, namespace: str) -> None:
     selector = f"of={namespace}"
     version = cluster.list(CONFIG_MAPS, label_selector=selector).resource_version
     made = cluster.create(sample(namespace, labels={"of": namespace}))
@@ -213,15 +213,15 @@ def forgotten(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kind]
     server.delete(f"{DEFINITIONS}/{plural}.{GROUP}")
 
 
-def test_a_watch_from_a_forgotten_version_is_gone(cluster: Cluster, forgotten: Kind) -> None:
+def test_a_watch_from_a_forgotten_version_is_gone(cluster: KubeClient, forgotten: Kind) -> None:
     """The mirror lists again then."""
     stream = cluster.watch(forgotten, "1")
     with pytest.raises(ExpiredError):
         next(iter(stream))
 
 
-def test_a_mirror_follows_what_happens(cluster: Cluster, namespace: str) -> None:
-    with Mirror(cluster, [Scope(CONFIG_MAPS, f"of={namespace}")], patience=SECONDS) as mirror:
+def test_a_mirror_follows_what_happens(cluster: KubeClient, namespace: str) -> None:
+    with InformerCache(cluster, [Scope(CONFIG_MAPS, f"of={namespace}")], patience=SECONDS) as mirror:
         assert mirror.of(CONFIG_MAPS) == {}
         made = cluster.create(sample(namespace, labels={"of": namespace}))
         until(lambda: mirror.of(CONFIG_MAPS).get(ref_of(made)))
