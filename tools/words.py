@@ -13,10 +13,10 @@ _READ = ("*.md", "*.py", "*.pyi", "*.sh", "*.toml", "*.html", "Makefile", ".ci/*
 
 
 def refused() -> re.Pattern[str]:
-    """Return the expression for all refused words."""
+    """Return the expression for all refused words, in names of functions as well."""
     lines = (_ROOT / "tools" / "words.txt").read_text(encoding="utf-8").splitlines()
     words = "|".join(line for line in lines if line and not line.startswith("#"))
-    return re.compile(rf"\b(?:{words})\b", re.IGNORECASE)
+    return re.compile(rf"(?<![^\W_])(?:{words.replace(' ', '[ _]')})(?![^\W_])", re.IGNORECASE)
 
 
 def found(pattern: re.Pattern[str]) -> Iterator[str]:

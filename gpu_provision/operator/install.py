@@ -198,14 +198,14 @@ def _await(  # noqa: PLR0913 - what, and what if not
 ) -> None:
     """Wait until something is so of the objects of a scope. Raises RunFailed if that is not in time."""
     with InformerCache(cluster, (scope,)) as mirror:
-        is_told = False
+        is_reported = False
         while not is_so([*mirror.of(scope).values()]):
             left = until - time.monotonic()
             if left <= 0:
                 raise RunFailed(late)
-            if not is_told:
+            if not is_reported:
                 on_wait()
-                is_told = True
+                is_reported = True
             mirror.wait(left)
 
 

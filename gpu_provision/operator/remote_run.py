@@ -256,7 +256,7 @@ def release_stack(
     except NotFoundError:
         return True
     cluster.delete(ref, uid=uid)
-    scope, leader, is_told = scope_of_object(ref), LeaderMonitor(lease_of(live)), False
+    scope, leader, is_reported = scope_of_object(ref), LeaderMonitor(lease_of(live)), False
     with InformerCache(cluster, (scope, leader.scope)) as mirror:
         while any(each["metadata"]["uid"] == uid for each in mirror.of(scope).values()):
             leader.observe(mirror)
@@ -264,8 +264,8 @@ def release_stack(
                 remove_finalizer(cluster, ref)
             elif time.monotonic() > until:
                 raise RunFailed(_not_let_go(live, leader))
-            elif not is_told:
-                is_told = True
+            elif not is_reported:
+                is_reported = True
                 say(f"waiting for the controller to let go of {stack_label(live)}")
             mirror.wait(_LOOK_SECONDS)
     return True

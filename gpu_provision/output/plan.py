@@ -73,7 +73,7 @@ def disruption(plan: Plan, style: Style = PLAIN) -> str:
     for (component, by_node), group in grouped(restarts, lambda each: (each.component, _is_by_node(each))).items():
         nodes = {node for change in group for node in change.nodes}
         told.append(f"{component}: {_restarts('will restart', ranges(nodes), len(nodes), by_node=by_node)}")
-    told += [rollout_view.text(plan.rollout, style)] if plan.rollout and rollout_view.is_told(plan.rollout) else []
+    told += [rollout_view.text(plan.rollout, style)] if plan.rollout and rollout_view.is_reported(plan.rollout) else []
     return _section("disruption", "\n".join(told), style)
 
 

@@ -34,7 +34,7 @@ def text(schedule: Schedule, style: Style = PLAIN) -> str:
     return "\n".join([style.bold(_heading(schedule)), *(f"  {line}" for line in lines(schedule))])
 
 
-def is_told(schedule: Schedule) -> bool:
+def is_reported(schedule: Schedule) -> bool:
     """Return whether there is anything for people: that a node's state of upgrades is written is for the tool."""
     return bool(schedule.under_way or schedule.waves or schedule.skipped)
 

@@ -69,14 +69,14 @@ def other_taints(node: NodeFacts) -> tuple[Mapping[str, Any], ...]:
     return tuple(taint for taint in node.taints if taint.get("key") != labels.NOT_VALIDATED)
 
 
-def state_of(target: Target, found: Mapping[str, NodeState], *, is_told: bool) -> NodeState:
+def state_of(target: Target, found: Mapping[str, NodeState], *, is_reported: bool) -> NodeState:
     """Return where a node stands on its way to say that it is validated; ``found``: where its other components do."""
     if is_kept(found.get(DRIVER)):
         state, reason = State.READY, NOT_VALIDATED
     elif reason := _waits(found):
         state = State.PENDING
     else:
-        state, reason = (State.READY, "") if is_told else (State.PROGRESSING, TO_BE_TOLD)
+        state, reason = (State.READY, "") if is_reported else (State.PROGRESSING, TO_BE_TOLD)
     return NodeState(component=NAME, node=target.name, state=state, reason=reason)
 
 

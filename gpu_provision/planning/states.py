@@ -182,7 +182,7 @@ def _state_of(component: str, target: Target, seen: ClusterState, found: Mapping
     if manifest := part.single.get(target.name):
         is_written = target.facts is None or node_patch(manifest, target.facts, seen.context.inventory).is_empty
         if component == node_validation.NAME:
-            return node_validation.state_of(target, found, is_told=is_written)
+            return node_validation.state_of(target, found, is_reported=is_written)
         return _label_state(component, target, is_written=is_written)
     for daemonset in part.daemonsets:
         if selects(daemonset, _labels_to_be(target, seen)):

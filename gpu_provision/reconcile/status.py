@@ -220,7 +220,7 @@ def read_drift(session: Session) -> Drift:
         applied=name,
         resource=reading.plan.resource,
         installed=installed,
-        findings=tuple(each for each in reading.plan.findings if _is_to_be_told(each, reading)),
+        findings=tuple(each for each in reading.plan.findings if _is_reported(each, reading)),
     )
 
 
@@ -255,7 +255,7 @@ def _changes(reading: ClusterPlan) -> Iterator[Change]:
 _WRITTEN = frozenset({Action.CREATE, Action.UPDATE})
 
 
-def _is_to_be_told(finding: Finding, reading: ClusterPlan) -> bool:
+def _is_reported(finding: Finding, reading: ClusterPlan) -> bool:
     """Leave out advice on the inventory, which is for plans; a conflict is among the differences."""
     if finding.code == _CONFLICT:
         return finding.where not in {str(ref) for ref in reading.observed.members}

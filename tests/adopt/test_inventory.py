@@ -100,7 +100,7 @@ def test_values_of_the_chart_itself_are_not_declared(section: str, said: dict[st
     assert [note.path for note in policies.unsupported_settings(cluster.policies[0]["spec"])] == ["migManager.enabled"]
 
 
-def test_a_mirror_is_told_image_by_image() -> None:
+def test_a_mirror_is_written_image_by_image() -> None:
     """Other parts of an image stay as the release says."""
     made = derived(found(policies=(policy(toolkit={"repository": "r.example.com/nvidia"}),)))
     assert made["toolkit"] == {"repository": "r.example.com/nvidia"}
@@ -128,7 +128,7 @@ def test_a_driver_of_the_hosts_own_is_left_to_each_host() -> None:
     assert made["driver"] == {"enabled": "auto"}
 
 
-def test_somebody_elses_node_feature_discovery_goes_on() -> None:
+def test_a_foreign_node_feature_discovery_stays() -> None:
     """The chart was told to use one that was there."""
     cluster = found()
     kept = {ref: item for ref, item in cluster.objects.items() if ref not in cluster.discovery}
@@ -155,7 +155,7 @@ def test_the_release_is_the_charts() -> None:
         ("novelty", {"enabled": True}, False),
     ],
 )
-def test_what_cannot_be_declared_is_told(section: str, said: dict[str, Any], is_needed: bool) -> None:  # noqa: FBT001
+def test_a_setting_without_a_key_is_reported(section: str, said: dict[str, Any], is_needed: bool) -> None:  # noqa: FBT001
     """Also a field that is newer than this table."""
     before = {note.path for note in policies.unsupported_settings(policy()["spec"])}
     (note,) = [

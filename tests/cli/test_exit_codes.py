@@ -51,7 +51,7 @@ def test_a_failure_has_its_exit_code_in_both_forms(
     jsonschema.validate(document.document, dict(output_schema()))
 
 
-def test_a_mistake_of_ours_is_one_line_and_a_log_file(run: Run, fakes: Fakes, tmp_path: Path) -> None:
+def test_an_internal_error_is_one_line_and_a_log_file(run: Run, fakes: Fakes, tmp_path: Path) -> None:
     """The traceback is in the log, which its owner alone can read; -v shows it too."""
     fakes.plan = ValueError("an internal mistake")
     log = tmp_path / "state" / "gpu-provision" / "gpu-provision.log"

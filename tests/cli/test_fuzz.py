@@ -93,7 +93,7 @@ def test_plan_files_of_the_right_seal_and_any_shape(document: dict[str, Any], tm
     fuzzing.hold(made, read)
 
 
-def test_plan_file_of_another_shape_is_told_with_the_place(document: dict[str, Any], tmp_path: Path) -> None:
+def test_a_malformed_plan_file_is_reported_with_the_place(document: dict[str, Any], tmp_path: Path) -> None:
     """A seal is soon made; what was sealed has to be a plan."""
     del document["plan"]["changes"][1]["object"]["kind"]
     path = tmp_path / "plan.json"

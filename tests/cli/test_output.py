@@ -36,7 +36,7 @@ main(["status", "--json", "-i", sys.argv[1]])
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_runs_what_must_be_run_and_is_told(sent: signal.Signals, code: int, tmp_path: Path) -> None:
+def test_a_signal_runs_the_cleanup_and_is_reported(sent: signal.Signals, code: int, tmp_path: Path) -> None:
     """The finally blocks run, a document is printed, and the exit code names the signal."""
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(SANDBOX)],
@@ -69,7 +69,7 @@ def gpu_provision(*words: str, redirect: str) -> subprocess.CompletedProcess[str
 
 
 @pytest.mark.parametrize("words", [("schema",), ("schema", "--json"), ("validate", "--json")])
-def test_a_full_disk_is_told_in_words_on_stderr(words: tuple[str, ...]) -> None:
+def test_a_full_disk_is_reported_on_stderr(words: tuple[str, ...]) -> None:
     ran = gpu_provision(*words, redirect=">/dev/full")
     assert ran.returncode == 1
     assert ran.stderr == f"error: GP007: the output cannot be written\n  seen: {os.strerror(28)}\n"

@@ -54,7 +54,7 @@ def test_the_file_is_the_consent_and_says_what_takes_part(run: Run, fakes: Fakes
         assert (ran.code, words[0] in ran.err) == (64, True)
 
 
-def test_what_is_no_plan_is_told(run: Run, fakes: Fakes, saved: Path) -> None:
+def test_a_file_that_is_no_plan_is_reported(run: Run, fakes: Fakes, saved: Path) -> None:
     """Cut off, edited, some other JSON, of a later version."""
     whole = saved.read_text()
     for text in (whole[:-100], "[]", "{}", "apiVersion: v1", whole.replace("load x", "load y")):
@@ -78,7 +78,7 @@ def test_a_moved_cluster_inventory_or_host_is_named(
 
 
 @pytest.mark.parametrize("phases", [(), ("--cluster-only",)])
-def test_a_cluster_that_has_moved_is_told(run: Run, fakes: Fakes, tmp_path: Path, phases: tuple[str, ...]) -> None:
+def test_a_changed_cluster_is_reported(run: Run, fakes: Fakes, tmp_path: Path, phases: tuple[str, ...]) -> None:
     """Before the first host is touched; and where no host is, right before the first write."""
     path = tmp_path / "plan.json"
     assert run("plan", "-i", PROD, "--out", path, *phases).code == 0

@@ -120,7 +120,7 @@ def record(record: Record = RECORD, result: RunResult = RESULT, *findings: Findi
     store.write_local(record, lambda: store.run_details(PLAN, replace(result, timeline=TIMELINE), findings))
 
 
-def test_the_newest_run_is_told_with_all_that_is_on_record(run: Run) -> None:
+def test_the_newest_run_is_shown_with_its_whole_record(run: Run) -> None:
     """Changes, states, evidence, findings and timeline; what is not on record is said."""
     record(replace(RECORD, id="20251231T000000.000000Z-old", number=2))
     record(RECORD, RESULT, FAILURE)
@@ -143,7 +143,7 @@ def test_the_newest_run_is_told_with_all_that_is_on_record(run: Run) -> None:
 
 
 @pytest.mark.parametrize("ending", [Ending.INTERRUPTED, Ending.RUNNING])
-def test_a_run_that_did_not_end_is_told_as_far_as_it_came(run: Run, ending: Ending, tmp_path: Path) -> None:
+def test_an_unfinished_run_is_shown_up_to_its_last_step(run: Run, ending: Ending, tmp_path: Path) -> None:
     """One that was killed has left its first record alone; a rollback is called one."""
     if ending is Ending.RUNNING:
         store.write_local(replace(RECORD, ending=ending, back_to=2))

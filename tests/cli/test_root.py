@@ -290,7 +290,7 @@ def test_the_list_of_commands_names_what_is_there_in_a_line_each(run: Run, words
         assert f"  {name:{longest}}  {command.summary}" in listed
 
 
-def test_a_run_that_asks_nobody_says_what_it_changes(run: Run, fakes: Fakes) -> None:
+def test_a_run_without_a_question_prints_its_changes(run: Run, fakes: Fakes) -> None:
     """On stderr, for the log of a CI job; not with --quiet, nor if there is nothing."""
     assert "+ ConfigMap gpu-operator-resources/x" in run("apply", "-y", "-i", PROD).err
     assert "ConfigMap" not in run("apply", "-y", "-q", "-i", PROD).err

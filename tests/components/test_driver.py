@@ -80,7 +80,7 @@ def test_a_pinned_digest_takes_no_suffix() -> None:
     assert pod_of(pinned)["containers"][0]["image"] == "nvcr.io/nvidia/driver@sha256:abc"
 
 
-def test_nodes_without_a_driver_of_ours_get_no_daemonset() -> None:
+def test_nodes_without_a_driver_container_get_no_daemonset() -> None:
     """Off for all, off for one pool, or on for one pool only."""
     off = replace(builders.DRIVER, enabled=False)
     one_off = {**builders.POOLS, "t4": replace(builders.POOLS["t4"], driver=off, overrides_driver=True)}
@@ -136,7 +136,7 @@ def test_repositories_and_certificates_go_where_the_system_looks(os: OperatingSy
     assert {"name": "repos-d", "configMap": {"name": "repos.d"}} in pod["volumes"]
 
 
-def test_editing_an_input_installs_the_driver_anew() -> None:
+def test_editing_an_input_reinstalls_the_driver() -> None:
     """In the reference, only another name of the ConfigMap does."""
     chosen = builders.with_spec("driver", kernel_module_config="parameters")
     digests = {
@@ -148,7 +148,7 @@ def test_editing_an_input_installs_the_driver_anew() -> None:
     assert len(digests) == 2
 
 
-def test_a_new_licence_installs_the_driver_anew() -> None:
+def test_a_new_licence_reinstalls_the_driver() -> None:
     """The Secret is known by a digest; who has none keeps the digest that they have."""
     chosen = builders.with_spec("driver", licensing_config="licence")
     known = [ClusterFacts(secrets=secrets) for secrets in ({}, {"licence": "a"}, {"licence": "b"}, {"other": "c"})]

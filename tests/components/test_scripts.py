@@ -110,7 +110,7 @@ def test_the_plugin_offers_what_the_kernel_can_do(machine: Machine) -> None:
     assert machine.run(scripts.DEVICE_PLUGIN_ENTRYPOINT).stdout.split() == ["false", "true", "true"]
 
 
-def test_the_validator_stays_until_it_is_told_to_end() -> None:
+def test_the_validator_stays_until_sigterm() -> None:
     """Otherwise each pod of a rollout takes the grace period of half a minute to go."""
     command = ["sh", "-c", scripts.VALIDATOR_STAY]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as running:

@@ -81,7 +81,7 @@ def test_another_number_of_gpus_is_other_content() -> None:
     assert contents(replace(before, pools=pools))["t4-1"] != contents(before)["t4-1"]
 
 
-def test_a_node_that_nobody_has_seen_is_not_validated() -> None:
+def test_an_unobserved_node_is_not_validated() -> None:
     """Rendered files say nothing of what has passed."""
     assert desired(builders.context(asking()))[startup_taint.NAME] == []
 
@@ -94,7 +94,7 @@ def test_a_node_that_nobody_has_seen_is_not_validated() -> None:
         pytest.param("t4-1", {}, False, id="a GPU node, which waits for its validation"),
     ],
 )
-def test_a_taint_that_nobody_will_take_off_is_told(node: str, label: dict[str, str], *, told: bool) -> None:
+def test_a_taint_that_would_stay_for_ever_is_reported(node: str, label: dict[str, str], *, told: bool) -> None:
     taint = {"key": NOT_VALIDATED, "effect": "NoSchedule"}
     nodes = tuple(
         replace(each, taints=(taint,), labels={**each.labels, **label}) if each.name == node else each

@@ -189,7 +189,7 @@ def test_a_node_with_another_system_than_declared_is_reported() -> None:
     assert "the node runs ubuntu24.04" in finding.what
 
 
-def test_a_gpu_node_that_nobody_claims_is_left_alone_and_named() -> None:
+def test_an_unclaimed_gpu_node_is_left_and_named() -> None:
     """It may belong to another team."""
     facts = ClusterFacts(
         nodes=(builders.node("stranger", labels=builders.nfd_labels()), builders.node("plain", labels={}))

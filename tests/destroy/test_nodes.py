@@ -83,7 +83,7 @@ def test_a_label_with_two_other_writers_stays_with_one() -> None:
 
 
 @pytest.mark.parametrize("value", ["true", "others"])
-def test_a_label_that_somebody_has_taken_over_is_told(value: str) -> None:
+def test_a_label_of_another_manager_is_reported(value: str) -> None:
     """Also if we still have a hand in it."""
     live = node({labels.GPU_PRESENT: value}, hands={labels.GPU_PRESENT: "argocd"})
     assert find_remnants(live, stack()).kept == {f"label {labels.GPU_PRESENT}": "field managers: argocd"}
@@ -172,7 +172,7 @@ def test_all_of_it_is_one_patch_of_the_node_that_was_looked_at() -> None:
 @pytest.mark.parametrize(
     ("others", "stay"), [((), None), (({"key": "team", "effect": "NoSchedule"},),) * 2], ids=["alone", "beside others"]
 )
-def test_the_startup_taint_goes_whoever_gave_it(others: tuple[dict[str, str], ...], stay: Any) -> None:
+def test_the_startup_taint_goes_whatever_set_it(others: tuple[dict[str, str], ...], stay: Any) -> None:
     """A kubelet did; no other program would remove it."""
     live = node()
     live["spec"]["taints"] = [*others, {"key": labels.NOT_VALIDATED, "effect": "NoSchedule"}]

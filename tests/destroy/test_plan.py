@@ -156,7 +156,7 @@ def test_gpu_users_are_found_by_all_that_gives_a_gpu() -> None:
         ),
     ],
 )
-def test_the_first_cause_is_told(metadata: dict[str, Any], status: dict[str, Any], cause: str) -> None:
+def test_the_first_cause_is_reported(metadata: dict[str, Any], status: dict[str, Any], cause: str) -> None:
     ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     nodes = {"away": {"metadata": {"name": "away"}}, "well": {"metadata": {"name": "well"}, **ready}}
     item = {"metadata": metadata, "spec": {"nodeName": status.pop("node", "")}, "status": status}
@@ -184,14 +184,14 @@ def budget(allowed: int, *, namespace: str = "ml") -> dict[str, Any]:
     }
 
 
-def test_pods_that_nobody_starts_again_are_named() -> None:
+def test_pods_without_a_controller_are_named() -> None:
     """Those that are on their way out already are not."""
     (lost,) = eviction_warnings([job("a"), job("b", owner=""), job("c", owner="", going=True)], [])
     assert (lost.code, lost.where) == (codes.UNMANAGED_PODS, "Pod ml/b")
     assert "a pod that has no controller, which would start it again" in lost.what
 
 
-def test_a_budget_that_lets_nobody_go_will_hold_it_up() -> None:
+def test_a_budget_of_zero_blocks_the_removal() -> None:
     """One that lets some go may, and one that lets all go, or is of others, does not."""
     pods = [job(name, labels=LABELS) for name in "ab"]
     (held,) = eviction_warnings(pods, [budget(0)])

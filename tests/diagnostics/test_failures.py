@@ -28,7 +28,7 @@ def test_the_last_line_with_an_error_is_the_evidence() -> None:
     assert finding.where == "node a, pod p"
 
 
-def test_a_pod_that_says_nothing_is_told_by_its_state() -> None:
+def test_a_silent_pod_is_described_by_its_state() -> None:
     (finding,) = failure_findings([FailedState(state("gfd", "a", reason="no pod on this node yet"), "", ())])
     assert finding.what == "gfd failed on a: no pod on this node yet"
     assert finding.fix
@@ -94,7 +94,7 @@ def test_causes_that_are_seen_in_other_words_are_apart() -> None:
 BUILD = ("Installing", "ERROR: The kernel module failed to build for kernel 5.15.0-1.", "Unmounting")
 
 
-def test_what_is_told_while_waiting_is_what_is_told_in_the_end() -> None:
+def test_progress_and_final_finding_name_the_same_cause() -> None:
     """The cause, then the line that shows it."""
     words = describe_exit("nvidia-driver-ctr: exit 1", BUILD)
     assert words == (

@@ -41,14 +41,14 @@ def test_a_started_pod_is_not_described_by_earlier_events() -> None:
     assert relevant_events(pod_in(crashed), events[:1]) == ()
 
 
-def test_a_pod_that_is_to_go_is_told_by_what_keeps_it() -> None:
+def test_a_terminating_pod_names_what_keeps_it() -> None:
     """Its probes fail since it goes."""
     events = [event("Unhealthy", "Liveness probe failed: i/o timeout"), event("FailedKillPod", "no such task")]
     going = {**pod_in(RUNNING), "metadata": {"name": "p", "deletionTimestamp": "2026-11-21T04:00:01Z"}}
     assert relevant_events(going, events) == ("FailedKillPod: no such task",)
 
 
-def test_the_latest_is_the_last_and_a_repeated_one_is_told_once() -> None:
+def test_the_latest_event_is_last_and_repeats_are_merged() -> None:
     late = event("Unhealthy", "late", "2026-11-21T04:00:02Z")
     of_new_kind = {"reason": "Unhealthy", "message": "first\nof two", "eventTime": "2026-11-21T04:00:01.5Z"}
     assert relevant_events(pod_in(RUNNING), [late, of_new_kind, late]) == ("Unhealthy: first of two", "Unhealthy: late")

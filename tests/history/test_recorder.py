@@ -112,7 +112,7 @@ def test_a_stack_that_was_thought_new_keeps_its_records(server: _Server) -> None
     assert [number for number, *_ in server.runs] == [1, 2]
 
 
-def test_a_killed_run_is_told_once_and_keeps_its_number(server: _Server) -> None:
+def test_a_killed_run_is_reported_once_and_keeps_its_number(server: _Server) -> None:
     _killed(server)
     said: list[str] = []
     _run(server, said=said)
@@ -146,7 +146,7 @@ def test_an_error_is_the_reason_without_passwords(server: _Server) -> None:
     assert server.retry_seconds == 0.0, "the server was waited for already"
 
 
-def test_a_mistake_of_ours_interrupts(server: _Server) -> None:
+def test_an_internal_error_interrupts(server: _Server) -> None:
     """What was written before is on record."""
     run = RunRecorder(cast("KubeClient", server), _spec(), progress=lambda: RunResult(changed=5))
     with pytest.raises(ZeroDivisionError), run:

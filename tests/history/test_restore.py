@@ -302,7 +302,7 @@ def test_catalogue_and_present_inventory_name_known_versions(tmp_path: Path) -> 
     assert found.unknown.keys() == {"validator.version", "dcgm.version"}
 
 
-def test_what_does_not_fit_the_present_inventory_is_told(tmp_path: Path) -> None:
+def test_an_unknown_version_is_reported(tmp_path: Path) -> None:
     """As the loader tells it."""
     now = _loaded(tmp_path, POOL.replace("T4", "B200") % "")
     found = restore('driver: {version: "535.104.12"}\n' + POOL % "", now, name="run 3")

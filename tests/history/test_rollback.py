@@ -93,7 +93,7 @@ def test_an_inventory_that_was_made_in_python_has_no_way_back() -> None:
         (replace(RUN, text=f'driver: {{version: "440.64.00"}}\n{NOW.text}'), InvalidInventory, "GP336"),
     ],
 )
-def test_what_bars_the_way_back_is_told(run: Record, error: type[Exception], code: str) -> None:
+def test_obstacles_to_a_rollback_are_reported(run: Record, error: type[Exception], code: str) -> None:
     now = replace(NOW, text=NOW.text.replace("model: T4", "model: L40S"))
     with pytest.raises(error, match=code):
         rollback.restore_inventory(run, now)
@@ -197,7 +197,7 @@ def test_what_a_stack_went_back_to_is_on_record(
     assert (held and (held.run, held.inventory.specs.driver.image.version)) == found
 
 
-def test_nobody_goes_back_unasked_or_twice() -> None:
+def test_no_rollback_without_a_policy_and_none_twice() -> None:
     history = History((DRIVER,))
     assert find_rollback_target(*_look(OnFailure.PAUSE), history, OWN) == (None, ())
     assert find_rollback_target(*_look(OnFailure.ROLLBACK), history, replace(OWN, back_to=1)) == (None, ())

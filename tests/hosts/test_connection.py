@@ -89,7 +89,7 @@ def test_each_failure_is_one_finding_with_its_remedy(
     assert fix in found.fix
 
 
-def test_host_that_nobody_saw_after_the_run_is_not_called_ready(result: HostsResult) -> None:
+def test_an_unobserved_host_is_not_ready(result: HostsResult) -> None:
     """Everything was done on it, and it is not known whether it holds."""
     vanished = of(result, "vanishes")
     assert vanished.changes == of(result, "good").changes

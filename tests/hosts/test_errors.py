@@ -70,7 +70,7 @@ def test_unknown_output_is_left_to_the_operation(text: str) -> None:
     assert errors.output_error([text], HOST) is None
 
 
-def test_why_a_port_could_not_be_connected_to_is_told() -> None:
+def test_the_cause_of_a_refused_port_is_named() -> None:
     """Paramiko keeps it to itself."""
     hidden = NoValidConnectionsError({("10.0.0.7", 22): ConnectionRefusedError(111, "Connection refused")})
     error = ConnectError(f"Could not connect ({hidden})")

@@ -88,7 +88,7 @@ pickle.dump(result, sys.stdout.buffer)
 
 @pytest.mark.usefixtures("sandbox")
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_mistake_of_ours_on_one_host_is_a_finding_of_that_host(
+def test_an_internal_error_on_a_host_is_its_finding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, dry_run: bool
 ) -> None:
     """Pyinfra would end the run for all, and the others would look as if they were done."""

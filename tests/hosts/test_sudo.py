@@ -46,7 +46,7 @@ print([finding.code for host in prepare(load(sys.argv[1])).hosts for finding in 
 """
 
 
-def test_nobody_is_asked_in_the_middle_of_a_run(here: Site) -> None:
+def test_no_prompt_during_a_run(here: Site) -> None:
     """Not at a terminal either: there may be fifty such hosts."""
     controller, terminal = os.openpty()
     done = subprocess.run(

@@ -195,7 +195,7 @@ def test_other_answers(registry: Registry, status: int, state: ImageState) -> No
     assert f"HTTP {status}" in answer.evidence
 
 
-def test_nobody_there(registry: Registry) -> None:
+def test_no_registry_there(registry: Registry) -> None:
     """A warning's worth, not a crash."""
     with socket.socket() as deaf:  # keeps its port from others, and accepts no connection
         deaf.bind(("127.0.0.1", 0))
@@ -253,7 +253,7 @@ TOKENS = ["null", "1", "[]", "{}", '"a\\nb"', '"\\u00e9\\u2028"', '"\\ud800"', '
 
 
 @pytest.mark.parametrize("content", [*ODD, *(f'{{"token": {each}}}' for each in TOKENS)])
-def test_token_of_any_shape_lets_nobody_in(registry: Registry, content: str) -> None:
+def test_a_malformed_token_grants_nothing(registry: Registry, content: str) -> None:
     """One that no header can hold is not shown either."""
     registry.wants = "bearer"
     registry.content = content
@@ -263,7 +263,7 @@ def test_token_of_any_shape_lets_nobody_in(registry: Registry, content: str) -> 
 
 
 @pytest.mark.parametrize("content", [*ODD, *(f'{{"errors": {each}}}' for each in (*MANIFESTS, *ODD[:-1]))])
-def test_error_of_any_shape_is_told_by_its_status(content: str) -> None:
+def test_a_malformed_error_is_reported_by_its_status(content: str) -> None:
     """The answer to a GET of an index that has gone since the HEAD."""
     assert client._reason(client._Response(404, Message(), content.encode())) == ""
 

@@ -118,7 +118,7 @@ def test_auto_means_a_container_where_the_host_has_no_driver(tmp_path: Path) -> 
 BOTH = {"http_proxy": "http://p:1", "https_proxy": "http://p:2", "no_proxy": ".example.com"}
 
 
-def test_the_driver_container_is_told_in_upper_and_lower_case() -> None:
+def test_the_driver_container_gets_both_cases() -> None:
     """Programs in it read the one or the other; curl reads http_proxy in lower case alone."""
     told = container_env(BOTH, {"OTHER": "1"})
     assert told == {**BOTH, "HTTP_PROXY": "http://p:1", "HTTPS_PROXY": "http://p:2", "NO_PROXY": ".example.com"}
@@ -135,7 +135,7 @@ def test_the_driver_container_is_told_in_upper_and_lower_case() -> None:
         ({}, {}),
     ],
 )
-def test_the_driver_container_is_told_nothing(section: dict[str, str], own: dict[str, str]) -> None:
+def test_the_driver_container_gets_no_proxy(section: dict[str, str], own: dict[str, str]) -> None:
     """Its own proxies win; credentials would be in every pod's description; without a proxy there is nothing to say."""
     assert container_env(section, own) == {}
 

@@ -120,7 +120,7 @@ def test_something_else_that_answers_is_no_api_server(answering: Answering, body
         answering((200, {}, body)).version()
 
 
-def test_an_untrusted_certificate_is_told_as_such(server: Running, tmp_path: Path) -> None:
+def test_an_untrusted_certificate_is_named(server: Running, tmp_path: Path) -> None:
     other = Running(tmp_path / "other")
     try:
         path = kubeconfig(tmp_path, server.server.url, **{"certificate-authority": str(other.server.authority)})

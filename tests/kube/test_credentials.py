@@ -200,7 +200,7 @@ def test_a_plugin_that_fails_after_a_401_is_the_error(serve: Serve, client: Clie
         cluster.version()
 
 
-def test_a_401_that_stays_is_told_after_one_more_try(serve: Serve, client: Client, tmp_path: Path) -> None:
+def test_a_repeated_401_is_reported(serve: Serve, client: Client, tmp_path: Path) -> None:
     cluster = client(serve(lambda _: 401), _plugin(tmp_path, *[{"token": f"t{number}"} for number in range(9)]))
     with pytest.raises(Refused, match="GP302"):
         cluster.version()

@@ -56,7 +56,7 @@ def plain(command: str) -> str:
     return command
 
 
-def test_exit_status_and_both_outputs_are_told_apart(shell: NodeShell) -> None:
+def test_exit_status_and_both_outputs_are_separate(shell: NodeShell) -> None:
     assert outcome(shell, "echo out; echo err >&2; exit 7") == (7, "out\n", "err\n")
 
 

@@ -195,7 +195,7 @@ def test_own_write_with_lost_answer_is_not_another_writers(
     assert write(lossy(), live)["data"] == {"a": "2"}
 
 
-def test_object_of_another_writer_is_told(cluster: KubeClient, lossy: Lossy) -> None:
+def test_an_object_of_another_writer_is_reported(cluster: KubeClient, lossy: Lossy) -> None:
     made(cluster, "theirs-1", data={"a": "1"})
     with pytest.raises(AlreadyExistsError):
         made(lossy(), "theirs-1", data={"a": "2"})
@@ -298,7 +298,7 @@ def test_a_refusal_right_after_a_silence_is_part_of_it(answering: Answering) -> 
     assert cluster.version() == "v1.34.1"
 
 
-def test_lasting_refusal_after_a_silence_is_told(answering: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lasting_refusal_after_a_silence_is_raised(answering: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "SETTLING_SECONDS", 0.6)
     cluster = answering(AWAY, FORBIDDEN)
     cluster.retry_seconds = 600.0

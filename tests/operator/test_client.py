@@ -183,7 +183,7 @@ def test_a_person_with_kubectl_brings_nothing_back(manager: str) -> None:
     assert warn_if_declared_elsewhere(stack, "destroy") == ()
 
 
-def test_what_comes_of_it_is_told_with_the_way_out() -> None:
+def test_consequence_and_remedy_are_named() -> None:
     stack = managed_stack(labels=FLUX)
     told = [warn_if_declared_elsewhere(stack, each) for each in ("release", "destroy", "take over")]
     assert [(each.code, each.where, each.severity.value) for (each,) in told] == [

@@ -62,7 +62,7 @@ def test_equal_objects_of_another_tool_are_shared(cluster: KubeClient) -> None:
     assert installed(cluster) == ()
 
 
-def test_conflict_is_told_before_anything_is_written(cluster: KubeClient) -> None:
+def test_a_conflict_is_reported_before_any_write(cluster: KubeClient) -> None:
     """With who it was, and both ways out; fields are taken over if that is asked for."""
     installed(cluster)
     cluster.apply(other_rights(), manager=KUBECTL, take_back=True)

@@ -84,7 +84,7 @@ def test_no_run_begins_from_copies_that_may_be_old(kept: Kept) -> None:
     assert kept.told[-1].hold_up == ""
 
 
-def test_a_run_begins_as_soon_as_what_is_to_be_done_has_lasted(kept: Kept) -> None:
+def test_a_run_begins_once_the_difference_has_lasted(kept: Kept) -> None:
     kept.turn(2)
     assert kept.runs == 1
     assert kept.notes == []

@@ -127,7 +127,7 @@ def test_loopback_is_loopback_alone() -> None:
         ("/", 404, "there are /healthz, /readyz and /metrics\n"),
     ],
 )
-def test_a_probe_is_told_why_not(path: str, code: int, told: str) -> None:
+def test_a_failed_probe_names_the_reason(path: str, code: int, told: str) -> None:
     with pytest.raises(HTTPError) as refused:
         get("127.0.0.1", port_of("127.0.0.1", dead="silent for 200 s", unready="no leader"), path)
     assert (refused.value.code, refused.value.read().decode()) == (code, told)

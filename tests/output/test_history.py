@@ -86,7 +86,7 @@ def test_a_diff_is_unified_and_empty_if_there_is_none() -> None:
     assert history.diff("a\n", "a\n", ("run 1", "run 2")) == ""
 
 
-def test_what_a_difference_means_is_told_as_a_plan() -> None:
+def test_a_difference_is_printed_as_a_plan() -> None:
     change = Change(component="gfd", action=Action.DELETE, ref=ObjectRef("v1", "ConfigMap", "n", "x"))
     assert "- ConfigMap n/x" in history.meaning((change,))
     assert "the same" in history.meaning(())

@@ -199,7 +199,7 @@ def test_a_page_tells_what_happened() -> None:
         assert told in text, told
 
 
-def test_a_page_asks_nobody_and_runs_nothing() -> None:
+def test_a_page_loads_and_runs_nothing() -> None:
     """Its own policy forbids both, and its one style sheet is the one that the policy names."""
     html = page(story())
     tags = Page(html).tags
@@ -214,7 +214,7 @@ def test_a_page_asks_nobody_and_runs_nothing() -> None:
     assert "default-src 'none'" in html
 
 
-def test_whatever_is_told_is_text() -> None:
+def test_all_values_are_escaped_text() -> None:
     """Names, reasons, logs and findings come from elsewhere; control characters are no HTML at all."""
     state = NodeState(component="driver", node=NASTY, state=State.FAILED, reason=NASTY)
     finding = Finding(code="GP501", where=NASTY, what=NASTY, evidence=NASTY, consequence=NASTY, fix=NASTY)

@@ -48,7 +48,7 @@ def test_a_secret_shows_that_it_changes_and_nothing_more(samples: ModuleType) ->
     assert not any("b2xk" in line or "bmV3" in line for line in lines)
 
 
-def test_a_path_that_leads_nowhere_is_told_as_a_line(samples: ModuleType) -> None:
+def test_a_path_without_a_target_is_a_line(samples: ModuleType) -> None:
     """A field whose place cannot be found is not lost."""
     odd = replace(samples.upgrade(), fields=(FieldChange("spec.nodes[7].x", 1, 2),))
     assert "@ spec.nodes[7].x: 1 -> 2" in _lines(samples.EMPTY_PLAN, odd)

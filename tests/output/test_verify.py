@@ -63,7 +63,7 @@ def test_document_fits_the_published_schema() -> None:
     assert [each["outcome"] for each in made["checks"]][:3] == ["passed", "skipped", "failed"]
 
 
-def test_a_reason_for_which_many_checks_are_skipped_is_told_once() -> None:
+def test_a_common_reason_to_skip_is_printed_once() -> None:
     reason = "there is no driver"
     checks = [
         check(node, CheckOutcome.SKIPPED, reason, sentence)

@@ -87,7 +87,7 @@ def test_a_pod_that_is_ready_counts_beside_one_that_goes() -> None:
     assert state(stack, "toolkit").state is State.READY
 
 
-def test_a_pod_of_another_owner_is_none_of_ours() -> None:
+def test_a_pod_of_another_owner_does_not_count() -> None:
     stack = Stack()
     stack.remove(stack.pod("gfd", "t4-1"))
     other = {**stack.daemonset("gfd"), "metadata": {"name": "other", "namespace": "gpu-operator-resources"}}

@@ -124,7 +124,7 @@ def found(cluster: KubeClient) -> Finding | None:
     )
 
 
-def test_whoever_has_all_rights_is_told_nothing(account: As) -> None:
+def test_a_user_with_all_rights_gets_no_finding(account: As) -> None:
     assert found(account()) is None
 
 

@@ -67,7 +67,7 @@ def test_a_rule_grants_as_the_server_reads_it(rule: Rule, wanted: Permission, *,
     assert grants(rule, wanted) is granted
 
 
-def test_permissions_are_told_by_scope() -> None:
+def test_permissions_are_grouped_by_scope() -> None:
     wanted = [LIST_PODS, Permission("get", "apps", "daemonsets", "here", "a")]
     assert describe(wanted) == [
         "list pods in the whole cluster",

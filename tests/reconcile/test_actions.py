@@ -112,7 +112,7 @@ def test_the_validator_pod_is_deleted_for_another_vector_add() -> None:
     assert of_driver(stack) == []
 
 
-def test_a_validation_that_is_to_be_repeated_is_removed() -> None:
+def test_a_validation_due_again_is_removed() -> None:
     stack = Stack()
     validator, pod = stack.pod("validator", "t4-1"), validation_pod(forgotten(stack), "Succeeded")
     stack.put(pod)

@@ -103,7 +103,7 @@ def test_an_object_that_was_deleted_is_created(cluster: KubeClient) -> None:
     cluster.apply(change.manifest)
 
 
-def test_what_is_to_be_repeated_leaves_the_record_at_once(cluster: KubeClient) -> None:
+def test_a_validation_due_again_leaves_the_record(cluster: KubeClient) -> None:
     """A repetition that fails must not leave the old success for the next reader."""
     records.write_validations(cluster, STACK, {("device_plugin_validation", "t4-1"): "a1"})
     reading = read_and_plan(cluster, STACK, revalidate=True)

@@ -64,7 +64,7 @@ def test_a_file_that_is_not_there_is_one_finding() -> None:
 
 
 @pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
-def test_mistakes_are_told_all_at_once_with_line_and_remedy(path: Path) -> None:
+def test_mistakes_are_reported_at_once_with_line_and_remedy(path: Path) -> None:
     """Each bad fleet lists its findings in its first lines."""
     expected = [match.groups() for line in path.read_text().splitlines() if (match := EXPECTED.match(line))]
     with pytest.raises(FleetError) as refused:

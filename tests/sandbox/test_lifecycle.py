@@ -103,7 +103,7 @@ def test_a_killed_sandbox_starts_again_with_its_state(home: Path) -> None:
     assert "kept" in names(second.kubeconfig, "namespaces")
 
 
-def test_a_port_that_somebody_took_is_given_up(home: Path) -> None:
+def test_a_port_in_use_is_given_up(home: Path) -> None:
     """The sandbox takes another one and writes it into the kubeconfig."""
     first = lifecycle.up(directory=home)
     lifecycle.down(directory=home)
@@ -180,7 +180,7 @@ def test_a_fleet_file_of_ones_own(tmp_path: Path) -> None:
         lifecycle.down(fleet, directory=home)
 
 
-def test_a_sandbox_of_other_code_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_of_other_code_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as that of an earlier version of the tool; it can be ended, and goes on with what it knew."""
     home = tmp_path / "box"
     try:

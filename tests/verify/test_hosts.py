@@ -97,7 +97,7 @@ def test_host_that_cannot_be_logged_in_to_says_why(over_ssh: Path, fake_ssh: Pat
         host_of(load(over_ssh), "gpu-1")
 
 
-def test_connection_that_breaks_later_is_told_the_same_way(over_ssh: Path, fake_ssh: Path) -> None:
+def test_a_later_connection_failure_reads_the_same(over_ssh: Path, fake_ssh: Path) -> None:
     """Not as a mistake of the test."""
     host = host_of(load(over_ssh), "gpu-1")
     (fake_ssh / "answer").write_text("echo 'Connection reset by peer' >&2; exit 255\n")

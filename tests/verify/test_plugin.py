@@ -78,7 +78,7 @@ def test_pytest_finds_the_plugin_where_the_package_is_installed() -> None:
 
 
 @pytest.mark.parametrize("module", ["kubernetes", "pyinfra", "testinfra", "gpu_provision.inventory", "yaml"])
-def test_plugin_costs_nothing_where_nobody_asks_for_it(module: str) -> None:
+def test_the_plugin_costs_nothing_without_its_option(module: str) -> None:
     """Pytest imports it in every project of an environment."""
     program = f"import sys, gpu_provision.verify.plugin; sys.exit({module!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, check=False).returncode == 0

@@ -108,7 +108,7 @@ def test_exit_code_tells_silence_from_failure(inventory_file: Path) -> None:
     assert found.exit_code is ExitCode.UNREACHABLE
 
 
-def test_cluster_that_does_not_answer_is_told_for_every_check(inventory_file: Path, tmp_path: Path) -> None:
+def test_an_unreachable_cluster_fails_every_check(inventory_file: Path, tmp_path: Path) -> None:
     """And the reason is the client's."""
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(

@@ -43,7 +43,7 @@ def test_every_code_is_provoked_by_a_case() -> None:
     assert provoked == PREFLIGHT - {HOST_UNREAD}
 
 
-def test_codes_of_no_rule_are_told() -> None:
+def test_unknown_codes_are_reported() -> None:
     """A mistyped code would override nothing."""
     assert unknown_codes(["GP610", "GP699", "GP101"]) == ("GP699", "GP101")
 

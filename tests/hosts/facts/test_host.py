@@ -102,7 +102,7 @@ def test_kernel_that_cannot_unload_hides_the_users_of_a_module() -> None:
     assert read("[modules]", "loaded nouveau 100 - - Live 0x0").modules.loaded == {"nouveau": UNKNOWN_USERS}
 
 
-def test_empty_file_of_ours_differs_from_no_file() -> None:
+def test_an_empty_file_of_the_tool_differs_from_no_file() -> None:
     """It may have been emptied; that is drift."""
     assert read("[modules]", "own ").modules.own_file == ()
     assert read("[modules]").modules.own_file is None

@@ -75,7 +75,7 @@ def test_skew_is_what_is_left_at_least(host: int, asked: float, answered: float,
     assert clock.compared
 
 
-def test_nothing_is_said_where_nobody_looked() -> None:
+def test_no_answer_where_the_host_was_not_read() -> None:
     """A recorded output has no round trip, and a host may not tell the time."""
     assert clock_of(System(time=1000), 0.0, 0.0) == Clock()
     assert clock_of(System(), 1.0, 2.0) == Clock()

@@ -146,7 +146,7 @@ def test_failed_restore_keeps_the_originals(scratch: Scratch) -> None:
     assert scratch.known().present
 
 
-def test_interrupted_keeping_begins_anew(scratch: Scratch) -> None:
+def test_an_interrupted_backup_starts_again(scratch: Scratch) -> None:
     """Half an original that is not listed is no original."""
     (scratch.root / "etc/a").write_text("first\n")
     half = scratch.root / ORIGINALS.lstrip("/") / "files" / str(scratch.root / "etc/a").lstrip("/")

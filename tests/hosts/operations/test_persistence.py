@@ -91,7 +91,7 @@ def test_driver_of_a_container_is_left_to_it(tmp_path: Path, sandbox: Path) -> N
 
 
 @pytest.mark.parametrize(("option", "off"), [("--no-persistence-mode", True), ("--persistence-mode", False)])
-def test_daemon_that_is_told_not_to_is_seen(sandbox: Path, option: str, *, off: bool) -> None:
+def test_a_daemon_with_the_option_off_is_detected(sandbox: Path, option: str, *, off: bool) -> None:
     """By what its unit starts, drop-ins included."""
     host = hosts.ensure(HostSpec(name="d", driver="550.54.15"), sandbox)
     (host.directory / f".sandbox/units/{DAEMON}.service").write_text(f"active static /usr/bin/{DAEMON} {option}\n")

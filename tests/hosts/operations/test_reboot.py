@@ -163,7 +163,7 @@ def test_a_dry_run_says_who_would_go_and_what_would_move(declared: Inventory, sa
     assert {name: boot_of(sandbox, name) for name in NAMES} == before
 
 
-def test_nobody_goes_after_one_that_could_not_be_drained(declared: Inventory, sandbox: Path) -> None:
+def test_no_reboot_follows_a_failed_drain(declared: Inventory, sandbox: Path) -> None:
     """The first is done, the second is where it went wrong, the third says so; none of them is rebooted."""
     guard = Diary(refusing=("held-2",))
     result = prepare(declared, maintenance=guard)
@@ -244,7 +244,7 @@ def test_an_interrupt_stops_the_guard_and_says_what_is_cordoned(declared: Invent
     assert "still cordoned: held-1" in caught.value.__notes__
 
 
-def test_without_a_word_about_it_nobody_is_rebooted(declared: Inventory) -> None:
+def test_without_the_setting_no_host_reboots(declared: Inventory) -> None:
     """That it is needed is a warning, as ever."""
     guard = Diary()
     result = prepare(with_reboot(declared, reboot=Reboot.NEVER), maintenance=guard)

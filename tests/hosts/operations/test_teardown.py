@@ -87,7 +87,7 @@ def test_what_the_container_toolkit_left_goes(tmp_path: Path, root: Path) -> Non
     assert (theirs / "nvidia-ctk").exists()
 
 
-def test_programs_that_a_container_runtime_is_told_to_use_stay(tmp_path: Path, root: Path) -> None:
+def test_programs_in_a_runtime_configuration_stay(tmp_path: Path, root: Path) -> None:
     """Such as those of a stack that is still there."""
     program = root / LOCAL / "nvidia/toolkit/nvidia-container-runtime"
     program.parent.mkdir(parents=True)
@@ -101,7 +101,7 @@ def test_programs_that_a_container_runtime_is_told_to_use_stay(tmp_path: Path, r
     assert program.exists()
 
 
-def test_system_is_told_of_what_was_restored() -> None:
+def test_the_system_reloads_restored_files() -> None:
     """Units, udev's rules and the initramfs, each only if a file of theirs differs."""
     unit = Original("file", "/etc/systemd/system/containerd.service.d/proxy.conf", differs=True)
     rule = Original("absent", "/etc/udev/rules.d/71-x.rules", differs=True)

@@ -85,7 +85,7 @@ def test_old_configuration_returns_if_the_runtime_does_not(machine: Host, broken
     assert machine.calls() == [RESTART, "reset-failed containerd.service", RESTART]
 
 
-def test_a_runtime_that_stays_away_is_told_of(machine: Host) -> None:
+def test_a_runtime_that_stays_away_is_reported(machine: Host) -> None:
     """The old configuration is back all the same."""
     machine.config.write_text("version = 2\n")
     result = machine.change(breaks="version", broken_as="down")
@@ -175,7 +175,7 @@ def test_a_restart_that_does_not_bring_the_runtime_back_says_why(machine: Host) 
     assert result == ScriptResult(outcome=ScriptOutcome.DEAD, evidence='level=error msg="failed to load plugin cri"')
 
 
-def test_a_script_that_was_killed_is_told_of(machine: Host) -> None:
+def test_a_killed_script_is_reported(machine: Host) -> None:
     """A result that does not come ends the wait."""
     ended = subprocess.Popen(["true"])
     ended.wait()

@@ -226,7 +226,7 @@ def few(hosts: tuple[LightHost, ...], cluster: Server, tmp_path_factory: pytest.
 
 
 @pytest.mark.usefixtures("run")
-def test_an_interrupted_run_says_what_was_done_and_is_finished_by_the_next(few: Few) -> None:
+def test_an_interrupted_run_is_finished_by_the_next(few: Few) -> None:
     """Ctrl-C does not wait for the host that hangs."""
     user = few.wanting(kernel_modules=["ipmi_devintf"])
     with few.stopped_in_the_middle(user) as running:

@@ -107,7 +107,7 @@ def test_both_are_in_another_boot(run: Run, hosts: tuple[NspawnHost, ...]) -> No
         assert not state.of(host).file("/run/reboot-required").exists
 
 
-def test_the_node_was_cordoned_until_it_was_ready_in_its_new_boot(
+def test_the_node_was_cordoned_until_ready_in_its_new_boot(
     run: Run, hosts: tuple[NspawnHost, ...], cluster: Server
 ) -> None:
     """And then no more."""

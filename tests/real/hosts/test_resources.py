@@ -112,7 +112,7 @@ def test_first_run_says_what_it_did(first_run: Answer, host: NspawnHost) -> None
     ]
 
 
-def test_pages_that_the_kernel_does_not_give_are_a_reason_to_reboot(first_run: Answer) -> None:
+def test_missing_hugepages_require_a_reboot(first_run: Answer) -> None:
     """And no failure."""
     (told,) = [finding["what"] for finding in first_run.document["warnings"] if finding["code"] == "GP603"]
     assert "room for 0 of 16 huge pages of 2Mi" in told

@@ -110,7 +110,7 @@ def test_a_dry_run_shows_the_change_and_no_password(user: User, host: NspawnHost
     assert not state.of(host).file(ENV).exists
 
 
-def test_containerd_has_the_proxy_and_nobody_else_sees_the_password(first_run: Answer, host: NspawnHost) -> None:
+def test_only_containerd_sees_the_password_of_the_proxy(first_run: Answer, host: NspawnHost) -> None:
     """It is restarted once; an ordinary user finds the password neither in files nor with systemd."""
     assert first_run.code == 0, first_run.text
     assert first_run.changes == [
@@ -175,7 +175,7 @@ BREAKS = "/etc/systemd/system/containerd.service.d/99-test.conf"
 
 
 @pytest.mark.usefixtures("first_run")
-def test_a_containerd_that_does_not_come_back_has_all_of_it_taken_back(host: NspawnHost, owner: Owner) -> None:
+def test_a_dead_containerd_gets_its_settings_restored(host: NspawnHost, owner: Owner) -> None:
     """It dies of one proxy; the files of the run before are back to the byte, and it answers."""
     condition = "ExecStartPre=/bin/sh -c '! grep -q other /proc/self/environ'"
     host.run(f"printf '[Service]\\n%s\\n' \"{condition}\" >{BREAKS} && systemctl daemon-reload")

@@ -95,7 +95,7 @@ def test_containerd_runs_with_the_import_that_it_was_given(hosts: tuple[NspawnHo
 
 
 @pytest.mark.usefixtures("first_run")
-def test_the_kernel_parameters_are_those_that_systemd_sets_at_the_next_boot(hosts: tuple[NspawnHost, ...]) -> None:
+def test_kernel_parameters_equal_those_of_the_next_boot(hosts: tuple[NspawnHost, ...]) -> None:
     """What we write is what systemd-sysctl reads."""
     host = hosts[-1]
     host.run("echo 65530 >/proc/sys/vm/max_map_count")
@@ -146,9 +146,7 @@ DIES = 'version = 2\nroot = "/proc/nowhere"\n'
 
 
 @pytest.mark.usefixtures("first_run")
-def test_a_containerd_that_dies_of_its_drop_in_gets_its_configuration_back_and_the_others_go_on(
-    user: User, hosts: tuple[NspawnHost, ...]
-) -> None:
+def test_a_containerd_killed_by_its_drop_in_is_restored(user: User, hosts: tuple[NspawnHost, ...]) -> None:
     """One finding, which names the line of the journal; its old configuration runs, to the byte."""
     dies, *others = hosts
     (dies.root / "etc/containerd/conf.d").mkdir()

@@ -120,7 +120,7 @@ def verified(user: NodeUser) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("first_run")
-def test_acceptance_tests_pass_and_ask_the_exporter_where_they_may(user: NodeUser) -> None:
+def test_acceptance_tests_pass_and_ask_the_exporter(user: NodeUser) -> None:
     """With the rights of runs all but one, which needs another right."""
     asks_exporter = "dcgm exporter answers for every gpu"
     ended = verified(user)
@@ -149,7 +149,7 @@ def test_the_second_run_changes_nothing(user: NodeUser, clock: Clock) -> None:
 
 
 @pytest.mark.usefixtures("first_run")
-def test_a_deleted_daemon_set_comes_back_and_an_edit_by_hand_is_undone(user: NodeUser) -> None:
+def test_a_deleted_daemonset_and_an_edit_are_repaired(user: NodeUser) -> None:
     user.kubectl("delete", "daemonset", "-n", OPERANDS, "gpu-feature-discovery")
     worker = ("daemonset", "node-feature-discovery-worker", "-n", NFD)
     user.kubectl("set", "resources", *worker, "--requests=cpu=7m")

@@ -133,7 +133,7 @@ def sleepers(user: NodeUser) -> list[str]:
     return [line for line in listed if line.startswith("sleep 61")]
 
 
-def test_exit_status_and_errors_of_a_command_are_told(user: NodeUser, stack: Path) -> None:
+def test_exit_status_and_errors_of_a_command_arrive(user: NodeUser, stack: Path) -> None:
     answer = pyinfra(user, stack, "exec", "--", "hostname; echo complaint >&2; exit 3")
     assert answer.code == 1
     assert f"[{HOST}] {NODE}\n" in answer.text
@@ -154,7 +154,7 @@ def test_client_that_was_killed_leaves_nothing_after_the_next(user: NodeUser, st
     assert not sleepers(user)
 
 
-def test_a_runtime_that_restarts_under_the_helper_pod_is_followed_to_its_end(user: NodeUser, stack: Path) -> None:
+def test_a_runtime_restart_under_the_helper_pod_is_followed(user: NodeUser, stack: Path) -> None:
     """The import is made, and taken back by teardown: containerd restarts both times, and carries the connection."""
     with without_imports(user):
         before = user.machine.run("cat", CONFIG)

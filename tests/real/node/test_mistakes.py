@@ -39,7 +39,7 @@ def test_a_pod_that_cannot_start_and_one_whose_probe_fails(user: NodeUser) -> No
 
 
 @pytest.mark.usefixtures("first_run")
-def test_a_pod_that_demands_an_ordinary_user_of_an_image_that_has_none(user: NodeUser) -> None:
+def test_a_pod_that_demands_an_unknown_user(user: NodeUser) -> None:
     """The kubelet refuses to start it. The exporter is left alone: it would need a minute to get ready again."""
     user.settings(gfd={"timeout": _POD_SECONDS})
     run = user.run(*user.apply_with("security-context"), "--target", "gfd")

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.real
 
 
 @pytest.mark.usefixtures("first_run")
-def test_the_plugin_registers_again_when_kubelet_has_started_again(user: NodeUser) -> None:
+def test_the_plugin_registers_again_after_a_kubelet_restart(user: NodeUser) -> None:
     plugin = user.pod("nvidia-device-plugin-daemonset")
     before = _registrations(user, plugin)
     user.machine.restart("kubelet")

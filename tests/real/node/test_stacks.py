@@ -99,7 +99,7 @@ def exists(user: NodeUser, *words: str) -> bool:
     return bool(user.kubectl("get", *words, "--ignore-not-found", "-o", "name"))
 
 
-def test_controllers_run_as_nobody_in_particular_and_write_to_one_folder(operator: NodeUser) -> None:
+def test_controllers_run_as_any_user_and_write_one_folder(operator: NodeUser) -> None:
     """No privilege, no capability, a read-only root file system, seccomp; and one of the two leads."""
     found = processes(operator)
     assert len(found) == 2, found
@@ -157,7 +157,7 @@ def test_a_leader_that_is_killed_is_followed(operator: NodeUser, clock: Clock) -
     until_ready(operator)
 
 
-def test_nothing_went_wrong_that_nobody_was_told_of(operator: NodeUser) -> None:
+def test_no_error_was_left_unreported(operator: NodeUser) -> None:
     said = logs(operator)
     (operator.folder / "controllers.log").write_text(said)
     assert "Traceback" not in said, said

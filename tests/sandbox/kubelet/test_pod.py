@@ -69,7 +69,7 @@ def test_a_node_that_is_deleted_comes_back_with_the_sandbox(simulate: Simulate) 
     simulate(second)
 
 
-def test_a_node_that_is_registered_again_gets_its_status_and_a_lease(simulate: Simulate) -> None:
+def test_a_reregistered_node_gets_its_status_and_a_lease(simulate: Simulate) -> None:
     """The kubelet of a machine that runs writes over a status that another client brought along."""
 
     async def scenario(lab: Any) -> None:

@@ -75,7 +75,7 @@ def test_the_machine_is_a_node_as_they_are_today(owner: Owner) -> None:
     assert owner.json("node", NODE)["status"]["nodeInfo"]["kernelVersion"] == host.check_output("uname -r")
 
 
-def test_the_first_run_prepares_the_host_and_ends_with_validated_gpus(owner: Owner, first_run: Answer) -> None:
+def test_the_first_run_prepares_the_host_and_validates_gpus(owner: Owner, first_run: Answer) -> None:
     """Without nouveau the driver comes, containerd was restarted for its imports, and both validations passed."""
     assert first_run.code == 0, first_run.text
     assert {"nouveau unloaded", IMPORTED, "containerd restarted"} <= set(_changes(first_run))
@@ -87,7 +87,7 @@ def test_the_first_run_prepares_the_host_and_ends_with_validated_gpus(owner: Own
 
 
 @pytest.mark.usefixtures("first_run")
-def test_kubelet_ran_on_while_its_container_runtime_was_restarted(owner: Owner, kubelet: str) -> None:
+def test_kubelet_survives_a_restart_of_its_runtime(owner: Owner, kubelet: str) -> None:
     """The same process as before."""
     assert _kubelet(owner) == kubelet
 
@@ -132,7 +132,7 @@ def _preflight(owner: Owner, inventory: Path) -> tuple[Any, ...]:
 
 
 @pytest.mark.usefixtures("first_run")
-def test_a_run_reboots_it_with_its_node_drained_and_validates_its_gpus_anew(owner: Owner, lap: Lap) -> None:
+def test_a_run_drains_reboots_and_validates_again(owner: Owner, lap: Lap) -> None:
     """When its system asks for a reboot; the run after that changes nothing on either side."""
     before = _boot(owner)
     owner.virtual.run("touch /run/reboot-required")

@@ -36,7 +36,7 @@ def test_its_kernel_is_locked_down(machine: Machine) -> None:
     assert "Secure boot enabled" in host.check_output("dmesg")
 
 
-def test_a_driver_that_a_container_builds_is_refused_before_the_first_write(user: User, machine: Machine) -> None:
+def test_a_driver_build_is_refused_before_the_first_write(user: User, machine: Machine) -> None:
     """GP615, in preflight and in apply, which leaves the host as it was."""
     before = state.written(state.of(machine))
     for command in (("preflight", "--json"), ("apply", "--yes", "--json", "--hosts-only")):

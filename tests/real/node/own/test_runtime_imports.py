@@ -108,7 +108,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
-def test_a_containerd_that_breaks_gets_its_old_configuration_and_keeps_running(node: Node, text: str) -> None:
+def test_a_containerd_that_breaks_is_restored(node: Node, text: str) -> None:
     """What it would import is valid to look at, and stops the CRI."""
     before, restarts = node.config(), node.restarts()
     node.run("sh", "-c", f"cat >{DROP_IN} <<'END'\n{text}END")

@@ -84,7 +84,7 @@ MISTAKES: tuple[tuple[Callable[[list[Object]], object], Object, str, str, str], 
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake[-1])
-def test_a_mistake_is_told_by_the_container_that_suffers(simulate: Simulate, mistake: Any) -> None:
+def test_a_mistake_is_logged_by_the_affected_container(simulate: Simulate, mistake: Any) -> None:
     """What cannot work does not work, and the log says what is missing."""
     spoil, machine, app, container, said = mistake
 
