@@ -84,4 +84,3 @@ def test_every_model_is_complete() -> None:
         assert re.fullmatch(r"[0-9a-f]{4}", gpu.device), known_as
         assert gpu.pci_class in {"0300", "0302"}
         assert gpu.memory > 10_000
-        assert " " not in gpu.label
