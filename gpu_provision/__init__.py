@@ -29,8 +29,8 @@ _NAMES = {
     "inventory": "check load schema",
     "model.cluster": "Kind ObjectRef",
     "model.findings": (
-        "ExitCode Finding Findings InvalidInventory Locked ProvisionError Refused Rejected RunFailed Severity "
-        "Unreachable UsageError"
+        "ExitCode Finding Findings ForbiddenError InvalidError InvalidInventoryError LockedError ProvisionError "
+        "RunFailedError Severity UnreachableError UsageError"
     ),
     "model.history": "Ending History Record",
     "model.hosts": "ConnectionMethod Drain HelperPod HostPrerequisites Preflight Reboot SshOptions",

@@ -5,7 +5,7 @@ import gpu_provision
 inventory = gpu_provision.load("inventories/sandbox.yaml")
 try:
     gpu_provision.apply(inventory, limit="t4-3")
-except gpu_provision.RunFailed as failure:
+except gpu_provision.RunFailedError as failure:
     print(failure.result)
 except gpu_provision.ProvisionError as error:
     print(error)

@@ -8,7 +8,7 @@ from gpu_provision.adopt.cluster_policy import UnsupportedSetting, unsupported_s
 from gpu_provision.adopt.discovery import OperatorInstall, labels_of
 from gpu_provision.adopt.drivers import RunningDriver
 from gpu_provision.model import codes
-from gpu_provision.model.cluster import Context, Manifest, ref_of
+from gpu_provision.model.cluster import Manifest, RenderContext, ref_of
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.text import join_limited
 from gpu_provision.planning.diff import FIELD_MANAGER
@@ -19,7 +19,7 @@ _IDLE = frozenset({UpgradeState.UNKNOWN.value, UpgradeState.DONE.value})
 _MAX_NODES = 10
 
 
-def check_cluster(found: OperatorInstall, context: Context) -> Iterator[Finding]:
+def check_cluster(found: OperatorInstall, context: RenderContext) -> Iterator[Finding]:
     """Yield what stands against an adoption."""
     if not found.policies:
         yield nothing_to_adopt(found.cluster)
@@ -108,7 +108,7 @@ def _installed_otherwise(found: OperatorInstall) -> Iterator[Finding]:
         )
 
 
-def _another_namespace(found: OperatorInstall, context: Context) -> Iterator[Finding]:
+def _another_namespace(found: OperatorInstall, context: RenderContext) -> Iterator[Finding]:
     if found.namespace and found.namespace != context.namespace:
         yield Finding(
             code=codes.NOT_AS_INVENTORY,
@@ -119,7 +119,7 @@ def _another_namespace(found: OperatorInstall, context: Context) -> Iterator[Fin
         )
 
 
-def _nodes_without(found: OperatorInstall, context: Context) -> Iterator[Finding]:
+def _nodes_without(found: OperatorInstall, context: RenderContext) -> Iterator[Finding]:
     groups = {target.name: target.driver_group for target in context.targets}
     lost = sorted(
         pod["spec"]["nodeName"]

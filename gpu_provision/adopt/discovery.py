@@ -148,7 +148,7 @@ def discover(cluster: KubeClient, inventory: Inventory | None = None) -> Operato
     """Return what is there, for an adoption by an inventory, or for deriving one.
 
     Raises:
-        Unreachable, Refused: The cluster cannot be asked.
+        UnreachableError, ForbiddenError: The cluster cannot be asked.
     """
     version = cluster.version()
     policies = sorted(cluster.list(CLUSTER_POLICY).items, key=_age)

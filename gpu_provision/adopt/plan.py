@@ -18,7 +18,7 @@ from gpu_provision.adopt.discovery import (
 )
 from gpu_provision.adopt.drivers import RunningDriver, compare_driver
 from gpu_provision.components import labels
-from gpu_provision.model.cluster import Context, Manifest, ObjectRef, by_ref, ref_of
+from gpu_provision.model.cluster import Manifest, ObjectRef, RenderContext, by_ref, ref_of
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.plan import FieldChange
 from gpu_provision.planning.applyset import PART_OF
@@ -120,7 +120,7 @@ class Adoption:
         return tuple(item for item in self.objects if item.fate in fates)
 
 
-def plan_adoption(found: OperatorInstall, context: Context, desired: Desired) -> Adoption:
+def plan_adoption(found: OperatorInstall, context: RenderContext, desired: Desired) -> Adoption:
     """Return what an inventory's adoption of a cluster does."""
     wanted = by_ref(item for items in desired.values() for item in items if item["kind"] not in _PER_NODE)
     drivers = tuple(_drivers(found, context, desired))
@@ -236,7 +236,7 @@ def _is_used_by(item: Manifest, daemon_set: Manifest) -> bool:
             return labels_of(item).get(labels.APP) == labels_of(daemon_set).get(labels.APP)
 
 
-def _drivers(found: OperatorInstall, context: Context, desired: Desired) -> Iterator[RunningDriver]:
+def _drivers(found: OperatorInstall, context: RenderContext, desired: Desired) -> Iterator[RunningDriver]:
     templates = {
         item["spec"]["template"]["spec"]["nodeSelector"][labels.DRIVER_GROUP]: item["spec"]["template"]
         for item in desired.get("driver", ())

@@ -38,7 +38,7 @@ from gpu_provision.kube.transport import RequestPool
 from gpu_provision.kube.trim import trim
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, Permission, ref_of
-from gpu_provision.model.findings import Finding, Refused, RunFailed, Severity
+from gpu_provision.model.findings import Finding, ForbiddenError, RunFailedError, Severity
 from gpu_provision.model.progress import Event, State
 from gpu_provision.model.text import join_limited
 from gpu_provision.planning.applyset import component_of
@@ -62,7 +62,7 @@ _MAX_NODES = 3
 
 
 def plan(session: Session) -> Adoption:
-    """Return what an adoption would do. Raises Unreachable, Refused."""
+    """Return what an adoption would do. Raises UnreachableError, ForbiddenError."""
     reading = session.reading()
     found = discover(session.cluster, session.inventory)
     return plan_adoption(found, reading.context, reading.desired)
@@ -72,9 +72,9 @@ def transfer_ownership(session: Session, listen: Listen) -> None:
     """Stop the operator and take its objects over; our operands do not run yet, and every driver keeps running.
 
     Raises:
-        RunFailed: Something stands against it, and nothing was written; or a step does not complete.
-        Refused: Permissions are missing; nothing was written.
-        Locked: Another run writes.
+        RunFailedError: Something stands against it, and nothing was written; or a step does not complete.
+        ForbiddenError: Permissions are missing; nothing was written.
+        LockedError: Another run writes.
     """
     check(session, plan(session))
     lock, runner = _locked(session, listen)
@@ -86,8 +86,8 @@ def finalize(session: Session, listen: Listen) -> None:
     """Delete what an apply has replaced, and last the ClusterPolicy.
 
     Raises:
-        RunFailed: A step does not complete.
-        Locked: Another run writes.
+        RunFailedError: A step does not complete.
+        LockedError: Another run writes.
     """
     lock, runner = _locked(session, listen)
     with lock:
@@ -95,15 +95,15 @@ def finalize(session: Session, listen: Listen) -> None:
 
 
 def check(session: Session, adoption: Adoption) -> None:
-    """Raise RunFailed for what stands against an adoption, Refused for missing permissions."""
+    """Raise RunFailedError for what stands against an adoption, ForbiddenError for missing permissions."""
     ours_soon = {str(item.ref) for item in adoption.of(Disposition.TAKEN, Disposition.REPLACED)}
     conflicts = (item for item in session.refusals() if item.code != _FIELD_CONFLICT or item.where not in ours_soon)
     if errors := [item for item in (*adoption.findings, *conflicts) if item.severity is Severity.ERROR]:
-        raise RunFailed(*errors)
+        raise RunFailedError(*errors)
     wanted = required_permissions(adoption)
     missing = review.missing_finding(session.cluster, session.inventory, wanted, "--adopt")
     if missing := missing or session.missing_permissions():
-        raise Refused(missing)
+        raise ForbiddenError(missing)
 
 
 def required_permissions(adoption: Adoption) -> Iterator[Permission]:
@@ -138,7 +138,7 @@ class AdoptionRunner:
         """Take over everything that stays, without touching a running driver, and delete what is in the way.
 
         Raises:
-            RunFailed: The operator does not stop, or an object does not go.
+            RunFailedError: The operator does not stop, or an object does not go.
             ProvisionError: As the API server answers.
         """
         self._stop(adoption.operators)
@@ -168,7 +168,7 @@ class AdoptionRunner:
         The adoption is one that was planned after the apply; ``look`` discovers again what is there.
 
         Raises:
-            RunFailed: Our Node Feature Discovery does not publish, or something still belongs to the ClusterPolicy.
+            RunFailedError: Node Feature Discovery does not publish, or an object still belongs to the ClusterPolicy.
         """
         self._stop(adoption.operators)
         self._await_discovery(adoption)
@@ -189,7 +189,7 @@ class AdoptionRunner:
                 evidence=", ".join(str(ref) for ref in sorted(found.owned)),
                 fix="see whether the operator was started again; then run this again, which resumes",
             )
-            raise RunFailed(finding)
+            raise RunFailedError(finding)
         for policy in adoption.policies:
             self.say(f"deleting {ref_of(policy)}, orphaning its dependents")
             self.cluster.delete(ref_of(policy), uid=policy["metadata"]["uid"], orphan=True)
@@ -238,7 +238,7 @@ class AdoptionRunner:
                 live = self.cluster.get(item.ref)
             else:
                 return
-        raise RunFailed(_unfinished(f"another client keeps writing to {item.ref}", str(item.ref)))
+        raise RunFailedError(_unfinished(f"another client keeps writing to {item.ref}", str(item.ref)))
 
     def _mark(self, driver: RunningDriver) -> None:
         """Give a running driver pod the labels by which our DaemonSet takes it up, and its annotations."""
@@ -277,7 +277,7 @@ class AdoptionRunner:
                         fix="see why the worker does not publish: kubectl logs -n NAMESPACE WORKER; "
                         "then run gpu-provision adopt again, which resumes",
                     )
-                    raise RunFailed(finding)
+                    raise RunFailedError(finding)
                 message = f"waiting for Node Feature Discovery to see {join_limited(named, _MAX_NODES)}; {until}"
                 if message != said:
                     self.say(message)
@@ -288,7 +288,7 @@ class AdoptionRunner:
         deadline = time.monotonic() + WAIT_SECONDS
         while not condition():
             if time.monotonic() > deadline:
-                raise RunFailed(_unfinished(what, self.cluster.name, fix=fix))
+                raise RunFailedError(_unfinished(what, self.cluster.name, fix=fix))
             time.sleep(_POLL_SECONDS)
 
 

@@ -12,7 +12,7 @@ from gpu_provision.api.results import StackPlan, StackRemoval, StackRun
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts
-from gpu_provision.model.findings import Finding, Locked, Refused, RunFailed, UsageError
+from gpu_provision.model.findings import Finding, ForbiddenError, LockedError, RunFailedError, UsageError
 from gpu_provision.model.inventory import Inventory, RunSelection
 from gpu_provision.model.plan import DestroyResult, Plan
 from gpu_provision.model.progress import Event, RunResult, State
@@ -65,7 +65,7 @@ def halves(*, hosts_only: bool, cluster_only: bool) -> Halves:
 def lock_waiter(inventory: Inventory, seconds: int, listen: Listen) -> Callable[[Callable[[], _Returned]], _Returned]:
     """Return what calls a function once no other run has the lock, and again if one was faster: for so many seconds.
 
-    Then, and with 0 seconds at once, Locked passes.
+    Then, and with 0 seconds at once, LockedError passes.
     """
     end = time.monotonic() + seconds
 
@@ -75,7 +75,7 @@ def lock_waiter(inventory: Inventory, seconds: int, listen: Listen) -> Callable[
                 _await_lock(inventory, end, listen)
             try:
                 return work()
-            except Locked as error:
+            except LockedError as error:
                 another_was_faster = {finding.code for finding in error.findings} <= {codes.LOCKED, codes.OUTRUN}
                 if time.monotonic() >= end or not another_was_faster:
                     raise
@@ -151,7 +151,7 @@ class ApplyJob:
             planned: Called with what is going to be changed in the cluster, before anything is.
 
         Raises:
-            RunFailed: The plan has conflicts; ``result`` has what was done on hosts.
+            RunFailedError: The plan has conflicts; ``result`` has what was done on hosts.
             ProvisionError: As `gpu_provision.apply` says.
         """
         part = self._part()
@@ -168,7 +168,7 @@ class ApplyJob:
         try:
             if self.cluster and not held_back:
                 in_cluster = call(lambda: apply(self, on_hosts=on_hosts, part=part, planned=keep, listen=listen))
-        except RunFailed as failure:
+        except RunFailedError as failure:
             if not isinstance(failure.result, RunResult):
                 failure.result = self._run(on_hosts, None, failure.findings)
                 raise
@@ -282,7 +282,7 @@ def plan_offline(inventory: Inventory, part: RunSelection) -> Plan:
 
 
 def plan(job: ApplyJob, *, on_hosts: HostsResult, part: RunSelection) -> Plan:
-    """Return what a run would change in the cluster. Raises Unreachable, Refused."""
+    """Return what a run would change in the cluster. Raises UnreachableError, ForbiddenError."""
     from gpu_provision.operator.executor import OperatorExecutor
     from gpu_provision.reconcile.session import Session
 
@@ -317,7 +317,7 @@ def apply(
     reading = session.reading()
     planned(reading.plan)
     if refused := session.refusals():
-        raise RunFailed(*refused)
+        raise RunFailedError(*refused)
     if not reading.plan.is_empty:
         session.start()
     elif on_hosts.changed:
@@ -329,7 +329,7 @@ def apply(
 
 
 def drift(job: ApplyJob, *, on_hosts: HostsResult) -> Drift:
-    """Return what in the cluster is not as declared, and why. Raises Unreachable, Refused."""
+    """Return what in the cluster is not as declared, and why. Raises UnreachableError, ForbiddenError."""
     from gpu_provision.operator.executor import OperatorExecutor
     from gpu_provision.reconcile.session import Session
     from gpu_provision.reconcile.status import read_drift
@@ -379,7 +379,7 @@ class DestroyJob:
             if self._has_cluster:
                 call = lock_waiter(self.inventory, self.lock_timeout, listen)
                 in_cluster = call(lambda: destroy(self, dry_run=False, listen=listen))
-        except RunFailed as failure:
+        except RunFailedError as failure:
             if not isinstance(failure.result, DestroyResult):
                 raise
             in_cluster = failure.result
@@ -437,15 +437,15 @@ def destroy(job: DestroyJob, *, dry_run: bool, listen: Listen) -> DestroyResult:
         work = discover()
     wanted = permissions.for_destroy_plan(inventory, work.found.plan.changes, evict=bool(work.found.users))
     if work.found.plan.stages and (missing := review.missing_finding(cluster, inventory, wanted, "--destroy")):
-        raise Refused(missing)
+        raise ForbiddenError(missing)
     done = remote_run.with_warnings(work.execute(), stack)
     return _raise_on_errors(replace(done, requests=cluster.requests))
 
 
 def _raise_on_errors(result: _ClusterResult) -> _ClusterResult:
-    """Return a result. Raises RunFailed, which has it, if it tells of errors."""
+    """Return a result. Raises RunFailedError, which has it, if it tells of errors."""
     if has_errors(result.findings):
-        failure = RunFailed(*result.findings)
+        failure = RunFailedError(*result.findings)
         failure.result = result
         raise failure
     return result

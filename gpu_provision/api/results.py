@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 
 from gpu_provision.hosts.checks.findings import drop_reported_by_cluster
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
-from gpu_provision.model.findings import Finding, RunFailed
+from gpu_provision.model.findings import Finding, RunFailedError
 from gpu_provision.model.plan import Change, DestroyResult, Plan
 from gpu_provision.model.progress import Evidence, RunResult
 from gpu_provision.output import plan as plan_view
@@ -211,9 +211,9 @@ _Result = TypeVar("_Result", StackRun, StackRemoval)
 
 
 def raise_on_failure(result: _Result) -> _Result:
-    """Return a result. Raises RunFailed, which has it, if it has not succeeded."""
+    """Return a result. Raises RunFailedError, which has it, if it has not succeeded."""
     if result.succeeded:
         return result
-    failure = RunFailed(*result.findings)
+    failure = RunFailedError(*result.findings)
     failure.result = result
     raise failure

@@ -12,7 +12,7 @@ from gpu_provision.api.results import Shown, StackPlan, StackRemoval, StackRun, 
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.codes import DAMAGED_RECORD
-from gpu_provision.model.findings import Finding, RunFailed, Severity
+from gpu_provision.model.findings import Finding, RunFailedError, Severity
 from gpu_provision.model.history import History, Record
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, Plan
@@ -51,7 +51,7 @@ def history(inventory: Inventory) -> StackHistory:
     """Return the runs of the stack that wrote something, as they are on record in the cluster.
 
     Raises:
-        Unreachable, Refused: The cluster cannot be asked.
+        UnreachableError, ForbiddenError: The cluster cannot be asked.
     """
     from gpu_provision.history import rollback as records
     from gpu_provision.reconcile.session import Session
@@ -81,10 +81,10 @@ def going_back(inventory: Inventory, number: int | None = None) -> tuple[Invento
 
     Raises:
         UsageError: There is no such run.
-        RunFailed: Its inventory is not on record, or names a version that neither the release catalogue nor the
+        RunFailedError: Its inventory is not on record, or names a version that neither the release catalogue nor the
             inventory has; or the inventory was made in Python.
-        InvalidInventory: The record cannot be read, or its versions do not fit the inventory.
-        Unreachable, Refused: The cluster cannot be asked.
+        InvalidInventoryError: The record cannot be read, or its versions do not fit the inventory.
+        UnreachableError, ForbiddenError: The cluster cannot be asked.
     """
     from gpu_provision.history import rollback as records
 
@@ -146,8 +146,8 @@ def unlock(
         The lock as it was, None if it was free; and whether it was released.
 
     Raises:
-        Locked: The run that holds it lives, or is a controller's, which would take it again.
-        Unreachable, Refused: The cluster cannot be asked.
+        LockedError: The run that holds it lives, or is a controller's, which would take it again.
+        UnreachableError, ForbiddenError: The cluster cannot be asked.
     """
     from gpu_provision.kube.lock import unlock
     from gpu_provision.operator import remote_run
@@ -194,8 +194,8 @@ def plan(  # noqa: PLR0913 - the options of the command
 
     Raises:
         UsageError: An argument names no node, component or finding.
-        RunFailed: Hosts cannot be read at all. A host that fails does not raise: see `StackPlan.can_be_applied`.
-        Unreachable, Refused: The cluster cannot be asked.
+        RunFailedError: Hosts cannot be read at all. A host that fails does not raise: see `StackPlan.can_be_applied`.
+        UnreachableError, ForbiddenError: The cluster cannot be asked.
     """
     work = apply_job(
         inventory,
@@ -244,12 +244,12 @@ def apply(  # noqa: PLR0913 - the options of the command
         What was changed, and the evidence. It has succeeded.
 
     Raises:
-        RunFailed: A host or the cluster is not as declared; ``findings`` name what, why and the remedy, ``result`` is
+        RunFailedError: A host or the cluster is not as declared; ``findings`` name cause and remedy, ``result`` is
             the StackRun.
         UsageError: As for `plan`.
-        Locked: Another run writes.
-        Refused: Permissions are missing; nothing was written in the cluster.
-        Unreachable, Rejected: As the API server answers.
+        LockedError: Another run writes.
+        ForbiddenError: Permissions are missing; nothing was written in the cluster.
+        UnreachableError, InvalidError: As the API server answers.
     """
     work = apply_job(
         inventory,
@@ -331,11 +331,11 @@ def destroy(  # noqa: PLR0913 - the options of the command
         listen: As for `apply`.
 
     Raises:
-        RunFailed: Pods use GPUs and nothing was removed, or something is left; ``result`` is the StackRemoval.
+        RunFailedError: Pods use GPUs and nothing was removed, or something is left; ``result`` is the StackRemoval.
         UsageError: ``limit`` names no node.
-        Locked: Another run writes.
-        Refused: Permissions are missing; nothing was written.
-        Unreachable: The API server does not answer.
+        LockedError: Another run writes.
+        ForbiddenError: Permissions are missing; nothing was written.
+        UnreachableError: The API server does not answer.
     """
     removal = DestroyJob(
         inventory=inventory,
@@ -359,15 +359,15 @@ def revalidate(
         listen: As for `apply`.
 
     Raises:
-        RunFailed: A validation fails, or the cluster is not as declared, and nothing was run.
-        Locked, Refused, Unreachable, Rejected: As for `apply`.
+        RunFailedError: A validation fails, or the cluster is not as declared, and nothing was run.
+        LockedError, ForbiddenError, UnreachableError, InvalidError: As for `apply`.
     """
     work = ApplyJob(inventory=inventory, hosts=False, revalidate=True, command="validate", lock_timeout=lock_timeout)
     found = work.plan(ignore)
     if errors := [finding for finding in found.findings if finding.severity is Severity.ERROR]:
-        raise RunFailed(*errors)
+        raise RunFailedError(*errors)
     if pending := [change for change in found.changes if _is_in_the_way(change)]:
-        raise RunFailed(_not_as_declared(inventory, len(pending)))
+        raise RunFailedError(_not_as_declared(inventory, len(pending)))
     return raise_on_failure(work.carry_out(listen or ignore))
 
 

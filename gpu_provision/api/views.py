@@ -12,7 +12,7 @@ from gpu_provision.api.options import nodes_of, with_ignored
 from gpu_provision.api.results import Shown, StackRun, raise_on_failure
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
-from gpu_provision.model.findings import ExitCode, Finding, RunFailed, UsageError
+from gpu_provision.model.findings import ExitCode, Finding, RunFailedError, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Difference, Drift
 from gpu_provision.model.progress import Event, Status
@@ -42,8 +42,8 @@ def adoption(inventory: Inventory) -> StackAdoption:
     """Return what taking the cluster over from the GPU Operator would do; nothing is written.
 
     Raises:
-        RunFailed: A controller looks after the stack.
-        Unreachable, Refused: The cluster cannot be asked.
+        RunFailedError: A controller looks after the stack.
+        UnreachableError, ForbiddenError: The cluster cannot be asked.
     """
     from gpu_provision.adopt.runner import plan as planned_adoption
     from gpu_provision.operator import remote_run
@@ -51,7 +51,7 @@ def adoption(inventory: Inventory) -> StackAdoption:
 
     session = Session(inventory)
     if problems := remote_run.adoption_findings(session.cluster, inventory):
-        raise RunFailed(*problems)
+        raise RunFailedError(*problems)
     return StackAdoption.copy_of(planned_adoption(session))
 
 
@@ -65,8 +65,8 @@ def adopt(inventory: Inventory, *, lock_timeout: int = 0, listen: Callable[[Even
         listen: As for `apply`.
 
     Raises:
-        RunFailed: Something stands against it, and nothing was written; or something is not as declared afterwards.
-        Locked, Refused, Unreachable, Rejected: As for `apply`.
+        RunFailedError: It was refused before any write, or an object is not as declared afterwards.
+        LockedError, ForbiddenError, UnreachableError, InvalidError: As for `apply`.
     """
     from gpu_provision.adopt import runner
     from gpu_provision.operator import remote_run
@@ -75,7 +75,7 @@ def adopt(inventory: Inventory, *, lock_timeout: int = 0, listen: Callable[[Even
     heard = listen or ignore
     session = Session(inventory)
     if problems := remote_run.adoption_findings(session.cluster, inventory):
-        raise RunFailed(*problems)
+        raise RunFailedError(*problems)
     call = lock_waiter(inventory, lock_timeout, heard)
     call(lambda: runner.transfer_ownership(session, heard))
     job = ApplyJob(inventory=inventory, hosts=False, command="adopt", lock_timeout=lock_timeout)
@@ -194,7 +194,7 @@ def status(inventory: Inventory) -> StackStatus:
     """Return the stack as it stands in the cluster; hosts are not asked.
 
     Raises:
-        Unreachable, Refused: The cluster cannot be asked.
+        UnreachableError, ForbiddenError: The cluster cannot be asked.
     """
     from gpu_provision.reconcile.session import Session
     from gpu_provision.reconcile.status import status as read_status
@@ -220,8 +220,8 @@ def drift(
 
     Raises:
         UsageError: ``limit`` names no node.
-        RunFailed: Hosts cannot be read at all.
-        Unreachable, Refused: The cluster cannot be asked.
+        RunFailedError: Hosts cannot be read at all.
+        UnreachableError, ForbiddenError: The cluster cannot be asked.
     """
     taking_part = halves(hosts_only=hosts_only, cluster_only=cluster_only)
     names = nodes_of(inventory, limit)
@@ -247,8 +247,8 @@ def preflight(
 
     Raises:
         UsageError: An argument names no node or finding.
-        RunFailed: Hosts cannot be read at all.
-        Unreachable, Refused: The cluster cannot be asked.
+        RunFailedError: Hosts cannot be read at all.
+        UnreachableError, ForbiddenError: The cluster cannot be asked.
     """
     from gpu_provision.reconcile import preflight as reconcile_preflight
 
@@ -283,7 +283,7 @@ def verify(  # noqa: PLR0913 - the options of the command
 
     Raises:
         UsageError: The packages of the extra are missing, ``limit`` names no node, or the inventory has no file.
-        RunFailed: pytest could not run the tests.
+        RunFailedError: pytest could not run the tests.
     """
     from gpu_provision.verify import run
 

@@ -18,7 +18,7 @@ from gpu_provision.cli.display import show_progress
 from gpu_provision.cli.options import StackOptions
 from gpu_provision.cli.output import Output, write, writing
 from gpu_provision.model import codes
-from gpu_provision.model.findings import ExitCode, Finding, RunFailed, UsageError
+from gpu_provision.model.findings import ExitCode, Finding, RunFailedError, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import object_text
@@ -85,7 +85,7 @@ def _adopted(inventory: Inventory, out: Output, lock_timeout: int) -> StackRun:
     with show_progress(out) as listen:
         try:
             return gpu_provision.adopt(inventory, lock_timeout=lock_timeout, listen=listen)
-        except RunFailed as failure:
+        except RunFailedError as failure:
             if failure.result is None:
                 raise
             return cast("StackRun", failure.result)
@@ -122,7 +122,7 @@ def _write_inventory(path: Path, *, kubeconfig: str | None, context: str | None,
         files.try_place(path)
     found = discover(connect(kubeconfig or "", context or ""))
     if found.policy is None:
-        raise RunFailed(nothing_to_adopt(found.cluster))
+        raise RunFailedError(nothing_to_adopt(found.cluster))
     text = _inventory_text(path, found, kubeconfig=kubeconfig, context=context)
     with writing(path, *_UNWRITABLE):
         path.write_text(text, encoding="utf-8")

@@ -169,7 +169,7 @@ def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved
 
 
 def _check_saved_plan(reviewed: SavedPlan, work: ApplyJob, out: Output) -> None:
-    """Look before the first host is touched whether everything is as it was planned for. Raises RunFailed."""
+    """Look before the first host is touched whether everything is as it was planned for. Raises RunFailedError."""
     reviewed.check_inventory(work.inventory)
     reviewed.check_cluster(work)
     if not work.hosts:

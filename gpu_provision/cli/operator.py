@@ -13,7 +13,7 @@ from gpu_provision.cli.options import find_inventory, load_inventory
 from gpu_provision.cli.output import Output
 from gpu_provision.cli.root import LazyCommand, SuggestingGroup
 from gpu_provision.cli.validate import write_texts
-from gpu_provision.model.findings import ExitCode, InvalidInventory
+from gpu_provision.model.findings import ExitCode, InvalidInventoryError
 from gpu_provision.output import object_text
 from gpu_provision.output.findings import document
 from gpu_provision.output.text import Style
@@ -105,7 +105,7 @@ def stack(*, file: str | None, out: Output) -> None:
     load_inventory(file)  # an invalid inventory is reported as by every other command
     document_of_file = parse(read_source(find_inventory(file)))[0]
     if refused := local_values(document_of_file):
-        raise InvalidInventory(*refused)
+        raise InvalidInventoryError(*refused)
     made, left = stack_of(document_of_file.data), spec_of(document_of_file.data)[1]
     if out.verbose:
         out.note(f"Not in a stack: {', '.join(left)}")

@@ -111,7 +111,7 @@ class StackOptions:
     context: str | None
 
     def load(self, default: str | None = None) -> Inventory:
-        """Return the inventory on the cluster. Raises InvalidInventory, UsageError."""
+        """Return the inventory on the cluster. Raises InvalidInventoryError, UsageError."""
         return load_inventory(self.file or default, kubeconfig=self.kubeconfig, context=self.context)
 
 
@@ -385,7 +385,7 @@ def _yaml_beside(path: Path) -> Path:
 
 
 def load_inventory(option: str | None, *, kubeconfig: str | None = None, context: str | None = None) -> Inventory:
-    """Return the inventory, on the cluster that the options name. Raises InvalidInventory."""
+    """Return the inventory, on the cluster that the options name. Raises InvalidInventoryError."""
     from gpu_provision.inventory import load
     from gpu_provision.inventory.loader import with_cluster
 

@@ -16,7 +16,7 @@ from gpu_provision.cli.output import writing
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.codes import USAGE
-from gpu_provision.model.findings import Finding, RunFailed, UsageError
+from gpu_provision.model.findings import Finding, RunFailedError, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.output import plan_file
@@ -87,36 +87,36 @@ class SavedPlan:
         return {**parts, "hosts": bool(scope["hosts"]), "cluster": bool(scope["cluster"])}
 
     def check_inventory(self, inventory: Inventory) -> None:
-        """Raise RunFailed if this is not the inventory that the plan was made from."""
+        """Raise RunFailedError if this is not the inventory that the plan was made from."""
         then = self.document["inventory"]
         if inventory.name != then["name"]:
             what = f"the plan is of inventory {then['name']}, and this is {inventory.name}"
-            raise RunFailed(self._finding(codes.OTHER_INVENTORY, what, inventory.path))
+            raise RunFailedError(self._finding(codes.OTHER_INVENTORY, what, inventory.path))
         if plan_file.inventory_digest(inventory, then["salt"]) != then["digest"]:
             what = f"the inventory has changed since the plan was made ({self.document['made_at']})"
-            raise RunFailed(self._finding(codes.OTHER_INVENTORY, what, inventory.path))
+            raise RunFailedError(self._finding(codes.OTHER_INVENTORY, what, inventory.path))
 
     def check_cluster(self, work: ApplyJob) -> None:
-        """Raise RunFailed if the plan was made for another cluster than the one that answers."""
+        """Raise RunFailedError if the plan was made for another cluster than the one that answers."""
         then, now = self.document["cluster"], work.cluster_id()
         if now != then["id"]:
             what = f"the plan was made for another cluster: {then['name']}"
             evidence = f"the namespace kube-system has the uid {now} there, and had {then['id']} in the plan"
-            raise RunFailed(self._finding(codes.OTHER_CLUSTER, what, evidence))
+            raise RunFailedError(self._finding(codes.OTHER_CLUSTER, what, evidence))
 
     def check_hosts(self, on_hosts: HostsResult | None) -> None:
-        """Raise RunFailed if hosts would be changed otherwise than planned."""
+        """Raise RunFailedError if hosts would be changed otherwise than planned."""
         self._refuse("hosts are no longer as they were planned for", plan_file.host_changes(self.document, on_hosts))
 
     def check_plan(self, plan: Plan) -> None:
-        """Raise RunFailed if the cluster would be changed otherwise than planned."""
+        """Raise RunFailedError if the cluster would be changed otherwise than planned."""
         moved = plan_file.cluster_changes(self.document, plan)
         self._refuse("the cluster is no longer as it was planned for; nothing is written there", moved)
 
     def _refuse(self, what: str, moved: tuple[str, ...]) -> None:
         if moved:
             more = [f"and {len(moved) - _TOLD} more"] if len(moved) > _TOLD else []
-            raise RunFailed(self._finding(codes.MOVED, what, "\n    ".join([*moved[:_TOLD], *more])))
+            raise RunFailedError(self._finding(codes.MOVED, what, "\n    ".join([*moved[:_TOLD], *more])))
 
     def _finding(self, code: str, what: str, evidence: str) -> Finding:
         fix = "make a new plan and look at it: gpu-provision plan --out FILE"
@@ -124,7 +124,7 @@ class SavedPlan:
 
 
 def load_plan(path: Path) -> SavedPlan:
-    """Return the plan of a file. Raises RunFailed if it is none, or damaged, or of another version."""
+    """Return the plan of a file. Raises RunFailedError if it is none, or damaged, or of another version."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         json.dumps(document, ensure_ascii=False).encode()  # what cannot be written could not be reported, either
@@ -133,7 +133,7 @@ def load_plan(path: Path) -> SavedPlan:
     if not isinstance(document, dict) or document.get("format") != plan_file.FORMAT:
         raise _damaged(path, f'it has no "format": "{plan_file.FORMAT}"')
     if document.get("version") != plan_file.VERSION:
-        raise RunFailed(
+        raise RunFailedError(
             Finding(
                 code=codes.OTHER_FORMAT,
                 where=str(path),
@@ -151,8 +151,8 @@ def load_plan(path: Path) -> SavedPlan:
     return SavedPlan(path, document)
 
 
-def _damaged(path: Path, why: str) -> RunFailed:
-    return RunFailed(
+def _damaged(path: Path, why: str) -> RunFailedError:
+    return RunFailedError(
         Finding(
             code=codes.NO_PLAN,
             where=str(path),

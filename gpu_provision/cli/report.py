@@ -20,7 +20,7 @@ from gpu_provision.history import store
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.codes import USAGE
-from gpu_provision.model.findings import Finding, ProvisionError, RunFailed, UsageError, attached_findings
+from gpu_provision.model.findings import Finding, ProvisionError, RunFailedError, UsageError, attached_findings
 from gpu_provision.model.history import Ending
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import DestroyResult, Plan
@@ -206,14 +206,14 @@ def report(*, run: int | None, file: str | None, file_out: str | None, out: Outp
 
 
 def _story(inventory: Inventory, run: int | None) -> RunReport:
-    """Return what is on record here. Raises UsageError if there is nothing, RunFailed if it cannot be read."""
+    """Return what is on record here. Raises UsageError if there is nothing, RunFailedError if it cannot be read."""
     record, where = store.find_local(inventory.name, run), str(store.local_folder(inventory.name))
     if record is None:
         raise UsageError(_missing(run, where))
     try:
         return report_of_record(record)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise RunFailed(_damaged(record.get("id", ""), where, error)) from error
+        raise RunFailedError(_damaged(record.get("id", ""), where, error)) from error
 
 
 def _missing(run: int | None, where: str) -> Finding:

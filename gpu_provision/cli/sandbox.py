@@ -12,7 +12,7 @@ from gpu_provision.cli.output import Output
 from gpu_provision.cli.root import SuggestingGroup
 from gpu_provision.kube.context import as_findings, find_sandbox, start_sandbox
 from gpu_provision.model import codes
-from gpu_provision.model.findings import ExitCode, Finding, Unreachable
+from gpu_provision.model.findings import ExitCode, Finding, UnreachableError
 from gpu_provision.output.findings import document
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def kubeconfig(*, fleet: str, user: str | None, out: Output) -> None:
     if found is None:
         fix = f"gpu-provision sandbox up --fleet {fleet}".removesuffix(" --fleet default")
         what = f"sandbox {fleet!r} is not running"
-        raise Unreachable(Finding(code=codes.NO_SANDBOX, where=f"sandbox {fleet}", what=what, fix=fix))
+        raise UnreachableError(Finding(code=codes.NO_SANDBOX, where=f"sandbox {fleet}", what=what, fix=fix))
     if user:
         found = replace(found, kubeconfig=lifecycle.write_kubeconfig(found, user))
     out.result(document("sandbox kubeconfig", sandbox=_document(found)), str(found.kubeconfig))

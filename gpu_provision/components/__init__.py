@@ -23,7 +23,7 @@ from gpu_provision.components import (
     toolkit,
     validator,
 )
-from gpu_provision.model.cluster import Context, Manifest
+from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.inventory import Inventory
 
@@ -44,8 +44,8 @@ class Component:
     title: str  # its name as people read it
     requires: tuple[str, ...]  # names of components that must be ready first, on the same node
     spec: Callable[[Inventory], Any]
-    manifests: Callable[[Any, Context], list[Manifest]]
-    problems: Callable[[Any, Context], tuple[Finding, ...]]
+    manifests: Callable[[Any, RenderContext], list[Manifest]]
+    problems: Callable[[Any, RenderContext], tuple[Finding, ...]]
 
     def version(self, spec: Any) -> str:
         """Return the version that a spec asks for; empty for components that run no image."""
@@ -88,12 +88,12 @@ COMPONENTS: tuple[Component, ...] = tuple(map(_component, _MODULES))
 """All components in dependency order."""
 
 
-def desired(context: Context) -> dict[str, list[Manifest]]:
+def desired(context: RenderContext) -> dict[str, list[Manifest]]:
     """Return the manifests of every component that is on, in dependency order."""
     return {component.name: component.manifests(spec, context) for component, spec in _on(context.inventory)}
 
 
-def problems(context: Context) -> tuple[Finding, ...]:
+def problems(context: RenderContext) -> tuple[Finding, ...]:
     """Return what is wrong with the nodes, then with each component that is on."""
     found = (finding for component, spec in _on(context.inventory) for finding in component.problems(spec, context))
     return (*targets.problems(context), *found)

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpu_provision.components import labels, operands, pods
 from gpu_provision.components.objects import has_internal_traffic_policy, manifest, role, service_account
-from gpu_provision.model.cluster import Context, Manifest
+from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.specs import DcgmSpec
 
 NAME = "dcgm"
@@ -21,7 +21,7 @@ ADDRESS = f"{_NAME}:{_PORT}"
 _LIVES = {"tcpSocket": {"port": _PORT}, "initialDelaySeconds": 15}
 
 
-def manifests(spec: DcgmSpec, context: Context) -> list[Manifest]:
+def manifests(spec: DcgmSpec, context: RenderContext) -> list[Manifest]:
     """Return access rights, the Service and the DaemonSet."""
     namespace = context.namespace
     return [
@@ -38,7 +38,7 @@ def manifests(spec: DcgmSpec, context: Context) -> list[Manifest]:
     ]
 
 
-def _service(context: Context) -> Manifest:
+def _service(context: RenderContext) -> Manifest:
     # Every exporter must reach the engine of its own node and no other.
     local = {"internalTrafficPolicy": "Local"} if has_internal_traffic_policy(context.facts) else {}
     ports = [{"name": "dcgm", "port": _PORT, "targetPort": _PORT, "protocol": "TCP"}]
@@ -51,7 +51,7 @@ def _service(context: Context) -> Manifest:
     )
 
 
-def _pod(spec: DcgmSpec, context: Context) -> dict[str, Any]:
+def _pod(spec: DcgmSpec, context: RenderContext) -> dict[str, Any]:
     validator = context.inventory.specs.validator
     return operands.pod(
         spec,

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpu_provision.components import dcgm, labels, operands, pods
 from gpu_provision.components.objects import cluster_role, manifest, role, rule, service_account
-from gpu_provision.model.cluster import Context, Manifest
+from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.specs import DcgmExporterSpec
 
 NAME = "dcgm_exporter"
@@ -31,7 +31,7 @@ _POD_SETTINGS = ("DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS", "DCGM_EXPORTER_KU
 _HEALTH = {"httpGet": {"path": "/health", "port": _PORT}, "initialDelaySeconds": 45}
 
 
-def manifests(spec: DcgmExporterSpec, context: Context) -> list[Manifest]:
+def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
     """Return access rights, Service, DaemonSet, and a ServiceMonitor where the cluster knows such."""
     namespace = context.namespace
     with_monitor = spec.service_monitor.enabled and _SERVICE_MONITORS in context.facts.resources
@@ -57,7 +57,7 @@ def _reads_pods(spec: DcgmExporterSpec) -> bool:
     return any(spec.settings.get(name, "").lower() == "true" for name in _POD_SETTINGS)
 
 
-def _service(spec: DcgmExporterSpec, context: Context) -> Manifest:
+def _service(spec: DcgmExporterSpec, context: RenderContext) -> Manifest:
     return manifest(
         ("v1", "Service"),
         _NAME,
@@ -72,7 +72,7 @@ def _service(spec: DcgmExporterSpec, context: Context) -> Manifest:
     )
 
 
-def _pod(spec: DcgmExporterSpec, context: Context) -> dict[str, Any]:
+def _pod(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]:
     validator = context.inventory.specs.validator
     own = [pods.config_volume("metrics-config", spec.metrics_config)] if spec.metrics_config else []
     return operands.pod(
@@ -91,7 +91,7 @@ def _pod(spec: DcgmExporterSpec, context: Context) -> dict[str, Any]:
     )
 
 
-def _container(spec: DcgmExporterSpec, context: Context) -> dict[str, Any]:
+def _container(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]:
     with_engine = context.inventory.specs.dcgm.enabled
     declared: pods.Environment = {
         "DCGM_EXPORTER_LISTEN": f":{_PORT}",
@@ -116,7 +116,7 @@ def _container(spec: DcgmExporterSpec, context: Context) -> dict[str, Any]:
     )
 
 
-def _service_monitor(spec: DcgmExporterSpec, context: Context) -> Manifest:
+def _service_monitor(spec: DcgmExporterSpec, context: RenderContext) -> Manifest:
     monitor = spec.service_monitor
     endpoint = {
         "port": "gpu-metrics",

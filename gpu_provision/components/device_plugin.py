@@ -6,7 +6,7 @@ from typing import Any
 
 from gpu_provision.components import labels, operands, pods, scripts
 from gpu_provision.components.objects import cluster_role, config_map, is_since, role, service_account
-from gpu_provision.model.cluster import Context, Manifest
+from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.specs import DevicePluginSpec
 
 NAME = "device_plugin"
@@ -43,7 +43,7 @@ _MOUNTS = [
 ]
 
 
-def manifests(spec: DevicePluginSpec, context: Context) -> list[Manifest]:
+def manifests(spec: DevicePluginSpec, context: RenderContext) -> list[Manifest]:
     """Return access rights, the entrypoint and the DaemonSet."""
     namespace = context.namespace
     configurations = operands.config_of(context, spec.config_name)
@@ -65,7 +65,7 @@ def manifests(spec: DevicePluginSpec, context: Context) -> list[Manifest]:
     ]
 
 
-def _pod(spec: DevicePluginSpec, context: Context, config: ConfigManager) -> dict[str, Any]:
+def _pod(spec: DevicePluginSpec, context: RenderContext, config: ConfigManager) -> dict[str, Any]:
     validator = context.inventory.specs.validator
     wait = operands.wait_for_toolkit(
         context, pods.mount("run-nvidia-validations", operands.VALIDATIONS, pods.TO_CONTAINER)
@@ -92,7 +92,7 @@ def _pod(spec: DevicePluginSpec, context: Context, config: ConfigManager) -> dic
     )
 
 
-def _environment(spec: DevicePluginSpec, context: Context, config: ConfigManager) -> dict[str, str]:
+def _environment(spec: DevicePluginSpec, context: RenderContext, config: ConfigManager) -> dict[str, str]:
     specs = context.inventory.specs
     # The kubelet's API has fields for CDI that plugins know since 0.15.
     cdi_strategy = "cdi-annotations,cdi-cri" if is_since(spec.image.version, (0, 15)) else "cdi-annotations"
@@ -127,7 +127,7 @@ class ConfigManager:
     process when the label chooses another one. As in the reference, the program is in the device plugin's image.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: RenderContext) -> None:
         """Read the settings of the device plugin."""
         self._spec, self._namespace = context.inventory.specs.device_plugin, context.namespace
         self.is_on = bool(self._spec.config_name)

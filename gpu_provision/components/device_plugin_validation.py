@@ -13,7 +13,7 @@ from gpu_provision.components import driver, labels, operands, pods
 from gpu_provision.components.node_labels import able_to_run
 from gpu_provision.components.objects import compact, digest
 from gpu_provision.components.validator import ACCOUNT
-from gpu_provision.model.cluster import Context, Manifest, Target
+from gpu_provision.model.cluster import Manifest, RenderContext, Target
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import ValidatorSpec
 
@@ -31,7 +31,7 @@ def spec(inventory: Inventory) -> ValidatorSpec | None:
     return inventory.specs.validator if inventory.specs.device_plugin.enabled else None
 
 
-def manifests(spec: ValidatorSpec, context: Context) -> list[Manifest]:
+def manifests(spec: ValidatorSpec, context: RenderContext) -> list[Manifest]:
     """Return a pod per target that can run it: another one whenever what it proves has changed.
 
     That is the pod itself, device plugin, driver and toolkit, and the number of GPUs that the inventory declares.
@@ -48,7 +48,7 @@ def manifests(spec: ValidatorSpec, context: Context) -> list[Manifest]:
     return found
 
 
-def _pod_spec(spec: ValidatorSpec, context: Context) -> dict[str, Any]:
+def _pod_spec(spec: ValidatorSpec, context: RenderContext) -> dict[str, Any]:
     """Return what the pods of all nodes have in common.
 
     They run on tainted and cordoned nodes, too. They have no priority: a validation must never push a workload off its
@@ -69,7 +69,7 @@ def _pod_spec(spec: ValidatorSpec, context: Context) -> dict[str, Any]:
     return built
 
 
-def _pod(context: Context, target: Target, pod_spec: Mapping[str, Any], content: str) -> Manifest:
+def _pod(context: RenderContext, target: Target, pod_spec: Mapping[str, Any], content: str) -> Manifest:
     name = pod_name(target.name, content[:8])
     metadata = {"name": name, "namespace": context.namespace, "labels": {labels.APP: APP, labels.DIGEST: content}}
     return {
@@ -86,7 +86,7 @@ def pod_name(node: str, short_digest: str) -> str:
     return name if len(name) <= _NAME_LENGTH else f"{APP}-{digest(node)}-{short_digest}"
 
 
-def toolkit_image(context: Context) -> str:
+def toolkit_image(context: RenderContext) -> str:
     """Return the toolkit's image; empty if the hosts have their own."""
     toolkit = context.inventory.specs.toolkit
     return toolkit.image.reference if toolkit.enabled else ""

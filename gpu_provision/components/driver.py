@@ -11,7 +11,7 @@ from gpu_provision.components.objects import cluster_role, config_map, digest, r
 from gpu_provision.components.targets import dns_label
 from gpu_provision.components.toolkit_runtimes import CRIO, runtime_of
 from gpu_provision.model import codes
-from gpu_provision.model.cluster import Context, Manifest, Target
+from gpu_provision.model.cluster import Manifest, RenderContext, Target
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory, OperatingSystem
 from gpu_provision.model.specs import DriverSpec
@@ -100,7 +100,7 @@ def spec(inventory: Inventory) -> DriverSpec | None:
     return next((candidate for candidate in candidates if candidate.enabled), None)
 
 
-def manifests(_spec: DriverSpec, context: Context) -> list[Manifest]:
+def manifests(_spec: DriverSpec, context: RenderContext) -> list[Manifest]:
     """Return the startup probe, access rights, and a DaemonSet per driver group."""
     namespace = context.namespace
     group_of = attrgetter("driver_group")
@@ -115,7 +115,7 @@ def manifests(_spec: DriverSpec, context: Context) -> list[Manifest]:
     ]
 
 
-def problems(_spec: DriverSpec, context: Context) -> tuple[Finding, ...]:
+def problems(_spec: DriverSpec, context: RenderContext) -> tuple[Finding, ...]:
     """Return the targets that no driver DaemonSet can serve."""
     served = [target for target in context.targets if not target.driver.on_host]
     return (
@@ -133,7 +133,7 @@ def image_of(target: Target) -> str:
     return image.reference if pinned else image.tagged(f"{image.version}-{target.os.tag}")
 
 
-def _daemon_set(group: str, target: Target, context: Context) -> Manifest:
+def _daemon_set(group: str, target: Target, context: RenderContext) -> Manifest:
     """Return the DaemonSet of a group, all of whose nodes have the needs of ``target``."""
     by_group = {labels.DRIVER_GROUP: group}
     return operands.daemon_set(
@@ -149,7 +149,7 @@ def _daemon_set(group: str, target: Target, context: Context) -> Manifest:
     )
 
 
-def _pod(target: Target, context: Context) -> dict[str, Any]:
+def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
     spec = target.pool.driver
     inputs, mounts = _inputs(spec, target.os, context)
     volumes = [*_VOLUMES, *inputs]
@@ -280,7 +280,7 @@ _SUBSCRIPTIONS = {"rhel": _REDHAT, "sles": _SUSE, "sl-micro": _SUSE}
 
 
 def _inputs(
-    spec: DriverSpec, os: OperatingSystem | None, context: Context
+    spec: DriverSpec, os: OperatingSystem | None, context: RenderContext
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return volumes and mounts of the optional inputs of a driver container for ``os``.
 
@@ -312,7 +312,7 @@ def _inputs(
     return volumes, mounts
 
 
-def _input_contents(spec: DriverSpec, context: Context) -> list[Any]:
+def _input_contents(spec: DriverSpec, context: RenderContext) -> list[Any]:
     """Return what is known of the files: the driver is installed again when one of them changes."""
     names = (spec.repo_config, spec.cert_config, spec.kernel_module_config)
     files = [dict(operands.config_of(context, name)) for name in names]

@@ -6,7 +6,7 @@ read off the status of that container, see `gpu_provision.planning.validation`.
 
 from __future__ import annotations
 
-from gpu_provision.model.cluster import Context, Manifest
+from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import ValidatorSpec
 
@@ -20,6 +20,6 @@ def spec(inventory: Inventory) -> ValidatorSpec:
     return inventory.specs.validator
 
 
-def manifests(_spec: ValidatorSpec, _context: Context) -> list[Manifest]:
+def manifests(_spec: ValidatorSpec, _context: RenderContext) -> list[Manifest]:
     """Return nothing: the validator has the container."""
     return []

@@ -8,7 +8,7 @@ from gpu_provision.components import labels, operands, pods
 from gpu_provision.components.device_plugin import ConfigManager
 from gpu_provision.components.nfd import GROUP
 from gpu_provision.components.objects import role, rule, service_account
-from gpu_provision.model.cluster import Context, Manifest
+from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.specs import GfdSpec
 
 NAME = "gfd"
@@ -27,7 +27,7 @@ _RULES = [
 ]
 
 
-def manifests(spec: GfdSpec, context: Context) -> list[Manifest]:
+def manifests(spec: GfdSpec, context: RenderContext) -> list[Manifest]:
     """Return access rights and the DaemonSet."""
     namespace = context.namespace
     configurations = operands.config_of(context, context.inventory.specs.device_plugin.config_name)
@@ -47,7 +47,7 @@ def manifests(spec: GfdSpec, context: Context) -> list[Manifest]:
     ]
 
 
-def _pod(spec: GfdSpec, context: Context, config: ConfigManager) -> dict[str, Any]:
+def _pod(spec: GfdSpec, context: RenderContext, config: ConfigManager) -> dict[str, Any]:
     validator = context.inventory.specs.validator
     return operands.pod(
         spec,
@@ -69,7 +69,7 @@ def _pod(spec: GfdSpec, context: Context, config: ConfigManager) -> dict[str, An
     )
 
 
-def _container(spec: GfdSpec, context: Context, config: ConfigManager) -> dict[str, Any]:
+def _container(spec: GfdSpec, context: RenderContext, config: ConfigManager) -> dict[str, Any]:
     declared: pods.Environment = {
         "GFD_SLEEP_INTERVAL": "60s",
         "GFD_FAIL_ON_INIT_ERROR": "true",

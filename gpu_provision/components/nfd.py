@@ -22,7 +22,7 @@ from gpu_provision.components.objects import (
     rule,
     service_account,
 )
-from gpu_provision.model.cluster import Context, Kind, Manifest, ObjectRef
+from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, RenderContext
 from gpu_provision.model.specs import NfdSpec
 
 NAME = "nfd"
@@ -116,7 +116,7 @@ FORMER = tuple(ObjectRef(f"{RBAC}/v1", kind, "", f"{_FULL_NAME}-gc") for kind in
 """Objects that stacks of earlier versions have; a run removes them."""
 
 
-def manifests(spec: NfdSpec, context: Context) -> list[Manifest]:
+def manifests(spec: NfdSpec, context: RenderContext) -> list[Manifest]:
     """Return custom resources, access rights, configuration, master, worker and garbage collector.
 
     ``env`` goes to all three; ``args`` and ``resources`` to the worker, which alone runs on every node.
@@ -145,7 +145,7 @@ def crds() -> list[Manifest]:
     return found
 
 
-def _master(spec: NfdSpec, like: Generation, context: Context) -> Manifest:
+def _master(spec: NfdSpec, like: Generation, context: RenderContext) -> Manifest:
     container = _container(
         spec,
         "master",
@@ -168,7 +168,7 @@ def _master(spec: NfdSpec, like: Generation, context: Context) -> Manifest:
     return _workload("Deployment", spec, "master", pod, config=_MASTER_CONFIG, replicas=1)
 
 
-def _worker(spec: NfdSpec, like: Generation, context: Context) -> Manifest:
+def _worker(spec: NfdSpec, like: Generation, context: RenderContext) -> Manifest:
     defaults = {"requests": {"cpu": "5m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
     mounts = [pods.mount(name, path, read_only=True) for name, (_, path) in _WORKER_HOST_PATHS.items()]
     container = _container(
@@ -190,7 +190,7 @@ def _worker(spec: NfdSpec, like: Generation, context: Context) -> Manifest:
     return _workload("DaemonSet", spec, "worker", pod, config=_WORKER_CONFIG, updateStrategy=rolling)
 
 
-def _gc(spec: NfdSpec, like: Generation, context: Context) -> Manifest:
+def _gc(spec: NfdSpec, like: Generation, context: RenderContext) -> Manifest:
     container = _container(
         spec,
         "gc",

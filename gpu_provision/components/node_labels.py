@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from gpu_provision.components import labels
 from gpu_provision.components.targets import node_pools
 from gpu_provision.components.toolkit_runtimes import runtime_of
-from gpu_provision.model.cluster import Context, DriverBasis, Manifest, NodeFacts, Target
+from gpu_provision.model.cluster import DriverBasis, Manifest, NodeFacts, RenderContext, Target
 from gpu_provision.model.inventory import Inventory
 
 NAME = "node_labels"
@@ -53,7 +53,7 @@ def spec(inventory: Inventory) -> NodeLabelsSpec:
     return NodeLabelsSpec(inventory=inventory.name, listed=listed, attests=inventory.specs.startup_taint.enabled)
 
 
-def manifests(spec: NodeLabelsSpec, context: Context) -> list[Manifest]:
+def manifests(spec: NodeLabelsSpec, context: RenderContext) -> list[Manifest]:
     """Return partial Nodes: targets, other declared nodes with labels, and nodes that are ours no more."""
     live = {node.name: node.labels for node in context.facts.nodes}
     by_name = {target.name: target for target in context.targets}
@@ -88,7 +88,7 @@ def _of_target(spec: NodeLabelsSpec, target: Target, declared: Mapping[str, str 
     }
 
 
-def able_to_run(context: Context, *operands: str) -> tuple[Target, ...]:
+def able_to_run(context: RenderContext, *operands: str) -> tuple[Target, ...]:
     """Return the targets on which all of these operands can run.
 
     Not those whose GPU is gone, and those of which the user said so by a label.
@@ -130,7 +130,7 @@ def _without_operands(live: Mapping[str, str]) -> dict[str, str | None]:
     return dict.fromkeys(key for key in present if key != labels.DEPLOY_OPERANDS)
 
 
-def leaving(context: Context) -> tuple[NodeFacts, ...]:
+def leaving(context: RenderContext) -> tuple[NodeFacts, ...]:
     """Return the nodes that this inventory has labelled, and no longer has among its GPU nodes."""
     mark, kept = context.inventory.name, {target.name for target in (*context.targets, *context.others)}
     marked = (node for node in context.facts.nodes if node.labels.get(labels.INVENTORY) == mark)

@@ -8,7 +8,7 @@ from typing import Any
 from gpu_provision.components import labels, pods, scripts
 from gpu_provision.components.objects import compact, digest, manifest, rule
 from gpu_provision.components.toolkit_runtimes import needs_no_class
-from gpu_provision.model.cluster import Context, Manifest
+from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.settings import pod_fields
 from gpu_provision.model.specs import OperandSpec
 
@@ -38,7 +38,7 @@ _SELECTED_BY = frozenset({labels.APP, labels.PART_OF})
 
 
 def daemon_set(  # noqa: PLR0913 -- keyword-only: just the parts in which operands differ
-    context: Context,
+    context: RenderContext,
     name: str,
     *,
     selector: Mapping[str, str],
@@ -106,19 +106,19 @@ def configured_by(*data: Mapping[str, str]) -> dict[str, str]:
     return {labels.CONFIG: digest(known)} if known else {}
 
 
-def config_of(context: Context, config_map: str) -> Mapping[str, str]:
+def config_of(context: RenderContext, config_map: str) -> Mapping[str, str]:
     """Return the files of a user's ConfigMap; empty if none is named, or nothing is known of it."""
     return context.facts.config_maps.get(config_map, {})
 
 
-def runtime_class(context: Context) -> str | None:
+def runtime_class(context: RenderContext) -> str | None:
     """Return the runtime class of operands that need GPUs; None where CRI-O's hook injects them."""
     specs = context.inventory.specs
     return None if needs_no_class(context.targets, cdi=specs.cdi_enabled) else specs.runtime_class
 
 
 def validation(  # noqa: PLR0913 -- keyword-only: just the parts in which validations differ
-    context: Context,
+    context: RenderContext,
     name: str,
     component: str,
     *,
@@ -139,7 +139,7 @@ def validation(  # noqa: PLR0913 -- keyword-only: just the parts in which valida
     )
 
 
-def vector_add(context: Context, name: str, script: str = scripts.VECTOR_ADD, **fields: Any) -> dict[str, Any]:
+def vector_add(context: RenderContext, name: str, script: str = scripts.VECTOR_ADD, **fields: Any) -> dict[str, Any]:
     """Return a container that adds two vectors on a GPU; its termination message has the result."""
     spec = context.inventory.specs.validator
     return pods.container(
@@ -147,12 +147,12 @@ def vector_add(context: Context, name: str, script: str = scripts.VECTOR_ADD, **
     )
 
 
-def driver_validation(context: Context) -> dict[str, Any]:
+def driver_validation(context: RenderContext) -> dict[str, Any]:
     """Return the init container that waits until the driver works, and says so in ``driver-ready``."""
     return _driver_validation(context)
 
 
-def own_driver_validation(context: Context) -> dict[str, Any]:
+def own_driver_validation(context: RenderContext) -> dict[str, Any]:
     """Return the same for a pod that has to know by itself, in the volume `OWN_VALIDATION`.
 
     A validator that ends removes what all pods see, and its successor starts only where the toolkit runs: a toolkit
@@ -162,7 +162,7 @@ def own_driver_validation(context: Context) -> dict[str, Any]:
     return _driver_validation(context, {"OUTPUT_DIR": output}, pods.mount(OWN_VALIDATION["name"], output))
 
 
-def _driver_validation(context: Context, env: Mapping[str, str] | None = None, *mounts: Any) -> dict[str, Any]:
+def _driver_validation(context: RenderContext, env: Mapping[str, str] | None = None, *mounts: Any) -> dict[str, Any]:
     return validation(
         context,
         "driver-validation",
@@ -179,7 +179,7 @@ def _driver_validation(context: Context, env: Mapping[str, str] | None = None, *
     )
 
 
-def wait_for_toolkit(context: Context, mount: dict[str, Any]) -> dict[str, Any]:
+def wait_for_toolkit(context: RenderContext, mount: dict[str, Any]) -> dict[str, Any]:
     """Return the init container that waits for ``toolkit-ready``; ``mount`` shows it the validations."""
     spec = context.inventory.specs.validator
     path = f"{VALIDATIONS}/toolkit-ready"
@@ -194,7 +194,7 @@ def wait_for_toolkit(context: Context, mount: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def mig_environment(context: Context) -> dict[str, str]:
+def mig_environment(context: RenderContext) -> dict[str, str]:
     """Return the settings by which a plugin handles MIG devices."""
     strategy = context.inventory.specs.mig_strategy
     return {"MIG_STRATEGY": strategy} | ({} if strategy == "none" else {"NVIDIA_MIG_MONITOR_DEVICES": "all"})

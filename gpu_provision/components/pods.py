@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from gpu_provision.components import labels, quantities
 from gpu_provision.components.objects import compact
-from gpu_provision.model.cluster import Context
+from gpu_provision.model.cluster import RenderContext
 from gpu_provision.model.specs import SecretKey
 
 PRIVILEGED: dict[str, Any] = {"privileged": True}
@@ -120,14 +120,14 @@ STARTUP_TOLERATION: Mapping[str, Any] = {"key": labels.NOT_VALIDATED, "operator"
 
 
 def operand_tolerations(
-    context: Context, *more: Iterable[Mapping[str, Any]], first: Iterable[Mapping[str, Any]] = ()
+    context: RenderContext, *more: Iterable[Mapping[str, Any]], first: Iterable[Mapping[str, Any]] = ()
 ) -> list[dict[str, Any]]:
     """Return what pods tolerate that a node needs for its GPUs: ``first``, the inventory's own, ``more``."""
     declared = context.inventory.specs.daemonsets.tolerations
     return tolerations(first, declared, *more, startup_tolerations(context))
 
 
-def startup_tolerations(context: Context) -> tuple[Mapping[str, Any], ...]:
+def startup_tolerations(context: RenderContext) -> tuple[Mapping[str, Any], ...]:
     """Return the toleration of the startup taint, if nodes may have it."""
     return (STARTUP_TOLERATION,) if context.inventory.specs.startup_taint.enabled else ()
 

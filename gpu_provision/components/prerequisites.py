@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpu_provision.components.labels import COMPONENT_OF_APP
 from gpu_provision.components.objects import manifest
-from gpu_provision.model.cluster import Context, Manifest
+from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.inventory import Inventory
 
 NAME = "prerequisites"
@@ -36,7 +36,7 @@ def spec(inventory: Inventory) -> PrerequisitesSpec:
     )
 
 
-def manifests(spec: PrerequisitesSpec, _context: Context) -> list[Manifest]:
+def manifests(spec: PrerequisitesSpec, _context: RenderContext) -> list[Manifest]:
     """Return Namespaces and RuntimeClasses."""
     return [
         *(manifest(("v1", "Namespace"), name, labels=_PRIVILEGED) for name in spec.namespaces),

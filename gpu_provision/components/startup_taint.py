@@ -11,7 +11,7 @@ from gpu_provision.components.node_labels import able_to_run
 from gpu_provision.components.objects import digest
 from gpu_provision.components.targets import node_pools, unassigned_nodes
 from gpu_provision.model import codes
-from gpu_provision.model.cluster import Context, Manifest, Target
+from gpu_provision.model.cluster import Manifest, RenderContext, Target
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.specs import StartupTaintSpec
 
@@ -20,13 +20,13 @@ TITLE = "Startup taint"
 REQUIRES: tuple[str, ...] = ("driver", "driver_validation", "device_plugin_validation")
 
 
-def manifests(_spec: StartupTaintSpec, context: Context) -> list[Manifest]:
+def manifests(_spec: StartupTaintSpec, context: RenderContext) -> list[Manifest]:
     """Return a partial Node per target that is validated."""
     able = able_to_run(context, "container-toolkit")
     return [_node(target, validated_content(target, context)) for target in able if target.facts]
 
 
-def problems(_spec: StartupTaintSpec, context: Context) -> tuple[Finding, ...]:
+def problems(_spec: StartupTaintSpec, context: RenderContext) -> tuple[Finding, ...]:
     """Return our nodes, and unassigned GPU nodes, where nothing is validated, so that the taint stays."""
     others = {target.name for target in context.others}
     freed = others.union(target.name for target in able_to_run(context, "container-toolkit"))
@@ -50,7 +50,7 @@ def _stays_tainted(node: str) -> Finding:
     )
 
 
-def validated_content(target: Target, context: Context) -> str:
+def validated_content(target: Target, context: RenderContext) -> str:
     """Return a digest of what validations of a node show to work: equal for nodes with equal content."""
     specs, gpu = context.inventory.specs, target.pool.gpu
     plugin = specs.device_plugin

@@ -17,7 +17,7 @@ from gpu_provision.components.labels import (
 )
 from gpu_provision.components.objects import digest
 from gpu_provision.model import codes
-from gpu_provision.model.cluster import ClusterFacts, Context, DriverBasis, DriverChoice, NodeFacts, Target
+from gpu_provision.model.cluster import ClusterFacts, DriverBasis, DriverChoice, NodeFacts, RenderContext, Target
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory, NodePool, OperatingSystem
 from gpu_provision.model.specs import DriverSpec
@@ -45,9 +45,9 @@ def choose_driver(spec: DriverSpec, *, read: str | None, labels: Mapping[str, st
 _LABEL_LENGTH = 63
 
 
-def context(inventory: Inventory, facts: ClusterFacts) -> Context:
+def context(inventory: Inventory, facts: ClusterFacts) -> RenderContext:
     """Return all that components may know; empty facts give the context of offline rendering."""
-    return Context(inventory=inventory, facts=facts, targets=targets(inventory, facts))
+    return RenderContext(inventory=inventory, facts=facts, targets=targets(inventory, facts))
 
 
 def targets(inventory: Inventory, facts: ClusterFacts) -> tuple[Target, ...]:
@@ -82,7 +82,7 @@ def unassigned_nodes(inventory: Inventory, facts: ClusterFacts) -> tuple[str, ..
     return tuple(sorted(node.name for node in facts.nodes if has_gpu(node) and node.name not in claimed))
 
 
-def problems(context: Context) -> tuple[Finding, ...]:
+def problems(context: RenderContext) -> tuple[Finding, ...]:
     """Return what is wrong or surprising about the nodes themselves, whatever runs on them."""
     inventory, facts = context.inventory, context.facts
     listed = {node.name for node in inventory.nodes}
@@ -151,7 +151,7 @@ def _os_differs(target: Target) -> Finding | None:
     )
 
 
-def _guessed(context: Context) -> Iterator[Finding]:
+def _guessed(context: RenderContext) -> Iterator[Finding]:
     """Yield a warning about the nodes whose own driver was not read; none offline."""
     names = [target.name for target in context.targets if target.driver.basis is DriverBasis.GUESS]
     if names and context.facts.version:

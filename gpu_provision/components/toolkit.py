@@ -20,7 +20,7 @@ from gpu_provision.components.toolkit_runtimes import (
     runtime_of,
 )
 from gpu_provision.model import codes
-from gpu_provision.model.cluster import Context, Manifest, Target
+from gpu_provision.model.cluster import Manifest, RenderContext, Target
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.specs import SecretKey, ToolkitSpec
 
@@ -43,7 +43,7 @@ _DEFAULT_HANDLER = "nvidia"  # the toolkit's own
 _LIST_DAEMON_SETS = rule("apps", ["daemonsets"], ["list"])
 
 
-def manifests(spec: ToolkitSpec, context: Context) -> list[Manifest]:
+def manifests(spec: ToolkitSpec, context: RenderContext) -> list[Manifest]:
     """Return access rights, the entrypoint, and a DaemonSet per container runtime of the targets."""
     namespace = context.namespace
     rules = [operands.USE_PRIVILEGED_SCC, _LIST_DAEMON_SETS]
@@ -56,7 +56,7 @@ def manifests(spec: ToolkitSpec, context: Context) -> list[Manifest]:
     ]
 
 
-def problems(_spec: ToolkitSpec, context: Context) -> tuple[Finding, ...]:
+def problems(_spec: ToolkitSpec, context: RenderContext) -> tuple[Finding, ...]:
     """Return which nodes cannot get GPUs in the way that the inventory chooses, by CDI or without it.
 
     By CDI, containers of a runtime that is too old would never see the GPUs that are granted to them.
@@ -97,7 +97,7 @@ def _clash(targets: Sequence[Target]) -> tuple[Finding, ...]:
     )
 
 
-def _daemon_set(spec: ToolkitSpec, runtime: Runtime, context: Context) -> Manifest:
+def _daemon_set(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> Manifest:
     """Return the DaemonSet for one runtime; which nodes it runs on matters only in a fleet that mixes them."""
     is_main = runtime.name == main_runtime(context.targets)
     by_runtime = {labels.CONTAINER_RUNTIME: runtime.name}
@@ -113,7 +113,7 @@ def _daemon_set(spec: ToolkitSpec, runtime: Runtime, context: Context) -> Manife
     )
 
 
-def _pod(spec: ToolkitSpec, runtime: Runtime, context: Context) -> dict[str, Any]:
+def _pod(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> dict[str, Any]:
     validator = context.inventory.specs.validator
     hooks = "/usr/share/containers/oci/hooks.d" if runtime.name == CRIO else "/run/containers/oci/hooks.d"
     files = _runtime_files(spec, runtime)
@@ -140,7 +140,7 @@ def _pod(spec: ToolkitSpec, runtime: Runtime, context: Context) -> dict[str, Any
     )
 
 
-def _container(spec: ToolkitSpec, runtime: Runtime, context: Context) -> dict[str, Any]:
+def _container(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> dict[str, Any]:
     files = _runtime_files(spec, runtime)
     return pods.container(
         "nvidia-container-toolkit-ctr",
@@ -165,7 +165,7 @@ def _container(spec: ToolkitSpec, runtime: Runtime, context: Context) -> dict[st
     )
 
 
-def _environment(spec: ToolkitSpec, runtime: Runtime, context: Context) -> dict[str, str | pods.Field]:
+def _environment(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> dict[str, str | pods.Field]:
     specs = context.inventory.specs
     return {
         "ROOT": spec.install_dir,

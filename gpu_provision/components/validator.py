@@ -9,7 +9,7 @@ from typing import Any
 
 from gpu_provision.components import labels, operands, pods, scripts
 from gpu_provision.components.objects import cluster_role, role, rule, service_account
-from gpu_provision.model.cluster import Context, Manifest
+from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import ValidatorSpec
 
@@ -45,7 +45,7 @@ def has_made(pod: Manifest) -> bool:
     return app in _MADE and pod["spec"].get("serviceAccountName") == ACCOUNT
 
 
-def manifests(spec: ValidatorSpec, context: Context) -> list[Manifest]:
+def manifests(spec: ValidatorSpec, context: RenderContext) -> list[Manifest]:
     """Return access rights and the DaemonSet."""
     namespace = context.namespace
     return [
@@ -62,7 +62,7 @@ def manifests(spec: ValidatorSpec, context: Context) -> list[Manifest]:
     ]
 
 
-def _pod(spec: ValidatorSpec, context: Context) -> dict[str, Any]:
+def _pod(spec: ValidatorSpec, context: RenderContext) -> dict[str, Any]:
     with_plugin = context.inventory.specs.device_plugin.enabled
     return operands.pod(
         spec,
@@ -97,7 +97,7 @@ def _pod(spec: ValidatorSpec, context: Context) -> dict[str, Any]:
     )
 
 
-def _validation(context: Context, name: str, component: str, env: pods.Environment) -> dict[str, Any]:
+def _validation(context: RenderContext, name: str, component: str, env: pods.Environment) -> dict[str, Any]:
     return operands.validation(
         context,
         name,
@@ -108,7 +108,7 @@ def _validation(context: Context, name: str, component: str, env: pods.Environme
     )
 
 
-def _plugin_validation(context: Context) -> dict[str, Any]:
+def _plugin_validation(context: RenderContext) -> dict[str, Any]:
     """Wait for the resource only: the vectorAdd that requests it is a component of its own here, with a log."""
     env: pods.Environment = {
         "WITH_WAIT": "false",

@@ -21,7 +21,7 @@ from gpu_provision.kube.observe import MEMBER_KINDS, NODE, POD, node_facts
 from gpu_provision.kube.resource_claims import ResourceClaims
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, by_ref, ref_of
-from gpu_provision.model.findings import Refused, Rejected, Unreachable
+from gpu_provision.model.findings import ForbiddenError, InvalidError, UnreachableError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.planning.applyset import PART_OF, SET_ID, STACK, applyset_id, component_of
 from gpu_provision.planning.managed_fields import other_managers
@@ -94,7 +94,7 @@ def discover(
         known: Uids of objects that were the stack's: what they owned may still be there.
 
     Raises:
-        Unreachable, Refused: As the API server answers.
+        UnreachableError, ForbiddenError: As the API server answers.
     """
     found = _read_objects(cluster, inventory, crds=options.crds, known=known)
     facts = ClusterFacts(nodes=tuple(map(node_facts, found.nodes)))
@@ -216,7 +216,7 @@ def listable_kinds(cluster: KubeClient) -> list[ListableKind]:
     """Return everything namespaced that a server can list, each in the version that it prefers.
 
     Raises:
-        Unreachable: A server behind an aggregated API does not answer, so what a namespace holds is unknown.
+        UnreachableError: A server behind an aggregated API does not answer, so what a namespace holds is unknown.
     """
     groups = cluster.ask("/apis").get("groups", ())
     versions = ["v1", *(group["preferredVersion"]["groupVersion"] for group in groups)]
@@ -262,7 +262,7 @@ def _list_kind(cluster: KubeClient, namespace: str, kind: ListableKind) -> list[
         return list(cluster.ask(path, retry_seconds=_LIST_SECONDS).get("items") or ())
     except NotFoundError:
         return []
-    except (Refused, Rejected, Unreachable):
+    except (ForbiddenError, InvalidError, UnreachableError):
         return None
 
 

@@ -25,7 +25,7 @@ from gpu_provision.kube.observe import NODE, POD
 from gpu_provision.kube.resource_claims import ResourceClaims
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
-from gpu_provision.model.findings import Finding, Refused, RunFailed
+from gpu_provision.model.findings import Finding, ForbiddenError, RunFailedError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, DestroyResult
 from gpu_provision.model.progress import Event, State
@@ -70,13 +70,13 @@ class DestroyRunner:
         """Remove the stack and audit what is left.
 
         Raises:
-            RunFailed: Pods use GPUs, and may not be evicted.
-            Locked: Another run writes.
-            Unreachable, Refused: As the API server answers.
+            RunFailedError: Pods use GPUs, and may not be evicted.
+            LockedError: Another run writes.
+            UnreachableError, ForbiddenError: As the API server answers.
         """
         began, before = time.monotonic(), self.cluster.requests
         if refusal := self.refusal():
-            raise RunFailed(refusal)
+            raise RunFailedError(refusal)
         kept, left = self.found.plan.kept, tuple[Finding, ...]()
         if self.found.plan.stages:
             for finding in self._eviction_warnings():
@@ -111,7 +111,7 @@ class DestroyRunner:
         if not (self.options.evict and self.found.users):
             return ()
         budgets: list[Manifest] = []
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(ForbiddenError):
             budgets = list(self.cluster.list(budget_kind(self.cluster)).items)
         return tuple(findings.eviction_warnings(self._users(), budgets))
 
@@ -156,7 +156,7 @@ class DestroyRunner:
         """Remove records and the lock's object, which has been given back, and then namespaces, as they are now.
 
         Raises:
-            Locked: Another run has begun since.
+            LockedError: Another run has begun since.
         """
         now = discover(self.cluster, self.inventory, self.options, known=self.found.objects.uids)
         if held := lock.read_lock(self.cluster, self.inventory).lock:

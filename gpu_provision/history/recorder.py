@@ -21,7 +21,14 @@ from gpu_provision.kube.lease import process_identity
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ObjectRef, ref_of
-from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected, Severity, Unreachable
+from gpu_provision.model.findings import (
+    Finding,
+    ForbiddenError,
+    InvalidError,
+    ProvisionError,
+    Severity,
+    UnreachableError,
+)
 from gpu_provision.model.history import OF_RESOURCE, Ending, History, Record
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
@@ -117,7 +124,7 @@ class RunRecorder:
         self.problem: Finding | None = None
 
     def __enter__(self) -> Self:
-        """Write down that the run has begun. Raises Unreachable."""
+        """Write down that the run has begun. Raises UnreachableError."""
         texts = self._write((self.record,), is_first=self._spec.is_first)
         found = parse_history(texts, holder="")  # this run has the lock, so no other one is going
         number = next((each.number for each in found.records if each.id == self.record.id), 0)
@@ -153,7 +160,7 @@ class RunRecorder:
             self.end(Ending.FAILED, changed=self._progress().changed, reason=str(findings[0].what))
         elif error is not None:
             self.end(Ending.INTERRUPTED, changed=self._progress().changed)
-        if isinstance(error, Unreachable) or (error is not None and not isinstance(error, Exception)):
+        if isinstance(error, UnreachableError) or (error is not None and not isinstance(error, Exception)):
             self._cluster.retry_seconds = 0.0  # the server was waited for already, or a person ends the run
         self._write_local(findings)
         gone = expired(History((*self.earlier.records, self.record), self.earlier.damaged), self._limit)
@@ -168,7 +175,7 @@ class RunRecorder:
         changes = {each.id: encode(fit_to_size(each, self._limit)) for each in records} | dict.fromkeys(gone)
         try:
             return store.write_records(self._cluster, self._spec.inventory, changes, is_first=is_first)
-        except (Rejected, Refused) as refused:
+        except (InvalidError, ForbiddenError) as refused:
             self.problem = _unrecorded(refused)
             return {}
 

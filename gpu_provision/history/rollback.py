@@ -11,9 +11,16 @@ from gpu_provision.history.restore import declares_same, redact, restore
 from gpu_provision.inventory.document import SourceError
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.model import codes
-from gpu_provision.model.cluster import Context
+from gpu_provision.model.cluster import RenderContext
 from gpu_provision.model.codes import OTHER_TOOL
-from gpu_provision.model.findings import Finding, InvalidInventory, Refused, RunFailed, Severity, UsageError
+from gpu_provision.model.findings import (
+    Finding,
+    ForbiddenError,
+    InvalidInventoryError,
+    RunFailedError,
+    Severity,
+    UsageError,
+)
 from gpu_provision.model.history import History, Record
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.rollout_policy import OnFailure
@@ -47,7 +54,7 @@ class ActiveInventory(NamedTuple):
 
 
 def read_history(cluster: KubeClient, inventory: Inventory) -> History:
-    """Return the stack's runs, with inventories that only the local folder has. Raises Unreachable, Refused."""
+    """Return the stack's runs, with inventories of the local folder. Raises UnreachableError, ForbiddenError."""
     found = store.read_records(cluster, inventory)
     return History(tuple(store.complete_from_local(each, inventory.name) for each in found.records), found.damaged)
 
@@ -88,12 +95,12 @@ def default_target(history: History, now: Inventory) -> Record:
 
 
 def inventory_text(source: Record | Inventory) -> str:
-    """Return the redacted text of a run's inventory, or of the present one. Raises RunFailed if it is not there."""
+    """Return the redacted text of a run's inventory, or of the present one. Raises RunFailedError without it."""
     if isinstance(source, Inventory):
         return redact(source.text) if source.text else ""
     if source.text:
         return source.text
-    raise RunFailed(
+    raise RunFailedError(
         Finding(
             code=codes.NOT_ON_RECORD,
             where=f"run {source.number}",
@@ -108,19 +115,19 @@ def restore_inventory(record: Record, now: Inventory) -> tuple[Inventory, tuple[
     """Return the present inventory with the versions of an earlier run, and warnings about it.
 
     Raises:
-        RunFailed: The inventory of either is not there, or a version on record is not known.
-        InvalidInventory: The record cannot be read, or its versions do not fit the present inventory.
+        RunFailedError: The inventory of either is not there, or a version on record is not known.
+        InvalidInventoryError: The record cannot be read, or its versions do not fit the present inventory.
     """
     name, text = f"run {record.number}", inventory_text(record)
     if not now.text:
         what = "a rollback changes versions in the text of the present inventory, which was made in Python and has none"
         fix = "set the versions in the program and apply; or load() the inventory from a file"
-        raise RunFailed(Finding(code=codes.NOT_ON_RECORD, where=name, what=what, fix=fix))
+        raise RunFailedError(Finding(code=codes.NOT_ON_RECORD, where=name, what=what, fix=fix))
     try:
         found = restore(text, now, name=name, release=record.release, of_cluster=record.is_of_resource)
     except SourceError as error:
         what = "the inventory of this run is not valid for this version of the tool"
-        raise InvalidInventory(error.finding, _not_usable(record, what)) from error
+        raise InvalidInventoryError(error.finding, _not_usable(record, what)) from error
     if found.unknown:
         what = "neither the release catalogue nor the inventory as it is now names this version, so it may be planted"
         unknown = Finding(
@@ -131,10 +138,10 @@ def restore_inventory(record: Record, now: Inventory) -> tuple[Inventory, tuple[
             consequence="nothing of this run is brought back",
             fix=f"if the version is right, write it into {now.path or 'the resource'} and apply that",
         )
-        raise RunFailed(unknown)
+        raise RunFailedError(unknown)
     if found.inventory is None:
         what = "the inventory as it is now is not valid with the versions of this run"
-        raise InvalidInventory(*found.findings, _not_usable(record, what))
+        raise InvalidInventoryError(*found.findings, _not_usable(record, what))
     kept = Finding(
         code=codes.KEPT_AS_NOW,
         where=name,
@@ -160,8 +167,8 @@ def active_inventory(cluster: KubeClient, inventory: Inventory) -> ActiveInvento
     """Return the present inventory with the versions that the last rollback brought back; None without a rollback.
 
     Raises:
-        RunFailed, InvalidInventory: As of `restore_inventory`.
-        Unreachable, Refused: The cluster cannot be asked.
+        RunFailedError, InvalidInventoryError: As of `restore_inventory`.
+        UnreachableError, ForbiddenError: The cluster cannot be asked.
     """
     runs = reversed(read_history(cluster, inventory).records)
     record = next((each for each in runs if each.back_to and not each.only), None)
@@ -169,7 +176,7 @@ def active_inventory(cluster: KubeClient, inventory: Inventory) -> ActiveInvento
 
 
 def find_rollback_target(
-    context: Context, desired: Desired, earlier: History, own: Record
+    context: RenderContext, desired: Desired, earlier: History, own: Record
 ) -> tuple[RollbackTarget | None, tuple[Finding, ...]]:
     """Return the newest run that succeeded with another inventory, if its versions mean other drivers.
 
@@ -189,7 +196,7 @@ def find_rollback_target(
         return None, ()
     try:
         then, kept = restore_inventory(record, inventory)
-    except (RunFailed, InvalidInventory) as error:
+    except (RunFailedError, InvalidInventoryError) as error:
         return None, error.findings
     old, new = ({DRIVER: each.get(DRIVER, ())} for each in (prepare(then, context.facts)[1], desired))
     return (RollbackTarget(record, then), ()) if diff_manifests(old, new) else (None, kept)
@@ -198,11 +205,11 @@ def find_rollback_target(
 def version_warning(cluster: KubeClient, inventory: Inventory) -> tuple[Finding, ...]:
     """Return the warning that the last run was of another version of the tool, for a plan in which something differs.
 
-    Another version of the tool may make other objects of the same inventory. Raises Unreachable.
+    Another version of the tool may make other objects of the same inventory. Raises UnreachableError.
     """
     try:
         last = store.read_records(cluster, inventory).last
-    except Refused:
+    except ForbiddenError:
         return ()
     ours = version("gpu-provision")
     if last is None or last.tool in {"", ours}:

@@ -36,7 +36,7 @@ from gpu_provision.hosts.operations.runtime_imports import runtime_imports, want
 from gpu_provision.hosts.operations.settings import hugepages, limits, system_settings
 from gpu_provision.hosts.operations.teardown import originals_restored, toolkit_removed
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, RunFailed, Severity
+from gpu_provision.model.findings import Finding, RunFailedError, Severity
 from gpu_provision.model.hosts import Expectation, HostPrerequisites, Reboot
 
 
@@ -220,5 +220,5 @@ def preflight(expected: Mapping[str, Any]) -> Commands:
             add_finding(finding)
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if errors:
-        raise RunFailed(*errors)
+        raise RunFailedError(*errors)
     yield from ()

@@ -23,7 +23,7 @@ from gpu_provision.hosts.messages import HostEvent, HostPhase, LocalMaintenance,
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.inventory import groups
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, ProvisionError, RunFailed, UsageError
+from gpu_provision.model.findings import Finding, ProvisionError, RunFailedError, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, State
 from gpu_provision.model.text import join_limited
@@ -62,7 +62,7 @@ def prepare(
 
     Raises:
         UsageError: A name in ``limit`` is no node of the inventory.
-        RunFailed: pyinfra itself broke down.
+        RunFailedError: pyinfra itself broke down.
     """
     return _run(inventory, "prerequisites", limit=limit, dry_run=dry_run, listen=listen, maintenance=maintenance)
 
@@ -158,7 +158,7 @@ def _run_worker(request: HostPhase, listen: Listen, maintenance: LocalMaintenanc
             raise
         if result is None:
             process.kill()  # one that has ended keeps its status
-            failure = RunFailed(_ended_early(process.wait(), output))
+            failure = RunFailedError(_ended_early(process.wait(), output))
             worker.stop(failure)
             raise failure
     return result

@@ -44,7 +44,7 @@ from gpu_provision.hosts.operations.base import GpuHost, read_host, report, run_
 from gpu_provision.hosts.operations.reboot import reboot_reasons
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, RunFailed, Severity
+from gpu_provision.model.findings import Finding, RunFailedError, Severity
 from gpu_provision.model.hosts import Drain
 
 Emit = Callable[[HostEvent], None]
@@ -102,9 +102,9 @@ class _RemoteMaintenance:
             reply = answer.get()
         except (EOFError, OSError) as error:
             gone = "the process that started the host phase has ended"
-            raise RunFailed(Finding(code=codes.ENDED_EARLY, what=gone)) from error
+            raise RunFailedError(Finding(code=codes.ENDED_EARLY, what=gone)) from error
         if reply.errors:
-            raise RunFailed(*reply.errors)
+            raise RunFailedError(*reply.errors)
         return reply.value
 
 

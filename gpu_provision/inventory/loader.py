@@ -15,7 +15,7 @@ from gpu_provision.inventory.schema_errors import to_finding
 from gpu_provision.inventory.values import digest_with, fill_values, without_incomplete
 from gpu_provision.inventory.version_checks import check_versions
 from gpu_provision.inventory.yaml_parser import parse
-from gpu_provision.model.findings import Findings, InvalidInventory
+from gpu_provision.model.findings import Findings, InvalidInventoryError
 from gpu_provision.model.inventory import Inventory
 
 _CHECKS = (check_nodes, check_versions, check_settings, check_files, check_rollouts)
@@ -50,11 +50,11 @@ def load(path: str | Path) -> Inventory:
     """Return the inventory that a YAML file declares, fully resolved.
 
     Raises:
-        InvalidInventory: With the findings of the file, warnings included, as `validate` returns them.
+        InvalidInventoryError: With the findings of the file, warnings included, as `validate` returns them.
     """
     inventory, findings = validate(path)
     if inventory is None:
-        raise InvalidInventory(*findings.all)
+        raise InvalidInventoryError(*findings.all)
     return inventory
 
 

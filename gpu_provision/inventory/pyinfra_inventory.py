@@ -42,7 +42,7 @@ def groups(inventory: Inventory | str | Path) -> Groups:
     """Return pyinfra's groups: ``nodes``, ``gpu``, ``pool_<name>`` for each pool, and ``cluster``.
 
     Nodes whose host phase is off are left out: pyinfra does not connect to them. Each host's data stands in
-    ``nodes``; the other groups name it. Raises InvalidInventory if it is given a path of a bad file.
+    ``nodes``; the other groups name it. Raises InvalidInventoryError if it is given a path of a bad file.
     """
     if not isinstance(inventory, Inventory):
         inventory = load(inventory)

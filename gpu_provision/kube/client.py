@@ -26,7 +26,7 @@ from gpu_provision.kube.resources import KINDS, path_of, path_to
 from gpu_provision.kube.transport import CONNECT_SECONDS, WATCH_READ_SECONDS, Answer, Connection, Done, WatchStream
 from gpu_provision.kube.trim import whole
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, Permission, ref_of
-from gpu_provision.model.findings import Rejected
+from gpu_provision.model.findings import InvalidError
 from gpu_provision.planning.diff import FIELD_MANAGER, shows, shows_applied
 
 _MERGE_PATCH = "application/merge-patch+json"
@@ -201,7 +201,7 @@ class KubeClient(Connection):
             take_back: Force the apply. Only for fields of the stack's objects that were edited by hand; give the
                 manifest a resourceVersion then.
 
-        Raises FieldConflictError, ConflictError if the object is not the one that was looked at, Rejected.
+        Raises FieldConflictError, ConflictError if the object is not the one that was looked at, InvalidError.
         """
         query = [("fieldManager", manager), ("fieldValidation", "Strict")]
         query += [("dryRun", "All")] if dry_run else []
@@ -214,7 +214,7 @@ class KubeClient(Connection):
     def _if(self, ref: ObjectRef, shows_it: Callable[[Manifest], bool]) -> Done:
         """Return what recognizes, when its repetition is refused, a write of our own whose answer was lost."""
 
-        def done(refusal: Rejected) -> Answer | None:
+        def done(refusal: InvalidError) -> Answer | None:
             live = self.get(ref) if isinstance(refusal, AlreadyExistsError | ConflictError) else None
             return Answer(json.dumps(live).encode()) if live is not None and shows_it(live) else None
 
@@ -280,7 +280,7 @@ class KubeClient(Connection):
         return self._json("POST", path, str(ref), body=manifest, query=query, done=done)
 
     def replace(self, manifest: Manifest) -> Manifest:
-        """Replace an object; its resourceVersion guards against writers in between. Raises Rejected."""
+        """Replace an object; its resourceVersion guards against writers in between. Raises InvalidError."""
         ref = ref_of(manifest)
         query = [("fieldManager", FIELD_MANAGER)]
         done = self._if(ref, lambda live: shows(live, manifest))
@@ -335,7 +335,7 @@ class KubeClient(Connection):
         return WatchStream(response, lambda: self.health.track(place))
 
 
-def _if_another_has_its_name(refusal: Rejected) -> Answer | None:
+def _if_another_has_its_name(refusal: InvalidError) -> Answer | None:
     """A DELETE with a uid that is repeated after a lost answer may meet an object that was created since."""
     return Answer(b"{}") if isinstance(refusal, ConflictError) else None
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from gpu_provision.model.findings import Finding, InvalidInventory, ProvisionError, Unreachable
+from gpu_provision.model.findings import Finding, InvalidInventoryError, ProvisionError, UnreachableError
 from gpu_provision.model.inventory import Inventory
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def as_findings() -> Iterator[None]:
     try:
         yield
     except SandboxError as error:
-        kind = {FleetError: InvalidInventory, NoAnswerError: Unreachable}.get(type(error), ProvisionError)
+        kind = {FleetError: InvalidInventoryError, NoAnswerError: UnreachableError}.get(type(error), ProvisionError)
         raise kind(*(Finding(**asdict(problem)) for problem in error.problems)) from error
 
 

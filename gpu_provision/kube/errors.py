@@ -11,36 +11,43 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected, Unreachable, UsageError
+from gpu_provision.model.findings import (
+    Finding,
+    ForbiddenError,
+    InvalidError,
+    ProvisionError,
+    UnreachableError,
+    UsageError,
+)
 
 
-class NotFoundError(Rejected):
+class NotFoundError(InvalidError):
     """The object, or its namespace, does not exist."""
 
 
-class AlreadyExistsError(Rejected):
+class AlreadyExistsError(InvalidError):
     """An object of this name exists."""
 
 
-class ConflictError(Rejected):
+class ConflictError(InvalidError):
     """The object was changed or replaced in between."""
 
 
-class ExpiredError(Rejected):
+class ExpiredError(InvalidError):
     """The resourceVersion to watch from is too old: list again."""
 
 
-class EvictionBlockedError(Rejected):
+class EvictionBlockedError(InvalidError):
     """A PodDisruptionBudget forbids to evict a pod now; the evidence names it."""
 
 
-class FieldConflictError(Rejected):
+class FieldConflictError(InvalidError):
     """Other field managers own fields that we want to set; ``managers`` holds their names."""
 
     managers: frozenset[str] = frozenset()
 
 
-class UnavailableError(Unreachable):
+class UnavailableError(UnreachableError):
     """The API server answered 429, 500, 502, 503 or 504: the same request may succeed later.
 
     Attributes:
@@ -52,15 +59,15 @@ class UnavailableError(Unreachable):
     retry_after: float = 0.0
 
 
-class WebhookError(Rejected):
+class WebhookError(InvalidError):
     """An admission webhook that the API server calls does not answer, or fails; it may be starting."""
 
 
-class UntrustedCertificateError(Unreachable):
+class UntrustedCertificateError(UnreachableError):
     """The server's certificate is not signed by the kubeconfig's authority: asking again does not help."""
 
 
-class LogUnavailableError(Rejected):
+class LogUnavailableError(InvalidError):
     """The API server could not get a container's log from the node's kubelet."""
 
 
@@ -98,7 +105,7 @@ def _silent(error: Exception, place: RequestContext) -> ProvisionError:
     if "CERTIFICATE_VERIFY_FAILED" in str(reason):
         untrusted = "the API server's certificate is not trusted"
         return UntrustedCertificateError(_finding("GP301", untrusted, place, _short(reason), _CA))
-    return Unreachable(
+    return UnreachableError(
         Finding(
             code="GP301",
             what=f"the API server does not answer ({_short(reason)})",
@@ -119,13 +126,13 @@ def _answered(error: Any, place: RequestContext) -> ProvisionError:  # noqa: PLR
     message = status.get("message") or error.reason or ""
     match error.status:
         case 401:
-            return Refused(
+            return ForbiddenError(
                 _finding("GP302", "the API server does not accept these credentials", place, message, _LOGIN)
             )
         case 403 if (said := status.get("message")) and not re.search(_ABOUT_THE_USER, said):
-            return Rejected(_finding("GP305", "the API server does not admit it (403)", place, message))
+            return InvalidError(_finding("GP305", "the API server does not admit it (403)", place, message))
         case 403:
-            return Refused(_finding("GP303", "a permission is missing", place, message, _RIGHTS))
+            return ForbiddenError(_finding("GP303", "a permission is missing", place, message, _RIGHTS))
         case 404:
             return NotFoundError(_finding("GP305", "not found", place, message))
         case 409 if status.get("reason") == "AlreadyExists":
@@ -139,7 +146,7 @@ def _answered(error: Any, place: RequestContext) -> ProvisionError:  # noqa: PLR
         case 429 | 500 | 502 | 503 | 504:
             return _not_now(error, place, status)
         case code:
-            return Rejected(_finding("GP305", f"the API server rejects it ({code})", place, message))
+            return InvalidError(_finding("GP305", f"the API server rejects it ({code})", place, message))
 
 
 def _not_now(error: Any, place: RequestContext, status: dict[str, Any]) -> ProvisionError:  # noqa: PLR0911 (a table)
@@ -152,7 +159,7 @@ def _not_now(error: Any, place: RequestContext, status: dict[str, Any]) -> Provi
             _finding("GP305", "several disruption budgets forbid it", place, message, _ONE_BUDGET)
         )
     if _NOT_OF_THE_SCHEMA in message:
-        return Rejected(_finding("GP305", "the API server does not know all fields of the object", place, message))
+        return InvalidError(_finding("GP305", "the API server does not know all fields of the object", place, message))
     if _TOO_LARGE_VERSION in message:
         return ExpiredError(_finding("GP305", "the API server has no such resource version", place, message))
     # Programs that the API server has called in vain.
@@ -180,9 +187,9 @@ def _retry_after(headers: Any) -> float:
         return 0.0
 
 
-def no_api_server(place: RequestContext) -> Unreachable:
+def no_api_server(place: RequestContext) -> UnreachableError:
     """Return the error for an answer that no API server gives: something else listens there."""
-    return Unreachable(
+    return UnreachableError(
         _finding(
             "GP301",
             "what answers there is no Kubernetes API server",

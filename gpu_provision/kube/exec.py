@@ -18,7 +18,7 @@ from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import RequestContext, UnavailableError, map_api_errors
 from gpu_provision.kube.transport import READ_SECONDS
 from gpu_provision.model.cluster import ObjectRef
-from gpu_provision.model.findings import Finding, Rejected, Unreachable
+from gpu_provision.model.findings import Finding, InvalidError, UnreachableError
 
 STDOUT, STDERR = 1, 2
 _STDIN, _STATUS = 0, 3
@@ -50,8 +50,8 @@ def exec_in_pod(  # noqa: PLR0913 - the sides that a process has
 
     Raises:
         TimeoutError: The command has not ended in time; it goes on.
-        Unreachable: The connection was lost; whether the command goes on is not known.
-        Refused, Rejected: The server, or the container's runtime, does not do it.
+        UnreachableError: The connection was lost; whether the command goes on is not known.
+        ForbiddenError, InvalidError: The server, or the container's runtime, does not do it.
     """
     place = RequestContext(cluster.server, "EXEC", str(pod), cluster.advice)
     give_up = time.monotonic() + timeout if timeout else None
@@ -123,7 +123,7 @@ def _kept(place: RequestContext) -> Iterator[None]:
     except TimeoutError:
         raise
     except (WebSocketException, OSError) as error:
-        raise Unreachable(
+        raise UnreachableError(
             Finding(
                 code="GP301",
                 what=f"the connection to a running command was lost ({error})",
@@ -188,7 +188,7 @@ def _frames(channels: Any, give_up: float | None) -> Iterator[tuple[int, bytes]]
 
 
 def _exit_status(status: dict[str, Any], place: RequestContext) -> int:
-    """Return the exit status that a Status object tells. Raises Rejected if the process was never started."""
+    """Return the exit status that a Status object tells. Raises InvalidError if the process was never started."""
     if status.get("status") == "Success":
         return 0
     causes = (status.get("details") or {}).get("causes") or ()
@@ -196,4 +196,4 @@ def _exit_status(status: dict[str, Any], place: RequestContext) -> int:
     if codes:
         return codes[0]
     what = "the command could not be started in the container"
-    raise Rejected(Finding(code="GP305", what=what, where=str(place), evidence=str(status.get("message", ""))))
+    raise InvalidError(Finding(code="GP305", what=what, where=str(place), evidence=str(status.get("message", ""))))

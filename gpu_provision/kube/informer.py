@@ -17,7 +17,7 @@ from gpu_provision.kube.retry import QUIET_SECONDS
 from gpu_provision.kube.transport import LOG, WatchEvent, WatchStream
 from gpu_provision.kube.trim import is_same, whole
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
-from gpu_provision.model.findings import ProvisionError, Unreachable
+from gpu_provision.model.findings import ProvisionError, UnreachableError
 
 _PAUSE_SECONDS = 1.0
 _MAX_PAUSE_SECONDS = 30.0
@@ -216,7 +216,7 @@ class InformerCache:
                 pause = watched.backoff() if time.monotonic() - began < _PAUSE_SECONDS else 0.0
             except ExpiredError:
                 watched.version, pause = "", watched.backoff()
-            except Unreachable as error:
+            except UnreachableError as error:
                 left = self._patience - self._silent_seconds(watched)
                 if left < 0:
                     return self._fail(watched, error)

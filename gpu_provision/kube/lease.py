@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_provision.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from gpu_provision.model.cluster import Manifest, ObjectRef
-from gpu_provision.model.findings import Finding, Locked, ProvisionError, Rejected
+from gpu_provision.model.findings import Finding, InvalidError, LockedError, ProvisionError
 
 if TYPE_CHECKING:
     from gpu_provision.kube.client import KubeClient
@@ -199,7 +199,7 @@ class HeldLease:
             began = boottime()
             try:
                 self._lease = self._renew()
-            except Locked as error:
+            except LockedError as error:
                 self._lose(error)
             except ProvisionError as error:
                 due = boottime() + min(_AGAIN_SECONDS, self._timing.renew_seconds)
@@ -215,13 +215,13 @@ class HeldLease:
             return self._write(self._lease, self.identity)
         except NotFoundError:
             return self._write(None, self.identity)
-        except Rejected as error:
+        except InvalidError as error:
             lease = self._cluster.get(self._ref)
             if lease is None or holder_identity(lease) != self.identity:
                 raise self._loss(lease) from error
             return self._write(lease, self.identity)
 
-    def _loss(self, _lease: Manifest | None) -> Locked:
+    def _loss(self, _lease: Manifest | None) -> LockedError:
         """Return the error for a lease that names another holder."""
         raise NotImplementedError
 
@@ -294,8 +294,8 @@ class LeaderElector(HeldLease):
             return None
         return max(0.0, self._heard_at + self._timing.fresh_seconds + ARRIVAL_SECONDS - boottime())
 
-    def _loss(self, _lease: Manifest | None) -> Locked:
-        return Locked(
+    def _loss(self, _lease: Manifest | None) -> LockedError:
+        return LockedError(
             Finding(
                 code="GP308",
                 what="this controller leads no more, and its run writes nothing more",

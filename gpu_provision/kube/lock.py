@@ -27,7 +27,7 @@ from gpu_provision.kube.resources import path_of
 from gpu_provision.kube.transport import no_fence
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef
-from gpu_provision.model.findings import Finding, Locked
+from gpu_provision.model.findings import Finding, LockedError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import LockHolder
 
@@ -97,8 +97,8 @@ def unlock(
 ) -> LockState:
     """Take the lock away from a dead holder; return it as it was, with an empty version if it still is.
 
-    With ``force``, also from a living one, whose run ends then; else that raises Locked. ``agreed`` is asked once it is
-    known whom this is about.
+    With ``force``, also from a living one, whose run ends then; else that raises LockedError. ``agreed`` is asked once
+    the holder is known.
     """
     ref = lock_ref(inventory)
     lease = cluster.get(ref)
@@ -136,7 +136,7 @@ def _abandoned(
     lease: Manifest | None,
     on_wait: Callable[[str], None],
     *,
-    error: Callable[[KubeClient, LockHolder], Locked],
+    error: Callable[[KubeClient, LockHolder], LockedError],
 ) -> Manifest | None:
     """Return a lease, as last looked at, once its holder is dead; None if the lease has gone. Raises ``error``."""
     held = lock_holder(cluster, lease)
@@ -182,7 +182,7 @@ class WriteLock(HeldLease):
         self._on_wait, self._planned_at = on_wait, planned_at
 
     def __enter__(self) -> Self:
-        """Acquire the lock and keep it renewed. Raises Locked."""
+        """Acquire the lock and keep it renewed. Raises LockedError."""
         self._claim()
         try:
             self._acquire()
@@ -207,7 +207,7 @@ class WriteLock(HeldLease):
         return self._cluster.server, self._ref, self.identity
 
     def _claim(self) -> None:
-        """Raise Locked if another run of this process has the lock, or is about to."""
+        """Raise LockedError if another run of this process has the lock, or is about to."""
         with _TAKING:
             is_taken = self._key in _TAKEN
             _TAKEN.add(self._key)
@@ -238,13 +238,13 @@ class WriteLock(HeldLease):
             return self._cluster.get(self._ref)
         return lease
 
-    def _locked(self) -> Locked:
+    def _locked(self) -> LockedError:
         held = lock_holder(self._cluster, self._cluster.get(self._ref))
         return locked_error(self._cluster, held) if held else outdated_plan_error(self._cluster)
 
-    def _loss(self, lease: Manifest | None) -> Locked:
+    def _loss(self, lease: Manifest | None) -> LockedError:
         held = lock_holder(self._cluster, lease)
-        return Locked(
+        return LockedError(
             Finding(
                 code="GP308",
                 what="this run has lost its lock and writes nothing more",
@@ -256,9 +256,9 @@ class WriteLock(HeldLease):
         )
 
 
-def locked_error(cluster: KubeClient, held: LockHolder) -> Locked:
+def locked_error(cluster: KubeClient, held: LockHolder) -> LockedError:
     """Return the error that says who holds the lock and since when."""
-    return Locked(
+    return LockedError(
         Finding(
             code=codes.LOCKED,
             what=f"another run is writing to {cluster.name}: {held}",
@@ -269,9 +269,9 @@ def locked_error(cluster: KubeClient, held: LockHolder) -> Locked:
     )
 
 
-def outdated_plan_error(cluster: KubeClient) -> Locked:
+def outdated_plan_error(cluster: KubeClient) -> LockedError:
     """Return the error of a run whose plan was made before another run wrote."""
-    return Locked(
+    return LockedError(
         Finding(
             code=codes.OUTRUN,
             what="another run has written since this one looked at the cluster; nothing was written",
@@ -281,9 +281,9 @@ def outdated_plan_error(cluster: KubeClient) -> Locked:
     )
 
 
-def holder_alive_error(cluster: KubeClient, held: LockHolder) -> Locked:
+def holder_alive_error(cluster: KubeClient, held: LockHolder) -> LockedError:
     """Return the error of a command that wants to take the lock away from a living run."""
-    return Locked(
+    return LockedError(
         Finding(
             code="GP350",
             what=f"the lock is not taken away, since its holder lives: {held}",

@@ -17,7 +17,7 @@ from gpu_provision.kube.lease import holder_is_dead, process_identity
 from gpu_provision.kube.observe import node_facts, ready_message
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
-from gpu_provision.model.findings import Finding, ProvisionError, Rejected, RunFailed
+from gpu_provision.model.findings import Finding, InvalidError, ProvisionError, RunFailedError
 from gpu_provision.model.hosts import HelperPod
 
 POD = Kind("v1", "Pod")
@@ -44,7 +44,7 @@ def is_orphaned(pod: Manifest) -> bool:
 
 
 def remove_orphaned(cluster: KubeClient, namespace: str) -> None:
-    """Delete the helper pods, on any node, that no client uses any more: one LIST. Raises Refused, Unreachable."""
+    """Delete helper pods, on any node, that no client uses: one LIST. Raises ForbiddenError, UnreachableError."""
     for pod in cluster.list(POD, namespace=namespace, label_selector=f"{labels.HELPER}={PURPOSE}").items:
         if is_orphaned(pod) and not pod["metadata"].get("deletionTimestamp"):
             cluster.delete(ref_of(pod), uid=pod["metadata"]["uid"])
@@ -114,7 +114,7 @@ def _see_that_node_is_ready(cluster: KubeClient, node: str) -> None:
             evidence=ready_message(found),
             fix="see to its kubelet, or reach this host over SSH (connect: ssh)",
         )
-    raise RunFailed(finding)
+    raise RunFailedError(finding)
 
 
 def _wait(cluster: KubeClient, ref: ObjectRef, node: str, settings: HelperPod) -> None:
@@ -134,7 +134,7 @@ def _wait(cluster: KubeClient, ref: ObjectRef, node: str, settings: HelperPod) -
 
 
 def _does_not_start(node: str, settings: HelperPod, evidence: str) -> ProvisionError:
-    return RunFailed(
+    return RunFailedError(
         Finding(
             code=codes.POD_AWAY,
             what="the helper pod does not start on this node",
@@ -275,7 +275,7 @@ class NodeShell:
             raise _no_shell(self._node, "the shell is not open", "open it first")
         try:
             return exec_in_pod(self._cluster, self._pod, words, stdin=stdin, listen=listen, timeout=timeout)
-        except Rejected:
+        except InvalidError:
             pod = self._cluster.get(self._pod)
             if pod is not None and phase(pod) == "Running":
                 raise
@@ -296,6 +296,6 @@ def _text(said: Sequence[bytes]) -> str:
     return b"".join(said).decode(errors="replace").strip()
 
 
-def _no_shell(node: str, evidence: str, fix: str) -> RunFailed:
+def _no_shell(node: str, evidence: str, fix: str) -> RunFailedError:
     what = "no command can be run on this node through the Kubernetes API"
-    return RunFailed(Finding(code=codes.NO_SHELL, what=what, where=node, evidence=evidence, fix=fix))
+    return RunFailedError(Finding(code=codes.NO_SHELL, what=what, where=node, evidence=evidence, fix=fix))

@@ -23,7 +23,7 @@ from gpu_provision.kube.resources import KINDS, path_to
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, NodeFacts, ObjectRef, ref_of
-from gpu_provision.model.findings import Refused
+from gpu_provision.model.findings import ForbiddenError
 from gpu_provision.model.inventory import Inventory, OperatingSystem
 from gpu_provision.planning.applyset import PART_OF, STACK, applyset_id, group_kind, kinds_of
 from gpu_provision.planning.observed import ObservedState
@@ -193,7 +193,7 @@ def _exists(cluster: KubeClient, ref: ObjectRef) -> bool | None:
     """Return None for an object that our user may not read."""
     try:
         return cluster.exists(ref)
-    except Refused:
+    except ForbiddenError:
         return None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.model.cluster import Kind, Manifest
-from gpu_provision.model.findings import Refused
+from gpu_provision.model.findings import ForbiddenError
 from gpu_provision.rollout.observe import claims_named
 
 VERSIONS = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2", "resource.k8s.io/v1beta1", "resource.k8s.io/v1alpha3")
@@ -30,7 +30,7 @@ class ResourceClaims:
     def of(self, pods: Iterable[Manifest]) -> tuple[Manifest, ...] | None:
         """Return all claims, as last read; None if pods have some and we may not read them, or not in these versions.
 
-        Raises Unreachable.
+        Raises UnreachableError.
         """
         named = frozenset(name for pod in pods for name in claims_named(pod))
         if not named <= self._known:
@@ -42,5 +42,5 @@ class ResourceClaims:
         try:
             version = next((each for each in VERSIONS if _PLURAL in self._cluster.served(each)), "")
             return tuple(self._cluster.list(Kind(version, "ResourceClaim")).items) if version else None
-        except Refused:
+        except ForbiddenError:
             return None

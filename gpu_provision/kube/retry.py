@@ -20,9 +20,9 @@ from gpu_provision.kube.errors import (
     WebhookError,
 )
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, ProvisionError, Unreachable, UsageError
+from gpu_provision.model.findings import Finding, ProvisionError, UnreachableError, UsageError
 
-RETRIED = (Unreachable, WebhookError, LogUnavailableError)
+RETRIED = (UnreachableError, WebhookError, LogUnavailableError)
 """Errors after which the same request may succeed. All others are definite answers."""
 
 FIRST_CONTACT_SECONDS = 5.0
@@ -113,7 +113,7 @@ def _last_of(error: ProvisionError) -> str:
     match error:
         case UnavailableError():
             return f"answered {error.status}"
-        case Unreachable():
+        case UnreachableError():
             return "does not answer"
         case ExpiredError():
             return "answered 410"

@@ -18,7 +18,7 @@ import msgspec
 from gpu_provision.kube.errors import ExpiredError, RequestContext, UnavailableError, map_api_errors, no_api_server
 from gpu_provision.kube.retry import FIRST_CONTACT_SECONDS, QUIET_SECONDS, RETRIED, RETRY_SECONDS, Retries
 from gpu_provision.model.cluster import Manifest
-from gpu_provision.model.findings import ProvisionError, Refused, Rejected, Unreachable
+from gpu_provision.model.findings import ForbiddenError, InvalidError, ProvisionError, UnreachableError
 
 if TYPE_CHECKING:
     from gpu_provision.kube.lease import LeaderElector
@@ -41,7 +41,7 @@ class Answer(NamedTuple):
     status: int = 200
 
 
-Done = Callable[[Rejected], Answer | None]
+Done = Callable[[InvalidError], Answer | None]
 
 
 def no_fence(_path: str) -> None:
@@ -157,7 +157,7 @@ class Connection:
                     raise
                 # A busy server gets more time for a handshake with each try.
                 connect = min(2 * connect, READ_SECONDS, max(CONNECT_SECONDS, retries.left(now)))
-            except Rejected as refusal:
+            except InvalidError as refusal:
                 if not retries.tries or (answer := done(refusal)) is None:
                     raise
                 return answer
@@ -250,15 +250,15 @@ class ApiHealth:
         try:
             with map_api_errors(place):
                 yield
-        except Unreachable as error:
+        except UnreachableError as error:
             self.has_answered = self.has_answered or isinstance(error, UnavailableError)
             self._last = time.monotonic()
             self._began = self._last if self._began is None else self._began
             raise
         except ProvisionError as error:
             self.has_answered, self._began = True, None
-            if isinstance(error, Refused) and time.monotonic() - self._last < SETTLING_SECONDS:
-                raise Unreachable(*error.findings) from error
+            if isinstance(error, ForbiddenError) and time.monotonic() - self._last < SETTLING_SECONDS:
+                raise UnreachableError(*error.findings) from error
             raise
         self.has_answered, self._began = True, None
 
@@ -316,7 +316,7 @@ class WatchStream:
         self._response, self._noted = response, noted
 
     def __iter__(self) -> Iterator[WatchEvent]:
-        """Yield events until the end of the stream. Raises ExpiredError, Unreachable, and ValueError for odd lines."""
+        """Yield events until the stream ends. Raises ExpiredError, UnreachableError, and ValueError for odd lines."""
         with self._noted():
             buffer = b""
             for chunk in self._response.stream(amt=_PIECE, decode_content=True):
@@ -325,7 +325,7 @@ class WatchStream:
                     yield _event_of(line)
 
     def close(self) -> None:
-        """End the stream; the iterating thread stops with an Unreachable or at its end.
+        """End the stream; the iterating thread stops with an UnreachableError or at its end.
 
         Only the socket is shut down: closing the response would wait for the lock of its reader.
         """

@@ -136,7 +136,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class RenderContext:
     """All that a component may know besides its own spec."""
 
     inventory: Inventory

@@ -56,13 +56,13 @@ class ProvisionError(Exception):
     Tree::
 
         ProvisionError
-        ├── InvalidInventory   the file does not say what it should (exit 65)
+        ├── InvalidInventoryError   the file does not say what it should (exit 65)
         ├── UsageError         an option or argument makes no sense here (exit 64)
-        ├── Unreachable        no answer: worth a retry (exit 69)
-        ├── Refused            401 or 403: credentials or rights (exit 1)
-        ├── Rejected           the API server answered no: 409, 422, other 4xx (exit 1)
-        ├── Locked             another run holds the lock (exit 75)
-        └── RunFailed          the run ended, and something is not as declared (exit 1)
+        ├── UnreachableError        no answer: worth a retry (exit 69)
+        ├── ForbiddenError            401 or 403: credentials or rights (exit 1)
+        ├── InvalidError           the API server answered no: 409, 422, other 4xx (exit 1)
+        ├── LockedError             another run holds the lock (exit 75)
+        └── RunFailedError          the run ended, and something is not as declared (exit 1)
     """
 
     exit_code: ExitCode = ExitCode.FAILED
@@ -77,7 +77,7 @@ class ProvisionError(Exception):
         return "\n".join(str(finding) for finding in self.findings)
 
 
-class InvalidInventory(ProvisionError):
+class InvalidInventoryError(ProvisionError):
     """The inventory file does not say what it should."""
 
     exit_code = ExitCode.INVALID_INVENTORY
@@ -89,27 +89,27 @@ class UsageError(ProvisionError):
     exit_code = ExitCode.USAGE
 
 
-class Unreachable(ProvisionError):
+class UnreachableError(ProvisionError):
     """The API server or a host does not answer: worth a retry."""
 
     exit_code = ExitCode.UNREACHABLE
 
 
-class Refused(ProvisionError):
+class ForbiddenError(ProvisionError):
     """The API server answered 401 or 403: credentials or rights are missing."""
 
 
-class Rejected(ProvisionError):
+class InvalidError(ProvisionError):
     """The API server answered no: a conflict, an invalid object."""
 
 
-class Locked(ProvisionError):
+class LockedError(ProvisionError):
     """Another run holds the lock."""
 
     exit_code = ExitCode.LOCKED
 
 
-class RunFailed(ProvisionError):
+class RunFailedError(ProvisionError):
     """The run ended, and something is not as declared.
 
     Attributes:

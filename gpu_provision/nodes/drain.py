@@ -18,7 +18,7 @@ from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import ConflictError, NotFoundError
 from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef, ref_of
-from gpu_provision.model.findings import Finding, Rejected, RunFailed, Unreachable
+from gpu_provision.model.findings import Finding, InvalidError, RunFailedError, UnreachableError
 from gpu_provision.model.hosts import Drain
 from gpu_provision.planning.drain import DrainPlan, data_loss_finding, describe_pod, not_drained_finding, plan_drain
 
@@ -103,14 +103,14 @@ def drain(cluster: KubeClient, node: str, terms: Drain, *, say: Say, stopped: Ca
         stopped: Asked again and again; True ends it as the deadline does.
 
     Raises:
-        RunFailed: Pods may not be taken away under these terms, or did not leave in time.
+        RunFailedError: Pods may not be taken away under these terms, or did not leave in time.
         ProvisionError: The API server refuses us, or is silent for long.
     """
 
     def chosen(pods: Iterable[Manifest]) -> DrainPlan:
         left = plan_drain(pods, terms)
         if finding := data_loss_finding(node, left):
-            raise RunFailed(finding)
+            raise RunFailedError(finding)
         return left
 
     def late(left: DrainPlan, refusals: Mapping[str, str], seconds: int) -> tuple[Finding, ...]:
@@ -144,7 +144,7 @@ class Evictor:
             self.cluster.evict(pod, uid, api_version=self.version)
         except (NotFoundError, ConflictError):
             raise
-        except (Rejected, Unreachable) as error:
+        except (InvalidError, UnreachableError) as error:
             self.refusals[uid] = error.findings[0].evidence or error.findings[0].what
             return False
         self.refusals.pop(uid, None)
@@ -179,7 +179,7 @@ class Drainer:
         """Go on until they are gone; ``stopped`` is asked again and again, and ends it as the deadline does.
 
         Raises:
-            RunFailed: Pods may not be taken away, or did not leave in time.
+            RunFailedError: Pods may not be taken away, or did not leave in time.
             ProvisionError: The API server refuses us, or is silent for long.
         """
         evictor, began = Evictor(self.cluster), time.monotonic()
@@ -187,7 +187,7 @@ class Drainer:
             while (left := self.chosen(mirror.of(POD).values())).goes:
                 passed = time.monotonic() - began
                 if stopped() or (self.seconds and passed > self.seconds):
-                    raise RunFailed(*self.late(left, evictor.refusals, round(passed)))
+                    raise RunFailedError(*self.late(left, evictor.refusals, round(passed)))
                 self._evict(left, evictor)
                 self.say(f"{self.title}: {_awaited(left, evictor.refusals)}")
                 mirror.wait(_RETRY_SECONDS)

@@ -16,7 +16,7 @@ from gpu_provision.kube.lock import WriteLock
 from gpu_provision.kube.observe import NODE, node_facts, ready_message
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts, ObjectRef, ref_of
-from gpu_provision.model.findings import Finding, ProvisionError, RunFailed
+from gpu_provision.model.findings import Finding, ProvisionError, RunFailedError
 from gpu_provision.model.hosts import Drain
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.nodes import drain as drain_of_nodes
@@ -82,12 +82,12 @@ class NodeMaintenance:
         Raises ProvisionError: it cannot be done; the node is as it was, but for pods that have moved.
         """
         if refusal := self.preview_drain(node, drain).refusal:
-            raise RunFailed(refusal)
+            raise RunFailedError(refusal)
         cluster = self._connected()
         try:
             self._hold(say)
         except ProvisionError as error:
-            raise RunFailed(*(replace(each, consequence=_NOT_REBOOTED) for each in error.findings)) from error
+            raise RunFailedError(*(replace(each, consequence=_NOT_REBOOTED) for each in error.findings)) from error
         if drain_of_nodes.cordon(cluster, node, PURPOSE):
             self._cordoned.add(node)
         say("draining")
@@ -97,7 +97,9 @@ class NodeMaintenance:
             with contextlib.suppress(ProvisionError):  # the same that ended the drain, then
                 self._uncordon(node)
             stays = ", and its node stays cordoned" if node in self._cordoned else ""
-            raise RunFailed(*(replace(each, consequence=_NOT_REBOOTED + stays) for each in error.findings)) from error
+            raise RunFailedError(
+                *(replace(each, consequence=_NOT_REBOOTED + stays) for each in error.findings)
+            ) from error
         self._has_emptied = True
         return pods
 
@@ -111,7 +113,7 @@ class NodeMaintenance:
         with InformerCache(self._connected(), [scope], patience=seconds) as mirror:
             while why := _awaited(mirror.of(NODE).values(), boot_id):
                 if self._stopped.is_set() or time.monotonic() > give_up:
-                    raise RunFailed(_not_back(node, seconds, why))
+                    raise RunFailedError(_not_back(node, seconds, why))
                 tell(f"waiting for the node: {why}")
                 mirror.wait(_LOOK_SECONDS)
         self._hold(say)
@@ -138,8 +140,8 @@ class NodeMaintenance:
         """Take the lock if it is not ours yet.
 
         Raises:
-            Locked: Another run writes.
-            Refused: Its namespace is not there, and we may not make it.
+            LockedError: Another run writes.
+            ForbiddenError: Its namespace is not there, and we may not make it.
         """
         with self._locking:
             if self._lock is not None:

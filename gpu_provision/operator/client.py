@@ -14,7 +14,7 @@ from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import ConflictError, FieldConflictError, NotFoundError
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
-from gpu_provision.model.findings import Finding, Refused, Severity
+from gpu_provision.model.findings import Finding, ForbiddenError, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import FieldChange
 from gpu_provision.operator.crd import Schema, spec_schema
@@ -69,7 +69,7 @@ def compare_stack(cluster: KubeClient, inventory: Inventory, *, force: bool) -> 
     """Return the resource of an inventory's stack beside the inventory; None if there is none.
 
     A resource that is to change costs one request more: the server's own dry run. With ``force`` fields are taken over
-    from other managers. Raises Unreachable, Refused, Rejected.
+    from other managers. Raises UnreachableError, ForbiddenError, InvalidError.
     """
     live = get_stack(cluster, inventory)
     if live is None:
@@ -99,7 +99,7 @@ def _dry_run(cluster: KubeClient, live: Manifest, wanted: Manifest, *, force: bo
         fix = f"change it where {owner} has it from; or --take-over makes these fields ours"
         found = tuple(replace(each, where=stack_label(live), fix=fix) for each in conflict.findings)
         return StackResource(live=live, wanted=wanted, fields=differences(wanted, live), findings=found)
-    except Refused:  # a user who may only read gets a plan all the same
+    except ForbiddenError:  # a user who may only read gets a plan all the same
         return StackResource(live=live, wanted=wanted, fields=differences(wanted, live))
     left = () if specs_equivalent(after, wanted) or inventory_of(wanted)[0] is None else omitted_fields(after, wanted)
     changes = (*changes_between(live, after), *(replace(each, new=None) for each in left))
@@ -118,7 +118,7 @@ def apply_stack(cluster: KubeClient, resource: StackResource, *, force: bool, ba
     Raises:
         FieldConflictError: Another manager has set fields, in between.
         ConflictError: The resource has changed in between.
-        Refused, Rejected, Unreachable: As the API server answers.
+        ForbiddenError, InvalidError, UnreachableError: As the API server answers.
     """
     wanted, live = resource.wanted, resource.live
     if wanted is None:

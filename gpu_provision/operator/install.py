@@ -14,7 +14,7 @@ from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.observe import NAMESPACE, POD
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
-from gpu_provision.model.findings import Finding, Rejected, RunFailed, Severity
+from gpu_provision.model.findings import Finding, InvalidError, RunFailedError, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import manifests
 from gpu_provision.operator.client import warn_if_declared_elsewhere
@@ -64,16 +64,16 @@ def install(  # noqa: PLR0913 - what, and on which terms
         say: Called with what is waited for.
 
     Raises:
-        RunFailed: It takes longer; or nothing is written, since others have fields, or stacks would lose keys.
-        Refused, Rejected, Unreachable: As the API server answers.
+        RunFailedError: It takes longer; or nothing is written, since others have fields, or stacks would lose keys.
+        ForbiddenError, InvalidError, UnreachableError: As the API server answers.
     """
     until = time.monotonic() + seconds
     wanted = manifests.manifests(replace(shape, kubernetes=cluster.version()), stacks)
     if lost := [*_lost_keys(cluster)]:
-        raise RunFailed(*lost)
+        raise RunFailedError(*lost)
     wanted[0], warnings = strip_refused_rules(cluster, wanted[0], MANAGER)
     if not take_over and (conflicts := [*_conflicts(cluster, wanted)]):
-        raise RunFailed(*conflicts)
+        raise RunFailedError(*conflicts)
     written = []
     for item in wanted:
         ref = ref_of(item)
@@ -129,14 +129,14 @@ def strip_refused_rules(cluster: KubeClient, wanted: Manifest, manager: str) -> 
     """Return the definition as the API server takes it, and a warning if that is without its rules.
 
     Raises:
-        Rejected: Something else of it is refused.
+        InvalidError: Something else of it is refused.
     """
     plain = definition()
     if wanted == plain:
         return wanted, ()
     try:
         cluster.apply(wanted, dry_run=True, take_back=True, manager=manager)
-    except Rejected as refusal:
+    except InvalidError as refusal:
         why = refusal.findings[0].evidence
         if RULES_KEY not in why:
             raise
@@ -196,13 +196,13 @@ def _await(  # noqa: PLR0913 - what, and what if not
     on_wait: Callable[[], None],
     late: Finding,
 ) -> None:
-    """Wait until something is so of the objects of a scope. Raises RunFailed if that is not in time."""
+    """Wait until something is so of the objects of a scope. Raises RunFailedError if that is not in time."""
     with InformerCache(cluster, (scope,)) as mirror:
         is_reported = False
         while not is_so([*mirror.of(scope).values()]):
             left = until - time.monotonic()
             if left <= 0:
-                raise RunFailed(late)
+                raise RunFailedError(late)
             if not is_reported:
                 on_wait()
                 is_reported = True
@@ -224,13 +224,13 @@ def uninstall(
         say: Called with what is waited for.
 
     Raises:
-        RunFailed: There are stacks, nothing was removed; or something does not go.
-        Refused, Rejected, Unreachable: As the API server answers.
+        RunFailedError: There are stacks, nothing was removed; or something does not go.
+        ForbiddenError, InvalidError, UnreachableError: As the API server answers.
     """
     stacks = cluster.list(STACK).items
     names = ", ".join(label_of(stack["metadata"]["name"]) for stack in stacks)
     if stacks and not with_stacks:
-        raise RunFailed(_stacks_exist(names))
+        raise RunFailedError(_stacks_exist(names))
 
     def await_end(scope: Scope, waited_for: str, late: Finding) -> None:
         until = time.monotonic() + seconds

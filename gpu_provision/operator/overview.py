@@ -11,7 +11,7 @@ from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.lease import holder_identity
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef
-from gpu_provision.model.findings import Finding, Refused, Severity
+from gpu_provision.model.findings import Finding, ForbiddenError, Severity
 from gpu_provision.model.text import join_limited
 from gpu_provision.operator import crd
 from gpu_provision.operator.stack import CONTROLLER_NAME, CONTROLLER_NAMESPACE, GROUP, STACK, lease_of
@@ -65,7 +65,7 @@ class Overview:
 
 
 def read_overview(cluster: KubeClient) -> Overview:
-    """Return how it stands; three requests, if no stack names another lease. Raises Unreachable, Refused."""
+    """Return its state; three requests, if no stack names another lease. Raises UnreachableError, ForbiddenError."""
     deployment = cluster.get(ObjectRef("apps/v1", "Deployment", CONTROLLER_NAMESPACE, CONTROLLER_NAME))
     stacks = cluster.list(STACK).items
     refs = sorted({lease_of(stack) for stack in stacks}) or [lease_of(None)]
@@ -120,7 +120,7 @@ def skew_findings(cluster: KubeClient, controller: str, lease: str) -> tuple[Fin
         lease: The lease by which it leads.
 
     Raises:
-        Unreachable: The API server does not answer.
+        UnreachableError: The API server does not answer.
     """
     found, ours = [], version("gpu-provision")
     if controller not in {"", ours}:
@@ -135,7 +135,7 @@ def skew_findings(cluster: KubeClient, controller: str, lease: str) -> tuple[Fin
         found.append(other_controller)
     try:
         live = cluster.get(ObjectRef(*crd.DEFINITION, "", crd.CRD_NAME))
-    except Refused:  # a role that may read stacks need not allow to read their definition
+    except ForbiddenError:  # a role that may read stacks need not allow to read their definition
         return tuple(found)
     # Rules in CEL are the API server's affair.
     changes = min((differences(crd.definition(rules=rules), live) for rules in (True, False)), key=len) if live else ()

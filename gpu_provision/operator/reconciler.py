@@ -13,7 +13,7 @@ from gpu_provision.history.rollback import active_inventory
 from gpu_provision.kube.informer import InformerCache
 from gpu_provision.kube.lease import LeaderElector
 from gpu_provision.kube.trim import trim
-from gpu_provision.model.findings import InvalidInventory, ProvisionError, RunFailed
+from gpu_provision.model.findings import InvalidInventoryError, ProvisionError, RunFailedError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, State
 from gpu_provision.model.text import join_limited
@@ -130,7 +130,7 @@ class StackReconciler:
         """Return what a stack that was rolled back is held to; None, and nothing is done, without a usable record."""
         try:
             found = active_inventory(Session(self.inventory).cluster, self.inventory)
-        except (RunFailed, InvalidInventory) as error:
+        except (RunFailedError, InvalidInventoryError) as error:
             self._emit("Halted", str(error.findings[0]), is_warning=True)
             return None
         if found is None:

@@ -13,7 +13,7 @@ from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.lease import LEADER, holder_identity, lease_version
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
-from gpu_provision.model.findings import Finding, Locked, Refused, RunFailed, Severity
+from gpu_provision.model.findings import Finding, ForbiddenError, LockedError, RunFailedError, Severity
 from gpu_provision.model.history import Record
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, DestroyResult
@@ -137,15 +137,15 @@ class RemoteRun:
         """Change the resource if need be, and wait until the controller has reconciled it.
 
         Raises:
-            RunFailed: No controller leads, or the resource is changed in between.
-            Refused: Permissions are missing; nothing was written.
-            Unreachable: The API server was silent for too long.
+            RunFailedError: No controller leads, or the resource is changed in between.
+            ForbiddenError: Permissions are missing; nothing was written.
+            UnreachableError: The API server was silent for too long.
         """
         if errors := [each for each in self._resource.findings if each.severity is Severity.ERROR]:
-            raise RunFailed(*errors)
+            raise RunFailedError(*errors)
         inventory = self._reading.context.inventory
         if missing := review.missing_finding(self._cluster, inventory, of_editor(inventory), "--operator"):
-            raise Refused(missing)
+            raise ForbiddenError(missing)
         last = rollback.read_history(self._cluster, inventory).last
         scopes = (*watched_scopes(self._reading), self._stack, self._leader.scope)
         with InformerCache(self._cluster, scopes) as mirror:
@@ -176,7 +176,7 @@ class RemoteRun:
     def _require_leader(self, mirror: InformerCache) -> None:
         self._leader.observe(mirror)
         if self._leader.is_missing() and not mirror.silence:
-            raise RunFailed(_no_leader_finding(self._resource.live, self._leader, is_written=self.is_following))
+            raise RunFailedError(_no_leader_finding(self._resource.live, self._leader, is_written=self.is_following))
 
     def _follow(self, mirror: InformerCache) -> tuple[ClusterState, tuple[Finding, ...]]:
         observer = StackObserver(self._reading, mirror)
@@ -195,13 +195,13 @@ class RemoteRun:
             mirror.wait(min(observer.next_deadline(now), _LOOK_SECONDS))
 
     def _current_stack(self, mirror: InformerCache) -> Manifest | None:
-        """Return the resource; None before the watch has shown our write. Raises RunFailed if it was changed since."""
+        """Return the resource; None before the watch has shown the write. Raises RunFailedError if it changed since."""
         stack = next(iter(mirror.of(self._stack).values()), None)
         if stack is None or stack["metadata"].get("deletionTimestamp"):
-            raise RunFailed(_in_between(self._resource.name, "it was deleted"))
+            raise RunFailedError(_in_between(self._resource.name, "it was deleted"))
         generation = int(stack["metadata"]["generation"])
         if generation > self._generation:
-            raise RunFailed(_in_between(self._resource.name, "it was changed in between"))
+            raise RunFailedError(_in_between(self._resource.name, "it was changed in between"))
         return stack if generation == self._generation else None
 
     def _is_done(self, status: StackEvaluation, found: Observation, now: float) -> bool:
@@ -241,15 +241,15 @@ def release_stack(
     The controller ends its run before it lets go. Where none works the resource goes all the same.
 
     Raises:
-        RunFailed: The stack is being removed; or the controller has not let go in time.
-        Refused, Rejected, Unreachable: As the API server answers.
+        RunFailedError: The stack is being removed; or the controller has not let go in time.
+        ForbiddenError, InvalidError, UnreachableError: As the API server answers.
     """
     ref = ObjectRef(*STACK, "", name)
     live = cluster.get(ref)
     if live is None:
         return False
     if live["metadata"].get("deletionTimestamp") and not is_released(live):
-        raise RunFailed(deletion_finding(live))
+        raise RunFailedError(deletion_finding(live))
     uid, until = live["metadata"]["uid"], time.monotonic() + seconds
     try:
         cluster.merge(ref, {"metadata": {"uid": uid, "annotations": {ON_DELETE: KEEP}}})
@@ -263,7 +263,7 @@ def release_stack(
             if leader.is_missing():
                 remove_finalizer(cluster, ref)
             elif time.monotonic() > until:
-                raise RunFailed(_not_let_go(live, leader))
+                raise RunFailedError(_not_let_go(live, leader))
             elif not is_reported:
                 is_reported = True
                 say(f"waiting for the controller to let go of {stack_label(live)}")
@@ -272,7 +272,7 @@ def release_stack(
 
 
 def release_findings(cluster: KubeClient, name: str) -> tuple[Finding, ...]:
-    """Return what a reader should know before a stack is released. Raises Refused, Unreachable."""
+    """Return what a reader should know before a stack is released. Raises ForbiddenError, UnreachableError."""
     live = cluster.get(ObjectRef(*STACK, "", name))
     return warn_if_declared_elsewhere(live, "release") if live else ()
 
@@ -299,12 +299,12 @@ def adoption_findings(cluster: KubeClient, inventory: Inventory) -> tuple[Findin
 
 
 def refuse_controllers_lock(cluster: KubeClient, inventory: Inventory, lock: LockHolder) -> None:
-    """Raise Locked if a lock is the controller's, which would take it again at once."""
+    """Raise LockedError if a lock is the controller's, which would take it again at once."""
     stack = get_stack(cluster, inventory)
     lease = cluster.get(lease_of(stack)) if stack else None  # without an operator there is no role that allows it
     if stack is not None and holder_identity(lease) == lock.holder:
         fix = f"change the resource, which ends its run; or gpu-provision operator release {inventory.name}"
-        raise Locked(_in_the_way(stack, fix))
+        raise LockedError(_in_the_way(stack, fix))
 
 
 def _in_the_way(stack: Manifest, fix: str) -> Finding:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpu_provision.components import labels, startup_taint
-from gpu_provision.model.cluster import Context, Manifest, NodeFacts, Target
+from gpu_provision.model.cluster import Manifest, NodeFacts, RenderContext, Target
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.applyset import selects
@@ -91,7 +91,7 @@ def _waits(found: Mapping[str, NodeState]) -> str:
 
 
 def expired_labels(
-    context: Context, desired: Desired, parts: Parts, observed: ObservedState, pods: Pods
+    context: RenderContext, desired: Desired, parts: Parts, observed: ObservedState, pods: Pods
 ) -> dict[str, dict[str, str | None]]:
     """Return the label that says what does not hold any more, as one to remove, by node."""
     if NAME not in desired:

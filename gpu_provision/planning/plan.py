@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from gpu_provision.components import labels
 from gpu_provision.diagnostics import pods as pod_view
-from gpu_provision.model.cluster import Context, Manifest, NodeFacts, ObjectRef, Target, ref_of
+from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef, RenderContext, Target, ref_of
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.plan import Action, Change, FieldChange, Plan
 from gpu_provision.model.progress import NodeState, State
@@ -54,7 +54,7 @@ def superseded_pods(seen: ClusterState) -> Iterator[tuple[Key, Manifest]]:
                 yield key, pod
 
 
-def plan(context: Context, desired: Desired, observed: ObservedState, findings: tuple[Finding, ...] = ()) -> Plan:
+def plan(context: RenderContext, desired: Desired, observed: ObservedState, findings: tuple[Finding, ...] = ()) -> Plan:
     """Return everything that is not as declared, in dependency order; deletions come last."""
     seen = cluster_state(context, desired, observed)
     return plan_state(seen, states(seen), findings)

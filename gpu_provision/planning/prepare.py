@@ -11,7 +11,7 @@ from gpu_provision import components
 from gpu_provision.components import driver, driver_validation, validator
 from gpu_provision.components.targets import context
 from gpu_provision.diagnostics.pods import node_of
-from gpu_provision.model.cluster import ClusterFacts, Context, Manifest, ObjectRef, ref_of
+from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, RenderContext, ref_of
 from gpu_provision.model.codes import ABSENT, NOT_LOOKED_FOR, PART_ONLY, TOO_MANY_NODES
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import ALL, Inventory, RunSelection
@@ -19,7 +19,7 @@ from gpu_provision.planning.applyset import member, parent
 from gpu_provision.planning.states import Desired
 
 
-def prepare(inventory: Inventory, facts: ClusterFacts, part: RunSelection = ALL) -> tuple[Context, Desired]:
+def prepare(inventory: Inventory, facts: ClusterFacts, part: RunSelection = ALL) -> tuple[RenderContext, Desired]:
     """Return the context and the manifests of every component of a part, marked as members of the stack."""
     known = context(inventory, facts)
     stack, namespace = inventory.name, inventory.cluster.namespace
@@ -33,7 +33,7 @@ def prepare(inventory: Inventory, facts: ClusterFacts, part: RunSelection = ALL)
     return limit_to(known, marked, part)
 
 
-def findings(known: Context) -> tuple[Finding, ...]:
+def findings(known: RenderContext) -> tuple[Finding, ...]:
     """Return what a reader of a plan should know about the inventory, nodes and components."""
     return (
         *known.inventory.warnings,
@@ -45,7 +45,7 @@ def findings(known: Context) -> tuple[Finding, ...]:
     )
 
 
-def _unverified(known: Context) -> Iterator[Finding]:
+def _unverified(known: RenderContext) -> Iterator[Finding]:
     if known.facts.unverified:
         yield Finding(
             code="GP313",
@@ -59,7 +59,7 @@ def _unverified(known: Context) -> Iterator[Finding]:
         )
 
 
-def _missing_nodes(known: Context) -> Iterator[Finding]:
+def _missing_nodes(known: RenderContext) -> Iterator[Finding]:
     missing = [target.name for target in known.targets if target.facts is None]
     for name in missing if known.facts.version else ():
         yield Finding(
@@ -75,7 +75,7 @@ _VALUE, _AROUND_NAMES = 106, 20  # bytes: name and verdict of a validation; quot
 _ROOM = 0.97  # for what else is in the object
 
 
-def too_many_nodes(known: Context) -> Iterator[Finding]:
+def too_many_nodes(known: RenderContext) -> Iterator[Finding]:
     """Yield that the record of a stack's validations would not fit: the API server would refuse it in mid-run."""
     names = [target.name for target in (*known.targets, *known.others)]
     whole = sum(2 * len(name) + _AROUND_NAMES + _VALUE for name in names)
@@ -223,7 +223,7 @@ def part_of(inventory: Inventory, targets: Iterable[str], nodes: Iterable[str]) 
     return RunSelection(components=frozenset(wanted), nodes=frozenset(nodes))
 
 
-def limit_to(known: Context, desired: Desired, part: RunSelection) -> tuple[Context, Desired]:
+def limit_to(known: RenderContext, desired: Desired, part: RunSelection) -> tuple[RenderContext, Desired]:
     """Return what is wanted of a part. Objects that serve all nodes are not narrowed to some of them."""
     if part.is_all:
         return known, desired
@@ -246,7 +246,7 @@ def _kept(component: str, manifests: Iterable[Manifest], part: RunSelection) -> 
             yield manifest
 
 
-def _left_out(known: Context) -> Iterator[Finding]:
+def _left_out(known: RenderContext) -> Iterator[Finding]:
     missing = [name for name in components.requirements(known.inventory) if not known.part.has_component(name)]
     told = [f"components {', '.join(missing)} (--target)"] if missing else []
     told += [f"nodes {', '.join(target.name for target in known.others)} (--limit)"] if known.others else []

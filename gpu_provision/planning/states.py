@@ -10,7 +10,7 @@ from gpu_provision.components import labels, node_labels
 from gpu_provision.components.device_plugin_validation import NAME as DEVICE_PLUGIN_VALIDATION
 from gpu_provision.components.pods import first_untolerated
 from gpu_provision.diagnostics import pods as pod_view
-from gpu_provision.model.cluster import Context, Manifest, Target, ref_of
+from gpu_provision.model.cluster import Manifest, RenderContext, Target, ref_of
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import node_validation
 from gpu_provision.planning.applyset import belongs, digest_of, selects
@@ -61,7 +61,7 @@ NO_NODE = "the cluster has no node of this name"
 class ClusterState:
     """Everything that states are read off: pods by component and node, and the labels each node is to have."""
 
-    context: Context
+    context: RenderContext
     desired: Desired
     observed: ObservedState
     pods: Mapping[Key, tuple[Manifest, ...]] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class ClusterState:
 
 
 def cluster_state(
-    context: Context, desired: Desired, observed: ObservedState, parts: Mapping[str, NodeObjects] | None = None
+    context: RenderContext, desired: Desired, observed: ObservedState, parts: Mapping[str, NodeObjects] | None = None
 ) -> ClusterState:
     """Index an observation for reading states off it; ``parts``: those of ``desired``, if they are known already."""
     wanted = {item["metadata"]["name"]: item["metadata"]["labels"] for item in desired.get("node_labels", ())}

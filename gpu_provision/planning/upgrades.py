@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from gpu_provision.components import labels
 from gpu_provision.components.node_labels import leaving
-from gpu_provision.model.cluster import Context, Manifest, NodeFacts, Target
+from gpu_provision.model.cluster import Manifest, NodeFacts, RenderContext, Target
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.applyset import belongs, component_of
 from gpu_provision.planning.validation import NOT_RUN
@@ -173,7 +173,7 @@ def with_node_labels(desired: Desired, other: Mapping[str, Mapping[str, str | No
     return {**desired, "node_labels": changed}
 
 
-def is_in_use(live: Manifest, context: Context, pods: Pods, *, without: Collection[str] = ()) -> bool:
+def is_in_use(live: Manifest, context: RenderContext, pods: Pods, *, without: Collection[str] = ()) -> bool:
     """Return whether an object is a DaemonSet that nodes, but for those ``without`` it by then, still need for now."""
     component = component_of(live)
     if live["kind"] != "DaemonSet" or component not in FOLLOWS_NODES:

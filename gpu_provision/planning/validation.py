@@ -16,7 +16,7 @@ from typing import Any
 
 from gpu_provision.components import device_plugin_validation, driver_validation, labels, validator
 from gpu_provision.diagnostics import pods as pod_view
-from gpu_provision.model.cluster import Context, DriverBasis, Manifest, Target
+from gpu_provision.model.cluster import DriverBasis, Manifest, RenderContext, Target
 from gpu_provision.planning.applyset import digest_of
 from gpu_provision.planning.observed import ObservedState
 
@@ -150,7 +150,7 @@ def _starts(pods: Iterable[Manifest]) -> Iterator[str]:
                 yield status["state"]["running"].get("startedAt") or ""
 
 
-def count_problem(target: Target, context: Context) -> str:
+def count_problem(target: Target, context: RenderContext) -> str:
     """Say which GPU counts of a node differ; an empty string if all agree.
 
     With a sharing configuration a GPU is offered several times, so more than declared is right there.

@@ -10,7 +10,7 @@ from functools import partial
 from gpu_provision.kube.client import GrantedRules, KubeClient
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, Permission, ref_of
-from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected
+from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError, ProvisionError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Plan
 from gpu_provision.planning.prepare import prepare
@@ -38,7 +38,7 @@ def missing_permissions(
     Args:
         namespaces: Those that exist, if that is known: in others only what holds everywhere is granted.
 
-    Raises Unreachable: the API server does not answer.
+    Raises UnreachableError: the API server does not answer.
     """
     asked = sorted(set(wanted))
     named = {one.namespace for one in asked}
@@ -55,14 +55,14 @@ def missing_permissions(
 def _rules(cluster: KubeClient, namespace: str) -> GrantedRules:
     try:
         return cluster.rules(namespace)
-    except (Refused, Rejected):
+    except (ForbiddenError, InvalidError):
         return _UNKNOWN
 
 
 def _may(cluster: KubeClient, wanted: Permission) -> bool:
     try:
         return cluster.can_i(wanted)
-    except (Refused, Rejected):
+    except (ForbiddenError, InvalidError):
         return True
 
 
@@ -135,7 +135,7 @@ def _manifests(desired: Desired) -> Iterator[Manifest]:
     return (item for items in desired.values() for item in items)
 
 
-def missing_for_reading(cluster: KubeClient, inventory: Inventory, refusal: Refused) -> Refused:
+def missing_for_reading(cluster: KubeClient, inventory: Inventory, refusal: ForbiddenError) -> ForbiddenError:
     """Return the error for a reading that was refused: everything that is missing for reading, or the refusal itself.
 
     A refusal that RBAC does not explain, such as a proxy's, stays as it is.
@@ -150,7 +150,7 @@ def missing_for_reading(cluster: KubeClient, inventory: Inventory, refusal: Refu
         return refusal
     if not missing:
         return refusal
-    return Refused(_finding(cluster, inventory, missing, refusal.findings[0].evidence))
+    return ForbiddenError(_finding(cluster, inventory, missing, refusal.findings[0].evidence))
 
 
 def _finding(

@@ -11,7 +11,7 @@ from gpu_provision.kube.errors import ConflictError, NotFoundError
 from gpu_provision.kube.informer import InformerCache
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
-from gpu_provision.model.findings import Rejected
+from gpu_provision.model.findings import InvalidError
 from gpu_provision.model.plan import Action, Change
 from gpu_provision.planning.states import Desired, Key
 from gpu_provision.reconcile.observer import WATCHED
@@ -103,11 +103,11 @@ class Applier:
     def _apply(self, change: Change) -> None:
         try:
             self.write(change)
-        except Rejected as error:
+        except InvalidError as error:
             self.rejected[change.component, ""] = f"{change.ref}: {error.findings[0].evidence or error}"
 
     def write(self, change: Change) -> None:
-        """Apply one object. Raises Rejected."""
+        """Apply one object. Raises InvalidError."""
         ref, manifest = change.ref, change.manifest
         if manifest is None:
             return

@@ -284,7 +284,7 @@ class StackObserver:
         """Return what is wanted and seen now, and the plan: one request, and one more for each object that differs.
 
         Raises:
-            Unreachable, Refused, Rejected: As the API server answers.
+            UnreachableError, ForbiddenError, InvalidError: As the API server answers.
         """
         lease = lock.read_lock(cluster, self._inventory)  # first: what others have written since then counts as theirs
         seen, raw = self._see()

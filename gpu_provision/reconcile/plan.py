@@ -13,9 +13,9 @@ from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import FieldConflictError, NotFoundError
 from gpu_provision.kube.observe import Listed, find_absent, observe, observe_facts
 from gpu_provision.kube.transport import RequestPool
-from gpu_provision.model.cluster import Context, Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, RenderContext, ref_of
 from gpu_provision.model.codes import ABSENT
-from gpu_provision.model.findings import Finding, Refused, Rejected, Severity
+from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError, Severity
 from gpu_provision.model.inventory import ALL, Inventory, RunSelection
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import NodeState
@@ -43,14 +43,14 @@ def server_dry_run(cluster: KubeClient, draft: Plan, seen: ClusterState) -> tupl
     owners = {set_id: owner for set_id in sorted(sets) if (owner := _owner(cluster, set_id))}
     taken: dict[str, list[ObjectRef]] = {}
     changes, problems = [], list(draft.findings)
-    refusals = [answer.findings[0].evidence for answer in answers if isinstance(answer, Refused)]
+    refusals = [answer.findings[0].evidence for answer in answers if isinstance(answer, ForbiddenError)]
     problems += [_unconfirmed(refusals)] if refusals else []
     for change, given in zip(draft.changes, answers, strict=True):
         if isinstance(given, _Foreign) and given.set_id in owners:
             taken.setdefault(given.set_id, []).append(change.ref)
             continue
         answer = given.change if isinstance(given, _Foreign) else given
-        if isinstance(answer, Refused):
+        if isinstance(answer, ForbiddenError):
             changes.append(change)
         elif isinstance(answer, Finding):
             problems.append(answer)
@@ -85,7 +85,7 @@ def _unconfirmed(refusals: list[str]) -> Finding:
 
 def _dry_run(  # noqa: PLR0911 - one answer after the other
     cluster: KubeClient, change: Change, observed: ObservedState
-) -> Change | _Foreign | Finding | Refused | None:
+) -> Change | _Foreign | Finding | ForbiddenError | None:
     """Return None if the change stands as it is, the change as the server sees it, or why there is no answer.
 
     A user may plan who may not write; one whom the server does not know may nothing.
@@ -98,7 +98,7 @@ def _dry_run(  # noqa: PLR0911 - one answer after the other
         if applied.created:
             return None
         before = observed.members.get(change.ref) or cluster.get(change.ref) or {}
-    except Refused as error:
+    except ForbiddenError as error:
         if error.findings[0].code != _FORBIDDEN:
             raise
         return error
@@ -106,7 +106,7 @@ def _dry_run(  # noqa: PLR0911 - one answer after the other
         return None
     except FieldConflictError as error:
         return _drift(cluster, change, observed, error)
-    except Rejected as error:
+    except InvalidError as error:
         return replace(error.findings[0], where=str(change.ref))
     as_seen, set_id = _as_seen(change, before, applied.object), _other_set(change, before)
     return _Foreign(set_id, as_seen) if set_id else as_seen
@@ -160,7 +160,7 @@ def _drift(cluster: KubeClient, change: Change, observed: ObservedState, error: 
     manifest = {**change.manifest, "metadata": {**change.manifest["metadata"], **looked_at}}
     try:
         applied = cluster.apply(manifest, dry_run=True, take_back=True)
-    except Rejected as refused:
+    except InvalidError as refused:
         return replace(refused.findings[0], where=str(change.ref))
     seen = _as_seen(change, live, applied.object)
     return replace(seen, manifest=manifest, takes_back_from=tuple(sorted(error.managers)))
@@ -189,7 +189,7 @@ def read_and_plan(
         part: What to look after.
 
     Raises:
-        Unreachable, Refused, Rejected: As the API server answers.
+        UnreachableError, ForbiddenError, InvalidError: As the API server answers.
     """
     listed: Listed = {}
     facts = replace(observe_facts(cluster, inventory, listed), host_drivers=host_drivers)
@@ -267,7 +267,7 @@ class ClusterPlan:
         refused: What the server said to a dry run that our user may not ask for; empty if it did all of them.
     """
 
-    context: Context
+    context: RenderContext
     desired: Desired
     observed: ObservedState
     plan: Plan

@@ -17,7 +17,7 @@ from gpu_provision.images.registry import look_up_image
 from gpu_provision.inventory.resolve import expected_of
 from gpu_provision.kube.observe import observe_facts
 from gpu_provision.model import codes
-from gpu_provision.model.cluster import Context
+from gpu_provision.model.cluster import RenderContext
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory, Node
 from gpu_provision.model.progress import Event
@@ -75,7 +75,7 @@ def _unread(host: HostOutcome) -> Iterator[Finding]:
         )
 
 
-def _images(inventory: Inventory, known: Context, read: set[str]) -> Iterator[Finding]:
+def _images(inventory: Inventory, known: RenderContext, read: set[str]) -> Iterator[Finding]:
     """Yield what registries say about the driver images of nodes whose hosts were not read, by the cluster's word."""
     listed = {node.name: node for node in inventory.nodes}
     for target in known.targets:

@@ -16,7 +16,7 @@ from gpu_provision.kube.resource_claims import ResourceClaims
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import Kind, NodeFacts, ObjectRef, ref_of
-from gpu_provision.model.findings import Finding, Refused, Severity
+from gpu_provision.model.findings import Finding, ForbiddenError, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Schedule
 from gpu_provision.model.progress import NodeState, State
@@ -60,7 +60,7 @@ def with_rollout(
             budgets = cluster.list(budget_kind(cluster)).items if inventory.evicts else ()
             nodes, pods = (each.result().items for each in listing)
         claims = ResourceClaims(cluster).of(pods)
-    except Refused as refusal:
+    except ForbiddenError as refusal:
         plan = replace(plan, findings=(*plan.findings, _not_read(refusal)))
         return replace(reading, plan=with_departures(plan, seen, Schedule()))
     proofs = validation_results(known)
@@ -79,7 +79,7 @@ def with_rollout(
     return replace(reading, plan=with_departures(plan, seen, plan.rollout or found, users))
 
 
-def _not_read(refusal: Refused) -> Finding:
+def _not_read(refusal: ForbiddenError) -> Finding:
     return Finding(
         code="GP320",
         what="a run would replace drivers, and how could not be looked at: that needs rights to read",

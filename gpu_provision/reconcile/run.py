@@ -144,8 +144,8 @@ class Run:
         """Carry the plan out; in the outcome components may have failed on some nodes.
 
         Raises:
-            Locked: Another run writes, or has written since the plan was made, or has taken the lock away.
-            Unreachable: The API server did not answer for as long as requests are repeated.
+            LockedError: Another run writes, or has written since the plan was made, or has taken the lock away.
+            UnreachableError: The API server did not answer for as long as requests are repeated.
         """
         self._began, self._before = time.monotonic(), self._cluster.requests
         inventory, changes = self._reading.context.inventory, self._reading.plan.changes

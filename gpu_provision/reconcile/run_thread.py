@@ -23,7 +23,7 @@ from gpu_provision.history.rollback import RollbackTarget
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ref_of
-from gpu_provision.model.findings import Finding, Locked, ProvisionError, attach_findings
+from gpu_provision.model.findings import Finding, LockedError, ProvisionError, attach_findings
 from gpu_provision.model.history import Ending
 from gpu_provision.model.progress import Event, NodeState, RunResult, State
 from gpu_provision.planning import node_validation
@@ -116,7 +116,7 @@ class Executor(Protocol):
     def reviewed(self, cluster: KubeClient, reading: ClusterPlan) -> ClusterPlan:
         """Return a reading whose plan says by what resource it is carried out, if that is so, and what is against it.
 
-        Raises Unreachable, Refused.
+        Raises UnreachableError, ForbiddenError.
         """
 
     @property
@@ -157,7 +157,7 @@ class RunThread:
         try:
             outcome = self._run.execute()
             self._outcome = self._gone_back(outcome, outcome.back) if outcome.back else outcome
-        except Locked as error:  # the run that has the lock goes on with what this one left
+        except LockedError as error:  # the run that has the lock goes on with what this one left
             self._error = error
         except ProvisionError as error:
             error.findings = (*error.findings, *self._run.left_behind())

@@ -14,7 +14,7 @@ from gpu_provision.history import store
 from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.context import resolve_context
 from gpu_provision.kube.lease import LeaderElector
-from gpu_provision.model.findings import Finding, Refused, RunFailed
+from gpu_provision.model.findings import Finding, ForbiddenError, RunFailedError
 from gpu_provision.model.inventory import ALL, Inventory, RunSelection
 from gpu_provision.model.progress import Event, NodeState
 from gpu_provision.rbac import review
@@ -76,7 +76,7 @@ class Session:
         if self._reading is None:
             try:
                 self._reading = self.resident.read(self.cluster) if self.resident else self._read()
-            except Refused as refusal:
+            except ForbiddenError as refusal:
                 raise review.missing_for_reading(self.cluster, self.inventory, refusal) from refusal
         return self._reading
 
@@ -108,13 +108,13 @@ class Session:
         """Begin the run if it has not begun.
 
         Raises:
-            RunFailed: Planning found conflicts; nothing was written.
-            Refused: Permissions are missing; nothing was written.
+            RunFailedError: Planning found conflicts; nothing was written.
+            ForbiddenError: Permissions are missing; nothing was written.
         """
         if self._run is not None:
             return
         if refused := self.refusals():
-            raise RunFailed(*refused)
+            raise RunFailedError(*refused)
         from gpu_provision.reconcile.run import Run
         from gpu_provision.reconcile.run_thread import RunThread
 
@@ -122,7 +122,7 @@ class Session:
         if self.deputy and reading.plan.resource:
             self._run = RunThread(self.cluster, reading, self._tell, self.back_to, make=self.deputy.conduct)
         elif missing := self.missing_permissions():
-            raise Refused(missing)
+            raise ForbiddenError(missing)
         else:
             live = self.resident.live(reading) if self.resident else None
             make = partial(Run, live=live)

@@ -204,7 +204,7 @@ def read_drift(session: Session) -> Drift:
     """Return the drift of a stack; what the API server refuses to try is judged without its word, and said so.
 
     Raises:
-        Unreachable, Refused: The cluster cannot be asked.
+        UnreachableError, ForbiddenError: The cluster cannot be asked.
     """
     reading = session.reading()
     changes = tuple(_changes(reading))

@@ -19,7 +19,7 @@ from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from gpu_provision.kube.observe import POD
 from gpu_provision.model.cluster import Manifest, ref_of
-from gpu_provision.model.findings import ProvisionError, Rejected
+from gpu_provision.model.findings import InvalidError, ProvisionError
 from gpu_provision.model.progress import Evidence, NodeState, State
 from gpu_provision.planning.plan import superseded_pods
 from gpu_provision.planning.states import ClusterState, Key
@@ -273,7 +273,7 @@ class StepExecutor:
             self._do(step)
         except (AlreadyExistsError, NotFoundError, ConflictError):
             return  # another client was faster, or the object is gone: the next look shows it
-        except Rejected as error:
+        except InvalidError as error:
             self._rejected[step.key] = f"{step.ref}: {error.findings[0].evidence or error}"
 
     def _do(self, step: Step) -> None:

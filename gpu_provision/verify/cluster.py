@@ -112,7 +112,7 @@ class GpuCluster:
     def get(self, path: str, **query: str) -> Any:
         """Return the JSON that the API server has at a path, such as ``/api/v1/nodes/gpu-01``.
 
-        Raises Unreachable, Refused, Rejected: as the API server answers.
+        Raises UnreachableError, ForbiddenError, InvalidError: as the API server answers.
         """
         return json.loads(self._cluster.fetch(path, [*query.items()], accept="application/json"))
 
@@ -140,7 +140,7 @@ class GpuCluster:
 
 
 def open_cluster(inventory: Inventory) -> GpuCluster:
-    """Return the inventory's cluster, which answers. Raises Unreachable, Refused, UsageError."""
+    """Return the inventory's cluster, which answers. Raises UnreachableError, ForbiddenError, UsageError."""
     cluster = connect(*resolve_context(inventory))
     cluster.version()
     return GpuCluster(cluster, namespace=inventory.cluster.namespace)

@@ -17,7 +17,7 @@ from gpu_provision.inventory.pyinfra_inventory import groups
 from gpu_provision.kube.exec import STDERR, STDOUT
 from gpu_provision.kube.node_shell import NodeShell, open_shell
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, ProvisionError, Refused, Unreachable
+from gpu_provision.model.findings import Finding, ForbiddenError, ProvisionError, UnreachableError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.sandbox import hosts as simulated
 
@@ -122,7 +122,7 @@ class NodePod(BaseBackend):
         self.shell.close()
 
     def run(self, command: str, *args: str, **_: Any) -> CommandResult:
-        """Run a command there. Raises Unreachable if it is not known how it ended."""
+        """Run a command there. Raises UnreachableError if it is not known how it ended."""
         line = self.quote(command, *args)
         said = {STDOUT: b"", STDERR: b""}
 
@@ -132,20 +132,20 @@ class NodePod(BaseBackend):
         try:
             status = self.shell.run(line, listen=listen)
         except ProvisionError as error:
-            raise Unreachable(*error.findings) from error
+            raise UnreachableError(*error.findings) from error
         return self.result(status, self.encode(line), said[STDOUT], said[STDERR])
 
 
 def open_node_pod(inventory: Inventory, node: str) -> NodePod:
-    """Return a node's host, with a pod on it. Raises Unreachable, and SkippedHost if the account may not make pods."""
+    """Return a node's host, with a pod on it. Raises UnreachableError; SkippedHost if the account may not make pods."""
     cluster = inventory.cluster
     try:
         return NodePod(node, open_shell(cluster.kubeconfig, cluster.context, node, inventory.helper_pod))
-    except Refused as error:
+    except ForbiddenError as error:
         message = f"it takes a privileged pod to look at it, which this account may not make: {error.findings[0].what}"
         raise SkippedHost(message) from error
     except ProvisionError as error:
-        raise Unreachable(*error.findings) from error
+        raise UnreachableError(*error.findings) from error
 
 
 _ALWAYS = {
@@ -178,10 +178,10 @@ class SandboxBackend(BaseBackend):
 
 
 class InventorySsh(SshBackend):
-    """testinfra over OpenSSH; a connection that fails raises Unreachable."""
+    """testinfra over OpenSSH; a connection that fails raises UnreachableError."""
 
     def run_ssh(self, command: str) -> CommandResult:
-        """Run a command. Raises Unreachable if SSH itself fails."""
+        """Run a command. Raises UnreachableError if SSH itself fails."""
         try:
             return super().run_ssh(command)
         except RuntimeError as error:
@@ -190,7 +190,7 @@ class InventorySsh(SshBackend):
 
 
 def host_of(inventory: Inventory, node: str) -> Host:
-    """Return the host of a node, which answers. Raises SkippedHost, Unreachable."""
+    """Return the host of a node, which answers. Raises SkippedHost, UnreachableError."""
     data = {own["gpu_node"]: own for _, own in groups(inventory)["nodes"][0]}.get(node)
     if data is None:
         message = "its host phase is off, or no SSH settings stand under nodes"
@@ -236,8 +236,8 @@ def _ssh(data: Mapping[str, Any]) -> InventorySsh:
     )
 
 
-def _unreachable(host: str, why: str) -> Unreachable:
-    return Unreachable(
+def _unreachable(host: str, why: str) -> UnreachableError:
+    return UnreachableError(
         Finding(
             code=codes.NO_LOGIN,
             what=f"cannot be logged in to: {why}",

@@ -67,12 +67,12 @@ def gpu_inventory(pytestconfig: pytest.Config) -> Inventory:
 @pytest.fixture(scope="session")
 def gpu_cluster(gpu_inventory: Inventory) -> GpuCluster:
     """The inventory's cluster: ``get("/api/v1/...")``, ``nodes()``, ``pods(...)``, and ``api`` for kubernetes' own."""
-    from gpu_provision.model.findings import Unreachable
+    from gpu_provision.model.findings import UnreachableError
     from gpu_provision.verify.cluster import open_cluster
 
     try:
         return open_cluster(gpu_inventory)
-    except Unreachable as error:
+    except UnreachableError as error:
         raise error.with_traceback(None) from None  # once per test, without the client library's frames
 
 
@@ -115,13 +115,13 @@ class _Hosts:
         self._opened: dict[str, Any] = {}
 
     def of(self, node: DeclaredNode) -> Any:
-        from gpu_provision.model.findings import Unreachable
+        from gpu_provision.model.findings import UnreachableError
         from gpu_provision.verify.hosts import SkippedHost, host_of
 
         if node.name not in self._opened:
             try:
                 self._opened[node.name] = host_of(self._inventory, node.name)
-            except (SkippedHost, Unreachable) as error:
+            except (SkippedHost, UnreachableError) as error:
                 self._opened[node.name] = error
         found = self._opened[node.name]
         if isinstance(found, SkippedHost):
@@ -198,13 +198,13 @@ def pytest_runtest_makereport(
 
 def _result(item: pytest.Item, report: pytest.TestReport, error: BaseException | None) -> dict[str, Any]:
     """Return the fields of a `gpu_provision.verify.run.Check`; a test's name is the sentence that it is."""
-    from gpu_provision.model.findings import Unreachable
+    from gpu_provision.model.findings import UnreachableError
 
     name: str = getattr(item, "originalname", None) or item.name
     return {
         "sentence": name.removeprefix("test_").replace("_", " "),
         "node": str(dict(report.user_properties).get("node", "")),
-        "outcome": "unreachable" if isinstance(error, Unreachable) else report.outcome,
+        "outcome": "unreachable" if isinstance(error, UnreachableError) else report.outcome,
         "reason": reason(error) if error else "",
         "seconds": round(report.duration, 3),
         "test": item.nodeid,

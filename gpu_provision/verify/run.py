@@ -17,7 +17,7 @@ from typing import IO
 
 from gpu_provision import files
 from gpu_provision.model import codes
-from gpu_provision.model.findings import ExitCode, Finding, RunFailed, UsageError, visible
+from gpu_provision.model.findings import ExitCode, Finding, RunFailedError, UsageError, visible
 from gpu_provision.model.progress import Event, State
 
 
@@ -106,7 +106,7 @@ def verify(wanted: VerifyOptions, listen: Listen = lambda _: None) -> Verificati
 
     Raises:
         UsageError: The packages of the extra ``verify`` are not installed.
-        RunFailed: pytest could not run the tests.
+        RunFailedError: pytest could not run the tests.
     """
     _require_packages()
     checks: list[Check] = []
@@ -121,7 +121,7 @@ def verify(wanted: VerifyOptions, listen: Listen = lambda _: None) -> Verificati
             files.put(path, visible(path.read_text(encoding="utf-8")))
         if status not in _RAN and not (status == _NONE_FOUND and wanted.nodes):
             output.seek(0)
-            raise RunFailed(_not_run(status, output.read().decode(errors="replace")))
+            raise RunFailedError(_not_run(status, output.read().decode(errors="replace")))
     return Verification(checks=tuple(checks))
 
 

@@ -18,7 +18,7 @@ from gpu_provision.components.nfd import NODE_FEATURE
 from gpu_provision.inventory import load
 from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.model.cluster import Manifest, ObjectRef, Permission, by_ref
-from gpu_provision.model.findings import Finding, Refused, RunFailed
+from gpu_provision.model.findings import Finding, ForbiddenError, RunFailedError
 from gpu_provision.rbac import review
 from gpu_provision.rbac.permissions import for_adopt
 from gpu_provision.rbac.roles import grants, rules_of
@@ -129,7 +129,7 @@ def test_the_wait_for_discovery_asks_nothing_again_and_again(
     assert told == [f"{sees}, gpu-2 (no worker pod)", sees]
     assert ours.requests == 4
     monkeypatch.setattr(runner, "WAIT_SECONDS", 0.0)
-    with pytest.raises(RunFailed, match="gpu-9"):
+    with pytest.raises(RunFailedError, match="gpu-9"):
         AdoptionRunner(ours)._await_discovery(replace(waiting, targets=("gpu-9",)))
 
 
@@ -147,7 +147,7 @@ def test_a_field_of_another_owners_object_is_an_obstacle(tmp_path: Path, monkeyp
     """Or the operator would be stopped, and the apply could not take its place. What changes hands is none."""
     monkeypatch.setattr(review, "missing_finding", lambda *_: None)
     check(session("ConfigMap gpu-operator/nvidia-driver-startup-probe"), adopted(tmp_path, found()))
-    with pytest.raises(RunFailed) as refused:
+    with pytest.raises(RunFailedError) as refused:
         check(session(THEIRS), adopted(tmp_path, found()))
     assert [each.where for each in refused.value.findings] == [THEIRS]
 
@@ -162,7 +162,7 @@ def test_rights_are_asked_for_before_the_operator_is_stopped(tmp_path: Path, mon
         return Finding(code="GP310", what="lacks a permission")
 
     monkeypatch.setattr(review, "missing_finding", missing)
-    with pytest.raises(Refused):
+    with pytest.raises(ForbiddenError):
         check(session(), adopted(tmp_path, found()))
     wanted = {(one.verb, one.resource, one.name) for one in asked}
     assert ("patch", "deployments", "gpu-operator") in wanted

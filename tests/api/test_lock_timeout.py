@@ -12,7 +12,7 @@ from gpu_provision.api import jobs
 from gpu_provision.kube import lock
 from gpu_provision.kube.lock import LockState
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, Locked
+from gpu_provision.model.findings import Finding, LockedError
 from gpu_provision.model.progress import LockHolder
 from gpu_provision.reconcile.session import Session
 
@@ -37,7 +37,7 @@ def call(monkeypatch: pytest.MonkeyPatch) -> Call:
 
         def work() -> str:
             if taken:
-                raise Locked(Finding(code=taken.pop(0), what="locked"))
+                raise LockedError(Finding(code=taken.pop(0), what="locked"))
             return "done"
 
         monkeypatch.setattr(Session, "cluster", None)
@@ -61,5 +61,5 @@ def test_a_run_begins_once_the_lock_is_free(call: Call, states: list[LockState],
 @pytest.mark.parametrize(("seconds", "code"), [(0, codes.LOCKED), (5, codes.LOCKED), (5, "GP308")])
 def test_the_error_passes_when_the_time_is_over(call: Call, seconds: int, code: str) -> None:
     """At once without the option; a run that has lost its lock is not begun again."""
-    with pytest.raises(Locked):
+    with pytest.raises(LockedError):
         call(seconds, [HELD if code == codes.LOCKED else FREE], [code])

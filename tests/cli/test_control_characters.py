@@ -21,7 +21,7 @@ from gpu_provision.cli.display import Display
 from gpu_provision.cli.operator_run import _text
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model.cluster import ObjectRef
-from gpu_provision.model.findings import Finding, RunFailed
+from gpu_provision.model.findings import Finding, RunFailedError
 from gpu_provision.model.history import History, Record
 from gpu_provision.model.plan import Action, Change, DestroyResult, Difference, Drift, FieldDrift, Origin, Writer
 from gpu_provision.model.progress import Event, LockHolder, State
@@ -80,7 +80,7 @@ def sample(name: str) -> Plant:
 
 
 def _error(fakes: Fakes, text: str) -> None:
-    fakes.plan = RunFailed(planted(FINDING, text))
+    fakes.plan = RunFailedError(planted(FINDING, text))
 
 
 def _crash(fakes: Fakes, text: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.model.cluster import ObjectRef
-from gpu_provision.model.findings import ExitCode, Finding, Refused, RunFailed, Severity
+from gpu_provision.model.findings import ExitCode, Finding, ForbiddenError, RunFailedError, Severity
 from gpu_provision.model.plan import Action, Change, DestroyResult, FieldChange
 from tests.cli.harness import PROD, SANDBOX, Fakes, Run
 
@@ -28,8 +28,8 @@ def result(*findings: Finding) -> DestroyResult:
     return DestroyResult(cluster="test", changes=(REMOVED, CLEANED, TRACE), findings=findings, requests=9, seconds=1.5)
 
 
-def failed(*findings: Finding) -> RunFailed:
-    error = RunFailed(*findings)
+def failed(*findings: Finding) -> RunFailedError:
+    error = RunFailedError(*findings)
     error.result = result(*findings)
     return error
 
@@ -82,10 +82,13 @@ def test_hosts_wait_until_the_cluster_is_clean(run: Run, fakes: Fakes) -> None:
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(RunFailed(Finding(code="GP340", what="2 pods use GPUs")), 1), (Refused(Finding(code="GP310", what="no")), 1)],
+    [
+        (RunFailedError(Finding(code="GP340", what="2 pods use GPUs")), 1),
+        (ForbiddenError(Finding(code="GP310", what="no")), 1),
+    ],
 )
 def test_a_removal_that_was_not_begun_leaves_hosts_alone(
-    run: Run, fakes: Fakes, error: RunFailed | Refused, code: int
+    run: Run, fakes: Fakes, error: RunFailedError | ForbiddenError, code: int
 ) -> None:
     fakes.removal = error
     done = run("destroy", "--json", "-i", SANDBOX)

@@ -12,11 +12,11 @@ from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model.findings import (
     ExitCode,
     Finding,
-    Locked,
+    ForbiddenError,
+    LockedError,
     ProvisionError,
-    Refused,
-    RunFailed,
-    Unreachable,
+    RunFailedError,
+    UnreachableError,
 )
 from gpu_provision.model.plan import Difference, Origin
 from gpu_provision.model.progress import LockHolder
@@ -29,10 +29,10 @@ FINDING = Finding(code="GP301", where="https://x:6443", what="no answer", fix="s
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (Unreachable(FINDING), ExitCode.UNREACHABLE),
-        (Locked(FINDING), ExitCode.LOCKED),
-        (Refused(FINDING), ExitCode.FAILED),
-        (RunFailed(FINDING), ExitCode.FAILED),
+        (UnreachableError(FINDING), ExitCode.UNREACHABLE),
+        (LockedError(FINDING), ExitCode.LOCKED),
+        (ForbiddenError(FINDING), ExitCode.FAILED),
+        (RunFailedError(FINDING), ExitCode.FAILED),
         (KeyboardInterrupt(), ExitCode.INTERRUPTED),
         (ValueError("an internal mistake"), ExitCode.FAILED),
     ],

@@ -19,7 +19,7 @@ from gpu_provision import (
     Inventory,
     Judgement,
     NodeState,
-    RunFailed,
+    RunFailedError,
     RunResult,
     State,
     UsageError,
@@ -55,7 +55,7 @@ def _result(words: str, inventory: Inventory) -> Any:
     """Return what the function of a command returns, or what its error has."""
     try:
         return getattr(gpu_provision, words.split(maxsplit=1)[0])(inventory, **COMMANDS[words])
-    except RunFailed as failure:
+    except RunFailedError as failure:
         return failure.result
 
 
@@ -76,7 +76,7 @@ def test_a_result_prints_as_its_command(
 
 def test_hosts_that_failed_hold_the_cluster_back(fakes: Fakes, inventory: Inventory) -> None:
     fakes.hosts = AWAY
-    with pytest.raises(RunFailed) as caught:
+    with pytest.raises(RunFailedError) as caught:
         gpu_provision.apply(inventory)
     result = caught.value.result
     assert (fakes.applied, result.cluster, result.hosts) == (0, None, AWAY)
@@ -86,8 +86,8 @@ def test_hosts_that_failed_hold_the_cluster_back(fakes: Fakes, inventory: Invent
 
 def test_a_plan_that_cannot_be_applied_still_says_what_hosts_did(fakes: Fakes, inventory: Inventory) -> None:
     """The host phase was over when the cluster was asked."""
-    fakes.hosts, fakes.result = CHANGED, RunFailed(CONFLICT)
-    with pytest.raises(RunFailed) as caught:
+    fakes.hosts, fakes.result = CHANGED, RunFailedError(CONFLICT)
+    with pytest.raises(RunFailedError) as caught:
         gpu_provision.apply(inventory)
     result = caught.value.result
     assert (result.hosts, result.findings, result.succeeded) == (CHANGED, (CONFLICT,), False)
@@ -95,18 +95,18 @@ def test_a_plan_that_cannot_be_applied_still_says_what_hosts_did(fakes: Fakes, i
 
 def test_a_failed_run_has_its_result(fakes: Fakes, inventory: Inventory) -> None:
     reached = RunResult(changed=3, findings=(CONFLICT,))
-    fakes.result = RunFailed(CONFLICT)
+    fakes.result = RunFailedError(CONFLICT)
     fakes.result.result = reached
-    with pytest.raises(RunFailed) as caught:
+    with pytest.raises(RunFailedError) as caught:
         gpu_provision.apply(inventory)
     assert (caught.value.result.cluster, caught.value.result.changed) == (reached, 3)
 
 
 def test_a_removal_that_leaves_something_has_its_result(fakes: Fakes, inventory: Inventory) -> None:
     """Hosts are not touched then, which is said."""
-    fakes.removal = RunFailed(CONFLICT)
+    fakes.removal = RunFailedError(CONFLICT)
     fakes.removal.result = DestroyResult(cluster="sandbox", findings=(CONFLICT,))
-    with pytest.raises(RunFailed) as caught:
+    with pytest.raises(RunFailedError) as caught:
         gpu_provision.destroy(inventory)
     assert (fakes.torn_down, len(caught.value.result.findings)) == ([], 2)
 

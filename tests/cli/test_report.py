@@ -14,7 +14,7 @@ import pytest
 from gpu_provision.api import jobs
 from gpu_provision.history import store
 from gpu_provision.hosts.result import HostOutcome, HostsResult
-from gpu_provision.model.findings import ExitCode, Finding, RunFailed, Severity, attach_findings
+from gpu_provision.model.findings import ExitCode, Finding, RunFailedError, Severity, attach_findings
 from gpu_provision.model.history import Ending, Record
 from gpu_provision.model.progress import Event, NodeState, RunResult, State
 from gpu_provision.output.findings import output_schema
@@ -41,10 +41,10 @@ def test_a_run_that_went_well_leaves_a_page(run: Run, fakes: Fakes, tmp_path: Pa
 def test_a_run_that_failed_leaves_a_page_with_its_findings(run: Run, fakes: Fakes, tmp_path: Path) -> None:
     """Both when something is not as declared in the end, and when the run could not even begin."""
     finding = Finding(code="GP501", where="node t4-1", what="the driver is not ready")
-    failure = RunFailed(finding)
+    failure = RunFailedError(finding)
     state = NodeState(component="driver", node="t4-1", state=State.FAILED, reason="no PCI bus")
     failure.result = RunResult(states=(state,), findings=(finding,))
-    for each in (failure, RunFailed(finding)):
+    for each in (failure, RunFailedError(finding)):
         fakes.result = each
         page = tmp_path / "page.html"
         assert run("apply", "--report", page).code == ExitCode.FAILED

@@ -9,7 +9,7 @@ from typing import Any
 from gpu_provision.components.labels import NFD_GPU, NFD_OS_ID, NFD_OS_VERSION
 from gpu_provision.components.targets import context as make_context
 from gpu_provision.inventory import load
-from gpu_provision.model.cluster import ClusterFacts, Context, NodeFacts
+from gpu_provision.model.cluster import ClusterFacts, NodeFacts, RenderContext
 from gpu_provision.model.inventory import Inventory, NodePool, OperatingSystem
 from gpu_provision.model.specs import DaemonSetSettings, SecretKey, Specs
 
@@ -75,7 +75,7 @@ def fleet() -> ClusterFacts:
     )
 
 
-def context(chosen: Inventory | None = None, facts: ClusterFacts | None = None) -> Context:
+def context(chosen: Inventory | None = None, facts: ClusterFacts | None = None) -> RenderContext:
     """Return a context of the default inventory and offline facts, or those given."""
     return make_context(chosen or inventory(), facts or ClusterFacts())
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.components import COMPONENTS, desired, problems, requirements
-from gpu_provision.model.cluster import ClusterFacts, Context
+from gpu_provision.model.cluster import ClusterFacts, RenderContext
 from tests.components import builders
 
 NAMES = [component.name for component in COMPONENTS]
@@ -20,7 +20,7 @@ NAMES = [component.name for component in COMPONENTS]
 MEANINGFUL_EMPTIES = {"emptyDir", "status"}
 
 
-def contexts() -> Iterator[Context]:
+def contexts() -> Iterator[RenderContext]:
     """Yield contexts that differ in all that components look at."""
     resources = frozenset({"servicemonitors.monitoring.coreos.com"})
     for chosen in (builders.inventory(), builders.with_every_setting()):

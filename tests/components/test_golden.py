@@ -15,19 +15,19 @@ import pytest
 import yaml
 
 from gpu_provision.components import desired
-from gpu_provision.model.cluster import ClusterFacts, Context
+from gpu_provision.model.cluster import ClusterFacts, RenderContext
 from tests.components import builders
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
 
 
-def with_dcgm() -> Context:
+def with_dcgm() -> RenderContext:
     """Return the same with the stand-alone DCGM engine."""
     return builders.context(builders.with_spec("dcgm", enabled=True), builders.fleet())
 
 
-def with_prometheus() -> Context:
+def with_prometheus() -> RenderContext:
     """Return a cluster with the Prometheus Operator, and metrics of the user's choice."""
     resources = frozenset({"servicemonitors.monitoring.coreos.com"})
     chosen = builders.with_spec(
@@ -38,24 +38,24 @@ def with_prometheus() -> Context:
     return builders.context(chosen, replace(builders.fleet(), resources=resources))
 
 
-def with_host_network() -> Context:
+def with_host_network() -> RenderContext:
     """Return the sandbox with an exporter in the network of its node."""
     return builders.context(builders.with_spec("dcgm_exporter", host_network=True), builders.fleet())
 
 
-def with_plugin_configurations() -> Context:
+def with_plugin_configurations() -> RenderContext:
     """Return the sandbox with named configurations of the device plugin."""
     chosen = builders.with_spec("device_plugin", config_name="time-slicing", config_default="four")
     return builders.context(chosen, builders.fleet())
 
 
-def with_mixed_runtimes() -> Context:
+def with_mixed_runtimes() -> RenderContext:
     """Return a fleet of which one node runs CRI-O."""
     nodes = (*builders.fleet().nodes[:2], builders.node("h100-1", builders.UBUNTU_24, container_runtime="cri-o"))
     return builders.context(facts=ClusterFacts(nodes=nodes))
 
 
-def with_distributions() -> Context:
+def with_distributions() -> RenderContext:
     """Return a fleet whose nodes have a containerd of a distribution, each in another place, or that of the system."""
     names = dict(zip(("t4-1", "t4-2", "h100-1", "cpu-1"), ("k3s", "rke2", "k0s", "microk8s"), strict=True))
     nodes = tuple(replace(node, distribution=names.get(node.name, "")) for node in builders.fleet().nodes)
@@ -63,18 +63,18 @@ def with_distributions() -> Context:
     return builders.context(builders.inventory(pools=pools), ClusterFacts(nodes=nodes))
 
 
-def with_host_drivers() -> Context:
+def with_host_drivers() -> RenderContext:
     """Return a fleet with ``driver.enabled: auto``, of which one node has a driver of its own."""
     facts = replace(builders.fleet(), host_drivers={"t4-1": "550.90.07", "t4-2": "", "h100-1": ""})
     return builders.context(builders.with_spec("driver", prefer_host=True), facts)
 
 
-def without_cdi() -> Context:
+def without_cdi() -> RenderContext:
     """Return the sandbox as older clusters have it."""
     return builders.context(builders.inventory(specs=builders.specs(cdi_enabled=False)), builders.fleet())
 
 
-def with_every_setting() -> Context:
+def with_every_setting() -> RenderContext:
     """Return a fleet with everything set that can be set, and known ConfigMaps."""
     files = {"repo.config": {"a.list": "a"}, "cert.config": {"ca.crt": "b"}, "plugin-configs": {"all": "c"}}
     resources = frozenset({"servicemonitors.monitoring.coreos.com"})
@@ -82,7 +82,7 @@ def with_every_setting() -> Context:
     return builders.context(builders.with_every_setting(), facts)
 
 
-CASES: dict[str, tuple[Callable[[], Context], tuple[str, ...]]] = {
+CASES: dict[str, tuple[Callable[[], RenderContext], tuple[str, ...]]] = {
     "sandbox": (
         lambda: builders.context(facts=builders.fleet()),
         (

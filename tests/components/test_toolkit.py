@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.components import desired, problems
-from gpu_provision.model.cluster import ClusterFacts, Context
+from gpu_provision.model.cluster import ClusterFacts, RenderContext
 from gpu_provision.model.inventory import Inventory
 from tests.components import builders, views
 
@@ -27,7 +27,7 @@ def fleet(*runtimes: str, version: str = "") -> ClusterFacts:
     )
 
 
-def daemon_sets(context: Context) -> dict[str, dict[str, Any]]:
+def daemon_sets(context: RenderContext) -> dict[str, dict[str, Any]]:
     """Return the toolkit's DaemonSets by name."""
     return {item["metadata"]["name"]: item for item in views.of_kind(desired(context)["toolkit"], "DaemonSet")}
 

@@ -12,7 +12,7 @@ from gpu_provision.destroy.discovery import ListableKind, foreign_objects_in, li
 from gpu_provision.destroy.runner import gpu_pod_eviction
 from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.model.cluster import ObjectRef
-from gpu_provision.model.findings import Finding, RunFailed
+from gpu_provision.model.findings import Finding, RunFailedError
 from tests.sandbox.apiserver.conftest import Running
 
 _NODE = frozenset({"gpu-1"})
@@ -58,7 +58,7 @@ def protect(cluster: KubeClient, app: str) -> None:
 def failed(cluster: KubeClient, say: Callable[[str], None] = lambda _: None) -> tuple[tuple[Finding, ...], list[str]]:
     """Evict what uses GPUs, which does not end in time; return why, and what was evicted."""
     eviction = gpu_pod_eviction(cluster, _NODE, 1, say)
-    with pytest.raises(RunFailed) as caught:
+    with pytest.raises(RunFailedError) as caught:
         eviction.run()
     return caught.value.findings, list(eviction.evicted.values())
 

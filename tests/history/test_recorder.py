@@ -17,7 +17,7 @@ from gpu_provision.history.store import parse_history
 from gpu_provision.kube.client import ApplyResult, KubeClient
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, ref_of
-from gpu_provision.model.findings import Finding, ProvisionError, Rejected, Severity, Unreachable
+from gpu_provision.model.findings import Finding, InvalidError, ProvisionError, Severity, UnreachableError
 from gpu_provision.model.history import Ending
 from gpu_provision.model.progress import NodeState, RunResult, State
 from gpu_provision.output.history import report_of_record
@@ -139,8 +139,8 @@ def test_the_oldest_go(server: _Server) -> None:
 
 
 def test_an_error_is_the_reason_without_passwords(server: _Server) -> None:
-    error = Unreachable(Finding(code="GP301", what="proxy http://u:p@h does not answer"))
-    with pytest.raises(Unreachable), _recorder(server):
+    error = UnreachableError(Finding(code="GP301", what="proxy http://u:p@h does not answer"))
+    with pytest.raises(UnreachableError), _recorder(server):
         raise error
     assert server.runs == [(1, "failed", "proxy http://(not shown)@h does not answer")]
     assert server.retry_seconds == 0.0, "the server was waited for already"
@@ -156,7 +156,7 @@ def test_an_internal_error_interrupts(server: _Server) -> None:
 
 
 def test_a_record_that_the_server_does_not_take_fails_no_run(server: _Server) -> None:
-    server.answer = Rejected(FULL)
+    server.answer = InvalidError(FULL)
     run = _run(server)
     assert run.problem
     assert (run.problem.code, run.problem.evidence) == ("GP330", "too large")
@@ -166,9 +166,9 @@ def test_a_record_that_the_server_does_not_take_fails_no_run(server: _Server) ->
 def test_a_lost_server_fails_a_run_only_at_its_start(server: _Server) -> None:
     with _recorder(server) as run:
         run.end(Ending.SUCCEEDED)
-        server.answer = Unreachable(FULL)
+        server.answer = UnreachableError(FULL)
     assert run.problem
-    with pytest.raises(Unreachable), _recorder(server):
+    with pytest.raises(UnreachableError), _recorder(server):
         pytest.fail("nothing may be written")
 
 
@@ -177,7 +177,7 @@ def test_a_run_that_changed_hosts_alone_is_on_record(server: _Server, monkeypatc
     monkeypatch.setattr(recorder, "WriteLock", lambda *_, **__: contextlib.nullcontext())
     assert recorder.record_host_changes(cast("KubeClient", server), _spec(), 2, planned_at="") == (1, ())
     assert server.runs == [(1, "succeeded", "changed 2 hosts, and nothing else")]
-    server.answer = Unreachable(FULL)
+    server.answer = UnreachableError(FULL)
     _, (problem,) = recorder.record_host_changes(cast("KubeClient", server), _spec(), 1, planned_at="")
     assert (problem.code, problem.severity) == ("GP330", Severity.WARNING)
 

@@ -15,8 +15,15 @@ from gpu_provision.history.restore import redact
 from gpu_provision.history.rollback import active_inventory, find_rollback_target, restore_inventory, version_warning
 from gpu_provision.inventory import load
 from gpu_provision.kube.client import KubeClient
-from gpu_provision.model.cluster import ClusterFacts, Context
-from gpu_provision.model.findings import Finding, InvalidInventory, Refused, RunFailed, Severity, UsageError
+from gpu_provision.model.cluster import ClusterFacts, RenderContext
+from gpu_provision.model.findings import (
+    Finding,
+    ForbiddenError,
+    InvalidInventoryError,
+    RunFailedError,
+    Severity,
+    UsageError,
+)
 from gpu_provision.model.history import Ending, History, Record
 from gpu_provision.model.rollout_policy import OnFailure
 from gpu_provision.planning.prepare import prepare
@@ -71,7 +78,7 @@ def test_settings_that_stay_as_now_are_named_in_a_line() -> None:
 def test_an_unknown_version_is_one_finding_that_says_what_to_do() -> None:
     """Which setting, which value, of which run; nothing of the run is taken."""
     run = replace(RUN, text=NOW.text + 'driver: {version: "570.1\\n; id"}\ngfd: {version: v0}\n')
-    with pytest.raises(RunFailed) as caught:
+    with pytest.raises(RunFailedError) as caught:
         rollback.restore_inventory(run, NOW)
     (finding,) = caught.value.findings
     assert (finding.code, finding.where) == ("GP338", "run 3 driver.version, gfd.version")
@@ -81,16 +88,16 @@ def test_an_unknown_version_is_one_finding_that_says_what_to_do() -> None:
 
 def test_an_inventory_that_was_made_in_python_has_no_way_back() -> None:
     """A record is never taken in its place."""
-    with pytest.raises(RunFailed, match="made in Python"):
+    with pytest.raises(RunFailedError, match="made in Python"):
         rollback.restore_inventory(RUN, replace(NOW, text=""))
 
 
 @pytest.mark.parametrize(
     ("run", "error", "code"),
     [
-        (replace(RUN, text="", lacks="its inventory was made in Python"), RunFailed, "GP332"),
-        (replace(RUN, text="{"), InvalidInventory, "GP336"),
-        (replace(RUN, text=f'driver: {{version: "440.64.00"}}\n{NOW.text}'), InvalidInventory, "GP336"),
+        (replace(RUN, text="", lacks="its inventory was made in Python"), RunFailedError, "GP332"),
+        (replace(RUN, text="{"), InvalidInventoryError, "GP336"),
+        (replace(RUN, text=f'driver: {{version: "440.64.00"}}\n{NOW.text}'), InvalidInventoryError, "GP336"),
     ],
 )
 def test_obstacles_to_a_rollback_are_reported(run: Record, error: type[Exception], code: str) -> None:
@@ -124,7 +131,7 @@ def test_the_same_inventory_differs_because_of_the_tool(monkeypatch: pytest.Monk
     assert said(monkeypatch) == []
 
     def refuse(*_: object) -> History:
-        raise Refused(Finding(code="GP303", what="no"))
+        raise ForbiddenError(Finding(code="GP303", what="no"))
 
     monkeypatch.setattr(store, "read_records", refuse)
     assert version_warning(NO_CLUSTER, STACK) == (), "a plan needs no record"
@@ -136,7 +143,7 @@ BACK = replace(DRIVER, id="d", number=10, back_to=1)
 PLUGIN = replace(DRIVER, id="b", number=2, text=NOW.text.replace("v0.20.0", "v0.19.3"))
 
 
-def _look(on_failure: OnFailure) -> tuple[Context, Desired]:
+def _look(on_failure: OnFailure) -> tuple[RenderContext, Desired]:
     return prepare(replace(NOW, rollout=replace(NOW.rollout, on_failure=on_failure)), ClusterFacts())
 
 

@@ -15,7 +15,7 @@ from gpu_provision.hosts import runner
 from gpu_provision.hosts.messages import HostPhase
 from gpu_provision.hosts.result import HostOutcome
 from gpu_provision.hosts.runner import judge, prepare, teardown
-from gpu_provision.model.findings import RunFailed, UsageError
+from gpu_provision.model.findings import RunFailedError, UsageError
 from gpu_provision.model.progress import Event, State
 from tests.hosts.fleet import FIRST, inventory
 
@@ -220,7 +220,7 @@ def test_breakdown_of_the_worker_is_one_finding(tmp_path: Path, monkeypatch: pyt
     broken.write_text("#!/bin/sh\necho 'no such luck' >&2\nexit 3\n")
     broken.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(broken))
-    with pytest.raises(RunFailed, match="ended unexpectedly with status 3") as caught:
+    with pytest.raises(RunFailedError, match="ended unexpectedly with status 3") as caught:
         prepare(inventory(tmp_path, "good-1"))
     assert caught.value.findings[0].evidence == "no such luck"
 

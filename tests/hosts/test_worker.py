@@ -16,7 +16,7 @@ import pytest
 
 from gpu_provision.hosts.messages import HostMembership, NodeRole
 from gpu_provision.hosts.runner import prepare
-from gpu_provision.model.findings import RunFailed
+from gpu_provision.model.findings import RunFailedError
 from gpu_provision.model.hosts import Reboot
 from gpu_provision.model.inventory import Inventory
 from tests.hosts.fleet import with_settings
@@ -97,7 +97,7 @@ def test_killed_worker_is_a_finding_and_its_parent_goes_on(gated: tuple[Inventor
         gate.wait()
         (worker,) = workers(os.getpid())
         os.kill(worker, signal.SIGKILL)
-        with pytest.raises(RunFailed, match="ended unexpectedly with status -9"):
+        with pytest.raises(RunFailedError, match="ended unexpectedly with status -9"):
             run.result()
     gate.open()
     assert not workers(os.getpid())
@@ -131,7 +131,7 @@ def test_result_that_cannot_be_read_is_a_finding(
     (tmp_path / "sitecustomize.py").write_text(ODD)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    with pytest.raises(RunFailed, match="ended unexpectedly"):
+    with pytest.raises(RunFailedError, match="ended unexpectedly"):
         prepare(fresh[0])
     assert not workers(os.getpid())
 

@@ -13,7 +13,7 @@ import pytest
 
 from gpu_provision.inventory import check, load
 from gpu_provision.model.codes import meanings
-from gpu_provision.model.findings import Finding, InvalidInventory
+from gpu_provision.model.findings import Finding, InvalidInventoryError
 
 BAD = Path(__file__).parent / "bad"
 CODES = {code for code in meanings() if code.startswith("GP1")} | {"GP676", "GP677", "GP678", "GP679"}
@@ -40,7 +40,7 @@ def test_a_bad_inventory_gets_all_its_findings_at_once(case: Path) -> None:
     assert all(finding.where.startswith(str(case)) and finding.fix for finding in findings.all)
     lines = [int(finding.where.removeprefix(f"{case}:").split(" ")[0].split(":")[0]) for finding in findings.all]
     assert lines == sorted(lines) != []
-    with pytest.raises(InvalidInventory) if findings.errors else nullcontext() as raised:
+    with pytest.raises(InvalidInventoryError) if findings.errors else nullcontext() as raised:
         assert load(case).path == str(case)
     assert raised is None or raised.value.findings == findings.all
 

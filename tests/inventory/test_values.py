@@ -10,7 +10,7 @@ import pytest
 from gpu_provision.inventory import load
 from gpu_provision.inventory.document import Source
 from gpu_provision.inventory.loader import validate_source
-from gpu_provision.model.findings import InvalidInventory
+from gpu_provision.model.findings import InvalidInventoryError
 from gpu_provision.model.specs import SecretKey
 
 TEXT = """\
@@ -78,7 +78,7 @@ def test_a_variable_without_a_value_is_one_finding(
     inventory: Path, monkeypatch: pytest.MonkeyPatch, value: str | bytes
 ) -> None:
     monkeypatch.setenv("CALLERS_LICENSE", os.fsdecode(value))
-    with pytest.raises(InvalidInventory) as raised:
+    with pytest.raises(InvalidInventoryError) as raised:
         load(inventory)
     assert [(each.code, each.where.partition(":")[2]) for each in raised.value.findings if each.code == "GP169"] == [
         ("GP169", "4 driver.env.LICENSE.env")
@@ -89,7 +89,7 @@ def test_a_pipe_is_not_opened(inventory: Path) -> None:
     """ClusterPlan a pipe waits for a writer, who may never come."""
     (inventory.parent / "secrets/pat").unlink()
     os.mkfifo(inventory.parent / "secrets/pat")
-    with pytest.raises(InvalidInventory, match="not a regular file"):
+    with pytest.raises(InvalidInventoryError, match="not a regular file"):
         load(inventory)
 
 

@@ -16,7 +16,7 @@ from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.trim import whole
 from gpu_provision.model.cluster import Kind, Manifest, ref_of
-from gpu_provision.model.findings import ProvisionError, Refused, Rejected, Unreachable
+from gpu_provision.model.findings import ForbiddenError, InvalidError, ProvisionError, UnreachableError
 from tests.kube.conftest import config_map, kubeconfig
 from tests.sandbox.apiserver.conftest import POD, Running
 
@@ -24,7 +24,7 @@ CONFIG_MAP = Kind("v1", "ConfigMap")
 
 
 def test_an_unknown_field_is_rejected_by_name(cluster: KubeClient) -> None:
-    with pytest.raises(Rejected, match="dta"):
+    with pytest.raises(InvalidError, match="dta"):
         cluster.apply(config_map("typo", dta={"a": "1"}))
 
 
@@ -80,7 +80,7 @@ def test_a_wrong_token_is_refused_and_never_told(server: Running, tmp_path: Path
     token, wrong = server.server.tokens.token(), "a-secret-that-is-wrong"
     path = tmp_path / "wrong"
     path.write_text(server.server.kubeconfig.read_text().replace(token, wrong))
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(ForbiddenError) as caught:
         connect(str(path)).list(CONFIG_MAP)
     assert caught.value.findings[0].code == "GP302"
     assert wrong not in str(caught.value)
@@ -90,7 +90,7 @@ def test_a_server_that_accepts_and_never_answers_is_given_up(mute: KubeClient, m
     monkeypatch.setattr(transport, "CONNECT_SECONDS", 0.2)
     monkeypatch.setattr(transport, "READ_SECONDS", 0.2)
     mute.retry_seconds = 0.0
-    with pytest.raises(Unreachable) as caught:
+    with pytest.raises(UnreachableError) as caught:
         mute.version()
     assert caught.value.findings[0].code == "GP301"
     assert "127.0.0.1" in caught.value.findings[0].where
@@ -109,14 +109,14 @@ def test_a_tls_connection_that_ends_in_the_handshake_is_silence(tmp_path: Path) 
         threading.Thread(target=_hang_up, args=(listener,), daemon=True).start()
         path = kubeconfig(tmp_path, f"https://127.0.0.1:{listener.getsockname()[1]}")
         cluster = connect(str(path), retry_seconds=0.0)
-        with pytest.raises(Unreachable, match="does not answer"):
+        with pytest.raises(UnreachableError, match="does not answer"):
             cluster.version()
 
 
 @pytest.mark.parametrize("body", [b"<html>Sign in</html>", b'"text"', b"{}", b""])
 def test_something_else_that_answers_is_no_api_server(answering: Answering, body: bytes) -> None:
     """A proxy's login page, for example."""
-    with pytest.raises(Unreachable, match="no Kubernetes API server"):
+    with pytest.raises(UnreachableError, match="no Kubernetes API server"):
         answering((200, {}, body)).version()
 
 
@@ -124,7 +124,7 @@ def test_an_untrusted_certificate_is_named(server: Running, tmp_path: Path) -> N
     other = Running(tmp_path / "other")
     try:
         path = kubeconfig(tmp_path, server.server.url, **{"certificate-authority": str(other.server.authority)})
-        with pytest.raises(Unreachable, match="certificate is not trusted"):
+        with pytest.raises(UnreachableError, match="certificate is not trusted"):
             connect(str(path)).version()
     finally:
         other.stop()

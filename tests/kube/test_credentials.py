@@ -20,7 +20,7 @@ import trustme
 from gpu_provision.kube import credentials
 from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.credentials import Credential, CredentialPluginError, Login, renewal_of
-from gpu_provision.model.findings import Finding, ProvisionError, Refused
+from gpu_provision.model.findings import Finding, ForbiddenError, ProvisionError
 from tests.kube.conftest import kubeconfig
 
 VERSION = "client.authentication.k8s.io/v1"
@@ -202,14 +202,14 @@ def test_a_plugin_that_fails_after_a_401_is_the_error(serve: Serve, client: Clie
 
 def test_a_repeated_401_is_reported(serve: Serve, client: Client, tmp_path: Path) -> None:
     cluster = client(serve(lambda _: 401), _plugin(tmp_path, *[{"token": f"t{number}"} for number in range(9)]))
-    with pytest.raises(Refused, match="GP302"):
+    with pytest.raises(ForbiddenError, match="GP302"):
         cluster.version()
     assert (tmp_path / "runs").read_text().count("\n") == 2
 
 
 def test_a_wrong_token_of_the_kubeconfig_is_sent_once(serve: Serve, client: Client) -> None:
     answers = iter([401])
-    with pytest.raises(Refused, match="GP302"):
+    with pytest.raises(ForbiddenError, match="GP302"):
         client(serve(lambda _: next(answers)), {"token": "x"}).version()
 
 

@@ -20,7 +20,7 @@ from gpu_provision.kube.errors import (
     WebhookError,
     map_api_errors,
 )
-from gpu_provision.model.findings import ProvisionError, Refused, Rejected
+from gpu_provision.model.findings import ForbiddenError, InvalidError, ProvisionError
 
 PLACE = RequestContext("https://api:6443", "PATCH", "DaemonSet ns/driver")
 
@@ -62,17 +62,17 @@ _TYPED = "failed to create typed patch object (a/b; apps/v1, Kind=DaemonSet): .s
 _RESTORED = "Timeout: Too large resource version: 900, current: 17"
 
 ANSWERS: list[tuple[int, dict[str, Any], type[ProvisionError], str]] = [
-    (401, {}, Refused, "GP302"),
-    (403, {}, Refused, "GP303"),
-    *((403, {"message": message}, Refused, "GP303") for message in _NO_RIGHT),
-    *((403, {"message": message}, Rejected, "GP305") for message in _NOT_ADMITTED),
+    (401, {}, ForbiddenError, "GP302"),
+    (403, {}, ForbiddenError, "GP303"),
+    *((403, {"message": message}, ForbiddenError, "GP303") for message in _NO_RIGHT),
+    *((403, {"message": message}, InvalidError, "GP305") for message in _NOT_ADMITTED),
     (404, {}, NotFoundError, "GP305"),
     (409, {"reason": "AlreadyExists"}, AlreadyExistsError, "GP305"),
     (409, {"reason": "Conflict"}, ConflictError, "GP305"),
     (410, {}, ExpiredError, "GP305"),
-    (422, {"message": "spec.template: Required value"}, Rejected, "GP305"),
+    (422, {"message": "spec.template: Required value"}, InvalidError, "GP305"),
     *((code, {}, UnavailableError, "GP301") for code in (429, 500, 502, 503, 504)),
-    (500, {"message": _TYPED}, Rejected, "GP305"),
+    (500, {"message": _TYPED}, InvalidError, "GP305"),
     (500, {"message": BUDGETS}, EvictionBlockedError, "GP305"),
     *((500, {"message": _WEBHOOK.format(kind)}, WebhookError, "GP305") for kind in ("", "admission ")),
     (504, {"reason": "Timeout", "message": _RESTORED}, ExpiredError, "GP305"),

@@ -17,7 +17,7 @@ from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.transport import WatchEvent
 from gpu_provision.kube.trim import whole
 from gpu_provision.model.cluster import Kind, Manifest, ref_of
-from gpu_provision.model.findings import Finding, ProvisionError, Refused, Unreachable
+from gpu_provision.model.findings import Finding, ForbiddenError, ProvisionError, UnreachableError
 from tests.kube.conftest import added, config_map, fault
 from tests.sandbox.apiserver.conftest import Running, eventually
 
@@ -210,7 +210,7 @@ def test_long_silence_of_the_server_ends_the_waiting(tmp_path: Path, monkeypatch
     cluster = connect(str(server.server.kubeconfig))
     with InformerCache(cluster, [Scope(CONFIG_MAP)], patience=0.3) as mirror:
         server.stop()
-        with pytest.raises(Unreachable):
+        with pytest.raises(UnreachableError):
             eventually(lambda: mirror.wait(0.5) and False, "the failure")
 
 
@@ -325,7 +325,7 @@ def drops(after: float = 0.0) -> Callable[[], Iterator[WatchEvent]]:
 
     def play() -> Iterator[WatchEvent]:
         threading.Event().wait(after)
-        raise Unreachable(Finding(code="GP301", what="lost"))
+        raise UnreachableError(Finding(code="GP301", what="lost"))
         yield
 
     return play
@@ -338,7 +338,7 @@ def ends() -> Iterator[WatchEvent]:
 
 def refused() -> Iterator[WatchEvent]:
     """A watch that ends as a right is taken away."""
-    raise Refused(Finding(code="GP303", what="a permission is missing"))
+    raise ForbiddenError(Finding(code="GP303", what="a permission is missing"))
 
 
 def test_connections_lost_now_and_then_are_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ from gpu_provision.kube.lease import (
 )
 from gpu_provision.kube.lock import WriteLock, lock_ref
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
-from gpu_provision.model.findings import Locked
+from gpu_provision.model.findings import LockedError
 from tests.components.builders import inventory
 from tests.kube.conftest import config_map, fault
 from tests.sandbox.apiserver.conftest import eventually
@@ -165,7 +165,7 @@ def test_run_writes_nothing_once_its_leadership_is_lost(
         cluster.apply(config_map("written", namespace=ref.namespace, data={"key": "1"}))
         held_by(cluster, ref, ELSEWHERE)
         eventually(lambda: elector.lost, "the loss")
-        with pytest.raises(Locked, match=r"GP308.*leads no more"):
+        with pytest.raises(LockedError, match=r"GP308.*leads no more"):
             cluster.apply(config_map("written", namespace=ref.namespace, data={"key": "2"}))
     assert cluster.read(ref_of(config_map("written", namespace=ref.namespace)))["data"] == {"key": "1"}
     elector.release()

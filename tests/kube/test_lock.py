@@ -18,7 +18,7 @@ from gpu_provision.kube.lease import Timing, process_identity
 from gpu_provision.kube.lock import WriteLock, lock_ref, unlock
 from gpu_provision.kube.retry import RETRY_SECONDS
 from gpu_provision.model.cluster import Manifest, ref_of
-from gpu_provision.model.findings import Locked, ProvisionError, Unreachable
+from gpu_provision.model.findings import LockedError, ProvisionError, UnreachableError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import LockHolder
 from tests.components.builders import inventory
@@ -94,11 +94,11 @@ def test_second_run_learns_holder_and_since_when(cluster: KubeClient, stack: Inv
     with WriteLock(cluster, stack, on_wait=quiet):
         since = holder(cluster, stack)
         assert since
-        with pytest.raises(Locked) as caught, WriteLock(cluster, stack, on_wait=quiet):
+        with pytest.raises(LockedError) as caught, WriteLock(cluster, stack, on_wait=quiet):
             pass
         assert process_identity() in caught.value.findings[0].what
         assert since.since in caught.value.findings[0].what
-        with pytest.raises(Locked):
+        with pytest.raises(LockedError):
             unlock(cluster, stack, on_wait=pytest.fail)  # a living process of this machine is known at once
         assert held(cluster, stack) == process_identity()
 
@@ -147,7 +147,7 @@ def renewing(cluster: KubeClient, stack: Inventory, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.usefixtures("renewing")
 def test_living_holder_elsewhere_keeps_the_lock(cluster: KubeClient, stack: Inventory) -> None:
-    with pytest.raises(Locked) as caught, WriteLock(cluster, stack, on_wait=quiet):
+    with pytest.raises(LockedError) as caught, WriteLock(cluster, stack, on_wait=quiet):
         pass
     assert ELSEWHERE in caught.value.findings[0].what
 
@@ -177,7 +177,7 @@ def test_one_of_two_waiting_runs_gets_the_lock(
     live = cluster.create(lease(stack, ELSEWHERE))
     faster = "root@faster pid 8 start 1"
     ours = Interfering(cluster, reads=2, then=lambda: cluster.replace({**live, "spec": lease(stack, faster)["spec"]}))
-    with pytest.raises(Locked) as caught, WriteLock(ours, stack, on_wait=quiet):
+    with pytest.raises(LockedError) as caught, WriteLock(ours, stack, on_wait=quiet):
         pass
     assert faster in caught.value.findings[0].what
     assert held(cluster, stack) == faster
@@ -201,7 +201,7 @@ def test_run_without_lock_writes_nothing_more(cluster: KubeClient, stack: Invent
         cluster.apply(_config_map(stack))
         _overwrite(cluster, stack, "")
         eventually(lambda: ours.lost, "the loss")
-        with pytest.raises(Locked) as caught:
+        with pytest.raises(LockedError) as caught:
             cluster.apply(_config_map(stack, color="red"))
         assert caught.value.findings[0].code == "GP308"
         assert "has no holder" in caught.value.findings[0].evidence
@@ -227,7 +227,7 @@ def test_write_is_not_sent_if_the_late_renewal_fails(cluster: KubeClient, stack:
             lambda: cluster.health.silent_seconds, "a renewal that fails"
         )  # none is on its way that would succeed
         ours._renewed_at -= 60
-        with pytest.raises(Unreachable):
+        with pytest.raises(UnreachableError):
             cluster.apply(_config_map(stack))
     fault(cluster)
     assert cluster.get(ref_of(_config_map(stack))) is None
@@ -242,7 +242,7 @@ def test_new_lock_is_created_with_one_request(cluster: KubeClient, stack: Invent
     with WriteLock(cluster, stack, on_wait=quiet, planned_at=""):
         assert cluster.requests - before == 1
         assert held(cluster, stack)
-    with pytest.raises(Locked, match="another run has written"):
+    with pytest.raises(LockedError, match="another run has written"):
         WriteLock(cluster, stack, on_wait=quiet, planned_at="").__enter__()
 
 
@@ -251,7 +251,7 @@ def test_plan_from_before_another_run_is_not_carried_out(cluster: KubeClient, st
     planned_at = lock.read_lock(cluster, stack).version
     with WriteLock(cluster, stack, on_wait=quiet, planned_at=planned_at):
         pass
-    with pytest.raises(Locked) as caught, WriteLock(cluster, stack, on_wait=quiet, planned_at=planned_at):
+    with pytest.raises(LockedError) as caught, WriteLock(cluster, stack, on_wait=quiet, planned_at=planned_at):
         pass
     assert caught.value.findings[0].code == "GP351"
     again = lock.read_lock(cluster, stack).version
@@ -299,7 +299,7 @@ def test_unlock_takes_the_lock_of_a_dead_run(cluster: KubeClient, stack: Invento
 def test_unlock_takes_a_living_runs_lock_only_by_force(
     cluster: KubeClient, stack: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(Locked) as caught:
+    with pytest.raises(LockedError) as caught:
         unlock(cluster, stack, on_wait=quiet)
     assert caught.value.findings[0].code == "GP350"
     assert ELSEWHERE in caught.value.findings[0].what

@@ -11,7 +11,7 @@ import pytest
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.observe import Listed, find_absent, node_facts, observe, observe_facts, os_of_image
 from gpu_provision.model.cluster import ClusterFacts, Kind, ObjectRef
-from gpu_provision.model.findings import Finding, Refused
+from gpu_provision.model.findings import Finding, ForbiddenError
 from gpu_provision.model.inventory import Inventory, OperatingSystem
 from gpu_provision.planning.applyset import PART_OF, applyset_id, parent
 from tests.components.builders import inventory, with_spec
@@ -157,7 +157,7 @@ def _refusing(cluster: KubeClient) -> KubeClient:
     """Return a cluster that refuses to show single objects."""
 
     def exists(ref: ObjectRef) -> bool:
-        raise Refused(Finding(code="GP303", what=f"may not get {ref}"))
+        raise ForbiddenError(Finding(code="GP303", what=f"may not get {ref}"))
 
     refusing = copy.copy(cluster)
     refusing.exists = exists  # type: ignore[method-assign]

@@ -7,7 +7,7 @@ from typing import Any, cast
 from gpu_provision.kube.client import KubeClient, ObjectList
 from gpu_provision.kube.resource_claims import ResourceClaims
 from gpu_provision.model.cluster import Kind, Manifest
-from gpu_provision.model.findings import Finding, Refused
+from gpu_provision.model.findings import Finding, ForbiddenError
 
 
 class Server:
@@ -24,7 +24,7 @@ class Server:
     def list(self, kind: Kind) -> ObjectList:
         """Return one claim."""
         if self.refuses:
-            raise Refused(Finding(code="GP303", what="no"))
+            raise ForbiddenError(Finding(code="GP303", what="no"))
         self.lists.append(kind)
         return ObjectList([{"metadata": {"name": "mine", "namespace": "default"}}], "1")
 

@@ -27,7 +27,7 @@ from gpu_provision.kube.errors import (
 from gpu_provision.kube.retry import Retries
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model.cluster import Kind, Manifest, ref_of
-from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected, Unreachable
+from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError, ProvisionError, UnreachableError
 from tests.kube.conftest import (
     Canned,
     Lossy,
@@ -94,7 +94,7 @@ def test_a_webhook_that_always_fails_is_named_within_seconds() -> None:
 
 def test_a_handshake_takes_from_the_budget() -> None:
     """An address where packets vanish takes five seconds for the first try, and there is no second."""
-    assert not tries(Unreachable(FINDING), retry.FIRST_CONTACT_SECONDS, took=5.0)
+    assert not tries(UnreachableError(FINDING), retry.FIRST_CONTACT_SECONDS, took=5.0)
 
 
 @pytest.mark.parametrize("code", [410, 429, 500, 502, 503, 504])
@@ -105,7 +105,7 @@ def test_a_passing_failure_is_repeated(answering: Answering, code: int) -> None:
 @pytest.mark.parametrize("code", [400, 401, 403, 404, 409, 422])
 def test_a_definite_answer_is_not_repeated(answering: Answering, code: int) -> None:
     cluster = answering((code, {}, b'{"message": "no"}'))
-    with pytest.raises((Refused, Rejected)):
+    with pytest.raises((ForbiddenError, InvalidError)):
         cluster.version()
     assert cluster.requests == 1
 
@@ -302,7 +302,7 @@ def test_a_lasting_refusal_after_a_silence_is_raised(answering: Answering, monke
     monkeypatch.setattr(transport, "SETTLING_SECONDS", 0.6)
     cluster = answering(AWAY, FORBIDDEN)
     cluster.retry_seconds = 600.0
-    with pytest.raises(Refused, match="GP303"):
+    with pytest.raises(ForbiddenError, match="GP303"):
         cluster.version()
 
 
@@ -311,7 +311,7 @@ def test_silence_lasts_from_its_first_failure_to_the_next_answer(answering: Answ
     cluster.retry_seconds = 0.0
     assert cluster.health.silent_seconds == 0
     for _ in range(2):
-        with pytest.raises(Unreachable):
+        with pytest.raises(UnreachableError):
             cluster.version()
         assert cluster.health.silent_seconds > 0
     assert cluster.served("none") == frozenset()

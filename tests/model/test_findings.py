@@ -6,12 +6,7 @@ import sys
 
 import pytest
 
-from gpu_provision.model.findings import (
-    Finding,
-    RunFailed,
-    one_line,
-    visible,
-)
+from gpu_provision.model.findings import Finding, RunFailedError, one_line, visible
 from gpu_provision.model.progress import LockHolder
 from tests.hostile import TEXTS, left_in
 
@@ -45,7 +40,7 @@ def test_a_line_ending_of_windows_is_a_newline() -> None:
 def test_a_finding_and_an_exception_are_safe_to_print(text: str, shown: str) -> None:
     """Printed by pyinfra, in a traceback, or by a program that uses the library."""
     finding = Finding(code="GP501", where=text, what=text, evidence=text, consequence=text, fix=text)
-    for told in (str(finding), str(RunFailed(finding))):
+    for told in (str(finding), str(RunFailedError(finding))):
         assert left_in(told) == set()
         assert told.count(shown) == 5
 

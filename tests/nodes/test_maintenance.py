@@ -15,7 +15,7 @@ from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.errors import AlreadyExistsError
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.model.cluster import ObjectRef
-from gpu_provision.model.findings import Finding, Locked, RunFailed, Unreachable
+from gpu_provision.model.findings import Finding, LockedError, RunFailedError, UnreachableError
 from gpu_provision.model.hosts import Drain
 from gpu_provision.model.inventory import ClusterConfig
 from gpu_provision.nodes import drain
@@ -80,7 +80,7 @@ def test_no_other_run_writes_from_its_first_cordon_on(cluster: KubeClient, guard
     node(cluster, "away")
     guard.cordon_and_drain("away", Drain(), lambda _: None)
     other = WriteLock(cluster, guard.inventory, on_wait=lambda _: None)
-    with pytest.raises(Locked):
+    with pytest.raises(LockedError):
         other.__enter__()
     guard.close()
     with other:
@@ -102,7 +102,7 @@ def test_two_first_runs_do_not_drain_at_the_same_time(cluster: KubeClient, serve
         contextlib.closing(first_run(server, "fresh")) as other,
     ):
         first.cordon_and_drain("one", Drain(), lambda _: None)
-        with pytest.raises(RunFailed, match="another run is writing"):
+        with pytest.raises(RunFailedError, match="another run is writing"):
             other.cordon_and_drain("two", Drain(), lambda _: None)
     assert "unschedulable" not in cluster.read(ref)["spec"]
     made = cluster.read(ObjectRef("v1", "Namespace", "", "fresh"))["metadata"]
@@ -117,10 +117,10 @@ def test_first_run_without_a_drain_leaves_no_namespace(
     node(cluster, "kept")
 
     def fail(*_: object, **__: object) -> tuple[str, ...]:
-        raise RunFailed(Finding(code="GP696", what="too late"))
+        raise RunFailedError(Finding(code="GP696", what="too late"))
 
     monkeypatch.setattr(drain, "drain", fail)
-    with contextlib.closing(first_run(server, "vain")) as guard, pytest.raises(RunFailed):
+    with contextlib.closing(first_run(server, "vain")) as guard, pytest.raises(RunFailedError):
         guard.cordon_and_drain("kept", Drain(), lambda _: None)
     left = cluster.get(ObjectRef("v1", "Namespace", "", "vain"))
     assert left is None or left["metadata"]["deletionTimestamp"], "controllers take it away, and here are none"
@@ -131,7 +131,7 @@ def test_while_another_run_writes_no_node_is_cordoned(cluster: KubeClient, guard
     ref = node(cluster, "stays")
     with (
         WriteLock(cluster, guard.inventory, on_wait=lambda _: None),
-        pytest.raises(RunFailed, match="its machine is not rebooted") as caught,
+        pytest.raises(RunFailedError, match="its machine is not rebooted") as caught,
     ):
         guard.cordon_and_drain("stays", Drain(), lambda _: None)
     assert caught.value.findings[0].code == "GP306"
@@ -146,10 +146,10 @@ def test_a_drain_that_fails_gives_the_node_back(
 
     def fail(*_: object, **__: object) -> tuple[str, ...]:
         assert cluster.read(ref)["spec"]["unschedulable"]
-        raise RunFailed(Finding(code="GP696", what="too late"))
+        raise RunFailedError(Finding(code="GP696", what="too late"))
 
     monkeypatch.setattr(drain, "drain", fail)
-    with pytest.raises(RunFailed, match="its machine is not rebooted"):
+    with pytest.raises(RunFailedError, match="its machine is not rebooted"):
         guard.cordon_and_drain("held", Drain(), lambda _: None)
     assert "unschedulable" not in cluster.read(ref)["spec"]
     assert guard.cordoned == frozenset()
@@ -161,11 +161,11 @@ def test_silent_cluster_leaves_the_node_cordoned(
     ref = node(cluster, "lost")
 
     def silent(*_: object, **__: object) -> tuple[str, ...]:
-        raise Unreachable(Finding(code="GP301", what="the API server does not answer"))
+        raise UnreachableError(Finding(code="GP301", what="the API server does not answer"))
 
     monkeypatch.setattr(drain, "drain", silent)
     monkeypatch.setattr("gpu_provision.nodes.drain.uncordon", silent)
-    with pytest.raises(RunFailed, match="its node stays cordoned"):
+    with pytest.raises(RunFailedError, match="its node stays cordoned"):
         guard.cordon_and_drain("lost", Drain(), lambda _: None)
     assert guard.cordoned == {"lost"}
     assert CORDONED in cluster.read(ref)["metadata"]["annotations"]
@@ -175,7 +175,7 @@ def test_a_node_that_is_not_ready_in_the_new_boot_stays_cordoned(cluster: KubeCl
     """A Ready of the boot before is none: a kubelet that is gone does not take it back."""
     ref, said = node(cluster, "late"), list[str]()
     guard.cordon_and_drain("late", Drain(), said.append)
-    with pytest.raises(RunFailed, match="not ready 0 s later") as caught:
+    with pytest.raises(RunFailedError, match="not ready 0 s later") as caught:
         guard.wait_and_uncordon("late", BOOT, 0, said.append)
     assert caught.value.findings[0].evidence == "its kubelet has not reported since the reboot"
     assert cluster.read(ref)["spec"]["unschedulable"]
@@ -193,7 +193,7 @@ def test_stop_ends_all_drains(cluster: KubeClient, guard: NodeMaintenance) -> No
     }
     cluster.create(pod)
     guard.stop()
-    with pytest.raises(RunFailed):
+    with pytest.raises(RunFailedError):
         guard.cordon_and_drain("stopped", Drain(force=True), lambda _: None)
     assert "unschedulable" not in cluster.read(ref)["spec"]
     assert "deletionTimestamp" not in cluster.read(ObjectRef("v1", "Pod", "default", "on-stopped"))["metadata"]

@@ -10,7 +10,7 @@ import pytest
 
 from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
-from gpu_provision.model.findings import Rejected, RunFailed, Severity
+from gpu_provision.model.findings import InvalidError, RunFailedError, Severity
 from gpu_provision.operator import install as installing
 from gpu_provision.operator.client import add_finalizer, remove_finalizer
 from gpu_provision.operator.crd import CRD_NAME, DEFINITION, RULES_KEY, definition
@@ -67,7 +67,7 @@ def test_a_conflict_is_reported_before_any_write(cluster: KubeClient) -> None:
     installed(cluster)
     cluster.apply(other_rights(), manager=KUBECTL, take_back=True)
     before = versions(cluster)
-    with pytest.raises(RunFailed) as refused:
+    with pytest.raises(RunFailedError) as refused:
         installed(cluster)
     (finding,) = refused.value.findings
     assert (finding.code, finding.where) == ("GP396", str(ROLE))
@@ -91,7 +91,7 @@ def older(cluster: KubeClient) -> None:
 def test_key_that_a_stack_would_lose_stops_the_installation(cluster: KubeClient) -> None:
     """The API server would drop it in silence."""
     older(cluster)
-    with pytest.raises(RunFailed) as refused:
+    with pytest.raises(RunFailedError) as refused:
         installed(cluster)
     (finding,) = refused.value.findings
     assert (finding.code, finding.where) == ("GP395", "gpustack/old spec.legacy")
@@ -132,7 +132,7 @@ def test_what_else_is_refused_of_the_definition_stays_an_error(
 ) -> None:
     wrong = Cause("FieldValueInvalid", "Invalid value: must be lower case", "spec.names.plural")
     monkeypatch.setattr("gpu_provision.sandbox.apiserver.strategy.object_causes", lambda *_: [wrong])
-    with pytest.raises(Rejected, match="must be lower case"):
+    with pytest.raises(InvalidError, match="must be lower case"):
         installed(cluster)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.model.cluster import ObjectRef
-from gpu_provision.model.findings import Finding, Refused
+from gpu_provision.model.findings import Finding, ForbiddenError
 from gpu_provision.operator.crd import definition
 from gpu_provision.operator.overview import skew_findings, version_annotation, version_of
 from gpu_provision.operator.stack import DEFAULT_LEASE
@@ -33,7 +33,7 @@ def shorter() -> Any:
         ({**definition(rules=True), "status": {}}, "", []),
         (None, OURS, []),
         (definition(), "0.0.9", ["0.0.9"]),
-        (Refused(Finding(code="GP303", what="no")), "0.0.9", ["0.0.9"]),
+        (ForbiddenError(Finding(code="GP303", what="no")), "0.0.9", ["0.0.9"]),
         (shorter(), OURS, ["rollout"]),
     ],
     ids=["one version", "rules are the API server's affair", "no stacks", "controller", "no rights", "definition"],

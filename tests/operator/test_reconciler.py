@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_provision.model.findings import Finding, RunFailed
+from gpu_provision.model.findings import Finding, RunFailedError
 from gpu_provision.operator import reconciler
 from gpu_provision.operator.queue import SETTLE_SECONDS, ReconcileRequest
 from gpu_provision.operator.reconciler import StackReconciler
@@ -107,7 +107,7 @@ def test_unknown_version_on_record_holds_to_nothing(kept: Kept, monkeypatch: pyt
     """An event says why, as nothing is done."""
 
     def unknown(*_: object) -> None:
-        raise RunFailed(Finding(code="GP338", what="not known"))
+        raise RunFailedError(Finding(code="GP338", what="not known"))
 
     monkeypatch.setattr(reconciler, "active_inventory", unknown)
     monkeypatch.setattr(reconciler, "Session", lambda _: SimpleNamespace(cluster=None))

@@ -10,7 +10,7 @@ from gpu_provision.components.device_plugin_validation import NAME as DEVICE_PLU
 from gpu_provision.components.labels import COMPONENT, DIGEST
 from gpu_provision.components.validator import VECTOR_ADD
 from gpu_provision.diagnostics.pods import node_of
-from gpu_provision.model.cluster import ClusterFacts, Context, Manifest, NodeFacts, ref_of
+from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts, RenderContext, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.planning.applyset import digest_of, selects
@@ -145,7 +145,7 @@ class Stack:
         chosen = chosen or inventory()
         given = facts if facts is not None else labelled(chosen=chosen)
         self.inventory = chosen
-        self.context: Context
+        self.context: RenderContext
         self.desired: Desired
         self.context, self.desired = prepare(chosen, given)
         manifests = [item for items in self.desired.values() for item in items]

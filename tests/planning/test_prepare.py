@@ -11,7 +11,7 @@ import pytest
 from gpu_provision.components.labels import COMPONENT, DIGEST
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.kube import records
-from gpu_provision.model.cluster import Context, Manifest, ObjectRef, ref_of
+from gpu_provision.model.cluster import Manifest, ObjectRef, RenderContext, ref_of
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import ALL, RunSelection
 from gpu_provision.model.plan import Action
@@ -82,7 +82,7 @@ LIMITS = [(9, 9_000, 10_000), (45, 6_500, 7_500), (253, 2_000, 3_000)]
 _LONGEST = f"{'0' * 16}.{'0' * 36}.2026-11-21T07:30:00Z"  # verdict
 
 
-def known(length: int, count: int) -> Context:
+def known(length: int, count: int) -> RenderContext:
     context = Stack(facts=fleet()).context
     target = context.targets[0]
     return replace(context, targets=tuple(replace(target, name=f"{each:0{length}}") for each in range(count)))

@@ -12,7 +12,7 @@ import pytest
 
 from gpu_provision.kube.client import GrantedRules, KubeClient, connect
 from gpu_provision.model.cluster import ObjectRef, Permission
-from gpu_provision.model.findings import Finding, Refused
+from gpu_provision.model.findings import Finding, ForbiddenError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change
 from gpu_provision.rbac import permissions, review
@@ -41,14 +41,14 @@ class Fake:
         """Answer for a namespace."""
         self.asked.append(namespace)
         if namespace not in self._rules:
-            raise Refused(Finding(code="GP303", what="no"))
+            raise ForbiddenError(Finding(code="GP303", what="no"))
         return self._rules[namespace]
 
     def can_i(self, wanted: Permission) -> bool:
         """Answer for one permission."""
         self.asked.append(wanted)
         if self._mute:
-            raise Refused(Finding(code="GP303", what="no"))
+            raise ForbiddenError(Finding(code="GP303", what="no"))
         return wanted in self._allowed
 
 
@@ -197,14 +197,14 @@ def test_the_right_to_patch_pods_is_asked_for_with_reason(account: As) -> None:
 
 def test_service_accounts_are_given_rights_as_such(server: Running, tmp_path: Path) -> None:
     server.server.write_kubeconfig(tmp_path / "kubeconfig", "system:serviceaccount:ci:robot")
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(ForbiddenError) as caught:
         Session(STACK, _cluster=connect(str(tmp_path / "kubeconfig"))).reading()
     assert "--service-account ci:robot | kubectl apply" in caught.value.findings[0].fix
 
 
 def test_a_refusal_that_no_rule_explains_stays_as_it_is(account: As) -> None:
     """Such as that of a proxy before the server."""
-    refusal = Refused(Finding(code="GP303", what="a permission is missing", evidence="the proxy says no"))
+    refusal = ForbiddenError(Finding(code="GP303", what="a permission is missing", evidence="the proxy says no"))
     assert review.missing_for_reading(account(), STACK, refusal) is refusal
-    stranger = Refused(Finding(code="GP302", what="who is that"))
+    stranger = ForbiddenError(Finding(code="GP302", what="who is that"))
     assert review.missing_for_reading(account(), STACK, stranger) is stranger

@@ -14,7 +14,7 @@ from gpu_provision.kube.client import ApplyResult, KubeClient, connect
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
-from gpu_provision.model.findings import Finding, Unreachable
+from gpu_provision.model.findings import Finding, UnreachableError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change
 from gpu_provision.reconcile.apply import Applier
@@ -259,10 +259,10 @@ def test_an_error_of_one_write_is_raised_after_the_others() -> None:
 
     def apply(manifest: Manifest, **_: Any) -> ApplyResult:
         if manifest["kind"] == "Bad":
-            raise Unreachable(Finding(code="GP301", what="silent"))
+            raise UnreachableError(Finding(code="GP301", what="silent"))
         return accept(manifest)
 
     fake.apply = apply  # type: ignore[method-assign]
-    with pytest.raises(Unreachable, match="silent"):
+    with pytest.raises(UnreachableError, match="silent"):
         objects(fake).apply(changes)
     assert sorted(ref.kind for ref in fake.asked) == ["One", "Two"]

@@ -15,9 +15,9 @@ from gpu_provision.kube.client import KubeClient
 from gpu_provision.model.cluster import NodeFacts, ObjectRef
 from gpu_provision.model.findings import (
     Finding,
-    Locked,
+    LockedError,
     ProvisionError,
-    RunFailed,
+    RunFailedError,
     Severity,
     attached_findings,
 )
@@ -169,7 +169,7 @@ class _Run:
 
     def execute(self) -> Any:
         self._cancelled.wait(60)
-        raise RunFailed(Finding(code="GP1", what="cancelled"))
+        raise RunFailedError(Finding(code="GP1", what="cancelled"))
 
     def left_behind(self) -> tuple[Finding, ...]:
         assert self._cancelled.is_set(), "only then it is what is left"
@@ -214,7 +214,7 @@ class _Broken(_Run):
         raise self._error
 
 
-@pytest.mark.parametrize(("kind", "more"), [(RunFailed, (STAYS,)), (Locked, ())])
+@pytest.mark.parametrize(("kind", "more"), [(RunFailedError, (STAYS,)), (LockedError, ())])
 def test_a_run_that_ends_early_says_what_stays_half_done(kind: type[ProvisionError], more: tuple[Finding, ...]) -> None:
     """But for one whose lock was taken: the run that has it goes on."""
     nothing: Any = None

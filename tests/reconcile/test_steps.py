@@ -14,7 +14,7 @@ import pytest
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from gpu_provision.model.cluster import Manifest, ObjectRef
-from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected
+from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError, ProvisionError
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.planning.validation import parse_verdict
@@ -200,8 +200,8 @@ def test_a_step_that_runs_is_not_started_twice() -> None:
     [
         (NotFoundError(finding("gone")), {}),
         (ConflictError(finding("gone")), {}),
-        (Rejected(finding("quota exceeded")), {_KEY: f"{_STEP.ref}: quota exceeded"}),
-        (Refused(finding("forbidden")), None),
+        (InvalidError(finding("quota exceeded")), {_KEY: f"{_STEP.ref}: quota exceeded"}),
+        (ForbiddenError(finding("forbidden")), None),
     ],
     ids=["another client was faster", "it has changed", "rejected for good", "anything else ends the run"],
 )
@@ -214,7 +214,7 @@ def test_a_step_that_is_answered_with_an_error(error: Exception, told: dict[Key,
     made = steps(fail, rejected)
     with made:
         made.start(_STEP, 0.0)
-    with contextlib.nullcontext() if told is not None else pytest.raises(Refused):
+    with contextlib.nullcontext() if told is not None else pytest.raises(ForbiddenError):
         made.collect()
     assert rejected == (told or {})
     assert not made.written

@@ -19,7 +19,7 @@ from gpu_provision.inventory import load
 from gpu_provision.kube.errors import NotFoundError, UnavailableError
 from gpu_provision.kube.observe import node_facts
 from gpu_provision.model.cluster import ClusterFacts, Manifest
-from gpu_provision.model.findings import Finding, ProvisionError, Refused
+from gpu_provision.model.findings import Finding, ForbiddenError, ProvisionError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.verify import cluster as nodes
 from gpu_provision.verify.checks import cluster as checks
@@ -136,7 +136,7 @@ CASES: dict[str, tuple[Callable[..., None], Answering, Any, str]] = {
     "metrics of every GPU": (EXPORTER, with_exporter(exporter(1)), None, ""),
     "metrics of another GPU": (EXPORTER, with_exporter(exporter(2)), FAILED, "are of 2 GPUs, declared are 1"),
     "an exporter that is down": (EXPORTER, with_exporter(error(UnavailableError, "refused")), FAILED, "refused"),
-    "no right to ask it": (EXPORTER, with_exporter(error(Refused, "")), SKIPPED, "no right to get pods/proxy"),
+    "no right to ask it": (EXPORTER, with_exporter(error(ForbiddenError, "")), SKIPPED, "no right to get pods/proxy"),
     "no way to it": (
         EXPORTER,
         with_exporter(error(NotFoundError, "the server could not find the requested resource")),

@@ -10,7 +10,7 @@ import pytest
 from testinfra.host import Host
 
 from gpu_provision.inventory import load
-from gpu_provision.model.findings import Unreachable
+from gpu_provision.model.findings import UnreachableError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.verify.hosts import SkippedHost, host_of
 from tests.connectors.node_server import NodeServer, node_server
@@ -93,7 +93,7 @@ def test_bastions_are_those_of_the_host_phase(over_ssh: Path, fake_ssh: Path) ->
 def test_host_that_cannot_be_logged_in_to_says_why(over_ssh: Path, fake_ssh: Path, answer: str, why: str) -> None:
     """In the last words of ssh or sudo, whatever their language."""
     (fake_ssh / "answer").write_text(f"{answer}\n")
-    with pytest.raises(Unreachable, match=why):
+    with pytest.raises(UnreachableError, match=why):
         host_of(load(over_ssh), "gpu-1")
 
 
@@ -101,14 +101,14 @@ def test_a_later_connection_failure_reads_the_same(over_ssh: Path, fake_ssh: Pat
     """Not as a mistake of the test."""
     host = host_of(load(over_ssh), "gpu-1")
     (fake_ssh / "answer").write_text("echo 'Connection reset by peer' >&2; exit 255\n")
-    with pytest.raises(Unreachable, match="Connection reset by peer"):
+    with pytest.raises(UnreachableError, match="Connection reset by peer"):
         host.run("true")
 
 
 def test_machine_without_ssh_says_so(over_ssh: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Before anything is tried."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Unreachable, match="no ssh"):
+    with pytest.raises(UnreachableError, match="no ssh"):
         host_of(load(over_ssh), "gpu-1")
 
 

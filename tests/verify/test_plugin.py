@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.model.findings import Finding, Unreachable
+from gpu_provision.model.findings import Finding, UnreachableError
 from gpu_provision.verify.plugin import reason
 
 CHECKOUT = Path(__file__).parents[2]
@@ -92,7 +92,7 @@ def test_the_plugin_costs_nothing_without_its_option(module: str) -> None:
         (pytest.skip.Exception("gfd is off"), "gfd is off"),
         (pytest.fail.Exception("no node"), "no node"),
         (KeyError("status"), "KeyError: 'status'"),
-        (Unreachable(Finding(code="GP301", what="silent", evidence="Errno 111")), "silent (Errno 111)"),
+        (UnreachableError(Finding(code="GP301", what="silent", evidence="Errno 111")), "silent (Errno 111)"),
     ],
 )
 def test_reason_is_that_of_the_tests_author(error: BaseException, words: str) -> None:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from gpu_provision.inventory import load
-from gpu_provision.model.findings import ExitCode, RunFailed, UsageError
+from gpu_provision.model.findings import ExitCode, RunFailedError, UsageError
 from gpu_provision.model.progress import Event, State
 from gpu_provision.verify import run
 from gpu_provision.verify.hosts import host_of
@@ -157,7 +157,7 @@ def test_tests_that_cannot_be_read_are_one_finding(inventory_file: Path, tmp_pat
     """With pytest's own words."""
     broken = tmp_path / "test_broken.py"
     broken.write_text("import nothing_of_this_name\n")
-    with pytest.raises(RunFailed, match="nothing_of_this_name"):
+    with pytest.raises(RunFailedError, match="nothing_of_this_name"):
         verify(VerifyOptions(inventory=str(inventory_file), hosts=False, cluster=False, tests=(str(broken),)))
 
 

@@ -27,7 +27,7 @@ from gpu_provision.hosts.facts.host import ALL, HostRecord, command, parse
 from gpu_provision.hosts.facts.kernel import canonical
 from gpu_provision.hosts.messages import Maintenance
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, ProvisionError, RunFailed, Severity, one_line, visible
+from gpu_provision.model.findings import Finding, ProvisionError, RunFailedError, Severity, one_line, visible
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
 """What the body of an operation is."""
@@ -199,10 +199,10 @@ def read_host(sections: Sequence[str], modules: Sequence[str] = ()) -> HostRecor
 
 
 def require_host(sections: Sequence[str], modules: Sequence[str] = ()) -> HostRecord:
-    """Read some sections of this host, as `read_host` does. Raises RunFailed if it cannot be read."""
+    """Read some sections of this host, as `read_host` does. Raises RunFailedError if it cannot be read."""
     record = read_host(sections, modules)
     if record is None:
-        raise RunFailed(unreadable(host.name))
+        raise RunFailedError(unreadable(host.name))
     return record
 
 

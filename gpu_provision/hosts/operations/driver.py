@@ -29,7 +29,7 @@ from gpu_provision.hosts.scripts import (
     PERSISTENCE_UNIT,
 )
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, RunFailed, Severity
+from gpu_provision.model.findings import Finding, RunFailedError, Severity
 from gpu_provision.model.hosts import Expectation
 
 MODULES_HEADER = "# Written by gpu-provision: kernel modules that GPU nodes need at boot."
@@ -132,7 +132,7 @@ def kernel_modules(modules: Sequence[str]) -> Commands:
     """
     record = require_host(("system", "kernel", "modules"), modules)
     if missing := unavailable_modules(record, modules):
-        raise RunFailed(missing_modules(record, host.name, missing))
+        raise RunFailedError(missing_modules(record, host.name, missing))
     changes = list(module_changes(record, modules))
     yield from make_changes(changes, "modules", "originals")
     if not changes:

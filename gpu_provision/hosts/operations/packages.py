@@ -19,7 +19,7 @@ from gpu_provision.hosts.operations.base import PATH, Commands, host_operation, 
 from gpu_provision.hosts.operations.driver import has_own_driver
 from gpu_provision.hosts.scripts import HEADERS_LOG, HELD_FILE, HOME, INSTALLED_FILE
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, RunFailed
+from gpu_provision.model.findings import Finding, RunFailedError
 
 _INSTALLERS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "dpkg": (("apt-mark", "apt-get"),),
@@ -154,7 +154,7 @@ _RELEASE = {
 
 
 def hold_changes(record: HostRecord, host: str, *, held: bool) -> Iterator[HostChange]:
-    """Yield what is missing. Raises RunFailed if nothing on this host can hold packages.
+    """Yield what is missing. Raises RunFailedError if nothing on this host can hold packages.
 
     Packages that are kept by anything, such as the user's own hold, stay as they are and are not listed.
     """
@@ -165,7 +165,7 @@ def hold_changes(record: HostRecord, host: str, *, held: bool) -> Iterator[HostC
     ours, tool = record.holds.ours, hold_tool(record)
     if hold and not tool:
         with_dnf = "dnf" in record.holds.tools
-        raise RunFailed(
+        raise RunFailedError(
             Finding(
                 code=codes.HOLDS_UNSUPPORTED,
                 what="packages cannot be held on this host",
@@ -226,7 +226,7 @@ def kernel_headers(mode: bool | str = "auto", expected: Mapping[str, Any] | None
     changes = header_changes(record) if wanted else HeaderChanges()
     if len(changes.packages) < len(changes.kernels):
         kernels = ", ".join(changes.kernels)
-        raise RunFailed(
+        raise RunFailedError(
             Finding(
                 code=codes.NO_HEADERS,
                 what=f"headers for kernel {kernels} cannot be installed: the name of their package is not known",
@@ -245,7 +245,7 @@ def kernel_headers(mode: bool | str = "auto", expected: Mapping[str, Any] | None
     missing = [release for release in changes.kernels if after and release not in after.kernels.with_headers]
     if missing:
         log: str = host.get_fact(Command, f"tail -n 20 {HEADERS_LOG} || :") or ""
-        raise RunFailed(headers_missing(changes, host.name, missing, log.splitlines()))
+        raise RunFailedError(headers_missing(changes, host.name, missing, log.splitlines()))
 
 
 @host_operation

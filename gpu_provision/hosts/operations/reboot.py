@@ -38,7 +38,7 @@ from gpu_provision.hosts.operations.base import (
 )
 from gpu_provision.hosts.result import REBOOTED
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, ProvisionError, RunFailed, Severity
+from gpu_provision.model.findings import Finding, ProvisionError, RunFailedError, Severity
 from gpu_provision.model.hosts import Drain
 from gpu_provision.model.text import join_limited
 from gpu_provision.planning.drain import MOST_NAMED
@@ -110,7 +110,7 @@ def rebooted(
     if reasons:
         here = host.name.startswith("@local") or host.get_fact(BootId) == _own_boot_id()
         if refused := refusal(_node(), membership, reasons=reasons, kubelet=record.kubernetes.running, here=here):
-            raise RunFailed(refused)
+            raise RunFailedError(refused)
     attempt = _RebootAttempt(
         node=_node(),
         reasons=reasons,
@@ -133,7 +133,7 @@ def _preview(attempt: _RebootAttempt) -> None:
     if attempt.maintenance and attempt.reasons:
         preview = attempt.maintenance.preview_drain(attempt.node, attempt.drain)
         if preview.refusal:
-            raise RunFailed(preview.refusal)
+            raise RunFailedError(preview.refusal)
         pods = preview.pods
     words = describe(attempt.reasons, pods)
     record_changes(words)
@@ -182,7 +182,7 @@ def _reboot_node(host: Host, attempt: _RebootAttempt) -> None:
     record = read_host(_SECTIONS)
     reasons = _reasons(host, record, nouveau_unwanted=attempt.nouveau_unwanted) if record else ()
     if reasons:
-        raise RunFailed(
+        raise RunFailedError(
             Finding(
                 code=codes.REBOOT_NO_EFFECT,
                 what="the machine was rebooted, and still needs a reboot",
@@ -195,10 +195,10 @@ def _reboot_node(host: Host, attempt: _RebootAttempt) -> None:
 
 
 def _reboot(host: Host, attempt: _RebootAttempt) -> str:
-    """Return the new boot id. Raises RunFailed if none comes in time."""
+    """Return the new boot id. Raises RunFailedError if none comes in time."""
     before = host.get_fact(BootId)
     if not before:
-        raise RunFailed(unreadable(attempt.node))
+        raise RunFailedError(unreadable(attempt.node))
     told = tuple(run_of(host).findings)
     said = _start_reboot(host)
     give_up = time.monotonic() + attempt.seconds
@@ -209,7 +209,7 @@ def _reboot(host: Host, attempt: _RebootAttempt) -> str:
             return now
         time.sleep(_PAUSE_SECONDS)
     stays = "its node stays cordoned, and " if attempt.maintenance else ""
-    raise RunFailed(
+    raise RunFailedError(
         Finding(
             code=codes.NOT_BACK,
             what=f"the machine was told to reboot and is not back {attempt.seconds} s later",

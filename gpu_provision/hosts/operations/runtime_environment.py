@@ -31,7 +31,7 @@ from gpu_provision.hosts.operations.base import (
 )
 from gpu_provision.hosts.scripts import CERTIFICATE_PREFIX, ENVIRONMENT_DROP_IN, PROXY_FILE
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, RunFailed, Severity
+from gpu_provision.model.findings import Finding, RunFailedError, Severity
 
 _DEFAULT_UNITS = {CONTAINERD: "containerd.service", "cri-o": "crio.service", "docker": "docker.service"}
 
@@ -214,7 +214,7 @@ def runtime_environment(proxy: Proxy, certificates: Sequence[str] = (), patience
     """
     record = require_host(SECTIONS)
     if certificates and not record.environment.trust:
-        raise RunFailed(
+        raise RunFailedError(
             Finding(
                 code=codes.NO_TRUST_STORE,
                 what="certificates cannot be made to be trusted on this host",

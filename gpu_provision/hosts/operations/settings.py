@@ -37,7 +37,7 @@ from gpu_provision.hosts.scripts import (
     UNIT_DIRECTORY,
 )
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, RunFailed, Severity
+from gpu_provision.model.findings import Finding, RunFailedError, Severity
 
 HEADER = "# Written by gpu-provision: huge pages, reserved before anything has taken the memory to pieces."
 
@@ -140,7 +140,7 @@ def hugepages(counts: Mapping[str, int]) -> Commands:
     record = require_host(_HUGEPAGES)
     refused = impossible_hugepages(record, host.name, counts)
     if refused:
-        raise RunFailed(refused)
+        raise RunFailedError(refused)
     changes = list(hugepage_changes(record, counts))
     yield from make_changes(changes, "hugepages", "services", "kubernetes", "originals")
     after = read_host(_HUGEPAGES) if changes and state.is_executing else record
@@ -286,7 +286,7 @@ def limits(values: Mapping[str, str], reload: bool = True) -> Commands:  # noqa:
     runtimes = record.limits.runtimes
     if values and not any(runtime.unit for runtime in runtimes):
         seen = ", ".join(f"{runtime.name}[{runtime.pid}]" for runtime in runtimes)
-        raise RunFailed(
+        raise RunFailedError(
             Finding(
                 code=codes.NO_RUNTIME_UNIT,
                 what="limits cannot be set: no unit of systemd runs a container runtime here",

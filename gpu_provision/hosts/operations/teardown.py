@@ -34,7 +34,7 @@ from gpu_provision.hosts.operations.driver import disable, rebuild_initramfs
 from gpu_provision.hosts.operations.packages import hold_changes, remove_packages
 from gpu_provision.hosts.scripts import ENVIRONMENT_DROP_IN, HOME, ORIGINALS, PROXY_FILE
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, RunFailed, Severity
+from gpu_provision.model.findings import Finding, RunFailedError, Severity
 from gpu_provision.model.text import join_limited
 
 SECTIONS = ("system", "kernel", "nouveau", "packages", "holds", "persistence", "runtimes", "kubernetes", "originals")
@@ -62,7 +62,7 @@ def originals_restored() -> Commands:
     """
     record = require_host(SECTIONS)
     if not record.originals.readable:
-        raise RunFailed(
+        raise RunFailedError(
             Finding(
                 code=codes.NOT_ROOT,
                 what="what was kept of this host's files can be read by root alone",

@@ -10,7 +10,7 @@ from gpu_provision.components.labels import DRIVER_VERSION, GPU_PRESENT, INVENTO
 from gpu_provision.components.targets import choose_driver
 from gpu_provision.kube.errors import NotFoundError, UnavailableError
 from gpu_provision.model.cluster import Manifest
-from gpu_provision.model.findings import Refused
+from gpu_provision.model.findings import ForbiddenError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.planning.applyset import PART_OF, applyset_id
 from gpu_provision.verify.cluster import DeclaredNode, GpuCluster, why_not_validated
@@ -137,7 +137,7 @@ def _metrics(cluster: GpuCluster, pod: str) -> str:
     path = f"/api/v1/namespaces/{cluster.namespace}/pods/{pod}:{_EXPORTER_PORT}/proxy/metrics"
     try:
         return cluster.text(path)
-    except Refused:
+    except ForbiddenError:
         pytest.skip("this account has no right to get pods/proxy")
     except NotFoundError as error:
         if _NO_SUCH_PATH in error.findings[0].evidence:

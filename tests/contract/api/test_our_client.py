@@ -18,7 +18,7 @@ from gpu_provision.kube.errors import (
 from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.resources import KINDS
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
-from gpu_provision.model.findings import Refused, Rejected
+from gpu_provision.model.findings import ForbiddenError, InvalidError
 from tests.contract.api.definitions import DEFINITIONS, GROUP, definition, establish
 from tests.contract.api.samples import configmap, core, pod
 from tests.contract.client import SECONDS, Server, until
@@ -100,7 +100,7 @@ def test_an_edit_is_undone_at_the_observed_version_only(cluster: KubeClient, ser
 
 
 def test_an_object_that_cannot_be_is_rejected(cluster: KubeClient, namespace: str) -> None:
-    with pytest.raises(Rejected, match="422"):
+    with pytest.raises(InvalidError, match="422"):
         cluster.apply(sample(namespace, name="Bad_Name"))
 
 
@@ -113,7 +113,7 @@ def test_labels_of_a_node_change_only_if_the_uid_matches(cluster: KubeClient, no
 
 def test_labels_of_a_namesake_stay(cluster: KubeClient, node: Manifest) -> None:
     ref = ObjectRef("v1", "Node", "", node["metadata"]["name"])
-    with pytest.raises(Rejected):
+    with pytest.raises(InvalidError):
         cluster.label(ref, "0e7a2e4e-5d6e-4c5e-8a53-2a4fb1e8d0a1", {"c": "3"})
     live = cluster.get(ref)
     assert live is not None
@@ -148,7 +148,7 @@ def test_a_lease_that_is_gone_is_not_replaced(cluster: KubeClient, namespace: st
     head = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
     made = cluster.create({**head, "metadata": {"name": "lock", "namespace": namespace}, "spec": {}})
     cluster.delete(ref_of(made))
-    with pytest.raises(Rejected):
+    with pytest.raises(InvalidError):
         cluster.replace(made)
 
 
@@ -168,16 +168,16 @@ def test_a_missing_namespace_is_not_found(cluster: KubeClient) -> None:
 @pytest.mark.usefixtures("_controllers")
 def test_a_refusal_of_admission_is_no_missing_right(cluster: KubeClient, namespace: str) -> None:
     body = pod("p", metadata={"namespace": namespace}, serviceAccountName="none")
-    with pytest.raises(Rejected) as refusal:
+    with pytest.raises(InvalidError) as refusal:
         cluster.create(body)
-    assert not isinstance(refusal.value, Refused)
+    assert not isinstance(refusal.value, ForbiddenError)
 
 
 def test_a_missing_right_is_refused(server: Server, namespace: str) -> None:
     if server.user is None:
         pytest.skip("this cluster has no user to spare")
     stranger = connect(str(server.user("gpu-provision")))
-    with pytest.raises(Refused, match="GP303"):
+    with pytest.raises(ForbiddenError, match="GP303"):
         stranger.list(CONFIG_MAPS, namespace=namespace)
 
 

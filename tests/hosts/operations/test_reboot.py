@@ -12,7 +12,7 @@ import pytest
 from gpu_provision.hosts.messages import DrainPreview, HostMembership, NodeRole, OnProgress
 from gpu_provision.hosts.operations.reboot import refusal
 from gpu_provision.hosts.runner import judge, prepare
-from gpu_provision.model.findings import Finding, RunFailed
+from gpu_provision.model.findings import Finding, RunFailedError
 from gpu_provision.model.hosts import Drain, Reboot
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event
@@ -79,7 +79,7 @@ class Diary:
         """See a node off."""
         self.lines.append(f"leave {node}")
         if node in self.refusing:
-            raise RunFailed(BUDGET)
+            raise RunFailedError(BUDGET)
         self.away.add(node)
         self.most = max(self.most, len(self.away))
         say(f"draining for {drain.timeout_seconds} s")
@@ -91,7 +91,7 @@ class Diary:
         """Welcome it back."""
         say(f"waiting for the node, {seconds} s")
         if node in self.late:
-            raise RunFailed(Finding(code="GP697", what="not ready", where=node))
+            raise RunFailedError(Finding(code="GP697", what="not ready", where=node))
         self.lines.append(f"back {node}")
         self.boots[node] = boot_id
         self.away.discard(node)

@@ -13,7 +13,7 @@ from typing import Any
 from gpu_provision import components
 from gpu_provision.cli import main
 from gpu_provision.components import Component
-from gpu_provision.model.cluster import Context, Manifest
+from gpu_provision.model.cluster import Manifest, RenderContext
 
 Mutation = Callable[[dict[str, Any]], None]
 
@@ -62,7 +62,7 @@ MUTATIONS: Mapping[str, tuple[str, Mutation]] = {
 def with_mistake(component: Component, mutation: Mutation) -> Component:
     """Return a component whose DaemonSets' pods have the mistake."""
 
-    def manifests(spec: Any, context: Context) -> list[Manifest]:
+    def manifests(spec: Any, context: RenderContext) -> list[Manifest]:
         made = component.manifests(spec, context)
         for manifest in made:
             if manifest["kind"] == "DaemonSet":
