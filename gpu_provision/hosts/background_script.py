@@ -158,19 +158,19 @@ _PROBLEMS: Mapping[ScriptOutcome, tuple[str, str, str, str]] = {
     ),
     ScriptOutcome.NO_TOOL: (
         codes.RUNTIME_REJECTS,
-        "{kind} cannot be restarted and asked here with {change}",
+        "{kind} cannot be restarted and checked on this host, so it does not get {change}",
         _UNTOUCHED,
-        "see the evidence; {remedy}",
+        "repair what the evidence names and run again, or make the change by hand; else {remedy}",
     ),
     ScriptOutcome.REJECTED_OLD: (
         codes.RUNTIME_REJECTS,
         "{kind} rejects its configuration as it is: it would not come back from a restart",
         _UNTOUCHED,
-        "see what {kind} config dump says is wrong, repair it, run again",
+        "the evidence is the end of {kind} config dump for that file; repair the file, run again",
     ),
     ScriptOutcome.REJECTED_NEW: (
         codes.RUNTIME_REJECTS,
-        "{kind} rejects {change}",
+        "{change}: rejected before {kind} was restarted",
         _AS_BEFORE,
         "see the evidence; {remedy}",
     ),
@@ -183,7 +183,7 @@ _PROBLEMS: Mapping[ScriptOutcome, tuple[str, str, str, str]] = {
     ScriptOutcome.RESTORED: (
         codes.RUNTIME_RESTORED,
         "{kind} did not work with {change}; all files are as they were, and it answers",
-        "images are pulled as before",
+        "{kind} works as before",
         "see the evidence; {remedy}",
     ),
     ScriptOutcome.DEAD: (

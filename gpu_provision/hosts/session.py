@@ -70,6 +70,7 @@ class _RemoteMaintenance:
         self._connection = connection
         self._numbers = itertools.count()
         self._open: dict[int, AsyncResult[WorkerReply]] = {}
+        self._is_over = False
 
     def receive_replies(self) -> None:
         """Take replies until the parent is gone; all open questions fail then."""
@@ -79,6 +80,7 @@ class _RemoteMaintenance:
                 reply = self._connection.recv()
                 self._open.pop(reply.number).set(reply)
         except Exception:  # noqa: BLE001 - the end of the connection, or a reply that cannot be read
+            self._is_over = True
             for answer in self._open.values():
                 answer.set_exception(EOFError())
 
@@ -95,14 +97,17 @@ class _RemoteMaintenance:
         self._ask("wait_and_uncordon", node, boot_id, seconds, reports_progress=True)
 
     def _ask(self, method: str, node: str, *arguments: Any, reports_progress: bool = False) -> Any:
+        what = "the process that started the host phase has ended"
+        gone = RunFailedError(Finding(code=codes.ENDED_EARLY, what=what))
+        if self._is_over:
+            raise gone
         number = next(self._numbers)
         answer = self._open[number] = AsyncResult()
         try:
             self._connection.send(Question(number, method, node, arguments, reports_progress))
             reply = answer.get()
         except (EOFError, OSError) as error:
-            gone = "the process that started the host phase has ended"
-            raise RunFailedError(Finding(code=codes.ENDED_EARLY, what=gone)) from error
+            raise gone from error
         if reply.errors:
             raise RunFailedError(*reply.errors)
         return reply.value

@@ -247,9 +247,9 @@ def _request(
     try:
         request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - https by construction
         handler = urllib.request.HTTPSHandler(context=ssl.create_default_context())
-        # Connecting and the handshake are two steps, each of which may take that long.
+        # Each step may take that long; the caller bounds them together.
         with urllib.request.build_opener(_EveryStatus, handler).open(
-            request, timeout=_seconds_left(deadline) / 2
+            request, timeout=_seconds_left(deadline)
         ) as response:
             return _Response(response.status, response.headers, response.read(_MAX_BYTES))
     except (OSError, HTTPException) as error:

@@ -14,8 +14,8 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -234,17 +234,17 @@ def credential_of(plugin: Plugin) -> Credential:
 
 
 def _run(plugin: Plugin, *, interactive: bool) -> tuple[int, bytes, bytes]:
-    """Return a plugin's exit code, and what it wrote to stdout and stderr; with a terminal, stderr goes there."""
+    """Return a plugin's exit code, and what it wrote to stdout and stderr."""
     asked: dict[str, Any] = {"interactive": interactive}
     asked |= {"cluster": plugin.cluster} if plugin.cluster is not None else {}
     request = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": asked}
-    with tempfile.TemporaryFile() as complaint:  # no pipe: what the plugin has started may keep stderr open
+    with tempfile.TemporaryFile() as complaint:  # which can be read while the plugin runs, also under gevent
         try:
             process = subprocess.Popen(  # noqa: S603 - the kubeconfig is the user's own
                 [plugin.command, *plugin.args],
                 stdin=None if interactive else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=None if interactive else complaint,
+                stderr=complaint,
                 env={**os.environ, **plugin.env, "KUBERNETES_EXEC_INFO": json.dumps(request)},
                 start_new_session=not interactive,  # what it has started ends with it; a terminal serves one session
             )
@@ -253,31 +253,51 @@ def _run(plugin: Plugin, *, interactive: bool) -> tuple[int, bytes, bytes]:
         except ValueError:  # whose text may hold the environment
             what = "cannot be started: its arguments or variables hold a character that none may"
             raise _failed(plugin, what) from None
-        limit = _INTERACTIVE_SECONDS if interactive else _SECONDS
-        with process:
-            try:
-                said = _output(process, plugin, limit)
-            except BaseException as error:  # also Ctrl-C
-                with suppress(ProcessLookupError):
-                    process.kill() if interactive else os.killpg(process.pid, signal.SIGKILL)
-                if isinstance(error, subprocess.TimeoutExpired):
-                    raise _failed(plugin, f"has not ended after {limit} s", _end_of(complaint.fileno())) from error
-                raise
-        return process.returncode, said, _end_of(complaint.fileno())
+        with process, _ended(process, group=not interactive):
+            said = _followed(process, plugin, complaint.fileno(), interactive=interactive)
+        return process.returncode, said, _written(complaint.fileno())
 
 
-def _output(process: subprocess.Popen[bytes], plugin: Plugin, limit: float) -> bytes:
-    """Return what a process wrote to stdout, and tell if it takes long. Raises TimeoutExpired."""
+@contextmanager
+def _ended(process: subprocess.Popen[bytes], *, group: bool) -> Iterator[None]:
+    """End a process that is left before its end, also by Ctrl-C."""
     try:
-        return process.communicate(timeout=min(_PATIENCE_SECONDS, limit))[0]
-    except subprocess.TimeoutExpired:
-        sys.stderr.write(f"Waiting for the credential plugin {plugin.name}, at most {limit} s.\n")
-        sys.stderr.flush()
-    return process.communicate(timeout=max(0, limit - _PATIENCE_SECONDS))[0]
+        yield
+    except BaseException:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL) if group else process.kill()
+        raise
 
 
-def _end_of(file: int) -> bytes:
-    return os.pread(file, _MOST_BYTES, max(0, os.fstat(file).st_size - _MOST_BYTES))
+def _followed(process: subprocess.Popen[bytes], plugin: Plugin, complaint: int, *, interactive: bool) -> bytes:
+    """Return what a process wrote to stdout; say what it waits for if it takes long."""
+    limit = _INTERACTIVE_SECONDS if interactive else _SECONDS
+    end = time.monotonic() + limit
+    shown: int | None = None
+    while True:
+        left = end - time.monotonic()
+        try:
+            return process.communicate(timeout=max(0, min(_PATIENCE_SECONDS, left)))[0]
+        except subprocess.TimeoutExpired as late:
+            if left <= _PATIENCE_SECONDS:
+                raise _failed(plugin, f"has not ended after {limit} s", _written(complaint)) from late
+        if shown is None:
+            _tell(f"Waiting for the credential plugin {plugin.name}, at most {limit} s.\n")
+            shown = 0
+        if interactive:  # such as where to log in, and with which code
+            said = _written(complaint, shown)
+            shown += len(said)
+            _tell(said.decode(errors="replace"))
+
+
+def _written(file: int, start: int = 0) -> bytes:
+    """Return what is in a file without moving the place where a plugin writes."""
+    return os.pread(file, _MOST_BYTES, max(start, os.fstat(file).st_size - _MOST_BYTES))
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
 
 
 def _read(plugin: Plugin, said: bytes, complaint: bytes) -> Credential:

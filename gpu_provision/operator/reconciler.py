@@ -112,7 +112,7 @@ class StackReconciler:
 
     @property
     def watch_problem(self) -> str:
-        """See `Mirror.problem`."""
+        """See `InformerCache.problem`."""
         return mirror.problem if (mirror := self._mirror) else ""
 
     def wake(self) -> None:

@@ -137,13 +137,13 @@ class NodePod(BaseBackend):
 
 
 def open_node_pod(inventory: Inventory, node: str) -> NodePod:
-    """Return a node's host, with a pod on it. Raises UnreachableError; SkippedHost if the account may not make pods."""
+    """Return a node's host, with a pod on it. Raises UnreachableError; SkippedHostError without the right to pods."""
     cluster = inventory.cluster
     try:
         return NodePod(node, open_shell(cluster.kubeconfig, cluster.context, node, inventory.helper_pod))
     except ForbiddenError as error:
         message = f"it takes a privileged pod to look at it, which this account may not make: {error.findings[0].what}"
-        raise SkippedHost(message) from error
+        raise SkippedHostError(message) from error
     except ProvisionError as error:
         raise UnreachableError(*error.findings) from error
 
@@ -156,7 +156,7 @@ _ALWAYS = {
 }
 
 
-class SkippedHost(Exception):
+class SkippedHostError(Exception):
     """A host that is not logged in to; the text says why."""
 
 
@@ -190,11 +190,11 @@ class InventorySsh(SshBackend):
 
 
 def host_of(inventory: Inventory, node: str) -> Host:
-    """Return the host of a node, which answers. Raises SkippedHost, UnreachableError."""
+    """Return the host of a node, which answers. Raises SkippedHostError, UnreachableError."""
     data = {own["gpu_node"]: own for _, own in groups(inventory)["nodes"][0]}.get(node)
     if data is None:
         message = "its host phase is off, or no SSH settings stand under nodes"
-        raise SkippedHost(message)
+        raise SkippedHostError(message)
     host = Host(_backend(inventory, node, data))
     answer = host.run("true")
     if answer.failed:
@@ -207,7 +207,7 @@ def _backend(inventory: Inventory, node: str, data: Mapping[str, Any]) -> BaseBa
         return open_node_pod(inventory, node) if "k8s_kubeconfig" in data else _ssh(data)
     if problem := simulated.isolation_problem():
         message = f"simulated hosts are left out: {problem}"
-        raise SkippedHost(message)
+        raise SkippedHostError(message)
     try:
         return SandboxBackend(simulated.find(node, data["sandbox_fleet"]))
     except simulated.HostUnavailableError as error:

@@ -116,15 +116,15 @@ class _Hosts:
 
     def of(self, node: DeclaredNode) -> Any:
         from gpu_provision.model.findings import UnreachableError
-        from gpu_provision.verify.hosts import SkippedHost, host_of
+        from gpu_provision.verify.hosts import SkippedHostError, host_of
 
         if node.name not in self._opened:
             try:
                 self._opened[node.name] = host_of(self._inventory, node.name)
-            except (SkippedHost, UnreachableError) as error:
+            except (SkippedHostError, UnreachableError) as error:
                 self._opened[node.name] = error
         found = self._opened[node.name]
-        if isinstance(found, SkippedHost):
+        if isinstance(found, SkippedHostError):
             pytest.skip(str(found))
         if isinstance(found, Exception):
             raise found

@@ -121,25 +121,26 @@ def _is_released(pipe: int) -> bool:
 
 
 def test_a_plugin_gets_the_terminal_and_shows_its_question(
-    login: Login, server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    login: Login, server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such as the page of a device login; the command says what it waits for."""
+    """Such as the page of a device login; what the command waits for is said first."""
     monkeypatch.setattr(credentials, "_PATIENCE_SECONDS", 0.1)
     monkeypatch.setattr(credentials, "_INTERACTIVE_SECONDS", 30)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
     entered = tmp_path / "entered"
     os.mkfifo(entered)
-    told: list[str] = []
+    shown: list[str] = []
 
-    def tell(text: str) -> None:
-        told.append(text)
-        entered.write_text("yes\n")
+    def show(text: str) -> None:
+        shown.append(text)
+        if "AB-12" in text:
+            entered.write_text("yes\n")
 
-    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=tell, flush=lambda: None))
+    monkeypatch.setattr(credentials, "_tell", show)
     question = ["echo code AB-12 >&2", f"read answer < {entered}"]
     assert login(*question, _answer(token=server.server.tokens.token())).list(NODES).resource_version
-    assert told == ["Waiting for the credential plugin aws, at most 30 s.\n"]
-    assert capfd.readouterr().err == "code AB-12\n"
+    assert shown[0] == "Waiting for the credential plugin aws, at most 30 s.\n"
+    assert "".join(shown[1:]) == "code AB-12\n"
 
 
 @pytest.mark.parametrize("mode", ["Never", "IfAvailable"])

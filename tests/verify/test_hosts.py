@@ -12,7 +12,7 @@ from testinfra.host import Host
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import UnreachableError
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.verify.hosts import SkippedHost, host_of
+from gpu_provision.verify.hosts import SkippedHostError, host_of
 from tests.connectors.node_server import NodeServer, node_server
 from tests.kube.conftest import kubeconfig
 
@@ -169,5 +169,5 @@ def test_the_pod_is_as_declared_and_goes(server: NodeServer, inventory: Inventor
 def test_an_account_that_may_make_no_pods_leaves_the_host_out(server: NodeServer, inventory: Inventory) -> None:
     """Readers can verify the cluster all the same."""
     server.forbids = True
-    with pytest.raises(SkippedHost, match="which this account may not make"):
+    with pytest.raises(SkippedHostError, match="which this account may not make"):
         host_of(inventory, "n1")
