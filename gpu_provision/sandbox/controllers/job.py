@@ -65,6 +65,9 @@ def is_finished(job: Object) -> bool:
 
 def find_end(job: Object, counted: PodCounts) -> JobEnd | None:
     """Return how the Job ends now; None while it goes on."""
+    for kind, decided in (("Failed", "FailureTarget"), ("Complete", "SuccessCriteriaMet")):
+        if told := objects.condition(job, decided):  # decided before; its pods are on their way out
+            return JobEnd(kind, told["reason"], told["message"])
     spec = job["spec"]
     limit = int(spec["backoffLimit"])
     restarts = counted.restarts if spec["template"]["spec"].get("restartPolicy") == "OnFailure" else 0
@@ -116,6 +119,7 @@ class Jobs(QueueController[Key]):
     def __init__(self, cluster: ControllerManager) -> None:
         """Follow Jobs and their pods."""
         super().__init__(cluster)
+        self._dismissed: set[str] = set()
         self._jobs, self._pods = cluster.informer(JOBS), cluster.informer(PODS)
         enqueue_owners(cluster, JOBS, PODS, self.queue.add)
         self._jobs.on_event(lambda _, obj: self.queue.add(objects.key_of(obj)))
@@ -140,7 +144,8 @@ class Jobs(QueueController[Key]):
             await self._write(job, end, moment)
 
     def _count(self, job: Object) -> PodCounts:
-        return count_pods(self._pods.by("controller uid", objects.uid(job)))
+        owned = self._pods.by("controller uid", objects.uid(job))
+        return count_pods([pod for pod in owned if objects.uid(pod) not in self._dismissed])
 
     async def _scale(self, job: Object, counted: PodCounts, moment: datetime) -> None:
         """Create missing pods and delete surplus ones; failures delay the creation, doubled each time."""
@@ -150,6 +155,7 @@ class Jobs(QueueController[Key]):
         if missing <= 0:
             surplus = counted.active[len(counted.active) + missing :]
             await gather_all([self.delete_pod(job, pod) for pod in surplus])
+            self._dismissed.update(map(objects.uid, surplus))  # no failures of the Job
             return
         pause = min(_FIRST_BACKOFF * 2.0 ** min(counted.failed - 1, 20), _LONGEST_BACKOFF) if counted.failed else 0.0
         wait = pause - objects.seconds_since(counted.last_failure, moment)

@@ -98,7 +98,9 @@ def test_restarts_of_a_pod_count_as_failures(cluster: Cluster) -> None:
     Its like may come back on 1.20, whose Job controller looks at a Job that it has not yet read as failed.
     """
     since = cluster.now("Pod")
-    cluster.create("Job", "task", spec=job("false", policy="OnFailure", backoffLimit=1))
+    spec = job("false", policy="OnFailure", backoffLimit=1)
+    spec["template"]["spec"]["terminationGracePeriodSeconds"] = 30  # its pod is still there when the end is decided
+    cluster.create("Job", "task", spec=spec)
     assert condition(await_end(cluster), "Failed")["reason"] == "BackoffLimitExceeded"
     seen = cluster.history("Pod", since, lambda event: event.type == "DELETED")
     assert max(event.object["status"]["containerStatuses"][0]["restartCount"] for event in seen[-1:]) >= 1
