@@ -213,7 +213,8 @@ def unsupported_settings(spec: Spec) -> Iterator[UnsupportedSetting]:
         text, written = ".".join(path), str(value).lower() if isinstance(value, bool) else str(value)
         fields = (*_NEEDED, *_NOT_NEEDED, *_IGNORED)
         field = next((each for each in fields if f"{text}.".startswith(f"{each}.")), "")
-        if field not in _IGNORED and value not in (*_NOTHING, False, *_DEFAULTS.get(field, ())):
+        is_default = value is False or value in (*_NOTHING, *_DEFAULTS.get(field, ()))
+        if field not in _IGNORED and not is_default:
             meaning = _NEEDED.get(field) or _NOT_NEEDED.get(field, "not known here")
             yield UnsupportedSetting(text, written, meaning, is_needed=field in _NEEDED)
 

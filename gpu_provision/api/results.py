@@ -1,6 +1,6 @@
 """What plans, runs and removals return: values that print as the commands do, and have the same JSON.
 
-The other verbs have theirs in `view_results`, `past` and `adopting`: a plan imports none of what those extend.
+The other verbs have theirs in `views`: a plan imports none of what those extend.
 ``hosts`` is empty where the hosts took no part; ``cluster`` is None where the cluster took none, or was not reached.
 """
 

@@ -118,6 +118,11 @@ def hosts_held_back() -> Finding:
     )
 
 
+def _is_ready(node: Manifest) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
 def why_there(item: Manifest, nodes: Mapping[str, Manifest]) -> str:
     """Say why an object that is to go is still there, by its first cause."""
     metadata = item["metadata"]
@@ -127,7 +132,7 @@ def why_there(item: Manifest, nodes: Mapping[str, Manifest]) -> str:
     if finalizers := metadata.get("finalizers"):
         return f"waits for the finalizer {', '.join(finalizers)}"
     node = nodes.get(pod_view.node_of(item))
-    if node is not None and not pod_view.is_ready(node):
+    if node is not None and not _is_ready(node):
         return f"its node {node['metadata']['name']} is not ready, so it is unknown whether its containers have ended"
     # A namespace says what is in it, and whose finalizers hold that.
     conditions = (item.get("status") or {}).get("conditions") or ()

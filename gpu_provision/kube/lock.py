@@ -161,7 +161,7 @@ def _abandoned(
 class WriteLock(HeldLease):
     """The right to write to a stack, from entering to leaving; a context manager.
 
-    A controller's run rests on its leadership, too (`Cluster.leadership`).
+    A controller's run rests on its leadership, too (`Connection.leadership`).
     """
 
     def __init__(

@@ -152,6 +152,7 @@ def test_the_release_is_the_charts() -> None:
         ("cdi", {"nriPluginEnabled": True}, True),
         ("nodeStatusExporter", {"enabled": True}, False),
         ("dcgmExporter", {"hostPort": 9400}, False),
+        ("daemonsets", {"podSecurityContext": {"runAsUser": 0}}, False),
         ("novelty", {"enabled": True}, False),
     ],
 )

@@ -142,6 +142,9 @@ def test_gpu_users_are_found_by_all_that_gives_a_gpu() -> None:
     }
 
 
+_GOING = {"deletionTimestamp": "11:00"}
+
+
 @pytest.mark.parametrize(
     ("metadata", "status", "cause"),
     [
@@ -158,7 +161,7 @@ def test_gpu_users_are_found_by_all_that_gives_a_gpu() -> None:
 )
 def test_the_first_cause_is_reported(metadata: dict[str, Any], status: dict[str, Any], cause: str) -> None:
     ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-    nodes = {"away": {"metadata": {"name": "away"}}, "well": {"metadata": {"name": "well"}, **ready}}
+    nodes = {"away": {"metadata": {"name": "away"}}, "well": {"metadata": {"name": "well", **_GOING}, **ready}}
     item = {"metadata": metadata, "spec": {"nodeName": status.pop("node", "")}, "status": status}
     assert cause in findings.why_there(item, nodes)
 
