@@ -15,7 +15,7 @@ from gpu_provision.inventory import schema
 from gpu_provision.inventory.json_schema import resolved
 from gpu_provision.inventory.redaction import is_shown_variable
 from gpu_provision.inventory.schema_errors import suggest_value
-from gpu_provision.inventory.schema_source import inventory_schema
+from gpu_provision.inventory.schema_generator import inventory_schema
 from tools.inventory_page import markdown
 
 

@@ -1,4 +1,4 @@
-"""Generates schema.json: ``python -m gpu_provision.inventory.schema_source > gpu_provision/inventory/schema.json``.
+"""Generates schema.json: ``python -m gpu_provision.inventory.schema_generator > gpu_provision/inventory/schema.json``.
 
 What a section may hold comes from the declarations of the settings in ``gpu_provision/model``, what a kind of value
 looks like from value_types.yaml. Here is what an inventory has besides: its frame. Loading an inventory does not import
