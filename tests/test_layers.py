@@ -31,7 +31,6 @@ NOT_DUE = (
     "gpu_provision.operator.client",
     "gpu_provision.hosts.checks.judge",
     "gpu_provision.images",
-    "gpu_provision.planning.history",
     "gpu_provision.destroy",
     "gpu_provision.output.views",
     "gpu_provision.rollout.state_machine",

@@ -67,9 +67,9 @@ def lock_waiter(inventory: Inventory, seconds: int, listen: Listen) -> Callable[
 
     Then, and with 0 seconds at once, LockedError passes.
     """
-    end = time.monotonic() + seconds
 
     def wait_and_call(work: Callable[[], _Returned]) -> _Returned:
+        end = time.monotonic() + seconds  # of each call: the host phase may take longer
         while True:
             if time.monotonic() < end:
                 _await_lock(inventory, end, listen)
@@ -155,7 +155,8 @@ class ApplyJob:
             ProvisionError: As `gpu_provision.apply` says.
         """
         part = self._part()
-        call = lock_waiter(self.inventory, self.lock_timeout if self.cluster else 0, listen)
+        takes_lock = self.cluster or self.inventory.may_reboot
+        call = lock_waiter(self.inventory, self.lock_timeout if takes_lock else 0, listen)
         on_hosts = call(lambda: self._prepare(listen, dry_run=False))
         prepared(on_hosts)
         held_back = _held_back(on_hosts) if self.cluster else ()

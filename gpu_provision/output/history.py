@@ -49,7 +49,7 @@ def changes_by_run(records: Iterable[Record], now: Inventory) -> dict[int, tuple
 def _version_changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
     """Yield ``driver 595.91.07 -> 580.126.20``, or with a pool where pools differ."""
     pairs = {
-        name: f"{image_version(before.get(name, '(none)'))} -> {image_version(after.get(name, '(none)'))}"
+        name: _old_to_new(before.get(name, "(none)"), after.get(name, "(none)"))
         for name in {**before, **after}
         if before.get(name) != after.get(name)
     }
@@ -58,6 +58,11 @@ def _version_changes(before: Mapping[str, str], after: Mapping[str, str]) -> Ite
         same = [pairs.pop(name) for name in of_drivers if name in pairs]
         yield from (f"driver {each}" for each in same[:1])
     yield from (f"{name} {told}" for name, told in pairs.items())
+
+
+def _old_to_new(before: str, after: str) -> str:
+    old, new = image_version(before), image_version(after)
+    return f"{old} -> {new}" if old != new else f"{before} -> {after}"
 
 
 def text(history: History, style: Style = PLAIN, changes: Mapping[int, tuple[str, ...]] = MappingProxyType({})) -> str:
@@ -138,7 +143,8 @@ def meaning(changes: tuple[Change, ...], style: Style = PLAIN) -> str:
         return "For the cluster they mean the same."
     components = tuple(dict.fromkeys(change.component for change in changes))
     plan = Plan(inventory="", release="", cluster="", components=components, changes=changes)
-    return f"{style.bold('What it means for the cluster')}\n\n{plan_view.changes(plan, style)}"
+    told = "\n\n".join(filter(None, (plan_view.changes(plan, style), plan_view.validations(plan, style))))
+    return f"{style.bold('What it means for the cluster')}\n\n{told}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -168,12 +168,15 @@ def field_line(kind: str, field: FieldChange) -> str:
 
 def image_version(image: str) -> str:
     """Return the version of an image: its tag, up to the operating system."""
-    return image.rpartition(":")[2].partition("-")[0]
+    name, _, tag = image.rpartition(":")
+    return f"sha256:{tag[:12]}" if name.endswith("sha256") else tag.partition("-")[0]
 
 
 def is_downgrade(field: FieldChange) -> bool:
     """Return whether an image changes to an earlier version of itself."""
     if not (field.path.endswith(".image") and isinstance(field.old, str) and isinstance(field.new, str)):
+        return False
+    if "@" in field.old or "@" in field.new:  # a digest is no number
         return False
     before, after = ([int(part) for part in re.findall(r"\d+", image_version(each))] for each in (field.old, field.new))
     return field.old.rpartition(":")[0] == field.new.rpartition(":")[0] and bool(after) and after < before

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.plan import Action, Change, Departure, Plan, ResourceChange
+from gpu_provision.model.plan import Action, Change, Departure, FieldChange, Plan, ResourceChange
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import rollout as rollout_view
 from gpu_provision.output import status as status_view
@@ -51,7 +51,7 @@ def heading(plan: Plan, style: Style = PLAIN) -> str:
 
 def changes(plan: Plan, style: Style = PLAIN) -> str:
     """Return the changes of every component that has any, and the names of those that have none."""
-    shown = [change for change in plan.changes if change.action in SIGNS and not _is_record(change, plan.inventory)]
+    shown = [change for change in _told(plan) if change.action in SIGNS]
     blocks = [_component(name, own, style) for name, own in _by_component(shown, plan.components).items()]
     unchanged = [name for name in plan.components if not plan.of(name)]
     if plan.changes and unchanged:
@@ -59,6 +59,11 @@ def changes(plan: Plan, style: Style = PLAIN) -> str:
     if not all(change.certain for change in plan.changes):
         blocks.append(style.dim(_MAY_MEANS))
     return "\n".join(blocks)
+
+
+def _told(plan: Plan) -> Sequence[Change]:
+    """Return the changes that people are told: records only if there is nothing else."""
+    return [change for change in plan.changes if not _is_record(change, plan.inventory)] or plan.changes
 
 
 def _is_record(change: Change, inventory: str) -> bool:
@@ -87,7 +92,7 @@ def validations(plan: Plan, style: Style = PLAIN) -> str:
     """Return which validations will run, and where something is as declared but not ready yet."""
     groups = grouped((each for each in plan.changes if each.action not in SIGNS), _likeness).values()
     runs = [line for group in groups if group[0].action is Action.RUN for line in _run(group, style)]
-    waits = [line for group in groups if group[0].action is Action.WAIT for line in _wait(group[0])]
+    waits = [line for group in groups if group[0].action is Action.WAIT for line in _wait(group)]
     parts = _section("validation", "\n".join(runs), style), _section("not ready yet", "\n".join(waits), style)
     return "\n\n".join(filter(None, parts))
 
@@ -99,9 +104,9 @@ def _run(group: list[Change], style: Style) -> Iterator[str]:
     yield from (f"    {effect}" for effect in more)
 
 
-def _wait(change: Change) -> Iterator[str]:
-    yield f"{change.component}: {change.ref}"
-    yield from (f"    {effect}" for effect in effects(change))
+def _wait(group: list[Change]) -> Iterator[str]:
+    yield f"{group[0].component}: {_title(group)}"
+    yield from (f"    {effect}" for effect in effects(group[0]))
 
 
 def _section(title: str, body: str, style: Style) -> str:
@@ -121,7 +126,7 @@ def obstacles(findings: Iterable[Finding], style: Style = PLAIN) -> str:
 
 def closing(plan: Plan, *, hosts: int = 0, reboots: int = 0) -> str:
     """Return the one sentence with the counts, those of hosts that would change or be rebooted among them."""
-    counts = Counter(change.action for change in plan.changes if not _is_record(change, plan.inventory))
+    counts = Counter(change.action for change in _told(plan))
     problems = sum(finding.severity is Severity.ERROR for finding in plan.findings)
     if plan.is_empty and not (problems or hosts):
         return "Plan: everything is as declared. Nothing was changed."
@@ -159,11 +164,16 @@ def _version_change(own: Iterable[Change]) -> str:
         (change.component, field)
         for change in own
         for field in change.fields
-        if field.path.endswith(".image") and isinstance(field.old, str) and isinstance(field.new, str)
+        if _is_own_image(field) and isinstance(field.old, str) and isinstance(field.new, str)
     ]
     versions = dict.fromkeys((image_version(field.old), image_version(field.new)) for _, field in images)
     told = [f"{old} -> {new}" for old, new in versions if old != new]
     return f"{images[0][0]} {', '.join(told)}" if told else ""
+
+
+def _is_own_image(field: FieldChange) -> bool:
+    """Whether a field is a component's image; its init containers are of the validator, or the driver manager."""
+    return ".containers[" in field.path and field.path.endswith(".image")
 
 
 def _by_component(found: Iterable[Change], components: Sequence[str]) -> dict[str, list[Change]]:
@@ -197,9 +207,7 @@ def effects(change: Change) -> tuple[str, ...]:
     where = ranges(change.nodes)
     if change.action is Action.WAIT:
         return tuple(f"{where}: {effect}" for effect in change.effects)
-    return _restarts("restarts", where, len(change.nodes), by_node=_is_by_node(change)).replace(
-        "will restart", "restarts"
-    ), *change.effects
+    return _restarts("restarts", where, len(change.nodes), by_node=_is_by_node(change)), *change.effects
 
 
 def _is_by_node(change: Change) -> bool:
@@ -259,7 +267,7 @@ def document(plan: Plan) -> dict[str, Any]:
 
 def _component(name: str, own: list[Change], style: Style) -> str:
     lines = [line for group in grouped(own, _likeness).values() for line in _group(group, style)]
-    is_back = any(is_downgrade(field) for change in own for field in change.fields)
+    is_back = any(_is_own_image(field) and is_downgrade(field) for change in own for field in change.fields)
     title = f"{_version_change(own) or name}{' (downgrade)' if is_back else ''}"
     return "\n".join([style.bold(title), *(f"  {line}" for line in lines)])
 

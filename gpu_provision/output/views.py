@@ -321,7 +321,7 @@ _TRACES = "left by components"
 
 def removal_text(result: DestroyResult, inventory: str, style: Style = PLAIN, *, dry_run: bool) -> str:
     """Return the changes by component, the evictions and one closing sentence; findings follow on stderr."""
-    shown = changes(as_plan(result, inventory), style) if dry_run else ""
+    shown = changes(replace(as_plan(result, inventory), inventory=""), style) if dry_run else ""  # records go, too
     evicted = f"{'will be ' if dry_run else ''}evicted: {', '.join(result.evicted)}" if result.evicted else ""
     parts = [style.bold(f"Inventory {inventory}, cluster {result.cluster}"), shown, evicted]
     parts.append(removal_closing(result, style, dry_run=dry_run))

@@ -230,12 +230,49 @@ RECORDS = tuple(
 
 
 def test_records_of_the_tool_are_no_changes(samples: ModuleType) -> None:
-    """They are in JSON, and neither in the list nor in the counts."""
-    planned = replace(samples.EMPTY_PLAN, changes=RECORDS)
+    """They are in JSON, and neither in the list nor in the counts, unless there is nothing else to write."""
+    other = replace(RECORDS[0], ref=ObjectRef("v1", "ConfigMap", "n", "other"))
+    planned = replace(samples.EMPTY_PLAN, changes=(*RECORDS, other))
     text = plan.text(planned)
     assert "prod-history" not in text
-    assert "Plan: 0 to create, 0 to update" in text
-    assert len(plan.document(planned)["changes"]) == len(RECORDS)
+    assert "Plan: 1 to create, 0 to update" in text
+    assert len(plan.document(planned)["changes"]) == len(RECORDS) + 1
+    assert "prod-history" in plan.text(replace(planned, changes=RECORDS))
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "title"),
+    [
+        (
+            "containers[nvidia-driver-ctr].image",
+            "r/driver:595.1",
+            "r/driver:580.2",
+            "driver 595.1 -> 580.2 (downgrade)",
+        ),
+        (
+            "containers[nvidia-driver-ctr].image",
+            "r/d@sha256:9" + "a" * 63,
+            "r/d@sha256:1" + "b" * 63,
+            "driver sha256:9aaaaaaaaaaa -> sha256:1bbbbbbbbbbb",
+        ),
+        ("initContainers[driver-validation].image", "r/validator:v26.7.0", "r/validator:v26.3.3", "driver"),
+    ],
+)
+def test_a_heading_names_versions_of_the_component(
+    samples: ModuleType, path: str, old: str, new: str, title: str
+) -> None:
+    """Not those of its init containers; a digest is neither older nor newer."""
+    field = FieldChange(f"spec.template.spec.{path}", old, new)
+    ref = ObjectRef("apps/v1", "DaemonSet", "n", "d")
+    change = Change(component="driver", action=Action.UPDATE, ref=ref, fields=(field,))
+    text = plan.text(replace(samples.EMPTY_PLAN, changes=(change,)))
+    assert text.splitlines()[2] == title
+
+
+def test_each_waiting_node_is_named(samples: ModuleType) -> None:
+    refs = [ObjectRef("v1", "Node", "", name) for name in ("t4-1", "t4-2")]
+    waits = tuple(Change(component="node_labels", action=Action.WAIT, ref=ref, effects=("skipped",)) for ref in refs)
+    assert "Node t4-1, t4-2" in plan.text(replace(samples.EMPTY_PLAN, changes=waits))
 
 
 def test_what_is_not_ready_is_no_change(samples: ModuleType) -> None:
