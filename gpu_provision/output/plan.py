@@ -62,7 +62,7 @@ def changes(plan: Plan, style: Style = PLAIN) -> str:
 
 
 def _told(plan: Plan) -> Sequence[Change]:
-    """Return the changes that people are told: records only if there is nothing else."""
+    """Return the changes that people see: records only if nothing else changes."""
     return [change for change in plan.changes if not _is_record(change, plan.inventory)] or plan.changes
 
 

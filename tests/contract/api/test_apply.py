@@ -274,6 +274,14 @@ def test_a_service_keeps_the_address_that_it_was_given(server: Server, namespace
     again = server.apply(path, body, manager="first").body
     assert made["spec"]["clusterIP"] == again["spec"]["clusterIP"] != ""
     assert made["metadata"]["resourceVersion"] == again["metadata"]["resourceVersion"]
-    named = {**body, "spec": {**body["spec"], "clusterIP": made["spec"]["clusterIP"]}}
+
+
+@pytest.mark.since(1, 23)
+def test_a_service_keeps_an_address_that_it_names_no_more(server: Server, namespace: str) -> None:
+    """Earlier servers refuse that: kubernetes/kubernetes#103532."""
+    path = core(namespace, "services", "s")
+    body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}
+    address = server.apply(path, body, manager="first").body["spec"]["clusterIP"]
+    named = {**body, "spec": {**body["spec"], "clusterIP": address}}
     assert server.apply(path, named, manager="first").code == 200
-    assert server.apply(path, body, manager="first").body["spec"]["clusterIP"] == made["spec"]["clusterIP"]
+    assert server.apply(path, body, manager="first").body["spec"]["clusterIP"] == address
