@@ -62,6 +62,9 @@ class _List(TypedDict, total=False):
     items: list[msgspec.Raw] | None
 
 
+msgspec.json.Decoder(_List)  # before there are threads, as in `transport`
+
+
 class ApplyResult(NamedTuple):
     """What an apply made of an object, and whether it created it."""
 

@@ -308,6 +308,11 @@ class _Event(msgspec.Struct):  # of a TypedDict msgspec decodes no Raw
     object: msgspec.Raw
 
 
+# msgspec 0.22 builds what it knows of a type at its first use, and crashes if two threads do so at once.
+for _shape in (_Event, _Object):
+    msgspec.json.Decoder(_shape)
+
+
 class WatchStream:
     """The events of one WATCH; iterate it in one thread, `close` it from another."""
 

@@ -73,6 +73,8 @@ _STACK_POD = _fields(
 _POD = _fields(*_OBJECT, "spec", "status", metadata=_METADATA)
 # Has hundreds of lines of what a node has, which changes all the time.
 _NODE_FEATURE = _fields(*_OBJECT, metadata=_METADATA)
+for _shape in (_NODE, _STACK_POD, _POD, _NODE_FEATURE):  # before there are threads, as in `transport`
+    msgspec.json.Decoder(_shape)
 
 
 def whole(_kind: Kind, item: Manifest | msgspec.Raw) -> Manifest:

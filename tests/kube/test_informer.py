@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import queue
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -364,3 +366,15 @@ def test_a_right_that_is_taken_away_ends_the_waiting() -> None:
     mirror = InformerCache(Scripted(refused), [Scope(CONFIG_MAP)], patience=10)  # type: ignore[arg-type]
     with mirror, pytest.raises(ProvisionError, match="permission"):
         eventually(lambda: mirror.wait(0.5) and False, "the failure")
+
+
+def test_types_of_answers_are_built_at_import() -> None:
+    """Msgspec 0.22 crashes if two threads build one at its first use."""
+    lines = (
+        "from gpu_provision.kube import client, transport, trim",
+        "kinds = client._List, transport._Event, transport._Object",
+        "shapes = trim._NODE, trim._STACK_POD, trim._POD, trim._NODE_FEATURE",
+        "print(all('__msgspec_cache__' in vars(each) for each in (*kinds[::2], *shapes)))",
+    )
+    ran = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert ran.stdout == "True\n"
