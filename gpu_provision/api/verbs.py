@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpu_provision.api.jobs import ApplyJob, DestroyJob, apply_job, halves, ignore
+from gpu_provision.api.destroy_job import DestroyJob
+from gpu_provision.api.jobs import ApplyJob, apply_job, halves, ignore
 from gpu_provision.api.options import nodes_of
 from gpu_provision.api.results import Shown, StackPlan, StackRemoval, StackRun, raise_on_failure
 from gpu_provision.model import codes

@@ -14,7 +14,7 @@ from gpu_provision.cli.report import ReportCollector, report_path
 from gpu_provision.model.findings import ExitCode
 
 if TYPE_CHECKING:
-    from gpu_provision.api.jobs import DestroyJob
+    from gpu_provision.api.destroy_job import DestroyJob
     from gpu_provision.api.results import StackRemoval
 
 
@@ -62,7 +62,8 @@ def destroy(  # noqa: PLR0913 - one argument per option
     The cluster comes first: access to GPUs, components in reverse order, labels and cordons of nodes, the rest. Then
     hosts: files as they were before. What others made or took over stays, with a finding.
     """
-    from gpu_provision.api.jobs import DestroyJob, halves
+    from gpu_provision.api.destroy_job import DestroyJob
+    from gpu_provision.api.jobs import halves
     from gpu_provision.api.options import nodes_of
 
     inventory = stack.load()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import gpu_provision
-from gpu_provision.api import jobs
+from gpu_provision.api import destroy_job, jobs
 from gpu_provision.api.jobs import ApplyJob
 from gpu_provision.api.views import StackStatus
 from gpu_provision.cli import root
@@ -76,7 +76,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     monkeypatch.setattr(ApplyJob, "_prepare", lambda *_, **__: fakes.hosts or HostsResult())
     monkeypatch.setattr(jobs, "plan", plan)
     monkeypatch.setattr(jobs, "apply", apply)
-    monkeypatch.setattr(jobs, "destroy", lambda *_, **__: answer(fakes.removal))
+    monkeypatch.setattr(destroy_job, "destroy", lambda *_, **__: answer(fakes.removal))
     monkeypatch.setattr(jobs, "drift", lambda *_, **__: fakes.drift)
     monkeypatch.setattr(Session, "cluster", None)
     monkeypatch.setattr(records, "read_history", lambda *_: fakes.history)
