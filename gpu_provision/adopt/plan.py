@@ -8,14 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from gpu_provision.adopt import checks
-from gpu_provision.adopt.discovery import (
-    DRIVER_APP,
-    OperatorInstall,
-    is_discovery,
-    is_operator,
-    is_owned,
-    labels_of,
-)
+from gpu_provision.adopt.discovery import DRIVER_APP, OperatorInstall, is_discovery, is_operator, is_owned, labels_of
 from gpu_provision.adopt.drivers import RunningDriver, compare_driver
 from gpu_provision.components import labels
 from gpu_provision.model.cluster import Manifest, ObjectRef, RenderContext, by_ref, ref_of

@@ -120,10 +120,7 @@ class StackDrift(Shown):
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision drift --json``."""
         return document(
-            "drift",
-            self.findings,
-            hosts=status_view.hosts_document(self.hosts),
-            **views.drift_document(self.cluster),
+            "drift", self.findings, hosts=status_view.hosts_document(self.hosts), **views.drift_document(self.cluster)
         )
 
 

@@ -44,13 +44,7 @@ if TYPE_CHECKING:
 @options.yes
 @options.output_options
 def adopt(  # noqa: PLR0913 - one argument per option
-    *,
-    stack: StackOptions,
-    written: str | None,
-    dry_run: bool,
-    lock_timeout: int,
-    yes: bool,
-    out: Output,
+    *, stack: StackOptions, written: str | None, dry_run: bool, lock_timeout: int, yes: bool, out: Output
 ) -> ExitCode:
     """Take a cluster over from the GPU Operator and its chart; drivers that are as declared keep running.
 

@@ -33,12 +33,7 @@ if TYPE_CHECKING:
 @options.on_part(runs=False)
 @click.option("--diff", is_flag=True, help="Show every object as a unified diff of YAML.")
 @click.option("--offline", is_flag=True, help="Plan against an empty cluster; makes no API calls.")
-@click.option(
-    "--out",
-    "saved",
-    metavar="FILE",
-    help="Save the plan to a file, for: gpu-provision apply FILE.",
-)
+@click.option("--out", "saved", metavar="FILE", help="Save the plan to a file, for: gpu-provision apply FILE.")
 @options.detailed_exitcode
 @options.output_options
 def plan(  # noqa: PLR0913 - one argument per option
@@ -111,13 +106,7 @@ def print_plan(work: ApplyJob, out: Output) -> ExitCode:
 @options.report
 @options.output_options
 def apply(  # noqa: PLR0913 - one argument per option
-    *,
-    saved: Path | None,
-    stack: StackOptions,
-    part: PartOptions,
-    yes: bool,
-    report: str | None,
-    out: Output,
+    *, saved: Path | None, stack: StackOptions, part: PartOptions, yes: bool, report: str | None, out: Output
 ) -> ExitCode:
     """Make hosts and cluster as the inventory declares, and wait until the GPUs are validated.
 

@@ -60,14 +60,7 @@ def show(*, number: int, stack: StackOptions, text_only: bool, out: Output) -> N
 @options.on_stack
 @options.detailed_exitcode
 @options.output_options
-def diff(
-    *,
-    number: int,
-    other: int | None,
-    stack: StackOptions,
-    detailed_exitcode: bool,
-    out: Output,
-) -> ExitCode:
+def diff(*, number: int, other: int | None, stack: StackOptions, detailed_exitcode: bool, out: Output) -> ExitCode:
     """Show what changed from the inventory of run NUMBER to that of run OTHER, or to the file as it is now.
 
     As a unified diff of the inventories, without secrets, and as what it means for objects in the cluster.

@@ -80,9 +80,7 @@ _timeout = click.option(
 _take_over = click.option(
     "--take-over", is_flag=True, help="Take over fields that another field manager has applied, such as kubectl."
 )
-_COMMANDS = {
-    "run": LazyCommand("operator_run", "Look after every stack of a cluster, until Ctrl-C or SIGTERM."),
-}
+_COMMANDS = {"run": LazyCommand("operator_run", "Look after every stack of a cluster, until Ctrl-C or SIGTERM.")}
 
 
 @click.group(cls=SuggestingGroup, elsewhere=_COMMANDS)

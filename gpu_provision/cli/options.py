@@ -295,10 +295,7 @@ _target = click.option(
     help="Only this component of the cluster, and what it requires; can be repeated.",
 )
 _timeout = click.option(
-    "--timeout",
-    type=click.IntRange(min=1),
-    metavar="SECONDS",
-    help="Override the per-component timeout.",
+    "--timeout", type=click.IntRange(min=1), metavar="SECONDS", help="Override the per-component timeout."
 )
 _take_over = click.option(
     "--take-over",

@@ -22,12 +22,7 @@ from gpu_provision.model.codes import USAGE
 from gpu_provision.model.findings import ExitCode, Finding, ProvisionError, UsageError, attached_findings, visible
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output.findings import document
-from gpu_provision.output.text import (
-    PLAIN,
-    Style,
-    for_terminal,
-    wants_color,
-)
+from gpu_provision.output.text import PLAIN, Style, for_terminal, wants_color
 
 
 class BrokenOutputError(ProvisionError):
@@ -90,12 +85,7 @@ def make(*, as_json: bool, quiet: bool, verbose: int, no_color: bool) -> Output:
 
 @contextlib.contextmanager
 def writing(
-    place: Path,
-    what: str,
-    fix: str,
-    *,
-    code: str = codes.NOT_WRITABLE,
-    error_class: type[ProvisionError] = UsageError,
+    place: Path, what: str, fix: str, *, code: str = codes.NOT_WRITABLE, error_class: type[ProvisionError] = UsageError
 ) -> Iterator[None]:
     """Turn an OSError of the block, which writes to a place, into a finding."""
     try:

@@ -55,12 +55,7 @@ def drift(  # noqa: PLR0913 - one argument per option
 @click.option("--offline", is_flag=True, help="Ask no registry for images.")
 @options.output_options
 def preflight(
-    *,
-    stack: StackOptions,
-    limit: str | None,
-    ignored: tuple[str, ...],
-    offline: bool,
-    out: Output,
+    *, stack: StackOptions, limit: str | None, ignored: tuple[str, ...], offline: bool, out: Output
 ) -> ExitCode:
     """Say what would go wrong on hosts and in the cluster, and change nothing.
 

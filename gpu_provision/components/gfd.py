@@ -55,10 +55,7 @@ def _pod(spec: GfdSpec, context: RenderContext, config: ConfigManager) -> dict[s
         runtimeClassName=operands.runtime_class(context),
         shareProcessNamespace=config.is_on or None,
         imagePullSecrets=pods.pull_secrets(spec.image_pull_secrets, validator.image_pull_secrets),
-        initContainers=[
-            operands.wait_for_toolkit(context, operands.MOUNT_RUN_NVIDIA),
-            *config.init_containers,
-        ],
+        initContainers=[operands.wait_for_toolkit(context, operands.MOUNT_RUN_NVIDIA), *config.init_containers],
         containers=[_container(spec, context, config), *config.side_cars("gpu-feature-discovery")],
         volumes=[
             pods.host_volume("output-dir", _FEATURES),
@@ -85,9 +82,5 @@ def _container(spec: GfdSpec, context: RenderContext, config: ConfigManager) -> 
         command=["gpu-feature-discovery"],
         env=declared,
         security=pods.PRIVILEGED,
-        mounts=[
-            pods.mount("output-dir", _FEATURES),
-            pods.mount("host-sys", "/sys", read_only=True),
-            *config.mounts,
-        ],
+        mounts=[pods.mount("output-dir", _FEATURES), pods.mount("host-sys", "/sys", read_only=True), *config.mounts],
     )

@@ -101,10 +101,7 @@ _MASTER_RULES = [
     rule("coordination.k8s.io", ["leases"], ["get", "update"], names=["nfd-master.nfd.kubernetes.io"]),
 ]
 
-_WORKER_RULES = [
-    rule(GROUP, ["nodefeatures"], ["create", "get", "update", "delete"]),
-    rule("", ["pods"], ["get"]),
-]
+_WORKER_RULES = [rule(GROUP, ["nodefeatures"], ["create", "get", "update", "delete"]), rule("", ["pods"], ["get"])]
 
 _GC_RULES = [
     rule("", ["nodes"], ["list", "watch"]),

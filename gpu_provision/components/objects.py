@@ -70,12 +70,7 @@ def config_map(name: str, namespace: str, data: Mapping[str, str], labels: Mappi
 def rule(group: str, resources: Sequence[str], verbs: Sequence[str], names: Sequence[str] = ()) -> dict[str, Any]:
     """Return one RBAC rule for resources of one API group."""
     rule: dict[str, Any] = compact(
-        {
-            "apiGroups": [group],
-            "resources": list(resources),
-            "verbs": list(verbs),
-            "resourceNames": list(names),
-        }
+        {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs), "resourceNames": list(names)}
     )
     return rule
 

@@ -67,10 +67,7 @@ def daemon_set(  # noqa: PLR0913 -- keyword-only: just the parts in which operan
     spec = {
         "selector": {"matchLabels": dict(selector)},
         "updateStrategy": {"type": "OnDelete"} if on_delete else rolling,
-        "template": {
-            "metadata": {"labels": {**users, **own}, "annotations": annotations},
-            "spec": {**pod, **shared},
-        },
+        "template": {"metadata": {"labels": {**users, **own}, "annotations": annotations}, "spec": {**pod, **shared}},
     }
     return manifest(("apps/v1", "DaemonSet"), name, namespace=context.namespace, labels=own, spec=spec)
 

@@ -41,12 +41,7 @@ def manifests(spec: PrerequisitesSpec, _context: RenderContext) -> list[Manifest
     return [
         *(manifest(("v1", "Namespace"), name, labels=_PRIVILEGED) for name in spec.namespaces),
         *(
-            manifest(
-                ("node.k8s.io/v1", "RuntimeClass"),
-                name,
-                labels={COMPONENT_OF_APP: "gpu-operator"},
-                handler=name,
-            )
+            manifest(("node.k8s.io/v1", "RuntimeClass"), name, labels={COMPONENT_OF_APP: "gpu-operator"}, handler=name)
             for name in spec.runtime_classes
         ),
     ]

@@ -28,10 +28,7 @@ _MADE = frozenset({CUDA_POD, "nvidia-device-plugin-validator"})
 _SELECTOR = {labels.APP: ACCOUNT, labels.PART_OF: "gpu-operator"}
 
 # The reference's validator makes pods, and asks for finalizers of custom resources; this one does neither.
-_RULES = [
-    operands.USE_PRIVILEGED_SCC,
-    rule("apps", ["daemonsets"], ["get", "list", "watch"]),
-]
+_RULES = [operands.USE_PRIVILEGED_SCC, rule("apps", ["daemonsets"], ["get", "list", "watch"])]
 
 
 def spec(inventory: Inventory) -> ValidatorSpec:
@@ -72,10 +69,7 @@ def _pod(spec: ValidatorSpec, context: RenderContext) -> dict[str, Any]:
         initContainers=[
             operands.driver_validation(context),
             _validation(
-                context,
-                "toolkit-validation",
-                "toolkit",
-                {"NVIDIA_VISIBLE_DEVICES": "all", "WITH_WAIT": "false"},
+                context, "toolkit-validation", "toolkit", {"NVIDIA_VISIBLE_DEVICES": "all", "WITH_WAIT": "false"}
             ),
             operands.vector_add(
                 context,
@@ -99,12 +93,7 @@ def _pod(spec: ValidatorSpec, context: RenderContext) -> dict[str, Any]:
 
 def _validation(context: RenderContext, name: str, component: str, env: pods.Environment) -> dict[str, Any]:
     return operands.validation(
-        context,
-        name,
-        component,
-        env=env,
-        security=pods.PRIVILEGED_ROOT,
-        mounts=[operands.MOUNT_VALIDATIONS_BOTH_WAYS],
+        context, name, component, env=env, security=pods.PRIVILEGED_ROOT, mounts=[operands.MOUNT_VALIDATIONS_BOTH_WAYS]
     )
 
 

@@ -97,10 +97,7 @@ class K8sNodeConnector(BaseConnector):
         lines = _OutputLines(self.host.print_prefix if print_output else None)
         try:
             status = self.shell.run(
-                text,
-                listen=lines.take,
-                stdin=_stdin(control.get("_stdin")),
-                timeout=control.get("_timeout"),
+                text, listen=lines.take, stdin=_stdin(control.get("_stdin")), timeout=control.get("_timeout")
             )
         except ProvisionError as error:
             lines.take(2, f"{error}\n".encode())

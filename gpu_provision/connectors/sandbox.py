@@ -42,7 +42,7 @@ class SandboxConnector(BaseConnector):
     handles_execution = True
     data_cls = SandboxConnectorData
     data_meta = {  # noqa: RUF012 - pyinfra's own convention
-        "sandbox_fleet": DataMeta("Name or path of the sandbox's fleet", "default"),
+        "sandbox_fleet": DataMeta("Name or path of the sandbox's fleet", "default")
     }
 
     @staticmethod

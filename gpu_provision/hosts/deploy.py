@@ -71,11 +71,7 @@ def host_prerequisites(maintenance: Maintenance | None = None) -> None:
     if settings.kernel_headers is True or known is None or is_compiled_here(known):
         kernel_headers(name="Kernel headers", mode=settings.kernel_headers, expected=expected)
     packages_held(name="Kernel and driver packages held", held=settings.hold_packages)
-    system_settings(
-        name="System settings",
-        sysctls=settings.sysctls,
-        dev_char_symlinks=settings.dev_char_symlinks,
-    )
+    system_settings(name="System settings", sysctls=settings.sysctls, dev_char_symlinks=settings.dev_char_symlinks)
     _resources(settings, known)
     if known is None or known.driver.on_host or known.persistence.enabled:
         persistence_mode(name="Driver stays initialized", on=settings.persistence_mode, expected=expected)

@@ -73,11 +73,7 @@ def judge(inventory: Inventory, *, limit: Iterable[str] = (), listen: Listen = l
 
 
 def teardown(
-    inventory: Inventory,
-    *,
-    limit: Iterable[str] = (),
-    dry_run: bool = False,
-    listen: Listen = lambda _: None,
+    inventory: Inventory, *, limit: Iterable[str] = (), dry_run: bool = False, listen: Listen = lambda _: None
 ) -> HostsResult:
     """Make every file that the host phase changed as it was before, on all hosts; or only look.
 

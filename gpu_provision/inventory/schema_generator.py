@@ -81,8 +81,7 @@ class InventoryFile:
         "any login.",
     )
     helper_pod: HelperPod | None = setting(
-        None,
-        "The pod through which hosts with `connect: kubernetes` are reached. It is there while a command runs.",
+        None, "The pod through which hosts with `connect: kubernetes` are reached. It is there while a command runs."
     )
     ssh: SshOptions | None = setting(
         None,

@@ -14,14 +14,7 @@ import msgspec
 
 from gpu_provision.kube import retry
 from gpu_provision.kube.config import api_client, names
-from gpu_provision.kube.errors import (
-    LOG,
-    AlreadyExistsError,
-    ConflictError,
-    ExpiredError,
-    NotFoundError,
-    no_api_server,
-)
+from gpu_provision.kube.errors import LOG, AlreadyExistsError, ConflictError, ExpiredError, NotFoundError, no_api_server
 from gpu_provision.kube.resources import KINDS, path_of, path_to
 from gpu_provision.kube.transport import CONNECT_SECONDS, WATCH_READ_SECONDS, Answer, Connection, Done, WatchStream
 from gpu_provision.kube.trim import whole

@@ -107,10 +107,7 @@ def _silent(error: Exception, place: RequestContext) -> ProvisionError:
         return UntrustedCertificateError(_finding("GP301", untrusted, place, _short(reason), _CA))
     return UnreachableError(
         Finding(
-            code="GP301",
-            what=f"the API server does not answer ({_short(reason)})",
-            where=str(place),
-            fix=place.advice,
+            code="GP301", what=f"the API server does not answer ({_short(reason)})", where=str(place), fix=place.advice
         )
     )
 

@@ -119,10 +119,7 @@ class HistorySection:
     """What is kept of runs, in the cluster: `gpu-provision history`, docs/history.md."""
 
     keep: int = setting(
-        10,
-        "How many runs stay on record. The last one that succeeded stays in any case.",
-        minimum=1,
-        maximum=100,
+        10, "How many runs stay on record. The last one that succeeded stays in any case.", minimum=1, maximum=100
     )
 
 

@@ -132,11 +132,7 @@ class MaintenanceWindow:
         1440, "Minutes for which it is open, at most a day.", required=True, minimum=1, maximum=1440, examples=[240]
     )
     timezone: str = setting(
-        "UTC",
-        "IANA name of the time zone of the wall clock.",
-        minLength=1,
-        maxLength=100,
-        examples=["Europe/Berlin"],
+        "UTC", "IANA name of the time zone of the wall clock.", minLength=1, maxLength=100, examples=["Europe/Berlin"]
     )
 
     @property

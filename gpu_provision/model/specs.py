@@ -74,8 +74,7 @@ class NfdSpec(OperandSpec):
     """Node Feature Discovery, which finds out which nodes have a GPU."""
 
     enabled: bool = setting(
-        True,
-        "Whether Node Feature Discovery is installed. Off means: another one in the cluster labels the nodes.",
+        True, "Whether Node Feature Discovery is installed. Off means: another one in the cluster labels the nodes."
     )
     namespace: str = setting("node-feature-discovery", "Namespace of Node Feature Discovery.", "name")
     worker_tolerations: tuple[Mapping[str, Any], ...] = setting(
@@ -110,10 +109,7 @@ class DriverSpec(OperandSpec):
     image: Image = setting(REQUIRED, image="driver_version")
     timeout: int = _timeout(1200)
     manager: Image = setting(
-        REQUIRED,
-        "Image of the init container that unloads an old driver first.",
-        reference=None,
-        required=False,
+        REQUIRED, "Image of the init container that unloads an old driver first.", reference=None, required=False
     )
     prefer_host: bool = False  # whether a node that has a usable driver of its own keeps it, and gets no container
     kernel_module_type: str = setting(
@@ -129,10 +125,7 @@ class DriverSpec(OperandSpec):
         reference="repoConfig.configMapName",
     )
     cert_config: str = setting(
-        "",
-        "ConfigMap with certificates that the package sources need.",
-        "object_name",
-        reference="certConfig.name",
+        "", "ConfigMap with certificates that the package sources need.", "object_name", reference="certConfig.name"
     )
     kernel_module_config: str = setting(
         "",
@@ -176,10 +169,7 @@ class DevicePluginSpec(OperandSpec):
     """The device plugin, which makes nvidia.com/gpu allocatable."""
 
     config_name: str = setting(
-        "",
-        "ConfigMap of plugin configurations, for time slicing and the like.",
-        "object_name",
-        reference="config.name",
+        "", "ConfigMap of plugin configurations, for time slicing and the like.", "object_name", reference="config.name"
     )
     config_default: str = setting(
         "",

@@ -276,12 +276,7 @@ def _change_metadata(
 _MARKS = (
     ("annotations", "argocd.argoproj.io/tracking-id", "Argo CD's application", ""),
     ("labels", "argocd.argoproj.io/instance", "Argo CD's application", ""),
-    (
-        "labels",
-        "kustomize.toolkit.fluxcd.io/name",
-        "Flux's Kustomization",
-        "kustomize.toolkit.fluxcd.io/namespace",
-    ),
+    ("labels", "kustomize.toolkit.fluxcd.io/name", "Flux's Kustomization", "kustomize.toolkit.fluxcd.io/namespace"),
     ("labels", "helm.toolkit.fluxcd.io/name", "Flux's HelmRelease", "helm.toolkit.fluxcd.io/namespace"),
     ("annotations", "meta.helm.sh/release-name", "Helm's release", "meta.helm.sh/release-namespace"),
     ("labels", "app.kubernetes.io/instance", "Argo CD or Helm, as", ""),
@@ -299,11 +294,7 @@ _ELSEWHERE = {
         "the controller installs the stack again",
         "take it out there: its being pruned removes the stack, too",
     ),
-    "take over": (
-        "declares it, too, and may set back what is taken over",
-        "the controller follows",
-        "change it there",
-    ),
+    "take over": ("declares it, too, and may set back what is taken over", "the controller follows", "change it there"),
 }
 
 

@@ -49,11 +49,7 @@ RULES: dict[KeyPath, list[dict[str, str]]] = {
         }
     ],
     ("proxy",): [
-        {
-            "rule": f"!has(self.{key}) || !self.{key}.contains('@')",
-            "message": PROXY_NEEDS_NONE,
-            "fieldPath": f".{key}",
-        }
+        {"rule": f"!has(self.{key}) || !self.{key}.contains('@')", "message": PROXY_NEEDS_NONE, "fieldPath": f".{key}"}
         for key in ADDRESSES
     ],
 }
@@ -112,12 +108,7 @@ def definition(*, rules: bool = False) -> Manifest:
         "subresources": {"status": {}},
         "additionalPrinterColumns": columns,
         "schema": {
-            "openAPIV3Schema": {
-                "description": text,
-                "type": "object",
-                "required": ["spec"],
-                "properties": properties,
-            }
+            "openAPIV3Schema": {"description": text, "type": "object", "required": ["spec"], "properties": properties}
         },
     }
     return {

@@ -28,14 +28,7 @@ from gpu_provision.operator.client import (
     warn_if_declared_elsewhere,
 )
 from gpu_provision.operator.manifests import of_editor
-from gpu_provision.operator.stack import (
-    KEEP,
-    ON_DELETE,
-    STACK,
-    is_released,
-    lease_of,
-    stack_label,
-)
+from gpu_provision.operator.stack import KEEP, ON_DELETE, STACK, is_released, lease_of, stack_label
 from gpu_provision.operator.status import Reason, StackEvaluation, StackPhase, evaluate_status, failed_components
 from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.rbac import review

@@ -251,11 +251,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[StackMetrics], float]], ...] = (
         _has_labelled_nodes,
     ),
     ("gpu_provision_needs", "Objects, labels and validations that are not as declared.", lambda each: each.needs),
-    (
-        "gpu_operator_nodes_upgrades_in_progress",
-        "Nodes whose driver is being replaced.",
-        _part("rollout", "underWay"),
-    ),
+    ("gpu_operator_nodes_upgrades_in_progress", "Nodes whose driver is being replaced.", _part("rollout", "underWay")),
     ("gpu_operator_nodes_upgrades_done", "Nodes with the driver that is declared.", _part("rollout", "done")),
     ("gpu_operator_nodes_upgrades_failed", "Nodes where that has failed.", _part("rollout", "failed")),
     ("gpu_operator_nodes_upgrades_pending", "Nodes that wait for their turn.", _part("rollout", "waiting")),

@@ -24,12 +24,7 @@ from gpu_provision.output.object_text import image_version, paint_diff
 from gpu_provision.output.text import PLAIN, Style, indented
 
 _HEADERS = ("RUN", "BEGAN", "ENDED", "RESULT", "RELEASE", "WRITTEN", "BY", "WHAT")
-_COLORS = {
-    Ending.RUNNING: "cyan",
-    Ending.SUCCEEDED: "green",
-    Ending.FAILED: "red",
-    Ending.INTERRUPTED: "yellow",
-}
+_COLORS = {Ending.RUNNING: "cyan", Ending.SUCCEEDED: "green", Ending.FAILED: "red", Ending.INTERRUPTED: "yellow"}
 
 
 def changes_by_run(records: Iterable[Record], now: Inventory) -> dict[int, tuple[str, ...]]:

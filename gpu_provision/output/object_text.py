@@ -15,12 +15,7 @@ from typing import Any
 
 import yaml
 
-from gpu_provision.inventory.redaction import (
-    is_shown_variable,
-    looks_secret,
-    without_credentials,
-    without_users,
-)
+from gpu_provision.inventory.redaction import is_shown_variable, looks_secret, without_credentials, without_users
 from gpu_provision.model.plan import Action, Change, FieldChange, Plan
 from gpu_provision.output.text import PLAIN, Style
 

@@ -20,11 +20,7 @@ from gpu_provision.output.findings import plain
 from gpu_provision.output.object_text import field_document, field_line, image_version, is_downgrade, visible_fields
 from gpu_provision.output.text import PLAIN, Style, counted, grouped, indented, ranges, wrapped
 
-SIGNS = {
-    Action.CREATE: ("+", "green"),
-    Action.UPDATE: ("~", "yellow"),
-    Action.DELETE: ("-", "red"),
-}
+SIGNS = {Action.CREATE: ("+", "green"), Action.UPDATE: ("~", "yellow"), Action.DELETE: ("-", "red")}
 _OBSTACLES = {Severity.ERROR: ("blocked by", "red"), Severity.WARNING: ("to know", "yellow")}
 _DRIVER = "driver"
 _RECORDS = ("", "-history", "-validations")  # what their names have behind the inventory's

@@ -11,12 +11,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
-from gpu_provision.model.plan import (
-    Eviction,
-    NodePreview,
-    Schedule,
-    Wave,
-)
+from gpu_provision.model.plan import Eviction, NodePreview, Schedule, Wave
 from gpu_provision.output.findings import plain
 from gpu_provision.output.text import PLAIN, Style, counted, grouped, in_order, ranges
 

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpu_provision.adopt.plan import Adoption, Disposition, ObjectPlan
 from gpu_provision.model.cluster import ObjectRef, ref_of
 from gpu_provision.model.findings import Severity
-from gpu_provision.model.plan import (
-    Action,
-    DestroyResult,
-    Difference,
-    Drift,
-    FieldDrift,
-    Origin,
-    Plan,
-)
+from gpu_provision.model.plan import Action, DestroyResult, Difference, Drift, FieldDrift, Origin, Plan
 from gpu_provision.output.findings import finding_text, has_errors, merged, plain
 from gpu_provision.output.object_text import HIDDEN, display_value, field_document, field_line, field_value, is_secret
 from gpu_provision.output.plan import change_document, changes, resource, resource_document
@@ -145,11 +137,7 @@ _COUNTED = {
 }
 
 
-_WHAT = {
-    Action.CREATE: "is not there",
-    Action.DELETE: "is not wanted",
-    Action.RUN: "has not passed",
-}
+_WHAT = {Action.CREATE: "is not there", Action.DELETE: "is not wanted", Action.RUN: "has not passed"}
 
 
 def drift_text(drift: Drift, style: Style = PLAIN, *, hosts: str = "", changed_hosts: int = 0) -> str:

@@ -291,8 +291,7 @@ def _for_host_shells(inventory: Inventory) -> Iterator[Permission]:
     """Yield what the shells of hosts without SSH need: helper pods, and processes in them."""
     nodes = inventory.hosts_without_ssh
     yield from _rows(
-        inventory,
-        (*(Allow("get", "nodes", name=node.name) for node in nodes), *(_HOST_SHELLS if nodes else ())),
+        inventory, (*(Allow("get", "nodes", name=node.name) for node in nodes), *(_HOST_SHELLS if nodes else ()))
     )
 
 

@@ -126,11 +126,7 @@ def nodes_without_driver(seen: ClusterState) -> dict[str, DesiredDriver]:
     nodes |= {target.name: StackPresence.STAYS for target in seen.context.targets if has_stale_rollout(target)}
     return {
         name: DesiredDriver(
-            domain=SHARED,
-            position=last,
-            template=None,
-            left_out="" if part.has_node(name) else LEFT_OUT,
-            stack=stack,
+            domain=SHARED, position=last, template=None, left_out="" if part.has_node(name) else LEFT_OUT, stack=stack
         )
         for name, stack in nodes.items()
     }

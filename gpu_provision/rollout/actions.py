@@ -85,12 +85,7 @@ Action = StateTransition | Evict | Restart | Validate | RollBack | TakeOff
 
 
 def move(
-    node: FleetNode,
-    to: UpgradeState,
-    now: float,
-    *,
-    reason: str = "",
-    also: Mapping[str, str | None] | None = None,
+    node: FleetNode, to: UpgradeState, now: float, *, reason: str = "", also: Mapping[str, str | None] | None = None
 ) -> StateTransition:
     """Return the move of a node into a state, with all that has to be remembered or forgotten there."""
     notes: dict[str, str | None] = dict.fromkeys(states.PASSING)
@@ -124,11 +119,7 @@ def write_marks(node: FleetNode, to: UpgradeState, notes: Mapping[str, str | Non
     """Return a move that writes only what is not there already."""
     changed = {key: value for key, value in notes.items() if node.annotations.get(key) != value}
     return StateTransition(
-        node=node.name,
-        revision=node.revision,
-        to=to,
-        annotations=tuple(sorted(changed.items())),
-        reason=reason,
+        node=node.name, revision=node.revision, to=to, annotations=tuple(sorted(changed.items())), reason=reason
     )
 
 

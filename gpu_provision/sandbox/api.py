@@ -77,12 +77,7 @@ class Api(Protocol):
         ...
 
     async def patch(
-        self,
-        resource: ApiResource,
-        name: str,
-        body: Mapping[str, Any],
-        namespace: str = "",
-        subresource: str = "",
+        self, resource: ApiResource, name: str, body: Mapping[str, Any], namespace: str = "", subresource: str = ""
     ) -> Object:
         """Merge-patch an object; None removes a key."""
         ...

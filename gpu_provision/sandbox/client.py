@@ -228,12 +228,7 @@ class HttpApi:
         return made
 
     async def patch(
-        self,
-        resource: ApiResource,
-        name: str,
-        body: Mapping[str, Any],
-        namespace: str = "",
-        subresource: str = "",
+        self, resource: ApiResource, name: str, body: Mapping[str, Any], namespace: str = "", subresource: str = ""
     ) -> Object:
         """Merge-patch an object; None removes a key."""
         url = self._url(resource, namespace, name, subresource)

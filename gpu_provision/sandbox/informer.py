@@ -80,11 +80,7 @@ class Informer:
         self.resource = resource
         self.objects: dict[Key, Object] = {}
         self._api = api
-        self._narrowed = {
-            "namespace": namespace,
-            "label_selector": label_selector,
-            "field_selector": field_selector,
-        }
+        self._narrowed = {"namespace": namespace, "label_selector": label_selector, "field_selector": field_selector}
         self._handlers: list[Change] = []
         self._indexes: dict[str, Index] = {}
         self._synced = asyncio.Event()

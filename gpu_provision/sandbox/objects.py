@@ -291,12 +291,7 @@ class ConditionUpdate(NamedTuple):
 def set_condition(conditions: list[dict[str, Any]], wanted: ConditionUpdate, moment: datetime) -> list[dict[str, Any]]:
     """Return the conditions with this one set; its transition time moves only when its status does."""
     present = next((one for one in conditions if one["type"] == wanted.kind), None)
-    new = {
-        "type": wanted.kind,
-        "status": wanted.state,
-        "reason": wanted.reason,
-        "message": wanted.message,
-    }
+    new = {"type": wanted.kind, "status": wanted.state, "reason": wanted.reason, "message": wanted.message}
     if present is None:
         return [*conditions, {**new, "lastTransitionTime": format_time(moment)}]
     if new.items() <= present.items():

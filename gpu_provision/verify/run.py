@@ -165,12 +165,7 @@ def _pytest(wanted: VerifyOptions, output: IO[bytes]) -> Iterator[tuple[subproce
         command = [sys.executable, "-m", "pytest", f"--gpu-results={writing}", *arguments(wanted)]
         try:
             process = subprocess.Popen(  # noqa: S603 - our own tests, and those that the user names
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=[writing],
-                env=_environment(),
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=[writing], env=_environment()
             )
         finally:
             os.close(writing)

@@ -12,12 +12,7 @@ from gpu_provision.adopt.drivers import RunningDriver
 from gpu_provision.components import labels
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.rollout.states import installation_digest
-from tests.adopt.builders import (
-    adopted,
-    driver_pod,
-    found,
-    policy,
-)
+from tests.adopt.builders import adopted, driver_pod, found, policy
 
 Change = Callable[[Manifest], Any]
 

@@ -12,13 +12,7 @@ from gpu_provision.adopt.plan import Adoption, Disposition
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Severity
 from gpu_provision.output import views as view
-from tests.adopt.builders import (
-    adopted,
-    driver_pod,
-    found,
-    node,
-    policy,
-)
+from tests.adopt.builders import adopted, driver_pod, found, node, policy
 
 
 def fates(done: Adoption) -> dict[str, Disposition]:

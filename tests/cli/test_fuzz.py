@@ -25,12 +25,7 @@ from gpu_provision.output import findings, plan_file
 from gpu_provision.output.plan_file import seal
 from tests import fuzzing
 from tests.cli.harness import SANDBOX
-from tests.output.samples import (
-    EMPTY_PLAN,
-    HOSTS,
-    PLAN,
-    ROLLOUT,
-)
+from tests.output.samples import EMPTY_PLAN, HOSTS, PLAN, ROLLOUT
 
 INVENTORY = load(SANDBOX)
 RESOURCE = ResourceChange(name="gpustack/prod", fields=(FieldChange("spec.release", "a", "b"),))

@@ -31,9 +31,7 @@ def with_prometheus() -> RenderContext:
     """Return a cluster with the Prometheus Operator, and metrics of the user's choice."""
     resources = frozenset({"servicemonitors.monitoring.coreos.com"})
     chosen = builders.with_spec(
-        "dcgm_exporter",
-        metrics_config="metrics",
-        env={"DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS": "true"},
+        "dcgm_exporter", metrics_config="metrics", env={"DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS": "true"}
     )
     return builders.context(chosen, replace(builders.fleet(), resources=resources))
 

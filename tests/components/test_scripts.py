@@ -94,10 +94,7 @@ def test_an_entrypoint_waits_for_the_driver(machine: Machine, script: str, progr
     machine.command(program, 'echo "root=$NVIDIA_DRIVER_ROOT args=$*"')
     result = machine.run(script, "--one", "two words")
     assert result.returncode == 0, result.stderr
-    assert result.stdout.splitlines() == [
-        f"waiting for {ready}",
-        "root=/run/nvidia/driver args=--one two words",
-    ]
+    assert result.stdout.splitlines() == [f"waiting for {ready}", "root=/run/nvidia/driver args=--one two words"]
 
 
 def test_the_plugin_offers_what_the_kernel_can_do(machine: Machine) -> None:

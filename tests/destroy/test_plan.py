@@ -17,12 +17,7 @@ from gpu_provision.model.plan import Action
 from gpu_provision.planning.applyset import STACK
 from gpu_provision.planning.prepare import prepare
 from tests.components.builders import fleet, inventory
-from tests.destroy.builders import (
-    OURS,
-    entry,
-    node,
-    stack,
-)
+from tests.destroy.builders import OURS, entry, node, stack
 
 _, DESIRED = prepare(inventory(), fleet())
 APPLIED = [item for items in DESIRED.values() for item in items if item["kind"] not in {"Node", "Pod"}]

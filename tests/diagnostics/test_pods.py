@@ -6,14 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.diagnostics.pods import (
-    cause,
-    crash,
-    failing_container,
-    is_ready,
-    node_of,
-    relevant_events,
-)
+from gpu_provision.diagnostics.pods import cause, crash, failing_container, is_ready, node_of, relevant_events
 from gpu_provision.diagnostics.remedies import find_remedy
 
 WAITING = {"name": "a", "state": {"waiting": {"reason": "PodInitializing"}}}

@@ -14,11 +14,7 @@ GPU, WEB, CLUSTER = "gpu-1", "web-1", "@cluster/lab"
 
 @pytest.mark.parametrize(
     ("groups", "expected"),
-    [
-        ({}, {GPU, WEB}),
-        ({"gpu": ([GPU], {})}, {GPU}),
-        ({"web": ([WEB], {"gpu_inventory": "lab.yaml"})}, {GPU}),
-    ],
+    [({}, {GPU, WEB}), ({"gpu": ([GPU], {})}, {GPU}), ({"web": ([WEB], {"gpu_inventory": "lab.yaml"})}, {GPU})],
     ids=["no group", "group gpu", "data of an inventory file"],
 )
 def test_group_gpu_decides_where_there_is_one(

@@ -44,9 +44,7 @@ def test_many_objects_are_asked_for_page_by_page(cluster: KubeClient, monkeypatc
     assert int(listing.resource_version) > 0
 
 
-def test_expired_page_lists_all_at_once(
-    answering: Callable[..., KubeClient],
-) -> None:
+def test_expired_page_lists_all_at_once(answering: Callable[..., KubeClient]) -> None:
     """On a cluster that writes much, a list of many pages may take longer than the server remembers."""
     items = [config_map(name) for name in "abc"]
     first = {"metadata": {"resourceVersion": "1", "continue": "token"}, "items": items[:1]}

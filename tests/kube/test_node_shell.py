@@ -199,10 +199,7 @@ def test_node_that_is_not_ready_is_a_finding_at_once(server: NodeServer, tmp_pat
 
 def test_helper_pod_that_does_not_start_is_removed(server: NodeServer, tmp_path: Path) -> None:
     waiting = {"reason": "ImagePullBackOff", "message": "no such host"}
-    server.status = {
-        "phase": "Pending",
-        "containerStatuses": [{"name": "shell", "state": {"waiting": waiting}}],
-    }
+    server.status = {"phase": "Pending", "containerStatuses": [{"name": "shell", "state": {"waiting": waiting}}]}
     said = refusal(a_shell(server, tmp_path))
     assert "GP691" in said
     assert "ImagePullBackOff: no such host" in said

@@ -28,12 +28,7 @@ from gpu_provision.kube.retry import Retries
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model.cluster import Kind, Manifest, ref_of
 from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError, ProvisionError, UnreachableError
-from tests.kube.conftest import (
-    Canned,
-    Lossy,
-    config_map,
-    kubeconfig,
-)
+from tests.kube.conftest import Canned, Lossy, config_map, kubeconfig
 from tests.sandbox.apiserver.conftest import eventually
 
 FINDING = Finding(code="GP301", what="no")
@@ -77,11 +72,7 @@ def test_the_server_sets_the_pause_within_the_budget(asked: float, first: float)
 
 @pytest.mark.parametrize(
     ("failure", "seconds", "count"),
-    [
-        (UntrustedCertificateError(FINDING), 60.0, 0),
-        (LogUnavailableError(FINDING), 60.0, 1),
-        (unavailable(), 0.0, 0),
-    ],
+    [(UntrustedCertificateError(FINDING), 60.0, 0), (LogUnavailableError(FINDING), 60.0, 1), (unavailable(), 0.0, 0)],
     ids=["certificate", "log", "no time"],
 )
 def test_number_of_further_tries(failure: ProvisionError, seconds: float, count: int) -> None:

@@ -39,9 +39,7 @@ def stack(spec: dict[str, Any]) -> dict[str, Any]:
 
 CASES: dict[str, Case] = {
     "a node of no pool": Case(
-        {"nodes": [{"name": "a", "pool": "gpu"}, {"name": "b", "pool": "nope"}]},
-        "There is no pool nope.",
-        "spec.nodes",
+        {"nodes": [{"name": "a", "pool": "gpu"}, {"name": "b", "pool": "nope"}]}, "There is no pool nope.", "spec.nodes"
     ),
     "a node without any pool": Case(
         {"pools": {}, "nodes": [{"name": "a", "pool": "gpu"}]}, "There is no pool gpu.", "spec.nodes"

@@ -98,11 +98,7 @@ def work(cluster: KubeClient, aim: Callable[[Inventory], Inventory]) -> Iterator
     ("spec", "findings"),
     [
         (
-            {
-                "release": "9.9.9",
-                "nodes": [{"name": "n", "pool": "nope"}],
-                "rollout": {"canary": {"nodes": 0}},
-            },
+            {"release": "9.9.9", "nodes": [{"name": "n", "pool": "nope"}], "rollout": {"canary": {"nodes": 0}}},
             ["GP130 gpustack/main spec.release", "GP142 gpustack/main spec.nodes[0].pool", "GP168 gpustack/main spec"],
         ),
         ({"annotations": {HOME: "old"}, "cluster": {"namespace": "new"}}, ["GP393 gpustack/main spec.cluster.name"]),

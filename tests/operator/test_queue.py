@@ -77,16 +77,16 @@ SCRIPTS: dict[str, list[Step]] = {
         *(wait(2.0, 4.0), look(6.0, "a"), due(6.0)),
     ],
     "a new change does not wait with a failed one": [
-        *(finish(0.0, "a"), look(1.0, "a", "b"), look(1.0 + LATER, "a", "b"), due(1.0 + LATER)),
+        *(finish(0.0, "a"), look(1.0, "a", "b"), look(1.0 + LATER, "a", "b"), due(1.0 + LATER))
     ],
     "what shows right after a run was left by it": [
-        *(finish(0.0), look(SETTLE_SECONDS / 2, "a"), look(LATER * 3, "a"), due(LATER * 3, expected=False)),
+        *(finish(0.0), look(SETTLE_SECONDS / 2, "a"), look(LATER * 3, "a"), due(LATER * 3, expected=False))
     ],
     "what was mended since is new when it comes back": [
-        *(finish(0.0, "a"), look(1.0), look(2.0, "a"), look(2.0 + LATER, "a"), due(2.0 + LATER)),
+        *(finish(0.0, "a"), look(1.0), look(2.0, "a"), look(2.0 + LATER, "a"), due(2.0 + LATER))
     ],
     "an edit needs no time to settle": [
-        *(look(0.0, edited=[EDIT]), due(0.0, expected=False), wait(0.0, EDIT_SECONDS), due(EDIT_SECONDS)),
+        *(look(0.0, edited=[EDIT]), due(0.0, expected=False), wait(0.0, EDIT_SECONDS), due(EDIT_SECONDS))
     ],
     "a run learns once of each edit": [
         *(look(0.0, edited=[EDIT]), edits(0.0), edits(SETTLE_SECONDS, EDIT), edits(SETTLE_SECONDS * 2)),
@@ -119,10 +119,10 @@ SCRIPTS: dict[str, list[Step]] = {
         *(look(5.1, "b"), look(5.0 + LATER, "b"), due(5.0 + LATER)),
     ],
     "what a run leaves although it succeeded is no reason for the next": [
-        *(look(0.0, "a"), start(1.0), finish(2.0, "a", well=True), look(3.0, "a"), due(3.0, expected=False)),
+        *(look(0.0, "a"), start(1.0), finish(2.0, "a", well=True), look(3.0, "a"), due(3.0, expected=False))
     ],
     "an object that is edited repeatedly waits longer": [
-        *(*REPEATED, look(500.0, edited=[EDIT]), wait(500.0, 4.0), wait(500.0, 4.0, running=True)),
+        *(*REPEATED, look(500.0, edited=[EDIT]), wait(500.0, 4.0), wait(500.0, 4.0, running=True))
     ],
 }
 

@@ -8,15 +8,7 @@ from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.plan import Action, Change, Eviction, FieldChange, NodePreview, Plan, Schedule, Wave
-from gpu_provision.model.progress import (
-    ComponentStatus,
-    Evidence,
-    NodeState,
-    NodeStatus,
-    RunResult,
-    State,
-    Status,
-)
+from gpu_provision.model.progress import ComponentStatus, Evidence, NodeState, NodeStatus, RunResult, State, Status
 
 NAMESPACE = "gpu-operator-resources"
 

@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpu_provision.model.cluster import ObjectRef
-from gpu_provision.model.plan import (
-    Action,
-    Difference,
-    Drift,
-    FieldDrift,
-    Origin,
-    Writer,
-)
+from gpu_provision.model.plan import Action, Difference, Drift, FieldDrift, Origin, Writer
 from gpu_provision.output.views import drift_document, drift_text
 
 SECRET = FieldDrift(path="data.token", declared="a", found="b", origin=Origin.DRIFT)

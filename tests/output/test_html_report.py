@@ -19,14 +19,7 @@ from gpu_provision.output.history import RunReport
 from gpu_provision.output.html_report import Chart, chart, page
 from gpu_provision.output.progress import Activity, timelines_of
 from tests.hostile import left_in
-from tests.output.samples import (
-    EVIDENCE,
-    HOSTS,
-    PLAN,
-    RESULT,
-    ROLLOUT,
-    secret,
-)
+from tests.output.samples import EVIDENCE, HOSTS, PLAN, RESULT, ROLLOUT, secret
 
 _BEGINS, _IS_DONE = "pod-restart-required", "upgrade-done"
 

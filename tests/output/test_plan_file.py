@@ -92,18 +92,12 @@ MOVED: list[tuple[Plan, str]] = [
         plan(replace(UPDATE, fields=(FieldChange("spec.image", "c", "b"),)), rollout=ROLLOUT),
         "DaemonSet n/x: spec.image c -> b, planned was: a -> b",
     ),
-    (
-        plan(replace(UPDATE, fields=()), rollout=ROLLOUT),
-        "DaemonSet n/x: spec.image as it is, planned was: a -> b",
-    ),
+    (plan(replace(UPDATE, fields=()), rollout=ROLLOUT), "DaemonSet n/x: spec.image as it is, planned was: a -> b"),
     (
         plan(replace(UPDATE, manifest={**MANIFEST, "spec": {"image": "d"}}), rollout=ROLLOUT),
         "DaemonSet n/x: the content to apply differs",
     ),
-    (
-        plan(UPDATE),
-        "node t4-1: its driver is not replaced, planned was: wave 1, evicts default/ReplicaSet train",
-    ),
+    (plan(UPDATE), "node t4-1: its driver is not replaced, planned was: wave 1, evicts default/ReplicaSet train"),
     (
         plan(UPDATE, rollout=Schedule(skipped=(("t4-1", "it is NotReady"),))),
         "node t4-1: is skipped: it is NotReady, planned was: wave 1, evicts default/ReplicaSet train",

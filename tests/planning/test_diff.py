@@ -141,10 +141,7 @@ def _item(kind: str, name: str, **rest: object) -> dict[str, object]:
 
 def test_objects_come_change_and_go_and_validations_run() -> None:
     before = {"a": [_item("ConfigMap", "same"), _item("ConfigMap", "gone"), _item("Pod", "old")]}
-    after = {
-        "a": [_item("ConfigMap", "same", data={"k": "v"}), _item("ConfigMap", "new")],
-        "b": [_item("Pod", "new")],
-    }
+    after = {"a": [_item("ConfigMap", "same", data={"k": "v"}), _item("ConfigMap", "new")], "b": [_item("Pod", "new")]}
     found = [(each.component, each.action, each.ref.name) for each in diff_manifests(before, after)]
     assert found == [
         ("a", Action.UPDATE, "same"),

@@ -99,8 +99,7 @@ def test_the_most_alarming_field_speaks_for_the_object() -> None:
 
 
 @pytest.mark.parametrize(
-    ("applied", "live", "origin"),
-    [("a", "a", Origin.PENDING), ("b", "a", Origin.DRIFT), ("c", "a", Origin.DRIFT)],
+    ("applied", "live", "origin"), [("a", "a", Origin.PENDING), ("b", "a", Origin.DRIFT), ("c", "a", Origin.DRIFT)]
 )
 def test_with_a_record_the_values_tell(applied: str, live: str, origin: Origin) -> None:
     """Any owner counts: another tool may have applied the same value."""

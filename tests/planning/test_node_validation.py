@@ -17,15 +17,7 @@ from gpu_provision.planning.node_validation import NAME, TO_BE_TOLD
 from gpu_provision.planning.states import states
 from gpu_provision.planning.validation import NEVER_RUN
 from tests.components.builders import inventory, specs
-from tests.planning.builders import (
-    Stack,
-    labelled,
-    outdated,
-    relabelled,
-    terminating,
-    validation_pod,
-    with_node,
-)
+from tests.planning.builders import Stack, labelled, outdated, relabelled, terminating, validation_pod, with_node
 from tests.planning.builders import restarted as restarted_at
 
 NODE, PLUGIN_PROOF = "t4-1", "device_plugin_validation"

@@ -165,13 +165,7 @@ def test_escalate_and_bind_replace_holding_the_permissions(account: As, server: 
     finding = found(cluster)
     assert finding is not None
     assert "update, patch nodes/status in the whole cluster" in finding.evidence
-    rules = [
-        {
-            "apiGroups": [RBAC],
-            "resources": ["roles", "clusterroles"],
-            "verbs": ["escalate", "bind"],
-        }
-    ]
+    rules = [{"apiGroups": [RBAC], "resources": ["roles", "clusterroles"], "verbs": ["escalate", "bind"]}]
     role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": "over-it-all"}, "rules": rules}
     administrator = connect(str(server.server.kubeconfig))
     administrator.apply(role, manager="administrator")

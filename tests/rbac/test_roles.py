@@ -5,15 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpu_provision.model.cluster import Permission
-from gpu_provision.rbac.roles import (
-    RbacSubject,
-    Rule,
-    describe,
-    grants,
-    permissions_of,
-    roles,
-    rules_of,
-)
+from gpu_provision.rbac.roles import RbacSubject, Rule, describe, grants, permissions_of, roles, rules_of
 
 LIST_PODS = Permission("list", "", "pods")
 
@@ -69,10 +61,7 @@ def test_a_rule_grants_as_the_server_reads_it(rule: Rule, wanted: Permission, *,
 
 def test_permissions_are_grouped_by_scope() -> None:
     wanted = [LIST_PODS, Permission("get", "apps", "daemonsets", "here", "a")]
-    assert describe(wanted) == [
-        "list pods in the whole cluster",
-        'get daemonsets.apps "a" in namespace here',
-    ]
+    assert describe(wanted) == ["list pods in the whole cluster", 'get daemonsets.apps "a" in namespace here']
 
 
 WANTED = [

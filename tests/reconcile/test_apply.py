@@ -112,9 +112,7 @@ def test_a_validation_due_again_leaves_the_record(cluster: KubeClient) -> None:
     assert records.read_validations(cluster, STACK) == {}
 
 
-def test_objects_of_another_stack_are_refused(
-    start: Callable[..., Running],
-) -> None:
+def test_objects_of_another_stack_are_refused(start: Callable[..., Running]) -> None:
     """A removal leaves definitions, of which others may have objects: the next stack may have another name."""
     server = start()
     cluster = connect(str(server.server.kubeconfig))

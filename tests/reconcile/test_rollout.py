@@ -192,14 +192,7 @@ FAILURES = {"failures": {"n1": "not gone"}}
         ({SKIP: "true"}, (TRAIN,), Phase.HELD, WAITS, True, (State.READY, f"{STAYS}: why not")),
         ({STATE: "pod-deletion-required"}, (TRAIN,), Phase.ROLLING, WAITS, True, (State.PROGRESSING, "why not")),
         ({STATE: "pod-restart-required"}, (), Phase.ROLLING, WAITS, True, (State.PROGRESSING, "why not")),
-        (
-            {STATE: "upgrade-failed"},
-            (TRAIN,),
-            Phase.FAILED,
-            FAILURES,
-            True,
-            (State.FAILED, f"{STAYS}: not gone"),
-        ),
+        ({STATE: "upgrade-failed"}, (TRAIN,), Phase.FAILED, FAILURES, True, (State.FAILED, f"{STAYS}: not gone")),
     ],
 )
 def test_a_node_that_leaves_stands_where_its_rollout_stands(  # noqa: PLR0913, PLR0917 - a table

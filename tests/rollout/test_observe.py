@@ -260,11 +260,7 @@ def test_budgets_cover_selected_pods_of_their_namespace() -> None:
     """A budget without status allows nothing: its pods are not counted yet."""
 
     def budget(name: str, namespace: str, selector: Any, **status: Any) -> dict[str, Any]:
-        return {
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": {"selector": selector},
-            "status": status,
-        }
+        return {"metadata": {"name": name, "namespace": namespace}, "spec": {"selector": selector}, "status": status}
 
     budgets = budgets_of(
         [

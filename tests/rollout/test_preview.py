@@ -44,9 +44,7 @@ def test_nodes_come_in_waves_with_what_happens_to_their_pods() -> None:
     ]
     machines = [Machine(name="node-1", work=busy), Machine(name="node-2"), Machine(name="node-3")]
     policy = UpgradePolicy(
-        max_parallel_upgrades=2,
-        max_unavailable="100%",
-        wait_for_completion=WaitForCompletion(pod_selector="job=yes"),
+        max_parallel_upgrades=2, max_unavailable="100%", wait_for_completion=WaitForCompletion(pod_selector="job=yes")
     )
     assert told(*machines, policy=policy) == [
         "driver 560 is wanted: node-1..3",

@@ -64,10 +64,7 @@ def test_a_cordon_is_reported_with_whose_it_is(seen: NodeFacts, told: str) -> No
             id="before the driver is touched",
         ),
         pytest.param(
-            node(RESTART, annotations=OURS),
-            f"t4-1 stays cordoned ({RESTART})",
-            "may have no driver",
-            id="after that",
+            node(RESTART, annotations=OURS), f"t4-1 stays cordoned ({RESTART})", "may have no driver", id="after that"
         ),
         pytest.param(
             node("upgrade-failed", annotations=FAILED),

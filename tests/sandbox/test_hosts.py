@@ -86,10 +86,7 @@ def test_a_host_has_a_system_of_its_own(shell: Shell, command: str, output: str)
     [
         ("touch /usr/bin/gpu-provision-test", "cannot touch"),
         ("modprobe nope", "FATAL: Module nope not found in directory /lib/modules/"),
-        (
-            "modprobe -a nope ipmi_si",
-            "WARNING: Module nope not found",
-        ),
+        ("modprobe -a nope ipmi_si", "WARNING: Module nope not found"),
         ("modprobe -a -- -r ipmi_si", "WARNING: Module -r not found"),
         ("modprobe -r i2c_core", "is builtin"),
         ("rmmod ipmi_si", "not found"),

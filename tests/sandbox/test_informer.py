@@ -117,8 +117,7 @@ def test_a_watch_that_ends_goes_on_from_the_last_version() -> None:
 def test_another_uid_is_another_object() -> None:
     """Its predecessor is DELETED first, also if a relist skipped that."""
     api = ScriptedApi(
-        [([pod("a", 1, uid="old")], "5"), ([pod("a", 8, uid="new")], "9")],
-        [[ApiError(410, "Expired", "")], []],
+        [([pod("a", 1, uid="old")], "5"), ([pod("a", 8, uid="new")], "9")], [[ApiError(410, "Expired", "")], []]
     )
     follow(api, lambda _, events: events == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a")])
 

@@ -14,12 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.adopt.chart import (
-    NAMESPACE,
-    Operator,
-    driver_pods,
-    install,
-)
+from tests.adopt.chart import NAMESPACE, Operator, driver_pods, install
 from tests.answers import Answer
 from tests.scenarios.conftest import Open
 from tests.scenarios.world import ADOPTER, World

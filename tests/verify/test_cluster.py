@@ -145,12 +145,7 @@ CASES: dict[str, tuple[Callable[..., None], Answering, Any, str]] = {
     ),
     "its own 404": (EXPORTER, with_exporter(error(NotFoundError, "404 page not found")), NotFoundError, "404"),
     "complete DaemonSets": (DAEMONS, daemonset("RollingUpdate", 3, 3), None, ""),
-    "pods of another content": (
-        DAEMONS,
-        daemonset("RollingUpdate", 2, 3),
-        FAILED,
-        "gfd has 2 of 3 pods",
-    ),
+    "pods of another content": (DAEMONS, daemonset("RollingUpdate", 2, 3), FAILED, "gfd has 2 of 3 pods"),
     "pods that are not available": (DAEMONS, daemonset("RollingUpdate", 3, 1), FAILED, "1 of 3 pods available"),
     "driver pods keep their revision": (DAEMONS, daemonset("OnDelete", 0, 3), None, ""),
     "and have to be available": (DAEMONS, daemonset("OnDelete", 0, 1), FAILED, "1 of 3 pods available"),

@@ -237,10 +237,7 @@ class Environment:
 def read_environment(output: SectionOutput) -> Environment:
     """Read the section's lines."""
     files = (rest.partition(" ") for rest in output.all("file"))
-    return Environment(
-        files={path: digest for digest, _, path in files},
-        trust=_BY_ANCHORS.get(output.first("trust")),
-    )
+    return Environment(files={path: digest for digest, _, path in files}, trust=_BY_ANCHORS.get(output.first("trust")))
 
 
 NAMES: Mapping[str, str] = {

@@ -187,10 +187,7 @@ def mark_terminating(definition: Object) -> Object:
     status = definition.get("status") or {}
     rest = [row for row in status.get("conditions") or () if row["type"] != "Terminating"]
     condition = _condition("Terminating", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
-    return {
-        **with_cleanup_finalizer(definition, held=True),
-        "status": {**status, "conditions": [*rest, condition]},
-    }
+    return {**with_cleanup_finalizer(definition, held=True), "status": {**status, "conditions": [*rest, condition]}}
 
 
 def with_cleanup_finalizer(definition: Object, *, held: bool) -> Object:

@@ -118,9 +118,7 @@ def bad_request(message: str) -> StatusError:
     return StatusError(400, "BadRequest", message)
 
 
-def method_not_allowed(
-    message: str = "the server does not allow this method on the requested resource",
-) -> StatusError:
+def method_not_allowed(message: str = "the server does not allow this method on the requested resource") -> StatusError:
     """405."""
     return StatusError(405, "MethodNotAllowed", message)
 

@@ -114,12 +114,7 @@ class LocalApi:
         return self._registry.update(target, deep_copy(body), self._options).copy()
 
     async def patch(
-        self,
-        resource: ApiResource,
-        name: str,
-        body: Mapping[str, Any],
-        namespace: str = "",
-        subresource: str = "",
+        self, resource: ApiResource, name: str, body: Mapping[str, Any], namespace: str = "", subresource: str = ""
     ) -> Object:
         """Merge-patch an object; None removes a key."""
         await self._queue.wait_turn()

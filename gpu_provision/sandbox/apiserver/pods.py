@@ -48,11 +48,7 @@ def bind_to_node(pod: Object, node: str, info: ResourceInfo) -> Object:
     status = pod.get("status") or {}
     others = [row for row in status.get("conditions") or () if row.get("type") != "PodScheduled"]
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": timestamp()}
-    return {
-        **pod,
-        "spec": {**pod["spec"], "nodeName": node},
-        "status": {**status, "conditions": [*others, scheduled]},
-    }
+    return {**pod, "spec": {**pod["spec"], "nodeName": node}, "status": {**status, "conditions": [*others, scheduled]}}
 
 
 def bind(registry: Registry, request: Request) -> Response:

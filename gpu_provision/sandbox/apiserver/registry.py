@@ -27,11 +27,7 @@ from gpu_provision.sandbox.apiserver.errors import (
     method_not_allowed,
     not_found,
 )
-from gpu_provision.sandbox.apiserver.fieldmanager import (
-    apply_configuration,
-    record_update,
-    same_but_for_times,
-)
+from gpu_provision.sandbox.apiserver.fieldmanager import apply_configuration, record_update, same_but_for_times
 from gpu_provision.sandbox.apiserver.resources import Catalog, RequestInfo, ResourceInfo
 from gpu_provision.sandbox.apiserver.store import Store, StoredObject
 from gpu_provision.sandbox.apiserver.strategy import (

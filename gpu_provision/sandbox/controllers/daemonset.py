@@ -8,13 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gpu_provision.sandbox import objects
-from gpu_provision.sandbox.api import (
-    CONTROLLER_REVISIONS,
-    DAEMON_SETS,
-    NODES,
-    PODS,
-    Object,
-)
+from gpu_provision.sandbox.api import CONTROLLER_REVISIONS, DAEMON_SETS, NODES, PODS, Object
 from gpu_provision.sandbox.controllers import daemonset_plan as plan
 from gpu_provision.sandbox.controllers.daemonset_plan import HASH_LABEL, Eligibility
 from gpu_provision.sandbox.controllers.manager import (

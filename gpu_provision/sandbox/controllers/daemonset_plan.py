@@ -98,10 +98,7 @@ def _age(pod: Object) -> tuple[bool, str, str]:
     return not objects.node_of(pod), objects.created(pod), objects.name(pod)
 
 
-def plan_placement(
-    nodes: Mapping[str, Eligibility],
-    pods: Mapping[str, Sequence[Object]],
-) -> Placement:
+def plan_placement(nodes: Mapping[str, Eligibility], pods: Mapping[str, Sequence[Object]]) -> Placement:
     """Decide what each node lacks and what is too much on it."""
     result = Placement()
     for name, node in nodes.items():

@@ -163,10 +163,7 @@ def build_conditions(
         ConditionUpdate("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
         if enough
         else ConditionUpdate(
-            "Available",
-            "False",
-            "MinimumReplicasUnavailable",
-            "Deployment does not have minimum availability.",
+            "Available", "False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability."
         )
     )
     result = objects.set_condition(present, available, moment)
@@ -259,11 +256,7 @@ class Deployments(QueueController[Key]):
                 "annotations": rollout_annotations(deployment, number),
                 "ownerReferences": [objects.controller_ref(deployment)],
             },
-            "spec": {
-                "replicas": count,
-                "selector": selector,
-                "template": template,
-            },
+            "spec": {"replicas": count, "selector": selector, "template": template},
         }
         new = await self.cluster.create(REPLICA_SETS, body, objects.namespace(deployment))
         self._scaled(deployment, new, 0, count)
@@ -289,10 +282,7 @@ class Deployments(QueueController[Key]):
         before = replicas(replica_set)
         if before == count:
             return replica_set
-        change = {
-            "metadata": {"annotations": scale_annotations(deployment)},
-            "spec": {"replicas": count},
-        }
+        change = {"metadata": {"annotations": scale_annotations(deployment)}, "spec": {"replicas": count}}
         result = await self.cluster.patch(REPLICA_SETS, replica_set, change)
         self._scaled(deployment, replica_set, before, count)
         return result

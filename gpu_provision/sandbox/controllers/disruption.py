@@ -7,13 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from gpu_provision.sandbox import objects
-from gpu_provision.sandbox.api import (
-    DEPLOYMENTS,
-    DISRUPTION_BUDGETS,
-    PODS,
-    REPLICA_SETS,
-    Object,
-)
+from gpu_provision.sandbox.api import DEPLOYMENTS, DISRUPTION_BUDGETS, PODS, REPLICA_SETS, Object
 from gpu_provision.sandbox.controllers.deployment import replicas
 from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController, index_owned
 from gpu_provision.sandbox.objects import ConditionUpdate, Key

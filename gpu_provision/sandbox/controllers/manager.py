@@ -67,11 +67,7 @@ async def _write_owners(
     cluster: ControllerManager, resource: ApiResource, obj: Object, owners: list[dict[str, Any]]
 ) -> Object:
     metadata = obj["metadata"]
-    change = {
-        "uid": metadata["uid"],
-        "resourceVersion": metadata["resourceVersion"],
-        "ownerReferences": owners,
-    }
+    change = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], "ownerReferences": owners}
     return await cluster.patch(resource, obj, {"metadata": change})
 
 

@@ -55,10 +55,7 @@ def node_object(machine: Machine) -> Object:
                 **roles,
                 **spec.labels,
             },
-            "annotations": {
-                SIMULATED: "true",
-                "volumes.kubernetes.io/controller-managed-attach-detach": "true",
-            },
+            "annotations": {SIMULATED: "true", "volumes.kubernetes.io/controller-managed-attach-detach": "true"},
         },
         "spec": {"taints": taints} if taints else {},
     }

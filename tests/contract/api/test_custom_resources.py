@@ -193,11 +193,7 @@ def test_custom_objects_are_watched(server: Server, path: str) -> None:
         server.patch(f"{path}/one", {"spec": {"size": 4}})
         server.delete(f"{path}/one")
         found = events.until(lambda event: event.type == "DELETED")
-    assert [(event.type, event.name) for event in found] == [
-        ("ADDED", "one"),
-        ("MODIFIED", "one"),
-        ("DELETED", "one"),
-    ]
+    assert [(event.type, event.name) for event in found] == [("ADDED", "one"), ("MODIFIED", "one"), ("DELETED", "one")]
 
 
 def test_printer_columns_are_the_table(server: Server, path: str) -> None:

@@ -40,9 +40,7 @@ _PLACES: Mapping[str, tuple[str, str]] = MappingProxyType(
     }
 )
 _SINCE: Mapping[str, tuple[tuple[int, int], str, str, str]] = MappingProxyType(
-    {
-        "PodDisruptionBudget": ((1, 21), "policy/v1", "policy/v1beta1", "poddisruptionbudgets"),
-    }
+    {"PodDisruptionBudget": ((1, 21), "policy/v1", "policy/v1beta1", "poddisruptionbudgets")}
 )
 """Kind -> since when, the group and version from then on, the ones before, the plural."""
 

@@ -101,10 +101,7 @@ def test_conditions_say_available_and_how_it_got_there(cluster: Cluster) -> None
     )
     assert (
         condition(deployment, "Progressing").items()
-        >= {
-            "status": "True",
-            "message": f'ReplicaSet "{one["metadata"]["name"]}" has successfully progressed.',
-        }.items()
+        >= {"status": "True", "message": f'ReplicaSet "{one["metadata"]["name"]}" has successfully progressed.'}.items()
     )
 
 

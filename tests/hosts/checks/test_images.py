@@ -60,11 +60,7 @@ def test_hundred_hosts_ask_once(asked: list[tuple[str, str]]) -> None:
 
 @pytest.mark.parametrize(
     "expected",
-    [
-        replace(EXPECTED, ask_registry=False),
-        replace(EXPECTED, gpu_count=0),
-        replace(EXPECTED, driver_image=""),
-    ],
+    [replace(EXPECTED, ask_registry=False), replace(EXPECTED, gpu_count=0), replace(EXPECTED, driver_image="")],
 )
 def test_nothing_is_asked_in_vain(asked: list[tuple[str, str]], expected: Expectation) -> None:
     """Not offline, not for machines without a GPU, not where the driver belongs to the host."""

@@ -62,10 +62,7 @@ def test_section_of_any_content_is_read(section: str) -> None:
     """What cannot be read is left out; the rest stands."""
     corpus = parts(section)
     assert corpus
-    fuzzing.hold(
-        lambda dice: [f"[{section}]", *fuzzing.mutated_lines(dice, dice.choice(corpus)), "[end]"],
-        read,
-    )
+    fuzzing.hold(lambda dice: [f"[{section}]", *fuzzing.mutated_lines(dice, dice.choice(corpus)), "[end]"], read)
 
 
 def test_whole_answer_of_any_content_is_read() -> None:

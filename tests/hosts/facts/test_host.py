@@ -126,11 +126,7 @@ def test_runtime_of_an_unreadable_process_is_the_installed_one() -> None:
 
 @pytest.mark.parametrize(
     ("endpoint", "kind"),
-    [
-        ("/run/cri-dockerd.sock", "docker"),
-        ("/run/containerd/containerd.sock", "containerd"),
-        ("/run/other.sock", None),
-    ],
+    [("/run/cri-dockerd.sock", "docker"), ("/run/containerd/containerd.sock", "containerd"), ("/run/other.sock", None)],
 )
 def test_runtime_of_the_kubelet_is_the_one_that_it_speaks_to(endpoint: str, kind: str | None) -> None:
     """Docker's own containerd is not, where cri-dockerd stands between."""

@@ -25,8 +25,7 @@ def test_locks_name_packages_with_or_without_versions(lock: str, name: str, *, k
 
 
 @pytest.mark.parametrize(
-    ("rule", "kept"),
-    [("linux-", True), ("nvidia", False), ("linux-image-.*generic$", True), ("linux(", False)],
+    ("rule", "kept"), [("linux-", True), ("nvidia", False), ("linux-image-.*generic$", True), ("linux(", False)]
 )
 def test_exceptions_of_unattended_upgrades_match_from_the_start(rule: str, *, kept: bool) -> None:
     """Their blacklist holds regular expressions; a broken one is taken for a part of the name."""

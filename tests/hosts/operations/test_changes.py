@@ -41,9 +41,7 @@ FRESH = HostRecord(
     system=System(id="ubuntu"),
     kernel=Kernel(running="5.15.0-122-generic"),
     modules=KernelModules(
-        loaded={"overlay": 1},
-        built_in=frozenset({"i2c_core"}),
-        available=frozenset({"ipmi_msghandler", "nouveau"}),
+        loaded={"overlay": 1}, built_in=frozenset({"i2c_core"}), available=frozenset({"ipmi_msghandler", "nouveau"})
     ),
     nouveau=Nouveau(initramfs="/boot/initrd.img-5.15.0-122-generic", initramfs_tool="update-initramfs"),
 )
@@ -117,8 +115,7 @@ OWN_UNIT = (
 KERNEL, PACKAGE = Package("linux-image-6.1.0-25-amd64", "6.1"), Package("nvidia-driver-550", "550.90.07")
 LOOSE = HostRecord(
     packages=Packages(
-        manager="dpkg",
-        installed=(KERNEL, PACKAGE, Package("dkms", "3"), Package("nvidia-container-toolkit", "1.18")),
+        manager="dpkg", installed=(KERNEL, PACKAGE, Package("dkms", "3"), Package("nvidia-container-toolkit", "1.18"))
     ),
     holds=Holds(tools=("apt-mark",)),
 )

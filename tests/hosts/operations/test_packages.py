@@ -22,11 +22,7 @@ KERNELS = {
     "rhel-1": "5.14.0-427.13.1.el9_4.x86_64",
     "sles-1": "6.4.0-150600.23.47-default",
 }
-LISTS = {
-    "ubuntu-1": ".sandbox/packages",
-    "rhel-1": "etc/dnf/plugins/versionlock.list",
-    "sles-1": "etc/zypp/locks",
-}
+LISTS = {"ubuntu-1": ".sandbox/packages", "rhel-1": "etc/dnf/plugins/versionlock.list", "sles-1": "etc/zypp/locks"}
 
 
 def with_packages(directory: Path, *names: str, headers: bool | str = False, hold: bool = False) -> Inventory:
@@ -138,10 +134,7 @@ HEADERS = {
         record(kernels=Kernels(next=NEXT, with_headers=("6.8.0-85-generic",))),
         ("linux-headers-6.8.0-90-generic",),
     ),
-    "Red Hat's are named by what they provide": (
-        record(RED_HAT, "rpm", "dnf"),
-        (f"kernel-devel-uname-r = {RED_HAT}",),
-    ),
+    "Red Hat's are named by what they provide": (record(RED_HAT, "rpm", "dnf"), (f"kernel-devel-uname-r = {RED_HAT}",)),
     "SUSE's build is that of the kernel's package": (
         suse(f"{UPDATED}-default", f"{UPDATED}.2"),
         (f"kernel-default-devel = {UPDATED}.2",),

@@ -33,10 +33,7 @@ def node(**fields: object) -> HostRecord:
 
 
 K3S = replace(
-    node(
-        config="/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
-        socket="/run/k3s/containerd/containerd.sock",
-    ),
+    node(config="/var/lib/rancher/k3s/agent/etc/containerd/config.toml", socket="/run/k3s/containerd/containerd.sock"),
     kubernetes=Kubernetes(distribution="k3s", running=True),
 )
 

@@ -18,10 +18,7 @@ from gpu_provision.model import codes
 from gpu_provision.model.findings import Severity
 from tests.hosts.fleet import files, inventory
 
-RESTORED = (
-    "removed /etc/modules-load.d/gpu-provision.conf",
-    "removed /etc/modprobe.d/gpu-provision-nouveau.conf",
-)
+RESTORED = ("removed /etc/modules-load.d/gpu-provision.conf", "removed /etc/modprobe.d/gpu-provision-nouveau.conf")
 
 LOCAL = ".sandbox/local"  # what a simulated host sees as /usr/local
 

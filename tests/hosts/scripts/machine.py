@@ -52,11 +52,7 @@ class Machine:
         machine = cls(
             folder,
             ContainerRuntime(
-                kind="containerd",
-                running=True,
-                binary=f"{folder}/bin/containerd",
-                config=config,
-                socket="/run/c.sock",
+                kind="containerd", running=True, binary=f"{folder}/bin/containerd", config=config, socket="/run/c.sock"
             ),
         )
         for name, text in {**own, **programs}.items():

@@ -78,10 +78,7 @@ def nspawn_hosts(folder: Path, count: int, *, name: str = "nspawn") -> Iterator[
     """
     names = [f"{name}-{number:02}" for number in range(1, count + 1)]
     first = ["unshare", "--mount", str(_FIRST_SCRIPT)]
-    with (
-        _enough_inotify(count),
-        begun(NspawnHost, first, "console.log", folder, names, _own_cgroups) as hosts,
-    ):
+    with _enough_inotify(count), begun(NspawnHost, first, "console.log", folder, names, _own_cgroups) as hosts:
         for host in hosts:
             await_boot(host)
         yield hosts

@@ -61,9 +61,7 @@ STAND_INS: Mapping[str, StandIn] = {
         programs={"/usr/bin/driver-manager": "driver_manager"}, environment=_NO_GPU, entrypoint=("driver-manager",)
     ),
     "driver": StandIn(
-        programs={"/usr/local/bin/nvidia-driver": "driver"},
-        environment=_NO_GPU,
-        entrypoint=("nvidia-driver", "init"),
+        programs={"/usr/local/bin/nvidia-driver": "driver"}, environment=_NO_GPU, entrypoint=("nvidia-driver", "init")
     ),
     "container-toolkit": StandIn(
         programs={"/usr/bin/nvidia-toolkit": "toolkit", "/usr/bin/nvidia-ctk-installer": "toolkit"},
@@ -74,10 +72,7 @@ STAND_INS: Mapping[str, StandIn] = {
         programs={"/usr/bin/nvidia-validator": "validator", "/usr/bin/vectorAdd": "cuda"}, environment=_NO_GPU
     ),
     "k8s-device-plugin": StandIn(
-        programs={
-            "/usr/bin/nvidia-device-plugin": "device_plugin",
-            "/usr/bin/gpu-feature-discovery": "gfd",
-        },
+        programs={"/usr/bin/nvidia-device-plugin": "device_plugin", "/usr/bin/gpu-feature-discovery": "gfd"},
         packages=("grpc", "google.protobuf", "google._upb", "typing_extensions"),
         environment=_EVERY_GPU,
         entrypoint=("nvidia-device-plugin",),

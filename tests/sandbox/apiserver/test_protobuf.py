@@ -47,12 +47,7 @@ CREATED = _field(1, _field(1, b"one") + _field(8, _field(1, 1767225600)))
             {"data": {"key": "dmFsdWU="}},
         ),
         (b"apps/v1", b"Deployment", _field(2, _field(1, 0)), {"spec": {"replicas": 0}}),  # a pointer's zero
-        (
-            b"v1",
-            b"Pod",
-            _field(2, _field(1, VOLUME)),
-            {"spec": {"volumes": [MOUNTED]}},
-        ),
+        (b"v1", b"Pod", _field(2, _field(1, VOLUME)), {"spec": {"volumes": [MOUNTED]}}),
         (b"v1", b"Service", _field(2, PORTS), {"spec": {"ports": [{"port": 80, "targetPort": "http"}]}}),
     ],
 )

@@ -54,10 +54,7 @@ def test_durations_are_short(seconds: float, text: str) -> None:
 )
 def test_printer_columns_find_their_values(path: str, value: Any) -> None:
     """The part of JSONPath that definitions use; what cannot be read shows nothing."""
-    obj = {
-        "spec": {"size": 3},
-        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-    }
+    obj = {"spec": {"size": 3}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     assert find_json_path(obj, path) == value
 
 

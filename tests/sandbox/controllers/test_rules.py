@@ -99,10 +99,7 @@ def test_requests_count_the_larger_of_running_and_starting() -> None:
     def container(cpu: str) -> dict[str, Any]:
         return {"resources": {"limits": {"cpu": cpu}}}
 
-    spec = {
-        "containers": [container("1"), container("2")],
-        "initContainers": [container("5"), container("4")],
-    }
+    spec = {"containers": [container("1"), container("2")], "initContainers": [container("5"), container("4")]}
     assert requests(spec) == {"cpu": 5000, "pods": 1}
 
 

@@ -55,7 +55,7 @@ def test_references_and_variables_are_resolved_in_order() -> None:
         env=[
             {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "token"}}},
             {"name": "BOTH", "value": "$(TOKEN)-$(NONE)-$$(TOKEN)"},
-        ],
+        ]
     )
     assert env == {"TOKEN": "s", "BOTH": "s-$(NONE)-$(TOKEN)"}
 

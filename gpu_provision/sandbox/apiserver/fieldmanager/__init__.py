@@ -5,18 +5,8 @@ schema), adapt stored entries to a schema that has become atomic since, and limi
 field that the live object lacks is never a conflict here.
 """
 
-from gpu_provision.sandbox.apiserver.fieldmanager.apply import (
-    apply_configuration,
-    record_update,
-    same_but_for_times,
-)
+from gpu_provision.sandbox.apiserver.fieldmanager.apply import apply_configuration, record_update, same_but_for_times
 from gpu_provision.sandbox.apiserver.fieldmanager.managed_fields import ApplyConflictError
 from gpu_provision.sandbox.apiserver.fieldmanager.schema import ObjectType
 
-__all__ = [
-    "ApplyConflictError",
-    "ObjectType",
-    "apply_configuration",
-    "record_update",
-    "same_but_for_times",
-]
+__all__ = ["ApplyConflictError", "ObjectType", "apply_configuration", "record_update", "same_but_for_times"]

@@ -92,13 +92,7 @@ def apply_configuration(  # noqa: PLR0913 - the parameters of an apply request
 
 
 def record_update(  # noqa: PLR0913 - the parameters of a write request
-    old: Object | None,
-    new: Object,
-    *,
-    manager: str,
-    now: str,
-    subresource: str = "",
-    types: ObjectType | None = None,
+    old: Object | None, new: Object, *, manager: str, now: str, subresource: str = "", types: ObjectType | None = None
 ) -> Object:
     """Return ``new``, which will be stored in place of ``old``, with the record of who owns what.
 

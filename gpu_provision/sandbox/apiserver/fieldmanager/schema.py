@@ -181,11 +181,7 @@ def zero(typed: Type) -> Any:
 
 
 def _type_meta() -> dict[str, Type]:
-    return {
-        "apiVersion": SCALARS["string"],
-        "kind": SCALARS["string"],
-        "metadata": _parse("meta.v1.ObjectMeta!"),
-    }
+    return {"apiVersion": SCALARS["string"], "kind": SCALARS["string"], "metadata": _parse("meta.v1.ObjectMeta!")}
 
 
 def _custom(schema: Mapping[str, Any]) -> Type:

@@ -10,14 +10,7 @@ import fnmatch
 import posixpath
 
 from gpu_provision.sandbox.kubelet.container import Container, Program
-from gpu_provision.sandbox.kubelet.programs import (
-    driver,
-    nfd,
-    operands,
-    shell,
-    validator,
-    workloads,
-)
+from gpu_provision.sandbox.kubelet.programs import driver, nfd, operands, shell, validator, workloads
 
 __all__ = ["PROGRAMS", "find_program"]
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from google.protobuf import (  # type: ignore[import-untyped]  # stubs are a package of their own
-    descriptor_pb2,
-    descriptor_pool,
-    message_factory,
-)
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]  # stubs are a package of their own
 
 PACKAGE = "v1beta1"
 REGISTRATION, PLUGIN = f"{PACKAGE}.Registration", f"{PACKAGE}.DevicePlugin"
@@ -24,10 +20,7 @@ _MESSAGES = {
     "ContainerAllocateRequest": (("repeated string", "devicesIDs", 1),),
     "AllocateRequest": (("repeated ContainerAllocateRequest", "container_requests", 1),),
     "DeviceSpec": (("string", "container_path", 1), ("string", "host_path", 2), ("string", "permissions", 3)),
-    "ContainerAllocateResponse": (
-        (_STRINGS, "envs", 1),
-        ("repeated DeviceSpec", "devices", 3),
-    ),
+    "ContainerAllocateResponse": ((_STRINGS, "envs", 1), ("repeated DeviceSpec", "devices", 3)),
     "AllocateResponse": (("repeated ContainerAllocateResponse", "container_responses", 1),),
 }
 """Message -> its fields: type, name and number as the interface's own definition has them, as far as they are used."""

@@ -13,11 +13,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.sandbox.apiserver.errors import StatusError
-from gpu_provision.sandbox.apiserver.fieldmanager import (
-    ApplyConflictError,
-    apply_configuration,
-    record_update,
-)
+from gpu_provision.sandbox.apiserver.fieldmanager import ApplyConflictError, apply_configuration, record_update
 from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import (
     SELF,
     FieldSet,
@@ -151,8 +147,7 @@ def some_fields(chance: random.Random) -> FieldSet:
 
 
 @pytest.mark.parametrize(
-    ("operation", "arithmetic"),
-    [(union, set.union), (difference, set.difference), (intersection, set.intersection)],
+    ("operation", "arithmetic"), [(union, set.union), (difference, set.difference), (intersection, set.intersection)]
 )
 def test_field_sets_follow_set_arithmetic(
     operation: Callable[[FieldSet, FieldSet], FieldSet], arithmetic: Callable[..., set[tuple[str, ...]]]

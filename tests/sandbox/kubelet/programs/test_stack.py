@@ -53,8 +53,7 @@ ONE_GPU = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
         (workload(), "Failed", "Failed to allocate device vector A (error code no CUDA-capable device is detected)!"),
         (
             workload(
-                runtimeClassName="nvidia",
-                container={"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]},
+                runtimeClassName="nvidia", container={"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}
             ),
             "Failed",
             "Failed to allocate device vector A (error code no CUDA-capable device is detected)!",
