@@ -19,8 +19,6 @@ SERVICE_ADDRESS = "10.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A certificate with its key, as PEM files."""
-
     certificate: Path
     key: Path
 
@@ -29,7 +27,6 @@ class Authority:
     """Issues certificates; another process that opens the same folder goes on with the same authority."""
 
     def __init__(self, folder: Path) -> None:
-        """Read the authority from a folder, or make a new one there."""
         self.folder, self.certificate = folder, folder / "ca.crt"
         key = folder / "ca.key"
         if not key.exists():
@@ -55,7 +52,6 @@ class Authority:
 
 
 def signing_key() -> bytes:
-    """Return a new RSA key, with which service accounts' tokens are signed."""
     return trustme.CA().issue_cert("localhost", key_type=trustme.KeyType.RSA).private_key_pem.bytes()
 
 
@@ -72,7 +68,6 @@ def kubeconfig_file(directory: Path, user: str) -> Path:
 
 
 def write_kubeconfig(file: Path, server: str, authority: Path, user: str, token: str) -> None:
-    """Write a user's kubeconfig; its cluster and context are called real."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",

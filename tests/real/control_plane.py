@@ -386,7 +386,6 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run a control plane in the foreground and print its kubeconfig's path."""
     arguments, interrupted = _arguments(argv), threading.Event()
     site = Site(arguments.bind, arguments.port, arguments.advertise, dict(arguments.user), dict(arguments.flag))
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -117,7 +117,6 @@ def await_ready(ready: Callable[[], bool], *needed: subprocess.Popen[bytes]) -> 
 
 
 def free_port() -> int:
-    """Return a port of loopback that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

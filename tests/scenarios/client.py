@@ -43,16 +43,13 @@ class Client:
     """
 
     def __init__(self, kubeconfig: Path) -> None:
-        """Ask for nothing yet."""
         self._server = Server("any", kubeconfig, kubeconfig.parent, load_credentials(kubeconfig))
         self._known: list[_Resource] = []
 
     def close(self) -> None:
-        """Close the connection."""
         self._server.close()
 
     def get(self, *words: str) -> Any:
-        """Return the one object that is named, or a list."""
         asked = _parsed(words)
         if not asked.names:
             return {"kind": "List", "items": list(self._listed(asked))}
@@ -71,7 +68,6 @@ class Client:
         return f"v{self._server.release}"
 
     def serves(self, version: str) -> bool:
-        """Say whether the server has a version of an API, such as policy/v1."""
         return not self._server.is_gone(f"/apis/{version}")
 
     def everything(self) -> Iterator[Object]:
@@ -90,13 +86,11 @@ class Client:
         return self._server.watch(self._resource(asked.kinds[0]).path(asked.namespace))
 
     def table(self, *words: str) -> str:
-        """Return the cells that ``kubectl get`` prints, as text."""
         asked = _parsed(words)
         answer = self._server.ask("GET", self._resource(asked.kinds[0]).path(asked.namespace), accept=_TABLE)
         return str([row["cells"] for row in answer.body["rows"]])
 
     def logs(self, pod: str, namespace: str) -> str:
-        """Return a pod's log."""
         answer = self._server.ask("GET", f"/api/v1/namespaces/{namespace}/pods/{pod}/log", accept="*/*")
         assert answer.code == http.HTTPStatus.OK, answer
         return str(answer.body)
@@ -108,7 +102,6 @@ class Client:
             assert answer.code in (http.HTTPStatus.OK, http.HTTPStatus.CREATED), answer
 
     def create(self, manifests: Iterable[Object], manager: str = "kubectl-create") -> None:
-        """Create objects."""
         for item in manifests:
             collection = self._path_of(item).rpartition("/")[0]
             self._server.make(f"{collection}?{urlencode({'fieldManager': manager})}", item)
@@ -120,7 +113,6 @@ class Client:
             assert answer.code == http.HTTPStatus.OK, answer
 
     def patch(self, *words: str, patch: Any, manager: str = "kubectl-patch", content_type: str = MERGE) -> None:
-        """Patch each of the objects."""
         for path in self._paths(_parsed(words)):
             self._server.patch(f"{path}?{urlencode({'fieldManager': manager})}", patch, content_type)
 
@@ -129,19 +121,15 @@ class Client:
         self.patch(*words, patch={"metadata": {"labels": labels}}, manager=manager)
 
     def annotate(self, *words: str, annotations: Mapping[str, str | None]) -> None:
-        """Set annotations, or take away those that are None."""
         self.patch(*words, patch={"metadata": {"annotations": annotations}}, manager="kubectl-annotate")
 
     def cordon(self, *nodes: str) -> None:
-        """Keep new pods off nodes."""
         self.patch("nodes", *nodes, patch={"spec": {"unschedulable": True}}, manager="kubectl-cordon")
 
     def uncordon(self, *nodes: str) -> None:
-        """Let new pods on nodes again."""
         self.patch("nodes", *nodes, patch={"spec": {"unschedulable": None}}, manager="kubectl-uncordon")
 
     def set_image(self, *words: str, image: str) -> None:
-        """Set the image of every container of a workload."""
         containers = self.get(*words)["spec"]["template"]["spec"]["containers"]
         named = [{"name": container["name"], "image": image} for container in containers]
         patch = {"spec": {"template": {"spec": {"containers": named}}}}

@@ -57,7 +57,6 @@ def server(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def lender(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lender]:
-    """Lends this worker's real cluster."""
     with contextlib.closing(Lender(lambda: _cluster(tmp_path_factory.mktemp("plane")))) as made:
         yield made
 
@@ -77,14 +76,12 @@ def world(opening: Open, tmp_path_factory: pytest.TempPathFactory) -> Iterator[W
 
 @pytest.fixture
 def new_world(opening: Open, tmp_path: Path) -> Iterator[Make]:
-    """Makes a world of a test's own."""
     with contextlib.ExitStack() as opened:
         yield lambda **fleet: opened.enter_context(opening(tmp_path, **fleet))
 
 
 @pytest.fixture(scope="module")
 def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxWorld]:
-    """A sandbox with the default fleet that all tests of a module share."""
     with sandbox_world(tmp_path_factory.mktemp("sandbox")) as made:
         yield made
 

@@ -78,7 +78,6 @@ class Bare:
         self._collections = {path.rpartition("/")[0] for path in self._wanted}
 
     def close(self) -> None:
-        """Close the connection."""
         self._server.close()
 
     def restore(self) -> None:

@@ -10,7 +10,6 @@ from gpu_provision.kube import lease
 
 
 def start(kubeconfig: str) -> int:
-    """Run as a program."""
     place = secrets.token_hex(4)
     lease._place = lambda: place  # type: ignore[assignment]
     return main(["operator", "run", "--port", "0", "--kubeconfig", kubeconfig])

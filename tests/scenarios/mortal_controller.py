@@ -49,7 +49,6 @@ def lives(most: int) -> Iterator[dict[bool, int]]:
 
 
 def places_to_come(file: Path) -> list[str]:
-    """Return the places at which no life has ended so far."""
     last = file.read_text().splitlines()
     return [place for place in PLACES if not any(place in line for line in last)]
 
@@ -77,7 +76,6 @@ def make_mortal(left: dict[bool, int], places: Sequence[str], deaths: int) -> No
 
 
 def live(kubeconfig: str, left: dict[bool, int], places: Sequence[str], deaths: int) -> None:
-    """Be a controller, until the last write or the end of the parent process."""
     ctypes.CDLL(None).prctl(_DEATH_OF_PARENT, signal.SIGKILL)
     make_mortal(left, places, deaths)
     code = main(["operator", "run", "--port", "0", "--kubeconfig", kubeconfig])
@@ -85,7 +83,6 @@ def live(kubeconfig: str, left: dict[bool, int], places: Sequence[str], deaths: 
 
 
 def run(kubeconfig: str, file: Path, most: int) -> None:
-    """Live again and again."""
     deaths = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for left in lives(most):
         places = places_to_come(file)
@@ -97,7 +94,6 @@ def run(kubeconfig: str, file: Path, most: int) -> None:
 
 
 def warm_up(kubeconfig: str) -> None:
-    """Import and compute what every life needs."""
     assert controller
     assert operator_run
     connect(kubeconfig)
@@ -105,7 +101,6 @@ def warm_up(kubeconfig: str) -> None:
 
 
 def start(arguments: Sequence[str]) -> None:
-    """Run as a program."""
     kubeconfig, file, most = arguments
     warm_up(kubeconfig)
     run(kubeconfig, Path(file), int(most))

@@ -58,7 +58,6 @@ class Cluster:
 
 @contextlib.contextmanager
 def own_cluster(directory: Path) -> Iterator[Cluster]:
-    """Start a control plane."""
     with (
         control_plane(directory, Site(users={OPERATOR: "", ADOPTER: ""})) as plane,
         contextlib.closing(Bare(plane.kubeconfig)) as bare,
@@ -75,17 +74,14 @@ class Lender:
     """
 
     def __init__(self, make: Callable[[], contextlib.AbstractContextManager[Cluster]]) -> None:
-        """Start nothing yet."""
         self._make, self._running, self._is_lent = make, contextlib.ExitStack(), False
         self._free: Cluster | None = None
 
     def close(self) -> None:
-        """End the cluster, if there is one."""
         self._running.close()
 
     @contextlib.contextmanager
     def lend(self) -> Iterator[Cluster]:
-        """Lend an empty cluster."""
         assert not self._is_lent, "there is one real cluster, and another world has it"
         cluster = self._free or self._running.enter_context(self._make())
         programs = list(cluster.plane.programs.values()) if cluster.plane else []
@@ -119,7 +115,6 @@ class RealWorld(World):
         self.edited()
 
     def close(self) -> None:
-        """Take the simulated nodes away."""
         self._attached.close()
 
     def account(self) -> Path:
@@ -127,17 +122,14 @@ class RealWorld(World):
         return self._cluster.account
 
     def give_rights(self, *options: str) -> tuple[str, ...]:
-        """Give them to the user that every run is of."""
         rights = self.cli("rbac", "-i", str(self.inventory), *options, *self._cluster.subject, check=True).out
         self.submit(rights)
         return ()
 
     def kubeconfig_of(self, user: str) -> Path:
-        """A token for them."""
         return self._plane(f"makes the user {user} up").kubeconfig_of(user)
 
     def edited(self) -> None:
-        """Bind the rights that the inventory needs now."""
         self.give_rights()
 
     def requests(self) -> list[LoggedRequest]:
@@ -153,24 +145,19 @@ class RealWorld(World):
         """Nothing to do, either."""
 
     def server_pid(self) -> int:
-        """The process of kube-apiserver."""
         return self._plane("touches the API server's process").programs["kube-apiserver"].pid
 
     def kill_server(self) -> None:
-        """End kube-apiserver; etcd, controllers and nodes go on."""
         self._plane("ends the API server").stop_apiserver()
 
     def start_server(self) -> None:
-        """Start kube-apiserver again."""
         self._plane("starts the API server").start_apiserver()
 
     def kill_everything(self) -> None:
-        """Kill kube-apiserver and end etcd."""
         self.kill_server()
         self._plane("ends etcd").stop_etcd()
 
     def start_everything(self) -> None:
-        """Start both again."""
         self._plane("starts etcd").start_etcd()
         self.start_server()
 
@@ -194,7 +181,6 @@ class RealWorld(World):
 
 @contextlib.contextmanager
 def real_world(lender: Lender, folder: Path, **fleet: Any) -> Iterator[RealWorld]:
-    """Open a world on a cluster that is lent, and end it."""
     with lender.lend() as cluster, contextlib.ExitStack() as ended:
         made = RealWorld(folder, cluster, **fleet)
         ended.callback(made.down)
@@ -205,12 +191,10 @@ class AuditLog:
     """The requests of one user agent in an audit log that grows, from now on; each line is read once."""
 
     def __init__(self, path: Path) -> None:
-        """Read nothing yet."""
         self._path, self._read, self._found = path, path.stat().st_size, dict[str, LoggedRequest]()
         self._since = datetime.now(UTC).isoformat()
 
     def requests(self) -> list[LoggedRequest]:
-        """Return all that were received so far."""
         with self._path.open("rb") as log:
             log.seek(self._read)
             complete, _, _ = log.read().rpartition(b"\n")

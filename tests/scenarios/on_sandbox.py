@@ -26,21 +26,17 @@ class SandboxWorld(World):
         self.start_server()
 
     def close(self) -> None:
-        """End the sandbox."""
         self.cli("sandbox", "down", "--fleet", str(self.fleet))
 
     def account(self) -> Path:
-        """The sandbox's own kubeconfig."""
         return self.kubeconfig
 
     def give_rights(self, *options: str) -> tuple[str, ...]:
-        """Give them to a user besides the administrator."""
         access = self.kubeconfig_of(_USER)
         self.submit(self.cli("rbac", "-i", str(self.inventory), *options, "--user", _USER).out)
         return "--kubeconfig", str(access)
 
     def kubeconfig_of(self, user: str) -> Path:
-        """A token of this sandbox for them."""
         command = ("sandbox", "kubeconfig", "--fleet", str(self.fleet), "--user", user)
         return Path(self.cli(*command, check=True).out.strip())
 
@@ -61,11 +57,9 @@ class SandboxWorld(World):
         self.server_fault(latency={"seconds": _LATENCY_SECONDS, "agents": "gpu-provision"})
 
     def speed_up(self) -> None:
-        """End the API server's fault."""
         self.server_fault()
 
     def server_pid(self) -> int:
-        """The process of the sandbox."""
         return self._pid
 
     def kill_server(self) -> None:
@@ -73,14 +67,12 @@ class SandboxWorld(World):
         os.kill(self.server_pid(), signal.SIGKILL)
 
     def start_server(self) -> None:
-        """Start the sandbox; its state is kept."""
         told = self.cli("sandbox", "up", "--json", "--fleet", str(self.fleet), check=True).document["sandbox"]
         self.kubeconfig, self._pid = Path(told["kubeconfig"]), int(told["pid"])
 
 
 @contextlib.contextmanager
 def sandbox_world(folder: Path, **fleet: Any) -> Iterator[SandboxWorld]:
-    """Open a world, and end it."""
     with contextlib.ExitStack() as ended:
         made = SandboxWorld(folder, **fleet)
         ended.callback(made.down)

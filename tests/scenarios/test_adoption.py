@@ -33,15 +33,11 @@ _HELD = {"fault": "image-pull-fails", "node": "gpu-3", "image": f"driver:{OTHER_
 
 
 class Cluster:
-    """The world, and what a user does in it."""
-
     def __init__(self, world: World) -> None:
-        """Nothing is written."""
         self.world, self.inventory = world, world.folder / "gpu.yaml"
         self.kubeconfig = world.kubeconfig_of(ADOPTER)
 
     def is_given_its_rights(self) -> None:
-        """Let the administrator apply what rbac prints for an adoption."""
         words = ("rbac", "-i", str(self.inventory), "--adopt", "--user", ADOPTER)
         self.world.submit(self.world.cli(*words, check=True).out)
 
@@ -50,7 +46,6 @@ class Cluster:
         return "adopt", "-i", str(self.inventory), "--kubeconfig", str(self.kubeconfig), *arguments
 
     def adopt(self, *arguments: str) -> Answer:
-        """Run it."""
         return self.world.cli(*self.command(*arguments))
 
     def drivers(self, *nodes: str) -> dict[str, str]:
@@ -60,14 +55,12 @@ class Cluster:
         return {pod["spec"]["nodeName"]: pod["metadata"]["uid"] for pod in pods}
 
     def declare_another_driver(self, node: str) -> None:
-        """Put a node into a pool with another driver than it has."""
         document = yaml.safe_load(self.inventory.read_text())
         document["pools"]["other"] = {"gpu": {"model": "T4", "count": 2}, "driver": {"version": OTHER_DRIVER}}
         document["nodes"] = [{**each, "pool": "other"} if each["name"] == node else each for each in document["nodes"]]
         self.inventory.write_text(yaml.safe_dump(document, sort_keys=False))
 
     def job(self) -> dict[str, Any]:
-        """Return the pod that works on a GPU all the while."""
         found: dict[str, Any] = self.world.json("pod", "job")
         return found
 

@@ -67,7 +67,6 @@ class Cost:
     states: int
 
     def beyond(self, budget: Budget, nodes: int) -> dict[str, float]:
-        """Return what exceeds the budget."""
         spent: Counter[str] = Counter()
         for name, number in self.requests.items():
             if name == "update leases":
@@ -152,7 +151,6 @@ def test_a_rollout_stays_within_its_requests(runs: Runs) -> None:
 
 
 def _of_one_more(runs: Runs, count: Callable[[Cost], int]) -> tuple[float, float]:
-    """Return the cost of one more node, in a small fleet and in a large one."""
     small, medium, large = (count(runs["install", size]) for size in (SMALL, MEDIUM, LARGE))
     return (medium - small) / (MEDIUM - SMALL), (large - medium) / (LARGE - MEDIUM)
 

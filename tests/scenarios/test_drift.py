@@ -15,7 +15,6 @@ EXPORTER = "nvidia-dcgm-exporter"
 
 @pytest.fixture(scope="module")
 def stack(world: World) -> World:
-    """A stack that is up."""
     world.apply("--cluster-only", check=True)
     return world
 
@@ -30,7 +29,6 @@ def drift(world: World) -> tuple[int, dict[str, Any]]:
 
 
 def by_object(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Index the differences by kind and name."""
     return {f"{each['object']['kind']}/{each['object']['name']}": each for each in document["differences"]}
 
 

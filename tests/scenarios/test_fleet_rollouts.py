@@ -60,7 +60,6 @@ class Onlooker:
     """Follows the nodes of a cluster, and remembers how many were away at a time."""
 
     def __init__(self, cluster: KubeClient) -> None:
-        """Know the nodes as they are; entering begins to follow them."""
         listing = cluster.list(Kind("v1", "Node"))
         self._cluster, self._version, self._over = cluster, listing.resource_version, threading.Event()
         self._nodes: dict[str, Mapping[str, Any]] = {node["metadata"]["name"]: node for node in listing.items}
@@ -68,12 +67,10 @@ class Onlooker:
         self.most_at_work = self.most_away = 0
 
     def __enter__(self) -> Self:
-        """Begin."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End; its thread ends with its stream."""
         self._over.set()
 
     def _follow(self) -> None:
@@ -161,6 +158,5 @@ def test_a_fleet_with_killed_runs_reaches_the_same_state(fleet: World) -> None:
 
 
 def nodes_of(world: World) -> dict[str, dict[str, Any]]:
-    """Return the nodes that have a driver."""
     there = drivers(world)
     return {name: node for name, node in nodes(world).items() if name in there}

@@ -27,11 +27,9 @@ class Both(Home):
 
     @property
     def name(self) -> str:
-        """Of the stack."""
         return self.world.name
 
     def stack(self) -> dict[str, Any]:
-        """The resource."""
         found: dict[str, Any] = self.world.json("gpustack", self.name)
         return found
 
@@ -43,7 +41,6 @@ class Both(Home):
         self.until("Ready", name=self.name)
 
     def release(self) -> Answer:
-        """Give the stack back to the command line."""
         return self.world.cli(
             "operator", "release", self.name, "--yes", "--kubeconfig", str(self.world.kubeconfig), check=True
         )

@@ -266,7 +266,6 @@ def test_a_failed_rollout_pauses_if_the_version_is_unknown(stack: World) -> None
 
 
 def driver_images(world: World) -> set[str]:
-    """Return the images of the driver pods."""
     pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
     return {pod["spec"]["containers"][0]["image"] for pod in pods}
 

@@ -44,7 +44,6 @@ def host(world: SandboxWorld, name: str) -> SimulatedHost:
 
 
 def on_host(world: SandboxWorld, name: str, command: str) -> None:
-    """Type a command there."""
     done = hosts.run(host(world, name), command)
     assert done.returncode == 0, done.stderr.decode()
 
@@ -59,12 +58,10 @@ def reboot(world: SandboxWorld, name: str) -> None:
 
 
 def boot_id(world: World, name: str) -> str:
-    """The boot that the kubelet tells of."""
     return str(world.json("node", name)["status"]["nodeInfo"]["bootID"])
 
 
 def labels(world: World, name: str) -> dict[str, str]:
-    """The node's labels."""
     found: dict[str, str] = world.json("node", name)["metadata"]["labels"]
     return found
 

@@ -44,7 +44,6 @@ _PASSING = frozenset(
 
 @pytest.fixture
 def undisturbed(opening: Open, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The end state of an undisturbed run."""
     with opening(tmp_path_factory.mktemp("undisturbed")) as world:
         world.apply("--cluster-only", check=True)
         return end_state(world)

@@ -34,35 +34,28 @@ class Robot:
     """An account with a kubeconfig of its own, in the world of another."""
 
     def __init__(self, world: SandboxWorld, name: str = NAME) -> None:
-        """Make the account; it may do nothing yet."""
         self.world, self.name = world, name
         found = world.cli("sandbox", "kubeconfig", "--fleet", str(world.fleet), "--user", name, check=True)
         self.kubeconfig = Path(found.out.strip())
 
     def does(self, command: str, *arguments: str, check: bool = False) -> Answer:
-        """Run a command of gpu-provision as this account."""
         return self.world.run(*self.command(command, *arguments), check=check)
 
     def command(self, name: str, *arguments: str) -> tuple[str, ...]:
-        """Return the words of such a command."""
         program, *_ = self.world.apply_command
         return program, name, "-i", str(self.world.inventory), "--kubeconfig", str(self.kubeconfig), *arguments
 
     def applies(self, *arguments: str, check: bool = True) -> Answer:
-        """Run apply as this account."""
         return self.does("apply", "--yes", "--cluster-only", *arguments, check=check)
 
     def is_given_its_rights(self, *options: str) -> None:
-        """Let the administrator apply what rbac prints for the inventory as it stands."""
         words = ("rbac", "-i", str(self.world.inventory), "--user", self.name, *options)
         self.world.submit(self.world.cli(*words, check=True).out)
 
     def requests(self) -> list[LoggedRequest]:
-        """Everything that this account asked so far."""
         return [request for request in self.world.requests() if request.user == self.name]
 
     def writes(self) -> list[LoggedRequest]:
-        """What could change something."""
         return [request for request in self.requests() if request.is_write]
 
 

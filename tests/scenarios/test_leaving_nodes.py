@@ -26,7 +26,6 @@ MARKS = {INVENTORY, states.STATE, *states.ALL_ANNOTATIONS}
 
 @pytest.fixture(scope="module")
 def stack(world: World) -> World:
-    """A stack that is up."""
     world.apply("--cluster-only", check=True)
     return world
 
@@ -50,7 +49,6 @@ def train(world: World, *, allowed: int) -> None:
 
 
 def trained_on(world: World) -> list[str]:
-    """Return the nodes with a pod that runs."""
     pods = world.json("pods", "-l", "app=train")["items"]
     return sorted(pod["spec"]["nodeName"] for pod in pods if pod["status"].get("phase") == "Running")
 
@@ -63,7 +61,6 @@ def take_out(world: World, *names: str) -> list[dict[str, Any]]:
 
 
 def put_back(world: World, nodes: Iterable[dict[str, Any]]) -> None:
-    """Declare nodes again."""
     for node in nodes:
         world.declare(node)
 

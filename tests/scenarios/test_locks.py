@@ -116,6 +116,5 @@ def stuck(world: World) -> subprocess.Popen[str]:
 
 
 def unlock(world: World, *flags: str) -> tuple[int, dict[str, Any]]:
-    """Run gpu-provision unlock; return its exit code and its document."""
     answer = world.cli("unlock", "--yes", "--json", *flags, "-i", str(world.inventory))
     return answer.code, json.loads(answer.out)

@@ -18,7 +18,6 @@ _REQUESTS = 30
 
 @pytest.fixture(scope="module")
 def first_run(world: World) -> str:
-    """The first run's output."""
     return world.pyinfra("-y", check=True).text
 
 
@@ -193,7 +192,6 @@ def test_labels_reach_driver_pods_that_run(world: World, first_run: str) -> None
 
 
 def _drivers(world: World) -> dict[str, dict[str, Any]]:
-    """Return the metadata of driver pods, by uid."""
     pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
     return {pod["metadata"]["uid"]: pod["metadata"] for pod in pods}
 

@@ -32,7 +32,6 @@ class Home:
     """
 
     def __init__(self, world: World) -> None:
-        """Make the definition, and take the stack of the world's inventory for a start."""
         self.world, self.log = world, world.folder / "controllers.log"
         self.spec: dict[str, Any] = stack_of(yaml.safe_load(world.inventory.read_text()))["spec"]
         world.submit({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}})
@@ -40,12 +39,10 @@ class Home:
         world.until(lambda: world.api.exists("gpustacks"))
 
     def controller(self, *options: str) -> Any:
-        """Start one more controller."""
         command = (str(Path(sys.executable).parent / "gpu-provision"), "operator", "run", "--port", "0")
         return self.world.start(*command, "--kubeconfig", str(self.world.kubeconfig), *options, log=self.log)
 
     def declare(self, name: str = "main", **sections: Any) -> None:
-        """Make a stack, or change sections of one."""
         self.spec |= {
             key: {**self.spec.get(key, {}), **value} if isinstance(value, dict) else value
             for key, value in sections.items()
@@ -53,7 +50,6 @@ class Home:
         self.submit(name, self.spec)
 
     def submit(self, name: str, spec: dict[str, Any]) -> None:
-        """Make a stack, or change it."""
         stack = {
             "apiVersion": "gpu-provision.io/v1alpha1",
             "kind": "GPUStack",
@@ -87,7 +83,6 @@ class Home:
 
 @pytest.fixture
 def home(new_world: Make) -> Iterator[Callable[..., Home]]:
-    """Makes a home with a controller."""
     with contextlib.ExitStack():
 
         def made(*, controllers: int = 1, **fleet: Any) -> Home:
@@ -100,7 +95,6 @@ def home(new_world: Make) -> Iterator[Callable[..., Home]]:
 
 
 def pods(world: World, app: str) -> dict[str, str]:
-    """Return the uids of an operand's pods by name."""
     found = world.json("pods", "-n", OPERANDS, "-l", f"app={app}")["items"]
     return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found}
 
@@ -217,7 +211,6 @@ def _have_an_edit_undone(world: World) -> None:
 
 
 def _versions(world: World) -> set[str]:
-    """Return the versions of the drivers."""
     found = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
     images = (pod["spec"]["containers"][0]["image"] for pod in found)
     return {image.rpartition(":")[2].partition("-")[0] for image in images}

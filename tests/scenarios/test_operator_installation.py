@@ -22,13 +22,11 @@ Make = Callable[..., World]
 
 
 def operator(world: World, command: str, *arguments: str, check: bool = True) -> Answer:
-    """Run a command as administrator."""
     words = ("operator", command, "--yes", "--kubeconfig", str(world.kubeconfig), *arguments)
     return world.cli(*words, check=check)
 
 
 def version_of(world: World) -> str:
-    """Return the version of the API server."""
     return world.api.version
 
 

@@ -42,7 +42,6 @@ class Five(Home):
     """A stack of five GPU nodes."""
 
     def __init__(self, world: World) -> None:
-        """No controller reconciles it yet."""
         super().__init__(world)
         self.spec["nodes"] += [{"name": name, "pool": "t4"} for name in MORE]
         self.before = _without_nfds_definitions(dump(self.world))

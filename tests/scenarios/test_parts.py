@@ -11,13 +11,11 @@ GPU_NODES = {"h100-1", "t4-1", "t4-2"}
 
 
 def components(world: World) -> set[str]:
-    """Return the components that have a DaemonSet."""
     found = world.json("daemonsets", "-A")["items"]
     return {item["metadata"]["labels"].get("gpu-provision.io/component", "") for item in found}
 
 
 def labelled(world: World) -> set[str]:
-    """Return the nodes that carry our labels."""
     nodes = world.json("nodes", "-l", "gpu-provision.io/inventory")["items"]
     return {node["metadata"]["name"] for node in nodes}
 

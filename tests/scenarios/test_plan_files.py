@@ -22,7 +22,6 @@ EXPORTER = "nvidia-dcgm-exporter"
 
 
 def saved(world: World, *flags: str) -> Path:
-    """Make a plan file."""
     path = world.folder / "plan.json"
     answer = world.cli("plan", "--out", str(path), *flags, "-i", str(world.inventory), check=True)
     assert f"Next: gpu-provision apply {path}" in answer.out or "as declared" in answer.out
@@ -30,13 +29,11 @@ def saved(world: World, *flags: str) -> Path:
 
 
 def other_version(world: World) -> None:
-    """Declare another version of the device plugin than now."""
     one, other = "version: v0.20.0", "version: v0.19.3"
     world.edit(lambda text: text.replace(one, other) if one in text else text.replace(other, one))
 
 
 def carried_out(world: World, path: Path, *flags: str) -> Answer:
-    """Apply a plan file, without a prompt."""
     return world.cli("apply", str(path), *flags)
 
 

@@ -52,7 +52,6 @@ def give(world: World) -> None:
 
 
 def declare(world: World, inventory: dict[str, Any]) -> None:
-    """Write the inventory's file."""
     cluster = {"sandbox": str(world.fleet)}
     world.inventory.write_text(yaml.safe_dump({"name": world.name, "cluster": cluster, **inventory}, sort_keys=False))
 
@@ -85,7 +84,6 @@ def problems(done: Answer) -> Iterator[str]:
 
 
 def run(world: World, command: str, *options: str) -> Answer:
-    """Run a command that prints a document."""
     return world.cli(command, "--json", *options, "-i", str(world.inventory))
 
 
@@ -102,7 +100,6 @@ def is_rolled(daemonsets: Iterable[dict[str, Any]], pods: Iterable[dict[str, Any
 
 
 def digest_of(made: dict[str, Any]) -> str:
-    """Return the digest of the template of a pod or of a DaemonSet's."""
     return str(made["metadata"]["labels"].get("gpu-provision.io/digest", ""))
 
 

@@ -28,22 +28,18 @@ T = TypeVar("T")
 
 
 def node(world: World, name: str) -> Any:
-    """Return a Node."""
     return world.json("node", name)
 
 
 def boot(world: World, name: str) -> str:
-    """Return the boot that a node reports."""
     return str(node(world, name)["status"]["nodeInfo"]["bootID"])
 
 
 def is_cordoned(world: World, name: str) -> bool:
-    """Whether pods are kept off a node."""
     return bool(node(world, name)["spec"].get("unschedulable"))
 
 
 def is_ours(world: World, name: str) -> bool:
-    """Whether the node says that we cordoned it."""
     return CORDONED in (node(world, name)["metadata"].get("annotations") or {})
 
 
@@ -101,7 +97,6 @@ def _is_ready(found: Any) -> bool:
 
 
 def remove_web(world: World) -> None:
-    """End the Deployment and its budget."""
     world.api.delete("deployment,pdb", "web")
     world.until(lambda: not world.json("pods", "-l", "app=web")["items"])
 

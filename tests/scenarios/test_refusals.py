@@ -101,7 +101,6 @@ def test_a_missing_config_map_is_found_before_any_write(world: World) -> None:
 
 
 def _with_another_kubeconfig(world: World, *, server: str = "", token: str = "") -> Answer:
-    """Run with a kubeconfig that differs in one thing."""
     config = yaml.safe_load(world.account().read_text())
     config["clusters"][0]["cluster"]["server"] = server or config["clusters"][0]["cluster"]["server"]
     config["users"][0]["user"]["token"] = token or config["users"][0]["user"]["token"]

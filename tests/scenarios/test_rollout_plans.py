@@ -52,7 +52,6 @@ def stack(world: World) -> World:
 
 
 def planned(world: World) -> Any:
-    """Return the document of a plan, which changes nothing."""
     before = len(world.writes())
     found = plan.document(reading_of(world).plan)
     assert world.writes()[before:] == []
@@ -65,12 +64,10 @@ def reading_of(world: World) -> ClusterPlan:
 
 
 def applied(world: World) -> RunResult:
-    """Apply in this process."""
     return Run(connect(str(world.account())), reading_of(world), listen=lambda _: None).execute().result
 
 
 def order(found: Any) -> list[list[str]]:
-    """Return the nodes of each wave."""
     return [[node["node"] for node in wave["nodes"]] for wave in found["waves"]]
 
 
@@ -173,7 +170,6 @@ def test_a_downgrade_of_the_release_goes_as_planned(stack: World) -> None:
 
 
 def pods_to_go(found: Any) -> list[Any]:
-    """Return the pods that a plan has evicted."""
     return [pod for wave in found["waves"] for node in wave["nodes"] for pod in node["evicts"]]
 
 
@@ -181,7 +177,6 @@ class Recorded:
     """What a run asked the API server to do, by the server's own log; begins now."""
 
     def __init__(self, world: World) -> None:
-        """Remember which node has which driver pod."""
         self._world, self._before = world, len(world.writes())
         pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
         self._nodes = {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in pods}

@@ -36,7 +36,6 @@ class Killed(ProvisionError):
 
 @pytest.fixture(scope="module")
 def stack(world: World) -> World:
-    """A stack that is up."""
     world.apply("--cluster-only", check=True)
     return world
 
@@ -57,7 +56,6 @@ def applied(world: World, cluster: KubeClient, listen: Listen = lambda _: None) 
 
 
 def nodes(world: World) -> dict[str, dict[str, Any]]:
-    """Return the nodes that the inventory declares, by name."""
     return {item["metadata"]["name"]: item for item in world.json("nodes", "-l", "gpu-provision.io/inventory")["items"]}
 
 
@@ -68,14 +66,12 @@ def drivers(world: World) -> dict[str, dict[str, Any]]:
 
 
 def versions(world: World) -> set[str]:
-    """Return the versions of the drivers."""
     images = [pod["spec"]["containers"][0]["image"] for pod in drivers(world).values()]
     assert len(images) == len(nodes(world))
     return {image.rpartition(":")[2].partition("-")[0] for image in images}
 
 
 def uids(world: World) -> dict[str, str]:
-    """Return the uids of the driver pods by node."""
     return {node: pod["metadata"]["uid"] for node, pod in drivers(world).items()}
 
 
@@ -318,7 +314,6 @@ class Noting(KubeClient):
     """A connection that remembers the writes that the server took, but for those to lock, history and record."""
 
     def __init__(self, cluster: KubeClient) -> None:
-        """Start without any."""
         super().__init__(cluster._client, name=cluster.name, server=cluster.server)
         self._taken: list[tuple[str, str, Any]] = []
 

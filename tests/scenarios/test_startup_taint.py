@@ -30,7 +30,6 @@ def node(world: World, name: str) -> dict[str, Any]:
 
 
 def taint(world: World, name: str) -> None:
-    """Put the startup taint on a node."""
     taints = node(world, name)["spec"].get("taints", [])
     world.api.patch("node", name, patch={"spec": {"taints": [*taints, {"key": TAINT, "effect": "NoSchedule"}]}})
 
@@ -48,7 +47,6 @@ def told(world: World, name: str) -> str:
 
 
 def submit_training(world: World, name: str) -> None:
-    """Let a user ask for a GPU of one node."""
     container = {"name": "main", "image": "example.com/training:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     spec = {"containers": [container], "nodeSelector": {"kubernetes.io/hostname": name}}
     metadata = {"name": f"training-{name}", "namespace": "default"}

@@ -33,23 +33,19 @@ class Revived(SandboxWorld):
     """A sandbox with the state of one of the earlier version, and the inventory that was applied there."""
 
     def __init__(self, folder: Path, kept: str, inventory: str) -> None:
-        """Start it."""
         state.load(DATA / kept, folder / "sandboxes" / "fleet")
         nodes = yaml.safe_load((DATA / inventory).with_name("nodes.yaml").read_text())
         super().__init__(folder, nodes=nodes, timings={"speed": 50})
         self.take(inventory)
 
     def take(self, inventory: str) -> None:
-        """Use another inventory."""
         text = (DATA / inventory).read_text()
         self.inventory.write_text(text.replace("sandbox: default", f"sandbox: {self.fleet}"))
 
     def on_cluster(self, command: str, *flags: str) -> Answer:
-        """Run a command, which succeeds."""
         return self.cli(command, *flags, "--cluster-only", "-i", str(self.inventory), check=True)
 
     def operator(self, command: str, *flags: str) -> Answer:
-        """Run a command of the operator's, which succeeds."""
         return self.cli("operator", command, *flags, "--yes", "--kubeconfig", str(self.kubeconfig), check=True)
 
     def runs(self) -> list[tuple[int, str, str, int]]:
@@ -69,27 +65,22 @@ class Revived(SandboxWorld):
         return self.start(*command, "operator", "run", "--port", "0", "--kubeconfig", str(access), log=log)
 
     def declare(self, **sections: Any) -> None:
-        """Change sections of the stack's resource."""
         self.api.patch("gpustack", "sandbox", patch={"spec": sections})
 
     def is_ready(self) -> bool:
-        """Return whether the stack is as its resource declares now."""
         stack = self.json("gpustack", "sandbox")
         status = stack.get("status") or {}
         conditions = {each["type"]: each["status"] for each in status.get("conditions", ())}
         return status.get("observedGeneration") == stack["metadata"]["generation"] and conditions["Ready"] == "True"
 
     def drivers(self) -> dict[str, str]:
-        """Return the uid of each node's driver pod."""
         pods = self.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
         return {pod["spec"].get("nodeName", ""): pod["metadata"]["uid"] for pod in pods}
 
     def writes_daemonsets(self) -> bool:
-        """Return whether the tool has written a DaemonSet."""
         return any("/daemonsets/" in each.path for each in self.writes())
 
     def writers(self) -> set[str]:
-        """Return which users have written with the tool."""
         return {each.user for each in self.writes()}
 
 
@@ -111,7 +102,6 @@ def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Revived]:
 
 @pytest.fixture
 def revive(tmp_path: Path) -> Iterator[Revive]:
-    """Revives a state."""
     with ExitStack() as opened:
         yield partial(_revived, opened, tmp_path)
 
@@ -247,13 +237,11 @@ class Side(NamedTuple):
     user: str
 
     def words(self, *words: str) -> tuple[str, ...]:
-        """Return a command on the inventory."""
         return (*self.command, *words, "-i", str(self.inventory))
 
 
 @pytest.fixture(scope="module")
 def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the earlier version."""
     return old.unpack(tmp_path_factory.mktemp("earlier"))
 
 

@@ -41,7 +41,6 @@ class Sequence:
     """Disturbs a cluster as a seed says, and writes down what it did."""
 
     def __init__(self, world: SandboxWorld, seed: int) -> None:
-        """Do nothing yet."""
         self.world, self.fate = world, random.Random(seed)  # noqa: S311 - no secrets here
         self.log: list[str] = []
 
@@ -66,11 +65,9 @@ class Sequence:
         return f"{name} to {pool}"
 
     def declared(self) -> dict[str, str]:
-        """Return the pool of each node of the inventory."""
         return {node.name: node.pool for node in load(self.world.inventory).nodes}
 
     def edit(self) -> str:
-        """Declare another version of something."""
         component = self.fate.choice(sorted(VERSIONS))
         before = yaml.safe_load(self.world.inventory.read_text()).get(component, {}).get("version")
         version = next(each for each in VERSIONS[component] if each != before)
@@ -78,7 +75,6 @@ class Sequence:
         return f"{component} {version}"
 
     def reboot(self) -> str:
-        """Reboot a machine."""
         name, world = self._node(), self.world
         before = _boot(world, name)
         world.fault({"fault": "node-reboots", "node": name})
@@ -87,14 +83,12 @@ class Sequence:
         return name
 
     def delete_pod(self) -> str:
-        """Delete the pod of an operand on a node, as users do."""
         name, app = self._node(), self.fate.choice(APPS)
         for pod in _pods(self.world, app, name):
             self.world.api.delete("pod", "-n", OPERANDS, pod["metadata"]["name"])
         return f"{app} on {name}"
 
     def restart(self) -> str:
-        """Let the container of a driver die; its pod stays."""
         name, world = self._node(), self.world
         before = _restarts(world, name)
         if before:
@@ -140,7 +134,6 @@ def _restarts(world: SandboxWorld, node: str) -> list[int]:
 
 
 def ready(world: SandboxWorld) -> set[str]:
-    """Return the nodes with a GPU of the inventory that a status shows as ready."""
     cluster = connect(str(world.kubeconfig))
     reading = read_and_plan(cluster, load(world.inventory))
     ours = {target.name for target in reading.context.targets}

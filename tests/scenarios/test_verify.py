@@ -24,7 +24,6 @@ def not_passed(world: World, *arguments: str) -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def applied(sandbox: SandboxWorld) -> SandboxWorld:
-    """A sandbox on which a run has ended well."""
     assert not hosts.isolation_problem(), hosts.isolation_problem()
     sandbox.apply(check=True)
     return sandbox

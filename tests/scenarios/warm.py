@@ -36,7 +36,6 @@ class Forge(Foundry):
     """Runs commands, in forks of a process that starts with the first of them; to be used by one thread at a time."""
 
     def __init__(self) -> None:
-        """Start nothing yet."""
         super().__init__("tests.scenarios.warm")
 
     def run(

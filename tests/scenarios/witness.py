@@ -71,7 +71,6 @@ class Witness:
             threading.Thread(target=self._follow, args=(path,), daemon=True).start()
 
     def close(self) -> None:
-        """End, with the world."""
         self._is_closed = True
 
     def _follow(self, path: str) -> None:

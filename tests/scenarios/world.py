@@ -137,7 +137,6 @@ class World(ABC):
         self.kill_server()
 
     def start_everything(self) -> None:
-        """Start it again, with all that was kept."""
         self.start_server()
 
     def edit(self, change: Callable[[str], str]) -> None:
@@ -157,7 +156,6 @@ class World(ABC):
         self.edited()
 
     def declare(self, node: dict[str, Any]) -> None:
-        """Add a node to the inventory."""
         self.settings(nodes=[*yaml.safe_load(self.inventory.read_text())["nodes"], node])
 
     @abstractmethod
@@ -165,7 +163,6 @@ class World(ABC):
         """Do what goes with a change of the inventory."""
 
     def run(self, *command: str, check: bool = False, stdin: str | None = None) -> Answer:
-        """Run a command as this user."""
         answer = self._answer(command, stdin)
         assert not check or answer.code == 0, answer.text
         return answer
@@ -213,15 +210,12 @@ class World(ABC):
         return str(_OURS), "apply", "--yes", "-i", str(self.inventory)
 
     def cli(self, *arguments: str, check: bool = False) -> Answer:
-        """Run gpu-provision."""
         return self.run(str(_OURS), *arguments, check=check)
 
     def apply(self, *arguments: str, check: bool = False) -> Answer:
-        """Run gpu-provision apply on this user's inventory."""
         return self.run(*self.apply_command, *arguments, check=check)
 
     def plan(self, *arguments: str) -> Answer:
-        """Run gpu-provision plan on this user's inventory; the cluster's half."""
         return self.cli("plan", "--cluster-only", *arguments, "-i", str(self.inventory))
 
     def status(self) -> Any:
@@ -229,11 +223,9 @@ class World(ABC):
         return json.loads(self.cli("status", "--json", "-i", str(self.inventory)).out)
 
     def pyinfra(self, *arguments: str, deploy: str = "gpu_stack.py", check: bool = False) -> Answer:
-        """Run stock pyinfra, as the README says, on this user's inventory."""
         return self.run(*self.pyinfra_command(*arguments, deploy=deploy), check=check)
 
     def pyinfra_command(self, *arguments: str, deploy: str = "gpu_stack.py") -> tuple[str, ...]:
-        """Return the command of stock pyinfra on this user's inventory."""
         words = self.inventory.with_suffix(".py").name, str(CHECKOUT / "deploys" / deploy)
         return str(_BIN / "pyinfra"), *arguments, *words
 
@@ -253,7 +245,6 @@ class World(ABC):
         return self.api.get(*words)
 
     def submit(self, manifest: dict[str, Any] | str, manager: str = "kubectl") -> None:
-        """Apply an object as the cluster's administrator."""
         self.api.apply(manifest, manager)
 
     def fault(self, *faults: dict[str, Any]) -> None:

@@ -61,7 +61,6 @@ def archive(images: Iterable[str], target: Path) -> Path:
 
 
 def of_inventory(inventory: Inventory) -> list[str]:
-    """Return the images of an inventory's manifests."""
     return images_of(manifest for manifests in render(inventory).values() for manifest in manifests)
 
 

@@ -32,7 +32,6 @@ _KEPT = 2
 
 
 def archive(image: str, target: Path) -> Path:
-    """Write an OCI archive with the controller's image under this name."""
     config = config_of(_CHECKOUT / "Containerfile")
     config["Env"] = [f"PATH={PATH}", *config["Env"]]
     layers = [_dependencies(), tar({**_wheel(), "/tmp/.keep": Item()})]  # noqa: S108 - a path in the image
@@ -40,7 +39,6 @@ def archive(image: str, target: Path) -> Path:
 
 
 def _wheel() -> Layer:
-    """Return the files of the wheel, and the program that its entry point is."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", folder, str(_CHECKOUT)]
         subprocess.run(command, check=True, capture_output=True)

@@ -64,7 +64,6 @@ def _extensions(standard: Path) -> list[Path]:
 
 
 def package(name: str) -> dict[str, Item]:
-    """Return an installed package or module with its extension modules and their libraries."""
     folder, place = _installed(name), f"{LIBRARY}/{name.replace('.', '/')}"
     if folder.is_file():
         return module(folder.read_bytes(), f"{place}.py")
@@ -74,7 +73,6 @@ def package(name: str) -> dict[str, Item]:
 
 
 def is_installed(name: str) -> bool:
-    """Tell whether a package or module is there."""
     try:
         return _installed(name).exists()
     except ModuleNotFoundError:

@@ -12,7 +12,6 @@ from tests.real.node.nodes import Clock, missing, ready_node
 
 
 def main(arguments: list[str]) -> int:
-    """Start a node, say how to use it, and end it when interrupted."""
     usage = "usage: python -m tests.real.node FOLDER; the folder is made"
     folder, clock = Path(*arguments[:1]).absolute(), Clock()
     if problem := usage if len(arguments) != 1 or folder.exists() else missing():

@@ -15,7 +15,6 @@ from tests.real.node import cgroups, keep, root, settings
 
 
 def main() -> None:
-    """Become the machine; never return."""
     directory = Path(sys.argv[1])
     (directory / "pid").write_text(str(Path("/proc/self").readlink()))
     cgroups.join(Path(folder) for folder in sys.argv[2:])

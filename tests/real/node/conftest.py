@@ -27,13 +27,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def clock(request: pytest.FixtureRequest) -> Clock:
-    """Where times are noted that are printed at the end of the run."""
     return request.config.stash.setdefault(_CLOCK, Clock())
 
 
 @pytest.fixture(scope="session")
 def user(tmp_path_factory: pytest.TempPathFactory, clock: Clock) -> Iterator[NodeUser]:
-    """A user of a machine without gpu-provision."""
     if reason := missing():
         pytest.skip(reason)
     with ready_node(tmp_path_factory.mktemp("node"), clock) as made:
@@ -62,7 +60,6 @@ def first_run(user: NodeUser, clock: Clock, run_on_other_node: subprocess.Popen[
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print what was measured."""
     if clock := config.stash.get(_CLOCK, None):
         for line in clock.lines():
             terminalreporter.write_line(f"real node: {line}")

@@ -18,7 +18,6 @@ _NAMESPACES = ("--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-
 
 
 def main() -> None:
-    """Start the machine's process 1 in namespaces of its own, and wait for its end or ours."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _end)
     with cgroups.made() as folders:

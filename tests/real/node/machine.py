@@ -29,18 +29,14 @@ _START_SECONDS = 120
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine that is up: the directory that it shares with us, and the number that its process 1 has here."""
-
     directory: Path
     pid: int
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's; it holds within the machine's network."""
         return self.directory / "plane" / "kubeconfig"
 
     def kubeconfig_of(self, user: str) -> Path:
-        """Another user's."""
         return kubeconfig_file(self.directory / "plane", user)
 
     @property
@@ -60,13 +56,11 @@ class Machine:
         return "nsenter", "--target", str(self.pid), *spaces, "--"
 
     def run(self, *command: str) -> str:
-        """Run a command on the machine and return its output."""
         done = subprocess.run([*self.login, *command], check=False, capture_output=True, text=True, cwd="/")
         assert done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"
         return done.stdout
 
     def restart(self, program: str) -> None:
-        """End a program; return when it has been started again."""
         before = self._started(program)
         self.run("kill", before)
         self.until(lambda: self._started(program) != before, what=f"{program} is not started again")
@@ -75,7 +69,6 @@ class Machine:
         return (self.directory / "pids" / program).read_text()
 
     def until(self, condition: Callable[[], object], *, what: str, seconds: float = _START_SECONDS) -> None:
-        """Wait until a condition holds; fail after a deadline, or when the machine is no more."""
         give_up = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < give_up, f"{what}; the logs are in {self.directory}/log"

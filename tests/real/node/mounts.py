@@ -23,7 +23,6 @@ def mounts() -> list[Mount]:
 
 
 def parsed(line: str) -> Mount:
-    """Return what a line of mountinfo says."""
     where, _, what = line.partition(" - ")
     _, _, _, root, target, *_ = where.split()
     kind, _, options = what.split(" ", 2)
@@ -35,7 +34,6 @@ def _text(field: str) -> str:
 
 
 def mount(source: str | Path, target: Path, *, kind: str, options: str = "") -> None:
-    """Mount a new file system."""
     chosen = ["-o", options] if options else []
     subprocess.run(["mount", "-n", "-t", kind, *chosen, str(source), str(target)], check=True)
 

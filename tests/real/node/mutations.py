@@ -73,7 +73,6 @@ def with_mistake(component: Component, mutation: Mutation) -> Component:
 
 
 def apply(name: str) -> None:
-    """Have all of this process make the mistake."""
     mutated, mutation = MUTATIONS[name]
     components.COMPONENTS = tuple(
         with_mistake(component, mutation) if component.name == mutated else component

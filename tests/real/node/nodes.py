@@ -28,16 +28,13 @@ class Clock:
     _last: float = field(default_factory=time.monotonic)
 
     def start(self) -> None:
-        """Begin to measure."""
         self._last = time.monotonic()
 
     def lap(self, what: str) -> None:
-        """Note how long it has been since the last lap."""
         now = time.monotonic()
         self.times[what], self._last = now - self._last, now
 
     def lines(self) -> list[str]:
-        """Return what was measured."""
         times = [f"{what}: {seconds:.1f} s" for what, seconds in self.times.items()]
         return times + [f"{what}: {number}" for what, number in self.facts.items()]
 

@@ -114,7 +114,6 @@ def test_the_exporter_serves_metrics_of_every_gpu(user: NodeUser) -> None:
 
 
 def verified(user: NodeUser) -> dict[str, str]:
-    """Return how each acceptance test of the cluster ended."""
     checks = json.loads(user.cli("verify", "--cluster-only", "--json", "-i", str(user.inventory)).out)["checks"]
     return {check["check"]: f"{check['outcome']} {check['reason']}".strip() for check in checks}
 

@@ -35,7 +35,6 @@ def operator(user: NodeUser, clock: Clock) -> NodeUser:
 
 
 def _destroy(user: NodeUser) -> None:
-    """Take away what other tests of this node have left."""
     rights = user.folder / "rights.yaml"
     rights.write_text(user.cli("rbac", "--destroy", "--user", "gpu-provision", "-i", str(user.inventory)).out)
     user.kubectl("apply", "-f", str(rights))
@@ -49,7 +48,6 @@ def _import(user: NodeUser) -> None:
 
 
 def declare(user: NodeUser) -> None:
-    """Make the inventory a stack."""
     file = user.folder / "stack.yaml"
     file.write_text(user.cli("operator", "stack", "-i", str(user.inventory), check=True).out)
     user.kubectl("apply", "-f", str(file))
@@ -64,7 +62,6 @@ def until(user: NodeUser, condition: Callable[[], object], what: str) -> None:
 
 
 def logs(user: NodeUser) -> str:
-    """Return what the controllers said."""
     labels = ("-l", "app.kubernetes.io/component=operator", "--tail=-1", "--prefix")
     return user.kubectl("logs", "-n", HOME, *labels, check=False)
 
@@ -91,7 +88,6 @@ def holder(user: NodeUser) -> str:
 
 
 def leader(user: NodeUser) -> str:
-    """Return the name of the pod that leads."""
     return holder(user).partition("@")[2].partition(" ")[0]
 
 

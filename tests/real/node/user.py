@@ -36,7 +36,6 @@ class NodeUser:
     """
 
     def __init__(self, folder: Path, machine: Machine) -> None:
-        """Write the inventory."""
         self.folder, self.machine = folder, machine
         self.inventory = folder / "node.yaml"
         self.environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state"), "NO_COLOR": "1"}
@@ -47,20 +46,17 @@ class NodeUser:
         self.inventory.write_text(yaml.safe_dump(document, sort_keys=False))
 
     def settings(self, **sections: dict[str, Any]) -> None:
-        """Merge settings into sections of the inventory."""
         document = yaml.safe_load(self.inventory.read_text())
         for name, values in sections.items():
             document[name] = {**document.get(name, {}), **values}
         self.inventory.write_text(yaml.safe_dump(document, sort_keys=False))
 
     def take_rights(self) -> None:
-        """Have an administrator grant what `gpu-provision rbac` prints."""
         rights = self.folder / "rights.yaml"
         rights.write_text(self.cli("rbac", "--user", _USER, "-i", str(self.inventory), check=True).out)
         self.kubectl("apply", "-f", str(rights))
 
     def run(self, *command: str, check: bool = False) -> Answer:
-        """Run a command as this user."""
         done = subprocess.run(
             [*self.machine.network, *command],
             cwd=self.folder,
@@ -77,7 +73,6 @@ class NodeUser:
 
     @contextlib.contextmanager
     def started(self, *command: str) -> Iterator[subprocess.Popen[str]]:
-        """Run a command of this user in the background; it ends with the block at the latest."""
         with (
             (self.folder / "started.log").open("w") as log,
             subprocess.Popen(
@@ -94,11 +89,9 @@ class NodeUser:
             running.kill()
 
     def cli(self, *arguments: str, check: bool = False) -> Answer:
-        """Run gpu-provision."""
         return self.run(str(_BIN / "gpu-provision"), *arguments, check=check)
 
     def apply(self, *arguments: str, check: bool = False) -> Answer:
-        """Run gpu-provision apply on this user's inventory."""
         return self.cli("apply", "--yes", "-i", str(self.inventory), *arguments, check=check)
 
     def apply_with(self, mistakes: str) -> tuple[str, ...]:
@@ -107,34 +100,27 @@ class NodeUser:
         return *program, "apply", "--yes", "--json", "-i", str(self.inventory)
 
     def pyinfra(self, *arguments: str, check: bool = False) -> Answer:
-        """Run stock pyinfra, as the README says, on this user's inventory."""
         deploy = str(CHECKOUT / "deploys" / "gpu_stack.py")
         return self.run(str(_BIN / "pyinfra"), *arguments, "node.py", deploy, check=check)
 
     def kubectl(self, *arguments: str, check: bool = True) -> str:
-        """Run the real kubectl and return its output."""
         return self.run("kubectl", "--kubeconfig", str(self.machine.kubeconfig), *arguments, check=check).out
 
     def json(self, *arguments: str) -> Any:
-        """Return what kubectl gets, as JSON."""
         return json.loads(self.kubectl("get", *arguments, "-o", "json"))
 
     def pods(self, app: str, namespace: str = OPERANDS) -> list[Any]:
-        """Return the pods of a component that are not on their way out."""
         found = self.json("pods", "-n", namespace, "-l", f"app={app}")["items"]
         return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
 
     def pod(self, app: str) -> Any:
-        """Return the one pod of a component."""
         (found,) = self.pods(app)
         return found
 
     def allocatable(self) -> str:
-        """Return how many GPUs the node offers to pods."""
         return str(self.json("node", NODE)["status"]["allocatable"].get("nvidia.com/gpu", "0"))
 
     def log(self, pod: Any, *, check: bool = True) -> str:
-        """Return what a pod's first container printed."""
         metadata = pod["metadata"]
         return self.kubectl("logs", "-n", metadata["namespace"], metadata["name"], check=check)
 

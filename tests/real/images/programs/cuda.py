@@ -12,7 +12,6 @@ from .process import say
 
 
 def main() -> int:
-    """Add vectors; return 1 if no GPU is there to add them."""
     say(VECTOR_ADD_LINES[0])
     if problem := _problem():
         sys.stderr.write(f"{VECTOR_ADD_FAILED.format(problem)}\n")

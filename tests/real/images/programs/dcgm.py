@@ -17,7 +17,6 @@ _FIGURES = {"DCGM_FI_DEV_SM_CLOCK": 300, "DCGM_FI_DEV_GPU_TEMP": 34, "DCGM_FI_DE
 
 
 def main() -> int:
-    """Serve metrics, until told to end."""
     end_when_told()
     say("Starting dcgm-exporter")
     try:

@@ -28,12 +28,10 @@ class Plugin:
     """Answers the kubelet: offers these GPUs, and hands them out by environment and device nodes."""
 
     def __init__(self, found: Sequence[gpus.Gpu]) -> None:
-        """Offer these GPUs."""
         self._gpus = {gpu.uuid: gpu for gpu in found}
         self.ended = threading.Event()
 
     def answers(self) -> grpc.GenericRpcHandler:
-        """Return what serves the interface's methods."""
         own = {
             "GetDevicePluginOptions": lambda _request, _context: message("DevicePluginOptions")(),
             "ListAndWatch": self._list_and_watch,

@@ -70,5 +70,4 @@ _pool.Add(_file())
 
 
 def message(name: str) -> Any:
-    """Return the class of a message."""
     return message_factory.GetMessageClass(_pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))

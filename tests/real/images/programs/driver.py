@@ -32,7 +32,6 @@ class Refused(Exception):
 
 
 def main() -> int:
-    """Install the driver, serve it until told to end, and take it away again."""
     end_when_told()
     if sys.argv[1:2] != ["init"]:
         say(f"usage: nvidia-driver init: unknown command: {' '.join(sys.argv[1:])}")

@@ -18,7 +18,6 @@ _LONGEST_WAIT, _PAUSE = 300.0, 2.0
 
 
 def main() -> int:
-    """Uninstall what an earlier driver left behind."""
     end_when_told()
     if sys.argv[1:2] != ["uninstall_driver"]:
         say(f"unknown command: {' '.join(sys.argv[1:])}")

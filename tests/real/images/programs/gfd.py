@@ -15,7 +15,6 @@ _MACHINE = Path("/sys/class/dmi/id/product_name")
 
 
 def main() -> int:
-    """Publish labels again and again, until told to end."""
     end_when_told()
     say("Starting GPU Feature Discovery")
     node = os.environ.get("NODE_NAME", "")

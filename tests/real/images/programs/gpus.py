@@ -41,12 +41,10 @@ class Gpu:
 
 
 def model(device: str) -> GpuModel:
-    """Return the model with a PCI device id. Raises StopIteration for an unknown one."""
     return next(model for model in GPU_MODELS if model.device == device)
 
 
 def describe(version: str, gpus: list[Gpu]) -> str:
-    """Return the text of the driver's library."""
     lines = [f"gpu {gpu.index} {gpu.uuid} {gpu.address} {gpu.device} {gpu.name}\n" for gpu in gpus]
     return "".join([f"driver {version}\n", *lines])
 

@@ -26,13 +26,11 @@ class ApiError(Exception):
     """The server refused a request; ``code`` is the HTTP status."""
 
     def __init__(self, code: int, message: str) -> None:
-        """Keep the status beside the server's own words."""
         super().__init__(message)
         self.code = code
 
 
 def namespace() -> str:
-    """Return the pod's own namespace."""
     return (_ACCOUNT / "namespace").read_text()
 
 
@@ -45,7 +43,6 @@ def request(
 
 
 def patch(path: str, change: Object) -> Object:
-    """Merge a change into an object."""
     return request("PATCH", path, change, kind="application/merge-patch+json")
 
 

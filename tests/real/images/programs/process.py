@@ -16,7 +16,6 @@ Answer = Callable[[], tuple[int, str]]
 
 
 def say(*lines: str) -> None:
-    """Write lines to the container's log at once."""
     for line in lines:
         sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
@@ -34,7 +33,6 @@ def _end(number: int, _: FrameType | None) -> NoReturn:
 
 
 def stay() -> NoReturn:
-    """Do nothing until a signal ends the program."""
     while True:
         signal.pause()
 

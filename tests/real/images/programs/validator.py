@@ -26,7 +26,6 @@ class Invalid(Exception):
 
 
 def main() -> int:
-    """Run the check that COMPONENT names."""
     end_when_told()
     return check(os.environ.get("COMPONENT", ""))
 

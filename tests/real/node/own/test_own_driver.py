@@ -40,7 +40,6 @@ nvidia-smi
 
 @pytest.fixture(scope="module")
 def owner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeUser]:
-    """A user of a node with a driver of its own, whose host is reached through the cluster."""
     if reason := missing():
         pytest.skip(reason)
     with ready_node(tmp_path_factory.mktemp("own"), Clock()) as user:
@@ -56,7 +55,6 @@ def owner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeUser]:
 
 @pytest.fixture(scope="module")
 def run(owner: NodeUser) -> Answer:
-    """The first run's output."""
     return owner.apply(check=True)
 
 

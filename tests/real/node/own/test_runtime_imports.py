@@ -43,16 +43,12 @@ BROKEN = {
 
 @dataclass(frozen=True)
 class Node:
-    """A machine whose containerd imports nothing."""
-
     machine: Machine
 
     def run(self, *command: str) -> str:
-        """Run a command on the machine."""
         return self.machine.run(*command)
 
     def started(self) -> subprocess.Popen[str]:
-        """Start the operation."""
         command = [
             *self.machine.login,
             sys.executable,
@@ -66,13 +62,11 @@ class Node:
         return subprocess.Popen(command, stdout=pipe, stderr=subprocess.STDOUT, text=True, cwd="/")
 
     def operate(self) -> tuple[int, str]:
-        """Run the operation; return its status and output."""
         with self.started() as running:
             output, _ = running.communicate()
         return running.returncode, output
 
     def config(self) -> str:
-        """Return the root configuration."""
         return self.run("cat", CONFIG)
 
     def restarts(self) -> int:
@@ -88,7 +82,6 @@ class Node:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    """A machine with a kubelet; containerd's configuration imports nothing."""
     if reason := missing():
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("imports")
