@@ -17,7 +17,7 @@ import yaml
 from tests.adopt.chart import NAMESPACE, Operator, driver_pods, install
 from tests.answers import Answer
 from tests.scenarios.conftest import Open
-from tests.scenarios.world import ADOPTER, World
+from tests.scenarios.world import ADOPTER, USES_GPU, World
 
 GPU_NODES = ["gpu-1", "gpu-2", "gpu-3"]
 KEPT = ("gpu-1", "gpu-2")
@@ -70,9 +70,7 @@ def cluster(opening: Open, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """A cluster that the chart has provisioned, with a job on one of its GPUs, and an inventory derived from it."""
     with opening(tmp_path_factory.mktemp("adoption"), nodes=_NODES, timings={"speed": 10}) as world:
         install(world, GPU_NODES)
-        container = {"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-        spec = {"nodeName": "gpu-1", "containers": [container]}
-        world.submit({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "job"}, "spec": spec})
+        world.run_pod("job", USES_GPU, nodeName="gpu-1")
         world.until(lambda: world.json("pod", "job")["status"].get("phase") == "Running")
         made = Cluster(world)
         arguments = ("--inventory-out", str(made.inventory), "--kubeconfig", str(world.kubeconfig))

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from tests.scenarios.world import World
-
-OPERANDS = "gpu-operator-resources"
+from tests.scenarios.world import OPERANDS, USES_GPU, World
 
 
 def test_an_edit_of_a_config_map_rolls_the_pods_that_read_it(new_world: Callable[..., World]) -> None:
@@ -35,7 +32,7 @@ def test_a_validation_on_a_busy_node_is_deferred(new_world: Callable[..., World]
     """An upgrade of the device plugin must not fail because the GPUs are in use, which is what they are for."""
     world = new_world()
     world.apply("--cluster-only", check=True)
-    world.submit(_workload("t4-1"))
+    world.run_pod("training", USES_GPU, nodeSelector={"kubernetes.io/hostname": "t4-1"})
     world.until(lambda: world.json("pod", "training")["status"].get("phase") == "Running")
     world.settings(device_plugin={"version": "v0.19.3"}, validator={"timeout": 4})
     run = world.apply("--cluster-only", "--json")
@@ -44,17 +41,10 @@ def test_a_validation_on_a_busy_node_is_deferred(new_world: Callable[..., World]
     assert "t4-1" in warnings[0]["what"]
     world.api.delete("pod", "training")
     assert json.loads(world.apply("--cluster-only", "--json", check=True).out)["warnings"] == []
-    pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-device-plugin-validation")["items"]
-    assert pods == [], "validations do not pile up"
+    assert world.pods("nvidia-device-plugin-validation") == [], "validations do not pile up"
 
 
 def _exporters(world: World) -> set[str]:
-    pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-dcgm-exporter")["items"]
+    pods = world.pods("nvidia-dcgm-exporter")
     assert len(pods) == 3
     return {pod["metadata"]["uid"] for pod in pods}
-
-
-def _workload(node: str) -> dict[str, Any]:
-    container = {"name": "main", "image": "example.com/training:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-    spec = {"containers": [container], "nodeSelector": {"kubernetes.io/hostname": node}}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "training", "namespace": "default"}, "spec": spec}

@@ -9,15 +9,9 @@ import pytest
 
 from gpu_provision.kube.client import connect
 from gpu_provision.model.cluster import ObjectRef
-from tests.scenarios.world import World
+from tests.scenarios.world import OPERANDS, World
 
-OPERANDS = "gpu-operator-resources"
 Make = Callable[..., World]
-
-
-def _pods(world: World, app: str) -> list[str]:
-    found = world.json("pods", "-n", OPERANDS, "-l", f"app={app}")["items"]
-    return [pod["metadata"]["name"] for pod in found]
 
 
 @pytest.mark.real  # for the time it takes
@@ -25,10 +19,10 @@ def test_pods_deleted_during_a_run_are_recreated(new_world: Make) -> None:
     """The driver of every node, and the validator of one before it has ended."""
     world = new_world(timings={"speed": 6})
     run = world.start(*world.apply_command, "--cluster-only")
-    world.until(lambda: _pods(world, "nvidia-driver-daemonset"))
+    world.until(lambda: world.pods("nvidia-driver-daemonset"))
     world.api.delete("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset", wait=False)
-    validation = world.until(lambda: _pods(world, "nvidia-operator-validator"))
-    world.api.delete("pod", "-n", OPERANDS, validation[0], wait=False)
+    validation, *_ = world.until(lambda: world.pods("nvidia-operator-validator"))
+    world.api.delete("pod", "-n", OPERANDS, validation["metadata"]["name"], wait=False)
     out, _ = run.communicate(timeout=300)
     assert run.returncode == 0, out
     states = {row["node"]: row["state"] for row in world.status()["nodes"]}  # one that had passed by then is on record
@@ -38,7 +32,7 @@ def test_pods_deleted_during_a_run_are_recreated(new_world: Make) -> None:
 def test_a_daemonset_deleted_during_a_run_is_recreated(new_world: Make) -> None:
     world = new_world(timings={"speed": 6})
     run = world.start(*world.apply_command, "--cluster-only")
-    world.until(lambda: _pods(world, "nvidia-operator-validator"))
+    world.until(lambda: world.pods("nvidia-operator-validator"))
     world.api.delete("daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter")
     out, _ = run.communicate(timeout=300)
     assert run.returncode == 0, out
@@ -77,10 +71,7 @@ def test_a_missing_node_does_not_block_upgrades_of_others(new_world: Make) -> No
     assert run.code == 1
     errors = json.loads(run.out)["errors"]
     assert all("ghost-1" in error["what"] for error in errors), errors
-    images = {
-        pod["spec"].get("nodeName"): pod["spec"]["containers"][0]["image"]
-        for pod in world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
-    }
+    images = {pod["spec"]["nodeName"]: pod["spec"]["containers"][0]["image"] for pod in world.driver_pods()}
     assert set(images) == {"t4-1", "t4-2", "h100-1"}
     assert all("580.126.20" in image for image in images.values()), images
 
@@ -89,7 +80,7 @@ def test_a_node_lost_during_a_run_is_named_and_others_finish(new_world: Make) ->
     """An autoscaler takes nodes whenever it likes."""
     world = new_world(timings={"speed": 4})
     run = world.start(*world.apply_command, "--cluster-only", "--json")
-    world.until(lambda: _pods(world, "nvidia-driver-daemonset"))
+    world.until(lambda: world.pods("nvidia-driver-daemonset"))
     world.api.delete("node", "t4-2")
     out, _ = run.communicate(timeout=300)
     assert run.returncode == 1, out

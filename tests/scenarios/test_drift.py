@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.scenarios.world import World
+from tests.scenarios.world import OPERANDS, World
 
-OPERANDS = "gpu-operator-resources"
 EXPORTER = "nvidia-dcgm-exporter"
 
 
@@ -45,8 +44,7 @@ def test_the_manager_of_each_change_is_named(stack: World) -> None:
     stack.api.set_image("daemonset", EXPORTER, "-n", OPERANDS, image="example.com/other:1")
     stack.api.label("node", "t4-1", labels={"gpu-provision.io/driver": "other"}, manager="robot")
     stack.api.delete("service", EXPORTER, "-n", OPERANDS)
-    pods = stack.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
-    driver = next(pod["metadata"]["name"] for pod in pods if pod["spec"]["nodeName"] == "h100-1")
+    driver = next(pod["metadata"]["name"] for pod in stack.driver_pods() if pod["spec"]["nodeName"] == "h100-1")
     stack.api.label("pod", driver, "-n", OPERANDS, labels={"nvidia.com/precompiled": "true"})
     code, found = drift(stack)
     assert code == 2

@@ -8,9 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.hostile import MIXED, MIXED_SHOWN, left_in
-from tests.scenarios.world import World
+from tests.scenarios.world import OPERANDS, World
 
-OPERANDS = "gpu-operator-resources"
 Make = Callable[..., World]
 
 
@@ -56,8 +55,7 @@ def test_a_waiting_run_shows_the_cause_of_a_crash(new_world: Make) -> None:
     assert end.startswith(BUILD)
     assert "driver failed on t4-2: the driver cannot be built" in end
     assert run.text.count("error: ") == 1, "one cause is one finding"
-    pods = world.json("pods", "-n", OPERANDS, "-l", "gpu-provision.io/component=driver")["items"]
-    (pod,) = [pod for pod in pods if pod["spec"]["nodeName"] == "t4-2"]
+    (pod,) = [pod for pod in world.driver_pods() if pod["spec"]["nodeName"] == "t4-2"]
     logs = [one for one in world.requests() if one.path.endswith(f"/{pod['metadata']['name']}/log")]
     assert len(logs) <= pod["status"]["containerStatuses"][0]["restartCount"] + 1
     (node,) = [row for row in world.status()["nodes"] if row["node"] == "t4-2"]

@@ -34,7 +34,7 @@ from tests.scenarios.test_rollouts import (
     serve,
     uids,
 )
-from tests.scenarios.world import World
+from tests.scenarios.world import USES_GPU, World
 
 pytestmark = pytest.mark.real
 
@@ -100,9 +100,7 @@ def test_blockers_are_named_and_all_other_nodes_upgrade(fleet: World) -> None:
     """
     fleet.api.cordon(FOREIGN)
     fleet.api.label("node", SKIPPED, labels={states.SKIP: "true"})
-    containers = [{"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
-    notebook = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "notebook", "namespace": "default"}}
-    fleet.submit({**notebook, "spec": {"nodeName": HELD, "containers": containers}})
+    fleet.run_pod("notebook", USES_GPU, nodeName=HELD)
     fleet.fault({"fault": "crash-loop", "node": BROKEN, "image": "driver", "message": "no PCI bus"})
     fleet.settings(rollout={"stop_after_failures": 99})
     policy = {"max_parallel_upgrades": PARALLEL, "max_unavailable": MOST_AWAY}

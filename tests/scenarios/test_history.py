@@ -11,9 +11,8 @@ import pytest
 
 from gpu_provision.history.store import decode, encode
 from tests.inventory.planted import VALID
-from tests.scenarios.world import World
+from tests.scenarios.world import OPERANDS, World
 
-OPERANDS = "gpu-operator-resources"
 SECRETS = {
     "NGC_API_KEY": "nvapi-0123456789",
     "HTTPS_PROXY": "http://me:pass0rd@proxy.example.com:3128",
@@ -266,8 +265,7 @@ def test_a_failed_rollout_pauses_if_the_version_is_unknown(stack: World) -> None
 
 
 def driver_images(world: World) -> set[str]:
-    pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
-    return {pod["spec"]["containers"][0]["image"] for pod in pods}
+    return {pod["spec"]["containers"][0]["image"] for pod in world.pods("nvidia-driver-daemonset")}
 
 
 @pytest.mark.real  # for the time it takes

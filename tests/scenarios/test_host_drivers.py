@@ -14,7 +14,6 @@ from gpu_provision.sandbox.hosts import SimulatedHost
 from tests.scenarios.on_sandbox import SandboxWorld
 from tests.scenarios.world import World, default_fleet
 
-OPERANDS = "gpu-operator-resources"
 VERSION = "550.90.07"
 OWN = {"nvidia.com/gpu.deploy.driver": "pre-installed", "gpu-provision.io/host-driver": VERSION}
 
@@ -68,8 +67,7 @@ def labels(world: World, name: str) -> dict[str, str]:
 
 def driver_pods(world: World) -> set[str]:
     """The nodes that run the driver container; a pod that is not placed yet is on none."""
-    pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
-    return {pod["spec"]["nodeName"] for pod in pods if "nodeName" in pod["spec"]}
+    return {pod["spec"]["nodeName"] for pod in world.driver_pods()}
 
 
 def everything_works(world: World) -> None:

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from tests.scenarios.conftest import Open
-from tests.scenarios.world import World
+from tests.scenarios.world import OPERANDS, World
 
-OPERANDS = "gpu-operator-resources"
 Make = Callable[..., World]
 
 _KINDS = (

@@ -22,9 +22,8 @@ from gpu_provision.rbac import permissions
 from gpu_provision.sandbox.apiserver.request_log import LoggedRequest
 from tests.answers import Answer
 from tests.scenarios.on_sandbox import SandboxWorld
-from tests.scenarios.world import World
+from tests.scenarios.world import OPERANDS, USES_GPU, World
 
-OPERANDS = "gpu-operator-resources"
 NAME = "ci-robot"
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _QUESTIONS = ("selfsubjectrulesreviews", "selfsubjectaccessreviews", "selfsubjectreviews")
@@ -125,9 +124,7 @@ def test_a_user_without_rights_sees_all_that_a_plan_needs(robot: Robot) -> None:
 
 def test_an_upgrade_restarts_driver_pods_and_drift_is_undone(robot: Robot) -> None:
     """GPU work anywhere is evicted; an edit of a role is undone although only those may who hold what it grants."""
-    containers = [{"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "notebook", "namespace": "default"}}
-    robot.world.submit({**pod, "spec": {"nodeName": "t4-1", "containers": containers}})
+    robot.world.run_pod("notebook", USES_GPU, nodeName="t4-1")
     policy = {"pod_deletion": {"force": True}}
     robot.world.settings(
         driver={"version": "580.126.20", "upgrade_policy": policy},

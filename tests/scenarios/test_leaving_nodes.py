@@ -17,9 +17,8 @@ from gpu_provision.reconcile.plan import read_and_plan
 from gpu_provision.reconcile.run import Run
 from gpu_provision.rollout import states
 from tests.scenarios.test_rollouts import Killed, Mortal
-from tests.scenarios.world import World
+from tests.scenarios.world import ANY_TAINT, OPERANDS, USES_GPU, World
 
-OPERANDS = "gpu-operator-resources"
 NODES = ("t4-1", "t4-2")
 MARKS = {INVENTORY, states.STATE, *states.ALL_ANNOTATIONS}
 
@@ -32,19 +31,9 @@ def stack(world: World) -> World:
 
 def train(world: World, *, allowed: int) -> None:
     """Run a pod on each T4, so many of which may be evicted at a time."""
-    labels, metadata = {"app": "train"}, {"name": "train", "namespace": "default"}
-    pod = {
-        "containers": [{"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
-        "nodeSelector": {"nvidia.com/gpu.product": "Tesla-T4"},
-        "tolerations": [{"operator": "Exists", "key": "nvidia.com/gpu"}],
-        "terminationGracePeriodSeconds": 0,
-    }
-    template = {"metadata": {"labels": labels}, "spec": pod}
-    spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
-    world.submit({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
-    version = connect(str(world.kubeconfig)).eviction_version()
-    budget = {"maxUnavailable": allowed, "selector": {"matchLabels": labels}}
-    world.submit({"apiVersion": version, "kind": "PodDisruptionBudget", "metadata": metadata, "spec": budget})
+    t4s = {"nodeSelector": {"nvidia.com/gpu.product": "Tesla-T4"}, **ANY_TAINT, "terminationGracePeriodSeconds": 0}
+    world.deploy("train", USES_GPU, replicas=2, **t4s)
+    world.budget("train", maxUnavailable=allowed)
     world.until(lambda: trained_on(world) == [*NODES])
 
 
@@ -83,9 +72,7 @@ def pods_on(world: World, name: str) -> list[str]:
 
 def test_a_pod_that_cannot_be_evicted_keeps_the_stack(stack: World) -> None:
     """The other node goes at once, as its GPU is idle; the driver that it shared stays for the first one."""
-    containers = [{"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "notebook", "namespace": "default"}}
-    stack.submit({**pod, "spec": {"nodeName": "t4-1", "containers": containers}})
+    stack.run_pod("notebook", USES_GPU, nodeName="t4-1")
     stack.until(lambda: stack.json("pod", "notebook")["status"].get("phase") == "Running")
     before = pods_on(stack, "t4-1")
     gone = take_out(stack, *NODES)

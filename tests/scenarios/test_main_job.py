@@ -9,10 +9,9 @@ import pytest
 import yaml
 
 from gpu_provision.sandbox.apiserver.request_log import LoggedRequest
-from tests.scenarios.world import SPARE_NODES, World
+from tests.scenarios.world import OPERANDS, SPARE_NODES, World
 
 GPU_NODES = {"t4-1": 1, "t4-2": 1, "h100-1": 8}
-OPERANDS = "gpu-operator-resources"
 _REQUESTS = 30
 
 
@@ -38,7 +37,7 @@ def test_vector_add_passed_on_every_gpu_node(world: World, first_run: str) -> No
 
     Of the second one only the record is left.
     """
-    pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-operator-validator")["items"]
+    pods = world.pods("nvidia-operator-validator")
     assert {pod["spec"]["nodeName"] for pod in pods} == set(GPU_NODES), first_run
     for pod in pods:
         (ran,) = (each for each in pod["status"]["initContainerStatuses"] if each["name"] == "cuda-validation")
@@ -49,7 +48,7 @@ def test_vector_add_passed_on_every_gpu_node(world: World, first_run: str) -> No
     assert {node: list(json.loads(entry)) for node, entry in record.items()} == {
         node: ["device_plugin_validation"] for node in GPU_NODES
     }
-    assert not world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-device-plugin-validation")["items"]
+    assert not world.pods("nvidia-device-plugin-validation")
 
 
 def test_the_second_run_changes_nothing(world: World, first_run: str) -> None:
@@ -100,8 +99,7 @@ def test_the_pyinfra_dry_run_names_operations_and_fields(world: World, first_run
 
 def test_the_next_run_applies_the_version_once(world: World, first_run: str) -> None:
     world.pyinfra("-y", check=True)
-    pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-device-plugin-daemonset")["items"]
-    images = {pod["spec"]["containers"][0]["image"] for pod in pods}
+    images = {pod["spec"]["containers"][0]["image"] for pod in world.pods("nvidia-device-plugin-daemonset")}
     assert images == {"nvcr.io/nvidia/k8s-device-plugin:v0.19.3"}, first_run
     before = len(world.writes())
     world.pyinfra("-y", check=True)
@@ -192,8 +190,7 @@ def test_labels_reach_driver_pods_that_run(world: World, first_run: str) -> None
 
 
 def _drivers(world: World) -> dict[str, dict[str, Any]]:
-    pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
-    return {pod["metadata"]["uid"]: pod["metadata"] for pod in pods}
+    return {pod["metadata"]["uid"]: pod["metadata"] for pod in world.pods("nvidia-driver-daemonset")}
 
 
 def _patches_pod(request: LoggedRequest) -> bool:

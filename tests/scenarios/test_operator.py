@@ -17,9 +17,8 @@ import yaml
 from gpu_provision.operator.crd import definition
 from gpu_provision.operator.stack import stack_of
 from tests.scenarios.test_removal import dump
-from tests.scenarios.world import World
+from tests.scenarios.world import OPERANDS, World
 
-OPERANDS = "gpu-operator-resources"
 NEW, OLD = "580.178.04", "580.126.20"
 Make = Callable[..., World]
 
@@ -95,8 +94,7 @@ def home(new_world: Make) -> Iterator[Callable[..., Home]]:
 
 
 def pods(world: World, app: str) -> dict[str, str]:
-    found = world.json("pods", "-n", OPERANDS, "-l", f"app={app}")["items"]
-    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found}
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in world.pods(app)}
 
 
 def _if_ready(told: dict[str, Any]) -> dict[str, Any]:
@@ -147,8 +145,7 @@ def test_a_stack_is_brought_up_held_and_taken_away_again(home: Callable[..., Hom
 def _have_a_driver_proven_again(world: World) -> None:
     """Delete the pod of a driver: vectorAdd runs once more on its node, and on no other one."""
     before = proofs(world)
-    drivers = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
-    name = next(pod["metadata"]["name"] for pod in drivers if pod["spec"]["nodeName"] == "t4-1")
+    name = next(pod["metadata"]["name"] for pod in world.driver_pods() if pod["spec"]["nodeName"] == "t4-1")
     world.api.delete("pod", "-n", OPERANDS, name)
     world.until(lambda: proofs(world)["t4-1"] != before["t4-1"])
     assert {node for node, proof in proofs(world).items() if proof != before[node]} == {"t4-1"}
@@ -211,8 +208,7 @@ def _have_an_edit_undone(world: World) -> None:
 
 
 def _versions(world: World) -> set[str]:
-    found = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
-    images = (pod["spec"]["containers"][0]["image"] for pod in found)
+    images = (pod["spec"]["containers"][0]["image"] for pod in world.pods("nvidia-driver-daemonset"))
     return {image.rpartition(":")[2].partition("-")[0] for image in images}
 
 

@@ -14,10 +14,9 @@ import yaml
 from gpu_provision.operator.crd import are_known
 from tests.contract.client import JSON_PATCH
 from tests.scenarios.test_removal import dump
-from tests.scenarios.world import OPERATOR, Answer, World
+from tests.scenarios.world import OPERANDS, OPERATOR, Answer, World
 
 IMAGE = "registry.example.com/gpu-provision:0.1.0"
-OPERANDS = "gpu-operator-resources"
 Make = Callable[..., World]
 
 

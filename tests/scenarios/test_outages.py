@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 
@@ -16,6 +17,13 @@ Make = Callable[..., World]
 _IN_THE_MIDDLE = 40  # writes of about 70
 
 
+def in_the_middle(world: World) -> subprocess.Popen[str]:
+    """Start a run; return it when it has made about half of its writes."""
+    run = world.start(*world.apply_command, "--cluster-only")
+    world.until(lambda: len(world.writes()) > _IN_THE_MIDDLE)
+    return run
+
+
 @pytest.mark.real  # for the time it takes
 @pytest.mark.parametrize("fault", ["unavailable", "drop"])
 def test_an_api_server_that_refuses_for_a_while_is_waited_for(
@@ -23,8 +31,7 @@ def test_an_api_server_that_refuses_for_a_while_is_waited_for(
 ) -> None:
     """Only the sandbox's server can be told to; a real one is ended, in the next test."""
     world = new_sandbox(timings={"speed": 4})
-    run = world.start(*world.apply_command, "--cluster-only")
-    world.until(lambda: len(world.writes()) > _IN_THE_MIDDLE)
+    run = in_the_middle(world)
     world.server_fault(**{fault: {"seconds": 2, "agents": "gpu-provision"}, "expire-watches": True})
     out, _ = run.communicate(timeout=300)
     assert run.returncode == 0, out
@@ -33,8 +40,7 @@ def test_an_api_server_that_refuses_for_a_while_is_waited_for(
 def test_an_api_server_that_restarts_in_the_middle_is_waited_for(new_world: Make) -> None:
     """A control plane's restart costs the run a pause, not its life."""
     world = new_world(timings={"speed": 4})
-    run = world.start(*world.apply_command, "--cluster-only")
-    world.until(lambda: len(world.writes()) > _IN_THE_MIDDLE)
+    run = in_the_middle(world)
     world.kill_server()
     world.start_server()
     out, _ = run.communicate(timeout=300)
@@ -44,8 +50,7 @@ def test_an_api_server_that_restarts_in_the_middle_is_waited_for(new_world: Make
 @pytest.mark.real  # for the time it takes
 def test_an_api_server_that_hangs_for_a_while_is_waited_for(new_world: Make) -> None:
     world = new_world(timings={"speed": 4})
-    run = world.start(*world.apply_command, "--cluster-only")
-    world.until(lambda: len(world.writes()) > _IN_THE_MIDDLE)
+    run = in_the_middle(world)
     server = world.server_pid()
     os.kill(server, signal.SIGSTOP)
     time.sleep(1.5)  # the outage itself is what is tested
@@ -57,8 +62,7 @@ def test_an_api_server_that_hangs_for_a_while_is_waited_for(new_world: Make) -> 
 @pytest.mark.real  # for the time it takes
 def test_a_run_reports_that_the_api_server_is_gone(new_world: Make) -> None:
     world = new_world(timings={"speed": 1})
-    run = world.start(*world.apply_command, "--cluster-only")
-    world.until(lambda: len(world.writes()) > _IN_THE_MIDDLE)
+    run = in_the_middle(world)
     world.kill_server()
     assert run.stdout is not None
     told = ""

@@ -27,9 +27,8 @@ def validated(world: World) -> set[str]:
 
 def drivers(world: World) -> dict[str, str]:
     """Return the driver's version by node; a pod that the scheduler has not placed yet is on none."""
-    pods = world.json("pods", *OPERANDS, "-l", "gpu-provision.io/component=driver")["items"]
-    images = {pod["spec"].get("nodeName"): pod["spec"]["containers"][0]["image"] for pod in pods}
-    return {node: image.rpartition(":")[2].partition("-")[0] for node, image in images.items() if node}
+    images = {pod["spec"]["nodeName"]: pod["spec"]["containers"][0]["image"] for pod in world.driver_pods()}
+    return {node: image.rpartition(":")[2].partition("-")[0] for node, image in images.items()}
 
 
 def test_a_target_brings_what_it_requires_and_nothing_else(world: World) -> None:

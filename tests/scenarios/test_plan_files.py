@@ -12,12 +12,11 @@ import pytest
 from gpu_provision.output.plan_file import schema, seal
 from tests.answers import Answer
 from tests.scenarios.on_sandbox import SandboxWorld
-from tests.scenarios.world import World
+from tests.scenarios.world import OPERANDS, USES_GPU, World
 
 # The plain tests have what is pure, and the command line.
 pytestmark = pytest.mark.real
 
-OPERANDS = "gpu-operator-resources"
 EXPORTER = "nvidia-dcgm-exporter"
 
 
@@ -128,12 +127,7 @@ def test_who_leaves_for_a_driver_is_part_of_the_promise(world: World) -> None:
     """Waves of nodes and whose pods are evicted: a training that began since was not agreed to."""
     world.settings(driver={"version": "580.126.20"})
     path = saved(world, "--cluster-only")
-    container = {"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-    labels = {"app": "train"}
-    template = {"metadata": {"labels": labels}, "spec": {"nodeName": "t4-1", "containers": [container]}}
-    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
-    metadata = {"name": "train", "namespace": "default"}
-    world.submit({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
+    world.deploy("train", USES_GPU, nodeName="t4-1")
     world.until(lambda: world.json("pods", "-l", "app=train")["items"])
     evidence = refused(world, path, "GP356")["evidence"]
     assert "node t4-1: wave " in evidence

@@ -19,7 +19,7 @@ from gpu_provision.model.hosts import Drain
 from gpu_provision.nodes.maintenance import NodeMaintenance
 from tests.answers import Answer
 from tests.scenarios.on_sandbox import SandboxWorld
-from tests.scenarios.world import World
+from tests.scenarios.world import ANY_TAINT, World
 
 CORDONED = "gpu-provision.io/cordoned"
 NODES = ("t4-1", "t4-2")
@@ -50,35 +50,12 @@ def web(world: World, replicas: int, *, at_least: int, where: tuple[str, ...] = 
         world.api.cordon(name)
     terms = [{"key": "kubernetes.io/hostname", "operator": "In", "values": list(where)}]
     affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": terms}]}}
-    tolerations = [{"operator": "Exists", "key": "nvidia.com/gpu"}]
-    container = {"name": "web", "image": "registry.example.com/web:1"}
-    spec = {"containers": [container], "affinity": {"nodeAffinity": affinity}, "tolerations": tolerations}
-    template = {"metadata": {"labels": {"app": "web"}}, "spec": spec}
-    selector = {"matchLabels": {"app": "web"}}
-    world.submit(
-        {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": {"name": "web", "namespace": "default"},
-            "spec": {"replicas": replicas, "selector": selector, "template": template},
-        }
-    )
-    world.submit(
-        {
-            "apiVersion": _policy(world),
-            "kind": "PodDisruptionBudget",
-            "metadata": {"name": "web", "namespace": "default"},
-            "spec": {"minAvailable": at_least, "selector": selector},
-        }
-    )
+    world.deploy("web", {}, replicas=replicas, affinity={"nodeAffinity": affinity}, **ANY_TAINT)
+    world.budget("web", minAvailable=at_least)
     world.until(lambda: len(_running(world, first)) == replicas)
     world.until(lambda: _allowed(world) == replicas - at_least)
     for name in others:
         world.api.uncordon(name)
-
-
-def _policy(world: World) -> str:
-    return "policy/v1" if world.api.serves("policy/v1") else "policy/v1beta1"
 
 
 def _allowed(world: World) -> int:

@@ -10,9 +10,7 @@ import json
 import yaml
 
 from tests.answers import Answer
-from tests.scenarios.world import World
-
-OPERANDS = "gpu-operator-resources"
+from tests.scenarios.world import OPERANDS, World
 
 
 def test_an_api_server_that_is_down_is_one_message(world: World) -> None:

@@ -17,9 +17,9 @@ from gpu_provision.kube import lock
 from gpu_provision.kube.client import connect
 from gpu_provision.kube.transport import Connection
 from gpu_provision.model import codes
-from tests.scenarios.world import World
+from tests.scenarios.world import OPERANDS, USES_GPU, World
 
-OPERANDS, NFD, THEIRS = "gpu-operator-resources", "node-feature-discovery", "theirs"
+NFD, THEIRS = "node-feature-discovery", "theirs"
 Dump = dict[str, Any]
 
 # What every cluster writes all the time, and what an object has that is created again.
@@ -135,15 +135,7 @@ def test_an_unprovisioned_cluster_has_nothing_to_remove(world: World, before: Du
 def test_gpu_work_forbids_it_until_it_may_be_evicted(world: World, before: Dump) -> None:
     """Nothing is written before; with --evict pods go once they can get no GPU any more. Then all is as before."""
     world.apply("--cluster-only", check=True)
-    labels = {"app": "train"}
-    container = {"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-    template = {
-        "metadata": {"labels": labels},
-        "spec": {"nodeSelector": {"kubernetes.io/hostname": "t4-1"}, "containers": [container]},
-    }
-    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
-    metadata = {"name": "train", "namespace": THEIRS}
-    world.submit({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
+    world.deploy("train", USES_GPU, namespace=THEIRS, nodeSelector={"kubernetes.io/hostname": "t4-1"})
     world.until(lambda: _phase(world) == "Running")
     world.api.label("node", "h100-1", labels={"nvidia.com/gpu.present": "others"})
     world.api.cordon("t4-2")
@@ -152,9 +144,7 @@ def test_gpu_work_forbids_it_until_it_may_be_evicted(world: World, before: Dump)
     assert told(refused, codes.GPUS_IN_USE) == ["Node t4-1"]
     assert told(destroy(world, code=1), codes.GPUS_IN_USE) == ["Node t4-1"]
     assert len(world.writes()) == writes
-    budget = {"minAvailable": 1, "selector": {"matchLabels": labels}}
-    version = connect(str(world.kubeconfig)).eviction_version()
-    world.submit({"apiVersion": version, "kind": "PodDisruptionBudget", "metadata": metadata, "spec": budget})
+    world.budget("train", namespace=THEIRS, minAvailable=1)
     world.until(lambda: world.json("pdb", "train", "-n", THEIRS).get("status", {}).get("expectedPods"))
     foreseen = destroy(world, "--evict", "--dry-run")
     assert told(foreseen, codes.BUDGET_HOLDS) == [f"PodDisruptionBudget {THEIRS}/train"]
@@ -193,7 +183,7 @@ def _phase(world: World) -> str:
 def test_an_object_that_stays_is_reported_with_its_cause(world: World, before: Dump) -> None:
     """And what tells that there was a stack stays, for the next run to go on from."""
     world.apply("--cluster-only", check=True)
-    pod = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-operator-validator")["items"][0]["metadata"]["name"]
+    pod = world.pods("nvidia-operator-validator")[0]["metadata"]["name"]
     world.api.patch("pod", pod, "-n", OPERANDS, patch={"metadata": {"finalizers": ["o.rg/x"]}})
     stuck = destroy(world, "--timeout", "15", code=1)  # all other pods end within that
     assert told(stuck, codes.NOT_GONE) == [f"Pod {OPERANDS}/{pod}"]

@@ -12,9 +12,8 @@ from gpu_provision.model.progress import RunResult, State
 from gpu_provision.output import plan
 from gpu_provision.reconcile.plan import ClusterPlan, read_and_plan
 from gpu_provision.reconcile.run import Run
-from tests.scenarios.world import World
+from tests.scenarios.world import ANY_TAINT, OPERANDS, SEES_GPUS, World
 
-OPERANDS = "gpu-operator-resources"
 GPU_NODES = ("h100-1", "t4-1", "t4-2")
 ONE_BY_ONE = {"max_parallel_upgrades": 1, "max_unavailable": "100%"}
 
@@ -27,24 +26,9 @@ def stack(world: World) -> World:
     """
     world.edit(lambda text: text.replace("device_plugin:\n  version: v0.20.0\n", ""))  # the release alone says it
     world.apply("--cluster-only", check=True)
-    work: dict[str, Any] = {
-        "containers": [
-            {"name": "main", "image": "busybox", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
-        ]
-    }
-    labels = {"app": "train"}
-    place = {
-        "nodeSelector": {"kubernetes.io/hostname": "t4-1"},
-        "tolerations": [{"operator": "Exists", "key": "nvidia.com/gpu"}],
-    }
-    template = {"metadata": {"labels": labels}, "spec": {**place, **work}}
-    training = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
-    train, bare = {"name": "train", "namespace": "default"}, {"name": "bare", "namespace": "default"}
-    world.submit({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": train, "spec": training})
-    world.submit({"apiVersion": "v1", "kind": "Pod", "metadata": bare, "spec": {"nodeName": "t4-2", **work}})
-    version = connect(str(world.kubeconfig)).eviction_version()
-    budget = {"minAvailable": 1, "selector": {"matchLabels": labels}}
-    world.submit({"apiVersion": version, "kind": "PodDisruptionBudget", "metadata": train, "spec": budget})
+    world.deploy("train", SEES_GPUS, nodeSelector={"kubernetes.io/hostname": "t4-1"}, **ANY_TAINT)
+    world.run_pod("bare", SEES_GPUS, nodeName="t4-2")
+    world.budget("train", minAvailable=1)
     world.api.cordon("h100-1")
     world.until(lambda: [pod["status"].get("phase") for pod in world.json("pods")["items"]] == ["Running"] * 2)
     world.until(lambda: world.json("poddisruptionbudget", "train").get("status", {}).get("currentHealthy") == 1)
@@ -178,8 +162,7 @@ class Recorded:
 
     def __init__(self, world: World) -> None:
         self._world, self._before = world, len(world.writes())
-        pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
-        self._nodes = {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in pods}
+        self._nodes = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in world.driver_pods()}
 
     def _paths(self, verb: str) -> list[list[str]]:
         writes = self._world.writes()[self._before :]

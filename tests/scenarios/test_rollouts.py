@@ -22,9 +22,8 @@ from gpu_provision.reconcile.plan import read_and_plan
 from gpu_provision.reconcile.run import Run
 from gpu_provision.reconcile.run_thread import RunThread
 from gpu_provision.rollout import states
-from tests.scenarios.world import World
+from tests.scenarios.world import ANY_TAINT, OPERANDS, SEES_GPUS, USES_GPU, World
 
-OPERANDS = "gpu-operator-resources"
 GPU_NODES = ("h100-1", "t4-1", "t4-2")
 ALL_AT_ONCE = {"auto_upgrade": True, "max_parallel_upgrades": 0, "max_unavailable": "100%"}
 Listen = Callable[[Event], None]
@@ -60,9 +59,7 @@ def nodes(world: World) -> dict[str, dict[str, Any]]:
 
 
 def drivers(world: World) -> dict[str, dict[str, Any]]:
-    """Return the driver pods by node; one that the scheduler has not placed yet is on none."""
-    pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
-    return {pod["spec"]["nodeName"]: pod for pod in pods if "nodeName" in pod["spec"]}
+    return {pod["spec"]["nodeName"]: pod for pod in world.driver_pods()}
 
 
 def versions(world: World) -> set[str]:
@@ -156,15 +153,8 @@ def test_with_upgrades_off_drivers_stay_and_a_finding_says_so(stack: World) -> N
 
 def test_gpu_work_leaves_as_its_budget_allows(stack: World) -> None:
     """A budget that allows nothing is waited for; the moment it changes the pod goes."""
-    labels = {"app": "train"}
-    containers = [{"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
-    template = {"metadata": {"labels": labels}, "spec": {"nodeName": "t4-1", "containers": containers}}
-    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
-    metadata = {"name": "train", "namespace": "default"}
-    stack.submit({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
-    budget = {"minAvailable": 1, "selector": {"matchLabels": labels}}
-    version = connect(str(stack.kubeconfig)).eviction_version()
-    stack.submit({"apiVersion": version, "kind": "PodDisruptionBudget", "metadata": metadata, "spec": budget})
+    stack.deploy("train", USES_GPU, nodeName="t4-1")
+    stack.budget("train", minAvailable=1)
     stack.until(
         lambda: [pod["status"].get("phase") for pod in stack.json("pods", "-l", "app=train")["items"]] == ["Running"]
     )
@@ -226,9 +216,7 @@ def test_an_interrupted_pyinfra_names_what_it_leaves_cordoned(stack: World) -> N
 @pytest.mark.real  # for the time it takes
 def test_a_pod_that_cannot_be_evicted_blocks_its_node_only(stack: World) -> None:
     """That node is not even cordoned; the run says which pod it is, and fails."""
-    containers = [{"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "notebook", "namespace": "default"}}
-    stack.submit({**pod, "spec": {"nodeName": "t4-1", "containers": containers}})
+    stack.run_pod("notebook", USES_GPU, nodeName="t4-1")
     before = versions(stack)
     stack.settings(driver={"version": "580.159.04", "upgrade_policy": ALL_AT_ONCE})
     run = stack.apply("--cluster-only", "--json")
@@ -294,11 +282,8 @@ def emptied(world: World) -> list[Event]:
 def proofs(world: World) -> dict[str, str]:
     """Return the uid of each node's driver pod, or nothing where vectorAdd has not passed since it started."""
     found = dict[str, str]()
-    drivers = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
-    validators = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-operator-validator")["items"]
-    ran = {pod["spec"]["nodeName"]: _vector_add(pod) for pod in validators}
-    for pod in drivers:
-        node = pod["spec"]["nodeName"]
+    ran = {pod["spec"]["nodeName"]: _vector_add(pod) for pod in world.pods("nvidia-operator-validator")}
+    for node, pod in drivers(world).items():
         since = pod["status"]["containerStatuses"][0]["state"]["running"]["startedAt"]
         is_proven = ran[node]["exitCode"] == 0 and ran[node]["startedAt"] > since
         found[node] = pod["metadata"]["uid"] if is_proven else ""
@@ -395,18 +380,7 @@ def test_runs_killed_at_writes_reach_the_same_state(stack: World, writes: int, m
 
 def serve(world: World, *, replicas: int) -> None:
     """Run pods that use GPUs without a request, on any GPU node, all but one of which have to be there always."""
-    labels, metadata = {"app": "serve"}, {"name": "serve", "namespace": "default"}
-    containers = [{"name": "main", "image": "busybox", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}]
-    pod = {
-        "containers": containers,
-        "nodeSelector": {"nvidia.com/gpu.present": "true"},
-        "tolerations": [{"operator": "Exists", "key": "nvidia.com/gpu"}],
-        "terminationGracePeriodSeconds": 0,
-    }
-    template = {"metadata": {"labels": labels}, "spec": pod}
-    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
-    world.submit({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
-    budget = {"minAvailable": replicas - 1, "selector": {"matchLabels": labels}}
-    version = connect(str(world.kubeconfig)).eviction_version()
-    world.submit({"apiVersion": version, "kind": "PodDisruptionBudget", "metadata": metadata, "spec": budget})
+    anywhere = {"nodeSelector": {"nvidia.com/gpu.present": "true"}, **ANY_TAINT, "terminationGracePeriodSeconds": 0}
+    world.deploy("serve", SEES_GPUS, replicas=replicas, **anywhere)
+    world.budget("serve", minAvailable=replicas - 1)
     world.until(lambda: world.json("poddisruptionbudget", "serve").get("status", {}).get("currentHealthy") == replicas)

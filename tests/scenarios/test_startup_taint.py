@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.scenarios.test_operator import Home
-from tests.scenarios.world import World, default_fleet
+from tests.scenarios.world import USES_GPU, World, default_fleet
 
 pytestmark = pytest.mark.real
 
@@ -47,10 +47,7 @@ def told(world: World, name: str) -> str:
 
 
 def submit_training(world: World, name: str) -> None:
-    container = {"name": "main", "image": "example.com/training:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-    spec = {"containers": [container], "nodeSelector": {"kubernetes.io/hostname": name}}
-    metadata = {"name": f"training-{name}", "namespace": "default"}
-    world.submit({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    world.run_pod(f"training-{name}", USES_GPU, nodeSelector={"kubernetes.io/hostname": name})
 
 
 def training(world: World, name: str) -> dict[str, Any]:

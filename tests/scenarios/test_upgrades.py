@@ -19,11 +19,10 @@ from gpu_provision.sandbox.client import load_credentials
 from tests.answers import Answer
 from tests.scenarios.on_sandbox import SandboxWorld
 from tests.scenarios.test_locks import STUCK, assert_apart
-from tests.scenarios.world import ADOPTER
+from tests.scenarios.world import ADOPTER, OPERANDS
 from tests.upgrades import old, state
 from tests.upgrades.record import DATA, DRIVERS, IMAGE, PLUGINS
 
-OPERANDS = "gpu-operator-resources"
 EXPORTER = "nvidia-dcgm-exporter"
 _OURS = str(Path(sys.executable).parent / "gpu-provision")
 _LAST = "command-line/run-3.yaml"
@@ -74,7 +73,7 @@ class Revived(SandboxWorld):
         return status.get("observedGeneration") == stack["metadata"]["generation"] and conditions["Ready"] == "True"
 
     def drivers(self) -> dict[str, str]:
-        pods = self.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
+        pods = self.pods("nvidia-driver-daemonset")
         return {pod["spec"].get("nodeName", ""): pod["metadata"]["uid"] for pod in pods}
 
     def writes_daemonsets(self) -> bool:

@@ -123,7 +123,7 @@ def _boot(world: SandboxWorld, name: str) -> str:
 
 
 def _pods(world: SandboxWorld, app: str, node: str) -> list[dict[str, Any]]:
-    found = world.json("pods", "-n", OPERANDS, "-l", f"app={app}")["items"]
+    found = world.pods(app)
     return [pod for pod in found if pod["spec"].get("nodeName") == node]
 
 

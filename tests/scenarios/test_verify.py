@@ -10,9 +10,8 @@ import pytest
 
 from gpu_provision.sandbox import hosts
 from tests.scenarios.on_sandbox import SandboxWorld
-from tests.scenarios.world import World
+from tests.scenarios.world import OPERANDS, World
 
-OPERANDS = "gpu-operator-resources"
 RECORD = ("configmap", "sandbox-validations", "-n", OPERANDS)
 
 

@@ -13,9 +13,8 @@ from typing import Any
 
 from gpu_provision.sandbox.client import load_credentials
 from tests.contract.client import Event, Server
-from tests.scenarios.world import World
+from tests.scenarios.world import OPERANDS, World
 
-OPERANDS = "gpu-operator-resources"
 STANDS_ON = {
     "driver_validation": ("driver", "toolkit"),
     "device_plugin_validation": ("driver", "toolkit", "device_plugin"),

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,11 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 _BIN = Path(sys.executable).parent
 _OURS = _BIN / "gpu-provision"
 COMMAND_SECONDS = 300
+OPERANDS = "gpu-operator-resources"
+USES_GPU = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+SEES_GPUS = {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
+"""The container uses GPUs without a request, so Kubernetes does not count them."""
+ANY_TAINT = {"tolerations": [{"operator": "Exists", "key": "nvidia.com/gpu"}]}
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 0.5
 OPERATOR = "system:serviceaccount:gpu-operator:gpu-provision-operator"
 """The controller's account, as an API server calls it."""
@@ -247,6 +252,36 @@ class World(ABC):
     def submit(self, manifest: dict[str, Any] | str, manager: str = "kubectl") -> None:
         self.api.apply(manifest, manager)
 
+    def pods(self, app: str, *words: str) -> list[dict[str, Any]]:
+        """Return the pods of an operand, by its label ``app``."""
+        found: list[dict[str, Any]] = self.json("pods", "-n", OPERANDS, "-l", f"app={app}", *words)["items"]
+        return found
+
+    def driver_pods(self) -> list[dict[str, Any]]:
+        """Return the driver pods that the scheduler has placed."""
+        return [pod for pod in self.pods("nvidia-driver-daemonset") if "nodeName" in pod["spec"]]
+
+    def run_pod(self, name: str, container: Mapping[str, Any], **spec: Any) -> None:
+        """Make a pod whose container has these keys beside name and image."""
+        metadata = {"name": name, "namespace": "default"}
+        self.submit({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": _pod(container, spec)})
+
+    def deploy(
+        self, name: str, container: Mapping[str, Any], *, replicas: int = 1, namespace: str = "default", **spec: Any
+    ) -> None:
+        """Make a Deployment of such pods, whose label ``app`` is its name."""
+        labels, metadata = {"app": name}, {"name": name, "namespace": namespace}
+        template = {"metadata": {"labels": labels}, "spec": _pod(container, spec)}
+        body = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+        self.submit({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": body})
+
+    def budget(self, name: str, *, namespace: str = "default", **limit: int) -> None:
+        """Make the PodDisruptionBudget of a Deployment."""
+        version = "policy/v1" if self.api.serves("policy/v1") else "policy/v1beta1"
+        spec = {"selector": {"matchLabels": {"app": name}}, **limit}
+        metadata = {"name": name, "namespace": namespace}
+        self.submit({"apiVersion": version, "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec})
+
     def fault(self, *faults: dict[str, Any]) -> None:
         """Declare the faults of simulated nodes that are in force from now on; none to end them all."""
         self._declare("nodes", list(faults))
@@ -277,3 +312,7 @@ class World(ABC):
             time.sleep(min(max(_SHORTEST_PAUSE, 2 * (now - asked)), _LONGEST_PAUSE))
             asked = time.monotonic()
         return found
+
+
+def _pod(container: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {"containers": [{"name": "main", "image": "busybox", **container}], **spec}
