@@ -6,7 +6,6 @@ DaemonSet controller and server-side apply are, with ``-m real``, Kubernetes' ow
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -101,7 +100,7 @@ def test_a_dry_run_writes_nothing_and_lists_every_object(cluster: Cluster) -> No
     looked = cluster.adopt("--json")
     assert len(cluster.world.writes()) == before
     assert looked.code == 0, looked.text
-    adoption = json.loads(looked.out)["adoption"]
+    adoption = looked.document["adoption"]
     assert {each["node"]: each["keeps"] for each in adoption["drivers"]} == dict.fromkeys(GPU_NODES, True)
     fates = {f"{each['kind']} {each['name']}": each["fate"] for each in adoption["objects"]}
     assert fates["DaemonSet nvidia-driver-daemonset"] == "replace"
@@ -193,7 +192,7 @@ def test_afterwards_there_is_nothing_to_do(cluster: Cluster) -> None:
     world = cluster.world
     collect_what_names_the_policy(world)
     before = len(world.writes())
-    planned = json.loads(world.cli("plan", "--json", "-i", str(cluster.inventory)).out)
+    planned = world.cli("plan", "--json", "-i", str(cluster.inventory)).document
     assert (planned["changes"], planned["errors"]) == ([], [])
     again = cluster.adopt("--yes")
     assert again.code == 0, again.text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
@@ -37,10 +36,10 @@ def test_a_validation_on_a_busy_node_is_deferred(new_world: Callable[..., World]
     world.settings(device_plugin={"version": "v0.19.3"}, validator={"timeout": 4})
     run = world.apply("--cluster-only", "--json")
     assert run.code == 0, run.text
-    warnings = [warning for warning in json.loads(run.out)["warnings"] if warning["code"] == "GP508"]
+    warnings = [warning for warning in run.document["warnings"] if warning["code"] == "GP508"]
     assert "t4-1" in warnings[0]["what"]
     world.api.delete("pod", "training")
-    assert json.loads(world.apply("--cluster-only", "--json", check=True).out)["warnings"] == []
+    assert world.apply("--cluster-only", "--json", check=True).document["warnings"] == []
     assert world.pods("nvidia-device-plugin-validation") == [], "validations do not pile up"
 
 

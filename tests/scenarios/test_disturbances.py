@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
@@ -69,7 +68,7 @@ def test_a_missing_node_does_not_block_upgrades_of_others(new_world: Make) -> No
     world.settings(driver={"version": "580.126.20"})
     run = world.apply("--cluster-only", "--json")
     assert run.code == 1
-    errors = json.loads(run.out)["errors"]
+    errors = run.document["errors"]
     assert all("ghost-1" in error["what"] for error in errors), errors
     images = {pod["spec"]["nodeName"]: pod["spec"]["containers"][0]["image"] for pod in world.driver_pods()}
     assert set(images) == {"t4-1", "t4-2", "h100-1"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ def drift(world: World) -> tuple[int, dict[str, Any]]:
     words = "drift", "--detailed-exitcode", "--json", "--cluster-only", "-i", str(world.inventory)
     answer = world.cli(*words)
     assert len(world.writes()) == before
-    return answer.code, json.loads(answer.out)
+    return answer.code, answer.document
 
 
 def by_object(document: dict[str, Any]) -> dict[str, dict[str, Any]]:

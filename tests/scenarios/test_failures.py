@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
@@ -21,7 +20,7 @@ def test_a_driver_that_does_not_build_fails_its_node_alone(new_world: Make) -> N
     world.settings(driver={"timeout": 8})
     run = world.apply("--cluster-only", "--json")
     assert run.code == 1, run.text
-    document = json.loads(run.out)
+    document = run.document
     errors = [error for error in document["errors"] if error["code"] == "GP501"]
     assert len(errors) == 1, document["errors"]
     assert "t4-2" in errors[0]["what"]

@@ -79,11 +79,6 @@ def both(new_world: Make) -> Callable[..., Both]:
     return made
 
 
-def _document(answer: Answer) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(answer.out)
-    return found
-
-
 @pytest.mark.real  # for the time it takes
 def test_a_hand_over_to_the_operator_and_back_restarts_nothing(both: Callable[..., Both]) -> None:
     """In between plan says who carries it out, and an unchanged apply writes nothing."""
@@ -94,7 +89,7 @@ def test_a_hand_over_to_the_operator_and_back_restarts_nothing(both: Callable[..
     assert made.objects() == before
 
     written = made.writes()
-    planned = _document(world.plan("--json", "--detailed-exitcode"))
+    planned = world.plan("--json", "--detailed-exitcode").document
     assert planned["resource"] == {"name": f"gpustack/{made.name}", "fields": []}
     assert f"gpustack/{made.name} says so already" in world.plan().out
     assert world.apply("--cluster-only", check=True).text.count("Everything is as declared. No changes") == 1
@@ -104,7 +99,7 @@ def test_a_hand_over_to_the_operator_and_back_restarts_nothing(both: Callable[..
     assert not world.api.exists("gpustack", made.name)
     assert world.plan("--detailed-exitcode").code == 0
     assert made.objects() == before
-    assert _document(world.cli("history", "--json", "-i", str(world.inventory)))["runs"] == json.loads(runs)["runs"]
+    assert world.cli("history", "--json", "-i", str(world.inventory)).document["runs"] == json.loads(runs)["runs"]
 
 
 OTHER = "v0.19.3"
@@ -121,21 +116,21 @@ def test_the_command_line_changes_and_removes_an_operator_stack(both: Callable[.
     world.settings(device_plugin={"version": OTHER})
     planned = world.plan("--json", "--detailed-exitcode")
     assert planned.code == 2
-    assert [each["path"] for each in _document(planned)["resource"]["fields"]] == ["spec.device_plugin.version"]
+    assert [each["path"] for each in planned.document["resource"]["fields"]] == ["spec.device_plugin.version"]
     for words in (("--timeout", "77"), ("--target", "device_plugin"), ("--limit", "t4-1")):
-        refused = _document(world.apply("--cluster-only", "--json", *words))
+        refused = world.apply("--cluster-only", "--json", *words).document
         assert [each["code"] for each in refused["errors"]] == ["GP432"], words
-    adopted = _document(world.cli("adopt", "--yes", "--json", "-i", str(world.inventory)))
+    adopted = world.cli("adopt", "--yes", "--json", "-i", str(world.inventory)).document
     assert "GP433" in [each["code"] for each in adopted["errors"]]
     assert made.stack()["spec"]["device_plugin"]["version"] == earlier
 
     run = world.apply("--cluster-only", "--json", check=True)
-    assert {each["state"] for each in _document(run)["states"]} == {"ready"}
-    assert _document(run)["run"] > 1
+    assert {each["state"] for each in run.document["states"]} == {"ready"}
+    assert run.document["run"] > 1
     assert made.stack()["spec"]["device_plugin"]["version"] == OTHER
     assert "carries it out" in run.err
     world.cli("rollback", "--yes", "--cluster-only", "-i", str(world.inventory), check=True)
-    last = _document(world.cli("history", "--json", "-i", str(world.inventory)))["runs"][-1]
+    last = world.cli("history", "--json", "-i", str(world.inventory)).document["runs"][-1]
     assert (last["back_to"], last["source"]) == (1, "resource")
     assert made.stack()["spec"]["device_plugin"]["version"] == earlier
     assert made.pods("nvidia-driver-daemonset") == drivers
@@ -167,7 +162,7 @@ def test_a_failure_reads_the_same_with_and_without_an_operator(both: Callable[..
     world.settings(device_plugin={"version": OTHER, "timeout": 10})
     failed = world.apply("--cluster-only", "--json")
     assert failed.code == 1
-    told = [json.dumps(each) for each in _document(failed)["errors"]]
+    told = [json.dumps(each) for each in failed.document["errors"]]
     assert any("no PCI bus" in each and "t4-1" in each for each in told), told
     world.fault()
     made.until("Ready", name=made.name)
@@ -184,7 +179,7 @@ def test_foreign_objects_stay_and_no_own_object_remains(both: Callable[..., Both
     patch = {"spec": {"rollout": {"stop_after_failures": 3}, "history": {"keep": 5}}}
     world.api.patch("gpustack", made.name, patch=patch)
     refused = world.apply("--cluster-only", "--json")
-    (error,) = _document(refused)["errors"]
+    (error,) = refused.document["errors"]
     assert (refused.code, error["code"]) == (1, "GP304")
     assert "stop_after_failures" in error["what"]
     assert "kubectl-patch" in error["fix"]
@@ -201,7 +196,7 @@ def test_foreign_objects_stay_and_no_own_object_remains(both: Callable[..., Both
     made.running[0].send_signal(signal.SIGKILL)
     world.settings(rollout={"stop_after_failures": 4})
     run = world.apply("--cluster-only", "--json")
-    (error,) = _document(run)["errors"]
+    (error,) = run.document["errors"]
     assert (run.code, error["code"]) == (1, "GP430")
     assert "operator release" in error["fix"]
     assert made.stack()["spec"]["rollout"]["stop_after_failures"] == 1

@@ -58,7 +58,7 @@ def _ours(labels: dict[str, str]) -> dict[str, str]:
 
 def command(world: World, *words: str) -> Any:
     """Return the JSON document of a command on this world's inventory."""
-    return json.loads(world.cli(*words, "--json", "-i", str(world.inventory)).out)
+    return world.cli(*words, "--json", "-i", str(world.inventory)).document
 
 
 def runs(world: World) -> list[tuple[int, str, int]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -98,7 +97,7 @@ def test_every_node_gets_the_driver_that_suits_it(mixed: SandboxWorld) -> None:
 def test_the_second_run_changes_nothing(mixed: SandboxWorld, arguments: tuple[str, ...]) -> None:
     """The modules that containers have loaded by now are no driver of the host's; the labels tell the same."""
     before = len(mixed.writes())
-    answer = json.loads(mixed.apply("--json", *arguments, check=True).out)
+    answer = mixed.apply("--json", *arguments, check=True).document
     assert len(mixed.writes()) == before
     assert answer["warnings"] == []
 
@@ -129,7 +128,7 @@ def test_a_node_whose_own_driver_was_removed_gets_the_container(mixed: SandboxWo
 
 def test_a_node_switches_to_its_own_driver_at_the_next_boot(mixed: SandboxWorld) -> None:
     on_host(mixed, "t4-1", _INSTALLED)
-    early = json.loads(mixed.apply("--json", check=True).out)
+    early = mixed.apply("--json", check=True).document
     assert [warning["code"] for warning in early["warnings"]] == ["GP412"]
     assert "t4-1" in driver_pods(mixed)
     reboot(mixed, "t4-1")
@@ -143,13 +142,13 @@ def test_where_no_host_is_read_the_driver_manager_tells(new_world: Callable[...,
     """The first run guesses, and says so; it ends well, and the label that the node has got is believed for good."""
     world = new_world(**with_own_driver("t4-2"))
     world.settings(driver={"enabled": "auto"})
-    first = json.loads(world.apply("--cluster-only", "--json", check=True).out)
+    first = world.apply("--cluster-only", "--json", check=True).document
     assert [warning["code"] for warning in first["warnings"]] == ["GP410"]
     assert labels(world, "t4-2")["nvidia.com/gpu.deploy.driver"] == "pre-installed"
     world.until(lambda: driver_pods(world) == {"t4-1", "h100-1"})  # the pod on t4-2 takes its time to end
     everything_works(world)
     before = len(world.writes())
-    second = json.loads(world.apply("--cluster-only", "--json", check=True).out)
+    second = world.apply("--cluster-only", "--json", check=True).document
     assert len(world.writes()) == before
     assert second["warnings"] == []
 

@@ -5,7 +5,6 @@ On the sandbox, which makes accounts as they are asked for; on a real control pl
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,7 +110,7 @@ def test_a_user_without_rights_sees_all_that_a_plan_needs(robot: Robot) -> None:
     """One message, not one per run; exit code 1."""
     novice = Robot(robot.world, "novice")
     run = novice.does("status", "--json")
-    (error,) = json.loads(run.out)["errors"]
+    (error,) = run.document["errors"]
     assert (run.code, error["code"]) == (1, "GP310")
     assert error["what"].startswith("user novice lacks ")
     assert (
@@ -233,14 +232,14 @@ def test_a_read_only_user_sees_the_rights_that_a_run_needs(robot: Robot) -> None
     reader = Robot(robot.world, "reader")
     reader.is_given_its_rights("--read-only")
     robot.world.settings(gfd={"enabled": True})
-    planned = json.loads(reader.does("plan", "--cluster-only", "--json", check=True).out)
+    planned = reader.does("plan", "--cluster-only", "--json", check=True).document
     assert planned["summary"]["create"] > 0
     assert [warning["code"] for warning in planned["warnings"]] == ["GP311"]
-    drifted = json.loads(reader.does("drift", "--cluster-only", "--json", check=True).out)
+    drifted = reader.does("drift", "--cluster-only", "--json", check=True).document
     assert [warning["code"] for warning in drifted["warnings"]] == ["GP311"]
     assert drifted["differences"]
     run = reader.applies("--json", check=False)
-    (error,) = json.loads(run.out)["errors"]
+    (error,) = run.document["errors"]
     assert (run.code, error["code"]) == (1, "GP310")
     assert (
         'create, patch daemonsets.apps "gpu-feature-discovery" in namespace gpu-operator-resources' in error["evidence"]

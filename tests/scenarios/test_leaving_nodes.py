@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -81,7 +80,7 @@ def test_a_pod_that_cannot_be_evicted_keeps_the_stack(stack: World) -> None:
     assert "keeps the stack: default/notebook has no controller that would start it elsewhere" in told
     run = stack.apply("--cluster-only", "--json")
     assert run.code == 1, run.text
-    (error,) = json.loads(run.out)["errors"]
+    (error,) = run.document["errors"]
     assert error["code"] == "GP513"
     assert "t4-1" in error["what"]
     assert "default/notebook" in error["evidence"]

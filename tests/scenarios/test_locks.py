@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Iterator
 from typing import Any
@@ -69,7 +68,7 @@ def test_two_runs_planned_at_once_write_one_after_the_other(world: World) -> Non
 def test_a_live_run_keeps_its_lock_unless_forced(world: World) -> None:
     """Then it ends, says so, and the next one goes on from there."""
     run = stuck(world)
-    held = json.loads(world.cli("status", "--json", "-i", str(world.inventory)).out)["lock"]
+    held = world.cli("status", "--json", "-i", str(world.inventory)).document["lock"]
     assert f"pid {run.pid} " in held["holder"]
     assert held["silent_seconds"] is None or 0 <= held["silent_seconds"] < 60  # 1.20 keeps the first write's time only
     assert f"A run is writing: {held['holder']}" in world.cli("status", "-i", str(world.inventory)).out
@@ -117,4 +116,4 @@ def stuck(world: World) -> subprocess.Popen[str]:
 
 def unlock(world: World, *flags: str) -> tuple[int, dict[str, Any]]:
     answer = world.cli("unlock", "--yes", "--json", *flags, "-i", str(world.inventory))
-    return answer.code, json.loads(answer.out)
+    return answer.code, answer.document

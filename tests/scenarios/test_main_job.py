@@ -76,7 +76,7 @@ def test_a_version_change_is_one_field(world: World, first_run: str) -> None:
     assert "v0.20.0 -> " in plan, first_run
     assert "v0.19.3" in plan
     assert "will restart pods on 3 nodes" in plan
-    changed = json.loads(world.plan("--json").out)
+    changed = world.plan("--json").document
     updates = [change for change in changed["changes"] if change["action"] == "update"]
     assert [change["object"]["kind"] for change in updates] == ["DaemonSet"], updates
     assert len(updates[0]["fields"]) == 1
@@ -169,7 +169,7 @@ def test_labels_reach_driver_pods_that_run(world: World, first_run: str) -> None
     before = _drivers(world)
     for labels in ({"team": "ml"}, {}):
         world.edit(lambda text, said=labels: yaml.safe_dump({**yaml.safe_load(text), "daemonsets": {"labels": said}}))
-        planned = json.loads(world.plan("--json").out)["changes"]
+        planned = world.plan("--json").document["changes"]
         writes = len(world.writes())
         world.apply("--cluster-only", check=True)
         pods = _drivers(world)
@@ -186,7 +186,7 @@ def test_labels_reach_driver_pods_that_run(world: World, first_run: str) -> None
                 if each["object"]["kind"] == "Pod" and each["action"] == "update"
             }
         ), first_run
-    assert json.loads(world.plan("--json").out)["changes"] == []
+    assert world.plan("--json").document["changes"] == []
 
 
 def _drivers(world: World) -> dict[str, dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ import yaml
 
 from gpu_provision.operator.crd import definition
 from gpu_provision.operator.stack import stack_of
-from tests.scenarios.test_removal import dump
+from tests.scenarios.test_removal import dump, without_definitions_of_nfd
 from tests.scenarios.world import OPERANDS, World
 
 NEW, OLD = "580.178.04", "580.126.20"
@@ -131,7 +130,7 @@ def test_a_stack_is_brought_up_held_and_taken_away_again(home: Callable[..., Hom
     world.until(lambda: "3/3" in world.api.table("gpustacks"))
 
     asking = ("operator", "status", "--json", "--kubeconfig", str(world.kubeconfig))
-    told = world.until(lambda: _if_ready(json.loads(world.cli(*asking).out)["operator"]))
+    told = world.until(lambda: _if_ready(world.cli(*asking).document["operator"]))
     assert [row["nodes"] for row in told["stacks"]] == ["3/3"]
     shown = world.cli("operator", "status", "--kubeconfig", str(world.kubeconfig), check=True)
     assert "main" in shown.out
@@ -139,7 +138,7 @@ def test_a_stack_is_brought_up_held_and_taken_away_again(home: Callable[..., Hom
     assert "GP436" not in shown.err, "all of it is of one version"
 
     world.api.delete("gpustack", "main")
-    assert _without_nfds_definitions(dump(world)) == before
+    assert without_definitions_of_nfd(dump(world)) == before
 
 
 def _have_a_driver_proven_again(world: World) -> None:
@@ -154,11 +153,6 @@ def _have_a_driver_proven_again(world: World) -> None:
 def proofs(world: World) -> dict[str, str]:
     """Return what is on record of each node's validation with a GPU, which stands on the one without."""
     return dict(world.json("configmap", "main-validations", "-n", OPERANDS)["data"])
-
-
-def _without_nfds_definitions(found: dict[str, Any]) -> dict[str, Any]:
-    """As with ``destroy``, definitions stay: others may have objects of them."""
-    return {key: item for key, item in found.items() if "nfd.k8s-sigs.io" not in key}
 
 
 def test_another_version_of_the_driver_is_rolled_out(home: Callable[..., Home]) -> None:

@@ -13,7 +13,7 @@ import yaml
 
 from gpu_provision.operator.crd import are_known
 from tests.contract.client import JSON_PATCH
-from tests.scenarios.test_removal import dump
+from tests.scenarios.test_removal import dump, without_definitions_of_nfd
 from tests.scenarios.world import OPERANDS, OPERATOR, Answer, World
 
 IMAGE = "registry.example.com/gpu-provision:0.1.0"
@@ -25,25 +25,16 @@ def operator(world: World, command: str, *arguments: str, check: bool = True) ->
     return world.cli(*words, check=check)
 
 
-def version_of(world: World) -> str:
-    return world.api.version
-
-
 def rendered(world: World, *options: str) -> Path:
     """Write a folder for kubectl that suits the API server."""
     folder = world.folder / "operator"
-    world.cli("operator", "render", "--kubernetes", version_of(world), "-o", str(folder), *options, check=True)
+    world.cli("operator", "render", "--kubernetes", world.api.version, "-o", str(folder), *options, check=True)
     return folder
 
 
 def is_ready(world: World, name: str) -> bool:
     conditions = (world.json("gpustack", name).get("status") or {}).get("conditions", ())
     return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
-
-
-def without_definitions_of_nfd(found: dict[str, Any]) -> dict[str, Any]:
-    """As with ``destroy``, definitions stay: others may have objects of them."""
-    return {key: item for key, item in found.items() if "nfd.k8s-sigs.io" not in key}
 
 
 def test_the_operator_is_installed_once_and_leaves_nothing(new_world: Make) -> None:
@@ -54,7 +45,7 @@ def test_the_operator_is_installed_once_and_leaves_nothing(new_world: Make) -> N
     assert "Everything is as it should be" in operator(world, "install").out
     assert world.api.exists("gpus")
     has_rules = "x-kubernetes-validations" in str(world.json("crd", "gpustacks.gpu-provision.io"))
-    assert has_rules is are_known(version_of(world)), "rules are for servers that take them"
+    assert has_rules is are_known(world.api.version), "rules are for servers that take them"
     operator(world, "uninstall")
     world.until(lambda: dump(world) == before)
     assert "There is no operator" in operator(world, "uninstall").out

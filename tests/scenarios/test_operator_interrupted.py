@@ -17,7 +17,7 @@ from tests.scenarios.conftest import Open
 from tests.scenarios.mortal_controller import OWN, PLACES
 from tests.scenarios.test_interrupted_runs import end_state
 from tests.scenarios.test_operator import NEW, OLD, OPERANDS, Home, pods
-from tests.scenarios.test_removal import dump
+from tests.scenarios.test_removal import dump, without_definitions_of_nfd
 from tests.scenarios.world import CHECKOUT, World, default_fleet
 
 pytestmark = pytest.mark.real  # for the time they take
@@ -44,7 +44,7 @@ class Five(Home):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.spec["nodes"] += [{"name": name, "pool": "t4"} for name in MORE]
-        self.before = _without_nfds_definitions(dump(self.world))
+        self.before = without_definitions_of_nfd(dump(self.world))
 
     def lead_through_a_life(self) -> dict[str, Any]:
         """Bring the stack up, change the driver's version, and return the end of that."""
@@ -57,11 +57,7 @@ class Five(Home):
     def let_go(self) -> dict[str, Any]:
         """Have the stack removed; return what is left."""
         self.world.api.delete("gpustack", self.world.name)
-        return _without_nfds_definitions(dump(self.world))
-
-
-def _without_nfds_definitions(found: dict[str, Any]) -> dict[str, Any]:
-    return {key: item for key, item in found.items() if "nfd.k8s-sigs.io" not in key}
+        return without_definitions_of_nfd(dump(self.world))
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def refused(world: World, path: Path, code: str, *flags: str) -> dict[str, Any]:
     """Apply a plan file and return the one error; nothing was written."""
     before = len(world.writes())
     answer = carried_out(world, path, "--json", *flags)
-    (error,) = json.loads(answer.out)["errors"]
+    (error,) = answer.document["errors"]
     assert (answer.code, error["code"]) == (1, code), answer.text
     assert len(world.writes()) == before
     found: dict[str, Any] = error

@@ -5,8 +5,6 @@ All tests of this module share a cluster, in their order.
 
 from __future__ import annotations
 
-import json
-
 import yaml
 
 from tests.answers import Answer
@@ -58,7 +56,7 @@ def test_a_revoked_right_is_named_and_granted_again_works(world: World) -> None:
     world.api.patch("role", role, "-n", OPERANDS, patch={"rules": fewer})
     before = len(world.writes())
     run = world.apply("--cluster-only", "--json", *limited)
-    (error,) = json.loads(run.out)["errors"]
+    (error,) = run.document["errors"]
     assert (run.code, error["code"]) == (1, "GP310"), run.text
     assert "gpu-provision lacks" in error["what"]
     assert "patch daemonsets.apps " in error["evidence"]
@@ -76,7 +74,7 @@ def test_a_second_stack_over_the_same_objects_is_refused(world: World) -> None:
     name = f"name: {world.name}\n"
     world.edit(lambda text: text.replace(name, "name: other\n"))
     run = world.apply("--cluster-only", "--json")
-    (error,) = json.loads(run.out)["errors"]
+    (error,) = run.document["errors"]
     assert (run.code, error["code"]) == (1, "GP309"), run.text
     assert error["where"] == f"stack {world.name} in namespace {OPERANDS}"
     assert "gpu-provision destroy" in error["fix"]
@@ -89,7 +87,7 @@ def test_a_missing_config_map_is_found_before_any_write(world: World) -> None:
     before, text = len(world.writes()), world.inventory.read_text()
     world.settings(device_plugin={"config_name": "sharing", "version": "v0.99.1"})
     run = world.apply("--cluster-only", "--json")
-    (error,) = json.loads(run.out)["errors"]
+    (error,) = run.document["errors"]
     assert (run.code, error["code"]) == (1, "GP210"), run.text
     assert error["where"] == f"ConfigMap {OPERANDS}/sharing"
     assert "device_plugin, gfd" in error["what"]

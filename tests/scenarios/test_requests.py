@@ -3,56 +3,49 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import yaml
 
 from gpu_provision.sandbox.apiserver.request_log import LoggedRequest
+from tests.request_counts import by_verb_and_kind
 from tests.scenarios.on_sandbox import SandboxWorld
 
 NODES = 5
 _CONSTANT = 70
 
+_CLUSTER_KINDS = ("nodes", "namespaces", "customresourcedefinitions", "runtimeclasses", "clusterroles")
 _READING = {
-    "GET version": 1,
-    "GET apis": 1,
-    "GET nodes": 1,
-    "GET namespaces": 1,
-    "GET customresourcedefinitions": 1,
-    "GET runtimeclasses": 1,
-    "GET clusterroles": 1,
-    "GET clusterrolebindings": 1,
+    "get /version": 1,
+    "get /apis": 1,
+    "list clusterrolebindings": 1,
+    **{f"list {kind}": 1 for kind in _CLUSTER_KINDS},
 }
 _OBJECTS = {
-    "PATCH namespaces": 2,
-    "PATCH customresourcedefinitions": 3,
-    "PATCH runtimeclasses": 3,
-    "PATCH clusterroles": 3,
-    "PATCH clusterrolebindings": 3,
-    "PATCH roles": 7,
-    "PATCH rolebindings": 7,
-    "PATCH serviceaccounts": 7,
-    "PATCH configmaps": 6 + 2,  # the record of the run at its begin and at its end
-    "PATCH services": 1,
-    "PATCH deployments": 2,
-    "PATCH daemonsets": 7,
+    "patch namespaces": 2,
+    "patch customresourcedefinitions": 3,
+    "patch runtimeclasses": 3,
+    "patch clusterroles": 3,
+    "patch clusterrolebindings": 3,
+    "patch roles": 7,
+    "patch rolebindings": 7,
+    "patch serviceaccounts": 7,
+    "patch configmaps": 6 + 2,  # the record of the run at its begin and at its end
+    "patch services": 1,
+    "patch deployments": 2,
+    "patch daemonsets": 7,
 }
+_WATCHED = ("nodes", "pods", "daemonsets", "deployments", "customresourcedefinitions")
 _RUN = {
-    "POST selfsubjectrulesreviews": 1,
-    "POST leases": 1,
-    "PUT leases": 1,
-    **{f"WATCH {kind}": 1 for kind in ("nodes", "pods", "daemonsets", "deployments", "customresourcedefinitions")},
+    "create selfsubjectrulesreviews": 1,
+    "create leases": 1,
+    "update leases": 1,
+    **{f"watch {kind}": 1 for kind in _WATCHED},
 }
-_NOTHING_TO_DO = _READING | {
-    "GET configmaps": 1 + 2,  # by their mark; the stack's own; the record of validations
-    "GET leases": 1,
-    "GET pods": 1,
-    **{
-        f"GET {kind}": 1
-        for kind in ("roles", "rolebindings", "serviceaccounts", "services", "deployments", "daemonsets")
-    },
-}
+_LISTED = ("pods", "roles", "rolebindings", "serviceaccounts", "services", "deployments", "daemonsets", "configmaps")
+_NOTHING_TO_DO = _READING | {"get configmaps": 2, "get leases": 1, **{f"list {kind}": 1 for kind in _LISTED}}
+"""The two ConfigMaps are the stack's own and the record of validations."""
 
 
 def test_an_install_asks_once_for_each_object(new_sandbox: Callable[..., SandboxWorld]) -> None:
@@ -60,7 +53,7 @@ def test_an_install_asks_once_for_each_object(new_sandbox: Callable[..., Sandbox
     gpu = {"name": "gpu-{}", "count": NODES, "gpu": {"model": "Tesla T4", "count": 1}, "labels": {"fleet": "gpu"}}
     world = new_sandbox(nodes=[gpu])
     world.edit(_of_a_pool)
-    assert _requests_of_an_apply(world) == {**_READING, **_OBJECTS, **_RUN, "PATCH nodes": NODES}
+    assert _requests_of_an_apply(world) == {**_READING, **_OBJECTS, **_RUN, "patch nodes": NODES}
     assert sum({**_READING, **_OBJECTS, **_RUN}.values()) < _CONSTANT
     assert _requests_of_an_apply(world) == _NOTHING_TO_DO
 
@@ -75,23 +68,9 @@ def _of_a_pool(text: str) -> str:
 def _requests_of_an_apply(world: SandboxWorld) -> Counter[str]:
     before = len(world.requests())
     world.apply("--cluster-only", check=True)
-    return _counted(world.requests()[before:])
-
-
-def _counted(requests: Sequence[LoggedRequest]) -> Counter[str]:
-    """Count by verb and kind, but for those of validations: their pods, logs and record."""
-    return Counter(_named(request) for request in requests if not _is_of_validation(request))
+    return by_verb_and_kind(each for each in world.requests()[before:] if not _is_of_validation(each))
 
 
 def _is_of_validation(request: LoggedRequest) -> bool:
     record = request.verb == "PATCH" and request.path.endswith("-validations")
     return record or request.path.endswith("/log") or ("/pods" in request.path and request.verb != "GET")
-
-
-def _named(request: LoggedRequest) -> str:
-    parts = request.path.strip("/").split("/")
-    rest = parts[2:] if parts[0] == "api" else parts[3:]
-    if len(rest) > 2 and rest[0] == "namespaces":
-        rest = rest[2:]
-    verb = "DRY" if request.dry_run else "WATCH" if "watch=true" in request.query else request.verb
-    return f"{verb} {rest[0] if rest else parts[-1]}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -139,7 +138,7 @@ def test_with_upgrades_off_drivers_stay_and_a_finding_says_so(stack: World) -> N
     stack.settings(driver={"version": "580.178.04", "upgrade_policy": {"auto_upgrade": False}})
     run = stack.apply("--cluster-only", "--json")
     assert run.code == 0, run.text
-    (warning,) = [each for each in json.loads(run.out)["warnings"] if each["code"] == "GP509"]
+    (warning,) = [each for each in run.document["warnings"] if each["code"] == "GP509"]
     assert all(name in warning["what"] for name in GPU_NODES)
     assert "auto_upgrade is off" in warning["evidence"]
     assert uids(stack) == before
@@ -221,7 +220,7 @@ def test_a_pod_that_cannot_be_evicted_blocks_its_node_only(stack: World) -> None
     stack.settings(driver={"version": "580.159.04", "upgrade_policy": ALL_AT_ONCE})
     run = stack.apply("--cluster-only", "--json")
     assert run.code == 1, run.text
-    (error,) = [each for each in json.loads(run.out)["errors"] if each["code"] == "GP510"]
+    (error,) = [each for each in run.document["errors"] if each["code"] == "GP510"]
     assert "t4-1" in error["what"]
     assert "default/notebook has no controller" in error["evidence"]
     assert not nodes(stack)["t4-1"]["spec"].get("unschedulable")

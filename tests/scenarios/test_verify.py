@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -17,7 +16,7 @@ RECORD = ("configmap", "sandbox-validations", "-n", OPERANDS)
 
 def not_passed(world: World, *arguments: str) -> list[tuple[str, str]]:
     """Return (check, node) of every check that failed."""
-    document = json.loads(world.cli("verify", "-i", str(world.inventory), "--json", *arguments).out)
+    document = world.cli("verify", "-i", str(world.inventory), "--json", *arguments).document
     return [(each["check"], each["node"]) for each in document["checks"] if each["outcome"] == "failed"]
 
 
