@@ -16,7 +16,7 @@ from typing import Any, Self
 import aiohttp
 import yaml
 
-from gpu_provision.sandbox.api import ApiError, ApiResource, Object, ObjectEvent
+from gpu_provision.sandbox.api import PODS, Api, ApiError, ApiResource, Object, ObjectEvent, ObjectPath
 from gpu_provision.sandbox.errors import SandboxError, SandboxProblem
 
 
@@ -105,7 +105,7 @@ _MERGE_PATCH = "application/merge-patch+json"
 _FIRST_ERROR, _TOO_MANY, _SERVER_ERROR = 400, 429, 500
 
 
-class HttpApi:
+class HttpApi(Api):
     """Implements ``Api`` against an API server. Used as an async context manager.
 
     Attributes:
@@ -137,19 +137,24 @@ class HttpApi:
         if self._session is not None:
             await self._session.close()
 
-    def _url(self, resource: ApiResource, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        root = f"apis/{resource.group}" if resource.group else "api"
-        scope = f"namespaces/{namespace}" if namespace else ""
-        parts = (self._credentials.server, root, resource.version, scope, resource.plural, name, subresource)
+    def _url(self, path: ObjectPath) -> str:
+        (group, version, plural), namespace, name, subresource = path
+        root, scope = f"apis/{group}" if group else "api", f"namespaces/{namespace}" if namespace else ""
+        parts = (self._credentials.server, root, version, scope, plural, name, subresource)
         return "/".join(part for part in parts if part)
 
-    async def call(
-        self, method: str, url: str, *, query: Mapping[str, str] | None = None, body: Any = None, kind: str = ""
-    ) -> Any:
+    async def request(self, method: str, path: ObjectPath, body: Object | None = None, **selectors: str) -> Any:
         """Send one request and return the answer. Raises ApiError, or OSError if no server answers."""
+        kind = _MERGE_PATCH if method == "PATCH" else "application/json"
+        text = None if body is None else json.dumps(body)
+        return await self._insist(method, self._url(path), _query(selectors), text, kind)
+
+    async def _insist(
+        self, method: str, url: str, query: Mapping[str, str] | None = None, body: str | None = None, kind: str = ""
+    ) -> Any:
         while True:
             try:
-                return await self._call(method, url, query, body, kind)
+                return await self._send(method, url, query, body, kind)
             except ApiError as refusal:
                 if self.pause is None or (refusal.code < _SERVER_ERROR and refusal.code != _TOO_MANY):
                     raise
@@ -158,15 +163,14 @@ class HttpApi:
                     raise
             await asyncio.sleep(self.pause)
 
-    async def _call(self, method: str, url: str, query: Mapping[str, str] | None, body: Any, kind: str) -> Any:
+    async def _send(self, method: str, url: str, query: Mapping[str, str] | None, body: str | None, kind: str) -> Any:
         if self._session is None:
             raise ApiError(_FIRST_ERROR, "Closed", "the API is used outside its context")
-        headers = {"Content-Type": kind or "application/json"} if body is not None else {}
-        data = body if isinstance(body, str) or body is None else json.dumps(body)
+        headers = {} if body is None else {"Content-Type": kind}
         try:
             async with (
                 self._gate,
-                self._session.request(method, url, params=query, data=data, headers=headers) as answer,
+                self._session.request(method, url, params=query, data=body, headers=headers) as answer,
             ):
                 text = await answer.text()
                 if answer.status >= _FIRST_ERROR:
@@ -175,40 +179,21 @@ class HttpApi:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ConnectionError(str(error) or repr(error)) from error
 
-    async def get(self, resource: ApiResource, name: str, namespace: str = "") -> Object:
-        """Return one object. Raises ApiError 404."""
-        got: Object = await self.call("GET", self._url(resource, namespace, name))
-        return got
-
-    async def list(
-        self, resource: ApiResource, namespace: str = "", label_selector: str = "", field_selector: str = ""
-    ) -> tuple[list[Object], str]:
-        """Return the objects and the resourceVersion to watch from."""
-        query = _selectors(label_selector, field_selector)
-        answer = await self.call("GET", self._url(resource, namespace), query=query)
-        return answer.get("items") or [], answer["metadata"]["resourceVersion"]
-
     async def watch(
-        self,
-        resource: ApiResource,
-        resource_version: str,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
+        self, resource: ApiResource, version: str, namespace: str = "", **selectors: str
     ) -> AsyncIterator[ObjectEvent]:
-        """Yield events since ``resource_version`` until the server ends the stream. Raises ApiError 410."""
+        """Yield events since a resourceVersion until the server ends the stream. Raises ApiError 410."""
         if self._session is None:
             raise ApiError(0, "Closed", "the API is used outside its context")
         query = {
-            **_selectors(label_selector, field_selector),
             "watch": "1",
-            "resourceVersion": resource_version,
+            "resourceVersion": version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": _WATCH_SECONDS,
         }
-        url = self._url(resource, namespace)
+        url = self._url(ObjectPath(resource, namespace))
         try:
-            async with self._session.get(url, params=query, timeout=_WATCH_TIMEOUT) as answer:
+            async with self._session.get(url, params=query | _query(selectors), timeout=_WATCH_TIMEOUT) as answer:
                 if answer.status >= _FIRST_ERROR:
                     raise _refusal(answer.status, await answer.text())
                 async for line in _lines(answer.content):
@@ -216,55 +201,21 @@ class HttpApi:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ConnectionError(str(error) or repr(error)) from error
 
-    async def create(self, resource: ApiResource, body: Object, namespace: str = "") -> Object:
-        """Create an object; ``metadata.generateName`` works. Raises ApiError 409."""
-        made: Object = await self.call("POST", self._url(resource, namespace), body=body)
-        return made
-
-    async def update(self, resource: ApiResource, body: Object, namespace: str = "", subresource: str = "") -> Object:
-        """Replace an object, checking its resourceVersion. Raises ApiError 409 on conflict."""
-        url = self._url(resource, namespace, body["metadata"]["name"], subresource)
-        made: Object = await self.call("PUT", url, body=body)
-        return made
-
-    async def patch(
-        self, resource: ApiResource, name: str, body: Mapping[str, Any], namespace: str = "", subresource: str = ""
-    ) -> Object:
-        """Merge-patch an object; None removes a key."""
-        url = self._url(resource, namespace, name, subresource)
-        made: Object = await self.call("PATCH", url, body=dict(body), kind=_MERGE_PATCH)
-        return made
-
-    async def delete(
-        self, resource: ApiResource, name: str, namespace: str = "", grace_seconds: int | None = None
-    ) -> None:
-        """Delete an object; pods with ``grace_seconds=0`` go at once. Raises ApiError 404."""
-        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
-        if grace_seconds is not None:
-            options["gracePeriodSeconds"] = grace_seconds
-        await self.call("DELETE", self._url(resource, namespace, name), body=options)
-
-    async def bind(self, pod: str, node: str, namespace: str) -> None:
-        """Bind a pod to a node, as the scheduler does."""
-        target = {"apiVersion": "v1", "kind": "Node", "name": node}
-        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
-        await self.call("POST", self._url(ApiResource("", "v1", "pods"), namespace, pod, "binding"), body=body)
-
     async def version(self) -> str:
         """Return the server's version, such as ``v1.34.1``."""
-        return str((await self.call("GET", f"{self._credentials.server}/version")).get("gitVersion", ""))
+        return str((await self._insist("GET", f"{self._credentials.server}/version")).get("gitVersion", ""))
 
     async def post_log(self, namespace: str, pod: str, container: str, text: str, *, restart: int = 0) -> None:
         """Hand a container's output to a sandbox's API server, which has no kubelet to ask."""
-        url = self._url(ApiResource("", "v1", "pods"), namespace, pod, "log")
-        await self.call(
-            "POST", url, query={"container": container, "restart": str(restart)}, body=text, kind="text/plain"
+        url, query = (
+            self._url(ObjectPath(PODS, namespace, pod, "log")),
+            {"container": container, "restart": str(restart)},
         )
+        await self._insist("POST", url, query, text, "text/plain")
 
 
-def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
-    both = {"labelSelector": label_selector, "fieldSelector": field_selector}
-    return {key: value for key, value in both.items() if value}
+def _query(selectors: Mapping[str, str]) -> dict[str, str]:
+    return {key.replace("_s", "S"): text for key, text in selectors.items() if text}
 
 
 async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:

@@ -122,7 +122,6 @@ _END = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\$")
 class CustomResource(ResourceInfo):
     """One version of a custom resource: what its definition says, and what is made of that once."""
 
-    columns: tuple[Object, ...] = field(default=(), compare=False)
     schema: Object = field(default_factory=dict, compare=False)
 
     @cached_property

@@ -40,6 +40,7 @@ class ResourceInfo:
     initial_status: Object | None = field(default=None, compare=False)
     required: tuple[str, ...] = ()
     immutable: tuple[str, ...] = ()
+    columns: tuple[Object, ...] = field(default=(), compare=False)
     custom: bool = False
     storage: str = field(init=False)
 
