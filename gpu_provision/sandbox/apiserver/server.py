@@ -8,6 +8,7 @@ import errno
 import json
 import logging
 import socket
+import ssl
 from dataclasses import dataclass, field, replace
 from importlib import resources as files
 from pathlib import Path
@@ -108,17 +109,18 @@ class HttpServer:
             return error_response(StatusError(500, "InternalError", message)), user
 
     async def _route(self, request: web.Request, user: str) -> Answer:
-        catalog, accept = self.registry.catalog, request.headers.get("Accept", "")
+        catalog = self.registry.catalog
         target = parse_path(request.path, catalog)
         if target is None:
             if user == ANONYMOUS and not request.path.startswith(_PUBLIC):
-                raise auth.forbidden_path(user, request.method, request.path)
-            if found := nonresource_document(catalog, request.path, accept, request.host):
+                message = f'forbidden: User "{user}" cannot {request.method.lower()} path "{request.path}"'
+                raise StatusError(403, "Forbidden", message)
+            if found := nonresource_document(catalog, request.path, request.host):
                 return found
             if is_served(catalog, request.path):
                 raise no_such_path()
             return Response(404, b"404 page not found\n", "text/plain")
-        if target.subresource != "log" and not is_acceptable(accept):
+        if target.subresource != "log" and not is_acceptable(request.headers.get("Accept", "")):
             raise StatusError(406, "NotAcceptable", "406: Not Acceptable")
         call = Request(request.method, target, request.query, request.headers, await _read_body(request), user)
         self._authorize(call)
@@ -276,13 +278,15 @@ class Server:
         listener = _listen(self.host, port, self.directory / "port")
         self.port = listener.getsockname()[1]
         (self.directory / "port").write_text(str(self.port))
-        context = auth.server_context(self.directory / "certificates")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(self.directory / "certificates" / "server.pem")
         await web.SockSite(self._runner, listener, ssl_context=context, backlog=_BACKLOG).start()
         self.write_kubeconfig(self.kubeconfig)
 
     def write_kubeconfig(self, path: Path, user: str = auth.ADMIN) -> None:
         """Write a kubeconfig for a user, who may do what RBAC grants; a new user gets a token."""
-        token = self.tokens.ensure(user)
+        token = self.tokens.token(user)
         auth.write_kubeconfig(
             path, url=self.url, authority=self.authority, token=token, context=self.context, user=user
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.admission import admit_changed, admit_new, check_namespace, set_defaults
+from gpu_provision.sandbox.apiserver.admission import admit, check_namespace, set_defaults
 from gpu_provision.sandbox.apiserver.custom_resources import complete, schema_causes
 from gpu_provision.sandbox.apiserver.errors import (
     Cause,
@@ -52,7 +52,7 @@ def prepare_new(store: Store, obj: Object, info: ResourceInfo) -> None:
     with _shape_checked(obj):
         complete(obj, info)
         set_defaults(obj, info)
-        admit_new(store, info, obj)
+        admit(store, info, obj, is_new=True)
     if info.initial_status is not None:
         obj["status"] = {**info.initial_status, **(obj.get("status") or {})}
     _check(obj, info, None)
@@ -66,7 +66,7 @@ def prepare_changed(store: Store, info: ResourceInfo, old: Object, body: Object,
         with _shape_checked(new):
             complete(new, info)
             set_defaults(new, info)
-            admit_changed(store, info, new)
+            admit(store, info, new, is_new=False)
     for field in _EMPTY_IS_ABSENT:
         if not new["metadata"].get(field):
             new["metadata"].pop(field, None)
