@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
@@ -100,7 +99,7 @@ def _content(file: Path, entry: dict[str, Any], key: str, *, file_key: str = "")
 _AT_ONCE = 32
 _TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
 _WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=360)
-_WATCH_SECONDS = "300"
+_WATCH = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": "300"}
 _MERGE_PATCH = "application/merge-patch+json"
 _FIRST_ERROR, _TOO_MANY, _SERVER_ERROR = 400, 429, 500
 
@@ -117,11 +116,9 @@ class HttpApi(Api):
         """Nothing is sent before the first call."""
         self.pause: float | None = None
         self._credentials = credentials
-        headers = {"Accept": "application/json", "User-Agent": agent}
+        self._headers = {"Accept": "application/json", "User-Agent": agent}
         if credentials.token:
-            headers["Authorization"] = f"Bearer {credentials.token}"
-        self._headers = headers
-        self._session: aiohttp.ClientSession | None = None
+            self._headers["Authorization"] = f"Bearer {credentials.token}"
 
     async def __aenter__(self) -> Self:
         """Open the connections' pool."""
@@ -130,12 +127,9 @@ class HttpApi(Api):
         self._gate = asyncio.Semaphore(_AT_ONCE)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close all connections."""
-        if self._session is not None:
-            await self._session.close()
+        await self._session.close()
 
     def _url(self, path: ObjectPath) -> str:
         (group, version, plural), namespace, name, subresource = path
@@ -155,49 +149,34 @@ class HttpApi(Api):
         while True:
             try:
                 return await self._send(method, url, query, body, kind)
-            except ApiError as refusal:
-                if self.pause is None or (refusal.code < _SERVER_ERROR and refusal.code != _TOO_MANY):
-                    raise
-            except OSError:
-                if self.pause is None:
+            except (ApiError, OSError) as error:
+                is_final = isinstance(error, ApiError) and error.code < _SERVER_ERROR and error.code != _TOO_MANY
+                if self.pause is None or is_final:
                     raise
             await asyncio.sleep(self.pause)
 
     async def _send(self, method: str, url: str, query: Mapping[str, str] | None, body: str | None, kind: str) -> Any:
-        if self._session is None:
-            raise ApiError(_FIRST_ERROR, "Closed", "the API is used outside its context")
-        headers = {} if body is None else {"Content-Type": kind}
+        headers, session = {} if body is None else {"Content-Type": kind}, self._session
         try:
-            async with (
-                self._gate,
-                self._session.request(method, url, params=query, data=body, headers=headers) as answer,
-            ):
+            async with self._gate, session.request(method, url, params=query, data=body, headers=headers) as answer:
                 text = await answer.text()
-                if answer.status >= _FIRST_ERROR:
-                    raise _refusal(answer.status, text)
-                return json.loads(text) if text.startswith(("{", "[")) else text
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ConnectionError(str(error) or repr(error)) from error
+        if answer.status >= _FIRST_ERROR:
+            raise _refusal(answer.status, text)
+        return json.loads(text) if text.startswith(("{", "[")) else text
 
     async def watch(
         self, resource: ApiResource, version: str, namespace: str = "", **selectors: str
     ) -> AsyncIterator[ObjectEvent]:
         """Yield events since a resourceVersion until the server ends the stream. Raises ApiError 410."""
-        if self._session is None:
-            raise ApiError(0, "Closed", "the API is used outside its context")
-        query = {
-            "watch": "1",
-            "resourceVersion": version,
-            "allowWatchBookmarks": "true",
-            "timeoutSeconds": _WATCH_SECONDS,
-        }
-        url = self._url(ObjectPath(resource, namespace))
+        query, url = _WATCH | {"resourceVersion": version} | _query(selectors), self._url(ObjectPath(resource, namespace))
         try:
-            async with self._session.get(url, params=query | _query(selectors), timeout=_WATCH_TIMEOUT) as answer:
+            async with self._session.get(url, params=query, timeout=_WATCH_TIMEOUT) as answer:
                 if answer.status >= _FIRST_ERROR:
                     raise _refusal(answer.status, await answer.text())
-                async for line in _lines(answer.content):
-                    yield _event(line)
+                async for event in _events(answer.content):
+                    yield event
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ConnectionError(str(error) or repr(error)) from error
 
@@ -207,31 +186,22 @@ class HttpApi(Api):
 
     async def post_log(self, namespace: str, pod: str, container: str, text: str, *, restart: int = 0) -> None:
         """Hand a container's output to a sandbox's API server, which has no kubelet to ask."""
-        url, query = (
-            self._url(ObjectPath(PODS, namespace, pod, "log")),
-            {"container": container, "restart": str(restart)},
-        )
-        await self._insist("POST", url, query, text, "text/plain")
+        query = {"container": container, "restart": str(restart)}
+        await self._insist("POST", self._url(ObjectPath(PODS, namespace, pod, "log")), query, text, "text/plain")
 
 
 def _query(selectors: Mapping[str, str]) -> dict[str, str]:
     return {key.replace("_s", "S"): text for key, text in selectors.items() if text}
 
 
-async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+async def _events(stream: aiohttp.StreamReader) -> AsyncIterator[ObjectEvent]:
     rest = b""
     async for chunk in stream.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            if line.strip():
-                yield line
-
-
-def _event(line: bytes) -> ObjectEvent:
-    event = json.loads(line)
-    if event["type"] == "ERROR":
-        raise _status_refusal(event["object"])
-    return ObjectEvent(event["type"], event["object"])
+        for event in map(json.loads, filter(bytes.strip, lines)):
+            if event["type"] == "ERROR":
+                raise _status_refusal(event["object"])
+            yield ObjectEvent(event["type"], event["object"])
 
 
 def _refusal(code: int, text: str) -> ApiError:

@@ -17,7 +17,7 @@ import trustme
 import yaml
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.errors import StatusError, bad_request
+from gpu_provision.sandbox.apiserver.errors import StatusError, refuse
 from gpu_provision.sandbox.apiserver.request import Request, Response, json_response
 from gpu_provision.sandbox.apiserver.store import Store
 from gpu_provision.sandbox.objects import at
@@ -260,8 +260,7 @@ def answer_review(store: Store, request: Request) -> Response:
     """Answer a question that is posted as an object, of which nothing is kept. Raises StatusError."""
     body, authorizer = request.object(), Authorizer(store, request.user)
     if not isinstance(body, dict):
-        message = "the body is no object"
-        raise bad_request(message)
+        refuse("the body is no object")
     wanted, path = at(body, "spec", "resourceAttributes"), at(body, "spec", "nonResourceAttributes") or {}
     match request.info.plural:
         case "selfsubjectreviews":
@@ -286,8 +285,7 @@ def answer_review(store: Store, request: Request) -> Response:
 
 def _list_rules(authorizer: Authorizer, namespace: str | None) -> Object:
     if not namespace:
-        message = "no namespace on request"
-        raise bad_request(message)
+        refuse("no namespace on request")
     rules = list(authorizer.rules(namespace))
     shown = {
         kind: [{key: rule[key] for key in keys if key in rule} for rule in rules if rule.get(keys[1])]

@@ -81,10 +81,12 @@ def _resources_at(catalog: Catalog, parts: list[str]) -> list[ResourceInfo]:
     """Return the resources of the group and version that a path names."""
     match parts:
         case ["api", version]:
-            return catalog.of_group("", version)
+            group = ""
         case ["apis", group, version]:
-            return catalog.of_group(group, version)
-    return []
+            pass
+        case _:
+            return []
+    return [info for info in catalog if (info.group, info.version) == (group, version)]
 
 
 def is_served(catalog: Catalog, path: str) -> bool:

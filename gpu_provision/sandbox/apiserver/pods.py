@@ -10,9 +10,9 @@ from gpu_provision.sandbox.apiserver.admission import list_containers
 from gpu_provision.sandbox.apiserver.errors import (
     Cause,
     StatusError,
-    bad_request,
     conflict,
     not_found,
+    refuse,
     success,
     too_many_requests,
 )
@@ -55,8 +55,7 @@ def bind(registry: Registry, request: Request) -> Response:
     """Bind a pod to a node, as schedulers do."""
     node, info = at(request.object(), "target", "name"), request.info
     if not node:
-        message = "target.name: Required value"
-        raise bad_request(message)
+        refuse("target.name: Required value")
     item = registry.patch(request.target, lambda pod: bind_to_node(pod, node, info), request.write_options())
     return json_response(success(info, request.target.name, item.object["metadata"]["uid"]), _CREATED)
 
@@ -74,8 +73,7 @@ def evict(registry: Registry, request: Request) -> Response:
     options = parse_delete_options(body.get("deleteOptions"))
     pod = registry.get(request.target).object
     if (at(body, "metadata", "name") or request.target.name) != request.target.name:
-        message = "name in URL does not match name in Eviction object"
-        raise bad_request(message)
+        refuse("name in URL does not match name in Eviction object")
     budget = _check_budgets(registry, pod)
     if not request.dry_run() and not options.dry_run:
         if budget:
@@ -105,22 +103,18 @@ def _check_budgets(registry: Registry, pod: Object) -> Object | None:
     if not has_condition(pod, "Ready") and healthy >= desired:
         return None
     if (status.get("observedGeneration") or 0) < (budget["metadata"].get("generation") or 0):
-        why = f"The disruption budget {name} is still being processed by the server."
-        raise _blocked(why, _PROCESSING_SECONDS)
-    if (status.get("disruptionsAllowed") or 0) <= 0:
-        why = f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
-        raise _blocked(why, 0)
-    return budget
-
-
-def _blocked(why: str, retry_after: int) -> StatusError:
+        why, seconds = f"The disruption budget {name} is still being processed by the server.", _PROCESSING_SECONDS
+    elif (status.get("disruptionsAllowed") or 0) <= 0:
+        why, seconds = f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently", 0
+    else:
+        return budget
     message = "Cannot evict pod as it would violate the pod's disruption budget."
-    return too_many_requests(message, retry_after=retry_after, causes=[Cause("DisruptionBudget", why)])
+    raise too_many_requests(message, retry_after=seconds, causes=[Cause("DisruptionBudget", why)])
 
 
 def _count_eviction(registry: Registry, budget: Object, pod: str) -> None:
     """Take one from what the budget allows, so that the next eviction sees it before the controller does."""
-    info, metadata = registry.catalog.of_storage(BUDGETS), budget["metadata"]
+    info, metadata = registry.catalog.find("policy", "v1", "poddisruptionbudgets"), budget["metadata"]
 
     def take_one(obj: Object) -> Object:
         status: Object = obj["status"]
@@ -161,18 +155,16 @@ def _choose_container(pod: Object, request: Request) -> str:
     own = [container["name"] for container in pod["spec"]["containers"]]
     name, chosen = pod["metadata"]["name"], request.query.get("container", "")
     if chosen and chosen not in names:
-        message = f"container {chosen} is not valid for pod {name}"
-        raise bad_request(message)
+        refuse(f"container {chosen} is not valid for pod {name}")
     if not chosen and len(own) > 1:
         inits = [container["name"] for container in pod["spec"].get("initContainers") or ()]
         more = f" or one of the init containers: [{' '.join(inits)}]" if inits else ""
-        message = f"a container name must be specified for pod {name}, choose one of: [{' '.join(own)}]{more}"
-        raise bad_request(message)
+        refuse(f"a container name must be specified for pod {name}, choose one of: [{' '.join(own)}]{more}")
     return chosen or own[0]
 
 
 def _find_status(pod: Object, container: str) -> Object:
-    rows = [row for part in ("containerStatuses", "initContainerStatuses") for row in at(pod, "status", part) or ()]
+    rows = [*(at(pod, "status", "containerStatuses") or ()), *(at(pod, "status", "initContainerStatuses") or ())]
     return next((row for row in rows if row.get("name") == container), {})
 
 
@@ -185,8 +177,7 @@ def _log_options(request: Request) -> LogOptions:
     try:
         since = parse_time(request.query.get("sinceTime"))
     except ValueError as error:
-        message = f"sinceTime: {error}"
-        raise bad_request(message) from error
+        refuse(f"sinceTime: {error}")
     seconds = request.number("sinceSeconds")
     start = since.timestamp() if since else time.time() - seconds if seconds is not None else 0
     tail, limit = request.number("tailLines"), request.number("limitBytes")
@@ -200,11 +191,10 @@ def _choose_restart(registry: Registry, request: Request, pod: Object, container
     newest, waiting = max(logged, status.get("restartCount") or 0), at(status, "state", "waiting")
     if request.flag("previous"):
         if not newest:
-            message = f'previous terminated container "{container}" in pod "{name}" not found'
-            raise bad_request(message)
+            refuse(f'previous terminated container "{container}" in pod "{name}" not found')
         return newest - 1
     if waiting is not None and not newest and not status.get("lastState"):
-        raise bad_request(explain_missing_log(container, name, waiting.get("reason") or ""))
+        refuse(explain_missing_log(container, name, waiting.get("reason") or ""))
     return newest if waiting is None else logged
 
 

@@ -20,12 +20,12 @@ from gpu_provision.sandbox.apiserver.custom_resources import (
 from gpu_provision.sandbox.apiserver.errors import (
     StatusError,
     already_exists,
-    bad_request,
     conflict,
     invalid,
     invalid_value,
     method_not_allowed,
     not_found,
+    refuse,
 )
 from gpu_provision.sandbox.apiserver.fieldmanager import apply_configuration, record_update, same_but_for_times
 from gpu_provision.sandbox.apiserver.resources import Catalog, RequestInfo, ResourceInfo
@@ -92,23 +92,22 @@ class Registry:
         """Return one object as its served version shows it. Raises StatusError 404."""
         return to_served(self._get_stored(target), target.info)
 
-    def is_missing(self, target: RequestInfo) -> bool:
-        """Say whether there is no such object."""
-        return self.store.get(target.info.storage, target.name, target.namespace) is None
-
     def _get_stored(self, target: RequestInfo) -> StoredObject:
         item = self.store.get(target.info.storage, target.name, target.namespace)
         if item is None:
             raise not_found(target.info, target.name)
         return item
 
+    def is_missing(self, target: RequestInfo) -> bool:
+        """Say whether there is no such object."""
+        return self.store.get(target.info.storage, target.name, target.namespace) is None
+
     def create(self, target: RequestInfo, body: Object, how: WriteOptions = _DEFAULT) -> StoredObject:
         """Create an object from ``body``, which becomes the server's. Raises StatusError."""
         info = target.info
         check_identity(body, info, target.namespace)
         if body["metadata"].get("resourceVersion"):
-            message = "resourceVersion should not be set on objects to be created"
-            raise bad_request(message)
+            refuse("resourceVersion should not be set on objects to be created")
         body["metadata"].pop("managedFields", None)
         return self._create(info, body, how, applied=False)
 
@@ -198,7 +197,8 @@ class Registry:
             message = f'namespaces "{target.name}" is forbidden: this namespace may not be deleted'
             raise StatusError(403, "Forbidden", message)
         new = mark_deleted(old.object, info, options)
-        instances = self._instances(old.object) if info.storage == DEFINITIONS else []
+        customs = served_versions(old.object)[:1] if info.storage == DEFINITIONS else []
+        instances = [RequestInfo(of, *key_of(item.object)) for of in customs for item in self.store.select(of.storage)]
         if instances:
             new = mark_terminating(new)
         if not is_held(new, info):
@@ -234,11 +234,6 @@ class Registry:
         for hook in self._hooks.get(info.storage, ()):
             hook(before, after)
 
-    def _instances(self, definition: Object) -> list[RequestInfo]:
-        """Name the objects of a custom resource."""
-        infos = served_versions(definition)[:1]
-        return [RequestInfo(info, *key_of(item.object)) for info in infos for item in self.store.select(info.storage)]
-
     def _terminating_definition(self, info: ResourceInfo) -> StoredObject | None:
         """Return the definition of a custom resource if that is being deleted."""
         item = self.store.get(DEFINITIONS, info.qualified) if info.custom else None
@@ -246,7 +241,7 @@ class Registry:
 
     def _end_definition(self, info: ResourceInfo, definition: StoredObject) -> None:
         """Let a definition go with the last of its objects."""
-        definitions = self.catalog.of_storage(DEFINITIONS)
+        definitions = self.catalog.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
         if definitions is None or self.store.count(info.storage):
             return
         new = with_cleanup_finalizer(definition.object, held=False)

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import yaml
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.errors import StatusError, bad_request, invalid_options, unsupported_media_type
+from gpu_provision.sandbox.apiserver.errors import StatusError, refuse, refuse_options, unsupported_media_type
 from gpu_provision.sandbox.apiserver.registry import WriteOptions
 from gpu_provision.sandbox.apiserver.resources import RequestInfo, ResourceInfo
 from gpu_provision.sandbox.objects import format_time, to_json
@@ -77,9 +77,8 @@ class Request:
         text = self.query.get(name, "")
         try:
             return int(text) if text else None
-        except ValueError as error:
-            message = f'{name}: Invalid value: "{text}": must be a number'
-            raise bad_request(message) from error
+        except ValueError:
+            refuse(f'{name}: Invalid value: "{text}": must be a number')
 
     def write_options(self) -> WriteOptions:
         """Return who writes, and whether for real. The manager's default is the first word of the User-Agent.
@@ -89,7 +88,7 @@ class Request:
         manager = self.query.get("fieldManager", "")
         if len(manager) > _MAX_MANAGER_LENGTH:
             text = f'fieldManager: Invalid value: "{manager}": may not be longer than {_MAX_MANAGER_LENGTH}'
-            raise invalid_options(text)
+            refuse_options(text)
         agent = self.headers.get("User-Agent", "").partition("/")[0]
         return WriteOptions(manager=manager or agent or "unknown", dry_run=self.dry_run())
 
@@ -98,7 +97,7 @@ class Request:
         given = self.query.get("dryRun", "")
         if given not in ("", "All"):
             text = f'dryRun: Invalid value: "{given}": Unsupported value: supported values: "All"'
-            raise invalid_options(text)
+            refuse_options(text)
         return given == "All"
 
     def object(self) -> Any:
@@ -124,8 +123,7 @@ def parse_body(body: bytes) -> Any:
         return yaml.load(body, Loader=_JsonLoader)  # noqa: S506 - a safe loader
     except yaml.YAMLError as error:
         unrecognized = "the object provided is unrecognized: couldn't get version/kind; it is neither JSON nor YAML"
-        message = f"{unrecognized}: {error}"
-        raise bad_request(message) from error
+        refuse(f"{unrecognized}: {error}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +164,7 @@ def _messages() -> dict[str, dict[int, tuple[str, str]]]:
 def decode_protobuf(body: bytes) -> Object:
     """Return the object in a protobuf body. Raises StatusError 400 for one that cannot be read."""
     if not body.startswith(_MAGIC):
-        message = "the protobuf body cannot be read: it does not start with the mark of Kubernetes"
-        raise bad_request(message)
+        refuse("the protobuf body cannot be read: it does not start with the mark of Kubernetes")
     try:
         parts = dict(_proto_fields(body[len(_MAGIC) :]))
         kinds = {number: _proto_text(value) for number, value in _proto_fields(parts[1])}
@@ -177,8 +174,7 @@ def decode_protobuf(body: bytes) -> Object:
         name = f"{package}.{'v1' if package == 'meta' else version_name}.{kind}"
         return {"apiVersion": version, "kind": kind, **_proto_message(name, parts.get(2, b""))}
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-        message = f"the protobuf body cannot be read: {error}"
-        raise bad_request(message) from error
+        refuse(f"the protobuf body cannot be read: {error}")
 
 
 def _proto_message(name: str, data: bytes) -> Object:

@@ -30,7 +30,6 @@ from gpu_provision.sandbox.apiserver.request_log import LoggedRequest, RequestLo
 from gpu_provision.sandbox.apiserver.resources import RequestInfo, parse_path
 from gpu_provision.sandbox.apiserver.rest import Answer, handle, may_create, verb_of
 from gpu_provision.sandbox.apiserver.store import Store, StoredObject
-from gpu_provision.sandbox.apiserver.tables import is_acceptable
 
 _LOG = logging.getLogger(__name__)
 _MAX_BODY_BYTES = 3 * 1024 * 1024
@@ -120,8 +119,6 @@ class HttpServer:
             if is_served(catalog, request.path):
                 raise no_such_path()
             return Response(404, b"404 page not found\n", "text/plain")
-        if target.subresource != "log" and not is_acceptable(request.headers.get("Accept", "")):
-            raise StatusError(406, "NotAcceptable", "406: Not Acceptable")
         call = Request(request.method, target, request.query, request.headers, await _read_body(request), user)
         self._authorize(call)
         return handle(self.registry, call)
@@ -140,17 +137,10 @@ class HttpServer:
                 authorizer.check_escalation(request, json.loads(answer.body))
 
     def _log(self, request: web.Request, user: str, code: int, started: str) -> None:
-        entry = LoggedRequest(
-            time=started,
-            verb=request.method,
-            path=request.path,
-            query=request.query_string,
-            agent=request.headers.get("User-Agent", ""),
-            user=user,
-            code=code,
-            dry_run=request.query.get("dryRun") == "All",
+        agent, dry_run = request.headers.get("User-Agent", ""), request.query.get("dryRun") == "All"
+        self.log.add(
+            LoggedRequest(started, request.method, request.path, request.query_string, agent, user, code, dry_run)
         )
-        self.log.add(entry)
 
 
 async def _read_body(request: web.Request) -> bytes:
@@ -188,14 +178,13 @@ def bootstrap(registry: Registry, authority: str) -> None:
 
 def _keep_namespace_defaults(registry: Registry, authority: str) -> None:
     """Give each namespace the service account ``default`` and the ConfigMap ``kube-root-ca.crt``."""
+    account: Object = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    root: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt"}}
 
     def create_defaults(namespace: str) -> None:
-        metadata = {"namespace": namespace}
-        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", **metadata}}
-        root = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt", **metadata}}
         for obj in (account, {**root, "data": {"ca.crt": authority}}):
             try:
-                _ensure(registry, obj)
+                _ensure(registry, {**obj, "metadata": {**obj["metadata"], "namespace": namespace}})
             except StatusError as error:
                 if error.code not in (403, 404):  # the namespace is being deleted already, or gone
                     raise

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.errors import expired
+from gpu_provision.sandbox.apiserver.errors import StatusError
 from gpu_provision.sandbox.objects import Key, at, key_of, to_json
 
 WINDOW = 5000
@@ -112,7 +112,7 @@ class WatchCache:
     def changes_since(self, version: int) -> list[ChangeRecord]:
         """Return the changes after ``version``. Raises StatusError 410 if some of them are forgotten."""
         if version < self._floor:
-            raise expired(version, self._floor)
+            raise StatusError(410, "Expired", f"too old resource version: {version} ({self._floor})")
         newer: list[ChangeRecord] = []
         for change in reversed(self._changes):
             if change.version <= version:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.request import JSON, Request, Response
+from gpu_provision.sandbox.apiserver.request import Request, Response
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.store import StoredObject
 from gpu_provision.sandbox.objects import at, parse_time, to_json
@@ -18,7 +18,6 @@ from gpu_provision.sandbox.objects import at, parse_time, to_json
 NONE, UNKNOWN = "<none>", "<unknown>"
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _META = "meta.k8s.io/v1"
-_ACCEPTABLE = (JSON, "application/yaml", "application/vnd.kubernetes.protobuf", "application/*", "*/*")
 _JSON_PATH_STEP = re.compile(
     r"""\.(?P<key>[\w-]+) | \[\?\(@\.(?P<field>\w+)\s*==\s*['"](?P<value>[^'"]*)['"]\)\]""", re.VERBOSE
 )
@@ -198,12 +197,6 @@ def output_form(request: Request) -> OutputForm:
         if not kind:
             break
     return OutputForm()
-
-
-def is_acceptable(accept: str) -> bool:
-    """Say whether an Accept header names a form that the server has; JSON stands in for YAML and protobuf."""
-    choices = [choice.partition(";")[0].strip() for choice in accept.split(",")]
-    return not accept or any(choice in _ACCEPTABLE for choice in choices)
 
 
 def render_object(item: StoredObject, info: ResourceInfo, form: OutputForm) -> bytes:

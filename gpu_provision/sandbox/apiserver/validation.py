@@ -9,50 +9,35 @@ from typing import Any
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.custom_resources import find_untyped, keep_known
-from gpu_provision.sandbox.apiserver.errors import Cause, bad_request, invalid_value, required, unsupported_value
+from gpu_provision.sandbox.apiserver.errors import Cause, invalid_value, refuse, required, unsupported_value
 from gpu_provision.sandbox.apiserver.fieldmanager.schema import FieldShape, Type, builtin
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.objects import at, matches_selector
 
-Headers = tuple[tuple[str, str], ...]
-_MODES = ("Ignore", "Warn", "Strict")
 
-
-def validate_fields(body: Any, info: ResourceInfo, mode: str) -> tuple[Object, Headers]:
-    """Return a body without the fields that its kind does not know, and the warnings that ``mode`` asks for.
+def validate_fields(body: Any, info: ResourceInfo, mode: str) -> Object:
+    """Return a body without the fields that its kind does not know.
 
     Raises StatusError 400 for unknown fields if the caller asked to be strict, for plain values of another type than
     their field's, and for a body that is no object.
     """
     body = {} if body is None else body
     if not isinstance(body, dict):
-        message = f"the body is no object: a {info.kind} is expected"
-        raise bad_request(message)
-    if mode not in ("", *_MODES):
-        message = f"fieldValidation: {unsupported_value('fieldValidation', mode, _MODES).message}"
-        raise bad_request(message)
+        refuse(f"the body is no object: a {info.kind} is expected")
     unknown: list[str] = []
     refusal = f'{info.kind} in version "{info.version}" cannot be handled as a {info.kind}: '
+    known = body
     if info.custom:
         known = keep_known(body, info, unknown)
     elif types := builtin(info.api_version, info.kind):
         try:
             known = _keep_known(body, types.root, "", unknown)
         except TypeError as error:
-            message = f"{refusal}json: {error}"
-            raise bad_request(message) from error
-    else:
-        known = body
-    texts = [f'unknown field "{path}"' for path in unknown]
-    if texts and mode == "Strict":
-        message = f"{refusal}strict decoding error: {', '.join(texts)}"
-        raise bad_request(message)
-    return known, tuple(map(_warning_header, texts)) if mode == "Warn" else ()
-
-
-def _warning_header(text: str) -> tuple[str, str]:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return "Warning", f'299 - "{escaped}"'
+            refuse(f"{refusal}json: {error}")
+    if unknown and mode == "Strict":
+        texts = ", ".join(f'unknown field "{path}"' for path in unknown)
+        refuse(f"{refusal}strict decoding error: {texts}")
+    return known
 
 
 _SCALARS: dict[str, tuple[str, tuple[type, ...]]] = {
@@ -119,7 +104,6 @@ _KEY_TEXT = (
 
 
 def _shown(value: Any) -> str:
-    """Return a value as messages show it."""
     return json.dumps(value, separators=(",", ":"))
 
 
@@ -286,6 +270,11 @@ def object_causes(obj: Object, info: ResourceInfo) -> Iterator[Cause]:
 
 def change_causes(old: Object, new: Object, info: ResourceInfo) -> Iterator[Cause]:
     """Say which fields may not change as they do."""
+    added = set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
+    if added and old["metadata"].get("deletionTimestamp"):
+        names = ", ".join(f'"{name}"' for name in sorted(added))
+        why = "no new finalizers can be added if the object is being deleted, found new finalizers"
+        yield Cause("FieldValueForbidden", f"Forbidden: {why} []string{{{names}}}", "metadata.finalizers")
     for field in info.immutable:
         if (after := at(new, *field.split("."))) != at(old, *field.split(".")):
             yield invalid_value(field, _shown(after), "field is immutable")

@@ -9,7 +9,7 @@ from functools import reduce
 from typing import Any, Final
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.errors import bad_request
+from gpu_provision.sandbox.apiserver.errors import refuse
 from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import (
     SELF,
     Comparison,
@@ -175,13 +175,11 @@ def _without_managed_fields(obj: Object) -> Object:
 def _check_configuration(config: Object, root: Type) -> None:
     metadata = config.get("metadata") or {}
     if metadata.get("managedFields") is not None:
-        message = "metadata.managedFields must be nil"
-        raise bad_request(message)
+        refuse("metadata.managedFields must be nil")
     if problem := next(_find_bad_items(root, config, ""), ""):
         name = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
         described = f"{name}; {config.get('apiVersion')}, Kind={config.get('kind')}"
-        message = f"failed to create typed patch object ({described}): {problem}"
-        raise bad_request(message)
+        refuse(f"failed to create typed patch object ({described}): {problem}")
 
 
 def _find_bad_items(typed: Type, value: Any, path: str) -> Iterator[str]:
