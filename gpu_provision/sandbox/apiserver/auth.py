@@ -108,7 +108,6 @@ def write_kubeconfig(  # noqa: PLR0913 - the parts of the file
 class AccessRequest:
     """What a request wants to do."""
 
-    user: str
     verb: str
     group: str = ""
     resource: str = ""
@@ -185,11 +184,11 @@ class Authorizer:
         subject = f'{qualified} "{access.name}"' if access.name else qualified
         scope = f'in the namespace "{access.namespace}"' if access.namespace else "at the cluster scope"
         message = (
-            f'{subject} is forbidden: User "{access.user}" cannot {access.verb} resource "{access.resource}" '
+            f'{subject} is forbidden: User "{self._user}" cannot {access.verb} resource "{access.resource}" '
             f'in API group "{access.group}" {scope}'
         )
-        details = {"name": access.name, "group": access.group, "kind": plural}
-        raise StatusError(403, "Forbidden", message, details={key: value for key, value in details.items() if value})
+        details = {"kind": plural} | {key: text for key in ("name", "group") if (text := getattr(access, key))}
+        raise StatusError(403, "Forbidden", message, details=details)
 
     def check_escalation(self, request: Request, new: Object) -> None:
         """Refuse (403) a role or binding that grants more than its writer holds; 404 if a binding's role is missing.
@@ -203,9 +202,9 @@ class Authorizer:
         role = new.get("roleRef")
         if role:
             plural = "roles" if role["kind"] == "Role" else "clusterroles"
-            waiver = AccessRequest(self._user, "bind", GROUP, plural, namespace, role["name"])
+            waiver = AccessRequest("bind", GROUP, plural, namespace, role["name"])
         else:
-            waiver = AccessRequest(self._user, "escalate", GROUP, info.plural, namespace, name)
+            waiver = AccessRequest("escalate", GROUP, info.plural, namespace, name)
         if self.is_allowed(waiver):
             return
         rules = self._rules_of(role, namespace) if role else list(new.get("rules") or ())
@@ -216,7 +215,7 @@ class Authorizer:
         if before is not None and not role and rules == list(before.object.get("rules") or ()):
             return
         held = list(self.rules(namespace))
-        parts = (access for rule in rules for access in _split_rule(rule, self._user))
+        parts = (access for rule in rules for access in _split_rule(rule))
         if missing := [access for access in parts if not any(_covers(own, access) for own in held)]:
             groups = " ".join(f'"{group}"' for group in self._groups)
             message = (
@@ -244,11 +243,11 @@ def _has(given: Iterable[str] | None, wanted: str) -> bool:
     return any(one in ("*", wanted) for one in given or ())
 
 
-def _split_rule(rule: Object, user: str) -> Iterator[AccessRequest]:
+def _split_rule(rule: Object) -> Iterator[AccessRequest]:
     """Yield the parts of a rule that grant one verb on one resource."""
     parts = (rule.get(part) or () for part in ("apiGroups", "resources", "verbs"))
     for group, resource, verb, name in product(*parts, rule.get("resourceNames") or ("",)):
-        yield AccessRequest(user, verb, group, resource, "", name)
+        yield AccessRequest(verb, group, resource, "", name)
 
 
 def _describe(access: AccessRequest) -> str:
@@ -275,7 +274,7 @@ def answer_review(store: Store, request: Request) -> Response:
             if isinstance(wanted, dict):
                 resource = "/".join(filter(None, (wanted.get("resource"), wanted.get("subresource"))))
                 group, namespace, name = (wanted.get(key, "") for key in ("group", "namespace", "name"))
-                access = AccessRequest("", wanted.get("verb", ""), group, resource, namespace, name)
+                access = AccessRequest(wanted.get("verb", ""), group, resource, namespace, name)
                 status = {"allowed": authorizer.is_allowed(access)}
             else:
                 status = {"allowed": authorizer.is_path_allowed(path.get("verb", ""), path.get("path", ""))}

@@ -158,7 +158,7 @@ def _access(request: Request) -> auth.AccessRequest:
     name = target.name
     if not name and verb in ("list", "watch"):
         name = required_value(request.query.get("fieldSelector", ""), "metadata.name")
-    return auth.AccessRequest(request.user, verb, info.group, resource, namespace, name)
+    return auth.AccessRequest(verb, info.group, resource, namespace, name)
 
 
 _OPTIONS = WriteOptions(manager="kube-apiserver")

@@ -243,16 +243,10 @@ def _reference_causes(metadata: Object) -> Iterator[Cause]:
         if "/" not in name and name not in _STANDARD_FINALIZERS:
             why = "name is neither a standard finalizer name nor is it fully qualified"
             yield invalid_value(f"metadata.finalizers[{index}]", _shown(name), why)
-    owners = metadata.get("ownerReferences") or ()
-    for owner in owners:
+    for owner in metadata.get("ownerReferences") or ():
         for field, name in (("apiVersion", "version"), ("kind", "kind"), ("name", "name"), ("uid", "uid")):
             if not owner.get(field):
                 yield invalid_value(f"metadata.ownerReferences.{field}", '""', f"{name} must not be empty")
-    ruling = [f"{owner.get('kind')}/{owner.get('name')}" for owner in owners if owner.get("controller")]
-    if len(ruling) > 1:
-        found = f'Found "true" in references for {" and ".join(ruling[:2])}'
-        why = f"Only one reference can have Controller set to true. {found}"
-        yield invalid_value("metadata.ownerReferences", _shown(owners), why)
 
 
 def object_causes(obj: Object, info: ResourceInfo) -> Iterator[Cause]:
