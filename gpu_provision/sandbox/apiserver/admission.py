@@ -207,7 +207,6 @@ def list_containers(spec: Object) -> Iterator[Object]:
 
 
 def _set_pod_spec_defaults(spec: Object) -> None:
-    """Fill in the defaults of a pod specification, as for a pod and for a template."""
     fill(spec, {**_POD_SPEC, "securityContext": {}})
     if spec.get("serviceAccountName"):
         spec["serviceAccount"] = spec["serviceAccountName"]

@@ -244,7 +244,6 @@ def _has(given: Iterable[str] | None, wanted: str) -> bool:
 
 
 def _split_rule(rule: Object) -> Iterator[AccessRequest]:
-    """Yield the parts of a rule that grant one verb on one resource."""
     parts = (rule.get(part) or () for part in ("apiGroups", "resources", "verbs"))
     for group, resource, verb, name in product(*parts, rule.get("resourceNames") or ("",)):
         yield AccessRequest(verb, group, resource, "", name)

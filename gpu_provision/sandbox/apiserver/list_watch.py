@@ -237,12 +237,10 @@ def _line(kind: str, body: bytes) -> bytes:
 
 
 def _split(text: str) -> list[str]:
-    """Split at the commas that are not inside parentheses."""
     return [part.strip() for part in re.split(r",(?![^()]*\))", text) if part.strip()]
 
 
 def _label_test(part: str) -> Matches:
-    """Return the test of one requirement of a label selector. Raises StatusError 400."""
     found = _REQUIREMENT.fullmatch(part)
     if not found or (found["absent"] and (found["compare"] or found["set"])):
         refuse(f"unable to parse requirement: {part!r} is no label selector")

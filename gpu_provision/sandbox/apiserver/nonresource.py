@@ -78,7 +78,6 @@ def nonresource_document(catalog: Catalog, path: str, address: str) -> Response 
 
 
 def _resources_at(catalog: Catalog, parts: list[str]) -> list[ResourceInfo]:
-    """Return the resources of the group and version that a path names."""
     match parts:
         case ["api", version]:
             group = ""

@@ -212,7 +212,6 @@ async def _follow_log(  # noqa: PLR0913, PLR0917 - what identifies a log
 
 
 def _has_ended(registry: Registry, request: Request, uid: str, container: str, restart: int) -> bool:
-    """Say whether a container's run will print no more."""
     item = registry.store.get(request.info.storage, request.target.name, request.target.namespace)
     if item is None or item.object["metadata"]["uid"] != uid:
         return True

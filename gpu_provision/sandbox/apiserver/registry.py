@@ -235,12 +235,10 @@ class Registry:
             hook(before, after)
 
     def _terminating_definition(self, info: ResourceInfo) -> StoredObject | None:
-        """Return the definition of a custom resource if that is being deleted."""
         item = self.store.get(DEFINITIONS, info.qualified) if info.custom else None
         return item if item and item.object["metadata"].get("deletionTimestamp") else None
 
     def _end_definition(self, info: ResourceInfo, definition: StoredObject) -> None:
-        """Let a definition go with the last of its objects."""
         definitions = self.catalog.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
         if definitions is None or self.store.count(info.storage):
             return

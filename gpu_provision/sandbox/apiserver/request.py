@@ -10,7 +10,7 @@ import base64
 import datetime as dt
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources as files
 from typing import Any, ClassVar
@@ -133,7 +133,7 @@ class Response:
     code: int
     body: bytes
     type: str = JSON
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def json_response(value: Object, code: int = 200) -> Response:
 
 def error_response(error: StatusError) -> Response:
     """Return an error as an answer."""
-    headers = (("Retry-After", str(error.retry_after)),) if error.retry_after else ()
+    headers = {"Retry-After": str(error.retry_after)} if error.retry_after else {}
     return Response(error.code, to_json(error.status()), JSON, headers)
 
 
@@ -211,19 +211,15 @@ def _proto_fields(data: bytes) -> Iterator[tuple[int, Any]]:
     while place < len(data):
         tag, place = _varint(data, place)
         number, wire = tag >> 3, tag & 7
+        value, place = _varint(data, place) if wire in (_VARINT, _BYTES) else (_FIXED_SIZES[wire], place)
         if wire == _VARINT:
-            value, place = _varint(data, place)
             yield number, value
             continue
-        if wire == _BYTES:
-            size, place = _varint(data, place)
-        else:
-            size = _FIXED_SIZES[wire]
-        if place + size > len(data):
+        if place + value > len(data):
             message = "a field is longer than the message"
             raise ValueError(message)
-        yield number, data[place : place + size]
-        place += size
+        yield number, data[place : place + value]
+        place += value
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:

@@ -261,7 +261,6 @@ def _delete(registry: Registry, request: Request) -> Response:
 
 
 def _delete_collection(registry: Registry, request: Request) -> Response:
-    """Delete everything that is selected; answer with what it was."""
     options, info = _delete_options(request), request.info
     items = list_items(registry.store, info, Selection.from_request(request))
     for item in items:

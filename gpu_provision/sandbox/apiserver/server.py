@@ -64,16 +64,9 @@ class HttpServer:
             return web.Response(status=500)
         self._log(request, user, answer.code if isinstance(answer, Response) else 200, started)
         if isinstance(answer, Response):
-            response = web.Response(status=answer.code, body=answer.body, headers={"Content-Type": answer.type})
-            for name, value in answer.headers:
-                response.headers.add(name, value)
-            return response
+            headers = {"Content-Type": answer.type, **answer.headers}
+            return web.Response(status=answer.code, body=answer.body, headers=headers)
         return await self._send_stream(request, answer)
-
-    def end_streams(self) -> None:
-        """End what would otherwise go on for minutes, also streams that no client reads any more."""
-        for task in self.streams:
-            task.cancel()
 
     async def _send_stream(self, request: web.Request, answer: StreamResponse) -> web.StreamResponse:
         task = asyncio.current_task()
@@ -124,12 +117,19 @@ class HttpServer:
         return handle(self.registry, call)
 
     def _authorize(self, request: Request) -> None:
-        authorizer, access = auth.Authorizer(self.registry.store, request.user), _access(request)
+        authorizer, target, info = auth.Authorizer(self.registry.store, request.user), request.target, request.info
+        resource = "/".join(filter(None, (info.plural, target.subresource)))
+        namespace, name, verb = target.namespace, target.name, verb_of(request)
+        if verb in ("list", "watch"):
+            name = required_value(request.query.get("fieldSelector", ""), "metadata.name")
+        if info.storage == "/namespaces":
+            namespace = target.name
+        access = auth.AccessRequest(verb, info.group, resource, namespace, name)
         authorizer.check(access)
-        if may_create(request) and self.registry.is_missing(request.target):
+        if may_create(request) and self.registry.is_missing(target):
             authorizer.check(replace(access, verb="create"))
         is_write = request.method in ("POST", "PUT", "PATCH")
-        if is_write and request.info.group == auth.GROUP and not authorizer.is_master:
+        if is_write and info.group == auth.GROUP and not authorizer.is_master:
             # What the request would write is learned from a dry run of it.
             query, headers = {**request.query, "dryRun": "All"}, {**request.headers, "Accept": JSON}
             answer = handle(self.registry, replace(request, query=query, headers=headers))
@@ -149,16 +149,6 @@ async def _read_body(request: web.Request) -> bytes:
     except web.HTTPRequestEntityTooLarge as error:
         message = f"Request entity too large: limit is {_MAX_BODY_BYTES}"
         raise StatusError(413, "RequestEntityTooLarge", message) from error
-
-
-def _access(request: Request) -> auth.AccessRequest:
-    target, info, verb = request.target, request.info, verb_of(request)
-    resource = f"{info.plural}/{target.subresource}" if target.subresource else info.plural
-    namespace = target.name if info.storage == "/namespaces" else target.namespace
-    name = target.name
-    if not name and verb in ("list", "watch"):
-        name = required_value(request.query.get("fieldSelector", ""), "metadata.name")
-    return auth.AccessRequest(verb, info.group, resource, namespace, name)
 
 
 _OPTIONS = WriteOptions(manager="kube-apiserver")
@@ -205,7 +195,6 @@ def _keep_namespace_defaults(registry: Registry, authority: str) -> None:
 
 
 def _ensure(registry: Registry, obj: Object) -> None:
-    """Create an object unless it is there."""
     kind = obj["apiVersion"], obj["kind"]
     info = next(info for info in registry.catalog if (info.api_version, info.kind) == kind)
     target = RequestInfo(info, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
@@ -284,7 +273,8 @@ class Server:
         """End all connections and close the files."""
         connections = self._runner.server.connections if self._runner.server else []
         open_ones = [connection.transport for connection in connections if connection.transport]
-        self.http.end_streams()
+        for task in self.http.streams:  # they would go on for minutes, also those that no client reads any more
+            task.cancel()
         await self._runner.cleanup()
         for transport in open_ones:  # TLS would wait for the farewell of idle clients
             with contextlib.suppress(AttributeError):  # Python before 3.11.4, if the connection ended meanwhile

@@ -286,7 +286,6 @@ def change_causes(old: Object, new: Object, info: ResourceInfo) -> Iterator[Caus
 
 
 def _frozen(spec: Object) -> Object:
-    """Return the part of a pod's specification that never changes."""
     rest = {key: value for key, value in spec.items() if key not in _POD_MUTABLE}
     for field in ("containers", "initContainers"):
         rest[field] = [{**container, "image": ""} for container in spec.get(field) or ()]

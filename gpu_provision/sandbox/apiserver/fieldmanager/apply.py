@@ -183,7 +183,6 @@ def _check_configuration(config: Object, root: Type) -> None:
 
 
 def _find_bad_items(typed: Type, value: Any, path: str) -> Iterator[str]:
-    """Yield which items of lists cannot be told apart."""
     if not typed.divides(value):
         return
     if isinstance(value, dict):
@@ -204,7 +203,6 @@ def _find_bad_items(typed: Type, value: Any, path: str) -> Iterator[str]:
 
 
 def _drop_cleared(value: Any) -> Any:
-    """Return a value without what is CLEARED in it."""
     if isinstance(value, dict):
         return {name: _drop_cleared(part) for name, part in value.items() if part is not CLEARED}
     if isinstance(value, list):

@@ -171,7 +171,6 @@ def _type_meta() -> dict[str, Type]:
 
 
 def _custom(schema: Mapping[str, Any]) -> Type:
-    """Return the type that a structural schema of a CRD describes."""
     if schema.get("x-kubernetes-int-or-string"):
         return CUSTOM_ATOMIC
     match schema.get("type"):
