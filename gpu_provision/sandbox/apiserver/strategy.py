@@ -11,17 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.apiserver import errors
 from gpu_provision.sandbox.apiserver.admission import admit, check_namespace, set_defaults
 from gpu_provision.sandbox.apiserver.custom_resources import complete, schema_causes
-from gpu_provision.sandbox.apiserver.errors import (
-    StatusError,
-    conflict,
-    invalid,
-    refuse,
-    refuse_options,
-    required,
-    unsupported_value,
-)
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.store import Store
 from gpu_provision.sandbox.apiserver.validation import change_causes, object_causes
@@ -76,7 +68,7 @@ def _check(obj: Object, info: ResourceInfo, old: Object | None) -> None:
         changes = change_causes(old, obj, info) if old else ()
         causes = [*changes, *object_causes(obj, info), *schema_causes(obj, info)]
     if causes:
-        raise invalid(info, obj["metadata"]["name"], causes)
+        raise errors.invalid(info, obj["metadata"]["name"], causes)
 
 
 @contextmanager
@@ -86,29 +78,30 @@ def _shape_checked(obj: Object) -> Iterator[None]:
         yield
     except (AttributeError, TypeError, KeyError) as error:
         kind, version = obj.get("kind"), obj.get("apiVersion")
-        refuse(f'{kind} in version "{version}" cannot be handled as a {kind}: a field has the wrong type: {error}')
+        refusal = f'{kind} in version "{version}" cannot be handled as a {kind}'
+        errors.refuse(f"{refusal}: a field has the wrong type: {error}")
 
 
 def check_identity(obj: Any, info: ResourceInfo, namespace: str) -> None:
     """Make kind, apiVersion and namespace of a body agree with its path. Raises StatusError 400."""
     if not isinstance(obj, dict):
-        refuse(f"the body is no object: a {info.kind} is expected")
+        errors.refuse(f"the body is no object: a {info.kind} is expected")
     given = (obj.setdefault("apiVersion", info.api_version), obj.setdefault("kind", info.kind))
     if given != (info.api_version, info.kind):
         message = (
             f'no kind "{given[1]}" is registered for version "{given[0]}" at this path: '
             f"{info.kind} in {info.api_version} is expected"
         )
-        refuse(message)
+        errors.refuse(message)
     metadata = obj.setdefault("metadata", {})
     texts = ("name", "generateName", "namespace", "uid", "resourceVersion")
     if not isinstance(metadata, dict) or not all(isinstance(metadata.get(name, ""), str | None) for name in texts):
         refusal = f'{info.kind} in version "{info.version}" cannot be handled as a {info.kind}'
-        refuse(f"{refusal}: json: cannot unmarshal into Go struct field ObjectMeta.metadata")
+        errors.refuse(f"{refusal}: json: cannot unmarshal into Go struct field ObjectMeta.metadata")
     if not info.namespaced:
         metadata.pop("namespace", None)
     elif (metadata.get("namespace") or namespace) != namespace:
-        refuse("the namespace of the provided object does not match the namespace sent on the request")
+        errors.refuse("the namespace of the provided object does not match the namespace sent on the request")
     else:
         metadata["namespace"] = namespace
 
@@ -116,14 +109,14 @@ def check_identity(obj: Any, info: ResourceInfo, namespace: str) -> None:
 def check_name(obj: Object, name: str) -> None:
     """Make the name of a body agree with its path. Raises StatusError 400."""
     if obj["metadata"].setdefault("name", name) != name:
-        refuse(f"the name of the object ({obj['metadata']['name']}) does not match the name on the URL ({name})")
+        errors.refuse(f"the name of the object ({obj['metadata']['name']}) does not match the name on the URL ({name})")
 
 
 def check_version(old: Object, new: Object, info: ResourceInfo) -> None:
     """Refuse (409) a write that was made from another version than the stored one."""
     given = new["metadata"].get("resourceVersion")
     if given and given != old["metadata"]["resourceVersion"]:
-        raise conflict(info, old["metadata"]["name"])
+        raise errors.conflict(info, old["metadata"]["name"])
 
 
 def _initialize_metadata(obj: Object, info: ResourceInfo) -> None:
@@ -132,8 +125,8 @@ def _initialize_metadata(obj: Object, info: ResourceInfo) -> None:
     if not metadata.get("name"):
         prefix = metadata.get("generateName")
         if not prefix:
-            cause = required("metadata.name", "Required value: name or generateName is required")
-            raise invalid(info, "", [cause])
+            cause = errors.required("metadata.name", "Required value: name or generateName is required")
+            raise errors.invalid(info, "", [cause])
         suffix = "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(_SUFFIX_LENGTH))
         metadata["name"] = prefix[:_MAX_PREFIX] + suffix
     for field in (*_SERVER_FIELDS, "resourceVersion"):
@@ -194,8 +187,8 @@ def parse_delete_options(body: Any) -> DeleteOptions:
     given = body if isinstance(body, dict) else {}
     policy = given.get("propagationPolicy") or ""
     if policy and policy not in _POLICIES:
-        message = unsupported_value("propagationPolicy", policy, (*_POLICIES, "nil")).message
-        refuse_options(f"propagationPolicy: {message}", "DeleteOptions")
+        message = errors.unsupported_value("propagationPolicy", policy, (*_POLICIES, "nil")).message
+        errors.refuse_options(f"propagationPolicy: {message}", "DeleteOptions")
     conditions = given.get("preconditions") or {}
     return DeleteOptions(
         grace_seconds=given.get("gracePeriodSeconds"),
@@ -218,7 +211,7 @@ def check_preconditions(obj: Object, info: ResourceInfo, options: DeleteOptions)
             why = f"the {name} in the precondition ({given}) does not match the {name} in record ({actual})"
             text = f'Operation cannot be fulfilled on {info.kind} "{metadata["name"]}": {why}'
             details = {"name": metadata["name"], "kind": info.kind} | ({"group": info.group} if info.group else {})
-            raise StatusError(409, "Conflict", f"{text}. The object might have been {guess}", details=details)
+            raise errors.StatusError(409, "Conflict", f"{text}. The object might have been {guess}", details=details)
 
 
 def mark_deleted(obj: Object, info: ResourceInfo, options: DeleteOptions) -> Object:
