@@ -40,16 +40,11 @@ class KubeCredentials:
         elif self.authority:
             context = ssl.create_default_context(cadata=self.authority.decode())
         if self.certificate:
-            _load_client(context, self.certificate, self.key)
+            with tempfile.NamedTemporaryFile() as file:  # the standard library takes client certificates from files
+                file.write(self.certificate + b"\n" + self.key)
+                file.flush()
+                context.load_cert_chain(file.name)
         return context
-
-
-def _load_client(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    # The standard library takes client certificates from files only.
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(certificate + b"\n" + key)
-        file.flush()
-        context.load_cert_chain(file.name)
 
 
 def load_credentials(path: str | Path, context: str = "") -> KubeCredentials:
@@ -170,9 +165,9 @@ class HttpApi(Api):
         self, resource: ApiResource, version: str, namespace: str = "", **selectors: str
     ) -> AsyncIterator[ObjectEvent]:
         """Yield events since a resourceVersion until the server ends the stream. Raises ApiError 410."""
-        query, url = _WATCH | {"resourceVersion": version} | _query(selectors), self._url(ObjectPath(resource, namespace))
+        query, path = _WATCH | {"resourceVersion": version} | _query(selectors), ObjectPath(resource, namespace)
         try:
-            async with self._session.get(url, params=query, timeout=_WATCH_TIMEOUT) as answer:
+            async with self._session.get(self._url(path), params=query, timeout=_WATCH_TIMEOUT) as answer:
                 if answer.status >= _FIRST_ERROR:
                     raise _refusal(answer.status, await answer.text())
                 async for event in _events(answer.content):

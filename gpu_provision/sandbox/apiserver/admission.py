@@ -137,19 +137,14 @@ _POD_SPEC = {
 _CONTAINER = {"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}
 _PROBE = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
 _HTTP_GET = {"path": "/", "scheme": "HTTP"}
-_VOLUMES: dict[str, Object] = {
-    "configMap": {"defaultMode": 0o644},
-    "secret": {"defaultMode": 0o644},
-    "downwardAPI": {"defaultMode": 0o644},
-    "projected": {"defaultMode": 0o644},
-    "hostPath": {"type": ""},
-}
+_VOLUMES: dict[str, Object] = {"hostPath": {"type": ""}}
+_VOLUMES |= {source: {"defaultMode": 0o644} for source in ("configMap", "secret", "downwardAPI", "projected")}
 
 
 def set_defaults(obj: Object, info: ResourceInfo) -> None:
     """Fill in what a client left out; ``obj`` must be the caller's own copy."""
     if info.defaults:
-        _fill_deep(obj, deep_copy(info.defaults))
+        fill(obj, deep_copy(info.defaults))
     template = at(obj, "spec", "template")
     if isinstance(template, dict) and not info.custom:
         template.setdefault("metadata", {})
@@ -186,18 +181,12 @@ def _set_defaults_of_kind(obj: Object, storage: str) -> None:
 
 
 def fill(target: Any, defaults: Object) -> None:
-    """Set the keys that are missing; what is no object stays as it is."""
+    """Set the keys that are missing, at every depth; what is no object stays as it is."""
     for key, value in defaults.items() if isinstance(target, dict) else ():
         if target.get(key) is None:
             target[key] = value
-
-
-def _fill_deep(target: Object, defaults: Object) -> None:
-    for key, value in defaults.items():
-        if isinstance(value, dict) and isinstance(target.get(key), dict):
-            _fill_deep(target[key], value)
-        elif target.get(key) is None:
-            target[key] = value
+        elif isinstance(value, dict):
+            fill(target[key], value)
 
 
 def list_containers(spec: Object) -> Iterator[Object]:

@@ -134,9 +134,9 @@ class Authorizer:
     Aggregated ClusterRoles stay as they were written, since no controller fills them.
     """
 
-    def __init__(self, store: Store, user: str, groups: tuple[str, ...] | None = None) -> None:
-        """``store`` holds the roles and bindings; ``groups`` are by default those that follow from the name."""
-        self._store, self._user, self._groups = store, user, groups_of(user) if groups is None else groups
+    def __init__(self, store: Store, user: str) -> None:
+        """``store`` holds the roles and bindings."""
+        self._store, self._user, self._groups = store, user, groups_of(user)
         self.is_master = _MASTERS in self._groups
 
     def rules(self, namespace: str) -> Iterator[Object]:
@@ -266,10 +266,7 @@ def answer_review(store: Store, request: Request) -> Response:
             status: Object = {"userInfo": names}
         case "selfsubjectrulesreviews":
             status = _list_rules(authorizer, at(body, "spec", "namespace"))
-        case plural:
-            if plural == "subjectaccessreviews":
-                user, groups = at(body, "spec", "user") or "", tuple(at(body, "spec", "groups") or ())
-                authorizer = Authorizer(store, user, groups)
+        case _:
             if isinstance(wanted, dict):
                 resource = "/".join(filter(None, (wanted.get("resource"), wanted.get("subresource"))))
                 group, namespace, name = (wanted.get(key, "") for key in ("group", "namespace", "name"))

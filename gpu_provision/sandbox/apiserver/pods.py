@@ -61,7 +61,7 @@ def refuse_exec(registry: Registry, request: Request) -> Response:
 
 def evict(registry: Registry, request: Request) -> Response:
     """Delete a pod unless a PodDisruptionBudget forbids it (429)."""
-    body = request.details() or {}
+    body = request.object() or {}
     options = parse_delete_options(body.get("deleteOptions"))
     pod = registry.get(request.target).object
     if (at(body, "metadata", "name") or request.target.name) != request.target.name:

@@ -25,7 +25,6 @@ from gpu_provision.sandbox.objects import format_time, to_json
 
 JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
 _BODY_TYPES = ("application/json", "application/yaml")
-_MAX_MANAGER_LENGTH = 128
 _MAGIC = b"k8s\x00"
 _VARINT, _BYTES, _FIXED_SIZES = 0, 2, {1: 8, 5: 4}
 _SIGN, _WORD = 1 << 63, 1 << 64
@@ -59,11 +58,6 @@ class Request:
         return self.target.info
 
     @property
-    def accept(self) -> str:
-        """The Accept header."""
-        return self.headers.get("Accept", "")
-
-    @property
     def content_type(self) -> str:
         """The type of the body, without parameters."""
         return self.headers.get("Content-Type", "").partition(";")[0].strip()
@@ -81,14 +75,8 @@ class Request:
             refuse(f'{name}: Invalid value: "{text}": must be a number')
 
     def write_options(self) -> WriteOptions:
-        """Return who writes, and whether for real. The manager's default is the first word of the User-Agent.
-
-        Raises StatusError 422.
-        """
+        """Return who writes, by default the first word of the User-Agent, and whether for real. Raises StatusError."""
         manager = self.query.get("fieldManager", "")
-        if len(manager) > _MAX_MANAGER_LENGTH:
-            text = f'fieldManager: Invalid value: "{manager}": may not be longer than {_MAX_MANAGER_LENGTH}'
-            refuse_options(text)
         agent = self.headers.get("User-Agent", "").partition("/")[0]
         return WriteOptions(manager=manager or agent or "unknown", dry_run=self.dry_run())
 
@@ -101,16 +89,14 @@ class Request:
         return given == "All"
 
     def object(self) -> Any:
-        """Return the body as a value. Raises StatusError 400, or 415 for a form that is not understood."""
+        """Return the body as a value, None if there is none. Raises StatusError 400, or 415 for an unknown form."""
+        if not self.body.strip():
+            return None
         if self.content_type == PROTOBUF:
             return decode_protobuf(self.body)
         if self.content_type and self.content_type not in _BODY_TYPES:
             raise unsupported_media_type(self.content_type, [*_BODY_TYPES, PROTOBUF])
         return parse_body(self.body)
-
-    def details(self) -> Any:
-        """Return the body as a value, None if there is no body."""
-        return self.object() if self.body.strip() else None
 
 
 def parse_body(body: bytes) -> Any:

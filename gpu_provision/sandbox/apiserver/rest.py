@@ -228,7 +228,7 @@ def _apply(registry: Registry, request: Request) -> Response:
 
 
 def _delete_options(request: Request) -> DeleteOptions:
-    given = dict(request.details() or {})
+    given = dict(request.object() or {})
     if policy := request.query.get("propagationPolicy"):
         given["propagationPolicy"] = policy
     if "gracePeriodSeconds" in request.query:

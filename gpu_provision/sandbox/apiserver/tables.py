@@ -17,7 +17,7 @@ from gpu_provision.sandbox.objects import at, parse_time, to_json
 
 NONE, UNKNOWN = "<none>", "<unknown>"
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
-_META = "meta.k8s.io/v1"
+_META, _ROLE = "meta.k8s.io/v1", "node-role.kubernetes.io/"
 _JSON_PATH_STEP = re.compile(
     r"""\.(?P<key>[\w-]+) | \[\?\(@\.(?P<field>\w+)\s*==\s*['"](?P<value>[^'"]*)['"]\)\]""", re.VERBOSE
 )
@@ -78,16 +78,6 @@ def node_status(node: Object) -> str:
     states = {"True": "Ready", "False": "NotReady"}
     text = states.get(ready.get("status", ""), "NotReady") if ready else "Unknown"
     return f"{text},SchedulingDisabled" if at(node, "spec", "unschedulable") else text
-
-
-def _node_roles(node: Object) -> str:
-    prefix = "node-role.kubernetes.io/"
-    return _join(sorted(key.removeprefix(prefix) for key in at(node, "metadata", "labels") or () if prefix in key))
-
-
-def _event_object(event: Object) -> str:
-    about = event.get("involvedObject") or {}
-    return f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}"
 
 
 def _event_age(event: Object) -> str:
@@ -159,9 +149,13 @@ CELLS: dict[str, Callable[[Object], Any]] = {
     "containers": partial(_of_containers, field="name"),
     "data": lambda obj: len(obj.get("data") or ()),
     "event age": _event_age,
-    "event object": _event_object,
+    "event object": lambda event: "/".join(
+        (str(at(event, "involvedObject", "kind") or "").lower(), at(event, "involvedObject", "name") or "")
+    ),
     "images": partial(_of_containers, field="image"),
-    "node roles": _node_roles,
+    "node roles": lambda node: _join(
+        sorted(key.removeprefix(_ROLE) for key in at(node, "metadata", "labels") or () if key.startswith(_ROLE))
+    ),
     "node selector": lambda obj: _labels(at(obj, "spec", "template", "spec", "nodeSelector")),
     "node status": node_status,
     "pod ready": pod_ready,
@@ -185,7 +179,7 @@ class OutputForm(NamedTuple):
 
 def output_form(request: Request) -> OutputForm:
     """Return the first form of the Accept header that the server knows."""
-    for choice in request.accept.split(","):
+    for choice in request.headers.get("Accept", "").split(","):
         parts = dict(part.strip().partition("=")[::2] for part in choice.split(";")[1:])
         kind = parts.get("as", "")
         if parts.get("v", "v1") != "v1":
@@ -235,16 +229,11 @@ def _table(items: list[StoredObject], info: ResourceInfo, metadata: Object, incl
     columns = info.columns or (_NAME, _AGE)
     if info.custom and info.columns:
         columns = (_NAME, *info.columns)
+    plain = {"type": "string", "format": "", "description": "", "priority": 0}
     definitions = [
-        {
-            "name": column["name"],
-            "type": column.get("type", "string"),
-            "format": "name" if column["name"] == "Name" else "",
-            "description": "",
-            "priority": column.get("priority", 0),
-        }
-        for column in columns
+        plain | {key: column[key] for key in ("name", "type", "priority") if key in column} for column in columns
     ]
+    definitions[0]["format"] = "name" if columns[0]["name"] == "Name" else ""
     shown: dict[str, Callable[[Object], Object | None]] = {"None": lambda _: None, "Object": lambda obj: obj}
     show = shown.get(include, _metadata_only)
     rows = [

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from importlib import resources as files
 from typing import Any
+
+import yaml
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.custom_resources import find_untyped, keep_known
@@ -81,26 +84,7 @@ _KEY_NAME = re.compile(r"^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$")
 _LABEL_LENGTH, _NAME_LENGTH = 63, 253
 _MOST_DATA = 1024 * 1024
 _STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
-_SUBDOMAIN_TEXT = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
-    "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
-_DNS_LABEL_TEXT = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
-    "with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
-    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
-)
-_VALUE_TEXT = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start "
-    "and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation "
-    "is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
-_KEY_TEXT = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
-    "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-)
+_TEXTS: dict[str, str] = yaml.safe_load((files.files(__package__) / "validation.yaml").read_text("utf-8"))
 
 
 def _shown(value: Any) -> str:
@@ -108,11 +92,11 @@ def _shown(value: Any) -> str:
 
 
 def _name_causes(name: str, info: ResourceInfo) -> Iterator[Cause]:
-    pattern, length, text = _SUBDOMAIN, _NAME_LENGTH, _SUBDOMAIN_TEXT
+    pattern, length, text = _SUBDOMAIN, _NAME_LENGTH, _TEXTS["subdomain"]
     if info.group == "rbac.authorization.k8s.io":
         pattern, text = _PATH_SEGMENT, "may not contain '/' or '%'"
     elif info.storage in ("/namespaces", "/services"):
-        pattern, length, text = _DNS_LABEL, _LABEL_LENGTH, _DNS_LABEL_TEXT
+        pattern, length, text = _DNS_LABEL, _LABEL_LENGTH, _TEXTS["label"]
     if not pattern.fullmatch(name) or len(name) > length:
         yield invalid_value("metadata.name", _shown(name), text)
 
@@ -121,9 +105,9 @@ def _label_causes(labels: Any, field: str) -> Iterator[Cause]:
     for key, value in (labels or {}).items():
         name = key.rpartition("/")[2]
         if not _KEY_NAME.fullmatch(name) or len(name) > _LABEL_LENGTH:
-            yield invalid_value(field, _shown(key), _KEY_TEXT)
+            yield invalid_value(field, _shown(key), _TEXTS["label key"])
         if not _VALUE.fullmatch(value):
-            yield invalid_value(field, _shown(value), _VALUE_TEXT)
+            yield invalid_value(field, _shown(value), _TEXTS["label value"])
         if len(value) > _LABEL_LENGTH:
             yield invalid_value(field, _shown(value), f"must be no more than {_LABEL_LENGTH} bytes")
 
@@ -141,7 +125,7 @@ def _containers(spec: Object, path: str) -> Iterator[Cause]:
             elif name in names:
                 yield Cause("FieldValueDuplicate", f"Duplicate value: {_shown(name)}", f"{here}.name")
             elif not _DNS_LABEL.fullmatch(name):
-                yield invalid_value(f"{here}.name", _shown(name), _DNS_LABEL_TEXT)
+                yield invalid_value(f"{here}.name", _shown(name), _TEXTS["label"])
             names.add(name)
             if not container.get("image"):
                 yield required(f"{here}.image")
@@ -273,13 +257,7 @@ def change_causes(old: Object, new: Object, info: ResourceInfo) -> Iterator[Caus
         if (after := at(new, *field.split("."))) != at(old, *field.split(".")):
             yield invalid_value(field, _shown(after), "field is immutable")
     if info.storage == "/pods" and _frozen(old["spec"]) != _frozen(new["spec"]):
-        message = (
-            "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
-            "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to "
-            "existing tolerations),`spec.terminationGracePeriodSeconds` "
-            "(allow it to be set to 1 if it was previously negative)"
-        )
-        yield Cause("FieldValueForbidden", message, "spec")
+        yield Cause("FieldValueForbidden", _TEXTS["pod update"], "spec")
     if info.storage in ("/configmaps", "/secrets") and old.get("immutable") and old.get("data") != new.get("data"):
         message = "Forbidden: field is immutable when `immutable` is set"
         yield Cause("FieldValueForbidden", message, "data")

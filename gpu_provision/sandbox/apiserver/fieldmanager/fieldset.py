@@ -14,7 +14,6 @@ from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, CLEARED,
 SELF: Final = "."
 # Go's JSON encoder escapes these for the sake of HTML; a reader in Go compares the steps after decoding them.
 _ESCAPED: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
-_KIND_RANK: Final = {".": 0, "f": 1, "k": 2, "v": 3}
 _VALUE_RANK: Final = {int: 0, float: 0, str: 1, bool: 2}
 _OTHER_RANK: Final = 3
 
@@ -68,7 +67,7 @@ def _encoded(value: object) -> str:
 @lru_cache(maxsize=65536)
 def step_order(step: str) -> tuple[Any, ...]:
     """Return the sort key of a step: itself, fields by name, list items by key, set items by value."""
-    rank = _KIND_RANK.get(step[0], 5)
+    rank = ".fkv".find(step[0])
     match step[0]:
         case "k":
             keys = json.loads(step[2:])

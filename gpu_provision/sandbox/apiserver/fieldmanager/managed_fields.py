@@ -71,23 +71,21 @@ def _decode(entry: Any) -> ManagedFieldsEntry | None:
 
 def encode_entries(entries: Entries) -> list[Object]:
     """Write the entries in the server's order; empty ones vanish."""
-    return [_encode(entry) for entry in sorted(entries.values(), key=_order) if entry.fields]
-
-
-def _order(entry: ManagedFieldsEntry) -> tuple[str, ...]:
-    return entry.owner.operation, entry.time, entry.owner.manager, entry.api_version, entry.owner.subresource
-
-
-def _encode(entry: ManagedFieldsEntry) -> Object:
-    out: Object = {
-        "apiVersion": entry.api_version,
-        "fieldsType": "FieldsV1",
-        "fieldsV1": entry.fields,
-        "manager": entry.owner.manager,
-        "operation": entry.owner.operation,
-    }
-    optional = {"subresource": entry.owner.subresource, "time": entry.time}
-    return out | {key: value for key, value in optional.items() if value}
+    rows = [
+        {
+            "apiVersion": entry.api_version,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": entry.fields,
+            "manager": owner.manager,
+            "operation": owner.operation,
+            **({"subresource": owner.subresource} if owner.subresource else {}),
+            **({"time": entry.time} if entry.time else {}),
+        }
+        for owner, entry in entries.items()
+        if entry.fields
+    ]
+    keys = ("operation", "time", "manager", "apiVersion", "subresource")
+    return sorted(rows, key=lambda row: [row.get(key, "") for key in keys])
 
 
 class ApplyConflictError(StatusError):
