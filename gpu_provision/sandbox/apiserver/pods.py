@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver import errors
-from gpu_provision.sandbox.apiserver.admission import list_containers
 from gpu_provision.sandbox.apiserver.registry import Registry, WriteOptions
 from gpu_provision.sandbox.apiserver.request import Request, Response, StreamResponse, json_response
 from gpu_provision.sandbox.apiserver.resources import RequestInfo, ResourceInfo
@@ -26,7 +25,6 @@ BUDGETS = "policy/poddisruptionbudgets"
 _PROCESSING_SECONDS = 10
 _CREATED, _NO_CONTENT, _TEXT = 201, 204, "text/plain"
 _OVER = ("Succeeded", "Failed")
-_EVICTED: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": _CREATED}
 _MINIMA = {"tailLines": 0, "limitBytes": 1, "sinceSeconds": 1}
 
 
@@ -71,7 +69,8 @@ def evict(registry: Registry, request: Request) -> Response:
         if budget:
             _count_eviction(registry, budget, request.target.name)
         registry.delete(request.target, options)
-    return json_response(_EVICTED, _CREATED)
+    evicted = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": _CREATED}
+    return json_response(evicted, _CREATED)
 
 
 def _check_budgets(registry: Registry, pod: Object) -> Object | None:
@@ -143,13 +142,13 @@ def read_log(registry: Registry, request: Request) -> Response | StreamResponse:
 
 
 def _choose_container(pod: Object, request: Request) -> str:
-    names = [container["name"] for container in list_containers(pod["spec"])]
-    own = [container["name"] for container in pod["spec"]["containers"]]
+    inits, own = (
+        [container["name"] for container in pod["spec"].get(field) or ()] for field in ("initContainers", "containers")
+    )
     name, chosen = pod["metadata"]["name"], request.query.get("container", "")
-    if chosen and chosen not in names:
+    if chosen and chosen not in (*inits, *own):
         errors.refuse(f"container {chosen} is not valid for pod {name}")
     if not chosen and len(own) > 1:
-        inits = [container["name"] for container in pod["spec"].get("initContainers") or ()]
         more = f" or one of the init containers: [{' '.join(inits)}]" if inits else ""
         errors.refuse(f"a container name must be specified for pod {name}, choose one of: [{' '.join(own)}]{more}")
     return chosen or own[0]

@@ -89,8 +89,7 @@ class Catalog:
 
     def add(self, infos: Iterable[ResourceInfo]) -> None:
         """Serve resources from now on."""
-        for info in infos:
-            self._infos[info.group, info.version, info.plural] = info
+        self._infos |= {(info.group, info.version, info.plural): info for info in infos}
 
     def remove_custom(self, group: str, plural: str) -> None:
         """Stop serving every version of a custom resource."""

@@ -207,8 +207,7 @@ def start_maintenance(registry: Registry) -> None:
     store = registry.store
 
     def notify_followers(before: StoredObject | None, after: StoredObject | None) -> None:
-        pod = after or before
-        if pod is not None:
+        if pod := after or before:
             store.logs.notify(pod.object["metadata"]["uid"])
 
     def drop_oldest(before: StoredObject | None, after: StoredObject | None) -> None:

@@ -19,11 +19,7 @@ _OTHER_RANK: Final = 3
 
 
 class KeylessItemError(StatusError):
-    """A list item lacks every field that would tell it from the others."""
-
-    def __init__(self, message: str) -> None:
-        """Refuse with 400."""
-        super().__init__(400, "BadRequest", message)
+    """A list item lacks every field that would tell it from the others: 400."""
 
 
 def item_step(listed: Type, item: object) -> str:
@@ -32,12 +28,12 @@ def item_step(listed: Type, item: object) -> str:
         if item is None or isinstance(item, (dict, list)):
             noun = {type(None): "an explicit null", dict: "a map type"}.get(type(item), "a list type")
             message = f"associative list without keys has an element that's {noun}"
-            raise KeylessItemError(message)
+            raise KeylessItemError(400, "BadRequest", message)
         return f"v:{_encoded(item)}"
     if not isinstance(item, dict):
         noun = "a null element" if item is None else "non-map elements"
         message = f"associative list with keys may not have {noun}"
-        raise KeylessItemError(message)
+        raise KeylessItemError(400, "BadRequest", message)
     found = ((name, item.get(name, default)) for name, default in listed.keys)
     parts = (
         (name, type(value), _encoded(value) if isinstance(value, (dict, list)) else value)
@@ -56,7 +52,7 @@ def _key_step(parts: tuple[tuple[str, type, Any], ...], listed: Type) -> str:
             f"associative list with keys has an element that omits all key fields [{names}] "
             "(and doesn't have default values for any key fields)"
         )
-        raise KeylessItemError(message)
+        raise KeylessItemError(400, "BadRequest", message)
     return "k:" + _encoded(dict(sorted((name, value) for name, _, value in parts)))
 
 

@@ -1,4 +1,4 @@
-"""The entries of ``metadata.managedFields``, the conflicts between owners, and what client-side apply owned."""
+"""The entries of ``metadata.managedFields``, and the conflicts between owners."""
 
 from __future__ import annotations
 
