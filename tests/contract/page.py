@@ -90,8 +90,9 @@ def row_of(nodeid: str) -> tuple[Row, str] | None:
     path, _, name = nodeid.partition("::")
     function, _, parameters = name.partition("[")
     kind = re.match(r"sandbox|real", parameters)
-    if kind and (case := re.search(r"-(\w+)/([^#]+?)(?: #\d+)?\]$", parameters)):
-        return (f"api/{case[1]}", case[2]), kind.group()
+    if kind and path.endswith("test_cases.py"):
+        title, _, name = parameters.removesuffix("]").partition("-")[2].partition("/")
+        return (f"api/{title}", name.partition(" #")[0]), kind.group()
     return ((_title(Path(path)), sentence(function)), kind.group()) if kind else None
 
 
