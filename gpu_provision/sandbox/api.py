@@ -6,8 +6,9 @@ Objects are plain dicts; every call returns a copy that the caller may change.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 Object = dict[str, Any]
 
@@ -18,6 +19,15 @@ class ApiResource(NamedTuple):
     group: str
     version: str
     plural: str
+
+
+class ObjectPath(NamedTuple):
+    """A collection, an object of it, or a subresource of that."""
+
+    resource: ApiResource
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
 
 
 class ServedResource(NamedTuple):
@@ -44,53 +54,59 @@ class ApiError(Exception):
         self.code, self.reason, self.message = code, reason, message
 
 
-class Api(Protocol):
-    """What controllers and nodes may ask of a cluster; an empty ``namespace`` means cluster scope, or all."""
+class Api(ABC):
+    """What controllers and nodes may ask of a cluster; an empty ``namespace`` means cluster scope, or all.
+
+    ``selectors`` are ``label_selector`` and ``field_selector``.
+    """
+
+    @abstractmethod
+    async def request(self, method: str, path: ObjectPath, body: Object | None = None, **selectors: str) -> Any:
+        """Return the answer to a request; a PATCH is a merge patch. Raises ApiError."""
+
+    @abstractmethod
+    def watch(
+        self, resource: ApiResource, version: str, namespace: str = "", **selectors: str
+    ) -> AsyncIterator[ObjectEvent]:
+        """Yield events since a resourceVersion until cancelled. Raises ApiError 410 if that is too old."""
 
     async def get(self, resource: ApiResource, name: str, namespace: str = "") -> Object:
         """Return one object. Raises ApiError 404."""
-        ...
+        return dict(await self.request("GET", ObjectPath(resource, namespace, name)))
 
-    async def list(
-        self, resource: ApiResource, namespace: str = "", label_selector: str = "", field_selector: str = ""
-    ) -> tuple[list[Object], str]:
+    async def list(self, resource: ApiResource, namespace: str = "", **selectors: str) -> tuple[list[Object], str]:
         """Return the objects and the resourceVersion to watch from."""
-        ...
-
-    def watch(
-        self,
-        resource: ApiResource,
-        resource_version: str,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
-    ) -> AsyncIterator[ObjectEvent]:
-        """Yield events since ``resource_version`` until cancelled. Raises ApiError 410 if it is too old."""
-        ...
+        answer = await self.request("GET", ObjectPath(resource, namespace), None, **selectors)
+        return answer.get("items") or [], answer["metadata"]["resourceVersion"]
 
     async def create(self, resource: ApiResource, body: Object, namespace: str = "") -> Object:
         """Create an object; ``metadata.generateName`` works. Raises ApiError 409."""
-        ...
+        return dict(await self.request("POST", ObjectPath(resource, namespace), body))
 
     async def update(self, resource: ApiResource, body: Object, namespace: str = "", subresource: str = "") -> Object:
         """Replace an object, checking its resourceVersion. Raises ApiError 409 on conflict."""
-        ...
+        path = ObjectPath(resource, namespace, body["metadata"]["name"], subresource)
+        return dict(await self.request("PUT", path, body))
 
     async def patch(
         self, resource: ApiResource, name: str, body: Mapping[str, Any], namespace: str = "", subresource: str = ""
     ) -> Object:
         """Merge-patch an object; None removes a key."""
-        ...
+        return dict(await self.request("PATCH", ObjectPath(resource, namespace, name, subresource), dict(body)))
 
     async def delete(
         self, resource: ApiResource, name: str, namespace: str = "", grace_seconds: int | None = None
     ) -> None:
         """Delete an object; pods with ``grace_seconds=0`` go at once. Raises ApiError 404."""
-        ...
+        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        grace = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
+        await self.request("DELETE", ObjectPath(resource, namespace, name), options | grace)
 
     async def bind(self, pod: str, node: str, namespace: str) -> None:
         """Bind a pod to a node, as the scheduler does."""
-        ...
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
+        await self.request("POST", ObjectPath(PODS, namespace, pod, "binding"), body)
 
 
 PODS = ApiResource("", "v1", "pods")

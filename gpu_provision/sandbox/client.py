@@ -10,13 +10,12 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
 import yaml
 
-from gpu_provision.sandbox.api import ApiError, ApiResource, Object, ObjectEvent
+from gpu_provision.sandbox.api import PODS, Api, ApiError, ApiResource, Object, ObjectEvent, ObjectPath
 from gpu_provision.sandbox.errors import SandboxError, SandboxProblem
 
 
@@ -41,16 +40,11 @@ class KubeCredentials:
         elif self.authority:
             context = ssl.create_default_context(cadata=self.authority.decode())
         if self.certificate:
-            _load_client(context, self.certificate, self.key)
+            with tempfile.NamedTemporaryFile() as file:  # the standard library takes client certificates from files
+                file.write(self.certificate + b"\n" + self.key)
+                file.flush()
+                context.load_cert_chain(file.name)
         return context
-
-
-def _load_client(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    # The standard library takes client certificates from files only.
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(certificate + b"\n" + key)
-        file.flush()
-        context.load_cert_chain(file.name)
 
 
 def load_credentials(path: str | Path, context: str = "") -> KubeCredentials:
@@ -100,12 +94,12 @@ def _content(file: Path, entry: dict[str, Any], key: str, *, file_key: str = "")
 _AT_ONCE = 32
 _TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
 _WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=360)
-_WATCH_SECONDS = "300"
+_WATCH = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": "300"}
 _MERGE_PATCH = "application/merge-patch+json"
 _FIRST_ERROR, _TOO_MANY, _SERVER_ERROR = 400, 429, 500
 
 
-class HttpApi:
+class HttpApi(Api):
     """Implements ``Api`` against an API server. Used as an async context manager.
 
     Attributes:
@@ -117,11 +111,9 @@ class HttpApi:
         """Nothing is sent before the first call."""
         self.pause: float | None = None
         self._credentials = credentials
-        headers = {"Accept": "application/json", "User-Agent": agent}
+        self._headers = {"Accept": "application/json", "User-Agent": agent}
         if credentials.token:
-            headers["Authorization"] = f"Bearer {credentials.token}"
-        self._headers = headers
-        self._session: aiohttp.ClientSession | None = None
+            self._headers["Authorization"] = f"Bearer {credentials.token}"
 
     async def __aenter__(self) -> Self:
         """Open the connections' pool."""
@@ -130,157 +122,81 @@ class HttpApi:
         self._gate = asyncio.Semaphore(_AT_ONCE)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close all connections."""
-        if self._session is not None:
-            await self._session.close()
+        await self._session.close()
 
-    def _url(self, resource: ApiResource, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        root = f"apis/{resource.group}" if resource.group else "api"
-        scope = f"namespaces/{namespace}" if namespace else ""
-        parts = (self._credentials.server, root, resource.version, scope, resource.plural, name, subresource)
+    def _url(self, path: ObjectPath) -> str:
+        (group, version, plural), namespace, name, subresource = path
+        root, scope = f"apis/{group}" if group else "api", f"namespaces/{namespace}" if namespace else ""
+        parts = (self._credentials.server, root, version, scope, plural, name, subresource)
         return "/".join(part for part in parts if part)
 
-    async def call(
-        self, method: str, url: str, *, query: Mapping[str, str] | None = None, body: Any = None, kind: str = ""
-    ) -> Any:
+    async def request(self, method: str, path: ObjectPath, body: Object | None = None, **selectors: str) -> Any:
         """Send one request and return the answer. Raises ApiError, or OSError if no server answers."""
+        kind = _MERGE_PATCH if method == "PATCH" else "application/json"
+        text = None if body is None else json.dumps(body)
+        return await self._insist(method, self._url(path), _query(selectors), text, kind)
+
+    async def _insist(
+        self, method: str, url: str, query: Mapping[str, str] | None = None, body: str | None = None, kind: str = ""
+    ) -> Any:
         while True:
             try:
-                return await self._call(method, url, query, body, kind)
-            except ApiError as refusal:
-                if self.pause is None or (refusal.code < _SERVER_ERROR and refusal.code != _TOO_MANY):
-                    raise
-            except OSError:
-                if self.pause is None:
+                return await self._send(method, url, query, body, kind)
+            except (ApiError, OSError) as error:
+                is_final = isinstance(error, ApiError) and error.code < _SERVER_ERROR and error.code != _TOO_MANY
+                if self.pause is None or is_final:
                     raise
             await asyncio.sleep(self.pause)
 
-    async def _call(self, method: str, url: str, query: Mapping[str, str] | None, body: Any, kind: str) -> Any:
-        if self._session is None:
-            raise ApiError(_FIRST_ERROR, "Closed", "the API is used outside its context")
-        headers = {"Content-Type": kind or "application/json"} if body is not None else {}
-        data = body if isinstance(body, str) or body is None else json.dumps(body)
+    async def _send(self, method: str, url: str, query: Mapping[str, str] | None, body: str | None, kind: str) -> Any:
+        headers, session = {} if body is None else {"Content-Type": kind}, self._session
         try:
-            async with (
-                self._gate,
-                self._session.request(method, url, params=query, data=data, headers=headers) as answer,
-            ):
+            async with self._gate, session.request(method, url, params=query, data=body, headers=headers) as answer:
                 text = await answer.text()
-                if answer.status >= _FIRST_ERROR:
-                    raise _refusal(answer.status, text)
-                return json.loads(text) if text.startswith(("{", "[")) else text
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ConnectionError(str(error) or repr(error)) from error
-
-    async def get(self, resource: ApiResource, name: str, namespace: str = "") -> Object:
-        """Return one object. Raises ApiError 404."""
-        got: Object = await self.call("GET", self._url(resource, namespace, name))
-        return got
-
-    async def list(
-        self, resource: ApiResource, namespace: str = "", label_selector: str = "", field_selector: str = ""
-    ) -> tuple[list[Object], str]:
-        """Return the objects and the resourceVersion to watch from."""
-        query = _selectors(label_selector, field_selector)
-        answer = await self.call("GET", self._url(resource, namespace), query=query)
-        return answer.get("items") or [], answer["metadata"]["resourceVersion"]
+        if answer.status >= _FIRST_ERROR:
+            raise _refusal(answer.status, text)
+        return json.loads(text) if text.startswith(("{", "[")) else text
 
     async def watch(
-        self,
-        resource: ApiResource,
-        resource_version: str,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
+        self, resource: ApiResource, version: str, namespace: str = "", **selectors: str
     ) -> AsyncIterator[ObjectEvent]:
-        """Yield events since ``resource_version`` until the server ends the stream. Raises ApiError 410."""
-        if self._session is None:
-            raise ApiError(0, "Closed", "the API is used outside its context")
-        query = {
-            **_selectors(label_selector, field_selector),
-            "watch": "1",
-            "resourceVersion": resource_version,
-            "allowWatchBookmarks": "true",
-            "timeoutSeconds": _WATCH_SECONDS,
-        }
-        url = self._url(resource, namespace)
+        """Yield events since a resourceVersion until the server ends the stream. Raises ApiError 410."""
+        query, path = _WATCH | {"resourceVersion": version} | _query(selectors), ObjectPath(resource, namespace)
         try:
-            async with self._session.get(url, params=query, timeout=_WATCH_TIMEOUT) as answer:
+            async with self._session.get(self._url(path), params=query, timeout=_WATCH_TIMEOUT) as answer:
                 if answer.status >= _FIRST_ERROR:
                     raise _refusal(answer.status, await answer.text())
-                async for line in _lines(answer.content):
-                    yield _event(line)
+                async for event in _events(answer.content):
+                    yield event
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ConnectionError(str(error) or repr(error)) from error
-
-    async def create(self, resource: ApiResource, body: Object, namespace: str = "") -> Object:
-        """Create an object; ``metadata.generateName`` works. Raises ApiError 409."""
-        made: Object = await self.call("POST", self._url(resource, namespace), body=body)
-        return made
-
-    async def update(self, resource: ApiResource, body: Object, namespace: str = "", subresource: str = "") -> Object:
-        """Replace an object, checking its resourceVersion. Raises ApiError 409 on conflict."""
-        url = self._url(resource, namespace, body["metadata"]["name"], subresource)
-        made: Object = await self.call("PUT", url, body=body)
-        return made
-
-    async def patch(
-        self, resource: ApiResource, name: str, body: Mapping[str, Any], namespace: str = "", subresource: str = ""
-    ) -> Object:
-        """Merge-patch an object; None removes a key."""
-        url = self._url(resource, namespace, name, subresource)
-        made: Object = await self.call("PATCH", url, body=dict(body), kind=_MERGE_PATCH)
-        return made
-
-    async def delete(
-        self, resource: ApiResource, name: str, namespace: str = "", grace_seconds: int | None = None
-    ) -> None:
-        """Delete an object; pods with ``grace_seconds=0`` go at once. Raises ApiError 404."""
-        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
-        if grace_seconds is not None:
-            options["gracePeriodSeconds"] = grace_seconds
-        await self.call("DELETE", self._url(resource, namespace, name), body=options)
-
-    async def bind(self, pod: str, node: str, namespace: str) -> None:
-        """Bind a pod to a node, as the scheduler does."""
-        target = {"apiVersion": "v1", "kind": "Node", "name": node}
-        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
-        await self.call("POST", self._url(ApiResource("", "v1", "pods"), namespace, pod, "binding"), body=body)
 
     async def version(self) -> str:
         """Return the server's version, such as ``v1.34.1``."""
-        return str((await self.call("GET", f"{self._credentials.server}/version")).get("gitVersion", ""))
+        return str((await self._insist("GET", f"{self._credentials.server}/version")).get("gitVersion", ""))
 
     async def post_log(self, namespace: str, pod: str, container: str, text: str, *, restart: int = 0) -> None:
         """Hand a container's output to a sandbox's API server, which has no kubelet to ask."""
-        url = self._url(ApiResource("", "v1", "pods"), namespace, pod, "log")
-        await self.call(
-            "POST", url, query={"container": container, "restart": str(restart)}, body=text, kind="text/plain"
-        )
+        query = {"container": container, "restart": str(restart)}
+        await self._insist("POST", self._url(ObjectPath(PODS, namespace, pod, "log")), query, text, "text/plain")
 
 
-def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
-    both = {"labelSelector": label_selector, "fieldSelector": field_selector}
-    return {key: value for key, value in both.items() if value}
+def _query(selectors: Mapping[str, str]) -> dict[str, str]:
+    return {key.replace("_s", "S"): text for key, text in selectors.items() if text}
 
 
-async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+async def _events(stream: aiohttp.StreamReader) -> AsyncIterator[ObjectEvent]:
     rest = b""
     async for chunk in stream.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            if line.strip():
-                yield line
-
-
-def _event(line: bytes) -> ObjectEvent:
-    event = json.loads(line)
-    if event["type"] == "ERROR":
-        raise _status_refusal(event["object"])
-    return ObjectEvent(event["type"], event["object"])
+        for event in map(json.loads, filter(bytes.strip, lines)):
+            if event["type"] == "ERROR":
+                raise _status_refusal(event["object"])
+            yield ObjectEvent(event["type"], event["object"])
 
 
 def _refusal(code: int, text: str) -> ApiError:

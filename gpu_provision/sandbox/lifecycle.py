@@ -94,7 +94,7 @@ def write_kubeconfig(sandbox: Sandbox, user: str) -> Path:
 
     path = sandbox.directory / f"kubeconfig-{quote(user, safe='')}"
     with _exclusive(sandbox.directory):
-        token = auth.Tokens(sandbox.directory / "tokens.json").ensure(user)
+        token = auth.Tokens(sandbox.directory / "tokens.json").token(user)
         authority = sandbox.directory / "certificates" / "ca.crt"
         auth.write_kubeconfig(
             path, url=sandbox.url, authority=authority, token=token, context=sandbox.context, user=user

@@ -15,13 +15,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests import data_file
+
 SUITE = Path(__file__).parent
 PAGE = SUITE.parents[1] / "docs" / "contract.md"
 _HEAD = """# What API servers do
 
-Every line is a test of `tests/contract`, which asks the sandbox's API server and a real one the same and expects the
-same. A number counts the cases of a test. "Not in" names the cases that a server of that version does not have, or has
-otherwise, and the tests say what it does instead; what the sandbox leaves out is listed in [sandbox.md](sandbox.md).
+Every line is a test of `tests/contract`, or a case of `tests/contract/api/cases`. They ask the sandbox's API server and
+a real one the same and expect the same. A number counts the cases of a test. "Not in" names the cases that a server of
+that version does not have, or has otherwise; the tests say what it does instead. What the sandbox leaves out is listed
+in [sandbox.md](sandbox.md).
 
     make test                   asks the sandbox
     make test-contract          asks a real control plane
@@ -61,13 +64,20 @@ class Seen:
 
 
 def rows() -> list[Row]:
-    """Return a row for each test of the suite that asks a server, in the order of the files."""
-    return [
+    """Return a row for each case, and for each test of the suite that asks a server, in the order of the files."""
+    tests = [
         (_title(file), sentence(node.name))
-        for file in sorted(SUITE.glob("*/test_*.py"))
+        for file in SUITE.glob("*/test_*.py")
+        if file.stem != "test_cases"
         for node in ast.parse(file.read_text("utf-8")).body
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and node.args.args
     ]
+    cases = [
+        (f"api/{file.stem}", case["name"])
+        for file in SUITE.glob("api/cases/*.yaml")
+        for case in data_file.document(file.read_text("utf-8"))["cases"]
+    ]
+    return sorted([*cases, *tests], key=lambda row: row[0])
 
 
 def sentence(name: str) -> str:
@@ -80,6 +90,9 @@ def row_of(nodeid: str) -> tuple[Row, str] | None:
     path, _, name = nodeid.partition("::")
     function, _, parameters = name.partition("[")
     kind = re.match(r"sandbox|real", parameters)
+    if kind and path.endswith("test_cases.py"):
+        title, _, name = parameters.removesuffix("]").partition("-")[2].partition("/")
+        return (f"api/{title}", name.partition(" #")[0]), kind.group()
     return ((_title(Path(path)), sentence(function)), kind.group()) if kind else None
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import threading
 import urllib.request
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -19,36 +18,8 @@ from gpu_provision.sandbox.apiserver import serve
 from gpu_provision.sandbox.client import load_credentials
 from gpu_provision.sandbox.controllers import run_controllers
 from tests.contract.client import SECONDS, Server
+from tests.loop_thread import LoopThread
 from tests.real import control_plane
-
-
-class _Loop:
-    """An event loop in a thread of its own."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run a coroutine on the loop and return what it gives."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS)
-
-    def close(self) -> None:
-        """End what still runs, then the loop."""
-        self.run(_all_ended())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(SECONDS)
-        self._loop.close()
-
-
-async def _all_ended() -> None:
-    for _ in range(10):  # asyncio closes aborted sockets in its next rounds
-        await asyncio.sleep(0)
-    rest = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in rest:
-        task.cancel()
-    await asyncio.gather(*rest, return_exceptions=True)
 
 
 async def _started(directory: Path) -> tuple[SandboxServer, asyncio.Task[None]]:
@@ -65,7 +36,7 @@ async def _ended(server: SandboxServer, controllers: asyncio.Task[None]) -> None
 @contextlib.contextmanager
 def sandbox(directory: Path) -> Iterator[Server]:
     """Serve the sandbox's API over TLS, with its controllers, as ``gpu-provision sandbox up`` does."""
-    loop = _Loop()
+    loop = LoopThread()
     running, controllers = loop.run(_started(directory / "sandbox"))
 
     def kubeconfig_of(name: str) -> Path:

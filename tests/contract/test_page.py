@@ -30,3 +30,5 @@ def test_a_test_names_its_row_and_its_server() -> None:
     nodeid = "tests/contract/api/test_lists.py::test_a_list_has_a_version[real-x-y]"
     assert row_of(nodeid) == (("api/lists", "a list has a version"), "real")
     assert row_of("tests/contract/api/test_answers.py::test_every_request_has_an_answer_on_record") is None
+    case = "tests/contract/api/test_cases.py::test_a_server_answers_as_the_case_says[sandbox-pods/a log - or none #2]"
+    assert row_of(case) == (("api/pods", "a log - or none"), "sandbox")

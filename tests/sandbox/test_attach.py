@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 import trustme
 
-from gpu_provision.sandbox.api import NODES, PODS
+from gpu_provision.sandbox.api import NODES, PODS, ObjectPath
 from gpu_provision.sandbox.apiserver.server import Server, serve
 from gpu_provision.sandbox.attach import attach
 from gpu_provision.sandbox.client import HttpApi, load_credentials
@@ -75,7 +75,7 @@ async def phase(server: Server) -> str:
 async def logged(server: Server) -> str:
     """Return a container's output as clients get it."""
     async with HttpApi(load_credentials(server.kubeconfig)) as api:
-        return str(await api.call("GET", f"{server.url}/api/v1/namespaces/default/pods/p/log"))
+        return str(await api.request("GET", ObjectPath(PODS, "default", "p", "log")))
 
 
 def test_a_cluster_with_nodes_of_its_own_is_left_alone(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import ipaddress
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from gpu_provision.sandbox.api import Object
@@ -17,7 +17,7 @@ _SERVICE_NETWORK, _FIRST_DYNAMIC = ipaddress.ip_network("10.96.0.0/12"), 10
 _TOLERATED_SECONDS = 300
 _NOT_READY, _UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 _TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
-_PRIORITIES = "scheduling.k8s.io/priorityclasses"
+_BATCH = "batch.kubernetes.io/"
 
 
 def check_namespace(store: Store, info: ResourceInfo, obj: Object) -> None:
@@ -35,91 +35,72 @@ def check_namespace(store: Store, info: ResourceInfo, obj: Object) -> None:
         raise forbidden(info, obj["metadata"].get("name", ""), why, causes=[cause])
 
 
-def admit_new(store: Store, info: ResourceInfo, obj: Object) -> None:
-    """Complete a new object that has its name and uid. Raises StatusError 403."""
-    if plugin := _ON_CREATE.get(info.storage):
-        plugin(store, info, obj)
-
-
-def admit_changed(store: Store, info: ResourceInfo, obj: Object) -> None:
-    """Complete a changed object."""
-    if plugin := _ON_UPDATE.get(info.storage):
-        plugin(store, info, obj)
+def admit(store: Store, info: ResourceInfo, obj: Object, *, is_new: bool) -> None:
+    """Complete an object that has its name and uid. Raises StatusError 403."""
+    match info.storage:
+        case "/services":
+            _admit_service(store, info, obj)
+        case "apps/daemonsets":
+            _admit_daemonset(store, info, obj)
+        case "/pods" if is_new:
+            _admit_pod(store, info, obj)
+        case "batch/jobs" if is_new:
+            _admit_job(obj)
+        case "/nodes" if is_new:
+            taints = at(obj, "spec", "taints") or []
+            if not any(taint.get("key") == _NOT_READY for taint in taints):
+                obj.setdefault("spec", {})["taints"] = [*taints, {"key": _NOT_READY, "effect": "NoSchedule"}]
 
 
 def _admit_pod(store: Store, info: ResourceInfo, pod: Object) -> None:
-    spec, name = pod["spec"], pod["metadata"]["name"]
-    _set_service_account(store, info, pod)
-    _set_priority(store, info, spec, name)
-    _set_runtime_class(store, info, spec, name)
+    spec, name, namespace = pod["spec"], pod["metadata"]["name"], pod["metadata"]["namespace"]
+    account_name = spec.get("serviceAccountName") or "default"
+    account = store.get("/serviceaccounts", account_name, namespace)
+    if account is None:
+        why = f'service account {namespace}/{account_name}: serviceaccount "{account_name}" not found'
+        raise forbidden(info, name, f"error looking up {why}")
+    spec["serviceAccountName"] = spec["serviceAccount"] = account_name
+    if secrets := account.object.get("imagePullSecrets"):
+        fill(spec, {"imagePullSecrets": deep_copy(secrets)})
+    if priority_name := spec.get("priorityClassName"):
+        priority = store.get("scheduling.k8s.io/priorityclasses", priority_name)
+        if priority is None:
+            raise forbidden(info, name, f"no PriorityClass with name {priority_name} was found")
+        spec["priority"] = priority.object["value"]
+        spec["preemptionPolicy"] = priority.object.get("preemptionPolicy", "PreemptLowerPriority")
+    fill(spec, {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"})
+    if class_name := spec.get("runtimeClassName"):
+        runtime = store.get("node.k8s.io/runtimeclasses", class_name)
+        if runtime is None:
+            raise forbidden(info, name, f'pod rejected: RuntimeClass "{class_name}" not found')
+        if selector := at(runtime.object, "scheduling", "nodeSelector"):
+            spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **selector}
+        if tolerations := at(runtime.object, "scheduling", "tolerations"):
+            spec["tolerations"] = [*(spec.get("tolerations") or []), *deep_copy(tolerations)]
+    _tolerate_absence(spec)
+
+
+def _tolerate_absence(spec: Object) -> None:
     tolerations = spec.get("tolerations") or []
     for key in (_NOT_READY, _UNREACHABLE):
-        if not any(_tolerates(row, key) for row in tolerations):
+        own = (row for row in tolerations if row.get("key") in (None, "", key))
+        if not any(row.get("effect") in (None, "", "NoExecute") for row in own):
             default = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATED_SECONDS}
             tolerations = [*tolerations, {"key": key, **default}]
     spec["tolerations"] = tolerations
 
 
-def _tolerates(toleration: Object, key: str) -> bool:
-    return toleration.get("key") in (None, "", key) and toleration.get("effect") in (None, "", "NoExecute")
-
-
-def _set_service_account(store: Store, info: ResourceInfo, pod: Object) -> None:
-    spec, namespace = pod["spec"], pod["metadata"]["namespace"]
-    name = spec.get("serviceAccountName") or "default"
-    account = store.get("/serviceaccounts", name, namespace)
-    if account is None:
-        why = f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found'
-        raise forbidden(info, pod["metadata"]["name"], why)
-    spec["serviceAccountName"] = spec["serviceAccount"] = name
-    if secrets := account.object.get("imagePullSecrets"):
-        fill(spec, {"imagePullSecrets": deep_copy(secrets)})
-
-
-def _set_priority(store: Store, info: ResourceInfo, spec: Object, pod: str) -> None:
-    if name := spec.get("priorityClassName"):
-        item = store.get(_PRIORITIES, name)
-        if item is None:
-            raise forbidden(info, pod, f"no PriorityClass with name {name} was found")
-        spec["priority"] = item.object["value"]
-        spec["preemptionPolicy"] = item.object.get("preemptionPolicy", "PreemptLowerPriority")
-    fill(spec, {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"})
-
-
-def _set_runtime_class(store: Store, info: ResourceInfo, spec: Object, pod: str) -> None:
-    name = spec.get("runtimeClassName")
-    if not name:
-        return
-    item = store.get("node.k8s.io/runtimeclasses", name)
-    if item is None:
-        raise forbidden(info, pod, f'pod rejected: RuntimeClass "{name}" not found')
-    if selector := at(item.object, "scheduling", "nodeSelector"):
-        spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **selector}
-    if tolerations := at(item.object, "scheduling", "tolerations"):
-        spec["tolerations"] = [*(spec.get("tolerations") or []), *deep_copy(tolerations)]
-
-
-def _admit_node(_store: Store, _info: ResourceInfo, node: Object) -> None:
-    spec = node.setdefault("spec", {})
-    taints: list[Any] = spec.get("taints") or []
-    if not any(taint.get("key") == _NOT_READY for taint in taints):
-        spec["taints"] = [*taints, {"key": _NOT_READY, "effect": "NoSchedule"}]
-
-
-def _admit_job(_store: Store, _info: ResourceInfo, job: Object) -> None:
+def _admit_job(job: Object) -> None:
     """Select the job's own pods by its uid, unless the user does it."""
     spec, uid, name = job["spec"], job["metadata"]["uid"], job["metadata"]["name"]
     if spec.get("manualSelector"):
         return
-    spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
-    template = spec.setdefault("template", {}).setdefault("metadata", {})
-    template["labels"] = {
-        **(template.get("labels") or {}),
-        "batch.kubernetes.io/controller-uid": uid,
-        "batch.kubernetes.io/job-name": name,
-        "controller-uid": uid,
-        "job-name": name,
+    own = {f"{prefix}controller-uid": uid for prefix in ("", _BATCH)} | {
+        f"{prefix}job-name": name for prefix in ("", _BATCH)
     }
+    spec["selector"] = {"matchLabels": {f"{_BATCH}controller-uid": uid}}
+    template = spec.setdefault("template", {}).setdefault("metadata", {})
+    template["labels"] = {**(template.get("labels") or {}), **own}
 
 
 def _admit_daemonset(store: Store, info: ResourceInfo, daemonset: Object) -> None:
@@ -147,10 +128,6 @@ def _admit_service(store: Store, info: ResourceInfo, service: Object) -> None:
     fill(spec, {"clusterIPs": [spec["clusterIP"]]})
 
 
-_Plugin = Callable[[Store, ResourceInfo, Object], None]
-_ON_UPDATE: dict[str, _Plugin] = {"/services": _admit_service, "apps/daemonsets": _admit_daemonset}
-_ON_CREATE: dict[str, _Plugin] = {**_ON_UPDATE, "/pods": _admit_pod, "/nodes": _admit_node, "batch/jobs": _admit_job}
-_RBAC = "rbac.authorization.k8s.io"
 _POD_SPEC = {
     "restartPolicy": "Always",
     "dnsPolicy": "ClusterFirst",
@@ -160,41 +137,56 @@ _POD_SPEC = {
 _CONTAINER = {"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}
 _PROBE = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
 _HTTP_GET = {"path": "/", "scheme": "HTTP"}
-_VOLUMES: dict[str, Object] = {
-    "configMap": {"defaultMode": 0o644},
-    "secret": {"defaultMode": 0o644},
-    "downwardAPI": {"defaultMode": 0o644},
-    "projected": {"defaultMode": 0o644},
-    "hostPath": {"type": ""},
-}
+_VOLUMES: dict[str, Object] = {"hostPath": {"type": ""}}
+_VOLUMES |= {source: {"defaultMode": 0o644} for source in ("configMap", "secret", "downwardAPI", "projected")}
 
 
 def set_defaults(obj: Object, info: ResourceInfo) -> None:
     """Fill in what a client left out; ``obj`` must be the caller's own copy."""
     if info.defaults:
-        _fill_deep(obj, deep_copy(info.defaults))
+        fill(obj, deep_copy(info.defaults))
     template = at(obj, "spec", "template")
     if isinstance(template, dict) and not info.custom:
         template.setdefault("metadata", {})
         if isinstance(template.get("spec"), dict):
             _set_pod_spec_defaults(template["spec"])
-    if special := _KINDS.get(info.storage):
-        special(obj)
+    _set_defaults_of_kind(obj, info.storage)
+
+
+def _set_defaults_of_kind(obj: Object, storage: str) -> None:
+    spec = obj.get("spec") or {}
+    match storage:
+        case "/pods":
+            _pod_defaults(obj)
+        case "/services":
+            _service_defaults(spec)
+        case "/namespaces":
+            labels = obj["metadata"].get("labels") or {}
+            obj["metadata"]["labels"] = {**labels, "kubernetes.io/metadata.name": obj["metadata"].get("name", "")}
+        case "/secrets":
+            text = obj.pop("stringData", None) or {}
+            encoded = {key: base64.b64encode(str(value).encode()).decode() for key, value in text.items()}
+            obj |= {"data": {**(obj.get("data") or {}), **encoded}} if text else {}
+        case "batch/jobs":
+            fill(spec, {"completions": 1} if spec.get("parallelism") is None else {})
+            fill(spec, {"parallelism": 1})
+        case "apps/daemonsets" | "apps/deployments" | "apps/statefulsets":
+            strategy = spec.get("strategy") or spec.get("updateStrategy")
+            if isinstance(strategy, dict) and strategy["type"] != "RollingUpdate":
+                strategy.pop("rollingUpdate", None)
+        case "rbac.authorization.k8s.io/rolebindings" | "rbac.authorization.k8s.io/clusterrolebindings":
+            people = [one for one in obj.get("subjects") or () if one.get("kind") in ("User", "Group")]
+            for reference in (obj.get("roleRef"), *people):
+                fill(reference, {"apiGroup": "rbac.authorization.k8s.io"})
 
 
 def fill(target: Any, defaults: Object) -> None:
-    """Set the keys that are missing; what is no object stays as it is."""
+    """Set the keys that are missing, at every depth; what is no object stays as it is."""
     for key, value in defaults.items() if isinstance(target, dict) else ():
         if target.get(key) is None:
             target[key] = value
-
-
-def _fill_deep(target: Object, defaults: Object) -> None:
-    for key, value in defaults.items():
-        if isinstance(value, dict) and isinstance(target.get(key), dict):
-            _fill_deep(target[key], value)
-        elif target.get(key) is None:
-            target[key] = value
+        elif isinstance(value, dict):
+            fill(target[key], value)
 
 
 def list_containers(spec: Object) -> Iterator[Object]:
@@ -204,7 +196,6 @@ def list_containers(spec: Object) -> Iterator[Object]:
 
 
 def _set_pod_spec_defaults(spec: Object) -> None:
-    """Fill in the defaults of a pod specification, as for a pod and for a template."""
     fill(spec, {**_POD_SPEC, "securityContext": {}})
     if spec.get("serviceAccountName"):
         spec["serviceAccount"] = spec["serviceAccountName"]
@@ -224,7 +215,9 @@ def _set_pod_spec_defaults(spec: Object) -> None:
 def _set_container_defaults(container: Object, *, host_network: bool) -> None:
     fill(container, {**_CONTAINER, "resources": {}})
     if not container.get("imagePullPolicy"):
-        container["imagePullPolicy"] = _pull_policy(str(container.get("image") or ""))
+        image = str(container.get("image") or "")
+        is_moving = "@" not in image and image.rsplit("/", 1)[-1].partition(":")[2] in ("", "latest")
+        container["imagePullPolicy"] = "Always" if is_moving else "IfNotPresent"
     for port in container.get("ports") or ():
         fill(port, {"protocol": "TCP"})
         if host_network and port.get("containerPort"):
@@ -237,24 +230,6 @@ def _set_container_defaults(container: Object, *, host_network: bool) -> None:
         fill(at(container, name, "grpc"), {"service": ""})
     for hook in ("postStart", "preStop"):
         fill(at(container, "lifecycle", hook, "httpGet"), _HTTP_GET)
-
-
-def _pull_policy(image: str) -> str:
-    tag = image.rsplit("/", 1)[-1].partition(":")[2]
-    return "Always" if tag in ("", "latest") and "@" not in image else "IfNotPresent"
-
-
-def _workload_defaults(obj: Object) -> None:
-    strategy = obj["spec"].get("strategy") or obj["spec"].get("updateStrategy")
-    if isinstance(strategy, dict) and strategy["type"] != "RollingUpdate":
-        strategy.pop("rollingUpdate", None)
-
-
-def _job_defaults(obj: Object) -> None:
-    spec = obj["spec"]
-    if spec.get("completions") is None and spec.get("parallelism") is None:
-        spec["completions"] = 1
-    fill(spec, {"parallelism": 1})
 
 
 def _pod_defaults(obj: Object) -> None:
@@ -279,44 +254,10 @@ def _quality_of_service(spec: Object) -> str:
     return "Guaranteed" if all(limit and request == limit for request, limit in pairs) else "Burstable"
 
 
-def _namespace_defaults(obj: Object) -> None:
-    labels = dict(obj["metadata"].get("labels") or {})
-    obj["metadata"]["labels"] = {**labels, "kubernetes.io/metadata.name": obj["metadata"].get("name", "")}
-
-
-def _service_defaults(obj: Object) -> None:
-    spec = obj["spec"]
+def _service_defaults(spec: Object) -> None:
     for port in spec.get("ports") or ():
         fill(port, {"protocol": "TCP", "targetPort": port.get("port")})
     if spec["type"] in ("NodePort", "LoadBalancer"):
         fill(spec, {"externalTrafficPolicy": "Cluster"})
     if spec["type"] != "ExternalName":
         fill(spec, {"ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"})
-
-
-def _secret_defaults(obj: Object) -> None:
-    text = obj.pop("stringData", None) or {}
-    if text:
-        encoded = {key: base64.b64encode(str(value).encode()).decode() for key, value in text.items()}
-        obj["data"] = {**(obj.get("data") or {}), **encoded}
-
-
-def _role_binding_defaults(obj: Object) -> None:
-    fill(obj.get("roleRef"), {"apiGroup": _RBAC})
-    for subject in obj.get("subjects") or ():
-        if subject.get("kind") in ("User", "Group"):
-            fill(subject, {"apiGroup": _RBAC})
-
-
-_KINDS: dict[str, Callable[[Object], None]] = {
-    "/pods": _pod_defaults,
-    "/namespaces": _namespace_defaults,
-    "/services": _service_defaults,
-    "/secrets": _secret_defaults,
-    "apps/daemonsets": _workload_defaults,
-    "apps/deployments": _workload_defaults,
-    "apps/statefulsets": _workload_defaults,
-    "batch/jobs": _job_defaults,
-    f"{_RBAC}/rolebindings": _role_binding_defaults,
-    f"{_RBAC}/clusterrolebindings": _role_binding_defaults,
-}

@@ -7,9 +7,9 @@ import contextlib
 import datetime as dt
 import json
 import secrets
-import ssl
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import trustme
 import yaml
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.errors import StatusError, bad_request
+from gpu_provision.sandbox.apiserver.errors import StatusError, refuse
 from gpu_provision.sandbox.apiserver.request import Request, Response, json_response
 from gpu_provision.sandbox.apiserver.store import Store
 from gpu_provision.sandbox.objects import at
@@ -54,18 +54,14 @@ class Tokens:
         return self._users
 
     def token(self, user: str = ADMIN) -> str:
-        """Return a user's token."""
-        return next(token for token, name in self.users().items() if name == user)
+        """Return a user's token; a new one if they have none."""
+        return next((token for token, name in self.users().items() if name == user), None) or self.add(user)
 
     def add(self, user: str) -> str:
         """Give a user a new token. Only the owner may read the file, which is replaced in one step."""
         token = secrets.token_urlsafe(32)
         replace_file(self._path, json.dumps({**self.users(), token: user}, indent=1), private=True)
         return token
-
-    def ensure(self, user: str) -> str:
-        """Return a user's token, a new one if they have none."""
-        return self.token(user) if user in self.users().values() else self.add(user)
 
     def authenticate(self, header: str) -> str:
         """Return the user of an Authorization header, the anonymous one without a token. Raises StatusError 401."""
@@ -92,14 +88,6 @@ def ensure_certificates(directory: Path, host: str) -> Path:
     return authority
 
 
-def server_context(directory: Path) -> ssl.SSLContext:
-    """Return the TLS settings of the server."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(directory / "server.pem")
-    return context
-
-
 def write_kubeconfig(  # noqa: PLR0913 - the parts of the file
     path: Path, *, url: str, authority: Path, token: str, context: str, user: str
 ) -> None:
@@ -120,17 +108,11 @@ def write_kubeconfig(  # noqa: PLR0913 - the parts of the file
 class AccessRequest:
     """What a request wants to do."""
 
-    user: str
     verb: str
     group: str = ""
     resource: str = ""
     namespace: str = ""
     name: str = ""
-
-
-def forbidden_path(user: str, method: str, path: str) -> StatusError:
-    """403 for a path that is no resource."""
-    return StatusError(403, "Forbidden", f'forbidden: User "{user}" cannot {method.lower()} path "{path}"')
 
 
 def groups_of(user: str) -> tuple[str, ...]:
@@ -152,10 +134,9 @@ class Authorizer:
     Aggregated ClusterRoles stay as they were written, since no controller fills them.
     """
 
-    def __init__(self, store: Store, user: str, groups: tuple[str, ...] | None = None) -> None:
-        """``store`` holds the roles and bindings; ``groups`` are by default those that follow from the name."""
-        self._store, self._user = store, user
-        self._groups = groups_of(user) if groups is None else groups
+    def __init__(self, store: Store, user: str) -> None:
+        """``store`` holds the roles and bindings."""
+        self._store, self._user, self._groups = store, user, groups_of(user)
         self.is_master = _MASTERS in self._groups
 
     def rules(self, namespace: str) -> Iterator[Object]:
@@ -188,9 +169,9 @@ class Authorizer:
         return self.is_master or any(_covers(rule, access) for rule in self.rules(access.namespace))
 
     def is_path_allowed(self, verb: str, path: str) -> bool:
-        """Say whether the user may ask for a path that is no resource."""
+        """Say whether the user may ask for a path that is no resource; a rule may name a prefix with a star."""
         return self.is_master or any(
-            _has(rule.get("verbs"), verb) and any(_path_fits(url, path) for url in rule.get("nonResourceURLs") or ())
+            _has(rule.get("verbs"), verb) and any(fnmatchcase(path, url) for url in rule.get("nonResourceURLs") or ())
             for rule in self.rules("")
         )
 
@@ -203,11 +184,11 @@ class Authorizer:
         subject = f'{qualified} "{access.name}"' if access.name else qualified
         scope = f'in the namespace "{access.namespace}"' if access.namespace else "at the cluster scope"
         message = (
-            f'{subject} is forbidden: User "{access.user}" cannot {access.verb} resource "{access.resource}" '
+            f'{subject} is forbidden: User "{self._user}" cannot {access.verb} resource "{access.resource}" '
             f'in API group "{access.group}" {scope}'
         )
-        details = {"name": access.name, "group": access.group, "kind": plural}
-        raise StatusError(403, "Forbidden", message, details={key: value for key, value in details.items() if value})
+        details = {"kind": plural} | {key: text for key in ("name", "group") if (text := getattr(access, key))}
+        raise StatusError(403, "Forbidden", message, details=details)
 
     def check_escalation(self, request: Request, new: Object) -> None:
         """Refuse (403) a role or binding that grants more than its writer holds; 404 if a binding's role is missing.
@@ -221,20 +202,20 @@ class Authorizer:
         role = new.get("roleRef")
         if role:
             plural = "roles" if role["kind"] == "Role" else "clusterroles"
-            waiver = AccessRequest(self._user, "bind", GROUP, plural, namespace, role["name"])
+            waiver = AccessRequest("bind", GROUP, plural, namespace, role["name"])
         else:
-            waiver = AccessRequest(self._user, "escalate", GROUP, info.plural, namespace, name)
+            waiver = AccessRequest("escalate", GROUP, info.plural, namespace, name)
         if self.is_allowed(waiver):
             return
         rules = self._rules_of(role, namespace) if role else list(new.get("rules") or ())
         if rules is None:
-            details = {"name": waiver.name, "group": GROUP, "kind": waiver.resource}
             message = f'{waiver.resource}.{GROUP} "{waiver.name}" not found'
+            details = {"name": waiver.name, "group": GROUP, "kind": waiver.resource}
             raise StatusError(404, "NotFound", message, details=details)
         if before is not None and not role and rules == list(before.object.get("rules") or ()):
             return
         held = list(self.rules(namespace))
-        parts = (access for rule in rules for access in _split_rule(rule, self._user))
+        parts = (access for rule in rules for access in _split_rule(rule))
         if missing := [access for access in parts if not any(_covers(own, access) for own in held)]:
             groups = " ".join(f'"{group}"' for group in self._groups)
             message = (
@@ -262,15 +243,10 @@ def _has(given: Iterable[str] | None, wanted: str) -> bool:
     return any(one in ("*", wanted) for one in given or ())
 
 
-def _path_fits(url: str, path: str) -> bool:
-    return url in ("*", path) or (url.endswith("*") and path.startswith(url.removesuffix("*")))
-
-
-def _split_rule(rule: Object, user: str) -> Iterator[AccessRequest]:
-    """Yield the parts of a rule that grant one verb on one resource."""
+def _split_rule(rule: Object) -> Iterator[AccessRequest]:
     parts = (rule.get(part) or () for part in ("apiGroups", "resources", "verbs"))
     for group, resource, verb, name in product(*parts, rule.get("resourceNames") or ("",)):
-        yield AccessRequest(user, verb, group, resource, "", name)
+        yield AccessRequest(verb, group, resource, "", name)
 
 
 def _describe(access: AccessRequest) -> str:
@@ -282,41 +258,35 @@ def answer_review(store: Store, request: Request) -> Response:
     """Answer a question that is posted as an object, of which nothing is kept. Raises StatusError."""
     body, authorizer = request.object(), Authorizer(store, request.user)
     if not isinstance(body, dict):
-        message = "the body is no object"
-        raise bad_request(message)
+        refuse("the body is no object")
+    wanted, path = at(body, "spec", "resourceAttributes"), at(body, "spec", "nonResourceAttributes") or {}
     match request.info.plural:
         case "selfsubjectreviews":
             names = {"username": request.user, "uid": request.user, "groups": list(groups_of(request.user))}
             status: Object = {"userInfo": names}
         case "selfsubjectrulesreviews":
             status = _list_rules(authorizer, at(body, "spec", "namespace"))
-        case "subjectaccessreviews":
-            groups = tuple(at(body, "spec", "groups") or ())
-            status = _review_access(Authorizer(store, at(body, "spec", "user") or "", groups), body)
         case _:
-            status = _review_access(authorizer, body)
+            if isinstance(wanted, dict):
+                resource = "/".join(filter(None, (wanted.get("resource"), wanted.get("subresource"))))
+                group, namespace, name = (wanted.get(key, "") for key in ("group", "namespace", "name"))
+                access = AccessRequest(wanted.get("verb", ""), group, resource, namespace, name)
+                status = {"allowed": authorizer.is_allowed(access)}
+            else:
+                status = {"allowed": authorizer.is_path_allowed(path.get("verb", ""), path.get("path", ""))}
     head = {"kind": request.info.kind, "apiVersion": request.info.api_version, "metadata": {}}
     return json_response({**head, **body, "status": status}, _CREATED)
 
 
-def _review_access(authorizer: Authorizer, body: Object) -> Object:
-    wanted, path = at(body, "spec", "resourceAttributes"), at(body, "spec", "nonResourceAttributes") or {}
-    if not isinstance(wanted, dict):
-        return {"allowed": authorizer.is_path_allowed(path.get("verb", ""), path.get("path", ""))}
-    resource = "/".join(filter(None, (wanted.get("resource"), wanted.get("subresource"))))
-    group, namespace, name = (wanted.get(key, "") for key in ("group", "namespace", "name"))
-    access = AccessRequest("", wanted.get("verb", ""), group, resource, namespace, name)
-    return {"allowed": authorizer.is_allowed(access)}
-
-
 def _list_rules(authorizer: Authorizer, namespace: str | None) -> Object:
     if not namespace:
-        message = "no namespace on request"
-        raise bad_request(message)
+        refuse("no namespace on request")
     rules = list(authorizer.rules(namespace))
-
-    def select(kept: str, *keys: str) -> list[Object]:
-        return [{key: rule[key] for key in ("verbs", kept, *keys) if key in rule} for rule in rules if rule.get(kept)]
-
-    of_resources = select("resources", "apiGroups", "resourceNames")
-    return {"resourceRules": of_resources, "nonResourceRules": select("nonResourceURLs"), "incomplete": False}
+    shown = {
+        kind: [{key: rule[key] for key in keys if key in rule} for rule in rules if rule.get(keys[1])]
+        for kind, keys in (
+            ("resourceRules", ("verbs", "resources", "apiGroups", "resourceNames")),
+            ("nonResourceRules", ("verbs", "nonResourceURLs")),
+        )
+    }
+    return {**shown, "incomplete": False}

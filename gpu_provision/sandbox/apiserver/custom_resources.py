@@ -86,34 +86,30 @@ def to_json_schema(schema: Object) -> Object:
 
     Formats, exclusive bounds and CEL rules (``x-kubernetes-validations``) are not checked.
     """
-    dropped = ("format", "nullable", "description", "default", "example", "externalDocs", *_BOUNDS)
-    result = {
-        key: _translated(key, value)
-        for key, value in schema.items()
-        if key not in dropped and not key.startswith("x-kubernetes-")
-    }
+    result: Object = {}
+    for key, value in schema.items():
+        match key:
+            case "items" | "not" | "additionalProperties":
+                result[key] = to_json_schema(value) if isinstance(value, dict) else value
+            case "properties":
+                result[key] = {name: to_json_schema(own) for name, own in value.items()}
+            case "allOf" | "anyOf" | "oneOf":
+                result[key] = [to_json_schema(own) for own in value]
+            case "pattern":
+                result[key] = _END.sub(lambda found: r"\Z" if found[0] == "$" else found[0], value)
+            case _ if key not in _DROPPED and not key.startswith("x-kubernetes-"):
+                result[key] = value
     if schema.get(_INT_OR_STRING):
         result["type"] = ["integer", "string"]
     if schema.get("nullable") and isinstance(result.get("type"), str):
         result["type"] = [result["type"], "null"]
-        if "enum" in result:
-            result["enum"] = [*result["enum"], None]
+        result |= {"enum": [*result["enum"], None]} if "enum" in result else {}
     return result
 
 
-def _translated(key: str, value: Any) -> Any:
-    if key in ("items", "not") or (key == "additionalProperties" and isinstance(value, dict)):
-        return to_json_schema(value)
-    if key == "properties":
-        return {name: to_json_schema(own) for name, own in value.items()}
-    if key in ("allOf", "anyOf", "oneOf"):
-        return [to_json_schema(own) for own in value]
-    if key == "pattern":
-        return _END.sub(lambda found: r"\Z" if found[0] == "$" else found[0], value)
-    return value
-
-
-_BOUNDS = ("exclusiveMinimum", "exclusiveMaximum")
+_DROPPED = frozenset(
+    ["format", "nullable", "description", "default", "example", "externalDocs", "exclusiveMinimum", "exclusiveMaximum"]
+)
 _END = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\$")
 """Finds ``$`` outside of escapes and classes: the end of the text in RE2; in Python also before a newline there."""
 
@@ -122,7 +118,6 @@ _END = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\$")
 class CustomResource(ResourceInfo):
     """One version of a custom resource: what its definition says, and what is made of that once."""
 
-    columns: tuple[Object, ...] = field(default=(), compare=False)
     schema: Object = field(default_factory=dict, compare=False)
 
     @cached_property
@@ -240,7 +235,8 @@ def _causes(error: ValidationError) -> Iterator[Cause]:
         case "enum":
             yield unsupported_value(name, str(instance), [str(value) for value in wanted])
         case "type":
-            found, first = json.dumps(_type_name(instance)), wanted if isinstance(wanted, str) else wanted[0]
+            found = json.dumps(_TYPE_NAMES.get(type(instance), "null"))
+            first = wanted if isinstance(wanted, str) else wanted[0]
             text = f"Invalid value: {found}: {name} in body must be of type {first}: {found}"
             yield Cause("FieldValueTypeInvalid", text, name)
         case "maxLength":
@@ -251,6 +247,7 @@ def _causes(error: ValidationError) -> Iterator[Cause]:
             yield invalid_value(name, json.dumps(instance), f"{name} in body {text}")
 
 
+_TYPE_NAMES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
 _TEXTS = {
     "minimum": "should be greater than or equal to {}",
     "maximum": "should be less than or equal to {}",
@@ -280,8 +277,3 @@ def _find_duplicates(value: Any, schema: Object, path: str = "") -> Iterator[Cau
         if kind in ("set", "map") and identity in seen:
             yield Cause("FieldValueDuplicate", f"Duplicate value: {json.dumps(identity)}", f"{path}[{index}]")
         seen.append(identity)
-
-
-def _type_name(value: Any) -> str:
-    names = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
-    return names.get(type(value), "null")

@@ -6,7 +6,7 @@ Messages and reasons are those of Kubernetes, since clients and people match on 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from gpu_provision.sandbox.api import ApiError, Object
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
@@ -42,17 +42,9 @@ class StatusError(ApiError):
 
     def status(self) -> Object:
         """Return the Status object."""
-        status: Object = {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": self.metadata,
-            "status": "Failure",
-            "message": self.message,
-            "reason": self.reason,
-            "details": self.details,
-            "code": self.code,
-        }
-        return {key: value for key, value in status.items() if value or key == "metadata"}
+        head = {"kind": "Status", "apiVersion": "v1", "metadata": self.metadata, "status": "Failure"}
+        texts = {"message": self.message, "reason": self.reason, "details": self.details}
+        return {**head, **_without_empty(texts), "code": self.code}
 
 
 def _without_empty(fields: Object) -> Object:
@@ -60,8 +52,8 @@ def _without_empty(fields: Object) -> Object:
 
 
 def _details(info: ResourceInfo, name: str, causes: Sequence[Cause] = ()) -> Object:
-    details: Object = {"name": name, "group": info.group, "kind": info.plural}
-    return _without_empty({**details, "causes": [_without_empty(cause._asdict()) for cause in causes]})
+    shown = [_without_empty(cause._asdict()) for cause in causes]
+    return _without_empty({"name": name, "group": info.group, "kind": info.plural, "causes": shown})
 
 
 def success(info: ResourceInfo, name: str, uid: str) -> Object:
@@ -102,9 +94,9 @@ def invalid(info: ResourceInfo, name: str, causes: Sequence[Cause]) -> StatusErr
     return StatusError(422, "Invalid", f'{kind} "{name}" is invalid: {text}', details=details)
 
 
-def invalid_options(text: str, kind: str = "Options") -> StatusError:
-    """422 for parameters of a request, such as ``DeleteOptions``."""
-    return StatusError(422, "Invalid", f'{kind}.meta.k8s.io "" is invalid: {text}')
+def refuse_options(text: str, kind: str = "Options") -> NoReturn:
+    """Refuse parameters of a request, such as ``DeleteOptions``, with 422."""
+    raise StatusError(422, "Invalid", f'{kind}.meta.k8s.io "" is invalid: {text}')
 
 
 def forbidden(info: ResourceInfo, name: str, why: str, *, causes: Sequence[Cause] = ()) -> StatusError:
@@ -113,9 +105,9 @@ def forbidden(info: ResourceInfo, name: str, why: str, *, causes: Sequence[Cause
     return StatusError(403, "Forbidden", f"{subject} is forbidden: {why}", details=_details(info, name, causes))
 
 
-def bad_request(message: str) -> StatusError:
-    """400."""
-    return StatusError(400, "BadRequest", message)
+def refuse(message: str) -> NoReturn:
+    """Refuse a request with 400."""
+    raise StatusError(400, "BadRequest", message)
 
 
 def method_not_allowed(message: str = "the server does not allow this method on the requested resource") -> StatusError:
@@ -127,29 +119,6 @@ def unsupported_media_type(given: str, accepted: Sequence[str]) -> StatusError:
     """415 for a patch or body type."""
     text = "the body of the request was in an unknown format - accepted media types include: "
     return StatusError(415, "UnsupportedMediaType", f"{text}{', '.join(accepted)} (got {given or 'none'})")
-
-
-def expired_page(token: str) -> StatusError:
-    """410 for the token of a page of a list that is forgotten; ``token`` goes on with the present state."""
-    message = (
-        "The provided continue parameter is too old to display a consistent list result. You can start a new list "
-        "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
-        "results. Continuing with the provided token results in an inconsistent list - objects that were created, "
-        "modified, or deleted between the time the first chunk was returned and now may show up in the list."
-    )
-    return StatusError(410, "Expired", message, metadata={"continue": token})
-
-
-def expired(version: int, oldest: int) -> StatusError:
-    """410 for a resourceVersion that the watch cache no longer reaches."""
-    return StatusError(410, "Expired", f"too old resource version: {version} ({oldest})")
-
-
-def too_large_version(version: int, current: int) -> StatusError:
-    """504 for a resourceVersion that does not exist yet."""
-    message = f"Too large resource version: {version}, current: {current}"
-    causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
-    return StatusError(504, "Timeout", message, details={"causes": causes, "retryAfterSeconds": 1})
 
 
 def too_many_requests(message: str, *, retry_after: int = 1, causes: Sequence[Cause] = ()) -> StatusError:

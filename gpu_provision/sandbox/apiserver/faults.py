@@ -96,20 +96,15 @@ class ApiFaults:
         """Wait, or raise what a fault makes of this request: StatusError or DropConnectionError."""
         if path == _EXEMPT:
             return
-        for fault in self._faults:
-            if fault.hits(method, path, agent):
-                await _act(fault)
-
-
-async def _act(fault: ApiFault) -> None:
-    match fault.kind:
-        case "latency":
-            await asyncio.sleep(float(fault.settings.get("seconds", 0.5)))
-        case "drop":
-            raise DropConnectionError
-        case "unavailable":
-            message = str(fault.settings.get("message", "the server is currently unable to handle the request"))
-            raise StatusError(503, "ServiceUnavailable", message)
-        case _:
-            message = "the server has received too many requests and has asked us to try again later"
-            raise too_many_requests(message, retry_after=int(fault.settings.get("retry_after", 1)))
+        for fault in (one for one in self._faults if one.hits(method, path, agent)):
+            match fault.kind:
+                case "latency":
+                    await asyncio.sleep(float(fault.settings.get("seconds", 0.5)))
+                case "drop":
+                    raise DropConnectionError
+                case "unavailable":
+                    message = str(fault.settings.get("message", "the server is currently unable to handle the request"))
+                    raise StatusError(503, "ServiceUnavailable", message)
+                case _:
+                    message = "the server has received too many requests and has asked us to try again later"
+                    raise too_many_requests(message, retry_after=int(fault.settings.get("retry_after", 1)))

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.errors import StatusError, bad_request, expired_page, too_large_version
+from gpu_provision.sandbox.apiserver.errors import StatusError, refuse, refuse_options
 from gpu_provision.sandbox.apiserver.registry import to_served
 from gpu_provision.sandbox.apiserver.request import Request, StreamResponse
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
@@ -33,6 +33,12 @@ _REQUIREMENT = re.compile(
 _TERM = re.compile(r"([\w.]+)\s*(==|!=|=)\s*(.*)")
 _KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]")
 _VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9])?")
+_EXPIRED = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
+)
 _OPERATORS = {"=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt", "in": "In", "notin": "NotIn"}
 
 
@@ -52,12 +58,11 @@ class Selection:
 
 
 class Page(NamedTuple):
-    """Part of a list; ``remaining`` counts what follows, if that is known; ``next`` is the token for it."""
+    """Part of a list; ``next`` is the token for what follows."""
 
     items: list[StoredObject]
     version: int
     next: str = ""
-    remaining: int | None = None
 
 
 def list_items(store: Store, info: ResourceInfo, selection: Selection) -> list[StoredObject]:
@@ -81,20 +86,18 @@ def list_page(store: Store, info: ResourceInfo, selection: Selection, limit: int
     """Return one page of a list. Raises StatusError 400 for an unknown token, 410 for one that has expired.
 
     Later pages show objects as they are then; the version stays that of the first page, so a watch from it misses
-    nothing. As with Kubernetes, what remains is not counted for a selector.
+    nothing.
     """
     version, start = store.version, FIRST
     if token:
         version, start = _decode_token(token)
         if version < store.oldest:
-            raise expired_page(_encode_token(store.version, start))
+            metadata = {"continue": _encode_token(store.version, start)}
+            raise StatusError(410, "Expired", _EXPIRED, metadata=metadata)
     items = _select(store, info, selection, start)
     chosen = list(islice(items, limit or None))
-    if next(items, None) is None:
-        return Page(chosen, version)
-    is_counted = not (selection.labels or selection.fields)
-    remaining = 1 + sum(1 for _ in items) if is_counted else None
-    return Page(chosen, version, _encode_token(version, key_of(chosen[-1].object)), remaining)
+    follows = next(items, None) is not None
+    return Page(chosen, version, _encode_token(version, key_of(chosen[-1].object)) if follows else "")
 
 
 def _encode_token(version: int, start: Key) -> str:
@@ -105,16 +108,14 @@ def _decode_token(token: str) -> tuple[int, Key]:
     try:
         version, namespace, name = json.loads(base64.urlsafe_b64decode(token))
         return int(version), (str(namespace), str(name))
-    except (ValueError, TypeError) as error:
-        message = "continue key is not valid"
-        raise bad_request(message) from error
+    except (ValueError, TypeError):
+        refuse("continue key is not valid")
 
 
 def parse_resource_version(text: str) -> int:
     """Read a resourceVersion; empty is 0. Raises StatusError 400."""
     if text and not text.isdigit():
-        message = f'invalid resource version "{text}"'
-        raise bad_request(message)
+        refuse(f'invalid resource version "{text}"')
     return int(text or 0)
 
 
@@ -130,11 +131,9 @@ class SelectionWatch:
     """A watch over a selection: batches of events from ``version`` on, or from the present state if it is 0."""
 
     def __init__(self, store: Store, info: ResourceInfo, selection: Selection, version: int) -> None:
-        """Raises StatusError 400 for a bad selector, 504 for a version that does not exist yet."""
+        """Raises StatusError 400 for a bad selector."""
         self._store, self._info, self._namespace = store, info, selection.namespace
         self._matches = build_predicate(selection.labels, selection.fields, info)
-        if version > store.version:
-            raise too_large_version(version, store.version)
         self._initial = [] if version else list_items(store, info, selection)
         self.version = version or store.version
         self._cache = store.watch_cache(info.storage)
@@ -188,15 +187,12 @@ def _last_state(change: ChangeRecord) -> StoredObject:
 
 
 def start_watch(store: Store, request: Request) -> StreamResponse:
-    """Start a watch over HTTP. Raises StatusError 400, 422 or 504."""
-    version, initial = (
-        parse_resource_version(request.query.get("resourceVersion", "")),
-        request.flag("sendInitialEvents"),
-    )
+    """Start a watch over HTTP. Raises StatusError 400 or 422."""
+    initial = request.flag("sendInitialEvents")
+    version = parse_resource_version(request.query.get("resourceVersion", ""))
     if "sendInitialEvents" in request.query and request.query.get("resourceVersionMatch") != "NotOlderThan":
         why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        message = f'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: {why}'
-        raise StatusError(422, "Invalid", message)
+        refuse_options(f"resourceVersionMatch: Forbidden: {why}", "ListOptions")
     watch = SelectionWatch(store, request.info, Selection.from_request(request), 0 if initial else version)
     seconds = request.number("timeoutSeconds") or _MIN_WATCH_SECONDS + secrets.randbelow(_MIN_WATCH_SECONDS)
     return StreamResponse(_write_lines(request, watch, seconds, bookmark_first=initial))
@@ -241,28 +237,22 @@ def _line(kind: str, body: bytes) -> bytes:
 
 
 def _split(text: str) -> list[str]:
-    """Split at the commas that are not inside parentheses."""
     return [part.strip() for part in re.split(r",(?![^()]*\))", text) if part.strip()]
 
 
 def _label_test(part: str) -> Matches:
-    """Return the test of one requirement of a label selector. Raises StatusError 400."""
     found = _REQUIREMENT.fullmatch(part)
     if not found or (found["absent"] and (found["compare"] or found["set"])):
-        message = f"unable to parse requirement: {part!r} is no label selector"
-        raise bad_request(message)
+        refuse(f"unable to parse requirement: {part!r} is no label selector")
     key, operator = found["key"], _OPERATORS.get(found["compare"] or found["set"] or "", "Exists")
     texts = found["values"].split(",") if found["set"] else [found["value"]] if found["compare"] else []
     values = frozenset(text.strip() for text in texts)
     if not _KEY.fullmatch(key):
-        message = f"unable to parse requirement: invalid label key {key!r}"
-        raise bad_request(message)
+        refuse(f"unable to parse requirement: invalid label key {key!r}")
     if operator in ("Gt", "Lt") and not all(re.fullmatch(r"-?\d+", value) for value in values):
-        message = "unable to parse requirement: for 'Gt', 'Lt' operators, the value must be an integer"
-        raise bad_request(message)
+        refuse("unable to parse requirement: for 'Gt', 'Lt' operators, the value must be an integer")
     if wrong := next((value for value in values if not _VALUE.fullmatch(value)), ""):
-        message = f"unable to parse requirement: invalid label value: {wrong!r}"
-        raise bad_request(message)
+        refuse(f"unable to parse requirement: invalid label value: {wrong!r}")
     operator = "DoesNotExist" if found["absent"] else operator
     return lambda obj: is_met(operator, (obj["metadata"].get("labels") or {}).get(key), values)
 
@@ -271,12 +261,11 @@ def _field_test(part: str, info: ResourceInfo) -> Matches:
     """Return the test of one term of a field selector. Raises StatusError 400 for a field that is not offered."""
     found = _TERM.fullmatch(part)
     if not found:
-        message = f"invalid selector: '{part}'; can't understand '{part}'"
-        raise bad_request(message)
+        refuse(f"invalid selector: '{part}'; can't understand '{part}'")
     field, operator, value = found.groups()
     if field not in ("metadata.name", "metadata.namespace", *info.fields):
         known = f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"'
-        raise bad_request(f"field label not supported: {field}" if info.fields else known)
+        refuse(f"field label not supported: {field}" if info.fields else known)
     return lambda obj: (_field_text(obj, field) == value) is (operator != "!=")
 
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from typing import Any
 
-from gpu_provision.sandbox.api import ApiResource, Object, ObjectEvent, ServedResource
+from gpu_provision.sandbox.api import PODS, Api, ApiResource, Object, ObjectEvent, ObjectPath, ServedResource
 from gpu_provision.sandbox.apiserver.errors import no_such_path
 from gpu_provision.sandbox.apiserver.list_watch import Selection, SelectionWatch, list_items, parse_resource_version
 from gpu_provision.sandbox.apiserver.pods import bind_to_node
 from gpu_provision.sandbox.apiserver.registry import Registry, WriteOptions
 from gpu_provision.sandbox.apiserver.resources import RequestInfo, ResourceInfo
 from gpu_provision.sandbox.apiserver.rest import merge_patch
-from gpu_provision.sandbox.apiserver.strategy import DeleteOptions
+from gpu_provision.sandbox.apiserver.strategy import parse_delete_options
 from gpu_provision.sandbox.objects import deep_copy
 
-_PODS = ApiResource("", "v1", "pods")
 _WRITES_PER_TURN = 4
 """Calls in process between two looks at the network: some 10 ms of work."""
 
@@ -51,7 +51,7 @@ class FairQueue:
             loop.call_soon(self._next, loop)
 
 
-class LocalApi:
+class LocalApi(Api):
     """Implements ``Api``. Not HTTP: it stands in no request log and no fault of the API server touches it."""
 
     def __init__(
@@ -71,69 +71,41 @@ class LocalApi:
             raise no_such_path()
         return info
 
-    def _target(self, resource: ApiResource, namespace: str, name: str = "", subresource: str = "") -> RequestInfo:
-        return RequestInfo(self._find_info(resource), namespace, name, subresource)
-
-    async def get(self, resource: ApiResource, name: str, namespace: str = "") -> Object:
-        """Return one object. Raises ApiError 404."""
-        return self._registry.get(self._target(resource, namespace, name)).copy()
-
-    async def list(
-        self, resource: ApiResource, namespace: str = "", label_selector: str = "", field_selector: str = ""
-    ) -> tuple[list[Object], str]:
-        """Return the objects and the resourceVersion to watch from."""
-        selection = Selection(namespace, label_selector, field_selector)
-        items = list_items(self._registry.store, self._find_info(resource), selection)
-        return [item.copy() for item in items], str(self._registry.store.version)
+    async def request(self, method: str, path: ObjectPath, body: Object | None = None, **selectors: str) -> Any:
+        """Return the answer to a request; a PATCH is a merge patch. Raises ApiError."""
+        if method != "GET":
+            await self._queue.wait_turn()
+        registry, target = self._registry, RequestInfo(self._find_info(path.resource), *path[1:])
+        given = deep_copy(body or {})
+        match method:
+            case "GET" if path.name:
+                return registry.get(target).copy()
+            case "GET":
+                items = list_items(registry.store, target.info, _selection(path.namespace, selectors))
+                metadata = {"resourceVersion": str(registry.store.version)}
+                return {"items": [item.copy() for item in items], "metadata": metadata}
+            case "DELETE":
+                registry.delete(target, parse_delete_options(given))
+                return {}
+            case "PUT":
+                return registry.update(target, given, self._options).copy()
+            case "POST" if not path.name:
+                return registry.create(target, given, self._options).copy()
+        change: Callable[[Object], Object] = partial(merge_patch, patch=given)
+        if path.subresource == "binding":
+            change = partial(bind_to_node, node=given["target"]["name"], info=target.info)
+        return registry.patch(target, change, self._options).copy()
 
     async def watch(
-        self,
-        resource: ApiResource,
-        resource_version: str,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
+        self, resource: ApiResource, version: str, namespace: str = "", **selectors: str
     ) -> AsyncIterator[ObjectEvent]:
-        """Yield events since ``resource_version`` until cancelled. Raises ApiError 410 if it is too old."""
-        info, selection = self._find_info(resource), Selection(namespace, label_selector, field_selector)
-        watch = SelectionWatch(self._registry.store, info, selection, parse_resource_version(resource_version))
+        """Yield events since a resourceVersion until cancelled. Raises ApiError 410 if that is too old."""
+        info, selection = self._find_info(resource), _selection(namespace, selectors)
+        watch = SelectionWatch(self._registry.store, info, selection, parse_resource_version(version))
         async for events in watch.batches():
             for event in events:
-                obj = event.item.copy() if event.item else _bookmark(info, event.version)
-                yield ObjectEvent(event.type, obj)
-
-    async def create(self, resource: ApiResource, body: Object, namespace: str = "") -> Object:
-        """Create an object; ``metadata.generateName`` works. Raises ApiError 409."""
-        await self._queue.wait_turn()
-        return self._registry.create(self._target(resource, namespace), deep_copy(body), self._options).copy()
-
-    async def update(self, resource: ApiResource, body: Object, namespace: str = "", subresource: str = "") -> Object:
-        """Replace an object, checking its resourceVersion. Raises ApiError 409 on conflict."""
-        await self._queue.wait_turn()
-        target = self._target(resource, namespace, str(body["metadata"]["name"]), subresource)
-        return self._registry.update(target, deep_copy(body), self._options).copy()
-
-    async def patch(
-        self, resource: ApiResource, name: str, body: Mapping[str, Any], namespace: str = "", subresource: str = ""
-    ) -> Object:
-        """Merge-patch an object; None removes a key."""
-        await self._queue.wait_turn()
-        target, patch = self._target(resource, namespace, name, subresource), deep_copy(dict(body))
-        return self._registry.patch(target, lambda obj: merge_patch(obj, patch), self._options).copy()
-
-    async def delete(
-        self, resource: ApiResource, name: str, namespace: str = "", grace_seconds: int | None = None
-    ) -> None:
-        """Delete an object; pods with ``grace_seconds=0`` go at once. Raises ApiError 404."""
-        await self._queue.wait_turn()
-        options = DeleteOptions(grace_seconds=grace_seconds, policy="Background")
-        self._registry.delete(self._target(resource, namespace, name), options)
-
-    async def bind(self, pod: str, node: str, namespace: str) -> None:
-        """Bind a pod to a node, as the scheduler does."""
-        await self._queue.wait_turn()
-        target = self._target(_PODS, namespace, pod, "binding")
-        self._registry.patch(target, lambda obj: bind_to_node(obj, node, target.info), self._options)
+                obj = event.item.copy() if event.item else {"metadata": {"resourceVersion": str(event.version)}}
+                yield ObjectEvent(event.type, {"kind": info.kind, "apiVersion": info.api_version, **obj})
 
     def resources(self) -> tuple[ServedResource, ...]:
         """Return every resource that holds objects, custom ones included, each in one served version."""
@@ -148,9 +120,9 @@ class LocalApi:
         self, namespace: str, pod: str, uid: str, container: str, text: str, *, restart: int = 0
     ) -> None:
         """Add to the log of a container's run; without ``uid`` that of the pod of this name now."""
-        uid = uid or self._registry.get(self._target(_PODS, namespace, pod)).object["metadata"]["uid"]
+        uid = uid or self._registry.get(RequestInfo(self._find_info(PODS), namespace, pod)).object["metadata"]["uid"]
         self._registry.store.logs.append(uid, container, text, restart=restart)
 
 
-def _bookmark(info: ResourceInfo, version: int) -> Object:
-    return {"kind": info.kind, "apiVersion": info.api_version, "metadata": {"resourceVersion": str(version)}}
+def _selection(namespace: str, selectors: Mapping[str, str]) -> Selection:
+    return Selection(namespace, selectors.get("label_selector", ""), selectors.get("field_selector", ""))

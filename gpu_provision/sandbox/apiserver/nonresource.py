@@ -15,29 +15,47 @@ from gpu_provision.sandbox.apiserver.resources import Catalog, ResourceInfo
 VERSION = "v1.34.0+sandbox"
 _INFO = {"title": "Kubernetes (gpu-provision sandbox)", "version": VERSION}
 _HEALTH = ("healthz", "livez", "readyz")
-_OPENAPI_PROTOBUF = "com.github.proto-openapi.spec.v2"
-_EDIT, _CREATE, _CONNECT = ("get", "patch", "update"), ("create",), ("create", "get")
-# Verbs of a subresource, and group, version and kind of its objects if they differ from the resource's.
-_SUBRESOURCES: dict[str, tuple[tuple[str, ...], Object]] = {
-    "binding": (_CREATE, {"version": "v1", "kind": "Binding"}),
-    "eviction": (_CREATE, {"group": "policy", "version": "v1", "kind": "Eviction"}),
-    "exec": (_CONNECT, {"version": "v1", "kind": "PodExecOptions"}),
-    "finalize": (("update",), {}),
-    "log": (("get",), {}),
-    "scale": (_EDIT, {"group": "autoscaling", "version": "v1", "kind": "Scale"}),
+_VERSION = {
+    "gitCommit": "gpu-provision",
+    "gitTreeState": "clean",
+    "buildDate": "2025-08-27T00:00:00Z",
+    "goVersion": "none",
+    "compiler": "cpython",
+    "platform": f"linux/{platform.machine()}",
+}
+_EDIT, _CREATE = ["get", "patch", "update"], ["create"]
+# What discovery says of a subresource where it is not what it says of the resource.
+_SUBRESOURCES: dict[str, Object] = {
+    "binding": {"verbs": _CREATE, "version": "v1", "kind": "Binding"},
+    "eviction": {"verbs": _CREATE, "group": "policy", "version": "v1", "kind": "Eviction"},
+    "exec": {"verbs": [*_CREATE, "get"], "version": "v1", "kind": "PodExecOptions"},
+    "finalize": {"verbs": ["update"]},
+    "log": {"verbs": ["get"]},
 }
 
 
-def nonresource_document(catalog: Catalog, path: str, accept: str, address: str) -> Response | None:
+def nonresource_document(catalog: Catalog, path: str, address: str) -> Response | None:
     """Return the document at a path, None if there is none; ``address`` is host and port of the server."""
     found: Object | None = None
     match [part for part in path.split("/") if part]:
         case [health, *_] if health in _HEALTH:
             return Response(200, b"ok", "text/plain")
         case []:
-            found = {"paths": _paths(catalog)}
+            roots = [f"/{root}" for root in _roots(catalog)]
+            found = {
+                "paths": [
+                    "/api",
+                    "/apis",
+                    *roots,
+                    *(f"/{name}" for name in _HEALTH),
+                    "/openapi/v2",
+                    "/openapi/v3",
+                    "/version",
+                ]
+            }
         case ["version"]:
-            found = _version()
+            major, minor = VERSION.lstrip("v").split(".")[:2]
+            found = {"major": major, "minor": minor, "gitVersion": VERSION, **_VERSION}
         case ["api"]:
             where = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
             found = {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": where}
@@ -46,54 +64,34 @@ def nonresource_document(catalog: Catalog, path: str, accept: str, address: str)
             found = {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
         case ["apis", name] if name in catalog.groups():
             found = {"kind": "APIGroup", "apiVersion": "v1", **_group(name, catalog.groups()[name])}
-        case ["openapi", "v2"] if _OPENAPI_PROTOBUF in accept:
-            # Older kubectl (Debian 12 has 1.20) takes nothing else. No bytes are a valid document without schemas:
-            # it then leaves validation to the server and uses the merge keys that it was compiled with.
-            return Response(200, b"", "application/octet-stream")
         case ["openapi", "v2"]:
-            paths: Object = {path: {} for info in catalog for path in _operations(info)}
-            found = {"swagger": "2.0", "info": _INFO, "paths": paths, "definitions": {}}
+            # Older kubectl (Debian 12 has 1.20) asks for it. No bytes are a valid document without schemas: it then
+            # leaves validation to the server and uses the merge keys that it was compiled with.
+            return Response(200, b"", "application/octet-stream")
         case ["openapi", "v3", *rest]:
             found = _openapi(catalog, rest)
-        case rest:
-            found = _resource_list(_resources_at(catalog, rest))
+        case rest if infos := _resources_at(catalog, rest):
+            rows = [row for info in infos for row in _resource_rows(info)]
+            head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": infos[0].api_version}
+            found = {**head, "resources": rows}
     return json_response(found) if found else None
 
 
 def _resources_at(catalog: Catalog, parts: list[str]) -> list[ResourceInfo]:
-    """Return the resources of the group and version that a path names."""
     match parts:
         case ["api", version]:
-            return catalog.of_group("", version)
+            group = ""
         case ["apis", group, version]:
-            return catalog.of_group(group, version)
-    return []
+            pass
+        case _:
+            return []
+    return [info for info in catalog if (info.group, info.version) == (group, version)]
 
 
 def is_served(catalog: Catalog, path: str) -> bool:
     """Say whether a path lies below a group and version that the server knows."""
     parts = [part for part in path.split("/") if part]
     return any(_resources_at(catalog, parts[:length]) for length in range(2, len(parts)))
-
-
-def _version() -> Object:
-    major, minor = VERSION.lstrip("v").split(".")[:2]
-    return {
-        "major": major,
-        "minor": minor,
-        "gitVersion": VERSION,
-        "gitCommit": "gpu-provision",
-        "gitTreeState": "clean",
-        "buildDate": "2025-08-27T00:00:00Z",
-        "goVersion": "none",
-        "compiler": "cpython",
-        "platform": f"linux/{platform.machine()}",
-    }
-
-
-def _paths(catalog: Catalog) -> list[str]:
-    served = [f"/{root}" for root in _roots(catalog)]
-    return ["/api", "/apis", *served, *(f"/{name}" for name in _HEALTH), "/openapi/v2", "/openapi/v3", "/version"]
 
 
 def _roots(catalog: Catalog) -> list[str]:
@@ -109,32 +107,13 @@ def _group(name: str, versions: list[str]) -> Object:
     return {"name": name, "versions": rows, "preferredVersion": rows[0]}
 
 
-def _resource_list(infos: list[ResourceInfo]) -> Object | None:
-    if not infos:
-        return None
-    rows = [row for info in infos for row in (_resource(info), *_subresources(info))]
-    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": infos[0].api_version, "resources": rows}
-
-
-def _resource(info: ResourceInfo) -> Object:
-    row: Object = {
-        "name": info.plural,
-        "singularName": info.singular,
-        "namespaced": info.namespaced,
-        "kind": info.kind,
-        "verbs": list(info.verbs),
-        "shortNames": list(info.short_names),
-        "categories": list(info.categories),
-    }
-    return {key: value for key, value in row.items() if value != []}
-
-
-def _subresources(info: ResourceInfo) -> list[Object]:
-    rows = []
+def _resource_rows(info: ResourceInfo) -> list[Object]:
+    names = {"name": info.plural, "singularName": info.singular, "namespaced": info.namespaced, "kind": info.kind}
+    lists = {"verbs": info.verbs, "shortNames": info.short_names, "categories": info.categories}
+    rows = [{**names, **{key: list(values) for key, values in lists.items() if values}}]
     for name in info.subresources:
-        verbs, kind = _SUBRESOURCES.get(name, (_EDIT, {}))
-        row = {"name": f"{info.plural}/{name}", "singularName": "", "namespaced": info.namespaced}
-        rows.append({**row, "kind": info.kind, **kind, "verbs": list(verbs)})
+        row = {**names, "name": f"{info.plural}/{name}", "singularName": "", "verbs": _EDIT}
+        rows.append(row | _SUBRESOURCES.get(name, {}))
     return rows
 
 
@@ -147,13 +126,9 @@ def _operations(info: ResourceInfo) -> Object:
         {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
         for name in ("dryRun", "fieldManager", "fieldValidation")
     ]
-    operation = {
-        "x-kubernetes-group-version-kind": kind,
-        "parameters": parameters,
-        "responses": {"200": {"description": "OK"}},
-    }
-    methods = {"update": "put", "patch": "patch"}
-    single = {method: operation for verb, method in methods.items() if verb in info.verbs}
+    responses = {"200": {"description": "OK"}}
+    operation = {"x-kubernetes-group-version-kind": kind, "parameters": parameters, "responses": responses}
+    single = {method: operation for verb, method in (("update", "put"), ("patch", "patch")) if verb in info.verbs}
     listing = {"post": operation} if "create" in info.verbs else {}
     return {base: listing} | ({f"{base}/{{name}}": single} if single else {})
 

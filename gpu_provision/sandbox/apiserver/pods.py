@@ -6,16 +6,7 @@ import time
 from collections.abc import AsyncIterator
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.admission import list_containers
-from gpu_provision.sandbox.apiserver.errors import (
-    Cause,
-    StatusError,
-    bad_request,
-    conflict,
-    not_found,
-    success,
-    too_many_requests,
-)
+from gpu_provision.sandbox.apiserver import errors
 from gpu_provision.sandbox.apiserver.registry import Registry, WriteOptions
 from gpu_provision.sandbox.apiserver.request import Request, Response, StreamResponse, json_response
 from gpu_provision.sandbox.apiserver.resources import RequestInfo, ResourceInfo
@@ -34,7 +25,6 @@ BUDGETS = "policy/poddisruptionbudgets"
 _PROCESSING_SECONDS = 10
 _CREATED, _NO_CONTENT, _TEXT = 201, 204, "text/plain"
 _OVER = ("Succeeded", "Failed")
-_EVICTED: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": _CREATED}
 _MINIMA = {"tailLines": 0, "limitBytes": 1, "sinceSeconds": 1}
 
 
@@ -42,9 +32,9 @@ def bind_to_node(pod: Object, node: str, info: ResourceInfo) -> Object:
     """Return the pod as bound to ``node``. Raises StatusError 409 if it is bound or being deleted."""
     name, current = pod["metadata"]["name"], pod["spec"].get("nodeName")
     if current:
-        raise conflict(info, name, f'pod {name} is already assigned to node "{current}"')
+        raise errors.conflict(info, name, f'pod {name} is already assigned to node "{current}"')
     if pod["metadata"].get("deletionTimestamp"):
-        raise conflict(info, name, f"pod {name} is being deleted, cannot be assigned to a host")
+        raise errors.conflict(info, name, f"pod {name} is being deleted, cannot be assigned to a host")
     status = pod.get("status") or {}
     others = [row for row in status.get("conditions") or () if row.get("type") != "PodScheduled"]
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": timestamp()}
@@ -55,33 +45,32 @@ def bind(registry: Registry, request: Request) -> Response:
     """Bind a pod to a node, as schedulers do."""
     node, info = at(request.object(), "target", "name"), request.info
     if not node:
-        message = "target.name: Required value"
-        raise bad_request(message)
+        errors.refuse("target.name: Required value")
     item = registry.patch(request.target, lambda pod: bind_to_node(pod, node, info), request.write_options())
-    return json_response(success(info, request.target.name, item.object["metadata"]["uid"]), _CREATED)
+    return json_response(errors.success(info, request.target.name, item.object["metadata"]["uid"]), _CREATED)
 
 
 def refuse_exec(registry: Registry, request: Request) -> Response:
     """Refuse a command in a pod."""
     registry.get(request.target)
     message = "the sandbox's pods are simulated and have no processes: exec is not possible"
-    raise StatusError(501, "NotImplemented", message)
+    raise errors.StatusError(501, "NotImplemented", message)
 
 
 def evict(registry: Registry, request: Request) -> Response:
     """Delete a pod unless a PodDisruptionBudget forbids it (429)."""
-    body = request.details() or {}
+    body = request.object() or {}
     options = parse_delete_options(body.get("deleteOptions"))
     pod = registry.get(request.target).object
     if (at(body, "metadata", "name") or request.target.name) != request.target.name:
-        message = "name in URL does not match name in Eviction object"
-        raise bad_request(message)
+        errors.refuse("name in URL does not match name in Eviction object")
     budget = _check_budgets(registry, pod)
     if not request.dry_run() and not options.dry_run:
         if budget:
             _count_eviction(registry, budget, request.target.name)
         registry.delete(request.target, options)
-    return json_response(_EVICTED, _CREATED)
+    evicted = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": _CREATED}
+    return json_response(evicted, _CREATED)
 
 
 def _check_budgets(registry: Registry, pod: Object) -> Object | None:
@@ -96,7 +85,7 @@ def _check_budgets(registry: Registry, pod: Object) -> Object | None:
     ]
     if len(budgets) > 1:
         message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-        raise StatusError(500, "", message)
+        raise errors.StatusError(500, "", message)
     if not budgets:
         return None
     [budget] = budgets
@@ -105,22 +94,18 @@ def _check_budgets(registry: Registry, pod: Object) -> Object | None:
     if not has_condition(pod, "Ready") and healthy >= desired:
         return None
     if (status.get("observedGeneration") or 0) < (budget["metadata"].get("generation") or 0):
-        why = f"The disruption budget {name} is still being processed by the server."
-        raise _blocked(why, _PROCESSING_SECONDS)
-    if (status.get("disruptionsAllowed") or 0) <= 0:
-        why = f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
-        raise _blocked(why, 0)
-    return budget
-
-
-def _blocked(why: str, retry_after: int) -> StatusError:
+        why, seconds = f"The disruption budget {name} is still being processed by the server.", _PROCESSING_SECONDS
+    elif (status.get("disruptionsAllowed") or 0) <= 0:
+        why, seconds = f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently", 0
+    else:
+        return budget
     message = "Cannot evict pod as it would violate the pod's disruption budget."
-    return too_many_requests(message, retry_after=retry_after, causes=[Cause("DisruptionBudget", why)])
+    raise errors.too_many_requests(message, retry_after=seconds, causes=[errors.Cause("DisruptionBudget", why)])
 
 
 def _count_eviction(registry: Registry, budget: Object, pod: str) -> None:
     """Take one from what the budget allows, so that the next eviction sees it before the controller does."""
-    info, metadata = registry.catalog.of_storage(BUDGETS), budget["metadata"]
+    info, metadata = registry.catalog.find("policy", "v1", "poddisruptionbudgets"), budget["metadata"]
 
     def take_one(obj: Object) -> Object:
         status: Object = obj["status"]
@@ -138,7 +123,7 @@ def append_log(registry: Registry, request: Request) -> Response:
     pod = registry.get(request.target).object
     uid, container, restart = pod["metadata"]["uid"], _choose_container(pod, request), request.number("restart") or 0
     registry.store.logs.append(uid, container, request.body.decode("utf-8", "replace"), restart=restart)
-    return json_response(success(request.info, request.target.name, uid), _CREATED)
+    return json_response(errors.success(request.info, request.target.name, uid), _CREATED)
 
 
 def read_log(registry: Registry, request: Request) -> Response | StreamResponse:
@@ -148,7 +133,7 @@ def read_log(registry: Registry, request: Request) -> Response | StreamResponse:
     if not node:
         return Response(_NO_CONTENT, b"", _TEXT)
     if registry.store.get("/nodes", node) is None:
-        raise not_found(request.info, node)
+        raise errors.not_found(request.info, node)
     uid, restart = pod["metadata"]["uid"], _choose_restart(registry, request, pod, container)
     if request.flag("follow"):
         return StreamResponse(_follow_log(registry, request, uid, container, restart, options), _TEXT)
@@ -157,22 +142,20 @@ def read_log(registry: Registry, request: Request) -> Response | StreamResponse:
 
 
 def _choose_container(pod: Object, request: Request) -> str:
-    names = [container["name"] for container in list_containers(pod["spec"])]
-    own = [container["name"] for container in pod["spec"]["containers"]]
+    inits, own = (
+        [container["name"] for container in pod["spec"].get(field) or ()] for field in ("initContainers", "containers")
+    )
     name, chosen = pod["metadata"]["name"], request.query.get("container", "")
-    if chosen and chosen not in names:
-        message = f"container {chosen} is not valid for pod {name}"
-        raise bad_request(message)
+    if chosen and chosen not in (*inits, *own):
+        errors.refuse(f"container {chosen} is not valid for pod {name}")
     if not chosen and len(own) > 1:
-        inits = [container["name"] for container in pod["spec"].get("initContainers") or ()]
         more = f" or one of the init containers: [{' '.join(inits)}]" if inits else ""
-        message = f"a container name must be specified for pod {name}, choose one of: [{' '.join(own)}]{more}"
-        raise bad_request(message)
+        errors.refuse(f"a container name must be specified for pod {name}, choose one of: [{' '.join(own)}]{more}")
     return chosen or own[0]
 
 
 def _find_status(pod: Object, container: str) -> Object:
-    rows = [row for part in ("containerStatuses", "initContainerStatuses") for row in at(pod, "status", part) or ()]
+    rows = [*(at(pod, "status", "containerStatuses") or ()), *(at(pod, "status", "initContainerStatuses") or ())]
     return next((row for row in rows if row.get("name") == container), {})
 
 
@@ -181,12 +164,11 @@ def _log_options(request: Request) -> LogOptions:
         number = request.number(name)
         if number is not None and number < least:
             text = f"{name}: Invalid value: {number}: must be greater than {'or equal to ' if not least else ''}0"
-            raise StatusError(422, "Invalid", f'PodLogOptions "{request.target.name}" is invalid: {text}')
+            raise errors.StatusError(422, "Invalid", f'PodLogOptions "{request.target.name}" is invalid: {text}')
     try:
         since = parse_time(request.query.get("sinceTime"))
     except ValueError as error:
-        message = f"sinceTime: {error}"
-        raise bad_request(message) from error
+        errors.refuse(f"sinceTime: {error}")
     seconds = request.number("sinceSeconds")
     start = since.timestamp() if since else time.time() - seconds if seconds is not None else 0
     tail, limit = request.number("tailLines"), request.number("limitBytes")
@@ -200,11 +182,10 @@ def _choose_restart(registry: Registry, request: Request, pod: Object, container
     newest, waiting = max(logged, status.get("restartCount") or 0), at(status, "state", "waiting")
     if request.flag("previous"):
         if not newest:
-            message = f'previous terminated container "{container}" in pod "{name}" not found'
-            raise bad_request(message)
+            errors.refuse(f'previous terminated container "{container}" in pod "{name}" not found')
         return newest - 1
     if waiting is not None and not newest and not status.get("lastState"):
-        raise bad_request(explain_missing_log(container, name, waiting.get("reason") or ""))
+        errors.refuse(explain_missing_log(container, name, waiting.get("reason") or ""))
     return newest if waiting is None else logged
 
 
@@ -222,7 +203,6 @@ async def _follow_log(  # noqa: PLR0913, PLR0917 - what identifies a log
 
 
 def _has_ended(registry: Registry, request: Request, uid: str, container: str, restart: int) -> bool:
-    """Say whether a container's run will print no more."""
     item = registry.store.get(request.info.storage, request.target.name, request.target.namespace)
     if item is None or item.object["metadata"]["uid"] != uid:
         return True

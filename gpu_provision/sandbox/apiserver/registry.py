@@ -10,38 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.custom_resources import (
-    DEFINITIONS,
-    mark_terminating,
-    object_type,
-    served_versions,
-    with_cleanup_finalizer,
-)
-from gpu_provision.sandbox.apiserver.errors import (
-    StatusError,
-    already_exists,
-    bad_request,
-    conflict,
-    invalid,
-    invalid_value,
-    method_not_allowed,
-    not_found,
-)
+from gpu_provision.sandbox.apiserver import custom_resources, errors, strategy
 from gpu_provision.sandbox.apiserver.fieldmanager import apply_configuration, record_update, same_but_for_times
 from gpu_provision.sandbox.apiserver.resources import Catalog, RequestInfo, ResourceInfo
 from gpu_provision.sandbox.apiserver.store import Store, StoredObject
-from gpu_provision.sandbox.apiserver.strategy import (
-    DeleteOptions,
-    can_be_removed,
-    check_identity,
-    check_name,
-    check_preconditions,
-    check_version,
-    is_held,
-    mark_deleted,
-    prepare_changed,
-    prepare_new,
-)
 from gpu_provision.sandbox.objects import deep_copy, key_of, timestamp
 
 Hook = Callable[[StoredObject | None, StoredObject | None], None]
@@ -73,16 +45,16 @@ class Registry:
         """Serve what the store holds, custom resources included."""
         self.store, self.catalog = store, Catalog()
         self._hooks: dict[str, list[Hook]] = {}
-        for item in store.select(DEFINITIONS):
+        for item in store.select(custom_resources.DEFINITIONS):
             self._serve_definition(None, item)
-        self.on_change(DEFINITIONS, self._serve_definition)
+        self.on_change(custom_resources.DEFINITIONS, self._serve_definition)
 
     def _serve_definition(self, before: StoredObject | None, after: StoredObject | None) -> None:
         """Serve what a new or changed definition says; stop serving what a removed one said."""
         if before:
             self.catalog.remove_custom(before.object["spec"]["group"], before.object["spec"]["names"]["plural"])
         if after:
-            self.catalog.add(served_versions(after.object))
+            self.catalog.add(custom_resources.served_versions(after.object))
 
     def on_change(self, storage: str, hook: Hook) -> None:
         """Call ``hook(before, after)`` after every write to a storage."""
@@ -92,48 +64,47 @@ class Registry:
         """Return one object as its served version shows it. Raises StatusError 404."""
         return to_served(self._get_stored(target), target.info)
 
+    def _get_stored(self, target: RequestInfo) -> StoredObject:
+        item = self.store.get(target.info.storage, target.name, target.namespace)
+        if item is None:
+            raise errors.not_found(target.info, target.name)
+        return item
+
     def is_missing(self, target: RequestInfo) -> bool:
         """Say whether there is no such object."""
         return self.store.get(target.info.storage, target.name, target.namespace) is None
 
-    def _get_stored(self, target: RequestInfo) -> StoredObject:
-        item = self.store.get(target.info.storage, target.name, target.namespace)
-        if item is None:
-            raise not_found(target.info, target.name)
-        return item
-
     def create(self, target: RequestInfo, body: Object, how: WriteOptions = _DEFAULT) -> StoredObject:
         """Create an object from ``body``, which becomes the server's. Raises StatusError."""
         info = target.info
-        check_identity(body, info, target.namespace)
+        strategy.check_identity(body, info, target.namespace)
         if body["metadata"].get("resourceVersion"):
-            message = "resourceVersion should not be set on objects to be created"
-            raise bad_request(message)
+            errors.refuse("resourceVersion should not be set on objects to be created")
         body["metadata"].pop("managedFields", None)
         return self._create(info, body, how, applied=False)
 
     def _create(self, info: ResourceInfo, new: Object, how: WriteOptions, *, applied: bool) -> StoredObject:
         if self._terminating_definition(info):
             message = "create not allowed while custom resource definition is terminating"
-            raise method_not_allowed(message)
-        prepare_new(self.store, new, info)
+            raise errors.method_not_allowed(message)
+        strategy.prepare_new(self.store, new, info)
         namespace, name = key_of(new)
         if self.store.get(info.storage, name, namespace):
-            raise already_exists(info, name)
+            raise errors.already_exists(info, name)
         if not applied:
-            types = object_type(info)
+            types = custom_resources.object_type(info)
             new = record_update(None, new, manager=how.manager, now=timestamp(), types=types)
         return self._commit(info, None, new, how)
 
     def update(self, target: RequestInfo, body: Object, how: WriteOptions = _DEFAULT) -> StoredObject:
         """Replace an object by ``body``, which becomes the server's. Raises StatusError."""
-        check_identity(body, target.info, target.namespace)
-        check_name(body, target.name)
+        strategy.check_identity(body, target.info, target.namespace)
+        strategy.check_name(body, target.name)
         old = self._get_stored(target)
         given, actual = body["metadata"].get("uid"), old.object["metadata"]["uid"]
         if given and given != actual:
             why = f"Precondition failed: UID in precondition: {given}, UID in object meta: {actual}"
-            raise conflict(target.info, target.name, why)
+            raise errors.conflict(target.info, target.name, why)
         return self._replace(target, old, body, how)
 
     def patch(
@@ -142,25 +113,26 @@ class Registry:
         """Replace an object by what ``change`` makes of a copy of it. Raises StatusError."""
         info, old = target.info, self._get_stored(target)
         new = change(to_served(old, info).copy())
-        check_identity(new, info, target.namespace)
-        check_name(new, target.name)
+        strategy.check_identity(new, info, target.namespace)
+        strategy.check_name(new, target.name)
         given = new["metadata"].get("uid")
         if given and given != old.object["metadata"]["uid"]:
-            raise invalid(info, target.name, [invalid_value("metadata.uid", f'"{given}"', "field is immutable")])
+            cause = errors.invalid_value("metadata.uid", f'"{given}"', "field is immutable")
+            raise errors.invalid(info, target.name, [cause])
         return self._replace(target, old, new, how)
 
     def _replace(self, target: RequestInfo, old: StoredObject, body: Object, how: WriteOptions) -> StoredObject:
         info, part = target.info, target.subresource
-        check_version(old.object, body, info)
+        strategy.check_version(old.object, body, info)
         requested, stored = body["metadata"].get("managedFields"), old.object["metadata"].get("managedFields")
-        new = prepare_changed(self.store, info, old.object, body, part)
+        new = strategy.prepare_changed(self.store, info, old.object, body, part)
         managed = stored if requested is None or requested == stored else requested  # the same list compares faster
         if managed is not None:
             new["metadata"]["managedFields"] = managed
         if new == old.object:
             return to_served(old, info)
         part = "" if part in ("binding", "finalize") else part
-        types = object_type(info)
+        types = custom_resources.object_type(info)
         new = record_update(old.object, new, manager=how.manager, now=timestamp(), subresource=part, types=types)
         return self._commit(info, old, new, how)
 
@@ -169,39 +141,41 @@ class Registry:
     ) -> tuple[StoredObject, bool]:
         """Server-side apply; also return whether the object is new. Raises StatusError, 409 on conflicts."""
         info, part = target.info, target.subresource
-        check_identity(config, info, target.namespace)
-        check_name(config, target.name)
+        strategy.check_identity(config, info, target.namespace)
+        strategy.check_name(config, target.name)
         old = self.store.get(info.storage, target.name, target.namespace)
         if old is None and (given := config["metadata"].get("uid")):
             why = f"uid mismatch: the provided object specified uid {given}, and no existing object was found"
-            raise conflict(info, target.name, why)
+            raise errors.conflict(info, target.name, why)
         live = to_served(old, info).object if old else None
-        types = object_type(info)
+        types = custom_resources.object_type(info)
         merged = apply_configuration(
             live, config, manager=how.manager, force=force, now=timestamp(), subresource=part, types=types
         )
         if old is None:
             if part:
-                raise not_found(info, target.name)
+                raise errors.not_found(info, target.name)
             return self._create(info, deep_copy(merged), how, applied=True), True
-        check_version(old.object, config, info)
-        new = prepare_changed(self.store, info, old.object, deep_copy(merged), part)
+        strategy.check_version(old.object, config, info)
+        new = strategy.prepare_changed(self.store, info, old.object, deep_copy(merged), part)
         if same_but_for_times(new, old.object):
             return to_served(old, info), False
         return self._commit(info, old, new, how), False
 
-    def delete(self, target: RequestInfo, how: DeleteOptions | None = None) -> tuple[StoredObject, bool]:
+    def delete(self, target: RequestInfo, how: strategy.DeleteOptions | None = None) -> tuple[StoredObject, bool]:
         """Delete an object; return its last or present state and whether it is gone. Raises StatusError."""
-        info, options, old = target.info, how or DeleteOptions(), self._get_stored(target)
-        check_preconditions(old.object, info, options)
+        info, options, old = target.info, how or strategy.DeleteOptions(), self._get_stored(target)
+        strategy.check_preconditions(old.object, info, options)
         if info.storage == "/namespaces" and target.name in _KEPT_NAMESPACES:
             message = f'namespaces "{target.name}" is forbidden: this namespace may not be deleted'
-            raise StatusError(403, "Forbidden", message)
-        new = mark_deleted(old.object, info, options)
-        instances = self._instances(old.object) if info.storage == DEFINITIONS else []
+            raise errors.StatusError(403, "Forbidden", message)
+        new = strategy.mark_deleted(old.object, info, options)
+        is_definition = info.storage == custom_resources.DEFINITIONS
+        customs = custom_resources.served_versions(old.object)[:1] if is_definition else []
+        instances = [RequestInfo(of, *key_of(item.object)) for of in customs for item in self.store.select(of.storage)]
         if instances:
-            new = mark_terminating(new)
-        if not is_held(new, info):
+            new = custom_resources.mark_terminating(new)
+        if not strategy.is_held(new, info):
             return (old if options.dry_run else to_served(self._remove(info, old), info)), True
         if options.dry_run or new == old.object:
             return to_served(StoredObject(new, old.version), info), False
@@ -213,7 +187,7 @@ class Registry:
     def _commit(self, info: ResourceInfo, old: StoredObject | None, new: Object, how: WriteOptions) -> StoredObject:
         if how.dry_run:
             return to_served(StoredObject(new, self.store.version), info)
-        if old and can_be_removed(new, info):
+        if old and strategy.can_be_removed(new, info):
             return to_served(self._remove(info, StoredObject(new, old.version)), info)
         return to_served(self._put(info, old, new), info)
 
@@ -234,23 +208,16 @@ class Registry:
         for hook in self._hooks.get(info.storage, ()):
             hook(before, after)
 
-    def _instances(self, definition: Object) -> list[RequestInfo]:
-        """Name the objects of a custom resource."""
-        infos = served_versions(definition)[:1]
-        return [RequestInfo(info, *key_of(item.object)) for info in infos for item in self.store.select(info.storage)]
-
     def _terminating_definition(self, info: ResourceInfo) -> StoredObject | None:
-        """Return the definition of a custom resource if that is being deleted."""
-        item = self.store.get(DEFINITIONS, info.qualified) if info.custom else None
+        item = self.store.get(custom_resources.DEFINITIONS, info.qualified) if info.custom else None
         return item if item and item.object["metadata"].get("deletionTimestamp") else None
 
     def _end_definition(self, info: ResourceInfo, definition: StoredObject) -> None:
-        """Let a definition go with the last of its objects."""
-        definitions = self.catalog.of_storage(DEFINITIONS)
+        definitions = self.catalog.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
         if definitions is None or self.store.count(info.storage):
             return
-        new = with_cleanup_finalizer(definition.object, held=False)
-        if can_be_removed(new, definitions):
+        new = custom_resources.with_cleanup_finalizer(definition.object, held=False)
+        if strategy.can_be_removed(new, definitions):
             self._remove(definitions, StoredObject(new, definition.version))
         else:
             self._put(definitions, definition, deep_copy(new))

@@ -10,7 +10,7 @@ import base64
 import datetime as dt
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources as files
 from typing import Any, ClassVar
@@ -18,14 +18,13 @@ from typing import Any, ClassVar
 import yaml
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.errors import StatusError, bad_request, invalid_options, unsupported_media_type
+from gpu_provision.sandbox.apiserver.errors import StatusError, refuse, refuse_options, unsupported_media_type
 from gpu_provision.sandbox.apiserver.registry import WriteOptions
 from gpu_provision.sandbox.apiserver.resources import RequestInfo, ResourceInfo
 from gpu_provision.sandbox.objects import format_time, to_json
 
 JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
 _BODY_TYPES = ("application/json", "application/yaml")
-_MAX_MANAGER_LENGTH = 128
 _MAGIC = b"k8s\x00"
 _VARINT, _BYTES, _FIXED_SIZES = 0, 2, {1: 8, 5: 4}
 _SIGN, _WORD = 1 << 63, 1 << 64
@@ -59,11 +58,6 @@ class Request:
         return self.target.info
 
     @property
-    def accept(self) -> str:
-        """The Accept header."""
-        return self.headers.get("Accept", "")
-
-    @property
     def content_type(self) -> str:
         """The type of the body, without parameters."""
         return self.headers.get("Content-Type", "").partition(";")[0].strip()
@@ -77,19 +71,12 @@ class Request:
         text = self.query.get(name, "")
         try:
             return int(text) if text else None
-        except ValueError as error:
-            message = f'{name}: Invalid value: "{text}": must be a number'
-            raise bad_request(message) from error
+        except ValueError:
+            refuse(f'{name}: Invalid value: "{text}": must be a number')
 
     def write_options(self) -> WriteOptions:
-        """Return who writes, and whether for real. The manager's default is the first word of the User-Agent.
-
-        Raises StatusError 422.
-        """
+        """Return who writes, by default the first word of the User-Agent, and whether for real. Raises StatusError."""
         manager = self.query.get("fieldManager", "")
-        if len(manager) > _MAX_MANAGER_LENGTH:
-            text = f'fieldManager: Invalid value: "{manager}": may not be longer than {_MAX_MANAGER_LENGTH}'
-            raise invalid_options(text)
         agent = self.headers.get("User-Agent", "").partition("/")[0]
         return WriteOptions(manager=manager or agent or "unknown", dry_run=self.dry_run())
 
@@ -98,20 +85,18 @@ class Request:
         given = self.query.get("dryRun", "")
         if given not in ("", "All"):
             text = f'dryRun: Invalid value: "{given}": Unsupported value: supported values: "All"'
-            raise invalid_options(text)
+            refuse_options(text)
         return given == "All"
 
     def object(self) -> Any:
-        """Return the body as a value. Raises StatusError 400, or 415 for a form that is not understood."""
+        """Return the body as a value, None if there is none. Raises StatusError 400, or 415 for an unknown form."""
+        if not self.body.strip():
+            return None
         if self.content_type == PROTOBUF:
             return decode_protobuf(self.body)
         if self.content_type and self.content_type not in _BODY_TYPES:
             raise unsupported_media_type(self.content_type, [*_BODY_TYPES, PROTOBUF])
         return parse_body(self.body)
-
-    def details(self) -> Any:
-        """Return the body as a value, None if there is no body."""
-        return self.object() if self.body.strip() else None
 
 
 def parse_body(body: bytes) -> Any:
@@ -124,8 +109,7 @@ def parse_body(body: bytes) -> Any:
         return yaml.load(body, Loader=_JsonLoader)  # noqa: S506 - a safe loader
     except yaml.YAMLError as error:
         unrecognized = "the object provided is unrecognized: couldn't get version/kind; it is neither JSON nor YAML"
-        message = f"{unrecognized}: {error}"
-        raise bad_request(message) from error
+        refuse(f"{unrecognized}: {error}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +119,7 @@ class Response:
     code: int
     body: bytes
     type: str = JSON
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +137,7 @@ def json_response(value: Object, code: int = 200) -> Response:
 
 def error_response(error: StatusError) -> Response:
     """Return an error as an answer."""
-    headers = (("Retry-After", str(error.retry_after)),) if error.retry_after else ()
+    headers = {"Retry-After": str(error.retry_after)} if error.retry_after else {}
     return Response(error.code, to_json(error.status()), JSON, headers)
 
 
@@ -166,8 +150,7 @@ def _messages() -> dict[str, dict[int, tuple[str, str]]]:
 def decode_protobuf(body: bytes) -> Object:
     """Return the object in a protobuf body. Raises StatusError 400 for one that cannot be read."""
     if not body.startswith(_MAGIC):
-        message = "the protobuf body cannot be read: it does not start with the mark of Kubernetes"
-        raise bad_request(message)
+        refuse("the protobuf body cannot be read: it does not start with the mark of Kubernetes")
     try:
         parts = dict(_proto_fields(body[len(_MAGIC) :]))
         kinds = {number: _proto_text(value) for number, value in _proto_fields(parts[1])}
@@ -177,8 +160,7 @@ def decode_protobuf(body: bytes) -> Object:
         name = f"{package}.{'v1' if package == 'meta' else version_name}.{kind}"
         return {"apiVersion": version, "kind": kind, **_proto_message(name, parts.get(2, b""))}
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-        message = f"the protobuf body cannot be read: {error}"
-        raise bad_request(message) from error
+        refuse(f"the protobuf body cannot be read: {error}")
 
 
 def _proto_message(name: str, data: bytes) -> Object:
@@ -215,19 +197,15 @@ def _proto_fields(data: bytes) -> Iterator[tuple[int, Any]]:
     while place < len(data):
         tag, place = _varint(data, place)
         number, wire = tag >> 3, tag & 7
+        value, place = _varint(data, place) if wire in (_VARINT, _BYTES) else (_FIXED_SIZES[wire], place)
         if wire == _VARINT:
-            value, place = _varint(data, place)
             yield number, value
             continue
-        if wire == _BYTES:
-            size, place = _varint(data, place)
-        else:
-            size = _FIXED_SIZES[wire]
-        if place + size > len(data):
+        if place + value > len(data):
             message = "a field is longer than the message"
             raise ValueError(message)
-        yield number, data[place : place + size]
-        place += size
+        yield number, data[place : place + value]
+        place += value
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:

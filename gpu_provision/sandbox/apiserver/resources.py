@@ -40,6 +40,7 @@ class ResourceInfo:
     initial_status: Object | None = field(default=None, compare=False)
     required: tuple[str, ...] = ()
     immutable: tuple[str, ...] = ()
+    columns: tuple[Object, ...] = field(default=(), compare=False)
     custom: bool = False
     storage: str = field(init=False)
 
@@ -88,8 +89,7 @@ class Catalog:
 
     def add(self, infos: Iterable[ResourceInfo]) -> None:
         """Serve resources from now on."""
-        for info in infos:
-            self._infos[info.group, info.version, info.plural] = info
+        self._infos |= {(info.group, info.version, info.plural): info for info in infos}
 
     def remove_custom(self, group: str, plural: str) -> None:
         """Stop serving every version of a custom resource."""
@@ -103,10 +103,6 @@ class Catalog:
         """Return the resource, or None if it is not served."""
         return self._infos.get((group, version, plural))
 
-    def of_storage(self, storage: str) -> ResourceInfo | None:
-        """Return the first resource that keeps its objects under ``storage``."""
-        return next((info for info in self if info.storage == storage), None)
-
     def __iter__(self) -> Iterator[ResourceInfo]:
         """Every resource, built-in ones first."""
         return iter(self._infos.values())
@@ -119,10 +115,6 @@ class Catalog:
             if info.version not in versions:
                 versions.append(info.version)
         return groups
-
-    def of_group(self, group: str, version: str) -> list[ResourceInfo]:
-        """Return the resources of one version of a group."""
-        return [info for info in self if (info.group, info.version) == (group, version)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,25 +131,20 @@ def parse_path(path: str, catalog: Catalog) -> RequestInfo | None:
     """Return what a path names, None if no resource is served there."""
     match [part for part in path.split("/") if part]:
         case ["api", version, *rest] if rest:
-            return _parse_rest("", version, rest, catalog)
+            group = ""
         case ["apis", group, version, *rest] if rest:
-            return _parse_rest(group, version, rest, catalog)
-    return None
-
-
-def _parse_rest(group: str, version: str, rest: list[str], catalog: Catalog) -> RequestInfo | None:
-    namespace, parts = "", rest
+            pass
+        case _:
+            return None
+    namespace = ""
     match rest:
-        case ["namespaces", name, plural, *_] if plural not in _OF_NAMESPACES:
-            namespace, parts = name, rest[2:]
-    info = catalog.find(group, version, parts[0])
-    if info is None or (info.namespaced != bool(namespace) and len(parts) > 1) or (namespace and not info.namespaced):
+        case ["namespaces", namespace, plural, *_] if plural not in _OF_NAMESPACES:
+            rest = rest[2:]
+        case _:
+            namespace = ""
+    info, names = catalog.find(group, version, rest[0]), rest[1:]
+    if info is None or (info.namespaced != bool(namespace) and names) or (namespace and not info.namespaced):
         return None
-    match parts[1:]:
-        case []:
-            return RequestInfo(info, namespace)
-        case [name]:
-            return RequestInfo(info, namespace, name)
-        case [name, subresource] if subresource in info.subresources:
-            return RequestInfo(info, namespace, name, subresource)
-    return None
+    if len(names) > 2 or (len(names) == 2 and names[1] not in info.subresources):  # noqa: PLR2004 - name and subresource
+        return None
+    return RequestInfo(info, namespace, *names)

@@ -9,32 +9,15 @@ import jsonpatch
 from jsonpointer import JsonPointerException
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver import pods
+from gpu_provision.sandbox.apiserver import errors, list_watch, pods
 from gpu_provision.sandbox.apiserver.auth import answer_review
-from gpu_provision.sandbox.apiserver.errors import (
-    Cause,
-    StatusError,
-    bad_request,
-    method_not_allowed,
-    success,
-    too_large_version,
-    unsupported_media_type,
-)
 from gpu_provision.sandbox.apiserver.fieldmanager.schema import DEDUCED, FieldShape, Type, types_of
-from gpu_provision.sandbox.apiserver.list_watch import (
-    Selection,
-    list_items,
-    list_page,
-    parse_resource_version,
-    start_watch,
-)
 from gpu_provision.sandbox.apiserver.registry import Registry
 from gpu_provision.sandbox.apiserver.request import Request, Response, StreamResponse, json_response, parse_body
 from gpu_provision.sandbox.apiserver.resources import RequestInfo
-from gpu_provision.sandbox.apiserver.store import StoredObject
 from gpu_provision.sandbox.apiserver.strategy import DeleteOptions, parse_delete_options
 from gpu_provision.sandbox.apiserver.tables import object_response, output_form, render_list
-from gpu_provision.sandbox.apiserver.validation import Headers, validate_fields
+from gpu_provision.sandbox.apiserver.validation import validate_fields
 from gpu_provision.sandbox.objects import deep_copy, key_of
 
 _DIRECTIVE = "$patch"
@@ -57,17 +40,15 @@ def merge_patch(target: Any, patch: Any) -> Any:
 def json_patch(target: Any, operations: Any) -> Any:
     """Return ``target`` after a JSON patch. Raises StatusError 400 for a bad patch, 422 for one that does not fit."""
     if not isinstance(operations, list):
-        message = "error decoding patch: a JSON patch is a list of operations"
-        raise bad_request(message)
+        errors.refuse("error decoding patch: a JSON patch is a list of operations")
     try:
         return jsonpatch.apply_patch(target, operations)
     except (jsonpatch.JsonPatchConflict, jsonpatch.JsonPatchTestFailed) as error:
-        cause = Cause("FieldValueInvalid", str(error))
+        cause = errors.Cause("FieldValueInvalid", str(error))
         text = f"the server rejected our request due to an error in our request: {error}"
-        raise StatusError(422, "Invalid", text, details={"causes": [cause._asdict()]}) from error
+        raise errors.StatusError(422, "Invalid", text, details={"causes": [cause._asdict()]}) from error
     except (jsonpatch.JsonPatchException, JsonPointerException, TypeError) as error:
-        message = f"error decoding patch: {error}"
-        raise bad_request(message) from error
+        errors.refuse(f"error decoding patch: {error}")
 
 
 def strategic_merge_patch(target: Any, patch: Any, typed: Type = DEDUCED) -> Any:
@@ -83,8 +64,7 @@ def strategic_merge_patch(target: Any, patch: Any, typed: Type = DEDUCED) -> Any
     if directive == "replace":
         return deep_copy({key: value for key, value in patch.items() if key != _DIRECTIVE})
     if directive not in (None, "merge"):
-        message = f"unknown patch type: {directive}"
-        raise bad_request(message)
+        errors.refuse(f"unknown patch type: {directive}")
     result = dict(target) if isinstance(target, dict) else {}
     if isinstance(retained := patch.get(_RETAIN), list):
         result = {key: value for key, value in result.items() if key in retained}
@@ -111,8 +91,7 @@ def _merge_list(typed: Type, live: list[Any], patch: list[Any]) -> list[Any]:
     key, result = typed.keys[0][0], list(live)
     for item in patch:
         if key not in item:
-            message = f"map: {item} does not contain declared merge key: {key}"
-            raise bad_request(message)
+            errors.refuse(f"map: {item} does not contain declared merge key: {key}")
         index = next((place for place, own in enumerate(result) if own.get(key) == item[key]), None)
         if item.get(_DIRECTIVE) == "delete":
             result = [own for own in result if own.get(key) != item[key]]
@@ -173,7 +152,7 @@ def handle(registry: Registry, request: Request) -> Answer:
     target, method = request.target, request.method
     if request.info.verbs == ("create",):
         if method != "POST" or target.name:
-            raise method_not_allowed()
+            raise errors.method_not_allowed()
         return answer_review(registry.store, request)
     if target.subresource in ("status", "finalize"):
         handler = _OBJECT.get(method) if method != "DELETE" else None
@@ -182,7 +161,7 @@ def handle(registry: Registry, request: Request) -> Answer:
     else:
         handler = (_OBJECT if target.name else _COLLECTION).get(method)
     if handler is None or (not target.subresource and verb_of(request) not in request.info.verbs):
-        raise method_not_allowed()
+        raise errors.method_not_allowed()
     return handler(registry, request)
 
 
@@ -196,41 +175,32 @@ def _get(registry: Registry, request: Request) -> Response:
 
 def _list(registry: Registry, request: Request) -> Answer:
     if request.flag("watch"):
-        return start_watch(registry.store, request)
-    version, token = parse_resource_version(request.query.get("resourceVersion", "")), request.query.get("continue", "")
-    if token and version:
-        message = "specifying resource version is not allowed when using continue"
-        raise bad_request(message)
-    if version > registry.store.version:
-        raise too_large_version(version, registry.store.version)
+        return list_watch.start_watch(registry.store, request)
+    version = list_watch.parse_resource_version(request.query.get("resourceVersion", ""))
+    if (token := request.query.get("continue", "")) and version:
+        errors.refuse("specifying resource version is not allowed when using continue")
     limit = request.number("limit") or 0
-    page = list_page(registry.store, request.info, Selection.from_request(request), limit, token)
-    metadata: Object = {"resourceVersion": str(page.version)}
-    if page.next:
-        counted = {} if page.remaining is None else {"remainingItemCount": page.remaining}
-        metadata |= {"continue": page.next} | counted
+    page = list_watch.list_page(registry.store, request.info, list_watch.Selection.from_request(request), limit, token)
+    metadata = {"resourceVersion": str(page.version)} | ({"continue": page.next} if page.next else {})
     return Response(200, render_list(page.items, request.info, output_form(request), metadata))
 
 
-def _validate(request: Request, body: Any) -> tuple[Object, Headers]:
+def _validate(request: Request, body: Any) -> Object:
     return validate_fields(body, request.info, request.query.get("fieldValidation", ""))
 
 
 def _create(registry: Registry, request: Request) -> Response:
     if request.info.namespaced and not request.target.namespace:
-        message = "an empty namespace may not be set during creation"
-        raise bad_request(message)
-    body, warnings = _validate(request, request.object())
-    item = registry.create(request.target, body, request.write_options())
-    return _written(request, item, warnings, is_new=True)
+        errors.refuse("an empty namespace may not be set during creation")
+    item = registry.create(request.target, _validate(request, request.object()), request.write_options())
+    return object_response(item, request, _CREATED)
 
 
 def _update(registry: Registry, request: Request) -> Response:
-    body, warnings = _validate(request, request.object())
+    body = _validate(request, request.object())
     is_new = may_create(request) and not request.target.subresource and registry.is_missing(request.target)
     write = registry.create if is_new else registry.update
-    item = write(request.target, body, request.write_options())
-    return _written(request, item, warnings, is_new=is_new)
+    return object_response(write(request.target, body, request.write_options()), request, _CREATED if is_new else 200)
 
 
 def _patch(registry: Registry, request: Request) -> Response:
@@ -238,41 +208,27 @@ def _patch(registry: Registry, request: Request) -> Response:
         return _apply(registry, request)
     accepted = [kind for kind in _PATCHES if not (request.info.custom and kind == _STRATEGIC)]
     if request.content_type not in accepted:
-        raise unsupported_media_type(request.content_type, [*accepted, _APPLY])
+        raise errors.unsupported_media_type(request.content_type, [*accepted, _APPLY])
     change, body = _PATCHES[request.content_type], parse_body(request.body)
-    warnings: Headers = ()
-
-    def patch(obj: Object) -> Object:
-        nonlocal warnings
-        result, warnings = _validate(request, change(obj, body))
-        return result
-
-    item = registry.patch(request.target, patch, request.write_options())
-    return _written(request, item, warnings, is_new=False)
+    item = registry.patch(request.target, lambda obj: _validate(request, change(obj, body)), request.write_options())
+    return object_response(item, request)
 
 
 def _apply(registry: Registry, request: Request) -> Response:
     if not request.query.get("fieldManager"):
-        message = 'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch'
-        raise StatusError(422, "Invalid", message)
+        errors.refuse_options("fieldManager: Required value: is required for apply patch", "PatchOptions")
     config, expected = parse_body(request.body), request.info.api_version
     given = config.get("apiVersion", "") if isinstance(config, dict) else expected
     if given != expected:
-        message = f"Incorrect version specified in apply patch. Specified patch version: {given}, expected: {expected}"
-        raise bad_request(message)
-    body, warnings = _validate(request, config)
-    options = request.write_options()
+        versions = f"Specified patch version: {given}, expected: {expected}"
+        errors.refuse(f"Incorrect version specified in apply patch. {versions}")
+    body, options = _validate(request, config), request.write_options()
     item, is_new = registry.apply(request.target, body, options, force=request.flag("force"))
-    return _written(request, item, warnings, is_new=is_new)
-
-
-def _written(request: Request, item: StoredObject, warnings: Headers, *, is_new: bool) -> Response:
-    response = object_response(item, request, _CREATED if is_new else 200)
-    return Response(response.code, response.body, response.type, warnings)
+    return object_response(item, request, _CREATED if is_new else 200)
 
 
 def _delete_options(request: Request) -> DeleteOptions:
-    given = dict(request.details() or {})
+    given = dict(request.object() or {})
     if policy := request.query.get("propagationPolicy"):
         given["propagationPolicy"] = policy
     if "gracePeriodSeconds" in request.query:
@@ -286,13 +242,12 @@ def _delete(registry: Registry, request: Request) -> Response:
     item, is_gone = registry.delete(request.target, _delete_options(request))
     if not is_gone:
         return object_response(item, request)
-    return json_response(success(request.info, request.target.name, item.object["metadata"]["uid"]))
+    return json_response(errors.success(request.info, request.target.name, item.object["metadata"]["uid"]))
 
 
 def _delete_collection(registry: Registry, request: Request) -> Response:
-    """Delete everything that is selected; answer with what it was."""
     options, info = _delete_options(request), request.info
-    items = list_items(registry.store, info, Selection.from_request(request))
+    items = list_watch.list_items(registry.store, info, list_watch.Selection.from_request(request))
     for item in items:
         registry.delete(RequestInfo(info, *key_of(item.object)), options)
     metadata = {"resourceVersion": str(registry.store.version)}

@@ -8,6 +8,7 @@ import errno
 import json
 import logging
 import socket
+import ssl
 from dataclasses import dataclass, field, replace
 from importlib import resources as files
 from pathlib import Path
@@ -29,7 +30,6 @@ from gpu_provision.sandbox.apiserver.request_log import LoggedRequest, RequestLo
 from gpu_provision.sandbox.apiserver.resources import RequestInfo, parse_path
 from gpu_provision.sandbox.apiserver.rest import Answer, handle, may_create, verb_of
 from gpu_provision.sandbox.apiserver.store import Store, StoredObject
-from gpu_provision.sandbox.apiserver.tables import is_acceptable
 
 _LOG = logging.getLogger(__name__)
 _MAX_BODY_BYTES = 3 * 1024 * 1024
@@ -64,16 +64,9 @@ class HttpServer:
             return web.Response(status=500)
         self._log(request, user, answer.code if isinstance(answer, Response) else 200, started)
         if isinstance(answer, Response):
-            response = web.Response(status=answer.code, body=answer.body, headers={"Content-Type": answer.type})
-            for name, value in answer.headers:
-                response.headers.add(name, value)
-            return response
+            headers = {"Content-Type": answer.type, **answer.headers}
+            return web.Response(status=answer.code, body=answer.body, headers=headers)
         return await self._send_stream(request, answer)
-
-    def end_streams(self) -> None:
-        """End what would otherwise go on for minutes, also streams that no client reads any more."""
-        for task in self.streams:
-            task.cancel()
 
     async def _send_stream(self, request: web.Request, answer: StreamResponse) -> web.StreamResponse:
         task = asyncio.current_task()
@@ -108,29 +101,35 @@ class HttpServer:
             return error_response(StatusError(500, "InternalError", message)), user
 
     async def _route(self, request: web.Request, user: str) -> Answer:
-        catalog, accept = self.registry.catalog, request.headers.get("Accept", "")
+        catalog = self.registry.catalog
         target = parse_path(request.path, catalog)
         if target is None:
             if user == ANONYMOUS and not request.path.startswith(_PUBLIC):
-                raise auth.forbidden_path(user, request.method, request.path)
-            if found := nonresource_document(catalog, request.path, accept, request.host):
+                message = f'forbidden: User "{user}" cannot {request.method.lower()} path "{request.path}"'
+                raise StatusError(403, "Forbidden", message)
+            if found := nonresource_document(catalog, request.path, request.host):
                 return found
             if is_served(catalog, request.path):
                 raise no_such_path()
             return Response(404, b"404 page not found\n", "text/plain")
-        if target.subresource != "log" and not is_acceptable(accept):
-            raise StatusError(406, "NotAcceptable", "406: Not Acceptable")
         call = Request(request.method, target, request.query, request.headers, await _read_body(request), user)
         self._authorize(call)
         return handle(self.registry, call)
 
     def _authorize(self, request: Request) -> None:
-        authorizer, access = auth.Authorizer(self.registry.store, request.user), _access(request)
+        authorizer, target, info = auth.Authorizer(self.registry.store, request.user), request.target, request.info
+        resource = "/".join(filter(None, (info.plural, target.subresource)))
+        namespace, name, verb = target.namespace, target.name, verb_of(request)
+        if verb in ("list", "watch"):
+            name = required_value(request.query.get("fieldSelector", ""), "metadata.name")
+        if info.storage == "/namespaces":
+            namespace = target.name
+        access = auth.AccessRequest(verb, info.group, resource, namespace, name)
         authorizer.check(access)
-        if may_create(request) and self.registry.is_missing(request.target):
+        if may_create(request) and self.registry.is_missing(target):
             authorizer.check(replace(access, verb="create"))
         is_write = request.method in ("POST", "PUT", "PATCH")
-        if is_write and request.info.group == auth.GROUP and not authorizer.is_master:
+        if is_write and info.group == auth.GROUP and not authorizer.is_master:
             # What the request would write is learned from a dry run of it.
             query, headers = {**request.query, "dryRun": "All"}, {**request.headers, "Accept": JSON}
             answer = handle(self.registry, replace(request, query=query, headers=headers))
@@ -138,17 +137,10 @@ class HttpServer:
                 authorizer.check_escalation(request, json.loads(answer.body))
 
     def _log(self, request: web.Request, user: str, code: int, started: str) -> None:
-        entry = LoggedRequest(
-            time=started,
-            verb=request.method,
-            path=request.path,
-            query=request.query_string,
-            agent=request.headers.get("User-Agent", ""),
-            user=user,
-            code=code,
-            dry_run=request.query.get("dryRun") == "All",
+        agent, dry_run = request.headers.get("User-Agent", ""), request.query.get("dryRun") == "All"
+        self.log.add(
+            LoggedRequest(started, request.method, request.path, request.query_string, agent, user, code, dry_run)
         )
-        self.log.add(entry)
 
 
 async def _read_body(request: web.Request) -> bytes:
@@ -157,16 +149,6 @@ async def _read_body(request: web.Request) -> bytes:
     except web.HTTPRequestEntityTooLarge as error:
         message = f"Request entity too large: limit is {_MAX_BODY_BYTES}"
         raise StatusError(413, "RequestEntityTooLarge", message) from error
-
-
-def _access(request: Request) -> auth.AccessRequest:
-    target, info, verb = request.target, request.info, verb_of(request)
-    resource = f"{info.plural}/{target.subresource}" if target.subresource else info.plural
-    namespace = target.name if info.storage == "/namespaces" else target.namespace
-    name = target.name
-    if not name and verb in ("list", "watch"):
-        name = required_value(request.query.get("fieldSelector", ""), "metadata.name")
-    return auth.AccessRequest(request.user, verb, info.group, resource, namespace, name)
 
 
 _OPTIONS = WriteOptions(manager="kube-apiserver")
@@ -186,14 +168,13 @@ def bootstrap(registry: Registry, authority: str) -> None:
 
 def _keep_namespace_defaults(registry: Registry, authority: str) -> None:
     """Give each namespace the service account ``default`` and the ConfigMap ``kube-root-ca.crt``."""
+    account: Object = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    root: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt"}}
 
     def create_defaults(namespace: str) -> None:
-        metadata = {"namespace": namespace}
-        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", **metadata}}
-        root = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt", **metadata}}
         for obj in (account, {**root, "data": {"ca.crt": authority}}):
             try:
-                _ensure(registry, obj)
+                _ensure(registry, {**obj, "metadata": {**obj["metadata"], "namespace": namespace}})
             except StatusError as error:
                 if error.code not in (403, 404):  # the namespace is being deleted already, or gone
                     raise
@@ -214,7 +195,6 @@ def _keep_namespace_defaults(registry: Registry, authority: str) -> None:
 
 
 def _ensure(registry: Registry, obj: Object) -> None:
-    """Create an object unless it is there."""
     kind = obj["apiVersion"], obj["kind"]
     info = next(info for info in registry.catalog if (info.api_version, info.kind) == kind)
     target = RequestInfo(info, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
@@ -227,8 +207,7 @@ def start_maintenance(registry: Registry) -> None:
     store = registry.store
 
     def notify_followers(before: StoredObject | None, after: StoredObject | None) -> None:
-        pod = after or before
-        if pod is not None:
+        if pod := after or before:
             store.logs.notify(pod.object["metadata"]["uid"])
 
     def drop_oldest(before: StoredObject | None, after: StoredObject | None) -> None:
@@ -276,13 +255,15 @@ class Server:
         listener = _listen(self.host, port, self.directory / "port")
         self.port = listener.getsockname()[1]
         (self.directory / "port").write_text(str(self.port))
-        context = auth.server_context(self.directory / "certificates")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(self.directory / "certificates" / "server.pem")
         await web.SockSite(self._runner, listener, ssl_context=context, backlog=_BACKLOG).start()
         self.write_kubeconfig(self.kubeconfig)
 
     def write_kubeconfig(self, path: Path, user: str = auth.ADMIN) -> None:
         """Write a kubeconfig for a user, who may do what RBAC grants; a new user gets a token."""
-        token = self.tokens.ensure(user)
+        token = self.tokens.token(user)
         auth.write_kubeconfig(
             path, url=self.url, authority=self.authority, token=token, context=self.context, user=user
         )
@@ -291,7 +272,8 @@ class Server:
         """End all connections and close the files."""
         connections = self._runner.server.connections if self._runner.server else []
         open_ones = [connection.transport for connection in connections if connection.transport]
-        self.http.end_streams()
+        for task in self.http.streams:  # they would go on for minutes, also those that no client reads any more
+            task.cancel()
         await self._runner.cleanup()
         for transport in open_ones:  # TLS would wait for the farewell of idle clients
             with contextlib.suppress(AttributeError):  # Python before 3.11.4, if the connection ended meanwhile

@@ -14,14 +14,15 @@ import marshal
 import sqlite3
 import time
 from bisect import bisect_left, bisect_right, insort
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.errors import expired
+from gpu_provision.sandbox.apiserver.errors import StatusError
 from gpu_provision.sandbox.objects import Key, at, key_of, to_json
 
 WINDOW = 5000
@@ -112,14 +113,9 @@ class WatchCache:
     def changes_since(self, version: int) -> list[ChangeRecord]:
         """Return the changes after ``version``. Raises StatusError 410 if some of them are forgotten."""
         if version < self._floor:
-            raise expired(version, self._floor)
-        newer: list[ChangeRecord] = []
-        for change in reversed(self._changes):
-            if change.version <= version:
-                break
-            newer.append(change)
-        newer.reverse()
-        return newer
+            raise StatusError(410, "Expired", f"too old resource version: {version} ({self._floor})")
+        newer = takewhile(lambda change: change.version > version, reversed(self._changes))
+        return [*newer][::-1]
 
     async def wait_for_changes(self, version: int, seconds: float) -> list[ChangeRecord]:
         """Return the changes after ``version``, none if there are none for so long. Raises StatusError 410."""
@@ -190,21 +186,16 @@ class Store:
         self._connection.executescript(_SCHEMA)
         reserved = self._connection.execute("SELECT value FROM facts WHERE name = 'reserved'").fetchone()
         self._reserved: int = reserved[0] if reserved else 0
-        self._stores: dict[str, ResourceStore] = {}
+        self._stores: defaultdict[str, ResourceStore] = defaultdict(ResourceStore)
         self._caches: dict[str, WatchCache] = {}
         self.logs = PodLogs(self._connection)
         for storage, version, body in self._connection.execute(
             "SELECT storage, version, body FROM objects ORDER BY version"
         ):
             item = StoredObject(json.loads(body), version)
-            self._resource_store(storage).put(key_of(item.object), item)
+            self._stores[storage].put(key_of(item.object), item)
         self.version = self._floor = max(1, self._reserved)
         self.oldest = 0
-
-    def _resource_store(self, storage: str) -> ResourceStore:
-        if (store := self._stores.get(storage)) is None:
-            store = self._stores[storage] = ResourceStore()
-        return store
 
     def watch_cache(self, storage: str) -> WatchCache:
         """Return the changes of one storage."""
@@ -214,11 +205,11 @@ class Store:
 
     def get(self, storage: str, name: str, namespace: str = "") -> StoredObject | None:
         """Return an item; its object must not be changed."""
-        return self._resource_store(storage).items.get((namespace, name))
+        return self._stores[storage].items.get((namespace, name))
 
     def select(self, storage: str, namespace: str = "", node: str = "", after: Key = FIRST) -> list[StoredObject]:
         """Return the items behind a key, of a namespace or all, and of the pods those bound to ``node`` if given."""
-        store = self._resource_store(storage)
+        store = self._stores[storage]
         if not node:
             return [store.items[key] for key in store.keys(namespace, after)]
         bound = store.by_node.get(node, {})
@@ -226,7 +217,7 @@ class Store:
 
     def count(self, storage: str) -> int:
         """Return how many objects a storage holds."""
-        return len(self._resource_store(storage).items)
+        return len(self._stores[storage].items)
 
     def put(self, storage: str, obj: Object) -> StoredObject:
         """Keep an object, which is not changed from here on, under the next version."""
@@ -235,7 +226,7 @@ class Store:
         item, key = StoredObject(obj, self.version), key_of(obj)
         row = (storage, *key, self.version, item.json)
         self._connection.execute("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?)", row)
-        before = self._resource_store(storage).put(key, item)
+        before = self._stores[storage].put(key, item)
         kind = "MODIFIED" if before else "ADDED"
         self.watch_cache(storage).add(ChangeRecord(self.version, kind, item, before))
         return item
@@ -243,7 +234,7 @@ class Store:
     def remove(self, storage: str, name: str, namespace: str = "") -> StoredObject | None:
         """Take an object away; watchers see its last state under the version of the deletion."""
         key = (namespace, name)
-        before = self._resource_store(storage).remove(key)
+        before = self._stores[storage].remove(key)
         if before is None:
             return None
         self._next_version()

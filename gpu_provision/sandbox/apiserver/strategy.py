@@ -11,17 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.admission import admit_changed, admit_new, check_namespace, set_defaults
+from gpu_provision.sandbox.apiserver import errors
+from gpu_provision.sandbox.apiserver.admission import admit, check_namespace, set_defaults
 from gpu_provision.sandbox.apiserver.custom_resources import complete, schema_causes
-from gpu_provision.sandbox.apiserver.errors import (
-    Cause,
-    StatusError,
-    bad_request,
-    conflict,
-    invalid,
-    invalid_options,
-    required,
-)
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.store import Store
 from gpu_provision.sandbox.apiserver.validation import change_causes, object_causes
@@ -33,14 +25,8 @@ _SUFFIX_LETTERS, _SUFFIX_LENGTH, _MAX_PREFIX = "bcdfghjklmnpqrstvwxz2456789", 5,
 _EMPTY_IS_ABSENT = ("managedFields", "finalizers", "ownerReferences", "labels", "annotations")
 _CREATED_WITH_STATUS = frozenset({"/nodes"})  # kubelets register with one
 # What a client may not change; the server copies these from the stored object.
-_SERVER_FIELDS = (
-    "uid",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "generation",
-    "selfLink",
-)
+_DELETED_AT = ("deletionTimestamp", "deletionGracePeriodSeconds")
+_SERVER_FIELDS = ("uid", "creationTimestamp", *_DELETED_AT, "generation", "selfLink")
 
 
 def prepare_new(store: Store, obj: Object, info: ResourceInfo) -> None:
@@ -52,7 +38,7 @@ def prepare_new(store: Store, obj: Object, info: ResourceInfo) -> None:
     with _shape_checked(obj):
         complete(obj, info)
         set_defaults(obj, info)
-        admit_new(store, info, obj)
+        admit(store, info, obj, is_new=True)
     if info.initial_status is not None:
         obj["status"] = {**info.initial_status, **(obj.get("status") or {})}
     _check(obj, info, None)
@@ -66,7 +52,7 @@ def prepare_changed(store: Store, info: ResourceInfo, old: Object, body: Object,
         with _shape_checked(new):
             complete(new, info)
             set_defaults(new, info)
-            admit_changed(store, info, new)
+            admit(store, info, new, is_new=False)
     for field in _EMPTY_IS_ABSENT:
         if not new["metadata"].get(field):
             new["metadata"].pop(field, None)
@@ -79,10 +65,10 @@ def prepare_changed(store: Store, info: ResourceInfo, old: Object, body: Object,
 
 def _check(obj: Object, info: ResourceInfo, old: Object | None) -> None:
     with _shape_checked(obj):
-        changes = [*_finalizer_causes(old, obj), *change_causes(old, obj, info)] if old else []
+        changes = change_causes(old, obj, info) if old else ()
         causes = [*changes, *object_causes(obj, info), *schema_causes(obj, info)]
     if causes:
-        raise invalid(info, obj["metadata"]["name"], causes)
+        raise errors.invalid(info, obj["metadata"]["name"], causes)
 
 
 @contextmanager
@@ -92,33 +78,30 @@ def _shape_checked(obj: Object) -> Iterator[None]:
         yield
     except (AttributeError, TypeError, KeyError) as error:
         kind, version = obj.get("kind"), obj.get("apiVersion")
-        message = f'{kind} in version "{version}" cannot be handled as a {kind}: a field has the wrong type: {error}'
-        raise bad_request(message) from error
+        refusal = f'{kind} in version "{version}" cannot be handled as a {kind}'
+        errors.refuse(f"{refusal}: a field has the wrong type: {error}")
 
 
 def check_identity(obj: Any, info: ResourceInfo, namespace: str) -> None:
     """Make kind, apiVersion and namespace of a body agree with its path. Raises StatusError 400."""
     if not isinstance(obj, dict):
-        message = f"the body is no object: a {info.kind} is expected"
-        raise bad_request(message)
+        errors.refuse(f"the body is no object: a {info.kind} is expected")
     given = (obj.setdefault("apiVersion", info.api_version), obj.setdefault("kind", info.kind))
     if given != (info.api_version, info.kind):
         message = (
             f'no kind "{given[1]}" is registered for version "{given[0]}" at this path: '
             f"{info.kind} in {info.api_version} is expected"
         )
-        raise bad_request(message)
+        errors.refuse(message)
     metadata = obj.setdefault("metadata", {})
     texts = ("name", "generateName", "namespace", "uid", "resourceVersion")
     if not isinstance(metadata, dict) or not all(isinstance(metadata.get(name, ""), str | None) for name in texts):
         refusal = f'{info.kind} in version "{info.version}" cannot be handled as a {info.kind}'
-        message = f"{refusal}: json: cannot unmarshal into Go struct field ObjectMeta.metadata"
-        raise bad_request(message)
+        errors.refuse(f"{refusal}: json: cannot unmarshal into Go struct field ObjectMeta.metadata")
     if not info.namespaced:
         metadata.pop("namespace", None)
     elif (metadata.get("namespace") or namespace) != namespace:
-        message = "the namespace of the provided object does not match the namespace sent on the request"
-        raise bad_request(message)
+        errors.refuse("the namespace of the provided object does not match the namespace sent on the request")
     else:
         metadata["namespace"] = namespace
 
@@ -126,15 +109,14 @@ def check_identity(obj: Any, info: ResourceInfo, namespace: str) -> None:
 def check_name(obj: Object, name: str) -> None:
     """Make the name of a body agree with its path. Raises StatusError 400."""
     if obj["metadata"].setdefault("name", name) != name:
-        message = f"the name of the object ({obj['metadata']['name']}) does not match the name on the URL ({name})"
-        raise bad_request(message)
+        errors.refuse(f"the name of the object ({obj['metadata']['name']}) does not match the name on the URL ({name})")
 
 
 def check_version(old: Object, new: Object, info: ResourceInfo) -> None:
     """Refuse (409) a write that was made from another version than the stored one."""
     given = new["metadata"].get("resourceVersion")
     if given and given != old["metadata"]["resourceVersion"]:
-        raise conflict(info, old["metadata"]["name"])
+        raise errors.conflict(info, old["metadata"]["name"])
 
 
 def _initialize_metadata(obj: Object, info: ResourceInfo) -> None:
@@ -143,8 +125,8 @@ def _initialize_metadata(obj: Object, info: ResourceInfo) -> None:
     if not metadata.get("name"):
         prefix = metadata.get("generateName")
         if not prefix:
-            cause = required("metadata.name", "Required value: name or generateName is required")
-            raise invalid(info, "", [cause])
+            cause = errors.required("metadata.name", "Required value: name or generateName is required")
+            raise errors.invalid(info, "", [cause])
         suffix = "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(_SUFFIX_LENGTH))
         metadata["name"] = prefix[:_MAX_PREFIX] + suffix
     for field in (*_SERVER_FIELDS, "resourceVersion"):
@@ -157,11 +139,8 @@ def _initialize_metadata(obj: Object, info: ResourceInfo) -> None:
 def _preserve_server_fields(old: Object, new: Object) -> None:
     before, after = old["metadata"], new["metadata"]
     for field in _SERVER_FIELDS:
-        if field in before:
-            after[field] = before[field]
-        else:
-            after.pop(field, None)
-    after["name"], after["resourceVersion"] = before["name"], before["resourceVersion"]
+        after.pop(field, None)
+    after |= {field: before[field] for field in (*_SERVER_FIELDS, "name", "resourceVersion") if field in before}
     if after.get("generateName") is None and before.get("generateName"):
         after["generateName"] = before["generateName"]
 
@@ -192,14 +171,6 @@ def _desired_state(obj: Object, info: ResourceInfo) -> Object:
     return {key: value for key, value in obj.items() if key not in hidden}
 
 
-def _finalizer_causes(old: Object, new: Object) -> Iterator[Cause]:
-    added = set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
-    if added and old["metadata"].get("deletionTimestamp"):
-        names = ", ".join(f'"{name}"' for name in sorted(added))
-        why = "no new finalizers can be added if the object is being deleted, found new finalizers"
-        yield Cause("FieldValueForbidden", f"Forbidden: {why} []string{{{names}}}", "metadata.finalizers")
-
-
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
     """How to delete; ``grace_seconds`` None means the object's own period."""
@@ -214,15 +185,10 @@ class DeleteOptions:
 def parse_delete_options(body: Any) -> DeleteOptions:
     """Read a DeleteOptions object. Raises StatusError 422."""
     given = body if isinstance(body, dict) else {}
-    policy = given.get("propagationPolicy") or ("Orphan" if given.get("orphanDependents") else "")
+    policy = given.get("propagationPolicy") or ""
     if policy and policy not in _POLICIES:
-        names = ", ".join(f'"{name}"' for name in (*_POLICIES, "nil"))
-        text = f'propagationPolicy: Unsupported value: "{policy}": supported values: {names}'
-        raise invalid_options(text, "DeleteOptions")
-    if given.get("propagationPolicy") and given.get("orphanDependents") is not None:
-        why = "orphanDependents and deletionPropagation cannot be both set"
-        text = f'propagationPolicy: Invalid value: "{policy}": {why}'
-        raise invalid_options(text, "DeleteOptions")
+        message = errors.unsupported_value("propagationPolicy", policy, (*_POLICIES, "nil")).message
+        errors.refuse_options(f"propagationPolicy: {message}", "DeleteOptions")
     conditions = given.get("preconditions") or {}
     return DeleteOptions(
         grace_seconds=given.get("gracePeriodSeconds"),
@@ -244,9 +210,8 @@ def check_preconditions(obj: Object, info: ResourceInfo, options: DeleteOptions)
         if given and given != actual:
             why = f"the {name} in the precondition ({given}) does not match the {name} in record ({actual})"
             text = f'Operation cannot be fulfilled on {info.kind} "{metadata["name"]}": {why}'
-            details = {"name": metadata["name"], "group": info.group, "kind": info.kind}
-            known = {key: value for key, value in details.items() if value}
-            raise StatusError(409, "Conflict", f"{text}. The object might have been {guess}", details=known)
+            details = {"name": metadata["name"], "kind": info.kind} | ({"group": info.group} if info.group else {})
+            raise errors.StatusError(409, "Conflict", f"{text}. The object might have been {guess}", details=details)
 
 
 def mark_deleted(obj: Object, info: ResourceInfo, options: DeleteOptions) -> Object:
@@ -284,12 +249,12 @@ def _grace_period(obj: Object, info: ResourceInfo, asked: int | None) -> int:
 
 def is_held(obj: Object, info: ResourceInfo) -> bool:
     """Say whether something keeps an object that is being deleted."""
-    metadata = obj["metadata"]
-    if metadata.get("finalizers"):
-        return True
-    if info.storage == "/namespaces":
-        return bool(at(obj, "spec", "finalizers"))
-    return bool(metadata.get("deletionGracePeriodSeconds"))
+    own = (
+        at(obj, "spec", "finalizers")
+        if info.storage == "/namespaces"
+        else at(obj, "metadata", "deletionGracePeriodSeconds")
+    )
+    return bool(obj["metadata"].get("finalizers") or own)
 
 
 def can_be_removed(obj: Object, info: ResourceInfo) -> bool:

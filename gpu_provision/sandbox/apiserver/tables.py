@@ -10,38 +10,17 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.custom_resources import CustomResource
-from gpu_provision.sandbox.apiserver.request import JSON, Request, Response
+from gpu_provision.sandbox.apiserver.request import Request, Response
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.store import StoredObject
 from gpu_provision.sandbox.objects import at, parse_time, to_json
 
-Cell = str | Callable[[Object], Any]
 NONE, UNKNOWN = "<none>", "<unknown>"
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
-_META = "meta.k8s.io/v1"
-_ACCEPTABLE = (JSON, "application/yaml", "application/vnd.kubernetes.protobuf", "application/*", "*/*")
+_META, _ROLE = "meta.k8s.io/v1", "node-role.kubernetes.io/"
 _JSON_PATH_STEP = re.compile(
     r"""\.(?P<key>[\w-]+) | \[\?\(@\.(?P<field>\w+)\s*==\s*['"](?P<value>[^'"]*)['"]\)\]""", re.VERBOSE
 )
-
-
-class Column(NamedTuple):
-    """One column; ``priority`` 1 is shown with ``-o wide`` only. ``empty`` stands for a missing value."""
-
-    name: str
-    cell: Cell
-    type: str = "string"
-    priority: int = 0
-    empty: Any = NONE
-
-
-def cell_value(column: Column, obj: Object) -> Any:
-    """Return the cell of an object in a column."""
-    if callable(column.cell):
-        return column.cell(obj)
-    found = at(obj, *column.cell.split("."))
-    return column.empty if found in (None, "") else found
 
 
 def human_duration(seconds: float) -> str:
@@ -89,7 +68,7 @@ def _selector(obj: Object) -> str:
     return _labels(selector.get("matchLabels") if "matchLabels" in selector else selector)
 
 
-def _containers(obj: Object, field: str) -> str:
+def _of_containers(obj: Object, field: str) -> str:
     return _join((one.get(field, "") for one in at(obj, "spec", "template", "spec", "containers") or ()), "")
 
 
@@ -99,25 +78,6 @@ def node_status(node: Object) -> str:
     states = {"True": "Ready", "False": "NotReady"}
     text = states.get(ready.get("status", ""), "NotReady") if ready else "Unknown"
     return f"{text},SchedulingDisabled" if at(node, "spec", "unschedulable") else text
-
-
-def _node_roles(node: Object) -> str:
-    prefix = "node-role.kubernetes.io/"
-    return _join(sorted(key.removeprefix(prefix) for key in at(node, "metadata", "labels") or () if prefix in key))
-
-
-def _node_address(node: Object, kind: str) -> str:
-    rows = at(node, "status", "addresses") or ()
-    return next((row["address"] for row in rows if row.get("type") == kind), NONE)
-
-
-def _service_ports(service: Object) -> str:
-    return _join(f"{port.get('port')}/{port.get('protocol', 'TCP')}" for port in at(service, "spec", "ports") or ())
-
-
-def _event_object(event: Object) -> str:
-    about = event.get("involvedObject") or {}
-    return f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}"
 
 
 def _event_age(event: Object) -> str:
@@ -184,87 +144,30 @@ def pod_restarts(pod: Object) -> str:
     return f"{count} ({age(max(times))} ago)" if count and times else str(count)
 
 
-def _wide(name: str, cell: Cell, empty: Any = NONE) -> Column:
-    return Column(name, cell, "string", 1, empty)
-
-
-def _number(name: str, path: str) -> Column:
-    return Column(name, path, "integer", 0, 0)
-
-
-NAME = Column("Name", "metadata.name")
-AGE = Column("Age", lambda obj: age(obj["metadata"].get("creationTimestamp")))
-DEFAULT = (NAME, AGE)
-_SELECTOR = _wide("Selector", _selector)
-_TEMPLATE = (
-    _wide("Containers", partial(_containers, field="name")),
-    _wide("Images", partial(_containers, field="image")),
-    _SELECTOR,
-)
-COLUMNS: dict[str, tuple[Column, ...]] = {
-    "/pods": (
-        NAME,
-        Column("Ready", pod_ready),
-        Column("Status", pod_status),
-        Column("Restarts", pod_restarts),
-        AGE,
-        _wide("IP", "status.podIP"),
-        _wide("Node", "spec.nodeName"),
-        _wide("Nominated Node", "status.nominatedNodeName"),
-        _wide("Readiness Gates", "spec.readinessGates"),
+CELLS: dict[str, Callable[[Object], Any]] = {
+    "age": lambda obj: age(obj["metadata"].get("creationTimestamp")),
+    "containers": partial(_of_containers, field="name"),
+    "data": lambda obj: len(obj.get("data") or ()),
+    "event age": _event_age,
+    "event object": lambda event: "/".join(
+        (str(at(event, "involvedObject", "kind") or "").lower(), at(event, "involvedObject", "name") or "")
     ),
-    "/nodes": (
-        NAME,
-        Column("Status", node_status),
-        Column("Roles", _node_roles),
-        AGE,
-        Column("Version", "status.nodeInfo.kubeletVersion", empty=""),
-        _wide("Internal-IP", partial(_node_address, kind="InternalIP")),
-        _wide("External-IP", partial(_node_address, kind="ExternalIP")),
-        _wide("OS-Image", "status.nodeInfo.osImage", UNKNOWN),
-        _wide("Kernel-Version", "status.nodeInfo.kernelVersion", UNKNOWN),
-        _wide("Container-Runtime", "status.nodeInfo.containerRuntimeVersion", UNKNOWN),
+    "images": partial(_of_containers, field="image"),
+    "node roles": lambda node: _join(
+        sorted(key.removeprefix(_ROLE) for key in at(node, "metadata", "labels") or () if key.startswith(_ROLE))
     ),
-    "/namespaces": (NAME, Column("Status", "status.phase", empty=""), AGE),
-    "/services": (
-        NAME,
-        Column("Type", "spec.type"),
-        Column("Cluster-IP", "spec.clusterIP"),
-        Column("External-IP", "spec.externalName"),
-        Column("Port(s)", _service_ports),
-        AGE,
-        _SELECTOR,
-    ),
-    "/configmaps": (NAME, Column("Data", lambda obj: len(obj.get("data") or ())), AGE),
-    "/events": (
-        Column("Last Seen", _event_age),
-        Column("Type", "type", empty=""),
-        Column("Reason", "reason", empty=""),
-        Column("Object", _event_object),
-        Column("Message", "message", empty=""),
-        _wide("Count", "count", 1),
-        _wide("Name", "metadata.name"),
-    ),
-    "apps/daemonsets": (
-        NAME,
-        _number("Desired", "status.desiredNumberScheduled"),
-        _number("Current", "status.currentNumberScheduled"),
-        _number("Ready", "status.numberReady"),
-        _number("Up-to-date", "status.updatedNumberScheduled"),
-        _number("Available", "status.numberAvailable"),
-        Column("Node Selector", lambda obj: _labels(at(obj, "spec", "template", "spec", "nodeSelector"))),
-        AGE,
-        *_TEMPLATE,
-    ),
-    "apps/deployments": (
-        NAME,
-        Column("Ready", lambda obj: f"{at(obj, 'status', 'readyReplicas') or 0}/{at(obj, 'spec', 'replicas') or 0}"),
-        _number("Up-to-date", "status.updatedReplicas"),
-        _number("Available", "status.availableReplicas"),
-        AGE,
-        *_TEMPLATE,
+    "node selector": lambda obj: _labels(at(obj, "spec", "template", "spec", "nodeSelector")),
+    "node status": node_status,
+    "pod ready": pod_ready,
+    "pod restarts": pod_restarts,
+    "pod status": pod_status,
+    "replicas": lambda obj: f"{at(obj, 'status', 'readyReplicas') or 0}/{at(obj, 'spec', 'replicas') or 0}",
+    "selector": _selector,
+    "service ports": lambda service: _join(
+        f"{port.get('port')}/{port.get('protocol', 'TCP')}" for port in at(service, "spec", "ports") or ()
     ),
 }
+_NAME, _AGE = {"name": "Name", "jsonPath": ".metadata.name"}, {"name": "Age", "cell": "age"}
 
 
 class OutputForm(NamedTuple):
@@ -276,7 +179,7 @@ class OutputForm(NamedTuple):
 
 def output_form(request: Request) -> OutputForm:
     """Return the first form of the Accept header that the server knows."""
-    for choice in request.accept.split(","):
+    for choice in request.headers.get("Accept", "").split(","):
         parts = dict(part.strip().partition("=")[::2] for part in choice.split(";")[1:])
         kind = parts.get("as", "")
         if parts.get("v", "v1") != "v1":
@@ -288,12 +191,6 @@ def output_form(request: Request) -> OutputForm:
         if not kind:
             break
     return OutputForm()
-
-
-def is_acceptable(accept: str) -> bool:
-    """Say whether an Accept header names a form that the server has; JSON stands in for YAML and protobuf."""
-    choices = [choice.partition(";")[0].strip() for choice in accept.split(",")]
-    return not accept or any(choice in _ACCEPTABLE for choice in choices)
 
 
 def render_object(item: StoredObject, info: ResourceInfo, form: OutputForm) -> bytes:
@@ -329,34 +226,32 @@ def _metadata_only(obj: Object) -> Object:
 
 
 def _table(items: list[StoredObject], info: ResourceInfo, metadata: Object, include: str) -> Object:
-    columns = COLUMNS.get(info.storage, DEFAULT)
-    if isinstance(info, CustomResource) and (own := info.columns):
-        found = (Column(row["name"], partial(_custom_cell, row), row["type"], row.get("priority", 0)) for row in own)
-        columns = (NAME, *found)
+    columns = info.columns or (_NAME, _AGE)
+    if info.custom and info.columns:
+        columns = (_NAME, *info.columns)
+    plain = {"type": "string", "format": "", "description": "", "priority": 0}
     definitions = [
-        {
-            "name": column.name,
-            "type": column.type,
-            "format": "name" if column is NAME else "",
-            "description": "",
-            "priority": column.priority,
-        }
-        for column in columns
+        plain | {key: column[key] for key in ("name", "type", "priority") if key in column} for column in columns
     ]
+    definitions[0]["format"] = "name" if columns[0]["name"] == "Name" else ""
     shown: dict[str, Callable[[Object], Object | None]] = {"None": lambda _: None, "Object": lambda obj: obj}
     show = shown.get(include, _metadata_only)
     rows = [
-        {"cells": [cell_value(column, item.object) for column in columns], "object": show(item.object)}
+        {"cells": [_cell(column, item.object, info) for column in columns], "object": show(item.object)}
         for item in items
     ]
     head = {"kind": "Table", "apiVersion": _META, "metadata": metadata}
     return {**head, "columnDefinitions": definitions, "rows": rows}
 
 
-def _custom_cell(column: Object, obj: Object) -> Any:
+def _cell(column: Object, obj: Object, info: ResourceInfo) -> Any:
+    if cell := column.get("cell"):
+        return CELLS[cell](obj)
     found = find_json_path(obj, column["jsonPath"])
-    if column["type"] == "date" and found is not None:
+    if column.get("type") == "date" and found is not None:
         return age(found)
+    if found in (None, ""):
+        return found if info.custom else column.get("empty", NONE)
     return json.dumps(found) if isinstance(found, dict | list) else found
 
 

@@ -5,54 +5,42 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from importlib import resources as files
 from typing import Any
+
+import yaml
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.custom_resources import find_untyped, keep_known
-from gpu_provision.sandbox.apiserver.errors import Cause, bad_request, invalid_value, required, unsupported_value
+from gpu_provision.sandbox.apiserver.errors import Cause, invalid_value, refuse, required, unsupported_value
 from gpu_provision.sandbox.apiserver.fieldmanager.schema import FieldShape, Type, builtin
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.objects import at, matches_selector
 
-Headers = tuple[tuple[str, str], ...]
-_MODES = ("Ignore", "Warn", "Strict")
 
-
-def validate_fields(body: Any, info: ResourceInfo, mode: str) -> tuple[Object, Headers]:
-    """Return a body without the fields that its kind does not know, and the warnings that ``mode`` asks for.
+def validate_fields(body: Any, info: ResourceInfo, mode: str) -> Object:
+    """Return a body without the fields that its kind does not know.
 
     Raises StatusError 400 for unknown fields if the caller asked to be strict, for plain values of another type than
     their field's, and for a body that is no object.
     """
     body = {} if body is None else body
     if not isinstance(body, dict):
-        message = f"the body is no object: a {info.kind} is expected"
-        raise bad_request(message)
-    if mode not in ("", *_MODES):
-        message = f"fieldValidation: {unsupported_value('fieldValidation', mode, _MODES).message}"
-        raise bad_request(message)
+        refuse(f"the body is no object: a {info.kind} is expected")
     unknown: list[str] = []
     refusal = f'{info.kind} in version "{info.version}" cannot be handled as a {info.kind}: '
+    known = body
     if info.custom:
         known = keep_known(body, info, unknown)
     elif types := builtin(info.api_version, info.kind):
         try:
             known = _keep_known(body, types.root, "", unknown)
         except TypeError as error:
-            message = f"{refusal}json: {error}"
-            raise bad_request(message) from error
-    else:
-        known = body
-    texts = [f'unknown field "{path}"' for path in unknown]
-    if texts and mode == "Strict":
-        message = f"{refusal}strict decoding error: {', '.join(texts)}"
-        raise bad_request(message)
-    return known, tuple(map(_warning_header, texts)) if mode == "Warn" else ()
-
-
-def _warning_header(text: str) -> tuple[str, str]:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return "Warning", f'299 - "{escaped}"'
+            refuse(f"{refusal}json: {error}")
+    if unknown and mode == "Strict":
+        texts = ", ".join(f'unknown field "{path}"' for path in unknown)
+        refuse(f"{refusal}strict decoding error: {texts}")
+    return known
 
 
 _SCALARS: dict[str, tuple[str, tuple[type, ...]]] = {
@@ -96,39 +84,19 @@ _KEY_NAME = re.compile(r"^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$")
 _LABEL_LENGTH, _NAME_LENGTH = 63, 253
 _MOST_DATA = 1024 * 1024
 _STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
-_SUBDOMAIN_TEXT = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
-    "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
-_DNS_LABEL_TEXT = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
-    "with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
-    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
-)
-_VALUE_TEXT = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start "
-    "and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation "
-    "is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
-_KEY_TEXT = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
-    "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-)
+_TEXTS: dict[str, str] = yaml.safe_load((files.files(__package__) / "validation.yaml").read_text("utf-8"))
 
 
 def _shown(value: Any) -> str:
-    """Return a value as messages show it."""
     return json.dumps(value, separators=(",", ":"))
 
 
 def _name_causes(name: str, info: ResourceInfo) -> Iterator[Cause]:
-    pattern, length, text = _SUBDOMAIN, _NAME_LENGTH, _SUBDOMAIN_TEXT
+    pattern, length, text = _SUBDOMAIN, _NAME_LENGTH, _TEXTS["subdomain"]
     if info.group == "rbac.authorization.k8s.io":
         pattern, text = _PATH_SEGMENT, "may not contain '/' or '%'"
     elif info.storage in ("/namespaces", "/services"):
-        pattern, length, text = _DNS_LABEL, _LABEL_LENGTH, _DNS_LABEL_TEXT
+        pattern, length, text = _DNS_LABEL, _LABEL_LENGTH, _TEXTS["label"]
     if not pattern.fullmatch(name) or len(name) > length:
         yield invalid_value("metadata.name", _shown(name), text)
 
@@ -137,9 +105,9 @@ def _label_causes(labels: Any, field: str) -> Iterator[Cause]:
     for key, value in (labels or {}).items():
         name = key.rpartition("/")[2]
         if not _KEY_NAME.fullmatch(name) or len(name) > _LABEL_LENGTH:
-            yield invalid_value(field, _shown(key), _KEY_TEXT)
+            yield invalid_value(field, _shown(key), _TEXTS["label key"])
         if not _VALUE.fullmatch(value):
-            yield invalid_value(field, _shown(value), _VALUE_TEXT)
+            yield invalid_value(field, _shown(value), _TEXTS["label value"])
         if len(value) > _LABEL_LENGTH:
             yield invalid_value(field, _shown(value), f"must be no more than {_LABEL_LENGTH} bytes")
 
@@ -157,7 +125,7 @@ def _containers(spec: Object, path: str) -> Iterator[Cause]:
             elif name in names:
                 yield Cause("FieldValueDuplicate", f"Duplicate value: {_shown(name)}", f"{here}.name")
             elif not _DNS_LABEL.fullmatch(name):
-                yield invalid_value(f"{here}.name", _shown(name), _DNS_LABEL_TEXT)
+                yield invalid_value(f"{here}.name", _shown(name), _TEXTS["label"])
             names.add(name)
             if not container.get("image"):
                 yield required(f"{here}.image")
@@ -259,16 +227,10 @@ def _reference_causes(metadata: Object) -> Iterator[Cause]:
         if "/" not in name and name not in _STANDARD_FINALIZERS:
             why = "name is neither a standard finalizer name nor is it fully qualified"
             yield invalid_value(f"metadata.finalizers[{index}]", _shown(name), why)
-    owners = metadata.get("ownerReferences") or ()
-    for owner in owners:
+    for owner in metadata.get("ownerReferences") or ():
         for field, name in (("apiVersion", "version"), ("kind", "kind"), ("name", "name"), ("uid", "uid")):
             if not owner.get(field):
                 yield invalid_value(f"metadata.ownerReferences.{field}", '""', f"{name} must not be empty")
-    ruling = [f"{owner.get('kind')}/{owner.get('name')}" for owner in owners if owner.get("controller")]
-    if len(ruling) > 1:
-        found = f'Found "true" in references for {" and ".join(ruling[:2])}'
-        why = f"Only one reference can have Controller set to true. {found}"
-        yield invalid_value("metadata.ownerReferences", _shown(owners), why)
 
 
 def object_causes(obj: Object, info: ResourceInfo) -> Iterator[Cause]:
@@ -286,24 +248,22 @@ def object_causes(obj: Object, info: ResourceInfo) -> Iterator[Cause]:
 
 def change_causes(old: Object, new: Object, info: ResourceInfo) -> Iterator[Cause]:
     """Say which fields may not change as they do."""
+    added = set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
+    if added and old["metadata"].get("deletionTimestamp"):
+        names = ", ".join(f'"{name}"' for name in sorted(added))
+        why = "no new finalizers can be added if the object is being deleted, found new finalizers"
+        yield Cause("FieldValueForbidden", f"Forbidden: {why} []string{{{names}}}", "metadata.finalizers")
     for field in info.immutable:
         if (after := at(new, *field.split("."))) != at(old, *field.split(".")):
             yield invalid_value(field, _shown(after), "field is immutable")
     if info.storage == "/pods" and _frozen(old["spec"]) != _frozen(new["spec"]):
-        message = (
-            "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
-            "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to "
-            "existing tolerations),`spec.terminationGracePeriodSeconds` "
-            "(allow it to be set to 1 if it was previously negative)"
-        )
-        yield Cause("FieldValueForbidden", message, "spec")
+        yield Cause("FieldValueForbidden", _TEXTS["pod update"], "spec")
     if info.storage in ("/configmaps", "/secrets") and old.get("immutable") and old.get("data") != new.get("data"):
         message = "Forbidden: field is immutable when `immutable` is set"
         yield Cause("FieldValueForbidden", message, "data")
 
 
 def _frozen(spec: Object) -> Object:
-    """Return the part of a pod's specification that never changes."""
     rest = {key: value for key, value in spec.items() if key not in _POD_MUTABLE}
     for field in ("containers", "initContainers"):
         rest[field] = [{**container, "image": ""} for container in spec.get(field) or ()]

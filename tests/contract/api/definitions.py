@@ -2,59 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from tests import data_file
 from tests.contract.client import Object, Server, until
 
 GROUP = "contract.example.org"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-SPEC: Object = {
-    "type": "object",
-    "required": ["size"],
-    "properties": {
-        "size": {"type": "integer", "minimum": 1, "maximum": 9},
-        "color": {"type": "string", "enum": ["red", "blue"], "default": "red"},
-        "ratio": {"type": "number"},
-        "word": {"type": "string", "pattern": "^[a-z]+$", "maxLength": 5},
-        "any": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-        "either": {"x-kubernetes-int-or-string": True},
-        "nothing": {"type": "string", "nullable": True},
-        "tags": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
-        "parts": {
-            "type": "array",
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["id"],
-            "items": {
-                "type": "object",
-                "required": ["id"],
-                "properties": {"id": {"type": "string"}, "n": {"type": "integer", "default": 7}},
-            },
-        },
-        "inner": {"type": "object", "properties": {"deep": {"type": "string", "default": "down"}}},
-    },
-}
-SCHEMA: Object = {
-    "type": "object",
-    "properties": {"spec": SPEC, "status": {"type": "object", "properties": {"phase": {"type": "string"}}}},
-}
-COLUMNS = [
-    {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
-    {"name": "Color", "type": "string", "jsonPath": ".spec.color", "priority": 1},
-    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-]
+VERSION = data_file.document(Path(__file__).with_name("definition.yaml").read_text("utf-8"))
 
 
 def definition(plural: str, **version: Any) -> Object:
     kind = plural.removesuffix("s").capitalize()
-    served = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": SCHEMA},
-        "subresources": {"status": {}},
-        "additionalPrinterColumns": COLUMNS,
-        **version,
-    }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -63,7 +23,7 @@ def definition(plural: str, **version: Any) -> Object:
             "group": GROUP,
             "scope": "Namespaced",
             "names": {"plural": plural, "singular": kind.lower(), "kind": kind, "shortNames": [kind[:3].lower()]},
-            "versions": [served],
+            "versions": [{**VERSION, **version}],
         },
     }
 

@@ -39,14 +39,6 @@ def pod(name: str, *, metadata: Object | None = None, **spec: Any) -> Object:
     }
 
 
-def workload(kind: str, name: str, **spec: Any) -> Object:
-    """Return a DaemonSet or Deployment whose pods fit on no node."""
-    labels = {"app": name}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": CONTAINERS, "nodeSelector": NOWHERE}}
-    head = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}}
-    return {**head, "spec": {"selector": {"matchLabels": labels}, "template": template, **spec}}
-
-
 def names(listed: Object) -> list[str]:
     """Return the names of a list's items."""
     return [item["metadata"]["name"] for item in listed["items"]]

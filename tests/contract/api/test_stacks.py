@@ -13,6 +13,7 @@ from gpu_provision.inventory.document import read_source
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.operator.crd import CRD_NAME, definition, spec_schema
 from gpu_provision.operator.stack import FINALIZER, STACK, inventory_of, stack_of
+from tests import data_file
 from tests.contract.api.definitions import DEFINITIONS, is_established
 from tests.contract.client import MERGE, Object, Server, until
 
@@ -20,31 +21,8 @@ GOOD = Path(__file__).parents[2] / "inventory/good"
 STACKS = f"/apis/{STACK.api_version}/gpustacks"
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 POOL = {"gpu": {"model": "T4", "count": 1}, "node_selector": {"gpu": "yes"}}
-STATUS: Object = {
-    "observedGeneration": 1,
-    "release": "26.7.0",
-    "conditions": [
-        {
-            "type": "Ready",
-            "status": "False",
-            "reason": "NodesFailed",
-            "message": "driver on gpu-1: ImagePullBackOff",
-            "lastTransitionTime": "2026-11-22T09:00:00Z",
-            "observedGeneration": 1,
-        }
-    ],
-    "components": [
-        {"name": "driver", "desired": 4, "ready": 3, "state": "failed", "reason": "gpu-1: ImagePullBackOff"}
-    ],
-    "nodes": {
-        "total": 4,
-        "ready": 3,
-        "gpus": 24,
-        "summary": "3/4",
-        "problems": [{"name": "gpu-1", "component": "driver", "state": "failed", "reason": "ImagePullBackOff"}],
-    },
-    "rollout": {"done": 1, "underWay": 1, "waiting": 2, "failed": 0, "summary": "1/4"},
-}
+DATA = data_file.document(Path(__file__).with_name("stacks.yaml").read_text("utf-8"))
+STATUS: Object = DATA["status"]
 
 
 @pytest.fixture(scope="module")
@@ -122,26 +100,11 @@ def test_defaults_of_a_stack_are_written_and_not_in_its_pools(server: Server, st
     assert made["pools"] == {"gpu": pool}
 
 
-WRONG: dict[str, tuple[Object, str]] = {
-    "a type": ({"gfd": {"timeout": "long"}}, "spec.gfd.timeout"),
-    "none of the values": ({"rollout": {"on_failure": "panic"}}, "spec.rollout.on_failure"),
-    "neither switch nor auto": ({"driver": {"enabled": "banana"}}, "spec.driver.enabled"),
-    "a pattern": ({"driver": {"version": "latest"}}, "spec.driver.version"),
-    "a number out of range": ({"history": {"keep": 0}}, "spec.history.keep"),
-    "a fraction for a number or text": ({"rollout": {"max_unavailable": 0.5}}, "spec.rollout.max_unavailable"),
-    "a text for a number or text": ({"rollout": {"max_unavailable": "many"}}, "spec.rollout.max_unavailable"),
-    "a pool's GPU without a count": ({"pools": {"gpu": {"gpu": {"model": "T4"}}}}, "count"),
-    "a node twice": ({"nodes": [{"name": "a", "pool": "gpu"}] * 2}, "spec.nodes[1]"),
-    "a secret twice": ({"image_pull_secrets": ["a", "a"]}, "spec.image_pull_secrets[1]"),
-}
-
-
-@pytest.mark.parametrize("wrong", WRONG, ids=str)
-def test_a_stack_that_breaks_the_schema_is_refused_by_field(server: Server, stacks: str, wrong: str) -> None:
-    spec, place = WRONG[wrong]
-    answer = server.ask("POST", stacks, stack(**spec))
+@pytest.mark.parametrize("wrong", DATA["wrong"], ids=lambda wrong: wrong["name"])
+def test_a_stack_that_breaks_the_schema_is_refused_by_field(server: Server, stacks: str, wrong: Object) -> None:
+    answer = server.ask("POST", stacks, stack(**wrong["spec"]))
     assert (answer.code, answer.reason) == (422, "Invalid"), answer
-    assert place in answer.message
+    assert wrong["field"] in answer.message
 
 
 def texts(part: Object, value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
 import ssl
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +17,7 @@ from gpu_provision.sandbox.apiserver.registry import Registry
 from gpu_provision.sandbox.apiserver.resources import RequestInfo, parse_path
 from gpu_provision.sandbox.apiserver.server import bootstrap
 from gpu_provision.sandbox.apiserver.store import Store
+from tests.loop_thread import LoopThread
 
 _DEADLINE = 60.0
 
@@ -31,37 +30,19 @@ class Answer(NamedTuple):
     body: Any
 
 
-class Running:
+class Running(LoopThread):
     """A server in a thread of its own."""
 
     def __init__(self, directory: Path) -> None:
         """Start it; raises if that takes too long."""
+        super().__init__()
         self.directory = directory
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
         self.server: Server = self.run(serve(directory))
-
-    def run(self, coroutine: Any) -> Any:
-        """Run a coroutine on the server's loop."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(_DEADLINE)
 
     def stop(self) -> None:
         """End it."""
         self.run(self.server.close())
-        self.run(self._all_sockets_closed())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_DEADLINE)
-        self._loop.close()
-
-    async def _all_sockets_closed(self) -> None:
-        """Let asyncio close what was aborted, and end what still waits."""
-        for _ in range(10):
-            await asyncio.sleep(0)
-        rest = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in rest:
-            task.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
+        self.close()
 
     def connection(self) -> http.client.HTTPSConnection:
         """Return a new connection that trusts the private authority only."""

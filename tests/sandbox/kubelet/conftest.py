@@ -112,7 +112,7 @@ class Lab:
 
     async def pods(self, app: str = "", namespace: str = "gpu") -> list[Object]:
         """Return the pods with a label ``app``, or all."""
-        return (await self.api.list(PODS, namespace, f"app={app}" if app else ""))[0]
+        return (await self.api.list(PODS, namespace, label_selector=f"app={app}" if app else ""))[0]
 
     async def pod(self, app: str, namespace: str = "gpu") -> Object:
         """Return the pod with a label ``app``, once there is one that is not going away."""

@@ -1,8 +1,9 @@
 """Server-side apply and managedFields as the Kubernetes API server does them: pure functions on dicts.
 
 What a server does and this does not: convert between API versions (all versions of a kind are taken as one
-schema), adapt stored entries to a schema that has become atomic since, and limit the number of entries. Null for a
-field that the live object lacks is never a conflict here.
+schema), adapt stored entries to a schema that has become atomic since, limit the number of entries, own items that
+share a key as one value, and give kubectl what it applied on the client's side. Null for a field that the live object
+lacks is never a conflict here.
 """
 
 from gpu_provision.sandbox.apiserver.fieldmanager.apply import apply_configuration, record_update, same_but_for_times

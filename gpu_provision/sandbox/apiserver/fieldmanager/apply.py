@@ -9,7 +9,7 @@ from functools import reduce
 from typing import Any, Final
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.errors import bad_request
+from gpu_provision.sandbox.apiserver.errors import refuse
 from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import (
     SELF,
     Comparison,
@@ -32,10 +32,8 @@ from gpu_provision.sandbox.apiserver.fieldmanager.managed_fields import (
     ManagedFieldsEntry,
     Owner,
     check_conflicts,
-    client_side_fields,
     decode_entries,
     encode_entries,
-    update_last_applied,
 )
 from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, CLEARED, FieldShape, ObjectType, Type, types_of
 
@@ -71,7 +69,8 @@ def apply_configuration(  # noqa: PLR0913 - the parameters of an apply request
     types, before = types_of(config, types), live or {}
     _check_configuration(config, types.root)
     ignored, version = _ignored_field(types, subresource), config["apiVersion"]
-    config = _writable_part(config, ignored)
+    metadata = {name: value for name, value in config["metadata"].items() if name not in _SERVER_METADATA}
+    config = {name: value for name, value in config.items() if name != ignored} | {"metadata": metadata}
     entries = _known_entries(before, types, version, now, subresource)
     applier = Owner.create(manager, APPLY, "", subresource)
     claimed, previous = applied_fields(config, types.root), entries.get(applier)
@@ -81,11 +80,9 @@ def apply_configuration(  # noqa: PLR0913 - the parameters of an apply request
         merged = _remove_abandoned(merged, types.root, before=previous.fields, owned=[*owned, claimed, _UNOWNED])
     changes = compare(before, merged, types.root, ignored=ignored)
     if not force:
-        allowed = client_side_fields(before, types.root, manager)
-        check_conflicts(entries, difference(changes.written, allowed), applier=applier)
+        check_conflicts(entries, changes.written, applier=applier)
     merged = _drop_cleared(merged)
     changed = _without_managed_fields(before) != _without_managed_fields(merged)
-    merged = update_last_applied(merged, config, manager)
     time = now if changed else previous.time if previous is not None else ""
     entry = ManagedFieldsEntry(applier, version, difference(claimed, _UNOWNED), time)
     return _with_entries(merged, {**_take_away(entries, changes, but=applier), applier: entry})
@@ -159,13 +156,6 @@ def _requested_entries(old: Object | None, new: Object, subresource: str) -> Ent
     return decode_entries(requested) or decode_entries(stored)
 
 
-def _writable_part(config: Object, ignored: str) -> Object:
-    """Return the configuration without what the request cannot write."""
-    metadata = config.get("metadata") or {}
-    kept = {name: value for name, value in metadata.items() if name not in _SERVER_METADATA}
-    return {name: value for name, value in config.items() if name != ignored} | {"metadata": kept}
-
-
 def _ignored_field(types: ObjectType, subresource: str) -> str:
     if subresource == "status":
         return "spec"
@@ -185,17 +175,14 @@ def _without_managed_fields(obj: Object) -> Object:
 def _check_configuration(config: Object, root: Type) -> None:
     metadata = config.get("metadata") or {}
     if metadata.get("managedFields") is not None:
-        message = "metadata.managedFields must be nil"
-        raise bad_request(message)
+        refuse("metadata.managedFields must be nil")
     if problem := next(_find_bad_items(root, config, ""), ""):
         name = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
         described = f"{name}; {config.get('apiVersion')}, Kind={config.get('kind')}"
-        message = f"failed to create typed patch object ({described}): {problem}"
-        raise bad_request(message)
+        refuse(f"failed to create typed patch object ({described}): {problem}")
 
 
 def _find_bad_items(typed: Type, value: Any, path: str) -> Iterator[str]:
-    """Yield which items of lists cannot be told apart."""
     if not typed.divides(value):
         return
     if isinstance(value, dict):
@@ -216,7 +203,6 @@ def _find_bad_items(typed: Type, value: Any, path: str) -> Iterator[str]:
 
 
 def _drop_cleared(value: Any) -> Any:
-    """Return a value without what is CLEARED in it."""
     if isinstance(value, dict):
         return {name: _drop_cleared(part) for name, part in value.items() if part is not CLEARED}
     if isinstance(value, list):
@@ -225,10 +211,7 @@ def _drop_cleared(value: Any) -> Any:
 
 
 def _merge_maps(typed: Type, live: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the live object with every value of the configuration, sharing the parts that stay.
-
-    What the configuration makes empty is CLEARED; _drop_cleared() removes it.
-    """
+    """Return the live object with every value of the configuration; what that makes empty is CLEARED."""
     out = dict(live)
     for name, value in config.items():
         merged = _merge(typed.of(name), out.get(name, ABSENT), value)
@@ -264,15 +247,11 @@ def _merge_lists(typed: Type, live: list[Any], config: list[Any]) -> list[Any]:
     """Return the items of both lists.
 
     Where both lists hold an item, the configuration's order counts; an item that only the live list holds
-    keeps its place before the next shared one, and a new item follows the one that it follows in the
-    configuration. Items that share a key cannot be merged with; the applied one takes their place.
+    keeps its place before the next shared one, and a new item follows the one that it follows in the configuration.
     """
     mine = items_by_step(typed, live)
-    merged = {}
-    for item in config:
-        step = item_step(typed, item)
-        own = mine.get(step, [])
-        merged[step] = _merge(typed.item or typed, own[0] if len(own) == 1 else ABSENT, item)
+    items = items_by_step(typed, config)
+    merged = {step: _merge(typed.item or typed, mine.get(step, ABSENT), item) for step, item in items.items()}
     return _arrange([(item_step(typed, item), item) for item in live], merged)
 
 
@@ -319,15 +298,12 @@ def _remove_abandoned(merged: Object, root: Type, *, before: FieldSet, owned: It
 
 def _with_parents(fields: FieldSet, typed: Type) -> FieldSet:
     """Return a set with the named fields that its paths lead through: who owns a.b.c has a and a.b too."""
-    return {step: _with_parent(node, typed, step) for step, node in fields.items()}
-
-
-def _with_parent(node: FieldSet, typed: Type, step: str) -> FieldSet:
-    if not node or step == SELF:
-        return node
-    named = step.startswith("f:")
-    deeper = _with_parents(node, typed.of(step[2:]) if named else (typed.item or typed))
-    return with_self(deeper) if named and step[2:] in typed.fields else deeper
+    out: FieldSet = {}
+    for step, node in fields.items():
+        name = step[2:] if step.startswith("f:") else ""
+        deeper = _with_parents(node, typed.of(name) if name else (typed.item or typed)) if step != SELF else node
+        out[step] = with_self(deeper) if name in typed.fields else deeper
+    return out
 
 
 def _without_fields(typed: Type, value: Mapping[str, Any], node: FieldSet) -> dict[str, Any]:

@@ -14,27 +14,26 @@ from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, CLEARED,
 SELF: Final = "."
 # Go's JSON encoder escapes these for the sake of HTML; a reader in Go compares the steps after decoding them.
 _ESCAPED: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
-_KIND_RANK: Final = {".": 0, "f": 1, "k": 2, "v": 3}
 _VALUE_RANK: Final = {int: 0, float: 0, str: 1, bool: 2}
 _OTHER_RANK: Final = 3
 
 
 class KeylessItemError(StatusError):
-    """A list item lacks every field that would tell it from the others."""
-
-    def __init__(self, message: str) -> None:
-        """Refuse with 400."""
-        super().__init__(400, "BadRequest", message)
+    """A list item lacks every field that would tell it from the others: 400."""
 
 
 def item_step(listed: Type, item: object) -> str:
     """Return the step to an item of a list or set. Raises KeylessItemError if it has none of the key fields."""
     if listed.shape is FieldShape.SET:
-        return _set_step(item)
+        if item is None or isinstance(item, (dict, list)):
+            noun = {type(None): "an explicit null", dict: "a map type"}.get(type(item), "a list type")
+            message = f"associative list without keys has an element that's {noun}"
+            raise KeylessItemError(400, "BadRequest", message)
+        return f"v:{_encoded(item)}"
     if not isinstance(item, dict):
         noun = "a null element" if item is None else "non-map elements"
         message = f"associative list with keys may not have {noun}"
-        raise KeylessItemError(message)
+        raise KeylessItemError(400, "BadRequest", message)
     found = ((name, item.get(name, default)) for name, default in listed.keys)
     parts = (
         (name, type(value), _encoded(value) if isinstance(value, (dict, list)) else value)
@@ -42,14 +41,6 @@ def item_step(listed: Type, item: object) -> str:
         if value is not ABSENT
     )
     return _key_step(tuple(parts), listed)
-
-
-def _set_step(item: object) -> str:
-    if item is None or isinstance(item, (dict, list)):
-        noun = {type(None): "an explicit null", dict: "a map type"}.get(type(item), "a list type")
-        message = f"associative list without keys has an element that's {noun}"
-        raise KeylessItemError(message)
-    return f"v:{_encoded(item)}"
 
 
 @lru_cache(maxsize=65536)
@@ -61,7 +52,7 @@ def _key_step(parts: tuple[tuple[str, type, Any], ...], listed: Type) -> str:
             f"associative list with keys has an element that omits all key fields [{names}] "
             "(and doesn't have default values for any key fields)"
         )
-        raise KeylessItemError(message)
+        raise KeylessItemError(400, "BadRequest", message)
     return "k:" + _encoded(dict(sorted((name, value) for name, _, value in parts)))
 
 
@@ -72,7 +63,7 @@ def _encoded(value: object) -> str:
 @lru_cache(maxsize=65536)
 def step_order(step: str) -> tuple[Any, ...]:
     """Return the sort key of a step: itself, fields by name, list items by key, set items by value."""
-    rank = _KIND_RANK.get(step[0], 5)
+    rank = ".fkv".find(step[0])
     match step[0]:
         case "k":
             keys = json.loads(step[2:])
@@ -111,24 +102,14 @@ def union(left: FieldSet, right: FieldSet) -> FieldSet:
     """Return the paths that are in either set."""
     if not left or not right or left is right:
         return left or right
-    return _merged(left, right)
-
-
-def _merged(left: FieldSet, right: FieldSet) -> FieldSet:
     out, added = dict(left), False
     for step, theirs in right.items():
         mine = left.get(step)
-        added |= mine is None
-        out[step] = theirs if mine is None else _union(mine, theirs)
+        if mine is None:
+            out[step], added = theirs, True
+        else:
+            out[step] = union(mine, theirs) if mine and theirs else with_self(mine or theirs)
     return dict(sorted(out.items(), key=lambda entry: step_order(entry[0]))) if added else out
-
-
-def _union(left: FieldSet, right: FieldSet) -> FieldSet:
-    if left is right:
-        return left
-    if left and right:
-        return _merged(left, right)
-    return with_self(left or right)
 
 
 def with_self(node: FieldSet) -> FieldSet:
@@ -262,7 +243,7 @@ def _content(typed: Type, value: object) -> Any:
 def _seen(typed: Type, value: object) -> object:
     """Return a value as the server's typed form has it."""
     if value is not ABSENT and not (typed.native and value is None):
-        return ABSENT if typed.empty(value) and not typed.present else value
+        return ABSENT if _is_dropped(typed, value) else value
     return zero(typed) if typed.present else ABSENT
 
 
@@ -271,60 +252,34 @@ def _compare_lists(typed: Type, old: list[Any], new: list[Any]) -> _Nodes:
     written: FieldSet = {}
     removed: FieldSet = {}
     for step in before | after:
-        _note(step, _compare_items(typed, before.get(step, []), after.get(step, [])), written, removed)
+        nodes = _compare(typed.item or typed, before.get(step, ABSENT), after.get(step, ABSENT))
+        _note(step, nodes, written, removed)
     return written or None, removed or None
 
 
-def _compare_items(typed: Type, old: list[Any], new: list[Any]) -> _Nodes:
-    """Compare what two lists hold under one key; items that share a key are owned as one value."""
-    item = typed.item or typed
-    if len(old) <= 1 and len(new) <= 1:
-        return _compare(item, old[0] if old else ABSENT, new[0] if new else ABSENT)
-    if old == new:
-        return _SAME
-    if len(new) == 1:
-        return all_fields(item, new[0]), {}
-    if len(old) == 1:
-        return {}, _without_self(all_fields(item, old[0]))
-    return ({}, None) if new else (None, {})
-
-
-def _without_self(node: FieldSet) -> FieldSet | None:
-    return {step: node[step] for step in node if step != SELF} or None
-
-
-def items_by_step(typed: Type, items: list[Any]) -> dict[str, list[Any]]:
-    """Return the items of a list by the step that leads to them; Update requests may bring duplicates."""
-    found: dict[str, list[Any]] = {}
-    for item in items:
-        found.setdefault(item_step(typed, item), []).append(item)
-    return found
+def items_by_step(typed: Type, items: list[Any]) -> dict[str, Any]:
+    """Return the items of a list by the step that leads to them; of those that share one, the last."""
+    return {item_step(typed, item): item for item in items}
 
 
 def all_fields(typed: Type, value: object) -> FieldSet:
     """Return the node of a value that came or went as a whole: every path in it, and the path to it."""
     if not value or not typed.divides(value):
         return {}
-    node = dict(_parts(typed, value))
+    node: FieldSet = {}
+    if isinstance(value, list):
+        node = {step: all_fields(typed.item or typed, item) for step, item in items_by_step(typed, value).items()}
+    elif isinstance(value, dict):
+        inner = {name: typed.of(name) for name in value}
+        node = {
+            f"f:{name}": all_fields(of, value[name]) for name, of in inner.items() if not _is_dropped(of, value[name])
+        }
+        node |= {f"f:{name}": {} for name, of in typed.fields.items() if of.present and name not in value}
     return {SELF: {}, **node} if node else {}
 
 
-def _parts(typed: Type, value: object) -> Iterator[tuple[str, FieldSet]]:
-    if isinstance(value, list):
-        for step, items in items_by_step(typed, value).items():
-            yield step, all_fields(typed.item or typed, items[0]) if len(items) == 1 else {}
-    elif isinstance(value, dict):
-        yield from _field_parts(typed, value)
-
-
-def _field_parts(typed: Type, value: Mapping[str, Any]) -> Iterator[tuple[str, FieldSet]]:
-    for name, part in value.items():
-        inner = typed.of(name)
-        if inner.present or not inner.empty(part):
-            yield f"f:{name}", all_fields(inner, part)
-    for name, inner in typed.fields.items():
-        if inner.present and name not in value:
-            yield f"f:{name}", {}
+def _is_dropped(typed: Type, value: object) -> bool:
+    return typed.empty(value) and not typed.present
 
 
 def applied_fields(obj: Object, root: Type) -> FieldSet:
@@ -336,25 +291,18 @@ def applied_fields(obj: Object, root: Type) -> FieldSet:
 
 
 def _claims(typed: Type, value: object) -> FieldSet:
+    out: FieldSet = {}
     if isinstance(value, list):
-        items = items_by_step(typed, value)
-        return {step: _claimed_item(typed.item or typed, found) for step, found in items.items()}
-    if isinstance(value, dict):
-        claims = ((name, _claimed_field(typed, name, part)) for name, part in value.items())
-        return {f"f:{name}": node for name, node in claims if node is not None}
-    return {}
-
-
-def _claimed_item(typed: Type, items: list[Any]) -> FieldSet:
-    node = _claims(typed, items[0]) if len(items) == 1 and typed.divides(items[0]) else {}
-    return {SELF: {}, **node} if node else {}
-
-
-def _claimed_field(typed: Type, name: str, value: object) -> FieldSet | None:
-    inner = typed.of(name)
-    if not inner.divides(value):
-        return {}
-    node = _claims(inner, value)
-    if name in typed.fields:
-        return node or ({} if value == {} else None)
-    return {SELF: {}, **node} if node else {}
+        for step, item in items_by_step(typed, value).items():
+            of = typed.item or typed
+            node = _claims(of, item) if of.divides(item) else {}
+            out[step] = {SELF: {}, **node} if node else {}
+    elif isinstance(value, dict):
+        for name, part in value.items():
+            inner = typed.of(name)
+            node = _claims(inner, part) if inner.divides(part) else {}
+            if name not in typed.fields:
+                out[f"f:{name}"] = {SELF: {}, **node} if node else {}
+            elif node or not inner.divides(part) or part == {}:
+                out[f"f:{name}"] = node
+    return out

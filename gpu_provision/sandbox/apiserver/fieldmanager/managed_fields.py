@@ -1,4 +1,4 @@
-"""The entries of ``metadata.managedFields``, the conflicts between owners, and what client-side apply owned."""
+"""The entries of ``metadata.managedFields``, and the conflicts between owners."""
 
 from __future__ import annotations
 
@@ -10,20 +10,10 @@ from typing import Any, Final, NamedTuple
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.errors import StatusError
-from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import (
-    FieldSet,
-    applied_fields,
-    compare,
-    difference,
-    intersection,
-    paths,
-)
-from gpu_provision.sandbox.apiserver.fieldmanager.schema import Type
+from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import FieldSet, intersection, paths
 
 APPLY: Final = "Apply"
 UPDATE: Final = "Update"
-LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-_KUBECTL: Final = "kubectl"
 
 
 class Owner(NamedTuple):
@@ -81,23 +71,21 @@ def _decode(entry: Any) -> ManagedFieldsEntry | None:
 
 def encode_entries(entries: Entries) -> list[Object]:
     """Write the entries in the server's order; empty ones vanish."""
-    return [_encode(entry) for entry in sorted(entries.values(), key=_order) if entry.fields]
-
-
-def _order(entry: ManagedFieldsEntry) -> tuple[str, ...]:
-    return entry.owner.operation, entry.time, entry.owner.manager, entry.api_version, entry.owner.subresource
-
-
-def _encode(entry: ManagedFieldsEntry) -> Object:
-    out: Object = {
-        "apiVersion": entry.api_version,
-        "fieldsType": "FieldsV1",
-        "fieldsV1": entry.fields,
-        "manager": entry.owner.manager,
-        "operation": entry.owner.operation,
-    }
-    optional = {"subresource": entry.owner.subresource, "time": entry.time}
-    return out | {key: value for key, value in optional.items() if value}
+    rows = [
+        {
+            "apiVersion": entry.api_version,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": entry.fields,
+            "manager": owner.manager,
+            "operation": owner.operation,
+            **({"subresource": owner.subresource} if owner.subresource else {}),
+            **({"time": entry.time} if entry.time else {}),
+        }
+        for owner, entry in entries.items()
+        if entry.fields
+    ]
+    keys = ("operation", "time", "manager", "apiVersion", "subresource")
+    return sorted(rows, key=lambda row: [row.get(key, "") for key in keys])
 
 
 class ApplyConflictError(StatusError):
@@ -129,33 +117,3 @@ def check_conflicts(entries: Entries, written: FieldSet, *, applier: Owner) -> N
     found = [(owner, path) for owner in others for path in paths(intersection(entries[owner].fields, written))]
     if found:
         raise ApplyConflictError(found)
-
-
-def client_side_fields(live: Object, root: Type, manager: str) -> FieldSet:
-    """Return the fields that kubectl may take without a conflict: it set them by client-side apply before."""
-    text = _annotations(live).get(LAST_APPLIED)
-    try:
-        config = json.loads(text) if text and manager == _KUBECTL else None
-    except ValueError:
-        return {}
-    if not isinstance(config, dict) or config.get("apiVersion") != live.get("apiVersion"):
-        return {}
-    changes = compare(config, live, root)
-    return difference(difference(applied_fields(config, root), changes.written), changes.removed)
-
-
-def update_last_applied(obj: Object, config: Object, manager: str) -> Object:
-    """Return the object with the annotation of client-side apply brought up to date, if kubectl applies."""
-    if manager != _KUBECTL or not _annotations(obj).get(LAST_APPLIED):
-        return obj
-    annotations = {name: value for name, value in _annotations(config).items() if name != LAST_APPLIED}
-    metadata = {name: value for name, value in config["metadata"].items() if name != "annotations"}
-    metadata |= {"annotations": annotations} if annotations else {}
-    text = json.dumps({**config, "metadata": metadata}, separators=(",", ":"), sort_keys=True) + "\n"
-    updated = {**_annotations(obj), LAST_APPLIED: text}
-    return {**obj, "metadata": {**obj["metadata"], "annotations": updated}}
-
-
-def _annotations(obj: Object) -> dict[str, Any]:
-    found: dict[str, Any] = (obj.get("metadata") or {}).get("annotations") or {}
-    return found

@@ -80,14 +80,8 @@ class Type:
         return value is None or value == [] or (value == {} and not self.fields and self.shape is not FieldShape.LEAF)
 
 
-def _deduced() -> Type:
-    fields: dict[str, Type] = {}
-    deduced = Type(FieldShape.MAP, fields, native=False)
-    object.__setattr__(deduced, "item", deduced)
-    return deduced
-
-
-DEDUCED: Final = _deduced()
+DEDUCED: Final = Type(FieldShape.MAP, native=False)
+object.__setattr__(DEDUCED, "item", DEDUCED)  # all the way down
 ATOMIC: Final = Type(FieldShape.LEAF)
 CUSTOM_ATOMIC: Final = Type(FieldShape.LEAF, native=False)
 SCALARS: Final = {kind: Type(FieldShape.LEAF, scalar=kind) for kind in ("string", "number", "boolean", "any")}
@@ -136,14 +130,9 @@ def builtin(api_version: str, kind: str) -> ObjectType | None:
     return ObjectType(root, "status" in root.fields)
 
 
-@cache
-def _undescribed() -> ObjectType:
-    return ObjectType.from_schema(None, has_status=False)
-
-
 def types_of(obj: Object, given: ObjectType | None) -> ObjectType:
     """Return the type of an object: the given one, the built-in one, or one deduced from what is found."""
-    return given or builtin(obj.get("apiVersion", ""), obj.get("kind", "")) or _undescribed()
+    return given or builtin(obj.get("apiVersion", ""), obj.get("kind", "")) or _UNDESCRIBED
 
 
 @cache
@@ -162,15 +151,12 @@ def _parse(text: str) -> Type:
     if word := WORDS.get(text):
         return word
     if keyed := _KEYED.fullmatch(text):
-        return Type(FieldShape.LIST, item=_parse(keyed["item"]), keys=tuple(map(_key, keyed["keys"].split())))
+        pairs = (part.partition("=")[::2] for part in keyed["keys"].split())
+        keys = tuple((name, json.loads(default) if default else ABSENT) for name, default in pairs)
+        return Type(FieldShape.LIST, item=_parse(keyed["item"]), keys=keys)
     if free := _MAP.fullmatch(text):
         return Type(FieldShape.MAP, item=_parse(free["item"]))
     return _object(text)
-
-
-def _key(text: str) -> tuple[str, Any]:
-    name, _, default = text.partition("=")
-    return name, json.loads(default) if default else ABSENT
 
 
 def zero(typed: Type) -> Any:
@@ -185,48 +171,35 @@ def _type_meta() -> dict[str, Type]:
 
 
 def _custom(schema: Mapping[str, Any]) -> Type:
-    """Return the type that a structural schema of a CRD describes."""
     if schema.get("x-kubernetes-int-or-string"):
         return CUSTOM_ATOMIC
     match schema.get("type"):
         case "object":
-            return _custom_object(schema)
+            fields = {name: _custom(part) for name, part in schema.get("properties", {}).items()}
+            fields |= _type_meta() if schema.get("x-kubernetes-embedded-resource") else {}
+            values, is_open = schema.get("additionalProperties"), schema.get("x-kubernetes-preserve-unknown-fields")
+            item = DEDUCED if values or not fields or is_open else None
+            is_atomic = schema.get("x-kubernetes-map-type") == "atomic"
+            item = _custom(values) if isinstance(values, Mapping) else item
+            return Type(FieldShape.LEAF if is_atomic else FieldShape.MAP, fields, item=item, native=False)
         case "array":
-            return _custom_list(schema)
+            return _custom_list(schema, schema.get("items", {}))
         case "integer" | "number":
             return replace(SCALARS["number"], native=False)
         case "string" | "boolean" as kind:
             return replace(SCALARS[kind], native=False)
-        case _:
-            return DEDUCED
+    return DEDUCED
 
 
-def _custom_object(schema: Mapping[str, Any]) -> Type:
-    fields = {name: _custom(part) for name, part in schema.get("properties", {}).items()}
-    if schema.get("x-kubernetes-embedded-resource"):
-        fields |= _type_meta()
-    shape = FieldShape.LEAF if schema.get("x-kubernetes-map-type") == "atomic" else FieldShape.MAP
-    return Type(shape, fields, item=_custom_values(schema, named=bool(fields)), native=False)
-
-
-def _custom_values(schema: Mapping[str, Any], *, named: bool) -> Type | None:
-    values = schema.get("additionalProperties")
-    if isinstance(values, Mapping):
-        return _custom(values)
-    if values or not named or schema.get("x-kubernetes-preserve-unknown-fields"):
-        return DEDUCED
-    return None
-
-
-def _custom_list(schema: Mapping[str, Any]) -> Type:
-    items = schema.get("items", {})
+def _custom_list(schema: Mapping[str, Any], items: Mapping[str, Any]) -> Type:
     match schema.get("x-kubernetes-list-type"):
         case "map":
-            properties = items.get("properties", {})
-            names = schema.get("x-kubernetes-list-map-keys", ())
+            properties, names = items.get("properties", {}), schema.get("x-kubernetes-list-map-keys", ())
             keys = tuple((name, properties.get(name, {}).get("default", ABSENT)) for name in names)
             return Type(FieldShape.LIST, item=_custom(items), keys=keys, native=False)
         case "set":
             return Type(FieldShape.SET, item=_custom(items), native=False)
-        case _:
-            return CUSTOM_ATOMIC
+    return CUSTOM_ATOMIC
+
+
+_UNDESCRIBED: Final = ObjectType.from_schema(None, has_status=False)

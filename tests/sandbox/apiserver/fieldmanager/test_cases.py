@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,6 @@ from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import (
     step_order,
     union,
 )
-from gpu_provision.sandbox.apiserver.fieldmanager.managed_fields import LAST_APPLIED
 from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, FieldShape, Type, builtin
 from gpu_provision.sandbox.apiserver.resources import builtin_resources
 from tests import data_file
@@ -105,25 +102,6 @@ def test_items_that_cannot_be_told_apart_are_refused(containers: list[Any], mess
     prefix = r": failed to create typed patch object \(/d; apps/v1, Kind=DaemonSet\): \.spec\.template\.spec\."
     with pytest.raises(StatusError, match=prefix + message):
         apply_configuration(None, config, manager="first", force=False, now=NOW)
-
-
-@pytest.mark.parametrize(
-    ("manager", "annotation", "conflicts"),
-    [
-        ("kubectl", {"data": {"a": "1"}}, False),
-        ("kubectl", {"data": {"a": "other"}}, True),  # changed since by another manager
-        ("helm", {"data": {"a": "1"}}, True),  # the annotation speaks for kubectl only
-        ("kubectl", {"data": {"a": "1"}, "apiVersion": "v2"}, True),
-    ],
-)
-def test_kubectl_takes_over_what_it_applied_client_side(manager: str, annotation: Object, *, conflicts: bool) -> None:
-    """The fields in the annotation are kubectl's own, so changing them is no conflict; the annotation follows."""
-    text = json.dumps({**CONFIG_MAP, **annotation})
-    made = {**CONFIG_MAP, "metadata": {"name": "c", "annotations": {LAST_APPLIED: text}}}
-    live = record_update(None, made, manager="kubectl-client-side-apply", now=NOW)
-    with pytest.raises(ApplyConflictError) if conflicts else nullcontext():
-        result = apply_configuration(live, {**CONFIG_MAP, "data": {"a": "2"}}, manager=manager, force=False, now=NOW)
-        assert json.loads(result["metadata"]["annotations"][LAST_APPLIED])["data"] == {"a": "2"}
 
 
 def decoded(fields: FieldSet, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
