@@ -19,10 +19,9 @@ from gpu_provision.sandbox.errors import NoAnswerError, SandboxError, SandboxPro
 from gpu_provision.sandbox.fleet import Fleet, load_fleet
 from gpu_provision.sandbox.kubelet.kubelet import build_simulation, run_nodes
 from gpu_provision.sandbox.kubelet.logs import ADDRESS, KeptLogs, LogKey, kubelet_server
+from gpu_provision.sandbox.kubelet.machine import Simulation
 from gpu_provision.sandbox.kubelet.node import SIMULATED
-from gpu_provision.sandbox.kubelet.simulation import Simulation
 
-_SANDBOX = "sandbox"
 _MAX_SHOWN = 5
 
 
@@ -74,7 +73,7 @@ async def _open_simulation(
     api: HttpApi, fleet: Fleet, certificate: tuple[Path, Path] | None, group: asyncio.TaskGroup
 ) -> AsyncIterator[Simulation]:
     """Send logs where the cluster looks for them: a sandbox keeps them itself, a real one asks the kubelet."""
-    if _SANDBOX in await api.version():
+    if "sandbox" in await api.version():
         texts: asyncio.Queue[tuple[LogKey, str]] = asyncio.Queue()
         group.create_task(_post_logs(api, texts))
         yield build_simulation(api, fleet, lambda *log: texts.put_nowait(log))
@@ -125,18 +124,18 @@ async def _run(arguments: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, task.cancel)
-    report = asyncio.create_task(_report(registered, len(fleet.machines)))
+
+    async def tell() -> None:
+        await registered.wait()
+        sys.stderr.write(f"{len(fleet.machines)} simulated nodes are registered; interrupt to end them\n")
+
+    report = asyncio.create_task(tell())
     try:
         await task
     except asyncio.CancelledError:
         sys.stderr.write("the simulated nodes are gone; their Node objects are still there\n")
     finally:
         report.cancel()
-
-
-async def _report(registered: asyncio.Event, count: int) -> None:
-    await registered.wait()
-    sys.stderr.write(f"{count} simulated nodes are registered; interrupt to end them\n")
 
 
 def main(argv: list[str]) -> int:

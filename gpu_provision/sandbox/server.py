@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import IO
 
+from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import NODES
 from gpu_provision.sandbox.apiserver.server import Server, serve
 from gpu_provision.sandbox.controllers import run_controllers
@@ -59,7 +60,10 @@ async def _simulate(directory: Path, fleet: Fleet, server: Server, ended: asynci
         server.api.append_log(of.namespace, of.pod, of.uid, of.container, text, restart=of.restart)
 
     simulation = build_simulation(api, fleet, write_log, home=directory / "machines")
-    await _remove_former_nodes(server, fleet)
+    names = {machine.name for machine in fleet.machines}
+    for node in (await server.api.list(NODES))[0]:  # a machine that is not simulated any more is no node
+        if objects.name(node) not in names and SIMULATED in objects.annotations_of(node):
+            await server.api.delete(NODES, objects.name(node))
     registered = asyncio.Event()
     nodes = asyncio.create_task(run_nodes(simulation, fleet, registered=registered))
     await _wait_for_first(nodes, registered.wait())
@@ -90,15 +94,6 @@ async def _wait_for_first(*awaited: object) -> None:
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         task.result()
-
-
-async def _remove_former_nodes(server: Server, fleet: Fleet) -> None:
-    """Remove the nodes of an earlier fleet: a machine that is not simulated any more is no node."""
-    names = {machine.name for machine in fleet.machines}
-    for node in (await server.api.list(NODES))[0]:
-        metadata = node["metadata"]
-        if metadata["name"] not in names and SIMULATED in (metadata.get("annotations") or {}):
-            await server.api.delete(NODES, metadata["name"])
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:

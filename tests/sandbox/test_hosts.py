@@ -199,7 +199,7 @@ AS_USER = """
 import pathlib, sys
 sys.path.insert(0, sys.argv[1])
 from gpu_provision.sandbox import hosts
-from gpu_provision.sandbox.hosts.rootfs import HostSpec
+from gpu_provision.sandbox.hosts.spec import HostSpec
 host = hosts.SimulatedHost("", pathlib.Path())
 if not hosts.isolation_problem():
     host = hosts.ensure(HostSpec(name="t4-1"), pathlib.Path(sys.argv[2]))
