@@ -75,7 +75,14 @@ async def _open_simulation(
     """Send logs where the cluster looks for them: a sandbox keeps them itself, a real one asks the kubelet."""
     if "sandbox" in await api.version():
         texts: asyncio.Queue[tuple[LogKey, str]] = asyncio.Queue()
-        group.create_task(_post_logs(api, texts))
+
+        async def post() -> None:
+            while True:  # in order; a pod that is gone loses its output
+                of, text = await texts.get()
+                with contextlib.suppress(ApiError, OSError):
+                    await api.post_log(of.namespace, of.pod, of.container, text, restart=of.restart)
+
+        group.create_task(post())
         yield build_simulation(api, fleet, lambda *log: texts.put_nowait(log))
         return
     kept = KeptLogs()
@@ -89,14 +96,6 @@ async def _open_simulation(
         simulation = build_simulation(api, fleet, kept.append, **address)  # type: ignore[arg-type]
         simulation.pods.on_change(lambda old, new: kept.forget(*objects.key_of(old)) if old and new is None else None)
         yield simulation
-
-
-async def _post_logs(api: HttpApi, texts: asyncio.Queue[tuple[LogKey, str]]) -> None:
-    """Send output to a sandbox's API server in order, until cancelled; a pod that is gone loses its output."""
-    while True:
-        of, text = await texts.get()
-        with contextlib.suppress(ApiError, OSError):
-            await api.post_log(of.namespace, of.pod, of.container, text, restart=of.restart)
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
@@ -138,6 +137,12 @@ async def _run(arguments: argparse.Namespace) -> None:
         report.cancel()
 
 
+def _leaves(error: BaseException) -> list[SandboxError]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for one in error.exceptions for leaf in _leaves(one)]
+    return [error] if isinstance(error, SandboxError) else []
+
+
 def main(argv: list[str]) -> int:
     """Run simulated nodes until interrupted; return the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -145,15 +150,9 @@ def main(argv: list[str]) -> int:
     try:
         asyncio.run(_run(_arguments(argv)))
     except* SandboxError as group:
-        errors = _flatten(group)
+        errors = _leaves(group)
     sys.stderr.write("".join(f"{error}\n" for error in errors))
     return errors[0].exit_code if errors else 0
-
-
-def _flatten(error: BaseException) -> list[SandboxError]:
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for one in error.exceptions for leaf in _flatten(one)]
-    return [error] if isinstance(error, SandboxError) else []
 
 
 if __name__ == "__main__":

@@ -139,29 +139,24 @@ def load_fleet(fleet: str | Path = "default", *, speed: float | None = None) -> 
     ``speed`` takes the place of the fleet's own. Raises FleetError with all its problems.
     """
     numbered = re.fullmatch(r"nodes-(\d{1,4})", str(fleet))
-    found = gpu_fleet(int(numbered[1]), name=str(fleet)) if numbered else _parse(*_read(fleet))
+    found = _gpu_fleet(str(fleet), int(numbered[1])) if numbered else _parse(*_read(fleet))
     return replace(found, timings=replace(found.timings, speed=speed)) if speed else found
 
 
-def gpu_fleet(count: int, *, name: str = "bench", speed: float = 1.0) -> Fleet:
+def _gpu_fleet(name: str, count: int) -> Fleet:
     """Return a fleet of ``count`` nodes with one Tesla T4 each and one control-plane node, for benchmarks."""
-    width = max(3, len(str(count)))
-    machines = tuple(
-        MachineSpec(name=f"gpu-{n:0{width}}", kernel=KERNELS["ubuntu22.04"], gpu=models()["Tesla T4"], gpus=1)
-        for n in range(1, count + 1)
-    )
-    control = MachineSpec(name="control-1", kernel=KERNELS["ubuntu22.04"], roles=("control-plane",))
-    return Fleet(name=name, machines=(control, *machines), timings=Timings(speed=speed), events="problems")
+    common = MachineSpec(name="control-1", kernel=KERNELS["ubuntu22.04"])
+    gpu, width = replace(common, gpu=models()["Tesla T4"], gpus=1), max(3, len(str(count)))
+    machines = (replace(gpu, name=f"gpu-{n:0{width}}") for n in range(1, count + 1))
+    return Fleet(name=name, machines=(replace(common, roles=("control-plane",)), *machines), events="problems")
 
 
 def fleet_digest(fleet: Fleet) -> str:
     """Return a digest of what a fleet says, wherever it came from."""
-    told = (fleet.name, fleet.machines, fleet.timings, fleet.faults, fleet.events)
-    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr(replace(fleet, source="")).encode()).hexdigest()[:16]
 
 
 def _read(fleet: str | Path) -> tuple[str, str, str]:
-    """Return name, source and text of a fleet."""
     folder = resources.files(__package__).joinpath("fleets")
     built_in = sorted(Path(entry.name).stem for entry in folder.iterdir() if entry.name.endswith(".yaml"))
     if str(fleet) in built_in:
@@ -181,7 +176,6 @@ Check = tuple[Callable[[Any], bool], str]
 
 
 def _locate(node: yaml.Node, path: Location = ()) -> Iterator[tuple[Location, int]]:
-    """Yield the line of every part of a YAML document."""
     yield path, node.start_mark.line + 1
     children = node.value if isinstance(node, yaml.CollectionNode) else ()
     for index, child in enumerate(children):

@@ -180,7 +180,6 @@ def _wait_for_answer(home: Path) -> Sandbox | None:
 
 
 def _connection_problem(sandbox: Sandbox) -> str:
-    """Return why the API server does not answer; empty if it does."""
     try:
         authority = sandbox.directory / "certificates" / "ca.crt"
         context = ssl.create_default_context(cafile=authority) if authority.exists() else ssl.create_default_context()

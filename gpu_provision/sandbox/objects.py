@@ -105,7 +105,6 @@ _OPERATORS: Mapping[str, Callable[[str | None, Collection[str]], bool]] = {
 
 
 def _compare(value: str | None, values: Collection[str]) -> int:
-    """Return the difference of two whole numbers; 0 if either is none."""
     try:
         return int(value or "") - int(next(iter(values), ""))
     except ValueError:

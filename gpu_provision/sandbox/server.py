@@ -34,7 +34,7 @@ from gpu_provision.sandbox.state import (
 )
 
 _log = logging.getLogger(__name__)
-ALREADY_RUNNING = 3
+_ALREADY_RUNNING = 3
 _LONGEST_LOG = 5_000_000
 _LOOKERS_SECONDS = 0.5  # a process that asks whether a sandbox runs holds the lock for a moment
 
@@ -144,7 +144,7 @@ def main(argv: list[str]) -> int:
     lock = _lock(directory)
     if lock is None:
         sys.stderr.write(f"a sandbox is already running in {directory}\n")
-        return ALREADY_RUNNING
+        return _ALREADY_RUNNING
     with lock:
         (directory / READY_FILE).unlink(missing_ok=True)
         if arguments.detach:
@@ -153,18 +153,14 @@ def main(argv: list[str]) -> int:
             sys.stderr.write(f"export KUBECONFIG={directory / 'kubeconfig'}\n")
         lock.write(str(os.getpid()))
         lock.flush()
-        return _serve(directory, fleet, arguments.port)
-
-
-def _serve(directory: Path, fleet: Fleet, port: int) -> int:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    try:
-        asyncio.run(run_sandbox(directory, fleet, port=port))
-    except Exception:
-        # Logged while the lock is held: a process that waits for the sandbox's end reads the log then.
-        logging.getLogger("gpu_provision.sandbox").exception("the sandbox ended")
-        return 1
-    return 0
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        try:
+            asyncio.run(run_sandbox(directory, fleet, port=arguments.port))
+        except Exception:
+            # Logged while the lock is held: a process that waits for the sandbox's end reads the log then.
+            logging.getLogger("gpu_provision.sandbox").exception("the sandbox ended")
+            return 1
+        return 0
 
 
 if __name__ == "__main__":

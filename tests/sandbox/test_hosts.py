@@ -219,7 +219,7 @@ def test_refusal_of_the_system_is_one_line_with_its_own_words(monkeypatch: pytes
     refusing = tmp_path / "enter.py"
     refusing.write_text("import sys\nsys.exit('unshare: Operation not permitted')\n")
     monkeypatch.setattr(isolation, "_ENTER", refusing)
-    problem = isolation.problem()
+    problem = isolation.isolation_problem()
     assert problem.endswith("make namespaces (unshare: Operation not permitted)")
     assert len(problem.splitlines()) == 1
     isolation._find_method.cache_clear()

@@ -120,17 +120,13 @@ class NodeViews:
             handler(None, view)
 
     def _changed(self, old: Object | None, new: Object | None) -> None:
-        if new is None:
-            before = self.views.pop(objects.name(old), None) if old else None
-            self._tell(before, None)
+        name, view = objects.name(new or old or {}), view_node(new) if new else None
+        before = self.views.get(name)
+        if before == view:
             return
-        view = view_node(new)
-        before = self.views.get(view.name)
-        if view == before:
-            return
-        self.views[view.name] = view
-        self._tell(before, view)
-
-    def _tell(self, before: NodeView | None, after: NodeView | None) -> None:
+        if view is None:
+            del self.views[name]
+        else:
+            self.views[name] = view
         for handler in self._handlers:
-            handler(before, after)
+            handler(before, view)

@@ -45,7 +45,7 @@ def _argv(directory: Path, command: str, way: str) -> list[str]:
 def argv(directory: Path, command: str) -> list[str]:
     """Return the command line that runs a shell command inside the simulated host of this directory.
 
-    Needs ``problem()`` to be empty, and a directory that ``prepare`` has seen.
+    Needs ``isolation_problem()`` to be empty, and a directory that ``prepare`` has seen.
     """
     return _argv(directory, command, _find_method()[0])
 
@@ -55,7 +55,7 @@ def prepare(directory: Path) -> None:
     _prepare(directory, _find_method()[0])
 
 
-def problem() -> str:
+def isolation_problem() -> str:
     """Return why this machine cannot isolate simulated hosts, in one line; empty if it can.
 
     Finds out by trying, once in a process: too many settings (seccomp, AppArmor, sysctl) have a say in it.
@@ -76,7 +76,6 @@ def _find_method() -> tuple[str, str]:
 
 
 def _try(way: str) -> str:
-    """Return why a command cannot run in this way; empty if it can."""
     with tempfile.TemporaryDirectory(prefix="gpu-provision-") as name:
         root = Path(name)
         _prepare(root, way)
@@ -115,7 +114,6 @@ def _mounts(root: Path, bound: str) -> Iterator[tuple[Path, Path, str]]:
 
 
 def _mount_point(path: Path) -> Path:
-    """Make an empty file to mount something over, unless there is one."""
     if not path.exists():
         path.touch()
     return path

@@ -228,7 +228,6 @@ def _process_files(pid: int, name: str, words: list[str]) -> dict[str, str]:
 
 
 def _service_files(pid: int, unit: str) -> dict[str, str]:
-    """Return the files of an enabled service and of its process, which has the limits that systemd gives."""
     return {
         f"proc/{pid}/cgroup": f"0::/system.slice/{unit}.service\n",
         f"proc/{pid}/limits": _LIMITS,

@@ -63,12 +63,12 @@ class Kubelets:
         wanted = {(machine.name, fault) for fault in reboots if fault.applies_to(machine.name)}
         for key in [key for key in self._reboots if key[0] == machine.name and key not in wanted]:
             self._reboots.pop(key).cancel()
-            machine.forget_fault(key[1])
+            machine.note_fault(key[1], struck=False)
         for key in wanted - set(self._reboots):
             self._reboots[key] = asyncio.create_task(self._reboot_once(machine, key[1]))
 
     async def _reboot_once(self, machine: Machine, fault: NodeFault) -> None:
-        if machine.remember_fault(fault):
+        if machine.note_fault(fault, struck=True):
             self._go_down(machine)
             await self._come_up(machine)
 

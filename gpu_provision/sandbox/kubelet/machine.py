@@ -207,19 +207,13 @@ class Machine:
         self.state.devices = self.state.registered = count
         self.changed()
 
-    def remember_fault(self, fault: NodeFault) -> bool:
-        """Note that a fault struck; False if it had already."""
-        if repr(fault) in self.state.struck:
+    def note_fault(self, fault: NodeFault, *, struck: bool) -> bool:
+        """Note that a fault struck, or that it may strike again; False if that was so already."""
+        if (repr(fault) in self.state.struck) == struck:
             return False
-        self.state.struck.append(repr(fault))
+        (self.state.struck.append if struck else self.state.struck.remove)(repr(fault))
         self.changed()
         return True
-
-    def forget_fault(self, fault: NodeFault) -> None:
-        """Let a fault strike again when it is declared again."""
-        if repr(fault) in self.state.struck:
-            self.state.struck.remove(repr(fault))
-            self.changed()
 
     def grant(self, holder: str, count: int) -> bool:
         """Give a container ``count`` devices; False if there are not that many free ones."""

@@ -63,23 +63,6 @@ def node_object(machine: Machine) -> Object:
     }
 
 
-def node_info(machine: Machine) -> Object:
-    """Return ``status.nodeInfo``."""
-    spec = machine.spec
-    return {
-        "architecture": spec.architecture,
-        "bootID": machine.state.boot_id,
-        "containerRuntimeVersion": spec.runtime,
-        "kernelVersion": spec.kernel,
-        "kubeProxyVersion": spec.kubelet,
-        "kubeletVersion": spec.kubelet,
-        "machineID": machine.state.machine_id,
-        "operatingSystem": "linux",
-        "osImage": _OS_IMAGES.get(spec.os, f"{spec.os_id.capitalize()} {spec.os_version}"),
-        "systemUUID": machine.state.machine_id,
-    }
-
-
 def node_conditions(old: Sequence[Mapping[str, Any]], *, ready: bool) -> list[Object]:
     """Return the node's conditions, with the transition times of those that did not change."""
     before, time = {condition["type"]: condition for condition in old}, objects.timestamp()
@@ -158,7 +141,18 @@ class Registration:
             "status": {
                 "capacity": {**base, **({GPU_RESOURCE: str(state.registered)} if plugged else {})},
                 "allocatable": {**base, **({GPU_RESOURCE: str(state.devices)} if plugged else {})},
-                "nodeInfo": node_info(machine),
+                "nodeInfo": {
+                    "architecture": spec.architecture,
+                    "bootID": state.boot_id,
+                    "containerRuntimeVersion": spec.runtime,
+                    "kernelVersion": spec.kernel,
+                    "kubeProxyVersion": spec.kubelet,
+                    "kubeletVersion": spec.kubelet,
+                    "machineID": state.machine_id,
+                    "operatingSystem": "linux",
+                    "osImage": _OS_IMAGES.get(spec.os, f"{spec.os_id.capitalize()} {spec.os_version}"),
+                    "systemUUID": state.machine_id,
+                },
                 "addresses": addresses,
                 "daemonEndpoints": {"kubeletEndpoint": {"Port": simulation.kubelet_port}},
                 "images": [],

@@ -235,7 +235,6 @@ class PodWorker(PodContext):
         return True
 
     async def _end(self) -> None:
-        """Stop the containers as their hooks say, then let go of the pod."""
         if self._life is not None:
             self._life.cancel()
         metadata = self.pod["metadata"]
