@@ -19,10 +19,9 @@ from gpu_provision.sandbox.errors import NoAnswerError, SandboxError, SandboxPro
 from gpu_provision.sandbox.fleet import Fleet, load_fleet
 from gpu_provision.sandbox.kubelet.kubelet import build_simulation, run_nodes
 from gpu_provision.sandbox.kubelet.logs import ADDRESS, KeptLogs, LogKey, kubelet_server
+from gpu_provision.sandbox.kubelet.machine import Simulation
 from gpu_provision.sandbox.kubelet.node import SIMULATED
-from gpu_provision.sandbox.kubelet.simulation import Simulation
 
-_SANDBOX = "sandbox"
 _MAX_SHOWN = 5
 
 
@@ -74,9 +73,16 @@ async def _open_simulation(
     api: HttpApi, fleet: Fleet, certificate: tuple[Path, Path] | None, group: asyncio.TaskGroup
 ) -> AsyncIterator[Simulation]:
     """Send logs where the cluster looks for them: a sandbox keeps them itself, a real one asks the kubelet."""
-    if _SANDBOX in await api.version():
+    if "sandbox" in await api.version():
         texts: asyncio.Queue[tuple[LogKey, str]] = asyncio.Queue()
-        group.create_task(_post_logs(api, texts))
+
+        async def post() -> None:
+            while True:  # in order; a pod that is gone loses its output
+                of, text = await texts.get()
+                with contextlib.suppress(ApiError, OSError):
+                    await api.post_log(of.namespace, of.pod, of.container, text, restart=of.restart)
+
+        group.create_task(post())
         yield build_simulation(api, fleet, lambda *log: texts.put_nowait(log))
         return
     kept = KeptLogs()
@@ -90,14 +96,6 @@ async def _open_simulation(
         simulation = build_simulation(api, fleet, kept.append, **address)  # type: ignore[arg-type]
         simulation.pods.on_change(lambda old, new: kept.forget(*objects.key_of(old)) if old and new is None else None)
         yield simulation
-
-
-async def _post_logs(api: HttpApi, texts: asyncio.Queue[tuple[LogKey, str]]) -> None:
-    """Send output to a sandbox's API server in order, until cancelled; a pod that is gone loses its output."""
-    while True:
-        of, text = await texts.get()
-        with contextlib.suppress(ApiError, OSError):
-            await api.post_log(of.namespace, of.pod, of.container, text, restart=of.restart)
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
@@ -125,7 +123,12 @@ async def _run(arguments: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, task.cancel)
-    report = asyncio.create_task(_report(registered, len(fleet.machines)))
+
+    async def tell() -> None:
+        await registered.wait()
+        sys.stderr.write(f"{len(fleet.machines)} simulated nodes are registered; interrupt to end them\n")
+
+    report = asyncio.create_task(tell())
     try:
         await task
     except asyncio.CancelledError:
@@ -134,9 +137,10 @@ async def _run(arguments: argparse.Namespace) -> None:
         report.cancel()
 
 
-async def _report(registered: asyncio.Event, count: int) -> None:
-    await registered.wait()
-    sys.stderr.write(f"{count} simulated nodes are registered; interrupt to end them\n")
+def _leaves(error: BaseException) -> list[SandboxError]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for one in error.exceptions for leaf in _leaves(one)]
+    return [error] if isinstance(error, SandboxError) else []
 
 
 def main(argv: list[str]) -> int:
@@ -146,15 +150,9 @@ def main(argv: list[str]) -> int:
     try:
         asyncio.run(_run(_arguments(argv)))
     except* SandboxError as group:
-        errors = _flatten(group)
+        errors = _leaves(group)
     sys.stderr.write("".join(f"{error}\n" for error in errors))
     return errors[0].exit_code if errors else 0
-
-
-def _flatten(error: BaseException) -> list[SandboxError]:
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for one in error.exceptions for leaf in _flatten(one)]
-    return [error] if isinstance(error, SandboxError) else []
 
 
 if __name__ == "__main__":

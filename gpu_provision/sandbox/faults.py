@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,6 +61,12 @@ class NodeFaults:
         return next((fault for fault in found if str(fault.get("image", "")) in image), None)
 
 
+def suggest(word: str, known: Iterable[str], otherwise: str, *, cutoff: float = 0.6) -> str:
+    """Return the fix for a misspelled word."""
+    near = difflib.get_close_matches(word, known, 1, cutoff)
+    return f"write {near[0]}" if near else otherwise
+
+
 def parse_faults(entries: Any, where: str) -> tuple[tuple[NodeFault, ...], tuple[SandboxProblem, ...]]:
     """Return the faults of a list of mappings, and what is wrong with the entries that are none."""
     if not isinstance(entries, list):
@@ -78,8 +84,7 @@ def _parse_fault(entry: Any, where: str) -> NodeFault | SandboxProblem:
     settings = dict(entry)
     kind = settings.pop("fault")
     if kind not in KINDS:
-        near = difflib.get_close_matches(kind, KINDS, 1)
-        fix = f"write {near[0]}" if near else f"one of: {', '.join(sorted(KINDS))}"
+        fix = suggest(kind, KINDS, f"one of: {', '.join(sorted(KINDS))}")
         return SandboxProblem(code="GP706", what="there is no such fault", where=where, evidence=kind, fix=fix)
     unknown = min(set(settings) - KINDS[kind], default="")
     if unknown:

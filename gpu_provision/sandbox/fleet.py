@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import re
 from collections import Counter
@@ -16,7 +15,7 @@ from typing import Any
 import yaml
 
 from gpu_provision.sandbox.errors import FleetError, SandboxProblem
-from gpu_provision.sandbox.faults import NodeFault, parse_faults
+from gpu_provision.sandbox.faults import NodeFault, parse_faults, suggest
 from gpu_provision.sandbox.operand_rules import GPU_MODELS, GpuModel
 
 KERNELS = {
@@ -30,7 +29,8 @@ KERNELS = {
 }
 """The kernel that a machine runs if the fleet does not say."""
 
-MOST_MACHINES = 5000
+_MOST_MACHINES = 5000
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 @cache
@@ -106,12 +106,12 @@ class MachineSpec:
 
     @property
     def os_id(self) -> str:
-        """The identifier without the version: ``ubuntu``."""
+        """The identifier without the version, ``ubuntu``; ``os_version`` is the rest, ``22.04``."""
         return self.os.rstrip("0123456789.")
 
     @property
     def os_version(self) -> str:
-        """The version alone: ``22.04``."""
+        """The version alone."""
         return self.os[len(self.os_id) :]
 
 
@@ -139,50 +139,36 @@ def load_fleet(fleet: str | Path = "default", *, speed: float | None = None) -> 
     ``speed`` takes the place of the fleet's own. Raises FleetError with all its problems.
     """
     numbered = re.fullmatch(r"nodes-(\d{1,4})", str(fleet))
-    if numbered:
-        found = gpu_fleet(int(numbered[1]), name=str(fleet))
-    else:
-        name, source, text = _read(fleet)
-        found = _parse(text, name, source)
+    found = _gpu_fleet(str(fleet), int(numbered[1])) if numbered else _parse(*_read(fleet))
     return replace(found, timings=replace(found.timings, speed=speed)) if speed else found
 
 
-def gpu_fleet(count: int, *, name: str = "bench", speed: float = 1.0) -> Fleet:
+def _gpu_fleet(name: str, count: int) -> Fleet:
     """Return a fleet of ``count`` nodes with one Tesla T4 each and one control-plane node, for benchmarks."""
-    width = max(3, len(str(count)))
-    machines = tuple(
-        MachineSpec(name=f"gpu-{n:0{width}}", kernel=KERNELS["ubuntu22.04"], gpu=models()["Tesla T4"], gpus=1)
-        for n in range(1, count + 1)
-    )
-    control = MachineSpec(name="control-1", kernel=KERNELS["ubuntu22.04"], roles=("control-plane",))
-    return Fleet(name=name, machines=(control, *machines), timings=Timings(speed=speed), events="problems")
+    common = MachineSpec(name="control-1", kernel=KERNELS["ubuntu22.04"])
+    gpu, width = replace(common, gpu=models()["Tesla T4"], gpus=1), max(3, len(str(count)))
+    machines = (replace(gpu, name=f"gpu-{n:0{width}}") for n in range(1, count + 1))
+    return Fleet(name=name, machines=(replace(common, roles=("control-plane",)), *machines), events="problems")
 
 
 def fleet_digest(fleet: Fleet) -> str:
     """Return a digest of what a fleet says, wherever it came from."""
-    told = (fleet.name, fleet.machines, fleet.timings, fleet.faults, fleet.events)
-    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
-
-
-def list_built_in() -> tuple[str, ...]:
-    """Return the names of the fleets that come with the sandbox."""
-    folder = resources.files(__package__).joinpath("fleets")
-    return tuple(sorted(Path(entry.name).stem for entry in folder.iterdir() if entry.name.endswith(".yaml")))
+    return hashlib.sha256(repr(replace(fleet, source="")).encode()).hexdigest()[:16]
 
 
 def _read(fleet: str | Path) -> tuple[str, str, str]:
-    if str(fleet) in list_built_in():
-        file = resources.files(__package__).joinpath("fleets", f"{fleet}.yaml")
-        return str(fleet), f"{fleet}.yaml", file.read_text(encoding="utf-8")
+    folder = resources.files(__package__).joinpath("fleets")
+    built_in = sorted(Path(entry.name).stem for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    if str(fleet) in built_in:
+        return str(fleet), f"{fleet}.yaml", folder.joinpath(f"{fleet}.yaml").read_text(encoding="utf-8")
     path = Path(fleet)
     try:
         return path.stem, str(path), path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        fix = f"give the path of a fleet file, or one of: {', '.join(list_built_in())}, nodes-<count>"
+        fix = f"give the path of a fleet file, or one of: {', '.join(built_in)}, nodes-<count>"
         what = "the fleet file cannot be read"
-        raise FleetError(
-            SandboxProblem(code="GP701", what=what, where=str(path), evidence=str(error), fix=fix)
-        ) from None
+        problem = SandboxProblem(code="GP701", what=what, where=str(path), evidence=str(error), fix=fix)
+        raise FleetError(problem) from None
 
 
 Location = tuple[str | int, ...]
@@ -190,7 +176,6 @@ Check = tuple[Callable[[Any], bool], str]
 
 
 def _locate(node: yaml.Node, path: Location = ()) -> Iterator[tuple[Location, int]]:
-    """Yield the line of every part of a YAML document."""
     yield path, node.start_mark.line + 1
     children = node.value if isinstance(node, yaml.CollectionNode) else ()
     for index, child in enumerate(children):
@@ -204,14 +189,6 @@ def _is_number(value: Any) -> bool:
 
 def _is_count(value: Any) -> bool:
     return _is_number(value) and isinstance(value, int)
-
-
-def _is_taint(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("key"), str) and isinstance(value.get("effect"), str)
-
-
-def _of_type(kind: type, title: str) -> Check:
-    return lambda value: isinstance(value, kind), title
 
 
 def _matches(pattern: str, title: str) -> Check:
@@ -229,9 +206,14 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-_TEXT: Check = (lambda value: isinstance(value, str) and bool(value), "a text")
+def _is_taint(value: Any) -> bool:
+    return isinstance(value, dict) and _is_text(value.get("key")) and _is_text(value.get("effect"))
+
+
+_TEXT: Check = (lambda value: _is_text(value) and bool(value), "a text")
 _COUNT: Check = (_is_count, "a whole number")
-_MAPPING, _LIST = _of_type(dict, "a mapping"), _of_type(list, "a list")
+_MAPPING: Check = (lambda value: isinstance(value, dict), "a mapping")
+_LIST: Check = (lambda value: isinstance(value, list), "a list")
 _FLEET_KEYS: dict[str, Check] = {
     "name": _TEXT,
     "nodes": _LIST,
@@ -241,7 +223,7 @@ _FLEET_KEYS: dict[str, Check] = {
 }
 _NODE_KEYS: dict[str, Check] = {
     "name": _TEXT,
-    "count": (lambda value: _is_count(value) and 0 < value <= MOST_MACHINES, f"1 to {MOST_MACHINES}"),
+    "count": (lambda value: _is_count(value) and 0 < value <= _MOST_MACHINES, f"1 to {_MOST_MACHINES}"),
     "os": _matches("[a-z]+[0-9][0-9.]*$", "such as ubuntu22.04"),
     "kernel": _TEXT,
     "architecture": _matches("(amd64|arm64)$", "amd64 or arm64"),
@@ -261,10 +243,9 @@ _TIMING_KEYS: dict[str, Check] = {
     **{one.name: (_is_number, "seconds") for one in fields(Timings)},
     "speed": (lambda value: _is_number(value) and value > 0, "a number above 0"),
 }
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
-def _parse(text: str, name: str, source: str) -> Fleet:
+def _parse(name: str, source: str, text: str) -> Fleet:
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         document = yaml.safe_load(text)
@@ -300,8 +281,7 @@ class _Reader:
         good: dict[str, Any] = {}
         for key, value in entry.items():
             if key not in keys:
-                near = difflib.get_close_matches(str(key), keys, 1)
-                fix = f"write {near[0]}" if near else f"known here: {', '.join(sorted(keys))}"
+                fix = suggest(str(key), keys, f"known here: {', '.join(sorted(keys))}")
                 self.complain("GP702", (*path, key), f"there is no key {key!r} here", key, fix)
             elif not keys[key][0](value):
                 self.complain("GP703", (*path, key), f"expected {keys[key][1]}", repr(value))
@@ -357,7 +337,6 @@ class _Reader:
             return {}
         name = good.get("model", "")
         if name not in models():
-            near = difflib.get_close_matches(name, models(), 1, cutoff=0.3)
-            fix = f"write {near[0]}" if near else f"known: {', '.join(models())}"
+            fix = suggest(name, models(), f"known: {', '.join(models())}", cutoff=0.3)
             self.complain("GP704", (*path, "model"), "this GPU model is not known", name, fix)
         return {"gpu": models().get(name), "gpus": good.get("count", 1)}

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any
 
 from gpu_provision.sandbox.api import Api, ApiError, ApiResource, Object, ObjectEvent
 from gpu_provision.sandbox.objects import Key, key_of
@@ -41,19 +40,16 @@ class Index:
         if before == after:
             return
         for gone in before - after:
-            self._leave(gone, key)
+            members = self._members[gone]
+            members.pop(key, None)
+            if not members:
+                del self._members[gone]
         for new in after - before:
             self._members.setdefault(new, {})[key] = None
         if after:
             self._keys_of[key] = after
         else:
             self._keys_of.pop(key, None)
-
-    def _leave(self, index_key: Hashable, key: Key) -> None:
-        members = self._members[index_key]
-        members.pop(key, None)
-        if not members:
-            del self._members[index_key]
 
     def members(self, index_key: Hashable) -> Iterable[Key]:
         """Return the keys of the objects found under ``index_key``."""
@@ -209,15 +205,11 @@ class Informer:
         if known is not None and known["metadata"].get("uid") != obj["metadata"].get("uid"):
             self._drop(key)
             known = None
-        shown = self._with_deletion(obj)
-        self.objects[key] = shown
-        self._tell(key, known, shown)
-
-    def _with_deletion(self, obj: Object) -> Object:
         at = self._deleting.get(obj["metadata"].get("uid", ""))
-        if at is None or obj["metadata"].get("deletionTimestamp"):
-            return obj
-        return {**obj, "metadata": {**obj["metadata"], "deletionTimestamp": at}}
+        if at is not None and not obj["metadata"].get("deletionTimestamp"):
+            obj = {**obj, "metadata": {**obj["metadata"], "deletionTimestamp": at}}
+        self.objects[key] = obj
+        self._tell(key, known, obj)
 
     def _drop(self, key: Key, last: Object | None = None) -> None:
         known = self.objects.pop(key)
@@ -248,5 +240,5 @@ def end_if_cancelled() -> None:
         raise asyncio.CancelledError
 
 
-def _version(obj: dict[str, Any]) -> int:
+def _version(obj: Object) -> int:
     return int(obj["metadata"].get("resourceVersion") or 0)

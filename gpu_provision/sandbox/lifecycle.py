@@ -54,7 +54,8 @@ def up(fleet: str | Path = "default", *, directory: Path | None = None) -> Sandb
             _start(fleet, home)
             sandbox = _wait_for_answer(home)
         if sandbox is None:
-            raise SandboxError(_start_failed(home))
+            fix = "read its log; 'gpu-provision sandbox reset' starts over with an empty cluster"
+            raise _with_log(home, "GP711", "the sandbox ended while it started", fix)
         _check_currency(fleet, sandbox)
         return sandbox
 
@@ -103,17 +104,14 @@ def write_kubeconfig(sandbox: Sandbox, user: str) -> Path:
 
 
 def _directory(fleet: str | Path, directory: Path | None) -> Path:
-    return (directory or sandbox_directory(_name(fleet))).absolute()
+    if directory is None:
+        name = str(fleet)
+        if "/" in name or name.endswith((".yaml", ".yml")):
+            from gpu_provision.sandbox.fleet import load_fleet  # noqa: PLC0415 - YAML only where a file is named
 
-
-def _name(fleet: str | Path) -> str:
-    """Return the sandbox's name without reading YAML where the fleet is named, not a file."""
-    text = str(fleet)
-    if "/" not in text and not text.endswith((".yaml", ".yml")):
-        return text
-    from gpu_provision.sandbox.fleet import load_fleet  # noqa: PLC0415 - YAML only where a file is named
-
-    return load_fleet(fleet).name
+            name = load_fleet(fleet).name
+        directory = sandbox_directory(name)
+    return directory.absolute()
 
 
 @contextmanager
@@ -137,16 +135,8 @@ def _start(fleet: str | Path, home: Path) -> None:
 
     load_fleet(fleet)  # its problems are better told here than by a process without a terminal
     named = str(Path(fleet).resolve()) if Path(fleet).suffix in {".yaml", ".yml"} else str(fleet)
-    command = [
-        sys.executable,
-        "-m",
-        "gpu_provision.sandbox.server",
-        "--detach",
-        "--directory",
-        str(home),
-        "--fleet",
-        named,
-    ]
+    command = [sys.executable, "-m", "gpu_provision.sandbox.server", "--detach"]
+    command += ["--directory", str(home), "--fleet", named]
     package = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(part for part in (package, os.environ.get("PYTHONPATH", "")) if part)
     try:
@@ -161,7 +151,7 @@ def _start(fleet: str | Path, home: Path) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise SandboxError(_not_ready(home)) from None
+        raise _not_ready(home) from None
     except OSError as error:
         raise _unusable(home, error) from error
     if launched.returncode and not is_running(home):
@@ -177,7 +167,7 @@ def _wait_for_answer(home: Path) -> Sandbox | None:
     if not is_running(home):
         return None
     if sandbox is None:
-        raise SandboxError(_not_ready(home))
+        raise _not_ready(home)
     wait_until(lambda: not is_running(home) or not _connection_problem(sandbox), _ANSWER_SECONDS)
     silence = _connection_problem(sandbox)
     if not silence:
@@ -190,7 +180,6 @@ def _wait_for_answer(home: Path) -> Sandbox | None:
 
 
 def _connection_problem(sandbox: Sandbox) -> str:
-    """Return why the API server does not answer; empty if it does."""
     try:
         authority = sandbox.directory / "certificates" / "ca.crt"
         context = ssl.create_default_context(cafile=authority) if authority.exists() else ssl.create_default_context()
@@ -236,22 +225,17 @@ def _end(home: Path) -> bool:
     raise SandboxError(SandboxProblem(code="GP714", what=what, where=str(home), evidence=f"process {read_pid(home)}"))
 
 
-def _with_log(home: Path, code: str, what: str, fix: str) -> SandboxProblem:
-    """Return a problem with the end of the sandbox's log as evidence."""
+def _with_log(home: Path, code: str, what: str, fix: str) -> SandboxError:
+    """Return an error with the end of the sandbox's log as evidence."""
     log = home / LOG_FILE
     try:
         evidence = log.read_text(encoding="utf-8", errors="replace")[-_TAIL:].strip()
     except OSError:
         evidence = ""
-    return SandboxProblem(code=code, what=what, where=str(log), evidence=evidence, fix=fix)
+    return SandboxError(SandboxProblem(code=code, what=what, where=str(log), evidence=evidence, fix=fix))
 
 
-def _start_failed(home: Path) -> SandboxProblem:
-    fix = "read its log; 'gpu-provision sandbox reset' starts over with an empty cluster"
-    return _with_log(home, "GP711", "the sandbox ended while it started", fix)
-
-
-def _not_ready(home: Path) -> SandboxProblem:
+def _not_ready(home: Path) -> SandboxError:
     fix = "try again, or start over with: gpu-provision sandbox reset"
     return _with_log(home, "GP710", f"the sandbox was not ready after {START_SECONDS:.0f} s", fix)
 

@@ -111,26 +111,22 @@ _MIG_MODELS = ("A30", "A100", "H100", "H200", "B200")
 
 def gpu_labels(gpu: GpuModel, count: int, driver: str, *, strategy: str, copies: int = 1) -> dict[str, str]:
     """Return what GPU Feature Discovery says about ``count`` GPUs of one model, without the timestamp."""
-    compute_major, _, compute_minor = gpu.compute.partition(".")
-    cuda = cuda_version(driver)
-    cuda_major, _, cuda_minor = cuda.partition(".")
-    major, minor, revision = [*driver.split("."), "", ""][:3]
-    mig = any(name in gpu.name for name in _MIG_MODELS)
+    cuda, mig = cuda_version(driver), any(name in gpu.name for name in _MIG_MODELS)
+    versions = (
+        ("cuda.driver", driver, ("major", "minor", "rev")),
+        ("cuda.driver-version", driver, ("major", "minor", "revision")),
+        ("cuda.runtime", cuda, ("major", "minor")),
+        ("cuda.runtime-version", cuda, ("major", "minor")),
+        ("gpu.compute", gpu.compute, ("major", "minor")),
+    )
     labels = {
-        "cuda.driver.major": major,
-        "cuda.driver.minor": minor,
-        "cuda.driver.rev": revision,
+        f"{name}.{key}": number
+        for name, version, keys in versions
+        for key, number in zip(keys, (*version.split("."), "", ""), strict=False)
+    }
+    labels |= {
         "cuda.driver-version.full": driver,
-        "cuda.driver-version.major": major,
-        "cuda.driver-version.minor": minor,
-        "cuda.driver-version.revision": revision,
-        "cuda.runtime.major": cuda_major,
-        "cuda.runtime.minor": cuda_minor,
         "cuda.runtime-version.full": cuda,
-        "cuda.runtime-version.major": cuda_major,
-        "cuda.runtime-version.minor": cuda_minor,
-        "gpu.compute.major": compute_major,
-        "gpu.compute.minor": compute_minor,
         "gpu.count": str(count),
         "gpu.family": gpu.family,
         "gpu.machine": "Simulated-Machine",
@@ -163,13 +159,14 @@ OPERANDS = {
 
 def paused_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """Return the node labels that pause the operands of a node, by the present ones."""
-    return {key: _pause(labels[key]) for operand in OPERANDS if labels.get(key := f"{DEPLOY}{operand}")}
-
-
-def _pause(value: str) -> str:
-    if value == "false" or _PAUSED in value:
-        return value
-    return _PAUSED if value == "true" else f"{value}_{_PAUSED}"
+    paused = {}
+    for operand in OPERANDS:
+        value = labels.get(f"{DEPLOY}{operand}")
+        if value and value != "false" and _PAUSED not in value:
+            value = _PAUSED if value == "true" else f"{value}_{_PAUSED}"
+        if value:
+            paused[f"{DEPLOY}{operand}"] = value
+    return paused
 
 
 def resumed_labels(labels: Mapping[str, str]) -> dict[str, str]:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import IO
 
+from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import NODES
 from gpu_provision.sandbox.apiserver.server import Server, serve
 from gpu_provision.sandbox.controllers import run_controllers
@@ -33,7 +34,7 @@ from gpu_provision.sandbox.state import (
 )
 
 _log = logging.getLogger(__name__)
-ALREADY_RUNNING = 3
+_ALREADY_RUNNING = 3
 _LONGEST_LOG = 5_000_000
 _LOOKERS_SECONDS = 0.5  # a process that asks whether a sandbox runs holds the lock for a moment
 
@@ -59,7 +60,10 @@ async def _simulate(directory: Path, fleet: Fleet, server: Server, ended: asynci
         server.api.append_log(of.namespace, of.pod, of.uid, of.container, text, restart=of.restart)
 
     simulation = build_simulation(api, fleet, write_log, home=directory / "machines")
-    await _remove_former_nodes(server, fleet)
+    names = {machine.name for machine in fleet.machines}
+    for node in (await server.api.list(NODES))[0]:  # a machine that is not simulated any more is no node
+        if objects.name(node) not in names and SIMULATED in objects.annotations_of(node):
+            await server.api.delete(NODES, objects.name(node))
     registered = asyncio.Event()
     nodes = asyncio.create_task(run_nodes(simulation, fleet, registered=registered))
     await _wait_for_first(nodes, registered.wait())
@@ -90,15 +94,6 @@ async def _wait_for_first(*awaited: object) -> None:
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         task.result()
-
-
-async def _remove_former_nodes(server: Server, fleet: Fleet) -> None:
-    """Remove the nodes of an earlier fleet: a machine that is not simulated any more is no node."""
-    names = {machine.name for machine in fleet.machines}
-    for node in (await server.api.list(NODES))[0]:
-        metadata = node["metadata"]
-        if metadata["name"] not in names and SIMULATED in (metadata.get("annotations") or {}):
-            await server.api.delete(NODES, metadata["name"])
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
@@ -149,7 +144,7 @@ def main(argv: list[str]) -> int:
     lock = _lock(directory)
     if lock is None:
         sys.stderr.write(f"a sandbox is already running in {directory}\n")
-        return ALREADY_RUNNING
+        return _ALREADY_RUNNING
     with lock:
         (directory / READY_FILE).unlink(missing_ok=True)
         if arguments.detach:
@@ -158,18 +153,14 @@ def main(argv: list[str]) -> int:
             sys.stderr.write(f"export KUBECONFIG={directory / 'kubeconfig'}\n")
         lock.write(str(os.getpid()))
         lock.flush()
-        return _serve(directory, fleet, arguments.port)
-
-
-def _serve(directory: Path, fleet: Fleet, port: int) -> int:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    try:
-        asyncio.run(run_sandbox(directory, fleet, port=port))
-    except Exception:
-        # Logged while the lock is held: a process that waits for the sandbox's end reads the log then.
-        logging.getLogger("gpu_provision.sandbox").exception("the sandbox ended")
-        return 1
-    return 0
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        try:
+            asyncio.run(run_sandbox(directory, fleet, port=arguments.port))
+        except Exception:
+            # Logged while the lock is held: a process that waits for the sandbox's end reads the log then.
+            logging.getLogger("gpu_provision.sandbox").exception("the sandbox ended")
+            return 1
+        return 0
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 
 DIRECTORY_VARIABLE = "GPU_PROVISION_SANDBOX_DIR"
+READY_FILE, LOCK_FILE, LOG_FILE = "sandbox.json", "lock", "sandbox.log"
+_PAUSE = 0.05
 
 
 def sandbox_directory(fleet: str = "default") -> Path:
@@ -34,9 +36,6 @@ def replace_file(path: Path, content: str | bytes, *, private: bool = False) -> 
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
-
-
-_PAUSE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +120,6 @@ def source_digest() -> str:
     for path in sorted(package.rglob("*.py")):
         found = zlib.crc32(path.read_bytes(), zlib.crc32(str(path.relative_to(package)).encode(), found))
     return f"{found:08x}"
-
-
-READY_FILE = "sandbox.json"
-LOCK_FILE = "lock"
-LOG_FILE = "sandbox.log"
 
 
 def context_name(name: str) -> str:

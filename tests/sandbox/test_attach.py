@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import aiohttp
 import pytest
 import trustme
 
-from gpu_provision.sandbox.api import NODES, PODS, ObjectPath
+from gpu_provision.sandbox import objects
+from gpu_provision.sandbox.api import NODES, PODS
 from gpu_provision.sandbox.apiserver.server import Server, serve
 from gpu_provision.sandbox.attach import attach
 from gpu_provision.sandbox.client import HttpApi, load_credentials
@@ -29,53 +31,51 @@ FLEET = Fleet(
 
 
 def on_server(directory: Path, scenario: Callable[[Server], Awaitable[None]]) -> None:
-    """Run a scenario beside an API server without nodes."""
+    """Run a scenario beside an API server without nodes, at most a minute long."""
 
     async def main() -> None:
         server = await serve(directory)
         try:
-            await scenario(server)
+            async with asyncio.timeout(60):
+                await scenario(server)
         finally:
             await server.close()
 
     asyncio.run(main())
 
 
+@contextlib.asynccontextmanager
+async def attached(server: Server, **options: Any) -> AsyncIterator[None]:
+    """Attach the fleet while the context lasts."""
+    registered = asyncio.Event()
+    access = load_credentials(server.kubeconfig)
+    nodes = asyncio.create_task(attach(access, FLEET, registered=registered, **options))
+    await registered.wait()
+    yield
+    nodes.cancel()
+    await asyncio.gather(nodes, return_exceptions=True)
+
+
 def test_nodes_register_run_pods_and_send_their_output(tmp_path: Path) -> None:
     """Over HTTPS, with a kubeconfig; the sandbox's server keeps the output itself."""
 
+    async def logged(server: Server) -> str:
+        async with HttpApi(load_credentials(server.kubeconfig)) as api:
+            return str(await api.call("GET", f"{server.url}/api/v1/namespaces/default/pods/p/log"))
+
     async def scenario(server: Server) -> None:
-        registered = asyncio.Event()
-        attached = asyncio.create_task(attach(load_credentials(server.kubeconfig), FLEET, registered=registered))
-        await registered.wait()
-        node = await server.api.get(NODES, "gpu-1")
-        assert SIMULATED in node["metadata"]["annotations"]
-        container = {"name": "main", "image": "registry.example/busybox:1", "command": ["echo", "hello"]}
-        spec = {"nodeName": "gpu-1", "restartPolicy": "Never", "containers": [container]}
-        await server.api.create(
-            PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}, "default"
-        )
-        async with asyncio.timeout(60):
-            while await phase(server) != "Succeeded":  # noqa: ASYNC110 - a server is asked
+        async with attached(server):
+            assert SIMULATED in (await server.api.get(NODES, "gpu-1"))["metadata"]["annotations"]
+            container = {"name": "main", "image": "registry.example/busybox:1", "command": ["echo", "hello"]}
+            spec = {"nodeName": "gpu-1", "restartPolicy": "Never", "containers": [container]}
+            body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+            await server.api.create(PODS, body, "default")
+            while not objects.is_finished(await server.api.get(PODS, "p", "default")):  # noqa: ASYNC110 - a server is asked
                 await asyncio.sleep(0.02)
             while await logged(server) != "hello\n":  # noqa: ASYNC110 - a server is asked
                 await asyncio.sleep(0.02)
-        attached.cancel()
-        await asyncio.gather(attached, return_exceptions=True)
 
     on_server(tmp_path, scenario)
-
-
-async def phase(server: Server) -> str:
-    """Return how the pod is."""
-    pod = await server.api.get(PODS, "p", "default")
-    return str((pod.get("status") or {}).get("phase"))
-
-
-async def logged(server: Server) -> str:
-    """Return a container's output as clients get it."""
-    async with HttpApi(load_credentials(server.kubeconfig)) as api:
-        return str(await api.request("GET", ObjectPath(PODS, "default", "p", "log")))
 
 
 def test_a_cluster_with_nodes_of_its_own_is_left_alone(tmp_path: Path) -> None:
@@ -83,32 +83,22 @@ def test_a_cluster_with_nodes_of_its_own_is_left_alone(tmp_path: Path) -> None:
 
     async def scenario(server: Server) -> None:
         await server.api.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "theirs"}})
-        access = load_credentials(server.kubeconfig)
         with pytest.raises(BaseExceptionGroup) as refused:
-            await attach(access, FLEET)
+            await attach(load_credentials(server.kubeconfig), FLEET)
         error = refused.value.exceptions[0]
         assert isinstance(error, SandboxError)
         assert (error.problems[0].code, error.problems[0].evidence) == ("GP720", "theirs")
-        registered = asyncio.Event()
-        attached = asyncio.create_task(attach(access, FLEET, beside_others=True, registered=registered))
-        await registered.wait()
-        attached.cancel()
-        await asyncio.gather(attached, return_exceptions=True)
+        async with attached(server, beside_others=True):
+            pass
 
     on_server(tmp_path, scenario)
 
 
-def unverifying() -> ssl.SSLContext:
-    """Return how most API servers ask kubelets."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
-
-
 async def asked(port: int, path: str, context: ssl.SSLContext | None = None) -> tuple[int, str]:
     """Return status and text of the kubelet endpoint's answer."""
+    connector = aiohttp.TCPConnector(ssl=context or False)  # most API servers verify no kubelet
     async with (
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context or unverifying())) as session,
+        aiohttp.ClientSession(connector=connector) as session,
         session.get(f"https://127.0.0.1:{port}{path}") as answer,
     ):
         return answer.status, await answer.text()
@@ -118,7 +108,7 @@ def test_the_kubelet_endpoint_serves_logs() -> None:
     """Whole, the last lines, with times, of the life before, and followed until the container ends."""
     logs = KeptLogs()
     here = LogKey("n", "p", "uid", "c", 1)
-    logs.append(replace_restart(here, 0), "before\n")
+    logs.append(here._replace(restart=0), "before\n")
     logs.append(here, "one\ntwo\n")
     waiting: dict[str, Any] = {"waiting": {"reason": "ImagePullBackOff"}}
     of_main: Iterator[dict[str, Any]] = iter([{"running": {}}] * 5 + [{"terminated": {}}])
@@ -129,10 +119,13 @@ def test_the_kubelet_endpoint_serves_logs() -> None:
     async def scenario() -> None:
         async with kubelet_server(logs, status_of) as port:
             base = "/containerLogs/n/p/c"
-            assert await asked(port, base) == (200, "one\ntwo\n")
-            assert await asked(port, f"{base}?tailLines=1") == (200, "two\n")
-            assert await asked(port, f"{base}?limitBytes=2") == (200, "on")
-            assert await asked(port, f"{base}?previous=true") == (200, "before\n")
+            for query, text in (
+                ("", "one\ntwo\n"),
+                ("tailLines=1", "two\n"),
+                ("limitBytes=2", "on"),
+                ("previous=true", "before\n"),
+            ):
+                assert await asked(port, f"{base}?{query}") == (200, text)
             assert (await asked(port, f"{base}?timestamps=true"))[1].splitlines()[0].endswith("Z one")
             assert await asked(port, "/containerLogs/n/p/none") == (200, "")
             assert (await asked(port, "/containerLogs/n/p/none?previous=true"))[0] == 400
@@ -165,8 +158,3 @@ def test_the_kubelet_endpoint_shows_the_certificate_it_is_given(tmp_path: Path) 
                 await asked(port, "/healthz", verifying)
 
     asyncio.run(scenario())
-
-
-def replace_restart(of: LogKey, restart: int) -> LogKey:
-    """Return another life of the same container."""
-    return of._replace(restart=restart)

@@ -4,61 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
-from gpu_provision.sandbox.api import ApiResource, Object
+from gpu_provision.sandbox.api import CONFIG_MAPS, NODES
 from gpu_provision.sandbox.apiserver.server import serve
 from gpu_provision.sandbox.client import HttpApi, KubeCredentials, load_credentials
 from gpu_provision.sandbox.errors import SandboxError
-
-CONFIG_MAPS, PODS, NODES = (ApiResource("", "v1", kind) for kind in ("configmaps", "pods", "nodes"))
-
-
-def on_server(directory: Path, scenario: Callable[[HttpApi], Awaitable[None]]) -> None:
-    """Run a scenario with a client of a server."""
-
-    async def main() -> None:
-        server = await serve(directory)
-        try:
-            async with HttpApi(load_credentials(server.kubeconfig)) as api:
-                await scenario(api)
-        finally:
-            await server.close()
-
-    asyncio.run(main())
-
-
-def config_map(name: str, **data: str) -> Object:
-    """Return a ConfigMap."""
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
 def test_changes_are_watched(tmp_path: Path) -> None:
     """From the version of a list on, also objects larger than one read."""
 
-    async def scenario(api: HttpApi) -> None:
-        _, version = await api.list(CONFIG_MAPS, "default")
-        seen: list[tuple[str, int]] = []
+    async def scenario() -> None:
+        server = await serve(tmp_path)
+        async with asyncio.timeout(60), HttpApi(load_credentials(server.kubeconfig)) as api:
+            _, version = await api.list(CONFIG_MAPS, "default")
+            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "big"}, "data": {"x": "x" * 500_000}}
+            await api.create(CONFIG_MAPS, body, "default")
+            await api.delete(CONFIG_MAPS, "big", "default")
+            watch = api.watch(CONFIG_MAPS, version, "default")
+            seen = [await anext(watch), await anext(watch)]
+            assert [(event.type, len(event.object["data"]["x"])) for event in seen] == [
+                ("ADDED", 500_000),
+                ("DELETED", 500_000),
+            ]
+            await watch.aclose()  # type: ignore[attr-defined]
+        await server.close()
 
-        async def watch() -> None:
-            async for event in api.watch(CONFIG_MAPS, version, "default"):
-                size = len(event.object.get("data", {}).get("x", ""))
-                seen.append((event.type, size))
-
-        watching = asyncio.create_task(watch())
-        await api.create(CONFIG_MAPS, config_map("big", x="x" * 500_000), "default")
-        await api.delete(CONFIG_MAPS, "big", "default")
-        async with asyncio.timeout(60):
-            while len(seen) < 2:  # noqa: ASYNC110 - the list is filled by the watch itself
-                await asyncio.sleep(0.01)
-        watching.cancel()
-        assert seen == [("ADDED", 500_000), ("DELETED", 500_000)]
-
-    on_server(tmp_path, scenario)
+    asyncio.run(scenario())
 
 
 def test_a_server_that_is_not_there_is_a_connection_error() -> None:
@@ -86,18 +62,13 @@ def written(tmp_path: Path, **user: str) -> Path:
     return path
 
 
-def test_a_token_and_files_beside_the_kubeconfig(tmp_path: Path) -> None:
-    """Relative paths are those of the kubeconfig; secrets do not show."""
-    found = load_credentials(written(tmp_path, token="secret"))  # noqa: S106 - it is no secret
-    assert (found.server, found.authority, found.token) == ("https://127.0.0.1:1", b"CA", "secret")
-    assert "secret" not in repr(found)
-
-
-def test_client_certificates_as_data(tmp_path: Path) -> None:
-    """Base64 in the file itself."""
+def test_credentials_are_texts_or_files_beside_the_kubeconfig(tmp_path: Path) -> None:
+    """Relative paths are those of the kubeconfig; secrets do not show; certificates are base64 in the file itself."""
     data = {"client-certificate-data": base64.b64encode(b"CERT").decode(), "client-key-data": "S0VZ"}
-    found = load_credentials(written(tmp_path, **data))
+    found = load_credentials(written(tmp_path, token="secret", **data))  # noqa: S106 - it is no secret
+    assert (found.server, found.authority, found.token) == ("https://127.0.0.1:1", b"CA", "secret")
     assert (found.certificate, found.key) == (b"CERT", b"KEY")
+    assert not [secret for secret in ("secret", "CERT", "KEY") if secret in repr(found)]
 
 
 @pytest.mark.parametrize(

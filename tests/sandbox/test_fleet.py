@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.sandbox.errors import FleetError
-from gpu_provision.sandbox.fleet import Fleet, fleet_digest, gpu_fleet, load_fleet, models
+from gpu_provision.sandbox.fleet import Fleet, fleet_digest, load_fleet
 
 BAD = sorted((Path(__file__).parent / "fleets" / "bad").glob("*.yaml"))
 EXPECTED = re.compile(r"# (GP\d+)(?: line (\d+))?(?: (\S+))?: (.*?)(?: -> (.*))?$")
@@ -36,16 +36,12 @@ def test_the_default_fleet_is_what_the_documentation_says() -> None:
 
 
 def test_one_entry_can_be_many_machines(tmp_path: Path) -> None:
-    """``count`` with a pattern numbers machines that are otherwise equal."""
+    """``count`` with a pattern numbers machines that are otherwise equal; ``nodes-50`` is a fleet for benchmarks."""
     fleet = written(tmp_path, "nodes: [{name: 'gpu-{:03}', count: 200, gpu: {model: T4}}]")
     assert [m.name for m in fleet.machines][::199] == ["gpu-001", "gpu-200"]
     assert {(m.gpus, m.kernel) for m in fleet.machines} == {(1, "5.15.0-122-generic")}
-
-
-def test_a_fleet_for_benchmarks_is_named_by_its_size() -> None:
-    """``nodes-50`` has 50 GPU nodes and a control plane."""
-    fleet = load_fleet("nodes-50")
-    assert (fleet.name, len(fleet.machines), fleet) == ("nodes-50", 51, gpu_fleet(50, name="nodes-50"))
+    bench = load_fleet("nodes-50")
+    assert (bench.name, len(bench.machines), bench.machines[50].name) == ("nodes-50", 51, "gpu-050")
 
 
 def test_the_digest_changes_with_what_the_file_says(tmp_path: Path) -> None:
@@ -76,11 +72,3 @@ def test_mistakes_are_reported_at_once_with_line_and_remedy(path: Path) -> None:
         assert line is None or f":{line}" in finding.where
         assert where is None or finding.where.endswith(where)
         assert fix is None or finding.fix == fix
-
-
-def test_every_model_is_complete() -> None:
-    """PCI ids are four hexadecimal digits, and each alias names one model."""
-    for known_as, gpu in models().items():
-        assert re.fullmatch(r"[0-9a-f]{4}", gpu.device), known_as
-        assert gpu.pci_class in {"0300", "0302"}
-        assert gpu.memory > 10_000

@@ -74,6 +74,8 @@ def test_a_driver_of_the_machine_below_is_not_the_hosts(tmp_path: Path, monkeypa
         ("modprobe i2c_core; lsmod | grep -c i2c || modinfo i2c-core", "0\nfilename:       (builtin)"),
         ("modprobe ipmi_si ipmi_devintf; lsmod | grep -c ipmi_devintf || true", "0"),
         ("modprobe -r nouveau; modprobe -r nouveau; lsmod | grep -c nouveau || true", "0"),
+        ("[ ! -x /usr/sbin/modprobe ] || env -i /usr/sbin/modprobe ipmi_si", ""),
+        ("env -i PATH=/.sandbox/bin modprobe -n -v ipmi_devintf | cut -c 1-20", "insmod /lib/modules/"),
     ],
 )
 def test_a_host_has_a_system_of_its_own(shell: Shell, command: str, output: str) -> None:
@@ -97,32 +99,16 @@ def test_a_host_refuses(host: SimulatedHost, command: str, message: str) -> None
     assert message in failed(host, command)
 
 
-def test_state_outlives_its_users(host: SimulatedHost) -> None:
-    """Until it is removed, as by `sandbox reset`."""
+def test_state_is_the_hosts_own_and_outlives_its_users(host: SimulatedHost, shell: Shell, tmp_path: Path) -> None:
+    """Nothing of the machine below changes, no other host sees it, and it lasts until it is removed."""
     directory = host.directory.parents[1]
-    said(host, "modprobe ipmi_si")
+    shell("modprobe ipmi_si; echo mine > /etc/gpu-provision-test; mkdir /opt/thing; echo secret > /root/secret")
+    assert (host.directory / "etc/gpu-provision-test").read_text() == "mine\n"
+    assert not Path("/etc/gpu-provision-test").exists()
+    assert said(hosts.ensure(HostSpec(name="t4-2"), tmp_path), "ls /root; lsmod | grep -c ipmi || true") == "0"
     assert "ipmi_si" in said(hosts.ensure(WITH_NOUVEAU, directory), "lsmod")
     hosts.remove("t4-1", directory)
     assert "ipmi_si" not in said(hosts.ensure(WITH_NOUVEAU, directory), "lsmod")
-
-
-def test_writes_stay_on_the_host(host: SimulatedHost, shell: Shell) -> None:
-    """Nothing of the machine below changes; the state is what the host's directory holds."""
-    shell("echo mine > /etc/gpu-provision-test; mkdir /opt/thing")
-    assert (host.directory / "etc/gpu-provision-test").read_text() == "mine\n"
-    assert not Path("/etc/gpu-provision-test").exists()
-
-
-def test_modprobe_by_its_full_path_is_the_simulated_one(shell: Shell) -> None:
-    """Where the machine has one at all."""
-    shell("[ ! -x /usr/sbin/modprobe ] || env -i /usr/sbin/modprobe ipmi_si")
-    assert shell("env -i PATH=/.sandbox/bin modprobe -n -v ipmi_devintf").startswith("insmod /lib/modules/")
-
-
-def test_module_in_use_cannot_be_unloaded(tmp_path: Path) -> None:
-    """As nouveau with a console on it."""
-    host = hosts.ensure(HostSpec(name="held", gpus=(T4,), modules=("nouveau",), in_use=("nouveau",)), tmp_path)
-    assert "nouveau is in use" in failed(host, "modprobe -r nouveau")
 
 
 def test_reboot_forgets_modules_and_loads_those_of_the_boot(host: SimulatedHost, shell: Shell) -> None:
@@ -155,15 +141,8 @@ def test_initramfs_tool_is_that_of_the_system(tmp_path: Path, shell: Shell) -> N
     assert said(rhel, "ls /boot/initramfs*") == "/boot/initramfs-5.14.0.img"
 
 
-def test_hosts_do_not_see_each_other(host: SimulatedHost, tmp_path: Path) -> None:
-    """Each has its own files and modules."""
-    other = hosts.ensure(HostSpec(name="t4-2"), tmp_path)
-    said(host, "echo secret > /root/secret")
-    assert said(other, "ls /root") == ""
-
-
 def test_fleet_says_how_a_host_differs(tmp_path: Path) -> None:
-    """The keys of a node's ``host``."""
+    """The keys of a node's ``host``; a module in use cannot be unloaded, as nouveau with a console on it."""
     fleet = tmp_path / "mine.yaml"
     host = {"nouveau": True, "builtin": ["ipmi_msghandler"], "available": [], "in_use": ["nouveau"]}
     nodes = [{"name": "a", "os": "rhel9.4", "host": host}, {"name": "b", "host": {"reachable": False}}]
@@ -171,25 +150,23 @@ def test_fleet_says_how_a_host_differs(tmp_path: Path) -> None:
     a, b = map(to_host_spec, load_fleet(fleet).machines)
     assert (a.os_id, a.os_version, a.architecture) == ("rhel", "9.4", "x86_64")
     assert (a.builtin, a.available, a.in_use) == (("ipmi_msghandler",), (), ("nouveau",))
-    assert "nouveau" in a.modules
+    assert "nouveau is in use" in failed(hosts.ensure(a, tmp_path), "modprobe -r nouveau")
     with pytest.raises(hosts.HostUnavailableError, match="unreachable"):
         hosts.ensure(b, tmp_path)
 
 
-def test_state_directory_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ours first, then XDG's, then the home directory."""
-    monkeypatch.setenv(DIRECTORY_VARIABLE, "/a")
-    assert sandbox_directory("f") == Path("/a/f")
-    monkeypatch.delenv(DIRECTORY_VARIABLE)
-    monkeypatch.setenv("XDG_STATE_HOME", "/b")
-    assert sandbox_directory() == Path("/b/gpu-provision/sandbox/default")
-    monkeypatch.delenv("XDG_STATE_HOME")
-    monkeypatch.setenv("HOME", "/c")
-    assert sandbox_directory() == Path("/c/.local/state/gpu-provision/sandbox/default")
-
-
-def test_state_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    """A file stands where the directory should be."""
+def test_state_directory_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Ours first, then XDG's, then the home directory; state that cannot be written is said."""
+    variables = {
+        "HOME": ("/c", "/c/.local/state/gpu-provision/sandbox/f"),
+        "XDG_STATE_HOME": ("/b", "/b/gpu-provision/sandbox/f"),
+        DIRECTORY_VARIABLE: ("/a", "/a/f"),
+    }
+    for variable in variables:
+        monkeypatch.delenv(variable, raising=False)
+    for variable, (value, directory) in variables.items():
+        monkeypatch.setenv(variable, value)
+        assert sandbox_directory("f") == Path(directory)
     (tmp_path / "hosts").write_text("")
     with pytest.raises(hosts.HostUnavailableError, match="cannot be written"):
         hosts.ensure(HostSpec(name="t4-1"), tmp_path)
@@ -199,7 +176,7 @@ AS_USER = """
 import pathlib, sys
 sys.path.insert(0, sys.argv[1])
 from gpu_provision.sandbox import hosts
-from gpu_provision.sandbox.hosts.rootfs import HostSpec
+from gpu_provision.sandbox.hosts.spec import HostSpec
 host = hosts.SimulatedHost("", pathlib.Path())
 if not hosts.isolation_problem():
     host = hosts.ensure(HostSpec(name="t4-1"), pathlib.Path(sys.argv[2]))
@@ -242,7 +219,7 @@ def test_refusal_of_the_system_is_one_line_with_its_own_words(monkeypatch: pytes
     refusing = tmp_path / "enter.py"
     refusing.write_text("import sys\nsys.exit('unshare: Operation not permitted')\n")
     monkeypatch.setattr(isolation, "_ENTER", refusing)
-    problem = isolation.problem()
+    problem = isolation.isolation_problem()
     assert problem.endswith("make namespaces (unshare: Operation not permitted)")
     assert len(problem.splitlines()) == 1
     isolation._find_method.cache_clear()
@@ -256,14 +233,12 @@ def test_state_directory_may_have_any_name(tmp_path: Path) -> None:
 
 
 def test_broken_pipe_ends_a_command_as_on_a_host(tmp_path: Path) -> None:
-    """Python ignores the signal, and what it starts would inherit that."""
+    """Python ignores the signal, and what it starts would inherit that.
+
+    Root of a host lacks rights over the machine: an ordinary user's namespace has these over itself alone.
+    """
     host = hosts.ensure(HostSpec(name="t4-1"), tmp_path)
     assert hosts.run(host, "yes | head -n 1; kill -PIPE $$; echo alive").stdout == b"y\n"
-
-
-def test_root_of_a_host_lacks_rights_over_the_machine(tmp_path: Path) -> None:
-    """An ordinary user's namespace has these rights over itself alone."""
-    host = hosts.ensure(HostSpec(name="t4-1"), tmp_path)
-    said = hosts.run(host, "grep CapBnd /.proc/self/status").stdout.split()
-    left = {right for right in (16, 17, 22, 25) if int(said[1], 16) >> right & 1}
+    rights = int(hosts.run(host, "grep CapBnd /.proc/self/status").stdout.split()[1], 16)
+    left = {right for right in (16, 17, 22, 25) if rights >> right & 1}
     assert isolation._find_method()[0] == "user" or not left

@@ -87,45 +87,28 @@ def test_listed_and_watched_objects_are_known_and_indexed() -> None:
 
 
 def test_an_expired_watch_leads_to_a_new_list() -> None:
-    """What vanished meanwhile is DELETED, what changed is MODIFIED, what is equal is not told again."""
-    api = ScriptedApi(
-        [([pod("a", 1), pod("b", 2), pod("c", 3)], "5"), ([pod("b", 2), pod("c", 8), pod("d", 9)], "9")],
-        [[ApiError(410, "Expired", "too old resource version")], []],
-    )
-    wanted = [("DELETED", "a"), ("MODIFIED", "c"), ("ADDED", "d")]
-    follow(api, lambda _, events: events[3:] == wanted)
+    """What vanished or has another uid is DELETED, what changed is MODIFIED, what is equal is not told again."""
+    before = [pod("a", 1), pod("b", 2), pod("c", 3), pod("e", 4, uid="old")]
+    after = [pod("b", 2), pod("c", 8), pod("d", 9), pod("e", 9, uid="new")]
+    api = ScriptedApi([(before, "5"), (after, "9")], [[ApiError(410, "Expired", "too old resource version")], []])
+    wanted = [("DELETED", "a"), ("MODIFIED", "c"), ("ADDED", "d"), ("DELETED", "e"), ("ADDED", "e")]
+    follow(api, lambda _, events: events[4:] == wanted)
     assert api.asked == ["5", "9"]
 
 
 def test_a_lost_connection_is_survived_also_while_listing() -> None:
-    """Whatever the transport raises, the informer tries again."""
+    """A watch that ends goes on from the last version, that of a bookmark too."""
+    events = [ObjectEvent("ADDED", pod("b", 6)), ObjectEvent("BOOKMARK", {"metadata": {"resourceVersion": "8"}})]
     api = ScriptedApi(
         [ConnectionError("refused"), ApiError(503, "Unavailable", "later"), ([pod("a", 1)], "5")],
-        [[ConnectionError("reset")], [ObjectEvent("ADDED", pod("b", 6))]],
+        [[ConnectionError("reset")], events, [ObjectEvent("ADDED", pod("c", 9))]],
     )
-    follow(api, lambda informer, _: len(informer.objects) == 2)
-
-
-def test_a_watch_that_ends_goes_on_from_the_last_version() -> None:
-    """Servers end watches after a while; bookmarks count."""
-    first = [ObjectEvent("ADDED", pod("b", 6)), ObjectEvent("BOOKMARK", {"metadata": {"resourceVersion": "8"}})]
-    api = ScriptedApi([([], "5")], [first, [ObjectEvent("ADDED", pod("c", 9))]])
-    follow(api, lambda informer, _: len(informer.objects) == 2)
-    assert api.asked == ["5", "8"]
-
-
-def test_another_uid_is_another_object() -> None:
-    """Its predecessor is DELETED first, also if a relist skipped that."""
-    api = ScriptedApi(
-        [([pod("a", 1, uid="old")], "5"), ([pod("a", 8, uid="new")], "9")], [[ApiError(410, "Expired", "")], []]
-    )
-    follow(api, lambda _, events: events == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a")])
+    follow(api, lambda informer, _: len(informer.objects) == 3)
+    assert api.asked == ["5", "5", "8"]
 
 
 def test_a_handler_that_raises_does_not_blind_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    """Its error is logged."""
-    api = ScriptedApi([([pod("a", 1)], "5")], [])
-    informer = follow(api, lambda informer, _: informer.is_synced)
+    informer = synced()
     heard: list[str] = []
     informer.on_event(lambda _change, _obj: {}["missing"])
     informer.on_event(lambda change, _: heard.append(change))
@@ -134,27 +117,24 @@ def test_a_handler_that_raises_does_not_blind_the_others(caplog: pytest.LogCaptu
 
 
 def test_own_writes_are_observed_at_once() -> None:
-    """``observe`` runs ahead of the watch; an answer that the watch has overtaken is dropped."""
-    api = ScriptedApi([([pod("a", 1)], "5")], [])
-    informer = follow(api, lambda informer, _: informer.is_synced)
+    """``observe`` runs ahead of the watch, which may bring older events, and drops what that has overtaken."""
+    informer = synced()
     informer.observe(pod("a", 7, labels={"new": "yes"}))
     informer._take(ObjectEvent("MODIFIED", pod("a", 6)))
     assert informer.objects["n", "a"]["metadata"]["labels"] == {"new": "yes"}
-    informer._take(ObjectEvent("DELETED", pod("a", 8)))
-    informer.observe(pod("a", 7))
-    assert informer.objects == {}
-
-
-def test_own_deletions_are_shown_until_the_watch_says_more() -> None:
-    """Also when an older event arrives in between."""
-    api = ScriptedApi([([pod("a", 1)], "5")], [])
-    informer = follow(api, lambda informer, _: informer.is_synced)
     informer.observe_deletion(informer.objects["n", "a"], "2026-01-01T00:00:00Z")
-    informer._take(ObjectEvent("MODIFIED", pod("a", 6)))
+    informer._take(ObjectEvent("MODIFIED", pod("a", 8)))
     assert informer.objects["n", "a"]["metadata"]["deletionTimestamp"] == "2026-01-01T00:00:00Z"
-    informer._take(ObjectEvent("DELETED", pod("a", 7)))
-    informer._take(ObjectEvent("ADDED", pod("a", 8, uid="next")))
+    informer._take(ObjectEvent("DELETED", pod("a", 9)))
+    informer.observe(pod("a", 8))
+    assert informer.objects == {}
+    informer._take(ObjectEvent("ADDED", pod("a", 10, uid="next")))
     assert "deletionTimestamp" not in informer.objects["n", "a"]["metadata"]
+
+
+def synced() -> Informer:
+    """Return an informer that knows the pod ``a`` of version 1 and follows no more."""
+    return follow(ScriptedApi([([pod("a", 1)], "5")], []), lambda informer, _: informer.is_synced)
 
 
 def test_cancellation_ends_an_informer() -> None:

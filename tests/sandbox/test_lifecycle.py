@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -19,7 +18,7 @@ import pytest
 
 from gpu_provision.sandbox import lifecycle
 from gpu_provision.sandbox.errors import SandboxError
-from gpu_provision.sandbox.state import Sandbox
+from gpu_provision.sandbox.state import Sandbox, wait_until
 from tests.scenarios.client import Client
 
 
@@ -37,28 +36,35 @@ def names(kubeconfig: Path, kind: str) -> set[str]:
         return {item["metadata"]["name"] for item in client.get(kind)["items"]}
 
 
-def make(kubeconfig: Path, **manifest: Any) -> None:
+def make(kubeconfig: Path, kind: str, name: str, version: str = "v1", **body: Any) -> None:
     """Make an object."""
     with closing(Client(kubeconfig)) as client:
-        client.apply(manifest)
-
-
-NAMESPACE = {"apiVersion": "v1", "kind": "Namespace"}
+        client.apply({"apiVersion": version, "kind": kind, "metadata": {"name": name}, **body})
 
 
 def test_up_starts_it_once_and_down_ends_it(home: Path) -> None:
-    """The second up returns the running one; its kubeconfig works; down tells whether it ended one."""
+    """Also if several start it at once; its kubeconfig works; down tells whether it ended one."""
     assert lifecycle.find_running(directory=home) is None
+    found: list[Sandbox] = []
+    threads = [threading.Thread(target=lambda: found.append(lifecycle.up(directory=home))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     sandbox = lifecycle.up(directory=home)
-    assert lifecycle.up(directory=home) == sandbox == lifecycle.find_running(directory=home)
+    assert found == [sandbox] * 3
+    assert lifecycle.find_running(directory=home) == sandbox
     assert names(sandbox.kubeconfig, "nodes") == {"control-1", "cpu-1", "h100-1", "t4-1", "t4-2"}
     assert (sandbox.kubeconfig.stat().st_mode & 0o077, sandbox.context) == (0, "sandbox")
     assert lifecycle.down(directory=home)
     assert not lifecycle.down(directory=home)
 
 
-def test_another_user_may_do_what_rbac_grants(home: Path) -> None:
-    """The same user keeps the token; a user's name may hold what no file name does."""
+def test_another_user_may_do_what_rbac_grants(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same user keeps the token; a user's name may hold what no file name does.
+
+    A sandbox of other code, such as that of an earlier version of the tool, is reported and can be ended.
+    """
     sandbox = lifecycle.up(directory=home)
     path = lifecycle.write_kubeconfig(sandbox, "team/bob:1")
     text = path.read_text()
@@ -67,65 +73,45 @@ def test_another_user_may_do_what_rbac_grants(home: Path) -> None:
     with pytest.raises(AssertionError, match='User "team/bob:1" cannot list resource "nodes"'):
         names(path, "nodes")
     rbac = {"apiGroup": "rbac.authorization.k8s.io"}
-    make(
-        sandbox.kubeconfig,
-        apiVersion="rbac.authorization.k8s.io/v1",
-        kind="ClusterRoleBinding",
-        metadata={"name": "bob"},
-        roleRef={**rbac, "kind": "ClusterRole", "name": "view"},
-        subjects=[{**rbac, "kind": "User", "name": "team/bob:1"}],
-    )
+    granted = {
+        "roleRef": {**rbac, "kind": "ClusterRole", "name": "view"},
+        "subjects": [{**rbac, "kind": "User", "name": "team/bob:1"}],
+    }
+    make(sandbox.kubeconfig, "ClusterRoleBinding", "bob", f"{rbac['apiGroup']}/v1", **granted)
     assert "t4-1" in names(path, "nodes")
-
-
-def test_two_that_start_it_at_once_get_the_same(home: Path) -> None:
-    """The second one waits for the first."""
-    found: list[Sandbox] = []
-    threads = [threading.Thread(target=lambda: found.append(lifecycle.up(directory=home))) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len({sandbox.pid for sandbox in found}) == 1
+    monkeypatch.setattr(lifecycle, "source_digest", lambda: "another")
+    with pytest.raises(SandboxError) as refused:
+        lifecycle.up(directory=home)
+    (finding,) = refused.value.problems
+    assert (finding.code, "sandbox down" in finding.fix) == ("GP713", True)
+    assert lifecycle.down(directory=home)
 
 
 def test_a_killed_sandbox_starts_again_with_its_state(home: Path) -> None:
-    """The stale record that kill -9 leaves behind counts for nothing."""
+    """The stale record counts for nothing, a port in use is given up, and reset forgets everything."""
     first = lifecycle.up(directory=home)
-    make(first.kubeconfig, **NAMESPACE, metadata={"name": "kept"})
+    make(first.kubeconfig, "Namespace", "kept")
     os.kill(first.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 60
-    while lifecycle.find_running(directory=home) is not None:
-        assert time.monotonic() < deadline
+    assert wait_until(lambda: lifecycle.find_running(directory=home) is None, 60)
     assert json.loads((home / "sandbox.json").read_text())["pid"] == first.pid
-    second = lifecycle.up(directory=home)
-    assert second.pid != first.pid
-    assert "kept" in names(second.kubeconfig, "namespaces")
-
-
-def test_a_port_in_use_is_given_up(home: Path) -> None:
-    """The sandbox takes another one and writes it into the kubeconfig."""
-    first = lifecycle.up(directory=home)
-    lifecycle.down(directory=home)
     with socket.socket() as foreign:
+        foreign.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         foreign.bind(("127.0.0.1", int(first.url.rsplit(":", 1)[1])))
         foreign.listen()
         second = lifecycle.up(directory=home)
-        assert second.url != first.url
-        assert names(second.kubeconfig, "nodes")
+    assert (second.pid != first.pid, second.url != first.url) == (True, True)
+    assert "kept" in names(second.kubeconfig, "namespaces")
+    for _ in range(2):
+        lifecycle.reset(directory=home)
+        assert not home.exists()
+    assert "kept" not in names(lifecycle.up(directory=home).kubeconfig, "namespaces")
 
 
 def test_a_process_with_the_recorded_id_is_left_alone(home: Path) -> None:
     """Only the holder of the sandbox's lock is the sandbox."""
     home.mkdir(parents=True)
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as innocent:
-        record = {
-            "name": "default",
-            "pid": innocent.pid,
-            "url": "https://127.0.0.1:1",
-            "kubeconfig": "x",
-            "context": "y",
-        }
+        record = dict.fromkeys(("name", "kubeconfig", "context", "url"), "x") | {"pid": innocent.pid}
         (home / "sandbox.json").write_text(json.dumps(record))
         (home / "lock").write_text(str(innocent.pid))
         assert lifecycle.find_running(directory=home) is None
@@ -134,18 +120,8 @@ def test_a_process_with_the_recorded_id_is_left_alone(home: Path) -> None:
         innocent.kill()
 
 
-def test_reset_forgets_everything(home: Path) -> None:
-    """Also what a half-written directory holds."""
-    sandbox = lifecycle.up(directory=home)
-    make(sandbox.kubeconfig, **NAMESPACE, metadata={"name": "forgotten"})
-    lifecycle.reset(directory=home)
-    assert not home.exists()
-    lifecycle.reset(directory=home)
-    assert "forgotten" not in names(lifecycle.up(directory=home).kubeconfig, "namespaces")
-
-
 def test_a_sandbox_that_cannot_start_says_why(home: Path) -> None:
-    """The end of its log is the evidence."""
+    """The end of its log is the evidence; a file in the way of its directory is another problem."""
     home.mkdir(parents=True)
     (home / "store.db").mkdir()
     with pytest.raises(SandboxError) as refused:
@@ -153,13 +129,9 @@ def test_a_sandbox_that_cannot_start_says_why(home: Path) -> None:
     finding = refused.value.problems[0]
     assert (finding.code, finding.where) == ("GP711", str(home / "sandbox.log"))
     assert "Error" in finding.evidence
-
-
-def test_a_directory_that_cannot_be_made_is_one_finding(tmp_path: Path) -> None:
-    """A file stands in its way."""
-    (tmp_path / "file").write_text("")
+    (home / "file").write_text("")
     with pytest.raises(SandboxError) as refused:
-        lifecycle.up(directory=tmp_path / "file" / "box")
+        lifecycle.up(directory=home / "file" / "box")
     assert refused.value.problems[0].code == "GP712"
 
 
@@ -178,17 +150,3 @@ def test_a_fleet_file_of_ones_own(tmp_path: Path) -> None:
         assert names(lifecycle.up(fleet, directory=home).kubeconfig, "nodes") == {"two", "three"}
     finally:
         lifecycle.down(fleet, directory=home)
-
-
-def test_a_sandbox_of_other_code_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as that of an earlier version of the tool; it can be ended, and goes on with what it knew."""
-    home = tmp_path / "box"
-    try:
-        lifecycle.up(directory=home)
-        monkeypatch.setattr(lifecycle, "source_digest", lambda: "another")
-        with pytest.raises(SandboxError) as refused:
-            lifecycle.up(directory=home)
-        (finding,) = refused.value.problems
-        assert (finding.code, "sandbox down" in finding.fix) == ("GP713", True)
-    finally:
-        assert lifecycle.down(directory=home)

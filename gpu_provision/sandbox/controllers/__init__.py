@@ -26,16 +26,8 @@ async def run_controllers(api: Api, *, resources: Callable[[], Iterable[ServedRe
         resources: Returns what the API server has now: garbage collection and namespace deletion reach all of it.
     """
     cluster = ControllerManager(api)
-    controllers = _controllers(cluster, OwnershipGraph(cluster, resources))
-    async with asyncio.TaskGroup() as group:
-        group.create_task(supervise(cluster.run, "the informers"))
-        for controller in controllers:
-            group.create_task(supervise(controller.run, f"the {controller.name} controller"))
-
-
-def _controllers(cluster: ControllerManager, graph: OwnershipGraph) -> tuple[QueueController[Any], ...]:
-    views = NodeViews(cluster.informer(NODES))
-    return (
+    views, graph = NodeViews(cluster.informer(NODES)), OwnershipGraph(cluster, resources)
+    controllers: tuple[QueueController[Any], ...] = (
         NodeLifecycle(cluster),
         Scheduler(cluster, views),
         DaemonSets(cluster, views),
@@ -48,3 +40,7 @@ def _controllers(cluster: ControllerManager, graph: OwnershipGraph) -> tuple[Que
         GarbageCollector(cluster, graph),
         Namespaces(cluster, graph),
     )
+    async with asyncio.TaskGroup() as group:
+        group.create_task(supervise(cluster.run, "the informers"))
+        for controller in controllers:
+            group.create_task(supervise(controller.run, f"the {controller.name} controller"))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from gpu_provision.sandbox import objects
@@ -22,6 +23,12 @@ from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueCo
 from gpu_provision.sandbox.objects import ConditionUpdate, Key
 
 _SYNC_PAUSE = 0.02
+_FOREGROUND, _ORPHAN = "foregroundDeletion", "orphan"
+_REMEMBERED = 20_000
+_GONE, _GOING, _SOLID = "gone", "going", "solid"
+_FINALIZER = "kubernetes"
+_NOT_SERVED = frozenset({404, 405})
+_LOOK_AGAIN_SECONDS = 5.0
 
 
 class OwnedRef(NamedTuple):
@@ -32,6 +39,7 @@ class OwnedRef(NamedTuple):
 
 
 Change = Callable[[OwnedRef, Object | None, Object | None], None]
+Content = dict[ApiResource, list[Object]]
 
 
 class OwnershipGraph:
@@ -59,23 +67,18 @@ class OwnershipGraph:
         for resource in set(self.followed) - set(served):
             del self.followed[resource]
             for obj in tuple(self._cluster.informer(resource).objects.values()):
-                self._changed(OwnedRef(resource, objects.key_of(obj)), obj, None)
+                self._changed(resource, obj, None)
             self._cluster.forget(resource)
         for resource in set(served) - set(self.followed):
             self.followed[resource] = served[resource]
-            self._cluster.informer(resource).on_change(self._handler(resource))
+            self._cluster.informer(resource).on_change(partial(self._changed, resource))
 
     def on_change(self, handler: Change) -> None:
         """Call ``handler(ref, before, after)`` for each change from now on."""
         self._handlers.append(handler)
 
-    def _handler(self, resource: ApiResource) -> Callable[[Object | None, Object | None], None]:
-        def changed(old: Object | None, new: Object | None) -> None:
-            self._changed(OwnedRef(resource, objects.key_of(new or old or {})), old, new)
-
-        return changed
-
-    def _changed(self, ref: OwnedRef, old: Object | None, new: Object | None) -> None:
+    def _changed(self, resource: ApiResource, old: Object | None, new: Object | None) -> None:
+        ref = OwnedRef(resource, objects.key_of(new or old or {}))
         before = {owner["uid"] for owner in objects.owners(old)} if old else set()
         after = {owner["uid"] for owner in objects.owners(new)} if new else set()
         for uid in before - after:
@@ -92,11 +95,6 @@ class OwnershipGraph:
         for handler in self._handlers:
             handler(ref, old, new)
 
-    def find_resource(self, api_version: str, kind: str) -> ServedResource | None:
-        """Return the resource that holds objects of a kind; None if no served one does."""
-        group = api_version.rpartition("/")[0]
-        return next((one for one in self.followed.values() if (one.resource.group, one.kind) == (group, kind)), None)
-
     def get(self, ref: OwnedRef) -> Object | None:
         """Return the object as it is known."""
         return self._cluster.informer(ref.resource).objects.get(ref.key)
@@ -106,16 +104,6 @@ class OwnershipGraph:
         await self._cluster.informer(DEFINITIONS).synced()
         while not all(self._cluster.informer(one).is_synced for one in self.followed):  # noqa: ASYNC110  they may change
             await asyncio.sleep(_SYNC_PAUSE)
-
-
-FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
-_REMEMBERED = 20_000
-_GONE, _GOING, _SOLID = "gone", "going", "solid"
-
-
-def waits_for_dependents(owner: Object) -> bool:
-    """Whether the owner is being deleted in the foreground, so waits for its dependents."""
-    return objects.is_deleting(owner) and FOREGROUND in objects.finalizers(owner)
 
 
 class GarbageCollector(QueueController[OwnedRef]):
@@ -136,25 +124,27 @@ class GarbageCollector(QueueController[OwnedRef]):
         await super().run()
 
     def _changed(self, ref: OwnedRef, old: Object | None, new: Object | None) -> None:
-        if new is None and old is not None:
+        if new is not None:
+            if objects.is_deleting(new):
+                concerned = bool({_FOREGROUND, _ORPHAN} & set(objects.finalizers(new)))
+            else:
+                concerned = bool(objects.owners(new)) and (old is None or objects.owners(old) != objects.owners(new))
+            if concerned:
+                self.queue.add(ref)
+        elif old is not None:
             self._remember(objects.uid(old))
             for dependent in self._graph.dependents.get(objects.uid(old), ()):
                 self.queue.add(dependent)
-            self._wake_owners(old)
-        elif new is not None and _needs_sync(old, new):
-            self.queue.add(ref)
+            for owner in objects.owners(old):
+                found = self._graph.refs.get(owner["uid"])
+                known = self._graph.get(found) if found else None
+                if found and known and objects.is_deleting(known):
+                    self.queue.add(found)
 
     def _remember(self, uid: str) -> None:
         self._gone[uid] = None
         if len(self._gone) > _REMEMBERED:
             self._gone.popitem(last=False)
-
-    def _wake_owners(self, obj: Object) -> None:
-        for owner in objects.owners(obj):
-            ref = self._graph.refs.get(owner["uid"])
-            known = self._graph.get(ref) if ref else None
-            if ref and known and objects.is_deleting(known):
-                self.queue.add(ref)
 
     async def sync(self, key: OwnedRef) -> None:
         """Judge one object as an owner, then as a dependent."""
@@ -167,28 +157,25 @@ class GarbageCollector(QueueController[OwnedRef]):
             await self._judge(key, obj)
 
     async def _release(self, ref: OwnedRef, owner: Object) -> None:
-        uid, finalizers = objects.uid(owner), objects.finalizers(owner)
+        """Let an owner go that waits for its dependents, or whose dependents become orphans."""
+        uid, finalizers, done = objects.uid(owner), objects.finalizers(owner), ""
         dependents = list(self._graph.dependents.get(uid, ()))
-        if ORPHAN in finalizers:
+        if _ORPHAN in finalizers:
             for dependent in dependents:
                 await self._disown(dependent, {uid})
-            await self._without(ref, owner, ORPHAN)
-        elif FOREGROUND in finalizers:
+            done = _ORPHAN
+        elif _FOREGROUND in finalizers:
             if not any(self._blocks(dependent, uid) for dependent in dependents):
-                await self._without(ref, owner, FOREGROUND)
+                done = _FOREGROUND
             for dependent in dependents:
                 self.queue.add(dependent)
+        if done:  # past the informer: the object may be gone with its last finalizer
+            change = _change(owner, finalizers=[one for one in finalizers if one != done])
+            await self.cluster.api.patch(ref.resource, objects.name(owner), change, objects.namespace(owner))
 
     def _blocks(self, ref: OwnedRef, uid: str) -> bool:
-        obj = self._graph.get(ref)
-        return obj is not None and any(
-            owner["uid"] == uid and owner.get("blockOwnerDeletion") for owner in objects.owners(obj)
-        )
-
-    async def _without(self, ref: OwnedRef, obj: Object, finalizer: str) -> None:
-        kept = [one for one in objects.finalizers(obj) if one != finalizer]
-        change = {"metadata": {"finalizers": kept, "uid": objects.uid(obj), "resourceVersion": _version(obj)}}
-        await self.cluster.api.patch(ref.resource, objects.name(obj), change, objects.namespace(obj))
+        owners = objects.owners(self._graph.get(ref) or {"metadata": {}})
+        return any(owner["uid"] == uid and owner.get("blockOwnerDeletion") for owner in owners)
 
     async def _judge(self, ref: OwnedRef, obj: Object) -> None:
         states = {owner["uid"]: await self._state(owner, ref, obj) for owner in objects.owners(obj)}
@@ -197,37 +184,33 @@ class GarbageCollector(QueueController[OwnedRef]):
             if lost:
                 await self._disown(ref, lost)
             return
-        uid = objects.uid(obj)
+        uid, finalizers = objects.uid(obj), objects.finalizers(obj)
         blocked = any(self._blocks(one, uid) for one in self._graph.dependents.get(uid, ()))
-        if _GOING in states.values() and blocked and FOREGROUND not in objects.finalizers(obj):
-            finalizers = [*objects.finalizers(obj), FOREGROUND]
-            change = {"metadata": {"finalizers": finalizers, "uid": uid, "resourceVersion": _version(obj)}}
-            await self.cluster.patch(ref.resource, obj, change)
+        if _GOING in states.values() and blocked and _FOREGROUND not in finalizers:
+            await self.cluster.patch(ref.resource, obj, _change(obj, finalizers=[*finalizers, _FOREGROUND]))
         await self.cluster.delete(ref.resource, obj)
 
     async def _state(self, owner: Mapping[str, Any], ref: OwnedRef, dependent: Object) -> str:
-        uid = owner["uid"]
+        uid, home = owner["uid"], ref.key[0]
         found = self._graph.refs.get(uid)
         known = self._graph.get(found) if found else None
-        if found is not None and known is not None:
-            if found.key[0] not in {"", ref.key[0]}:
-                return self._elsewhere(owner, ref, dependent)
-            return _GOING if waits_for_dependents(known) else _SOLID
-        if uid in self._gone or await self._is_gone(owner, dependent):
+        if found is None or known is None:
+            if uid not in self._gone and not await self._is_gone(owner, dependent):
+                return _SOLID
             self._remember(uid)
             return _GONE
-        return _SOLID
-
-    def _elsewhere(self, owner: Mapping[str, Any], ref: OwnedRef, dependent: Object) -> str:
-        """An owner in another namespace is none; what is in no namespace cannot have lost it."""
-        home = ref.key[0]
-        shown = f"{owner['apiVersion']}/{owner['kind']}, namespace: {home}, name: {owner['name']}, uid: {owner['uid']}"
+        if found.key[0] in {"", home}:
+            waits = objects.is_deleting(known) and _FOREGROUND in objects.finalizers(known)
+            return _GOING if waits else _SOLID
+        # An owner in another namespace is none; what is in no namespace cannot have lost it.
+        shown = f"{owner['apiVersion']}/{owner['kind']}, namespace: {home}, name: {owner['name']}, uid: {uid}"
         message = f'ownerRef [{shown}] does not exist in namespace "{home}"'
         self.event(dependent, "OwnerRefInvalidNamespace", message, warning=True)
         return _GONE if home else _SOLID
 
     async def _is_gone(self, owner: Mapping[str, Any], dependent: Object) -> bool:
-        found = self._graph.find_resource(owner["apiVersion"], owner["kind"])
+        kind = (owner["apiVersion"].rpartition("/")[0], owner["kind"])
+        found = next((one for one in self._graph.followed.values() if (one.resource.group, one.kind) == kind), None)
         if found is None:
             return False
         namespace = objects.namespace(dependent) if found.namespaced else ""
@@ -241,59 +224,35 @@ class GarbageCollector(QueueController[OwnedRef]):
 
     async def _disown(self, ref: OwnedRef, uids: set[str]) -> None:
         obj = self._graph.get(ref)
-        if obj is None:
-            return
-        kept = [owner for owner in objects.owners(obj) if owner["uid"] not in uids]
-        change = {"ownerReferences": kept, "uid": objects.uid(obj), "resourceVersion": _version(obj)}
-        await self.cluster.patch(ref.resource, obj, {"metadata": change})
+        if obj is not None:
+            kept = [owner for owner in objects.owners(obj) if owner["uid"] not in uids]
+            await self.cluster.patch(ref.resource, obj, _change(obj, ownerReferences=kept))
 
 
-def _version(obj: Object) -> str:
-    return str(obj["metadata"]["resourceVersion"])
-
-
-def _needs_sync(old: Object | None, new: Object) -> bool:
-    if objects.is_deleting(new):
-        return bool({FOREGROUND, ORPHAN} & set(objects.finalizers(new)))
-    return bool(objects.owners(new)) and (old is None or objects.owners(old) != objects.owners(new))
-
-
-_FINALIZER = "kubernetes"
-
-_NOT_SERVED = frozenset({404, 405})
-_LOOK_AGAIN_SECONDS = 5.0
-Content = dict[ApiResource, list[Object]]
+def _change(obj: Object, **metadata: list[Any]) -> Object:
+    version = {"uid": objects.uid(obj), "resourceVersion": obj["metadata"]["resourceVersion"]}
+    return {"metadata": {**version, **metadata}}
 
 
 def build_conditions(content: Content) -> list[ConditionUpdate]:
     """Return the conditions that say what holds a namespace back."""
-    held = [obj for found in content.values() for obj in found if objects.finalizers(obj)]
-    finalizers = {
-        one: sum(one in objects.finalizers(obj) for obj in held) for obj in held for one in objects.finalizers(obj)
-    }
+    finalizers = Counter(
+        finalizer for found in content.values() for obj in found for finalizer in objects.finalizers(obj)
+    )
     kinds = ", ".join(
         f"{resource.plural}.{resource.group} has {len(found)} resource instances"
         for resource, found in content.items()
         if found
     )
     named = ", ".join(f"{one} in {count} resource instances" for one, count in sorted(finalizers.items()))
+    state, reason, message = "False", "ContentHasNoFinalizers", "All content-preserving finalizers finished"
+    if named:
+        state, reason = "True", "SomeFinalizersRemain"
+        message = f"Some content in the namespace has finalizers remaining: {named}"
+    remaining = f"Some resources are remaining: {kinds}"
     return [
-        ConditionUpdate(
-            "NamespaceContentRemaining", "True", "SomeResourcesRemain", f"Some resources are remaining: {kinds}"
-        ),
-        ConditionUpdate(
-            "NamespaceFinalizersRemaining",
-            "True",
-            "SomeFinalizersRemain",
-            f"Some content in the namespace has finalizers remaining: {named}",
-        )
-        if named
-        else ConditionUpdate(
-            "NamespaceFinalizersRemaining",
-            "False",
-            "ContentHasNoFinalizers",
-            "All content-preserving finalizers finished",
-        ),
+        ConditionUpdate("NamespaceContentRemaining", "True", "SomeResourcesRemain", remaining),
+        ConditionUpdate("NamespaceFinalizersRemaining", state, reason, message),
     ]
 
 
@@ -331,10 +290,15 @@ class Namespaces(QueueController[str]):
             await gather_all([self.cluster.delete(resource, obj) for obj in found if not objects.is_deleting(obj)])
         content = await self._content(key, list(content))
         if content:
-            await self._report(namespace, content)
+            conditions: list[dict[str, Any]] = objects.status(namespace).get("conditions") or []
+            for condition in build_conditions(content):
+                conditions = objects.set_condition(conditions, condition, objects.now())
+            await self.cluster.write_status(NAMESPACES, namespace, {"conditions": conditions})
             self.queue.add_after(key, _LOOK_AGAIN_SECONDS)
             return
-        await self._finalize(namespace, [one for one in finalizers if one != _FINALIZER])
+        present = await self.cluster.api.get(NAMESPACES, key)
+        kept = {**(present.get("spec") or {}), "finalizers": [one for one in finalizers if one != _FINALIZER]}
+        await self.cluster.api.update(NAMESPACES, {**present, "spec": kept}, subresource="finalize")
 
     async def _content(self, namespace: str, resources: list[ApiResource]) -> Content:
         content: Content = {}
@@ -347,18 +311,6 @@ class Namespaces(QueueController[str]):
                 if refusal.code not in _NOT_SERVED:
                     raise
                 continue
-            inside = [obj for obj in found if objects.namespace(obj) == namespace]
-            if inside:
+            if inside := [obj for obj in found if objects.namespace(obj) == namespace]:
                 content[resource] = inside
         return content
-
-    async def _report(self, namespace: Object, content: Content) -> None:
-        conditions: list[dict[str, Any]] = objects.status(namespace).get("conditions") or []
-        for condition in build_conditions(content):
-            conditions = objects.set_condition(conditions, condition, objects.now())
-        await self.cluster.write_status(NAMESPACES, namespace, {"conditions": conditions})
-
-    async def _finalize(self, namespace: Object, finalizers: list[str]) -> None:
-        present = await self.cluster.api.get(NAMESPACES, objects.name(namespace))
-        body = {**present, "spec": {**(present.get("spec") or {}), "finalizers": finalizers}}
-        await self.cluster.api.update(NAMESPACES, body, subresource="finalize")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import DEPLOYMENTS, PODS, REPLICA_SETS, Object
 from gpu_provision.sandbox.controllers.manager import (
+    OWNED,
     ControllerManager,
-    OwnerClaim,
     QueueController,
     claim_objects,
     enqueue_owners,
@@ -19,21 +18,13 @@ from gpu_provision.sandbox.controllers.manager import (
 )
 from gpu_provision.sandbox.objects import ConditionUpdate, Key
 
-HASH_LABEL = "pod-template-hash"
-REVISION = "deployment.kubernetes.io/revision"
-DESIRED = "deployment.kubernetes.io/desired-replicas"
-MAXIMUM = "deployment.kubernetes.io/max-replicas"
-_NOT_COPIED = frozenset({"kubectl.kubernetes.io/last-applied-configuration", REVISION, DESIRED, MAXIMUM})
-
-Scale = tuple[Object, int]
-"""A ReplicaSet and the number of replicas it should get."""
-
-
-class RollingLimits(NamedTuple):
-    """How many pods a rolling update may add and miss."""
-
-    surge: int
-    unavailable: int
+_HASH_LABEL = "pod-template-hash"
+_REVISION = "deployment.kubernetes.io/revision"
+_DESIRED = "deployment.kubernetes.io/desired-replicas"
+_MAXIMUM = "deployment.kubernetes.io/max-replicas"
+_NOT_COPIED = frozenset({"kubectl.kubernetes.io/last-applied-configuration", _REVISION, _DESIRED, _MAXIMUM})
+_HISTORY = 10
+_BURST = 500
 
 
 def replicas(obj: Object) -> int:
@@ -47,52 +38,42 @@ def is_recreate(deployment: Object) -> bool:
     return bool((deployment["spec"].get("strategy") or {}).get("type") == "Recreate")
 
 
-def rolling_limits(deployment: Object) -> RollingLimits:
+def rolling_limits(deployment: Object) -> tuple[int, int]:
     """Resolve maxSurge and maxUnavailable; both 0 would never move, so one pod may be missing then."""
     if is_recreate(deployment):
-        return RollingLimits(0, 0)
+        return 0, 0
     rolling = (deployment["spec"].get("strategy") or {}).get("rollingUpdate") or {}
     count = replicas(deployment)
     surge = objects.resolve_percentage(rolling.get("maxSurge"), count, up=True, default="25%")
     unavailable = objects.resolve_percentage(rolling.get("maxUnavailable"), count, up=False, default="25%")
-    return RollingLimits(surge, unavailable if surge or unavailable else 1)
-
-
-def same_template(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two pod templates are equal but for the hash label."""
-    return _without_hash(one) == _without_hash(other)
+    return surge, unavailable if surge or unavailable else 1
 
 
 def _without_hash(template: Mapping[str, Any]) -> dict[str, Any]:
     metadata = dict(template.get("metadata") or {})
-    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != HASH_LABEL}
+    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != _HASH_LABEL}
     metadata = {key: value for key, value in (metadata | {"labels": labels}).items() if value}
     return {**template, "metadata": metadata}
 
 
-def revision_number(replica_set: Object) -> int:
-    """Return the revision annotation as a number."""
-    return int(objects.annotations_of(replica_set).get(REVISION) or 0)
+def _number(replica_set: Object) -> int:
+    return int(objects.annotations_of(replica_set).get(_REVISION) or 0)
 
 
-def split_replica_sets(deployment: Object, replica_sets: Sequence[Object]) -> tuple[Object | None, list[Object]]:
-    """Return the ReplicaSet of the present template, if any, and the others, the oldest first."""
-    by_age = sorted(replica_sets, key=lambda one: (objects.created(one), objects.name(one)))
-    template = deployment["spec"]["template"]
-    new = next((one for one in by_age if same_template(one["spec"]["template"], template)), None)
-    return new, [one for one in by_age if one is not new]
-
-
-def rollout_annotations(deployment: Object, number: int) -> dict[str, str]:
-    """Return the annotations of the new ReplicaSet."""
-    copied = {key: value for key, value in objects.annotations_of(deployment).items() if key not in _NOT_COPIED}
-    return {**copied, REVISION: str(number), **scale_annotations(deployment)}
+def _available(replica_set: Object) -> int:
+    return int(objects.status(replica_set).get("availableReplicas") or 0)
 
 
 def scale_annotations(deployment: Object) -> dict[str, str]:
     """Return the annotations that say what a ReplicaSet was scaled for."""
     count = replicas(deployment)
-    return {DESIRED: str(count), MAXIMUM: str(count + rolling_limits(deployment).surge)}
+    return {_DESIRED: str(count), _MAXIMUM: str(count + rolling_limits(deployment)[0])}
+
+
+def rollout_annotations(deployment: Object, number: int) -> dict[str, str]:
+    """Return the annotations of the new ReplicaSet."""
+    copied = {key: value for key, value in objects.annotations_of(deployment).items() if key not in _NOT_COPIED}
+    return {**copied, _REVISION: str(number), **scale_annotations(deployment)}
 
 
 def scale_up_target(deployment: Object, new: Object | None, old: Sequence[Object]) -> int:
@@ -100,14 +81,14 @@ def scale_up_target(deployment: Object, new: Object | None, old: Sequence[Object
     wanted, have = replicas(deployment), replicas(new) if new else 0
     if is_recreate(deployment) or have > wanted:
         return wanted
-    room = wanted + rolling_limits(deployment).surge - have - sum(map(replicas, old))
+    room = wanted + rolling_limits(deployment)[0] - have - sum(map(replicas, old))
     return have + max(min(room, wanted - have), 0)
 
 
-def scale_down_targets(deployment: Object, new: Object, old: Sequence[Object]) -> list[Scale]:
-    """Return the old ReplicaSets to scale down now: first pods that are not available, then others."""
+def scale_down_targets(deployment: Object, new: Object, old: Sequence[Object]) -> list[tuple[Object, int]]:
+    """Return the old ReplicaSets to scale down now, and to what: first pods that are not available, then others."""
     active = [one for one in old if replicas(one)]
-    floor = replicas(deployment) - rolling_limits(deployment).unavailable
+    floor = replicas(deployment) - rolling_limits(deployment)[1]
     new_missing = replicas(new) - _available(new)
     allowed = replicas(new) + sum(map(replicas, active)) - floor - new_missing
     if allowed <= 0:
@@ -123,16 +104,6 @@ def scale_down_targets(deployment: Object, new: Object, old: Sequence[Object]) -
         counts[objects.name(one)] -= cut
         spare -= cut
     return [(one, counts[objects.name(one)]) for one in active if counts[objects.name(one)] != replicas(one)]
-
-
-def _available(replica_set: Object) -> int:
-    return int(objects.status(replica_set).get("availableReplicas") or 0)
-
-
-def is_complete(deployment: Object, counted: Mapping[str, Any]) -> bool:
-    """Whether all pods are updated and available and no old ones are left."""
-    wanted = replicas(deployment)
-    return all((counted[key] or 0) == wanted for key in ("replicas", "updatedReplicas", "availableReplicas"))
 
 
 def count_status(new: Object | None, old: Sequence[Object]) -> dict[str, int | None]:
@@ -152,35 +123,20 @@ def count_status(new: Object | None, old: Sequence[Object]) -> dict[str, int | N
     }
 
 
-def build_conditions(
-    deployment: Object, new: Object | None, counted: Mapping[str, Any], moment: datetime
-) -> list[dict[str, Any]]:
+def build_conditions(deployment: Object, new: Object | None, counted: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the conditions Available and Progressing as they are now."""
-    present = objects.status(deployment).get("conditions") or []
-    least = replicas(deployment) - rolling_limits(deployment).unavailable
-    enough = (counted["availableReplicas"] or 0) >= least
-    available = (
-        ConditionUpdate("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
-        if enough
-        else ConditionUpdate(
-            "Available", "False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability."
-        )
-    )
-    result = objects.set_condition(present, available, moment)
-    result = objects.set_condition(result, _progress(deployment, new, counted), moment)
+    present, moment, wanted = objects.status(deployment).get("conditions") or [], objects.now(), replicas(deployment)
+    enough = (counted["availableReplicas"] or 0) >= wanted - rolling_limits(deployment)[1]
+    does, reason = ("has", "MinimumReplicasAvailable") if enough else ("does not have", "MinimumReplicasUnavailable")
+    available = ConditionUpdate("Available", str(enough), reason, f"Deployment {does} minimum availability.")
+    title = f'ReplicaSet "{objects.name(new)}"' if new else f'Deployment "{objects.name(deployment)}"'
+    progressing = ConditionUpdate("Progressing", "True", "ReplicaSetUpdated", f"{title} is progressing.")
+    if new and all((counted[key] or 0) == wanted for key in ("replicas", "updatedReplicas", "availableReplicas")):
+        message = f"{title} has successfully progressed."
+        progressing = ConditionUpdate("Progressing", "True", "NewReplicaSetAvailable", message)
+    result = objects.set_condition(objects.set_condition(present, available, moment), progressing, moment)
     updated = {"lastUpdateTime": objects.format_time(moment)}
     return [one if one in present else {**one, **updated} for one in result]
-
-
-def _progress(deployment: Object, new: Object | None, counted: Mapping[str, Any]) -> ConditionUpdate:
-    title = f'ReplicaSet "{objects.name(new)}"' if new else f'Deployment "{objects.name(deployment)}"'
-    if new is not None and is_complete(deployment, counted):
-        message = f"{title} has successfully progressed."
-        return ConditionUpdate("Progressing", "True", "NewReplicaSetAvailable", message)
-    return ConditionUpdate("Progressing", "True", "ReplicaSetUpdated", f"{title} is progressing.")
-
-
-_HISTORY = 10
 
 
 class Deployments(QueueController[Key]):
@@ -213,40 +169,58 @@ class Deployments(QueueController[Key]):
         deployment = self._deployments.objects.get(key)
         if deployment is None:
             return
-        claim = OwnerClaim(deployment, REPLICA_SETS, deployment["spec"]["selector"])
-        new, old = split_replica_sets(deployment, await claim_objects(self.cluster, claim))
+        claimed = await claim_objects(self.cluster, deployment, REPLICA_SETS)
         if objects.is_deleting(deployment):
             return
+        by_age = sorted(claimed, key=lambda one: (objects.created(one), objects.name(one)))
+        template = _without_hash(deployment["spec"]["template"])
+        new = next((one for one in by_age if _without_hash(one["spec"]["template"]) == template), None)
+        old = [one for one in by_age if one is not new]
         new = await self._advance(deployment, new, old)
-        await self._write_status(deployment, new, old)
-        await self._forget_history(deployment, old)
+        counted = count_status(new, old)
+        wanted = {
+            **counted,
+            "observedGeneration": deployment["metadata"].get("generation"),
+            "conditions": build_conditions(deployment, new, counted),
+        }
+        await self.cluster.write_status(DEPLOYMENTS, deployment, wanted)
+        limit = deployment["spec"].get("revisionHistoryLimit")
+        unused = [
+            one
+            for one in sorted(old, key=_number)
+            if not replicas(one) and not objects.status(one).get("replicas") and not objects.is_deleting(one)
+        ]
+        for one in unused[: max(len(unused) - (_HISTORY if limit is None else int(limit)), 0)]:
+            await self.cluster.delete(REPLICA_SETS, one)
 
     async def _advance(self, deployment: Object, new: Object | None, old: list[Object]) -> Object | None:
         if is_recreate(deployment):
             for one in old:
                 await self._scale(deployment, one, 0)
-            if any(self._running(one) for one in old):
+            pods = (pod for one in old for pod in self._pods.by(OWNED, objects.uid(one)))
+            if not all(map(objects.is_finished, pods)):
                 return new
-        number = max(map(revision_number, old), default=0) + 1
+        number = max(map(_number, old), default=0) + 1
         if new is None:
             return await self._create(deployment, number, scale_up_target(deployment, None, old))
-        new = await self._renumber(deployment, new, number)
+        number = max(number, _number(new))
+        have = objects.annotations_of(new)
+        wanted = rollout_annotations(deployment, number)
+        if missing := {key: value for key, value in wanted.items() if have.get(key) != value}:
+            new = await self.cluster.patch(REPLICA_SETS, new, {"metadata": {"annotations": missing}})
+        await self._write_revision(deployment, number)
         new = await self._scale(deployment, new, scale_up_target(deployment, new, old))
         for one, count in scale_down_targets(deployment, new, old):
             await self._scale(deployment, one, count)
         return new
 
-    def _running(self, replica_set: Object) -> bool:
-        pods = self._pods.by("controller uid", objects.uid(replica_set))
-        return any(not objects.is_finished(pod) for pod in pods)
-
     async def _create(self, deployment: Object, number: int, count: int) -> Object:
         spec = deployment["spec"]
         digest = objects.stable_hash(spec["template"])
         template = copy.deepcopy(spec["template"])
-        template.setdefault("metadata", {}).setdefault("labels", {})[HASH_LABEL] = digest
+        template.setdefault("metadata", {}).setdefault("labels", {})[_HASH_LABEL] = digest
         selector = copy.deepcopy(spec["selector"])
-        selector["matchLabels"] = {**(selector.get("matchLabels") or {}), HASH_LABEL: digest}
+        selector["matchLabels"] = {**(selector.get("matchLabels") or {}), _HASH_LABEL: digest}
         body = {
             "apiVersion": "apps/v1",
             "kind": "ReplicaSet",
@@ -263,19 +237,9 @@ class Deployments(QueueController[Key]):
         await self._write_revision(deployment, number)
         return new
 
-    async def _renumber(self, deployment: Object, new: Object, number: int) -> Object:
-        number = max(number, revision_number(new))
-        wanted = rollout_annotations(deployment, number)
-        have = objects.annotations_of(new)
-        missing = {key: value for key, value in wanted.items() if have.get(key) != value}
-        if missing:
-            new = await self.cluster.patch(REPLICA_SETS, new, {"metadata": {"annotations": missing}})
-        await self._write_revision(deployment, number)
-        return new
-
     async def _write_revision(self, deployment: Object, number: int) -> None:
-        if objects.annotations_of(deployment).get(REVISION) != str(number):
-            change = {"metadata": {"annotations": {REVISION: str(number)}}}
+        if objects.annotations_of(deployment).get(_REVISION) != str(number):
+            change = {"metadata": {"annotations": {_REVISION: str(number)}}}
             await self.cluster.patch(DEPLOYMENTS, deployment, change)
 
     async def _scale(self, deployment: Object, replica_set: Object, count: int) -> Object:
@@ -292,30 +256,6 @@ class Deployments(QueueController[Key]):
         message = f"Scaled {direction} replica set {objects.name(replica_set)} from {before} to {after}"
         self.event(deployment, "ScalingReplicaSet", message)
 
-    async def _write_status(self, deployment: Object, new: Object | None, old: Sequence[Object]) -> None:
-        moment = objects.now()
-        counted = count_status(new, old)
-        wanted = {
-            **counted,
-            "observedGeneration": deployment["metadata"].get("generation"),
-            "conditions": build_conditions(deployment, new, counted, moment),
-        }
-        await self.cluster.write_status(DEPLOYMENTS, deployment, wanted)
-
-    async def _forget_history(self, deployment: Object, old: Sequence[Object]) -> None:
-        limit = deployment["spec"].get("revisionHistoryLimit")
-        unused = [
-            one
-            for one in sorted(old, key=revision_number)
-            if not replicas(one) and not objects.status(one).get("replicas") and not objects.is_deleting(one)
-        ]
-        surplus = len(unused) - (_HISTORY if limit is None else int(limit))
-        for one in unused[: max(surplus, 0)]:
-            await self.cluster.delete(REPLICA_SETS, one)
-
-
-_BURST = 500
-
 
 def choose_surplus(pods: Sequence[Object], count: int) -> list[Object]:
     """Choose the pods to delete: unbound, pending and unready ones first, then the youngest."""
@@ -325,19 +265,6 @@ def choose_surplus(pods: Sequence[Object], count: int) -> list[Object]:
 
     youngest_first = sorted(pods, key=objects.created, reverse=True)
     return sorted(youngest_first, key=worth)[:count]
-
-
-def build_status(replica_set: Object, pods: Sequence[Object]) -> dict[str, int | None]:
-    """Count the status; zeros that the API omits are None."""
-    ready = sum(map(objects.is_ready, pods))
-    wanted = (replica_set["spec"]["template"].get("metadata") or {}).get("labels")
-    return {
-        "replicas": len(pods),
-        "fullyLabeledReplicas": sum(objects.includes_labels(wanted, objects.labels(pod)) for pod in pods) or None,
-        "readyReplicas": ready or None,
-        "availableReplicas": ready or None,
-        "observedGeneration": replica_set["metadata"].get("generation"),
-    }
 
 
 class ReplicaSets(QueueController[Key]):
@@ -358,21 +285,28 @@ class ReplicaSets(QueueController[Key]):
         replica_set = self._sets.objects.get(key)
         if replica_set is None:
             return
-        claim = OwnerClaim(replica_set, PODS, replica_set["spec"]["selector"])
-        pods = [pod for pod in await claim_objects(self.cluster, claim) if objects.is_active(pod)]
+        pods = [pod for pod in await claim_objects(self.cluster, replica_set, PODS) if objects.is_active(pod)]
         try:
             if not objects.is_deleting(replica_set):
-                await self._scale(replica_set, pods)
+                missing = replicas(replica_set) - len(pods)
+                body = objects.pod_from_template(replica_set["spec"]["template"], replica_set)
+                await gather_all([self.create_pod(replica_set, body) for _ in range(min(missing, _BURST))])
+                surplus = choose_surplus(pods, max(-missing, 0))
+                await gather_all([self.delete_pod(replica_set, pod) for pod in surplus])
         finally:
             await self._write_status(replica_set)
 
-    async def _scale(self, replica_set: Object, pods: Sequence[Object]) -> None:
-        missing = replicas(replica_set) - len(pods)
-        body = objects.pod_from_template(replica_set["spec"]["template"], replica_set)
-        await gather_all([self.create_pod(replica_set, body) for _ in range(min(missing, _BURST))])
-        await gather_all([self.delete_pod(replica_set, pod) for pod in choose_surplus(pods, max(-missing, 0))])
-
     async def _write_status(self, replica_set: Object) -> None:
-        owned = self.cluster.informer(PODS).by("controller uid", objects.uid(replica_set))
+        """Write the status; zeros that the API omits are None."""
+        owned = self.cluster.informer(PODS).by(OWNED, objects.uid(replica_set))
         pods = [pod for pod in owned if objects.is_active(pod)]
-        await self.cluster.write_status(REPLICA_SETS, replica_set, build_status(replica_set, pods))
+        ready = sum(map(objects.is_ready, pods))
+        labels = (replica_set["spec"]["template"].get("metadata") or {}).get("labels")
+        counted = {
+            "replicas": len(pods),
+            "fullyLabeledReplicas": sum(objects.includes_labels(labels, objects.labels(pod)) for pod in pods) or None,
+            "readyReplicas": ready or None,
+            "availableReplicas": ready or None,
+            "observedGeneration": replica_set["metadata"].get("generation"),
+        }
+        await self.cluster.write_status(REPLICA_SETS, replica_set, counted)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import DEPLOYMENTS, DISRUPTION_BUDGETS, PODS, REPLICA_SETS, Object
 from gpu_provision.sandbox.controllers.deployment import replicas
-from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController, index_owned
+from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController
 from gpu_provision.sandbox.objects import ConditionUpdate, Key
 
 _EVICTION_SECONDS = 120.0
@@ -30,46 +30,6 @@ def pending_evictions(budget: Object, pods: Sequence[Object], moment: datetime) 
     }
 
 
-def build_status(budget: Object, pods: Sequence[Object], expected: int, moment: datetime) -> dict[str, Any]:
-    """Return the status of a budget over these pods; where a number must be there, ``expected`` does not matter."""
-    spec = budget["spec"]
-    disrupted = pending_evictions(budget, pods, moment)
-    healthy = sum(
-        objects.is_ready(pod) and objects.is_active(pod) and objects.name(pod) not in disrupted for pod in pods
-    )
-    if "maxUnavailable" in spec:
-        desired = max(expected - objects.resolve_percentage(spec["maxUnavailable"], expected, up=True, default=0), 0)
-    elif wants_number(spec):
-        desired, expected = spec["minAvailable"], len(pods)
-    else:
-        desired = objects.resolve_percentage(spec.get("minAvailable"), expected, up=True, default=1)
-    allowed = max(healthy - desired, 0) if expected else 0
-    state, reason = ("True", "SufficientPods") if allowed else ("False", "InsufficientPods")
-    return {
-        "currentHealthy": healthy,
-        "desiredHealthy": desired,
-        "expectedPods": expected,
-        "disruptionsAllowed": allowed,
-        "observedGeneration": budget["metadata"].get("generation"),
-        "conditions": _with_condition(budget, ConditionUpdate("DisruptionAllowed", state, reason), moment),
-    }
-
-
-def failed_status(budget: Object, problem: str, moment: datetime) -> dict[str, Any]:
-    """Return the status of a budget whose pods cannot be counted: it allows nothing."""
-    failed = ConditionUpdate("DisruptionAllowed", "False", "SyncFailed", problem)
-    return {"disruptionsAllowed": 0, "conditions": _with_condition(budget, failed, moment)}
-
-
-def _with_condition(budget: Object, wanted: ConditionUpdate, moment: datetime) -> list[dict[str, Any]]:
-    return objects.set_condition(objects.status(budget).get("conditions") or [], wanted, moment)
-
-
-def wants_number(spec: Mapping[str, Any]) -> bool:
-    """Whether a budget wants a number of pods, whatever should be there."""
-    return "maxUnavailable" not in spec and isinstance(spec.get("minAvailable"), int)
-
-
 class DisruptionBudgets(QueueController[Key]):
     """Keeps the status of every PodDisruptionBudget."""
 
@@ -80,15 +40,14 @@ class DisruptionBudgets(QueueController[Key]):
         """Follow budgets, pods and the controllers whose replicas count."""
         super().__init__(cluster)
         self._budgets, self._pods = cluster.informer(DISRUPTION_BUDGETS), cluster.informer(PODS)
-        self._budgets.index("namespace", lambda obj: [objects.namespace(obj)])
-        self._pods.index("namespace", lambda obj: [objects.namespace(obj)])
-        index_owned(self._pods)
-        self._budgets.on_event(lambda _, obj: self.queue.add(objects.key_of(obj)))
-        self._pods.on_change(self._pod_changed)
-        for resource in (DEPLOYMENTS, REPLICA_SETS):
-            informer = cluster.informer(resource)
+        self._sets, self._deployments = cluster.informer(REPLICA_SETS), cluster.informer(DEPLOYMENTS)
+        for informer in (self._budgets, self._pods):
+            informer.index("namespace", lambda obj: [objects.namespace(obj)])
+        for informer in (self._sets, self._deployments):
             informer.index("uid", lambda obj: [objects.uid(obj)])
             informer.on_change(self._owner_changed)
+        self._budgets.on_event(lambda _, obj: self.queue.add(objects.key_of(obj)))
+        self._pods.on_change(self._pod_changed)
 
     def _pod_changed(self, old: Object | None, new: Object | None) -> None:
         present = [obj for obj in (old, new) if obj is not None]
@@ -97,10 +56,9 @@ class DisruptionBudgets(QueueController[Key]):
                 self.queue.add(objects.key_of(budget))
 
     def _owner_changed(self, old: Object | None, new: Object | None) -> None:
-        if old is None or new is None or replicas(old) == replicas(new):
-            return
-        for budget in self._budgets.by("namespace", objects.namespace(new)):
-            self.queue.add(objects.key_of(budget))
+        if old is not None and new is not None and replicas(old) != replicas(new):
+            for budget in self._budgets.by("namespace", objects.namespace(new)):
+                self.queue.add(objects.key_of(budget))
 
     async def sync(self, key: Key) -> None:
         """Write the status if it has changed."""
@@ -114,36 +72,58 @@ class DisruptionBudgets(QueueController[Key]):
             if not objects.is_finished(pod) and objects.matches_selector(selector, objects.labels(pod))
         ]
         moment = objects.now()
-        await self.cluster.write_status(DISRUPTION_BUDGETS, budget, self._status(budget, pods, moment))
-        if pending_evictions(budget, pods, moment):
-            self.queue.add_after(key, _EVICTION_SECONDS)
-
-    def _status(self, budget: Object, pods: Sequence[Object], moment: datetime) -> dict[str, Any]:
         try:
-            expected = 0 if wants_number(budget["spec"]) else self._expected_pods(pods)
+            counted, condition = self._count(budget, pods, moment)
         except UncountableError as problem:
             message = f"Failed to calculate the number of expected pods: {problem}"
             self.event(budget, "CalculateExpectedPodCountFailed", message, warning=True)
-            return failed_status(budget, str(problem), moment)
-        kept = pending_evictions(budget, pods, moment)
-        dropped = set(objects.status(budget).get("disruptedPods") or {}) - set(kept)
-        forgotten = {"disruptedPods": dict.fromkeys(dropped)} if dropped else {}
-        return build_status(budget, pods, expected, moment) | forgotten
+            counted = {"disruptionsAllowed": 0}
+            condition = ConditionUpdate("DisruptionAllowed", "False", "SyncFailed", str(problem))
+        conditions = objects.set_condition(objects.status(budget).get("conditions") or [], condition, moment)
+        await self.cluster.write_status(DISRUPTION_BUDGETS, budget, {**counted, "conditions": conditions})
+        if pending_evictions(budget, pods, moment):
+            self.queue.add_after(key, _EVICTION_SECONDS)
+
+    def _count(
+        self, budget: Object, pods: Sequence[Object], moment: datetime
+    ) -> tuple[dict[str, Any], ConditionUpdate]:
+        """Return the numbers of a budget's status, and its condition. Raises UncountableError."""
+        spec, disrupted = budget["spec"], pending_evictions(budget, pods, moment)
+        healthy = sum(
+            objects.is_ready(pod) and objects.is_active(pod) and objects.name(pod) not in disrupted for pod in pods
+        )
+        if "maxUnavailable" not in spec and isinstance(spec.get("minAvailable"), int):
+            desired, expected = spec["minAvailable"], len(pods)
+        else:
+            expected = self._expected_pods(pods)
+            if "maxUnavailable" in spec:
+                most = objects.resolve_percentage(spec["maxUnavailable"], expected, up=True, default=0)
+                desired = max(expected - most, 0)
+            else:
+                desired = objects.resolve_percentage(spec.get("minAvailable"), expected, up=True, default=1)
+        allowed = max(healthy - desired, 0) if expected else 0
+        state, reason = ("True", "SufficientPods") if allowed else ("False", "InsufficientPods")
+        counted = {
+            "currentHealthy": healthy,
+            "desiredHealthy": desired,
+            "expectedPods": expected,
+            "disruptionsAllowed": allowed,
+            "observedGeneration": budget["metadata"].get("generation"),
+        }
+        if dropped := set(objects.status(budget).get("disruptedPods") or {}) - set(disrupted):
+            counted["disruptedPods"] = dict.fromkeys(dropped)
+        return counted, ConditionUpdate("DisruptionAllowed", state, reason)
 
     def _expected_pods(self, pods: Sequence[Object]) -> int:
-        """Return the replicas of the pods' controllers, a Deployment once; pods without one do not count.
-
-        Raises UncountableError.
-        """
+        """Return the replicas of the pods' controllers, a Deployment once; pods without one do not count."""
         wholes: dict[str, int] = {}
         for pod in pods:
             owner = objects.controller_uid(pod)
-            found = self.cluster.informer(REPLICA_SETS).by("uid", owner)
+            found = self._sets.by("uid", owner)
             if owner and not found:
                 message = f'found no controllers for pod "{objects.name(pod)}"'
                 raise UncountableError(message)
             for replica_set in found:
-                deployments = self.cluster.informer(DEPLOYMENTS).by("uid", objects.controller_uid(replica_set))
-                whole = next(iter(deployments), replica_set)
+                whole = next(iter(self._deployments.by("uid", objects.controller_uid(replica_set))), replica_set)
                 wholes[objects.uid(whole)] = replicas(whole)
         return sum(wholes.values())

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import JOBS, PODS, Object
-from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController, enqueue_owners, gather_all
+from gpu_provision.sandbox.controllers.manager import (
+    OWNED,
+    ControllerManager,
+    QueueController,
+    enqueue_owners,
+    gather_all,
+)
 from gpu_provision.sandbox.objects import ConditionUpdate, Key
 
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 10.0, 600.0
@@ -17,37 +22,25 @@ _LABELS = ("job-name", "batch.kubernetes.io/job-name")
 _UID_LABELS = ("controller-uid", "batch.kubernetes.io/controller-uid")
 
 
-@dataclass(slots=True)
-class PodCounts:
+class PodCounts(NamedTuple):
     """The pods of a Job, counted."""
 
-    active: tuple[Object, ...]
+    active: list[Object]
     terminating: int
     succeeded: int
     failed: int
-    restarts: int
     last_failure: str
-
-
-class JobEnd(NamedTuple):
-    """How a Job ends: ``kind`` is Complete or Failed."""
-
-    kind: str
-    reason: str
-    message: str
 
 
 def count_pods(pods: Sequence[Object]) -> PodCounts:
     """Count pods; one that is deleted before it succeeded has failed."""
     terminating = [pod for pod in pods if objects.is_deleting(pod) and not objects.is_finished(pod)]
     failed = [pod for pod in pods if objects.phase(pod) == "Failed"] + terminating
-    active = tuple(pod for pod in pods if objects.is_active(pod))
     return PodCounts(
-        active=active,
+        active=[pod for pod in pods if objects.is_active(pod)],
         terminating=len(terminating),
         succeeded=sum(objects.phase(pod) == "Succeeded" for pod in pods),
         failed=len(failed),
-        restarts=sum(int(one.get("restartCount") or 0) for pod in active for one in objects.container_statuses(pod)),
         last_failure=max(map(_ended, failed), default=""),
     )
 
@@ -58,37 +51,42 @@ def _ended(pod: Object) -> str:
     return max(times, default="") or pod["metadata"].get("deletionTimestamp") or objects.created(pod)
 
 
-def is_finished(job: Object) -> bool:
-    """Whether the Job has the condition Complete or Failed."""
-    return objects.has_condition(job, "Complete") or objects.has_condition(job, "Failed")
+def find_finish(job: Object) -> Object | None:
+    """Return the condition with which the Job ended; None while it goes on."""
+    kind = next((one for one in ("Complete", "Failed") if objects.has_condition(job, one)), "")
+    return objects.condition(job, kind)
 
 
-def find_end(job: Object, counted: PodCounts) -> JobEnd | None:
-    """Return how the Job ends now; None while it goes on."""
+def find_end(job: Object, counted: PodCounts) -> ConditionUpdate | None:
+    """Return the condition, Complete or Failed, with which the Job ends now; None while it goes on."""
     for kind, decided in (("Failed", "FailureTarget"), ("Complete", "SuccessCriteriaMet")):
         if told := objects.condition(job, decided):  # decided before; its pods are on their way out
-            return JobEnd(kind, told["reason"], told["message"])
+            return ConditionUpdate(kind, "True", told["reason"], told["message"])
     spec = job["spec"]
     limit = int(spec["backoffLimit"])
-    restarts = counted.restarts if spec["template"]["spec"].get("restartPolicy") == "OnFailure" else 0
+    restarts = 0
+    if spec["template"]["spec"].get("restartPolicy") == "OnFailure":
+        statuses = (one for pod in counted.active for one in objects.container_statuses(pod))
+        restarts = sum(int(one.get("restartCount") or 0) for one in statuses)
     if counted.failed > limit or restarts >= max(limit, 1):
-        return JobEnd("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
-    done = counted.succeeded >= int(spec.get("completions") or 1)
-    return JobEnd("Complete", "CompletionsReached", "Reached expected number of succeeded pods") if done else None
+        message = "Job has reached the specified backoff limit"
+        return ConditionUpdate("Failed", "True", "BackoffLimitExceeded", message)
+    if counted.succeeded < int(spec.get("completions") or 1):
+        return None
+    return ConditionUpdate("Complete", "True", "CompletionsReached", "Reached expected number of succeeded pods")
 
 
-def build_status(job: Object, counted: PodCounts, end: JobEnd | None, moment: datetime) -> dict[str, Any]:
+def build_status(job: Object, counted: PodCounts, end: ConditionUpdate | None, moment: datetime) -> dict[str, Any]:
     """Return the status as it should be; None removes a field."""
     present = objects.status(job)
-    settled = end is not None and not counted.active and not counted.terminating
     conditions: list[dict[str, Any]] = present.get("conditions") or []
+    completed = present.get("completionTime")
     if end is not None:
-        kinds = ["SuccessCriteriaMet" if end.kind == "Complete" else "FailureTarget", *([end.kind] if settled else [])]
-        for kind in kinds:
-            conditions = objects.set_condition(
-                conditions, ConditionUpdate(kind, "True", end.reason, end.message), moment
-            )
-    completed = end is not None and end.kind == "Complete" and settled
+        decided = end._replace(kind="SuccessCriteriaMet" if end.kind == "Complete" else "FailureTarget")
+        conditions = objects.set_condition(conditions, decided, moment)
+        if not counted.active and not counted.terminating:
+            conditions = objects.set_condition(conditions, end, moment)
+            completed = objects.format_time(moment) if end.kind == "Complete" else completed
     return {
         "active": len(counted.active) or None,
         "ready": sum(map(objects.is_ready, counted.active)),
@@ -96,7 +94,7 @@ def build_status(job: Object, counted: PodCounts, end: JobEnd | None, moment: da
         "succeeded": counted.succeeded or None,
         "failed": counted.failed or None,
         "startTime": present.get("startTime") or objects.format_time(moment),
-        "completionTime": objects.format_time(moment) if completed else present.get("completionTime"),
+        "completionTime": completed,
         "conditions": conditions or None,
     }
 
@@ -104,9 +102,8 @@ def build_status(job: Object, counted: PodCounts, end: JobEnd | None, moment: da
 def build_pod(job: Object) -> Object:
     """Return the next pod of a Job."""
     pod = objects.pod_from_template(job["spec"]["template"], job)
-    pod["metadata"]["labels"] |= dict.fromkeys(_LABELS, objects.name(job)) | dict.fromkeys(
-        _UID_LABELS, objects.uid(job)
-    )
+    pod["metadata"]["labels"] |= dict.fromkeys(_LABELS, objects.name(job))
+    pod["metadata"]["labels"] |= dict.fromkeys(_UID_LABELS, objects.uid(job))
     return pod
 
 
@@ -130,8 +127,8 @@ class Jobs(QueueController[Key]):
         if job is None or objects.is_deleting(job):
             return
         moment = objects.now()
-        if is_finished(job):
-            await self._expire(job, moment)
+        if finish := find_finish(job):
+            await self._expire(job, finish, moment)
             return
         counted = self._count(job)
         end = find_end(job, counted)
@@ -144,7 +141,7 @@ class Jobs(QueueController[Key]):
             await self._write(job, end, moment)
 
     def _count(self, job: Object) -> PodCounts:
-        owned = self._pods.by("controller uid", objects.uid(job))
+        owned = self._pods.by(OWNED, objects.uid(job))
         return count_pods([pod for pod in owned if objects.uid(pod) not in self._dismissed])
 
     async def _scale(self, job: Object, counted: PodCounts, moment: datetime) -> None:
@@ -164,21 +161,22 @@ class Jobs(QueueController[Key]):
         else:
             await gather_all([self.create_pod(job, build_pod(job)) for _ in range(missing)])
 
-    async def _write(self, job: Object, end: JobEnd | None, moment: datetime) -> None:
+    async def _write(self, job: Object, end: ConditionUpdate | None, moment: datetime) -> None:
         await self.cluster.write_status(JOBS, job, build_status(job, self._count(job), end, moment))
-        written = self._jobs.objects.get(objects.key_of(job), job)
-        if end is not None and is_finished(written):
-            reason, message = ("Completed", "Job completed") if end.kind == "Complete" else end[1:]
-            self.event(job, reason, message, warning=end.kind == "Failed")
+        if end is None or not find_finish(self._jobs.objects.get(objects.key_of(job), job)):
+            return
+        if end.kind == "Complete":
+            self.event(job, "Completed", "Job completed")
+        else:
+            self.event(job, end.reason, end.message, warning=True)
 
-    async def _expire(self, job: Object, moment: datetime) -> None:
+    async def _expire(self, job: Object, finish: Object, moment: datetime) -> None:
         lifetime = job["spec"].get("ttlSecondsAfterFinished")
         if lifetime is None:
             return
-        ended = objects.condition(job, "Complete") or objects.condition(job, "Failed") or {}
-        left = float(lifetime) - objects.seconds_since(ended.get("lastTransitionTime"), moment)
+        left = float(lifetime) - objects.seconds_since(finish.get("lastTransitionTime"), moment)
         if left > 0:
             self.queue.add_after(objects.key_of(job), left)
             return
-        await gather_all([self.cluster.delete(PODS, pod) for pod in self._pods.by("controller uid", objects.uid(job))])
+        await gather_all([self.cluster.delete(PODS, pod) for pod in self._pods.by(OWNED, objects.uid(job))])
         await self.cluster.delete(JOBS, job)

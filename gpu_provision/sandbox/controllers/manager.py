@@ -6,69 +6,45 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gpu_provision.sandbox import objects
-from gpu_provision.sandbox.api import PODS, Api, ApiError, ApiResource, Object
-from gpu_provision.sandbox.events import EventRecorder, EventSource
+from gpu_provision.sandbox.api import CONFLICT, NOT_FOUND, PODS, Api, ApiError, ApiResource, Object
+from gpu_provision.sandbox.events import EventRecorder
 from gpu_provision.sandbox.informer import Informer, end_if_cancelled
-from gpu_provision.sandbox.objects import Key, name, namespace, status
+from gpu_provision.sandbox.objects import Key, name, namespace, uid
 
-OWNED, ORPHANS = "controller uid", "orphans of namespace"
-
-
-def index_owned(informer: Informer) -> None:
-    """Index the informer's objects by controlling owner, and orphans by namespace."""
-    informer.index(OWNED, lambda obj: [uid] if (uid := objects.controller_uid(obj)) else [])
-    informer.index(ORPHANS, lambda obj: [] if objects.controller_of(obj) else [objects.namespace(obj)])
-
-
-class OwnerClaim(NamedTuple):
-    """Who claims what: ``owner`` claims objects of ``owned`` by a selector."""
-
-    owner: Object
-    owned: ApiResource
-    selector: dict[str, Any]
+K = TypeVar("K", bound=Hashable)
+OWNED = "controller uid"
+_ORPHANS = "orphans of namespace"
+_FIRST_RETRY, _LONGEST_RETRY = 0.01, 30.0
+_REST_FACTOR, _LONGEST_REST, _NO_REST = 2.0, 0.5, 0.001
+_AT_ONCE = 32
+_RESTART_SECONDS = 1.0
+_log = logging.getLogger(__name__)
 
 
-async def claim_objects(cluster: ControllerManager, claim: OwnerClaim) -> list[Object]:
-    """Return what belongs to the owner after adopting and releasing. Raises ApiError."""
-    informer = cluster.informer(claim.owned)
+async def claim_objects(cluster: ControllerManager, owner: Object, owned: ApiResource) -> list[Object]:
+    """Return the objects of the owner's selector after adopting and releasing. Raises ApiError."""
+    informer, selector = cluster.informer(owned), owner["spec"]["selector"]
+
+    async def write_owners(obj: Object, owners: list[dict[str, Any]]) -> Object:
+        version = {key: obj["metadata"][key] for key in ("uid", "resourceVersion")}
+        return await cluster.patch(owned, obj, {"metadata": {**version, "ownerReferences": owners}})
+
     mine: list[Object] = []
-    for obj in informer.by(OWNED, objects.uid(claim.owner)):
-        if objects.matches_selector(claim.selector, objects.labels(obj)) or objects.is_deleting(obj):
+    for obj in informer.by(OWNED, uid(owner)):
+        if objects.matches_selector(selector, objects.labels(obj)) or objects.is_deleting(obj):
             mine.append(obj)
-        elif not objects.is_deleting(claim.owner):
-            await _release(cluster, claim, obj)
-    if objects.is_deleting(claim.owner):
+        elif not objects.is_deleting(owner):
+            await write_owners(obj, [one for one in objects.owners(obj) if one["uid"] != uid(owner)])
+    if objects.is_deleting(owner):
         return mine
-    orphans = informer.by(ORPHANS, objects.namespace(claim.owner))
-    adoptable = [obj for obj in orphans if _adoptable(claim, obj)]
-    return mine + [await _adopt(cluster, claim, obj) for obj in adoptable]
-
-
-def _adoptable(claim: OwnerClaim, obj: Object) -> bool:
-    if objects.is_deleting(obj) or (claim.owned == PODS and objects.is_finished(obj)):
-        return False
-    return objects.matches_selector(claim.selector, objects.labels(obj))
-
-
-async def _adopt(cluster: ControllerManager, claim: OwnerClaim, obj: Object) -> Object:
-    reference = objects.controller_ref(claim.owner)
-    return await _write_owners(cluster, claim.owned, obj, [*objects.owners(obj), reference])
-
-
-async def _release(cluster: ControllerManager, claim: OwnerClaim, obj: Object) -> None:
-    kept = [one for one in objects.owners(obj) if one["uid"] != objects.uid(claim.owner)]
-    await _write_owners(cluster, claim.owned, obj, kept)
-
-
-async def _write_owners(
-    cluster: ControllerManager, resource: ApiResource, obj: Object, owners: list[dict[str, Any]]
-) -> Object:
-    metadata = obj["metadata"]
-    change = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], "ownerReferences": owners}
-    return await cluster.patch(resource, obj, {"metadata": change})
+    for obj in informer.by(_ORPHANS, namespace(owner)):
+        ended = objects.is_deleting(obj) or (owned == PODS and objects.is_finished(obj))
+        if not ended and objects.matches_selector(selector, objects.labels(obj)):
+            mine.append(await write_owners(obj, [*objects.owners(obj), objects.controller_ref(owner)]))
+    return mine
 
 
 def enqueue_owners(
@@ -76,26 +52,21 @@ def enqueue_owners(
 ) -> None:
     """Enqueue the owner when an owned object changes, and every owner that may adopt an orphan."""
     owners, informer = cluster.informer(resource), cluster.informer(owned)
-    index_owned(informer)
-    owners.index("uid", lambda obj: [objects.uid(obj)])
-    owners.index("namespace", lambda obj: [objects.namespace(obj)])
+    informer.index(OWNED, lambda obj: [owner] if (owner := objects.controller_uid(obj)) else [])
+    informer.index(_ORPHANS, lambda obj: [] if objects.controller_of(obj) else [namespace(obj)])
+    owners.index("uid", lambda obj: [uid(obj)])
+    owners.index("namespace", lambda obj: [namespace(obj)])
 
     def changed(old: Object | None, new: Object | None) -> None:
-        uids = {objects.controller_uid(obj) for obj in (old, new) if obj is not None}
-        for uid in uids - {""}:
-            for owner in owners.by("uid", uid):
+        for owner_uid in {objects.controller_uid(obj) for obj in (old, new) if obj is not None} - {""}:
+            for owner in owners.by("uid", owner_uid):
                 add(objects.key_of(owner))
         if new is not None and not objects.controller_of(new) and not objects.is_deleting(new):
-            for owner in owners.by("namespace", objects.namespace(new)):
+            for owner in owners.by("namespace", namespace(new)):
                 if objects.matches_selector(owner["spec"].get("selector"), objects.labels(new)):
                     add(objects.key_of(owner))
 
     informer.on_change(changed)
-
-
-K = TypeVar("K", bound=Hashable)
-_FIRST_RETRY, _LONGEST_RETRY = 0.01, 30.0
-_REST_FACTOR, _LONGEST_REST, _NO_REST = 2.0, 0.5, 0.001
 
 
 class WorkQueue(Generic[K]):
@@ -104,24 +75,19 @@ class WorkQueue(Generic[K]):
     def __init__(self) -> None:
         """Start empty."""
         self._ready: dict[K, None] = {}
-        self._held: set[K] = set()
-        self._again: set[K] = set()
         self._started: dict[K, float] = {}
+        self._again: set[K] = set()
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, int] = {}
-        self._waiters: list[asyncio.Future[None]] = []
-
-    def __len__(self) -> int:
-        """Return the number of keys that are ready to be worked on."""
-        return len(self._ready)
+        self._wake = asyncio.Event()
 
     def add(self, key: K) -> None:
         """Have the key worked on; after the present work on it, if there is any."""
-        if key in self._held:
+        if key in self._started:
             self._again.add(key)
             return
         self._ready[key] = None
-        self._wake()
+        self._wake.set()
 
     def add_after(self, key: K, seconds: float) -> None:
         """Have the key worked on after a delay; of several delays the shortest counts."""
@@ -132,56 +98,42 @@ class WorkQueue(Generic[K]):
             if present.when() <= due:
                 return
             present.cancel()
-        self._timers[key] = loop.call_at(due, self._due, key)
+
+        def add() -> None:
+            self._timers.pop(key, None)
+            self.add(key)
+
+        self._timers[key] = loop.call_at(due, add)
 
     async def take(self) -> K:
         """Wait for a key and return it; the caller ends with ``done``."""
         while not self._ready:
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            await waiter
+            self._wake.clear()
+            await self._wake.wait()
         key = next(iter(self._ready))
         del self._ready[key]
-        self._held.add(key)
         self._started[key] = time.monotonic()
         return key
 
     def done(self, key: K, *, failed: bool = False) -> None:
-        """End the work on a key; after a failure it comes again, later each time."""
+        """End the work on a key; after a failure it comes again, later each time. A costly key rests first."""
         if failed:
             count = self._failures[key] = self._failures.get(key, 0) + 1
             self.add_after(key, min(_FIRST_RETRY * 2.0 ** min(count, 20), _LONGEST_RETRY))
         else:
             self._failures.pop(key, None)
-        cost = time.monotonic() - self._started.pop(key)
-        rest = min(cost * _REST_FACTOR * len(self._held), _LONGEST_REST)
+        cost = time.monotonic() - self._started[key]
+        rest = min(cost * _REST_FACTOR * len(self._started), _LONGEST_REST)
         if rest < _NO_REST:
             self._release(key)
-            return
-        asyncio.get_running_loop().call_later(rest, self._release, key)
+        else:
+            asyncio.get_running_loop().call_later(rest, self._release, key)
 
     def _release(self, key: K) -> None:
-        self._held.discard(key)
+        del self._started[key]
         if key in self._again:
             self._again.discard(key)
             self.add(key)
-
-    def _due(self, key: K) -> None:
-        self._timers.pop(key, None)
-        self.add(key)
-
-    def _wake(self) -> None:
-        while self._waiters:
-            waiter = self._waiters.pop()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
-
-
-_log = logging.getLogger(__name__)
-_NOT_FOUND, _CONFLICT = 404, 409
-_AT_ONCE = 32
-_RESTART_SECONDS = 1.0
 
 
 class ControllerManager:
@@ -225,7 +177,8 @@ class ControllerManager:
     async def create(self, resource: ApiResource, body: Object, in_namespace: str = "") -> Object:
         """Create an object; the informer knows it before this returns. Raises ApiError."""
         result = await self.api.create(resource, body, in_namespace)
-        self._observe(resource, result)
+        if informer := self._informers.get(resource):
+            informer.observe(result)
         return result
 
     async def patch(
@@ -233,12 +186,13 @@ class ControllerManager:
     ) -> Object:
         """Merge-patch an object; the informer knows the result before this returns. Raises ApiError."""
         result = await self.api.patch(resource, name(obj), change, namespace(obj), subresource)
-        self._observe(resource, result)
+        if informer := self._informers.get(resource):
+            informer.observe(result)
         return result
 
     async def write_status(self, resource: ApiResource, obj: Object, wanted: Mapping[str, Any]) -> None:
         """Patch those fields of the status that differ; None removes a field. Raises ApiError."""
-        have = status(obj)
+        have = objects.status(obj)
         change = {key: value for key, value in wanted.items() if have.get(key) != value}
         if change:
             await self.patch(resource, obj, {"status": change}, "status")
@@ -248,27 +202,23 @@ class ControllerManager:
         try:
             await self.api.delete(resource, name(obj), namespace(obj), grace_seconds)
         except ApiError as refusal:
-            if refusal.code != _NOT_FOUND:
+            if refusal.code != NOT_FOUND:
                 raise
-        informer = self._informers.get(resource)
-        if informer is not None:
-            informer.observe_deletion(obj, objects.format_time(objects.now()))
-
-    def _observe(self, resource: ApiResource, obj: Object) -> None:
-        informer = self._informers.get(resource)
-        if informer is not None:
-            informer.observe(obj)
+        if informer := self._informers.get(resource):
+            informer.observe_deletion(obj, objects.timestamp())
 
 
 class QueueController(Generic[K]):
     """A reconciler: handlers add keys to the queue, ``sync`` makes one key's world right.
 
     Attributes:
-        name: As logs and events name it.
+        name: As logs name it.
+        component: As its events name it; ``<name>-controller`` if empty.
         watches: The resources that must be known before the first ``sync``.
     """
 
     name = "controller"
+    component = ""
     watches: tuple[ApiResource, ...] = ()
     workers = 4
 
@@ -283,28 +233,22 @@ class QueueController(Generic[K]):
 
     def event(self, obj: Object, reason: str, message: str, *, warning: bool = False) -> None:
         """Record an event in this controller's name."""
-        source = EventSource(component=self.component)
-        self.cluster.recorder.record(objects.reference(obj), reason, message, source=source, warning=warning)
+        component = self.component or f"{self.name}-controller"
+        self.cluster.recorder.record(objects.reference(obj), reason, message, component=component, warning=warning)
 
-    async def create_pod(self, owner: Object, body: Object) -> Object:
+    async def create_pod(self, owner: Object, body: Object) -> None:
         """Create a pod of an owner and record that. Raises what the API raises, recorded as well."""
         try:
-            pod = await self.cluster.create(PODS, body, objects.namespace(owner))
+            pod = await self.cluster.create(PODS, body, namespace(owner))
         except Exception as error:
             self.event(owner, "FailedCreate", f"Error creating: {error}", warning=True)
             raise
         self.event(owner, "SuccessfulCreate", f"Created pod: {name(pod)}")
-        return pod
 
     async def delete_pod(self, owner: Object, pod: Object) -> None:
         """Delete a pod of an owner and record that."""
         await self.cluster.delete(PODS, pod)
         self.event(owner, "SuccessfulDelete", f"Deleted pod: {name(pod)}")
-
-    @property
-    def component(self) -> str:
-        """The name under which events are recorded."""
-        return f"{self.name}-controller"
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -323,7 +267,7 @@ class QueueController(Generic[K]):
                 await self.sync(key)
                 failed = False
             except ApiError as refusal:
-                level = logging.DEBUG if refusal.code in {_NOT_FOUND, _CONFLICT} else logging.WARNING
+                level = logging.DEBUG if refusal.code in {NOT_FOUND, CONFLICT} else logging.WARNING
                 _log.log(level, "%s %s: %s", self.name, key, refusal)
             except Exception:  # noqa: BLE001  one key's trouble must not end the controller
                 _log.exception("%s %s failed; it is tried again", self.name, key)

@@ -16,7 +16,7 @@ NO_SCHEDULE, NO_EXECUTE = "NoSchedule", "NoExecute"
 UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, slots=True)
 class NodeView:
     """What placement reads of a node; replaced only when that changes, so identity means equality."""
 
@@ -25,13 +25,6 @@ class NodeView:
     taints: tuple[Taint, ...]
     unschedulable: bool
     allocatable: Mapping[str, str]
-
-    def says(self, other: NodeView | None) -> bool:
-        """Whether the other view has the same content."""
-        return other is not None and (
-            (self.labels, self.taints, self.unschedulable, self.allocatable)
-            == (other.labels, other.taints, other.unschedulable, other.allocatable)
-        )
 
 
 def view_node(node: Object) -> NodeView:
@@ -77,22 +70,20 @@ def required_terms(spec: PodSpec) -> list[Mapping[str, Any]] | None:
     return None if required is None else required.get("nodeSelectorTerms") or []
 
 
-def _term_matches(term: Mapping[str, Any], view: NodeView) -> bool:
-    expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
-    if not expressions and not fields:
-        return False
-    names = {"metadata.name": view.name}
-    return all(objects.requirement_matches(one, view.labels) for one in expressions) and all(
-        objects.requirement_matches(one, names) for one in fields
-    )
-
-
 def matches_node(spec: PodSpec, view: NodeView) -> bool:
-    """Whether the pod's nodeSelector and required node affinity admit the node."""
+    """Whether the pod's nodeSelector and required node affinity admit the node; an empty term admits none."""
     if not objects.includes_labels(spec.get("nodeSelector"), view.labels):
         return False
     terms = required_terms(spec)
-    return terms is None or any(_term_matches(term, view) for term in terms)
+    if terms is None:
+        return True
+    names = {"metadata.name": view.name}
+    for term in terms:
+        demands = [(one, view.labels) for one in term.get("matchExpressions") or ()]
+        demands += [(one, names) for one in term.get("matchFields") or ()]
+        if demands and all(objects.requirement_matches(one, values) for one, values in demands):
+            return True
+    return False
 
 
 def pinned_nodes(spec: PodSpec) -> frozenset[str] | None:
@@ -129,17 +120,13 @@ class NodeViews:
             handler(None, view)
 
     def _changed(self, old: Object | None, new: Object | None) -> None:
-        if new is None:
-            before = self.views.pop(objects.name(old), None) if old else None
-            self._tell(before, None)
+        name, view = objects.name(new or old or {}), view_node(new) if new else None
+        before = self.views.get(name)
+        if before == view:
             return
-        view = view_node(new)
-        before = self.views.get(view.name)
-        if view.says(before):
-            return
-        self.views[view.name] = view
-        self._tell(before, view)
-
-    def _tell(self, before: NodeView | None, after: NodeView | None) -> None:
+        if view is None:
+            del self.views[name]
+        else:
+            self.views[name] = view
         for handler in self._handlers:
-            handler(before, after)
+            handler(before, view)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
-from types import MappingProxyType
 from typing import Any
 
 from gpu_provision.sandbox import objects
-from gpu_provision.sandbox.api import NODES, PODS, ApiError, Object
+from gpu_provision.sandbox.api import NODES, NOT_FOUND, PODS, ApiError, Object
 from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController
 from gpu_provision.sandbox.controllers.node_filters import (
     NO_EXECUTE,
@@ -17,42 +15,34 @@ from gpu_provision.sandbox.controllers.node_filters import (
     UNSCHEDULABLE_TAINT,
     NodeView,
     NodeViews,
+    Taint,
     tolerates,
 )
 from gpu_provision.sandbox.objects import Key
 
-NOT_READY = "node.kubernetes.io/not-ready"
-UNREACHABLE = "node.kubernetes.io/unreachable"
-
-_OF_READY: Mapping[str, tuple[str, ...]] = MappingProxyType({"False": (NOT_READY,), "Unknown": (UNREACHABLE,)})
-_MANAGED = frozenset({NOT_READY, UNREACHABLE, UNSCHEDULABLE_TAINT})
-Taint = Mapping[str, Any]
+_NOT_READY, _UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
+_TAINT_BY_READINESS = {"False": _NOT_READY, "Unknown": _UNREACHABLE}
+_MANAGED = {_NOT_READY, _UNREACHABLE, UNSCHEDULABLE_TAINT}
+_LOOK_AGAIN_SECONDS = 1.0
 
 
-def _desired_taints(node: Object) -> list[tuple[str, str]]:
-    ready = (objects.condition(node, "Ready") or {}).get("status", "")
-    wanted = [(key, effect) for key in _OF_READY.get(ready, ()) for effect in (NO_SCHEDULE, NO_EXECUTE)]
-    if (node.get("spec") or {}).get("unschedulable"):
-        wanted.append((UNSCHEDULABLE_TAINT, NO_SCHEDULE))
-    return wanted
+def _readiness(node: Object) -> str:
+    return str((objects.condition(node, "Ready") or {}).get("status", ""))
 
 
-def build_taints(node: Object, moment: datetime) -> list[dict[str, Any]]:
+def build_taints(node: Object) -> list[dict[str, Any]]:
     """Return the node's taints as its conditions demand; taints of other keys are kept."""
-    present: Sequence[dict[str, Any]] = (node.get("spec") or {}).get("taints") or []
-    wanted = _desired_taints(node)
+    spec = node.get("spec") or {}
+    wanted: dict[tuple[str, str], dict[str, str]] = {}
+    if key := _TAINT_BY_READINESS.get(_readiness(node)):
+        wanted = {(key, effect): {"timeAdded": objects.timestamp()} for effect in (NO_SCHEDULE, NO_EXECUTE)}
+    if spec.get("unschedulable"):
+        wanted[UNSCHEDULABLE_TAINT, NO_SCHEDULE] = {}
+    present = spec.get("taints") or ()
     kept = [one for one in present if one["key"] not in _MANAGED or (one["key"], one["effect"]) in wanted]
-    known = {(one["key"], one["effect"]) for one in kept}
-    added = [
-        {
-            "key": key,
-            "effect": effect,
-            **({} if key == UNSCHEDULABLE_TAINT else {"timeAdded": objects.format_time(moment)}),
-        }
-        for key, effect in wanted
-        if (key, effect) not in known
-    ]
-    return [*kept, *added]
+    for one in kept:
+        wanted.pop((one["key"], one["effect"]), None)
+    return [*kept, *({"key": key, "effect": effect, **time} for (key, effect), time in wanted.items())]
 
 
 def no_execute_taints(all_taints: Iterable[Taint]) -> tuple[Taint, ...]:
@@ -63,17 +53,13 @@ def no_execute_taints(all_taints: Iterable[Taint]) -> tuple[Taint, ...]:
 def seconds_left(pod: Object, all_taints: Iterable[Taint]) -> float | None:
     """Return how long the pod may stay from now on: 0 not at all, None for ever."""
     tolerations: Sequence[Mapping[str, Any]] = pod["spec"].get("tolerations") or ()
-    shortest: float | None = None
+    limits: list[float] = []
     for taint in no_execute_taints(all_taints):
         fitting = [one for one in tolerations if tolerates(one, taint)]
         if not fitting:
             return 0.0
-        limits = [
-            max(float(one["tolerationSeconds"]), 0.0) for one in fitting if one.get("tolerationSeconds") is not None
-        ]
-        if limits:
-            shortest = min([*limits, *([] if shortest is None else [shortest])])
-    return shortest
+        limits += [max(float(limit), 0.0) for one in fitting if (limit := one.get("tolerationSeconds")) is not None]
+    return min(limits, default=None)
 
 
 class NodeLifecycle(QueueController[str]):
@@ -89,7 +75,9 @@ class NodeLifecycle(QueueController[str]):
         self._nodes.on_change(self._node_changed)
 
     def _node_changed(self, old: Object | None, new: Object | None) -> None:
-        if new is not None and (old is None or _tainting(old) != _tainting(new)):
+        if new is None:
+            return
+        if old is None or (old.get("spec"), _readiness(old)) != (new.get("spec"), _readiness(new)):
             self.queue.add(objects.name(new))
 
     async def sync(self, key: str) -> None:
@@ -97,24 +85,16 @@ class NodeLifecycle(QueueController[str]):
         node = self._nodes.objects.get(("", key))
         if node is None:
             return
-        wanted = build_taints(node, objects.now())
+        wanted = build_taints(node)
         if wanted != ((node.get("spec") or {}).get("taints") or []):
             version = node["metadata"]["resourceVersion"]
             change = {"metadata": {"resourceVersion": version}, "spec": {"taints": wanted or None}}
             await self.cluster.patch(NODES, node, change)
 
 
-def _tainting(node: Object) -> tuple[Any, ...]:
-    return node.get("spec"), (objects.condition(node, "Ready") or {}).get("status")
-
-
 def index_by_node(cluster: ControllerManager) -> None:
     """Index pods by the node that they are bound to."""
     cluster.informer(PODS).index("node", lambda pod: [node] if (node := objects.node_of(pod)) else [])
-
-
-_NOT_FOUND = 404
-_LOOK_AGAIN_SECONDS = 1.0
 
 
 class PodCollector(QueueController[Key]):
@@ -146,18 +126,14 @@ class PodCollector(QueueController[Key]):
         """Delete the pod if the API server, too, does not know its node."""
         pod = self._pods.objects.get(key)
         node = objects.node_of(pod) if pod else ""
-        if pod is None or not node or ("", node) in self._nodes.objects or not await self._is_gone(node):
+        if pod is None or not node or ("", node) in self._nodes.objects:
             return
-        await self.cluster.delete(PODS, pod, grace_seconds=0)
-
-    async def _is_gone(self, node: str) -> bool:
         try:
             await self.cluster.api.get(NODES, node)
         except ApiError as refusal:
-            if refusal.code != _NOT_FOUND:
+            if refusal.code != NOT_FOUND:
                 raise
-            return True
-        return False
+            await self.cluster.delete(PODS, pod, grace_seconds=0)
 
 
 class TaintEviction(QueueController[Key]):
@@ -188,10 +164,8 @@ class TaintEviction(QueueController[Key]):
 
     def _pod_changed(self, old: Object | None, new: Object | None) -> None:
         if new is None:
-            if old is not None:
-                self._since.pop(objects.uid(old), None)
-            return
-        if old is None or objects.node_of(old) != objects.node_of(new):
+            self._since.pop(objects.uid(old) if old else "", None)
+        elif old is None or objects.node_of(old) != objects.node_of(new):
             view = self._views.views.get(objects.node_of(new))
             if view is not None and no_execute_taints(view.taints):
                 self.queue.add(objects.key_of(new))
@@ -200,7 +174,7 @@ class TaintEviction(QueueController[Key]):
         """Delete the pod if its time is over."""
         pod = self._pods.objects.get(key)
         view = self._views.views.get(objects.node_of(pod)) if pod else None
-        if pod is None or view is None or objects.is_deleting(pod) or objects.is_finished(pod):
+        if pod is None or view is None or not objects.is_active(pod):
             return
         allowed = seconds_left(pod, view.taints)
         if allowed is None:

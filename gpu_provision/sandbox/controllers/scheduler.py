@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,10 +22,14 @@ from gpu_provision.sandbox.controllers.node_filters import (
     pinned_nodes,
     tolerates,
 )
-from gpu_provision.sandbox.objects import Amounts, ConditionUpdate, Key, add_amounts, amounts, max_amounts
+from gpu_provision.sandbox.objects import Amounts, ConditionUpdate, Key, amounts, combine_amounts
 
-HOSTNAME = "kubernetes.io/hostname"
+_NAME = "default-scheduler"
+_HOSTNAME = "kubernetes.io/hostname"
 _UNSCHEDULABLE = {"key": UNSCHEDULABLE_TAINT, "effect": NO_SCHEDULE}
+_NOT_SELECTED = "node(s) didn't match Pod's node affinity/selector"
+_REFRESH_SECONDS = 1.0
+_UNKNOWN = NodeView("", {}, (), unschedulable=True, allocatable={})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,69 +46,42 @@ class PodDemand:
 def read_demand(pod: Object) -> PodDemand:
     """Read a pod."""
     spec = pod["spec"]
-    return PodDemand(
-        uid=objects.uid(pod),
-        namespace=objects.namespace(pod),
-        labels=objects.labels(pod),
-        requests=requests(spec),
-        refuses=_refusals(spec),
-    )
+    anti = (spec.get("affinity") or {}).get("podAntiAffinity") or {}
+    terms = anti.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+    refuses = tuple(term for term in terms if term.get("topologyKey") == _HOSTNAME)
+    return PodDemand(objects.uid(pod), objects.namespace(pod), objects.labels(pod), requests(spec), refuses)
 
 
 def requests(spec: Mapping[str, Any]) -> Amounts:
     """Return what a pod requests: the larger of its containers together and any init container."""
-    together = add_amounts(map(_container_requests, spec.get("containers") or ()))
-    steps = map(_container_requests, spec.get("initContainers") or ())
-    return add_amounts([max_amounts([together, *steps]), {"pods": 1}])
 
+    def of(container: Mapping[str, Any]) -> Amounts:
+        resources = container.get("resources") or {}
+        return amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
 
-def _container_requests(container: Mapping[str, Any]) -> Amounts:
-    resources = container.get("resources") or {}
-    return amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
-
-
-def _refusals(spec: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    anti = (spec.get("affinity") or {}).get("podAntiAffinity") or {}
-    terms = anti.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
-    return tuple(term for term in terms if term.get("topologyKey") == HOSTNAME)
+    together = combine_amounts(map(of, spec.get("containers") or ()), operator.add)
+    return {**combine_amounts([together, *map(of, spec.get("initContainers") or ())], max), "pods": 1}
 
 
 def refuses(pod: PodDemand, other: PodDemand) -> bool:
     """Whether ``pod`` may not share a host with ``other``."""
-    return any(_refusal_meets(term, pod.namespace, other) for term in pod.refuses)
-
-
-def _refusal_meets(term: Mapping[str, Any], namespace: str, other: PodDemand) -> bool:
-    everywhere = term.get("namespaceSelector") == {}
-    namespaces = term.get("namespaces") or ([] if everywhere else [namespace])
-    if not everywhere and other.namespace not in namespaces:
-        return False
-    return objects.matches_selector(term.get("labelSelector"), other.labels)
-
-
-_UNKNOWN = NodeView("", {}, (), unschedulable=True, allocatable={})
+    for term in pod.refuses:
+        everywhere = term.get("namespaceSelector") == {}
+        namespaces = term.get("namespaces") or ([] if everywhere else [pod.namespace])
+        meets = everywhere or other.namespace in namespaces
+        if meets and objects.matches_selector(term.get("labelSelector"), other.labels):
+            return True
+    return False
 
 
 @dataclass(eq=False, slots=True)
 class NodeLoad:
-    """A node and what runs on it; ``put`` and ``remove`` keep the sums."""
+    """A node and what runs on it; pods may be bound to one before it is known."""
 
     view: NodeView = _UNKNOWN
     allocatable: Amounts = field(default_factory=dict)
     pods: dict[str, PodDemand] = field(default_factory=dict)
     used: Counter[str] = field(default_factory=Counter)
-
-    def put(self, pod: PodDemand) -> None:
-        """Count a pod, once."""
-        self.remove(pod.uid)
-        self.pods[pod.uid] = pod
-        self.used.update(pod.requests)
-
-    def remove(self, uid: str) -> None:
-        """Count a pod no more."""
-        pod = self.pods.pop(uid, None)
-        if pod is not None:
-            self.used.subtract(pod.requests)
 
 
 def find_obstacles(spec: Mapping[str, Any], pod: PodDemand, load: NodeLoad) -> list[str]:
@@ -119,11 +97,7 @@ def find_obstacles(spec: Mapping[str, Any], pod: PodDemand, load: NodeLoad) -> l
     if taint is not None:
         return [f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"]
     if not matches_node(spec, view):
-        return ["node(s) didn't match Pod's node affinity/selector"]
-    return _occupied(pod, load)
-
-
-def _occupied(pod: PodDemand, load: NodeLoad) -> list[str]:
+        return [_NOT_SELECTED]
     scarce = [
         "Too many pods" if name == "pods" else f"Insufficient {name}"
         for name, amount in pod.requests.items()
@@ -133,9 +107,8 @@ def _occupied(pod: PodDemand, load: NodeLoad) -> list[str]:
         return scarce
     if any(refuses(pod, other) for other in load.pods.values() if pod.refuses):
         return ["node(s) didn't match pod anti-affinity rules"]
-    if any(refuses(other, pod) for other in load.pods.values() if other.refuses):
-        return ["node(s) didn't satisfy existing pods anti-affinity rules"]
-    return []
+    is_refused = any(refuses(other, pod) for other in load.pods.values() if other.refuses)
+    return ["node(s) didn't satisfy existing pods anti-affinity rules"] if is_refused else []
 
 
 def load_key(pod: PodDemand, load: NodeLoad) -> tuple[float, int, str]:
@@ -156,38 +129,33 @@ def explain(nodes: int, reasons: Iterable[str]) -> str:
     return f"0/{nodes} nodes are available: {', '.join(counted)}."
 
 
-_NAME = "default-scheduler"
-_REFRESH_SECONDS = 1.0
-
-
 class NodeLoads:
     """The load of every node, and where each pod is counted.
 
     Attributes:
-        known: Node name -> load, of the nodes that exist; pods may be bound to one before it is known.
+        known: Node name -> load, of the nodes that exist.
+        place: Pod uid -> the node that it is counted on.
     """
 
     def __init__(self) -> None:
         """Start without nodes."""
         self.known: dict[str, NodeLoad] = {}
+        self.place: dict[str, str] = {}
         self._all: defaultdict[str, NodeLoad] = defaultdict(NodeLoad)
-        self._place: dict[str, str] = {}
 
-    def has(self, uid: str) -> bool:
-        """Whether the pod is counted on some node."""
-        return uid in self._place
-
-    def place(self, pod: PodDemand, node: str) -> None:
-        """Count a pod on a node."""
+    def add(self, pod: PodDemand, node: str) -> None:
+        """Count a pod on a node, and no longer on another one."""
         self.remove(pod.uid)
-        self._place[pod.uid] = node
-        self._all[node].put(pod)
+        self.place[pod.uid] = node
+        self._all[node].pods[pod.uid] = pod
+        self._all[node].used.update(pod.requests)
 
     def remove(self, uid: str) -> str:
         """Count a pod no more; return its node, empty if it had none."""
-        node = self._place.pop(uid, "")
+        node = self.place.pop(uid, "")
         if node:
-            self._all[node].remove(uid)
+            load = self._all[node]
+            load.used.subtract(load.pods.pop(uid).requests)
         return node
 
     def update(self, before: NodeView | None, after: NodeView | None) -> None:
@@ -203,6 +171,7 @@ class Scheduler(QueueController[Key]):
     """Binds unbound pods; a pod that fits nowhere waits until a node changes in its favor."""
 
     name = "scheduler"
+    component = _NAME
     watches = (NODES, PODS)
     workers = 8
 
@@ -215,25 +184,17 @@ class Scheduler(QueueController[Key]):
         views.on_change(self._node_changed)
         self._pods.on_change(self._pod_changed)
 
-    @property
-    def component(self) -> str:
-        """The name under which events are recorded."""
-        return _NAME
-
     def _pod_changed(self, old: Object | None, new: Object | None) -> None:
         if new is None or objects.is_finished(new):
-            gone = new or old
-            if gone is not None:
-                self._parked.pop(objects.key_of(gone), None)
-                self._freed(self._loads.remove(objects.uid(gone)))
-            return
-        if not objects.node_of(new):
-            if old is None or _changed_for_scheduling(old, new):
-                self.queue.add(objects.key_of(new))
-            return
-        self._parked.pop(objects.key_of(new), None)
-        if old is None or not objects.node_of(old):
-            self._loads.place(read_demand(new), objects.node_of(new))
+            gone = new or old or {}
+            self._parked.pop(objects.key_of(gone), None)
+            self._freed(self._loads.remove(objects.uid(gone)))
+        elif objects.node_of(new):
+            self._parked.pop(objects.key_of(new), None)
+            if old is None or not objects.node_of(old):
+                self._loads.add(read_demand(new), objects.node_of(new))
+        elif old is None or (old["spec"], objects.labels(old)) != (new["spec"], objects.labels(new)):
+            self.queue.add(objects.key_of(new))
 
     def _node_changed(self, before: NodeView | None, after: NodeView | None) -> None:
         self._loads.update(before, after)
@@ -245,45 +206,39 @@ class Scheduler(QueueController[Key]):
 
     def _freed(self, node: str) -> None:
         load = self._loads.known.get(node)
-        if load is None:
-            return
         for key, (pod, demand) in self._parked.items():
-            if not find_obstacles(pod["spec"], demand, load):
+            if load is not None and not find_obstacles(pod["spec"], demand, load):
                 self.queue.add(key)
 
     async def sync(self, key: Key) -> None:
         """Bind one pod, or park it and say why. Raises ApiError if the binding is refused."""
         pod = self._pods.objects.get(key)
-        if pod is None or not _is_ours(pod) or self._loads.has(objects.uid(pod)):
+        if pod is None or not _is_ours(pod) or objects.uid(pod) in self._loads.place:
             self._parked.pop(key, None)
             return
-        demand = read_demand(pod)
-        reasons: list[str] = []
+        demand, loads = read_demand(pod), self._loads.known
+        pinned = pinned_nodes(pod["spec"])
+        candidates = list(loads.values()) if pinned is None else [loads[name] for name in pinned if name in loads]
+        reasons = [_NOT_SELECTED] * (len(loads) - len(candidates))
         fitting: list[NodeLoad] = []
-        for load in self._candidates(pod, reasons):
+        for load in candidates:
             found = find_obstacles(pod["spec"], demand, load)
             reasons += found
             if not found:
                 fitting.append(load)
         if fitting:
-            chosen = min(fitting, key=lambda load: load_key(demand, load))
-            await self._bind(pod, demand, chosen.view.name)
+            await self._bind(pod, demand, min(fitting, key=lambda load: load_key(demand, load)).view.name)
             return
         self._parked[key] = (pod, demand)
-        await self._explain(pod, explain(len(self._loads.known), reasons))
-
-    def _candidates(self, pod: Object, reasons: list[str]) -> list[NodeLoad]:
-        loads = self._loads.known
-        pinned = pinned_nodes(pod["spec"])
-        if pinned is None:
-            return list(loads.values())
-        candidates = [loads[name] for name in pinned if name in loads]
-        reasons += ["node(s) didn't match Pod's node affinity/selector"] * (len(loads) - len(candidates))
-        return candidates
+        message = explain(len(loads), reasons)
+        self.event(pod, "FailedScheduling", message, warning=True)
+        update = ConditionUpdate("PodScheduled", "False", "Unschedulable", message)
+        conditions = objects.set_condition(objects.status(pod).get("conditions") or [], update, objects.now())
+        await self.cluster.write_status(PODS, pod, {"conditions": conditions})
 
     async def _bind(self, pod: Object, demand: PodDemand, node: str) -> None:
         self._parked.pop(objects.key_of(pod), None)
-        self._loads.place(demand, node)
+        self._loads.add(demand, node)
         try:
             await self.cluster.api.bind(objects.name(pod), node, objects.namespace(pod))
         except BaseException:
@@ -292,19 +247,6 @@ class Scheduler(QueueController[Key]):
         message = f"Successfully assigned {objects.namespace(pod)}/{objects.name(pod)} to {node}"
         self.event(pod, "Scheduled", message)
 
-    async def _explain(self, pod: Object, message: str) -> None:
-        self.event(pod, "FailedScheduling", message, warning=True)
-        conditions = objects.status(pod).get("conditions") or []
-        wanted = objects.set_condition(
-            conditions, ConditionUpdate("PodScheduled", "False", "Unschedulable", message), objects.now()
-        )
-        await self.cluster.write_status(PODS, pod, {"conditions": wanted})
-
 
 def _is_ours(pod: Object) -> bool:
-    spec = pod["spec"]
-    return not objects.node_of(pod) and objects.is_active(pod) and spec.get("schedulerName", _NAME) == _NAME
-
-
-def _changed_for_scheduling(old: Object, new: Object) -> bool:
-    return old["spec"] != new["spec"] or objects.labels(old) != objects.labels(new)
+    return not objects.node_of(pod) and objects.is_active(pod) and pod["spec"].get("schedulerName", _NAME) == _NAME

@@ -19,6 +19,8 @@ from gpu_provision.sandbox.hosts.rootfs import write_root
 from gpu_provision.sandbox.hosts.spec import HostSpec, to_host_spec
 from gpu_provision.sandbox.state import sandbox_directory
 
+isolation_problem = isolation.isolation_problem
+
 
 class HostUnavailableError(Exception):
     """No simulated host of this name answers; the text says why, for a person."""
@@ -30,11 +32,6 @@ class SimulatedHost:
 
     name: str
     directory: Path
-
-
-def isolation_problem() -> str:
-    """Return in one line why simulated hosts cannot run on this machine; empty if they can."""
-    return isolation.problem()
 
 
 def ensure(spec: HostSpec, directory: Path) -> SimulatedHost:
@@ -53,7 +50,7 @@ def ensure(spec: HostSpec, directory: Path) -> SimulatedHost:
     host = SimulatedHost(spec.name, directory / "hosts" / spec.name)
     try:
         if not host.directory.exists():
-            _create(spec, host.directory, boot_id=_read_boot_id(directory, spec.name))
+            _create(spec, host.directory, directory / "machines" / f"{spec.name}.jsonl")
         isolation.prepare(host.directory)
     except OSError as error:
         message = f"the state of {spec.name} cannot be written: {error}"
@@ -61,23 +58,24 @@ def ensure(spec: HostSpec, directory: Path) -> SimulatedHost:
     return host
 
 
-def _read_boot_id(directory: Path, name: str) -> str:
-    """Return the boot that the simulated node of this name is in; empty if it never ran."""
+def _create(spec: HostSpec, directory: Path, memory: Path) -> None:
+    """Make the state aside and move it into place, so that there is all of it or nothing.
+
+    Its boot is the one that the simulated node of this name is in, as its ``memory`` says, if that ever ran.
+    """
     try:
-        lines = (directory / "machines" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-        return str(json.loads(lines[-1])["boot_id"])
+        boot_id = str(json.loads(memory.read_text(encoding="utf-8").splitlines()[-1])["boot_id"])
     except (OSError, ValueError, LookupError):
-        return ""
-
-
-def _create(spec: HostSpec, directory: Path, *, boot_id: str) -> None:
-    """Make the state aside and move it into place, so that there is all of it or nothing."""
+        boot_id = ""
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{spec.name}.", dir=directory.parent) as name:
         fresh = Path(name) / "host"
         write_root(fresh, spec)
         isolation.prepare(fresh)
-        steps = ["boot", *map(_hold_command, spec.in_use), "echo 86400.00 86400.00 >/proc/uptime"]
+        held = (
+            "mkdir -p /sys/module/{0}; modprobe -r {0}; echo '{0} 2285568 4 - Live 0x0000000000000000' >>/proc/modules"
+        )
+        steps = ["boot", *map(held.format, spec.in_use), "echo 86400.00 86400.00 >/proc/uptime"]
         steps += [f"echo {boot_id} >/proc/sys/kernel/random/boot_id"] if boot_id else []
         run(SimulatedHost(spec.name, fresh), "; ".join(steps)).check_returncode()
         try:
@@ -85,14 +83,6 @@ def _create(spec: HostSpec, directory: Path, *, boot_id: str) -> None:
         except OSError:  # another process was first; one state is as good as the other
             if not directory.exists():
                 raise
-
-
-def _hold_command(module: str) -> str:
-    """Return a command that marks a module as loaded and in use by something."""
-    return (
-        f"mkdir -p /sys/module/{module}; modprobe -r {module}; "
-        f"echo '{module} 2285568 4 - Live 0x0000000000000000' >>/proc/modules"
-    )
 
 
 def find(name: str, fleet: str = "default") -> SimulatedHost:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from gpu_provision.sandbox.hosts.software import ABSENT, MULTI_CALL, TOOLS
+from gpu_provision.sandbox.hosts.rootfs import TOOLS
 from gpu_provision.sandbox.state import replace_file
 
 SHARED = ("usr", "bin", "sbin", "lib32", "lib64", "libx32")
@@ -29,12 +29,13 @@ DRIVER_FILES = ("lib*/libnvidia-ml.so.*", "lib/*/libnvidia-ml.so.*", "lib/*/nvid
 
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 
+ABSENT = ("lspci", "grubby", "mokutil", "kubelet", "lsinitramfs", "lsinitrd", "apt-cache")
+"""Tools that no simulated host has, whether or not the machine that the sandbox runs on has them."""
+
+MULTI_CALL = frozenset({"kmod", "systemctl"})
+"""Real programs with many names, all of which have a script here."""
+
 _ENTER = Path(__file__).with_name("enter.py")
-
-
-def _methods() -> tuple[str, ...]:
-    """Return the ways to get namespaces, best first: root needs no user namespace."""
-    return ("root", "user") if os.geteuid() == 0 else ("user",)
 
 
 def _argv(directory: Path, command: str, way: str) -> list[str]:
@@ -44,7 +45,7 @@ def _argv(directory: Path, command: str, way: str) -> list[str]:
 def argv(directory: Path, command: str) -> list[str]:
     """Return the command line that runs a shell command inside the simulated host of this directory.
 
-    Needs ``problem()`` to be empty, and a directory that ``prepare`` has seen.
+    Needs ``isolation_problem()`` to be empty, and a directory that ``prepare`` has seen.
     """
     return _argv(directory, command, _find_method()[0])
 
@@ -54,32 +55,27 @@ def prepare(directory: Path) -> None:
     _prepare(directory, _find_method()[0])
 
 
-def problem() -> str:
+def isolation_problem() -> str:
     """Return why this machine cannot isolate simulated hosts, in one line; empty if it can.
 
     Finds out by trying, once in a process: too many settings (seccomp, AppArmor, sysctl) have a say in it.
     """
-    way, reason = _find_method()
-    return "" if way else reason
+    return _find_method()[1]
 
 
 @cache
 def _find_method() -> tuple[str, str]:
-    """Return the first way that works, else an empty one and the reason."""
-    reason = ""
-    for way in _methods():
+    """Return the first way that works, else an empty one and the reason: root needs no user namespace."""
+    is_root, reason = os.geteuid() == 0, ""
+    for way in ("root", "user") if is_root else ("user",):
         reason = _try(way)
         if not reason:
             return way, ""
-    return "", f"this machine does not let {_who()} make namespaces ({reason})"
-
-
-def _who() -> str:
-    return "root" if os.geteuid() == 0 else "an ordinary user"
+    user = "root" if is_root else "an ordinary user"
+    return "", f"this machine does not let {user} make namespaces ({reason})"
 
 
 def _try(way: str) -> str:
-    """Return why a command cannot run in this way; empty if it can."""
     with tempfile.TemporaryDirectory(prefix="gpu-provision-") as name:
         root = Path(name)
         _prepare(root, way)
@@ -109,12 +105,15 @@ def _mounts(root: Path, bound: str) -> Iterator[tuple[Path, Path, str]]:
             yield Path("/", name), root / name, bound
     for name in DEVICES:
         yield Path("/dev", name), _mount_point(root / "dev" / name), "bind"
-    yield from _etc(root, bound)
+    if Path("/etc/alternatives").is_dir():
+        (root / "etc/alternatives").mkdir(exist_ok=True)
+        yield Path("/etc/alternatives"), root / "etc/alternatives", bound
+    if Path("/etc/ld.so.cache").is_file():
+        yield Path("/etc/ld.so.cache"), _mount_point(root / "etc/ld.so.cache"), "bind"
     yield from _private_mounts(root)
 
 
 def _mount_point(path: Path) -> Path:
-    """Make an empty file to mount something over, unless there is one."""
     if not path.exists():
         path.touch()
     return path
@@ -147,15 +146,6 @@ def _compose_lib(root: Path) -> None:
         (lib / name).mkdir(exist_ok=True)
 
 
-def _etc(root: Path, bound: str) -> Iterator[tuple[Path, Path, str]]:
-    alternatives, cache_of_loader = Path("/etc/alternatives"), Path("/etc/ld.so.cache")
-    if alternatives.is_dir():
-        (root / "etc/alternatives").mkdir(exist_ok=True)
-        yield alternatives, root / "etc/alternatives", bound
-    if cache_of_loader.is_file():
-        yield cache_of_loader, _mount_point(root / "etc/ld.so.cache"), "bind"
-
-
 def _private_mounts(root: Path) -> Iterator[tuple[Path, Path, str]]:
     """Yield what lies over parts of the machine's /usr."""
     if Path("/usr/local").is_dir():
@@ -164,8 +154,14 @@ def _private_mounts(root: Path) -> Iterator[tuple[Path, Path, str]]:
     for name in PRIVATE_LIB:
         if Path("/usr/lib", name).is_dir():
             yield root / "lib" / name, root / "usr/lib" / name, "bind"
+    # A simulated tool lies over the real one, so that neither a full path nor a reset PATH reaches that. A link may
+    # lead to a program that is much else besides, such as busybox or coreutils.
     for tool in sorted({*TOOLS, *ABSENT}):
-        yield from _tool_mounts(root, tool)
+        script = root / ".sandbox/bin" / tool
+        source = script.resolve() if script.exists() else root / ".sandbox/absent"
+        for real in (Path("/usr/sbin", tool), Path("/usr/bin", tool)):
+            if real.is_file() and (not real.is_symlink() or real.resolve().name in MULTI_CALL):
+                yield source, root / str(real.resolve()).lstrip("/"), "bind"
     for file in _driver_files():
         yield root / ".sandbox/absent", root / file.lstrip("/"), "bind"
 
@@ -175,13 +171,3 @@ def _driver_files() -> tuple[str, ...]:
     """Return what this machine has of an NVIDIA driver: a simulated host has one of its own, or none."""
     found = {file.resolve() for pattern in DRIVER_FILES for file in Path("/usr").glob(pattern)}
     return tuple(sorted(str(file) for file in found if file.is_relative_to("/usr") and file.is_file()))
-
-
-def _tool_mounts(root: Path, tool: str) -> Iterator[tuple[Path, Path, str]]:
-    """Put the simulated tool over the real one, so that neither a full path nor a reset PATH reaches it."""
-    script = root / ".sandbox/bin" / tool
-    source = script.resolve() if script.exists() else root / ".sandbox/absent"
-    for real in (Path("/usr/sbin", tool), Path("/usr/bin", tool)):
-        # A link may lead to a program that is much else besides, such as busybox or coreutils.
-        if real.is_file() and (not real.is_symlink() or real.resolve().name in MULTI_CALL):
-            yield source, root / str(real.resolve()).lstrip("/"), "bind"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # fleets need YAML, which would weigh on everybody who only runs a command
     from gpu_provision.sandbox.fleet import MachineSpec
@@ -94,8 +94,7 @@ def to_host_spec(machine: MachineSpec) -> HostSpec:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Distribution:
+class Distribution(NamedTuple):
     """What is special about a machine of a distribution.
 
     Attributes:
@@ -113,27 +112,13 @@ class Distribution:
     process: str
 
 
-_ALL = (
+_RANCHER = "/var/lib/rancher/{}/agent/etc/containerd/config.toml{}"
+_RANCHER_SOCKET = "/run/k3s/containerd/containerd.sock"
+_DISTRIBUTIONS = (
+    Distribution("k3s", _RANCHER.format("k3s", ""), _RANCHER.format("k3s", ".tmpl"), _RANCHER_SOCKET, "k3s-agent"),
+    Distribution("rke2", _RANCHER.format("rke2", ""), _RANCHER.format("rke2", ".tmpl"), _RANCHER_SOCKET, "rke2"),
     Distribution(
-        name="k3s",
-        config="/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
-        lasting="/var/lib/rancher/k3s/agent/etc/containerd/config.toml.tmpl",
-        socket="/run/k3s/containerd/containerd.sock",
-        process="k3s-agent",
-    ),
-    Distribution(
-        name="rke2",
-        config="/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
-        lasting="/var/lib/rancher/rke2/agent/etc/containerd/config.toml.tmpl",
-        socket="/run/k3s/containerd/containerd.sock",
-        process="rke2",
-    ),
-    Distribution(
-        name="k0s",
-        config="/etc/k0s/containerd.toml",
-        lasting="/etc/k0s/containerd.d/nvidia.toml",
-        socket="/run/k0s/containerd.sock",
-        process="k0s",
+        *("k0s", "/etc/k0s/containerd.toml", "/etc/k0s/containerd.d/nvidia.toml", "/run/k0s/containerd.sock", "k0s")
     ),
 )
 
@@ -141,8 +126,4 @@ _ALL = (
 def find_distribution(kubelet: str) -> Distribution | None:
     """Return what a kubelet's version says, as in ``v1.31.4+k3s1``; None for a plain one."""
     build = kubelet.partition("+")[2]
-    return next((each for each in _ALL if build.startswith(each.name)), None)
-
-
-DISTRIBUTIONS: Mapping[str, Distribution] = {each.name: each for each in _ALL}
-"""By name."""
+    return next((each for each in _DISTRIBUTIONS if build.startswith(each.name)), None)

@@ -15,6 +15,7 @@ _OWN_DRIVER = ".sandbox/nvidia"
 _LOADED = "sys/module/nvidia"
 _DRIVER_ROOT = "run/nvidia/driver"
 _LOCAL = ".sandbox/local/"  # what the host sees as /usr/local
+_PROPAGATED = {"HostToContainer", "Bidirectional"}
 
 
 class HostFiles:
@@ -25,14 +26,12 @@ class HostFiles:
         self.directory = directory
 
     def _read(self, path: str) -> str | None:
-        """Return the text of a file; None if there is none."""
         try:
             return (self.directory / path).read_text(encoding="utf-8") if self.directory else None
         except OSError:
             return None
 
     def _write(self, path: str, text: str) -> None:
-        """Write a file, if the host has a state."""
         if self.directory is not None and self.modules() is not None:
             place = self.directory / path
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -84,9 +83,6 @@ class HostFiles:
                 shutil.rmtree(self.directory / path, ignore_errors=True)
 
 
-_PROPAGATED = {"HostToContainer", "Bidirectional"}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
     """One mount of a container.
@@ -118,14 +114,6 @@ def normalize(path: str) -> str:
     return "/" + "/".join(parts)
 
 
-def _matches(path: str, pattern: str) -> bool:
-    """Tell whether a shell's pattern names a path: in the last part only, and hidden files only if it says so."""
-    folder, _, name = path.rpartition("/")
-    pattern_folder, _, pattern_name = pattern.rpartition("/")
-    hidden = name.startswith(".") and not pattern_name.startswith(".")
-    return folder == pattern_folder and not hidden and fnmatch.fnmatchcase(name, pattern_name)
-
-
 class Filesystem:
     """A container's view: its mounts, the deepest first, and private files for everything else."""
 
@@ -148,8 +136,7 @@ class Filesystem:
         mount = self.mount_of(path)
         if mount is None:
             return self._private, normalize(path)
-        rest = normalize(path)[len(normalize(mount.path)) :]
-        return mount.files, normalize(f"{mount.root}/{rest}")
+        return mount.files, normalize(f"{mount.root}/{normalize(path)[len(normalize(mount.path)) :]}")
 
     def host_path(self, path: str) -> str:
         """Return the host's path behind a container's path; empty if it is not of the host."""
@@ -167,7 +154,7 @@ class Filesystem:
         return files.get(key, "")
 
     def write(self, path: str, text: str) -> None:
-        """Write a file. Raises ReadOnlyMount."""
+        """Write a file. Raises ReadOnlyMountError."""
         mount = self.mount_of(path)
         if mount is not None and mount.read_only:
             raise ReadOnlyMountError(path)
@@ -177,11 +164,21 @@ class Filesystem:
             self._changed()
 
     def remove(self, pattern: str) -> None:
-        """Remove the files that a shell pattern names, and what lies below them; missing ones are no error."""
+        """Remove the files that a shell pattern names, and what lies below them; missing ones are no error.
+
+        A pattern is one in the last part of a path only, and names hidden files only if it says so.
+        """
         files, key = self._locate(pattern)
-        gone = [name for name in files if _matches(name, key) or name.startswith(f"{key}/")]
-        for name in gone:
-            del files[name]
+        folder, _, named = key.rpartition("/")
+
+        def is_named(path: str) -> bool:
+            place, _, name = path.rpartition("/")
+            hidden = name.startswith(".") and not named.startswith(".")
+            return place == folder and not hidden and fnmatch.fnmatchcase(name, named)
+
+        gone = [path for path in files if is_named(path) or path.startswith(f"{key}/")]
+        for path in gone:
+            del files[path]
         if gone:
             self._changed()
 
@@ -204,23 +201,21 @@ def build_mounts(
 ) -> list[Mount]:
     """Return a container's mounts; ``contents`` holds the files of every volume that is not of the host."""
     by_name = {volume["name"]: volume for volume in volumes}
-    return [
-        _mount(mount, by_name[mount["name"]], contents, host)
-        for mount in container.get("volumeMounts") or ()
-        if mount["name"] in by_name
-    ]
-
-
-def _mount(
-    mount: Mapping[str, Any], volume: Mapping[str, Any], contents: Mapping[str, dict[str, str]], host: dict[str, str]
-) -> Mount:
-    on_host = "hostPath" in volume
-    base = volume["hostPath"]["path"] if on_host else ""
-    return Mount(
-        path=mount["mountPath"],
-        root=f"{base}/{mount.get('subPath', '')}",
-        files=host if on_host else contents.get(volume["name"], {}),
-        on_host=on_host,
-        read_only=bool(mount.get("readOnly")),
-        propagation=mount.get("mountPropagation") or "None",
-    )
+    mounts: list[Mount] = []
+    for mount in container.get("volumeMounts") or ():
+        volume = by_name.get(mount["name"])
+        if volume is None:
+            continue
+        on_host = "hostPath" in volume
+        base = volume["hostPath"]["path"] if on_host else ""
+        mounts.append(
+            Mount(
+                path=mount["mountPath"],
+                root=f"{base}/{mount.get('subPath', '')}",
+                files=host if on_host else contents.get(volume["name"], {}),
+                on_host=on_host,
+                read_only=bool(mount.get("readOnly")),
+                propagation=mount.get("mountPropagation") or "None",
+            )
+        )
+    return mounts

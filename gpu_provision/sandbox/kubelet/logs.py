@@ -84,7 +84,11 @@ class _Endpoint:
         kept = self._logs.lines(*key, previous=previous)
         if refusal := self._refusal(key, previous=previous, kept=kept is not None):
             return web.Response(status=400, text=refusal)
-        lines = _select_lines(kept or (), query.get("sinceSeconds"), query.get("tailLines"))
+        lines = kept or ()
+        if seconds := query.get("sinceSeconds"):
+            since = (datetime.now(UTC) - timedelta(seconds=int(seconds))).isoformat()
+            lines = tuple(line for line in lines if line[0] >= since)
+        lines = lines[max(0, len(lines) - int(query.get("tailLines", len(lines)))) :]
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
         stamped = query.get("timestamps") == "true"
@@ -95,15 +99,12 @@ class _Endpoint:
         return response
 
     def _refusal(self, key: tuple[str, str, str], *, previous: bool, kept: bool) -> str:
-        """Say why there is no log to show; empty if there is."""
         _, pod, container = key
         if previous:
             return "" if kept else f'previous terminated container "{container}" in pod "{pod}" not found'
         status = self._status_of(*key)
-        waiting = (status.get("state") or {}).get("waiting")
-        if waiting is None or status.get("lastState"):
-            return ""
-        return explain_missing_log(container, pod, waiting.get("reason", ""))
+        waiting = None if status.get("lastState") else (status.get("state") or {}).get("waiting")
+        return "" if waiting is None else explain_missing_log(container, pod, waiting.get("reason", ""))
 
     async def _follow(
         self, response: web.StreamResponse, key: tuple[str, str, str], seen: int, *, stamped: bool
@@ -123,15 +124,6 @@ class _Endpoint:
     async def refuse(self, request: web.Request) -> web.Response:
         action = request.match_info["action"]
         return web.Response(status=501, text=f"{action}: simulated nodes have no processes")
-
-
-def _select_lines(
-    lines: tuple[tuple[str, str], ...], since_seconds: str | None, tail_lines: str | None
-) -> tuple[tuple[str, str], ...]:
-    if since_seconds:
-        since = (datetime.now(UTC) - timedelta(seconds=int(since_seconds))).isoformat()
-        lines = tuple(line for line in lines if line[0] >= since)
-    return lines if tail_lines is None else lines[max(0, len(lines) - int(tail_lines)) :]
 
 
 def _format_lines(lines: tuple[tuple[str, str], ...], *, stamped: bool) -> bytes:

@@ -1,46 +1,46 @@
-"""One simulated machine: its devices, files, kernel modules, driver and images, and what a reboot takes away."""
+"""Simulated machines: devices, files, kernel modules, driver and images of one, and what those of a cluster share."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
 import json
 import secrets
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
+from gpu_provision.sandbox.api import NOT_FOUND, Api, ApiError, ApiResource, Object
+from gpu_provision.sandbox.events import EventRecorder
 from gpu_provision.sandbox.faults import NodeFault, NodeFaults
-from gpu_provision.sandbox.fleet import MachineSpec
+from gpu_provision.sandbox.fleet import MachineSpec, Timings
+from gpu_provision.sandbox.informer import Informer
 from gpu_provision.sandbox.kubelet.filesystem import HostFiles
+from gpu_provision.sandbox.kubelet.logs import LogSink
 from gpu_provision.sandbox.state import replace_file
 
 DRIVER_ROOT = "/run/nvidia/driver"
-RUNTIME_DROP_IN = "/etc/containerd/conf.d/99-nvidia.toml"
-RUNTIME_CONFIGS = (RUNTIME_DROP_IN, "/etc/containerd/config.toml", "/etc/docker/daemon.json")
 CRIO_DROP_IN = "/etc/crio/crio.conf.d/99-nvidia.conf"
+RUNTIME_CONFIGS = (
+    "/etc/containerd/conf.d/99-nvidia.toml",
+    "/etc/containerd/config.toml",
+    "/etc/docker/daemon.json",
+    CRIO_DROP_IN,
+)
 HANDLER = "# NVIDIA container runtime: "
 """Beginning of a configuration of the container runtime; the name of the runtime's handler follows."""
 
-VOLATILE = ("/run/", "/sys/", "/proc/", "/dev/")
-NVIDIA_VENDOR = "10de"
+LONGEST_BACK_OFF = 30
+"""Times the first pause; the kubelet's 10 s grow to 300 s."""
+
+_VOLATILE = ("/run/", "/sys/", "/proc/", "/dev/")
 _SMI = "/usr/bin/nvidia-smi"
 _LARGEST_FILE = 500_000
-
-
-class SimulatedPciDevice(NamedTuple):
-    """A device on the PCI bus: class and subclass, vendor and device, each four hexadecimal digits."""
-
-    pci_class: str
-    vendor: str
-    device: str
-
-
-def _new_id() -> str:
-    return str(uuid.uuid4())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class MachineState:
         granted: Indices of the devices that each container holds, by ``<pod uid>/<container>``.
     """
 
-    boot_id: str = field(default_factory=_new_id)
+    boot_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     machine_id: str = field(default_factory=lambda: secrets.token_hex(16))
     files: dict[str, str] = field(default_factory=dict)
     directories: list[str] = field(default_factory=list)
@@ -84,6 +84,9 @@ class Machine:
 
     Attributes:
         host: What it shares with the simulated host.
+        known: Whether it remembers an earlier life.
+        clients: The containers that use the GPU.
+        pulling: Held while an image is pulled.
     """
 
     def __init__(self, spec: MachineSpec, *, index: int = 1, home: Path | None = None) -> None:
@@ -100,6 +103,7 @@ class Machine:
         self.faults = NodeFaults()
         self.rebooting = self._save_is_due = False
         self.clients: set[str] = set()
+        self.pulling = asyncio.Lock()
         self._changed: asyncio.Future[None] | None = None
         self._listeners: list[Callable[[], None]] = []
         if not self.known:
@@ -140,13 +144,12 @@ class Machine:
         missing = self.faults.of("gpu-missing", self.name)
         return max(0, self.spec.gpus - int(missing.get("count", self.spec.gpus))) if missing else self.spec.gpus
 
-    def pci_devices(self) -> tuple[SimulatedPciDevice, ...]:
-        """Everything on the PCI bus: a network card and the GPUs."""
-        network = SimulatedPciDevice("0200", "8086", "1592")
-        if self.spec.gpu is None:
-            return (network,)
-        gpu = SimulatedPciDevice(self.spec.gpu.pci_class, NVIDIA_VENDOR, self.spec.gpu.device)
-        return (network, *(gpu for _ in range(self.gpus)))
+    def pci_devices(self) -> list[dict[str, str]]:
+        """Return what is on the PCI bus, in hexadecimal digits: a network card and the GPUs."""
+        network, gpu = {"class": "0200", "vendor": "8086", "device": "1592"}, self.spec.gpu
+        if gpu is None:
+            return [network]
+        return [network, *[{"class": gpu.pci_class, "vendor": "10de", "device": gpu.device}] * self.gpus]
 
     @property
     def host_driver(self) -> str:
@@ -157,7 +160,7 @@ class Machine:
     @property
     def handlers(self) -> frozenset[str]:
         """Handlers that the container runtime is configured for."""
-        configs = [self.state.files[path] for path in (*RUNTIME_CONFIGS, CRIO_DROP_IN) if path in self.state.files]
+        configs = [self.state.files[path] for path in RUNTIME_CONFIGS if path in self.state.files]
         named = (text.partition(HANDLER)[2].partition("\n")[0] or "nvidia" for text in configs)
         return frozenset({"", "runc", *named, *(("nvidia-cdi", "nvidia-legacy") if configs else ())})
 
@@ -167,10 +170,6 @@ class Machine:
         if lines is not None:
             return any(line.startswith("nouveau ") for line in lines)
         return bool(self.spec.host.get("nouveau"))
-
-    def unload_nouveau(self) -> bool:
-        """Unload nouveau from the simulated host; False if it is in use."""
-        return self.host.unload("nouveau")
 
     def unload_driver(self) -> bool:
         """Unload the driver and take its files away; False if a container uses it."""
@@ -208,24 +207,13 @@ class Machine:
         self.state.devices = self.state.registered = count
         self.changed()
 
-    def lose_plugin(self) -> None:
-        """Know the devices and hand out none, as a kubelet does for minutes after its plugin ended."""
-        self.state.devices = 0
-        self.changed()
-
-    def remember_fault(self, fault: NodeFault) -> bool:
-        """Note that a fault struck; False if it had already."""
-        if repr(fault) in self.state.struck:
+    def note_fault(self, fault: NodeFault, *, struck: bool) -> bool:
+        """Note that a fault struck, or that it may strike again; False if that was so already."""
+        if (repr(fault) in self.state.struck) == struck:
             return False
-        self.state.struck.append(repr(fault))
+        (self.state.struck.append if struck else self.state.struck.remove)(repr(fault))
         self.changed()
         return True
-
-    def forget_fault(self, fault: NodeFault) -> None:
-        """Let a fault strike again when it is declared again."""
-        if repr(fault) in self.state.struck:
-            self.state.struck.remove(repr(fault))
-            self.changed()
 
     def grant(self, holder: str, count: int) -> bool:
         """Give a container ``count`` devices; False if there are not that many free ones."""
@@ -240,10 +228,7 @@ class Machine:
         return True
 
     def start_time(self) -> datetime:
-        """Return when a container that starts now starts: later than any before it, in the whole seconds of a kubelet.
-
-        Simulated containers start many times a second, which real ones do not.
-        """
+        """Return when a container that starts now starts, in whole seconds: later than any before it."""
         self.state.last_start = max(int(time.time()), self.state.last_start + 1)
         return datetime.fromtimestamp(self.state.last_start, UTC)
 
@@ -258,14 +243,13 @@ class Machine:
 
     def reboot(self) -> None:
         """Lose what does not outlive a reboot, and get a new boot ID: the simulated host's, if that rebooted before."""
+        new_id = str(uuid.uuid4())
         if self.host.boot_id() in {"", self.state.boot_id}:
-            self.host.begin_boot(_new_id())
-        boot_id = self.host.boot_id() or _new_id()
-        self._remove_below(*VOLATILE)
-        self.state.boot_id, self.state.directories = boot_id, []
+            self.host.begin_boot(new_id)
+        self._remove_below(*_VOLATILE)
+        self.state.boot_id, self.state.directories = self.host.boot_id() or new_id, []
         self.state.driver = self.state.driver_digest = ""
-        self.state.owners = {}
-        self.state.registered = 0
+        self.state.owners, self.state.registered = {}, 0
         self.state.devices, self.state.granted = (None if self.state.devices is None else 0), {}
         self.clients.clear()
         self.host.hide_containers_driver()
@@ -299,11 +283,12 @@ class Machine:
         if self._file is None:
             return
         self._file.parent.mkdir(parents=True, exist_ok=True)
+        line = json.dumps(asdict(self.state)) + "\n"
         with self._file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(self.state)) + "\n")
+            file.write(line)
             grown = file.tell() > _LARGEST_FILE
         if grown:
-            _keep_last_line(self._file)
+            replace_file(self._file, line)
 
 
 def _load(file: Path | None) -> MachineState | None:
@@ -320,6 +305,72 @@ def _load(file: Path | None) -> MachineState | None:
     return None
 
 
-def _keep_last_line(file: Path) -> None:
-    last = file.read_text(encoding="utf-8").splitlines()[-1]
-    replace_file(file, f"{last}\n")
+@dataclass(slots=True, kw_only=True)
+class Simulation:
+    """The cluster, the machines, and how long things take.
+
+    Attributes:
+        pods: Every pod of the cluster, with an index ``node``.
+        all_events: Whether kubelets record normal events, too; warnings they always do.
+        kubelet_address: Where a real API server finds the kubelet endpoint; empty on the embedded one.
+    """
+
+    api: Api
+    timings: Timings
+    write_log: LogSink
+    recorder: EventRecorder
+    all_events: bool
+    machines: Mapping[str, Machine]
+    pods: Informer
+    kubelet_address: str = ""
+    kubelet_port: int = 10250
+
+    def event(
+        self, involved: Mapping[str, Any], reason: str, message: str, field: str = "", *, warning: bool = False
+    ) -> None:
+        """Record an event of a kubelet about a pod, or about the ConfigMap of the faults."""
+        if not warning and not self.all_events:
+            return
+        spec, metadata = involved.get("spec", {}), involved["metadata"]
+        reference = {
+            "apiVersion": "v1",
+            "kind": "Pod" if spec else "ConfigMap",
+            "name": metadata["name"],
+            "uid": metadata.get("uid", ""),
+            "namespace": metadata["namespace"],
+            **({"fieldPath": field} if field else {}),
+        }
+        host = str(spec.get("nodeName") or metadata["name"])
+        self.recorder.record(reference, reason, message, component="kubelet", host=host, warning=warning)
+
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass as the fleet lives it."""
+        await asyncio.sleep(self.timings.scaled(seconds))
+
+    async def pause(self) -> None:
+        """Wait as long as a waiter waits before it looks again."""
+        await self.sleep(self.timings.retry)
+
+    async def back_off(self, tries: int, machine: Machine, until: Callable[[], bool] = lambda: False) -> None:
+        """Wait longer with every try, but no longer than until something holds on the machine."""
+        seconds = self.timings.retry * min(2**tries, LONGEST_BACK_OFF)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.timings.scaled(seconds)):
+                await machine.until(until)
+
+    async def find(self, resource: ApiResource, name: str, namespace: str = "") -> Object | None:
+        """Return an object; None if there is none."""
+        try:
+            return await self.api.get(resource, name, namespace)
+        except ApiError as refusal:
+            if refusal.code != NOT_FOUND:
+                raise
+            return None
+
+    async def data_of(self, namespace: str, resource: str, name: str) -> dict[str, str] | None:
+        """Return the data of a ConfigMap or Secret as texts; None if there is no such object."""
+        found = await self.find(ApiResource("", "v1", resource), name, namespace)
+        data = None if found is None else found.get("data") or {}
+        if data is None or resource == "configmaps":
+            return data
+        return {key: base64.b64decode(value).decode(errors="replace") for key, value in data.items()}

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import CONFLICT, LEASES, NODES, NOT_FOUND, ApiError, Object
-from gpu_provision.sandbox.kubelet.machine import Machine
-from gpu_provision.sandbox.kubelet.pod_status import now
-from gpu_provision.sandbox.kubelet.simulation import Simulation
+from gpu_provision.sandbox.kubelet.machine import Machine, Simulation
 
 SIMULATED = "gpu-provision.io/simulated"
 GPU_RESOURCE = "nvidia.com/gpu"
@@ -34,6 +33,9 @@ _PRESSURES = {
 }
 
 _NOT_READY = ("KubeletNotReady", "container runtime network not ready: cni plugin not initialized")
+_TICK = 1.0
+_LEASE_NAMESPACE = "kube-node-lease"
+_log = logging.getLogger(__name__)
 
 
 def node_object(machine: Machine) -> Object:
@@ -61,41 +63,9 @@ def node_object(machine: Machine) -> Object:
     }
 
 
-def node_info(machine: Machine) -> Object:
-    """Return ``status.nodeInfo``."""
-    spec = machine.spec
-    return {
-        "architecture": spec.architecture,
-        "bootID": machine.state.boot_id,
-        "containerRuntimeVersion": spec.runtime,
-        "kernelVersion": spec.kernel,
-        "kubeProxyVersion": spec.kubelet,
-        "kubeletVersion": spec.kubelet,
-        "machineID": machine.state.machine_id,
-        "operatingSystem": "linux",
-        "osImage": _OS_IMAGES.get(spec.os, f"{spec.os_id.capitalize()} {spec.os_version}"),
-        "systemUUID": machine.state.machine_id,
-    }
-
-
-def node_resources(machine: Machine) -> tuple[Object, Object]:
-    """Return capacity and allocatable; a resource that no plugin ever registered is not there."""
-    spec, state = machine.spec, machine.state
-    base = {
-        "cpu": str(spec.cpus),
-        "ephemeral-storage": "512Gi",
-        "hugepages-2Mi": "0",
-        "memory": spec.memory,
-        "pods": str(spec.pods),
-    }
-    if state.devices is None:
-        return base, dict(base)
-    return {**base, GPU_RESOURCE: str(state.registered)}, {**base, GPU_RESOURCE: str(state.devices)}
-
-
 def node_conditions(old: Sequence[Mapping[str, Any]], *, ready: bool) -> list[Object]:
     """Return the node's conditions, with the transition times of those that did not change."""
-    before, time = {condition["type"]: condition for condition in old}, now()
+    before, time = {condition["type"]: condition for condition in old}, objects.timestamp()
     words = ("KubeletReady", "kubelet is posting ready status") if ready else _NOT_READY
     states = {**{kind: ("False", *pressure) for kind, pressure in _PRESSURES.items()}, "Ready": (str(ready), *words)}
     conditions = []
@@ -105,18 +75,6 @@ def node_conditions(old: Sequence[Mapping[str, Any]], *, ready: bool) -> list[Ob
         said = {"type": kind, "status": status, "reason": reason, "message": message}
         conditions.append({**said, "lastHeartbeatTime": time, "lastTransitionTime": since or time})
     return conditions
-
-
-def node_addresses(machine: Machine, *, kubelet_address: str) -> list[Object]:
-    """Return the node's addresses; with a kubelet endpoint elsewhere, that one alone, so that logs find it."""
-    if kubelet_address:
-        return [{"type": "InternalIP", "address": kubelet_address}]
-    return [{"type": "InternalIP", "address": machine.address}, {"type": "Hostname", "address": machine.name}]
-
-
-_log = logging.getLogger(__name__)
-_TICK = 1.0
-_LEASE_NAMESPACE = "kube-node-lease"
 
 
 class Registration:
@@ -143,15 +101,12 @@ class Registration:
             made = await self._simulation.api.patch(NODES, self._machine.name, patch)
         self._uid = made["metadata"].get("uid", "")
         self._conditions = list((made.get("status") or {}).get("conditions") or ())
-        self._recall_devices(made)
+        if GPU_RESOURCE in ((made.get("status") or {}).get("capacity") or {}):
+            # A kubelet that restarts knows the resource, but no device is healthy until the plugin is back.
+            self._machine.state.devices = self._machine.state.devices or 0
         await self.beat()
         await self._write()
         self._machine.on_change(self._changed)
-
-    def _recall_devices(self, node: Object) -> None:
-        """A kubelet that restarts knows the resource, but no device is healthy until the plugin is back."""
-        if GPU_RESOURCE in ((node.get("status") or {}).get("capacity") or {}):
-            self._machine.state.devices = self._machine.state.devices or 0
 
     def _changed(self) -> None:
         idle = self._task is None or self._task.done()
@@ -166,23 +121,39 @@ class Registration:
             if refusal.code != NOT_FOUND:
                 _log.warning("status of node %s: %s", self._machine.name, refusal)
 
-    @property
-    def ready(self) -> bool:
-        """Whether the node reports itself as ready."""
-        away = self._machine.rebooting or self._machine.faults.of("node-not-ready", self._machine.name)
-        return not away
-
     def _status(self) -> Object:
-        """Return the status without what time alone changes."""
+        """Return the status without what time alone changes; a resource that no plugin ever registered is not there."""
         machine, simulation = self._machine, self._simulation
-        capacity, allocatable = node_resources(machine)
+        spec, state = machine.spec, machine.state
+        base = {
+            "cpu": str(spec.cpus),
+            "ephemeral-storage": "512Gi",
+            "hugepages-2Mi": "0",
+            "memory": spec.memory,
+            "pods": str(spec.pods),
+        }
+        plugged = state.devices is not None
+        addresses = [{"type": "InternalIP", "address": simulation.kubelet_address or machine.address}]
+        if not simulation.kubelet_address:  # with a kubelet endpoint elsewhere, logs are to find that one alone
+            addresses.append({"type": "Hostname", "address": machine.name})
         return {
-            "ready": self.ready,
+            "ready": not (machine.rebooting or machine.faults.of("node-not-ready", machine.name)),
             "status": {
-                "capacity": capacity,
-                "allocatable": allocatable,
-                "nodeInfo": node_info(machine),
-                "addresses": node_addresses(machine, kubelet_address=simulation.kubelet_address),
+                "capacity": {**base, **({GPU_RESOURCE: str(state.registered)} if plugged else {})},
+                "allocatable": {**base, **({GPU_RESOURCE: str(state.devices)} if plugged else {})},
+                "nodeInfo": {
+                    "architecture": spec.architecture,
+                    "bootID": state.boot_id,
+                    "containerRuntimeVersion": spec.runtime,
+                    "kernelVersion": spec.kernel,
+                    "kubeProxyVersion": spec.kubelet,
+                    "kubeletVersion": spec.kubelet,
+                    "machineID": state.machine_id,
+                    "operatingSystem": "linux",
+                    "osImage": _OS_IMAGES.get(spec.os, f"{spec.os_id.capitalize()} {spec.os_version}"),
+                    "systemUUID": state.machine_id,
+                },
+                "addresses": addresses,
                 "daemonEndpoints": {"kubeletEndpoint": {"Port": simulation.kubelet_port}},
                 "images": [],
             },
@@ -212,11 +183,8 @@ class Registration:
     async def _begin_lease(self, renewed: Object) -> None:
         """Create the lease, which goes with its Node: without one, the Node may be another one than before."""
         api, name = self._simulation.api, self._machine.name
-        try:
-            node = await api.get(NODES, name)
-        except ApiError as refusal:
-            if refusal.code != NOT_FOUND:
-                raise
+        node = await self._simulation.find(NODES, name)
+        if node is None:
             return
         uid = node["metadata"].get("uid", "")
         if uid != self._uid:

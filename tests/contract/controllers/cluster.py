@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -18,31 +17,15 @@ TAINTED = "sim-tainted"
 DEDICATED = {"key": "contract.example/dedicated", "operator": "Exists"}
 """What tolerates that taint."""
 
-_PLACES: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "ConfigMap": ("v1", "configmaps"),
-        "Event": ("v1", "events"),
-        "Namespace": ("v1", "namespaces"),
-        "Node": ("v1", "nodes"),
-        "Pod": ("v1", "pods"),
-        "Secret": ("v1", "secrets"),
-        "Service": ("v1", "services"),
-        "ServiceAccount": ("v1", "serviceaccounts"),
-        "ClusterRole": ("rbac.authorization.k8s.io/v1", "clusterroles"),
-        "ControllerRevision": ("apps/v1", "controllerrevisions"),
-        "DaemonSet": ("apps/v1", "daemonsets"),
-        "Deployment": ("apps/v1", "deployments"),
-        "Job": ("batch/v1", "jobs"),
-        "PriorityClass": ("scheduling.k8s.io/v1", "priorityclasses"),
-        "ReplicaSet": ("apps/v1", "replicasets"),
-        "StatefulSet": ("apps/v1", "statefulsets"),
-        "CustomResourceDefinition": ("apiextensions.k8s.io/v1", "customresourcedefinitions"),
-    }
-)
-_SINCE: Mapping[str, tuple[tuple[int, int], str, str, str]] = MappingProxyType(
-    {"PodDisruptionBudget": ((1, 21), "policy/v1", "policy/v1beta1", "poddisruptionbudgets")}
-)
-"""Kind -> since when, the group and version from then on, the ones before, the plural."""
+_PLACES: Mapping[str, str] = {
+    **dict.fromkeys(("ConfigMap", "Event", "Namespace", "Node", "Pod", "Secret", "ServiceAccount"), "v1"),
+    "ClusterRole": "rbac.authorization.k8s.io/v1",
+    **dict.fromkeys(("ControllerRevision", "DaemonSet", "Deployment", "ReplicaSet"), "apps/v1"),
+    "Job": "batch/v1",
+    "PriorityClass": "scheduling.k8s.io/v1",
+    "CustomResourceDefinition": "apiextensions.k8s.io/v1",
+}
+"""Kind -> its apiVersion; that of a PodDisruptionBudget depends on the server."""
 
 _OF_CLUSTER = frozenset({"Namespace", "Node", "ClusterRole", "PriorityClass", "CustomResourceDefinition"})
 
@@ -61,17 +44,16 @@ class Cluster:
 
     def version_of(self, kind: str) -> str:
         """Return the apiVersion of a kind on this server."""
-        if kind in _PLACES:
-            return _PLACES[kind][0]
-        since, new, old, _ = _SINCE[kind]
-        return new if self.server.at_least(*since) else old
+        if kind == "PodDisruptionBudget":
+            return "policy/v1" if self.server.at_least(1, 21) else "policy/v1beta1"
+        return _PLACES[kind]
 
-    def path(self, kind: str, name: str = "", part: str = "", *, namespace: str = "") -> str:
+    def path(self, kind: str, name: str = "", part: str = "") -> str:
         """Return the path of an object, of a subresource of it, or of a collection."""
         version = self.version_of(kind)
-        plural = _PLACES[kind][1] if kind in _PLACES else _SINCE[kind][3]
+        plural = f"{kind.lower()}{'es' if kind.endswith('s') else 's'}"
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-        scope = "" if kind in _OF_CLUSTER else f"namespaces/{namespace or self.namespace}"
+        scope = "" if kind in _OF_CLUSTER else f"namespaces/{self.namespace}"
         return "/".join(word for word in (root, scope, plural, name, part) if word)
 
     def create(self, kind: str, name: str, *, metadata: Object | None = None, **body: Any) -> Object:
@@ -82,11 +64,6 @@ class Cluster:
     def get(self, kind: str, name: str) -> Object:
         """Return an object."""
         return self.server.get(self.path(kind, name))
-
-    def find(self, kind: str, name: str) -> Object:
-        """Return an object; an empty one if it is not there."""
-        answer = self.server.ask("GET", self.path(kind, name))
-        return answer.body if answer.code == 200 else {}
 
     def every(self, kind: str, labels: str = "") -> list[Object]:
         """Return the objects that a label selector finds, with the kind that servers leave out of lists."""

@@ -48,49 +48,48 @@ def await_counts(cluster: Cluster, name: str, **wanted: int) -> Object:
 
 def test_every_node_without_a_taint_gets_one_pod(cluster: Cluster) -> None:
     cluster.create("DaemonSet", "agent", spec=workload("agent"))
-    assert nodes_of(cluster.await_pods(len(NODES), "app=agent")) == sorted(NODES)
-
-
-def test_a_toleration_brings_the_pod_to_the_tainted_node(cluster: Cluster) -> None:
-    cluster.create("DaemonSet", "agent", spec=workload("agent", pod_spec(tolerations=[DEDICATED])))
-    assert nodes_of(cluster.await_pods(len(NODES) + 1)) == sorted((*NODES, TAINTED))
-
-
-def test_a_node_selector_chooses_the_nodes(cluster: Cluster, on_nodes: OnNodes) -> None:
-    selector = on_nodes("sim-1", "sim-3")
-    daemonset = workload("agent", pod_spec(nodeSelector=selector))
-    cluster.create("DaemonSet", "agent", spec=daemonset)
-    await_counts(cluster, "agent", desired=2, available=2)
-    assert nodes_of(cluster.pods()) == ["sim-1", "sim-3"]
+    pods = cluster.await_pods(len(NODES), "app=agent")
+    assert nodes_of(pods) == sorted(NODES)
+    event = cluster.await_event("SuccessfulCreate", "agent", pods[0]["metadata"]["name"])
+    assert event["message"] == f"Created pod: {pods[0]['metadata']['name']}"
+    assert (event["type"], event["source"]) == ("Normal", {"component": "daemonset-controller"})
 
 
 @pytest.mark.parametrize(
-    ("expression", "chosen"),
+    ("operator", "values", "chosen"),
     [
-        ({"key": "kubernetes.io/hostname", "operator": "In", "values": ["sim-1", "sim-2"]}, ["sim-1", "sim-2"]),
-        ({"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["sim-1", "sim-2"]}, ["sim-3"]),
-        ({"key": "kubernetes.io/os", "operator": "Exists"}, ["sim-1", "sim-2", "sim-3"]),
-        ({"key": "kubernetes.io/os", "operator": "DoesNotExist"}, []),
+        ("In", ["sim-1", "sim-2"], ["sim-1", "sim-2"]),
+        ("NotIn", ["sim-1", "sim-2"], ["sim-3"]),
+        ("Exists", None, ["sim-1", "sim-2", "sim-3"]),
+        ("DoesNotExist", None, []),
     ],
-    ids=lambda value: value["operator"] if isinstance(value, dict) else "",
 )
-def test_required_node_affinity_chooses_the_nodes(cluster: Cluster, expression: Object, chosen: list[str]) -> None:
+def test_required_node_affinity_chooses_the_nodes(
+    cluster: Cluster, operator: str, values: list[str] | None, chosen: list[str]
+) -> None:
+    expression = {"key": "kubernetes.io/hostname", "operator": operator, "values": values}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     # Nodes that other tests made for themselves have other names.
-    spec = pod_spec(affinity=affinity)
-    cluster.create("DaemonSet", "agent", spec=workload("agent", spec))
+    cluster.create("DaemonSet", "agent", spec=workload("agent", pod_spec(affinity=affinity)))
     await_counts(cluster, "agent", desired=len(chosen), ready=len(chosen))
     assert nodes_of(cluster.pods()) == chosen
 
 
 def test_the_status_counts_pods_that_are_ready(cluster: Cluster) -> None:
+    """A number that is 0 is left out, but for the four that always stand there."""
     cluster.create("DaemonSet", "agent", spec=workload("agent"))
-    daemonset = await_counts(cluster, "agent", desired=3, current=3, ready=3, updated=3, available=3)
-    assert counts(daemonset) | {"unavailable": 0, "misscheduled": 0} == counts(daemonset)
-    assert daemonset["status"]["observedGeneration"] == 1
-    assert "numberUnavailable" not in daemonset["status"], "a number that is 0 is left out"
-    assert daemonset["status"]["numberMisscheduled"] == 0, "but for the four that always stand there"
+    status = await_counts(cluster, "agent", desired=3, current=3, ready=3, updated=3, available=3)["status"]
+    assert (status["observedGeneration"], status["numberMisscheduled"]) == (1, 0)
+    assert "numberUnavailable" not in status
+    cluster.create("DaemonSet", "none", spec=workload("none", pod_spec(nodeSelector={cluster.mark: "none"})))
+    assert await_counts(cluster, "none", desired=0)["status"] == {
+        "currentNumberScheduled": 0,
+        "desiredNumberScheduled": 0,
+        "numberMisscheduled": 0,
+        "numberReady": 0,
+        "observedGeneration": 1,
+    }
 
 
 def test_pods_that_are_not_ready_count_as_unavailable(cluster: Cluster) -> None:
@@ -98,19 +97,6 @@ def test_pods_that_are_not_ready_count_as_unavailable(cluster: Cluster) -> None:
     daemonset = await_counts(cluster, "agent", desired=3, current=3, unavailable=3)
     assert daemonset["status"]["numberReady"] == 0
     assert "numberAvailable" not in daemonset["status"]
-
-
-def test_a_status_without_nodes_is_all_zeros(cluster: Cluster) -> None:
-    spec = pod_spec(nodeSelector={cluster.mark: "none"})
-    cluster.create("DaemonSet", "agent", spec=workload("agent", spec))
-    status = await_counts(cluster, "agent", desired=0)["status"]
-    assert status == {
-        "currentNumberScheduled": 0,
-        "desiredNumberScheduled": 0,
-        "numberMisscheduled": 0,
-        "numberReady": 0,
-        "observedGeneration": 1,
-    }
 
 
 def test_a_pod_on_a_newly_tainted_node_is_misscheduled(
@@ -125,25 +111,22 @@ def test_a_pod_on_a_newly_tainted_node_is_misscheduled(
     assert nodes_of(cluster.pods()) == ["sim-1", "sim-2"]
 
 
-def test_pods_carry_template_labels_revision_and_generation(cluster: Cluster) -> None:
-    cluster.create("DaemonSet", "agent", spec=workload("agent"))
+def test_pods_are_owned_and_controlled_by_their_daemonset(cluster: Cluster) -> None:
+    """They carry the template's labels, revision and generation, and the revision holds the template."""
+    made = cluster.create("DaemonSet", "agent", spec=workload("agent"))
     pods = cluster.await_pods(3)
     (revision,) = cluster.every("ControllerRevision")
-    digest = revision["metadata"]["labels"]["controller-revision-hash"]
+    hashed = {"app": "agent", "controller-revision-hash": revision["metadata"]["labels"]["controller-revision-hash"]}
     for pod in pods:
-        assert pod["metadata"]["labels"] == {
-            "app": "agent",
-            "controller-revision-hash": digest,
-            "pod-template-generation": "1",
-        }
+        assert pod["metadata"]["labels"] == {**hashed, "pod-template-generation": "1"}
         assert pod["metadata"]["generateName"] == "agent-"
         assert re.fullmatch(r"agent-[a-z0-9]{5}", pod["metadata"]["name"])
-
-
-def test_pods_are_owned_and_controlled_by_their_daemonset(cluster: Cluster) -> None:
-    made = cluster.create("DaemonSet", "agent", spec=workload("agent"))
-    for pod in cluster.await_pods(3):
-        assert pod["metadata"]["ownerReferences"] == [owner(made, controller=True, blockOwnerDeletion=True)]
+    for owned in (*pods, revision):
+        assert owned["metadata"]["ownerReferences"] == [owner(made, controller=True, blockOwnerDeletion=True)]
+    assert revision["metadata"]["name"] == f"agent-{hashed['controller-revision-hash']}"
+    assert revision["metadata"]["labels"] == hashed
+    assert revision["revision"] == 1
+    assert revision["data"]["spec"]["template"] == {"$patch": "replace", **made["spec"]["template"]}
 
 
 def test_pods_are_pinned_to_their_node_by_affinity(cluster: Cluster) -> None:
@@ -158,27 +141,17 @@ def test_pods_are_pinned_to_their_node_by_affinity(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("host_network", [False, True], ids=["own network", "host network"])
 def test_pods_tolerate_what_every_daemon_must(cluster: Cluster, host_network: bool) -> None:  # noqa: FBT001 - a parameter
+    """And their own toleration brings them to the tainted node."""
     spec = pod_spec(hostNetwork=host_network, tolerations=[DEDICATED])
     cluster.create("DaemonSet", "agent", spec=workload("agent", spec))
     more = {"key": "node.kubernetes.io/network-unavailable", "operator": "Exists", "effect": "NoSchedule"}
-    (first, *_) = cluster.await_pods(4)
-    wanted = [DEDICATED, *AUTOMATIC_TOLERATIONS, *([more] if host_network else [])]
-    assert first["spec"]["tolerations"] == wanted
+    pods = cluster.await_pods(4)
+    assert nodes_of(pods) == sorted((*NODES, TAINTED))
+    assert pods[0]["spec"]["tolerations"] == [DEDICATED, *AUTOMATIC_TOLERATIONS, *([more] if host_network else [])]
 
 
-def test_the_revision_holds_the_template(cluster: Cluster) -> None:
-    made = cluster.create("DaemonSet", "agent", spec=workload("agent"))
-    cluster.await_pods(3)
-    (revision,) = cluster.every("ControllerRevision")
-    digest = revision["metadata"]["labels"]["controller-revision-hash"]
-    assert revision["metadata"]["name"] == f"agent-{digest}"
-    assert revision["metadata"]["labels"] == {"app": "agent", "controller-revision-hash": digest}
-    assert revision["metadata"]["ownerReferences"] == [owner(made, controller=True, blockOwnerDeletion=True)]
-    assert revision["revision"] == 1
-    assert revision["data"]["spec"]["template"] == {"$patch": "replace", **made["spec"]["template"]}
-
-
-def test_a_deleted_pod_comes_back_on_its_node(cluster: Cluster) -> None:
+def test_deleting_it_deletes_its_pods_and_revisions(cluster: Cluster) -> None:
+    """A pod that is deleted alone comes back on its node."""
     cluster.create("DaemonSet", "agent", spec=workload("agent"))
     before = cluster.await_pods(3)
     cluster.delete("Pod", before[0]["metadata"]["name"])
@@ -186,6 +159,9 @@ def test_a_deleted_pod_comes_back_on_its_node(cluster: Cluster) -> None:
     after = cluster.await_pods(3)
     assert len(names(before) & names(after)) == 2
     assert nodes_of(after) == sorted(NODES)
+    cluster.delete("DaemonSet", "agent")
+    cluster.await_no_pods()
+    until(lambda: not cluster.every("ControllerRevision"))
 
 
 def test_a_pod_that_failed_is_replaced(cluster: Cluster, on_nodes: OnNodes) -> None:
@@ -205,18 +181,14 @@ def test_a_pod_that_failed_is_replaced(cluster: Cluster, on_nodes: OnNodes) -> N
 
 
 def test_taking_the_label_from_a_node_takes_its_pod(cluster: Cluster, on_nodes: OnNodes) -> None:
+    """And a node that gets the label gets a pod."""
     spec = pod_spec(nodeSelector=on_nodes("sim-1", "sim-2"))
     cluster.create("DaemonSet", "agent", spec=workload("agent", spec))
-    await_counts(cluster, "agent", ready=2)
+    await_counts(cluster, "agent", desired=2, available=2)
+    assert nodes_of(cluster.pods()) == ["sim-1", "sim-2"]
     cluster.patch("Node", "sim-2", {"metadata": {"labels": {cluster.mark: None}}})
     await_counts(cluster, "agent", desired=1, current=1, misscheduled=0)
     until(lambda: nodes_of(cluster.every("Pod")) == ["sim-1"])
-
-
-def test_a_node_that_gets_the_label_gets_a_pod(cluster: Cluster, on_nodes: OnNodes) -> None:
-    spec = pod_spec(nodeSelector=on_nodes("sim-1"))
-    cluster.create("DaemonSet", "agent", spec=workload("agent", spec))
-    cluster.await_pods(1)
     on_nodes("sim-3")
     assert nodes_of(cluster.await_pods(2)) == ["sim-1", "sim-3"]
 
@@ -238,26 +210,11 @@ def test_a_node_that_is_not_ready_gets_no_pod_yet(cluster: Cluster, paper_node: 
 
 
 def test_a_cordoned_node_gets_a_pod(cluster: Cluster, on_nodes: OnNodes, change_node: Callable[..., None]) -> None:
+    """It becomes ready with its readiness probe."""
     change_node("sim-3", unschedulable=True)
-    spec = pod_spec(nodeSelector=on_nodes("sim-3"))
+    spec = pod_spec(container(readinessProbe=PROBE), nodeSelector=on_nodes("sim-3"))
     cluster.create("DaemonSet", "agent", spec=workload("agent", spec))
     assert nodes_of(cluster.await_pods(1)) == ["sim-3"]
-
-
-def test_events_name_the_pods_that_were_made(cluster: Cluster) -> None:
-    cluster.create("DaemonSet", "agent", spec=workload("agent"))
-    (first, *_) = cluster.await_pods(3)
-    event = cluster.await_event("SuccessfulCreate", "agent", first["metadata"]["name"])
-    assert event["message"] == f"Created pod: {first['metadata']['name']}"
-    assert (event["type"], event["source"]) == ("Normal", {"component": "daemonset-controller"})
-
-
-def test_deleting_it_deletes_its_pods_and_revisions(cluster: Cluster) -> None:
-    cluster.create("DaemonSet", "agent", spec=workload("agent"))
-    cluster.await_pods(3)
-    cluster.delete("DaemonSet", "agent")
-    cluster.await_no_pods()
-    until(lambda: not cluster.every("ControllerRevision"))
 
 
 def test_orphaned_pods_are_adopted_by_the_same_template(cluster: Cluster) -> None:
@@ -281,9 +238,3 @@ def test_its_own_annotation_counts_the_templates(cluster: Cluster) -> None:
     assert (changed["metadata"]["generation"], changed["metadata"]["annotations"][key]) == (2, "2")
     relabeled = cluster.patch("DaemonSet", "agent", {"metadata": {"labels": {"a": "b"}}})
     assert relabeled["metadata"]["generation"] == 2
-
-
-def test_a_pod_becomes_ready_with_its_readiness_probe(cluster: Cluster, on_nodes: OnNodes) -> None:
-    spec = pod_spec(container(readinessProbe=PROBE), nodeSelector=on_nodes("sim-2"))
-    cluster.create("DaemonSet", "agent", spec=workload("agent", spec))
-    await_counts(cluster, "agent", ready=1, available=1)

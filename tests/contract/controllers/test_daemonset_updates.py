@@ -8,7 +8,7 @@ import pytest
 
 from tests.contract.client import Event, Object, until
 from tests.contract.controllers.cluster import NODES, Cluster, is_ready, names, nodes_of
-from tests.contract.controllers.manifests import image_change, pod_spec, unready, workload
+from tests.contract.controllers.manifests import image_change, unready, workload
 from tests.contract.controllers.test_daemonset import await_counts, counts
 
 OLD = "registry.example/tools/busybox:1.36"
@@ -43,15 +43,8 @@ def missing(events: Iterable[Event], nodes: int) -> list[int]:
     return seen
 
 
-def test_rolling_update_is_the_default_and_misses_one_pod(cluster: Cluster) -> None:
-    made = cluster.create("DaemonSet", "agent", spec=workload("agent"))
-    strategy = made["spec"]["updateStrategy"]
-    assert strategy["type"] == "RollingUpdate"
-    assert strategy["rollingUpdate"]["maxUnavailable"] == 1
-    assert made["spec"]["revisionHistoryLimit"] == 10
-
-
 def test_with_on_delete_a_new_template_restarts_nothing(cluster: Cluster) -> None:
+    """The new revision is there at once."""
     cluster.create("DaemonSet", "agent", spec=workload("agent", updateStrategy=ON_DELETE))
     before = cluster.await_pods(3)
     cluster.patch("DaemonSet", "agent", image_change(NEW))
@@ -59,6 +52,8 @@ def test_with_on_delete_a_new_template_restarts_nothing(cluster: Cluster) -> Non
     assert daemonset["status"]["observedGeneration"] == 2
     assert "updatedNumberScheduled" not in daemonset["status"]
     assert names(cluster.pods()) == names(before)
+    revisions = until(lambda: (found := cluster.every("ControllerRevision"))[1:] and found)
+    assert sorted(revision["revision"] for revision in revisions) == [1, 2]
 
 
 def test_on_delete_recreates_a_pod_with_the_new_template(cluster: Cluster) -> None:
@@ -73,14 +68,6 @@ def test_on_delete_recreates_a_pod_with_the_new_template(cluster: Cluster) -> No
     assert new["metadata"]["labels"]["pod-template-generation"] == "2"
     assert new["spec"]["nodeName"] == before[0]["spec"]["nodeName"]
     assert revision_of(new) != revision_of(before[0])
-
-
-def test_with_on_delete_the_new_revision_is_there_at_once(cluster: Cluster) -> None:
-    cluster.create("DaemonSet", "agent", spec=workload("agent", updateStrategy=ON_DELETE))
-    cluster.await_pods(3)
-    cluster.patch("DaemonSet", "agent", image_change(NEW))
-    revisions = until(lambda: (found := cluster.every("ControllerRevision"))[1:] and found)
-    assert sorted(revision["revision"] for revision in revisions) == [1, 2]
 
 
 @pytest.mark.parametrize(("allowed", "most"), [(1, 1), (2, 2), ("34%", 2), ("100%", 3)])
@@ -111,62 +98,43 @@ def _to_the_end(until_: Callable[[Callable[[Event], object]], list[Event]], befo
 
 
 def test_a_rolling_update_stops_at_pods_that_do_not_get_ready(cluster: Cluster) -> None:
+    """Those are replaced first and at once, whatever may be missed."""
     cluster.create("DaemonSet", "agent", spec=workload("agent"))
     before = cluster.await_pods(3)
     await_counts(cluster, "agent", available=3)
-    change = {"spec": {"template": {"spec": {"containers": [unready()]}}}}
-    cluster.patch("DaemonSet", "agent", change)
+    cluster.patch("DaemonSet", "agent", {"spec": {"template": {"spec": {"containers": [unready()]}}}})
     await_counts(cluster, "agent", updated=1, available=2, unavailable=1)
     assert len(names(cluster.pods()) & names(before)) == 2
-
-
-def test_a_rolling_update_replaces_pods_that_are_not_ready_first(cluster: Cluster) -> None:
-    """A broken one is replaced at once, whatever may be missed."""
-    spec = workload("agent", pod_spec(unready()))
-    cluster.create("DaemonSet", "agent", spec=spec)
-    await_counts(cluster, "agent", unavailable=3)
-    cluster.patch("DaemonSet", "agent", image_change(NEW) | {})
+    cluster.patch("DaemonSet", "agent", image_change(NEW))
     await_counts(cluster, "agent", updated=3)
 
 
 def test_going_back_uses_the_old_revision_again(cluster: Cluster) -> None:
-    cluster.create("DaemonSet", "agent", spec=workload("agent"))
+    """Old revisions go beyond the limit."""
+    cluster.create("DaemonSet", "agent", spec=workload("agent", revisionHistoryLimit=1))
     (first, *_) = cluster.await_pods(3)
-    cluster.patch("DaemonSet", "agent", image_change(NEW))
-    await_counts(cluster, "agent", updated=3, available=3)
-    cluster.patch("DaemonSet", "agent", image_change(OLD))
-    await_counts(cluster, "agent", updated=3, available=3)
+    for image in (NEW, OLD):
+        cluster.patch("DaemonSet", "agent", image_change(image))
+        await_counts(cluster, "agent", updated=3, available=3)
     numbers = {revision_of(one): one["revision"] for one in cluster.every("ControllerRevision")}
     assert sorted(numbers.values()) == [2, 3]
     assert numbers[revision_of(first)] == 3
     assert {revision_of(pod) for pod in cluster.pods()} == {revision_of(first)}
+    cluster.patch("DaemonSet", "agent", image_change("registry.example/tools/busybox:3"))
+    until(lambda: sorted(one["revision"] for one in cluster.every("ControllerRevision")) == [3, 4])
 
 
 def test_a_change_outside_the_template_replaces_no_pod(cluster: Cluster) -> None:
-    cluster.create("DaemonSet", "agent", spec=workload("agent"))
+    """A rolling update that misses one pod is the default."""
+    made = cluster.create("DaemonSet", "agent", spec=workload("agent"))
+    strategy = made["spec"]["updateStrategy"]
+    assert (strategy["type"], strategy["rollingUpdate"]["maxUnavailable"]) == ("RollingUpdate", 1)
+    assert made["spec"]["revisionHistoryLimit"] == 10
     before = cluster.await_pods(3)
     cluster.patch("DaemonSet", "agent", {"spec": {"updateStrategy": ON_DELETE | {"rollingUpdate": None}}})
     await_counts(cluster, "agent", updated=3, ready=3)
     assert names(cluster.pods()) == names(before)
     assert len(cluster.every("ControllerRevision")) == 1
-
-
-def test_old_revisions_go_beyond_the_limit(cluster: Cluster) -> None:
-    cluster.create("DaemonSet", "agent", spec=workload("agent", revisionHistoryLimit=1))
-    cluster.await_pods(3)
-    for tag in ("2", "3"):
-        cluster.patch("DaemonSet", "agent", image_change(f"registry.example/tools/busybox:{tag}"))
-        await_counts(cluster, "agent", updated=3, available=3)
-    until(lambda: sorted(one["revision"] for one in cluster.every("ControllerRevision")) == [2, 3])
-
-
-def test_a_template_that_selects_other_nodes_moves_the_pods(cluster: Cluster, on_nodes: Callable[..., Object]) -> None:
-    cluster.create("DaemonSet", "agent", spec=workload("agent"))
-    cluster.await_pods(3)
-    change = {"spec": {"template": {"spec": {"nodeSelector": on_nodes("sim-2")}}}}
-    cluster.patch("DaemonSet", "agent", change)
-    await_counts(cluster, "agent", desired=1, updated=1, available=1, misscheduled=0)
-    until(lambda: nodes_of(cluster.every("Pod")) == ["sim-2"])
 
 
 def test_the_status_says_which_generation_it_is_of(cluster: Cluster) -> None:
@@ -193,3 +161,12 @@ def test_a_rolling_update_ends_pods_that_only_stay(cluster: Cluster, change_node
     await_counts(cluster, "agent", desired=2, updated=2, available=2)
     until(lambda: images(cluster.pods()) == {NEW})
     assert nodes_of(cluster.pods()) == ["sim-1", "sim-3"]
+
+
+def test_a_template_that_selects_other_nodes_moves_the_pods(cluster: Cluster, on_nodes: Callable[..., Object]) -> None:
+    cluster.create("DaemonSet", "agent", spec=workload("agent"))
+    cluster.await_pods(3)
+    change = {"spec": {"template": {"spec": {"nodeSelector": on_nodes("sim-2")}}}}
+    cluster.patch("DaemonSet", "agent", change)
+    await_counts(cluster, "agent", desired=1, updated=1, available=1, misscheduled=0)
+    until(lambda: nodes_of(cluster.every("Pod")) == ["sim-2"])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.client import Object, until
-from tests.contract.controllers.cluster import Cluster, condition, names, phase, status_of
+from tests.contract.client import Event, Object, until
+from tests.contract.controllers.cluster import Cluster, condition, phase, status_of
 from tests.contract.controllers.manifests import container, owner, pod_spec
 
 
@@ -27,58 +27,62 @@ def test_a_job_completes_when_its_pod_succeeds(cluster: Cluster) -> None:
     assert done["status"]["succeeded"] == 1
     assert done["status"]["startTime"] <= done["status"]["completionTime"]
     assert not {"active", "failed"} & done["status"].keys()
-    assert [phase(pod) for pod in cluster.pods()] == ["Succeeded"]
+    (pod,) = cluster.pods()
+    assert phase(pod) == "Succeeded"
+    made = cluster.await_event("SuccessfulCreate", "task")
+    assert (made["message"], made["source"]) == (
+        f"Created pod: {pod['metadata']['name']}",
+        {"component": "job-controller"},
+    )
+    assert cluster.await_event("Completed", "task")["message"] == "Job completed"
 
 
 @pytest.mark.since(1, 31)
 def test_a_complete_job_met_its_criteria_before(cluster: Cluster) -> None:
     cluster.create("Job", "task", spec=job("true"))
-    done = await_end(cluster)
-    assert condition(done, "SuccessCriteriaMet")["reason"] == "CompletionsReached"
-    complete = condition(done, "Complete")
-    assert complete["reason"] == "CompletionsReached"
-    assert complete["message"] == "Reached expected number of succeeded pods"
+    for kind in ("SuccessCriteriaMet", "Complete"):
+        found = condition(await_end(cluster), kind)
+        assert found["reason"] == "CompletionsReached"
+        assert found["message"] == "Reached expected number of succeeded pods"
 
 
 def test_pods_have_the_labels_and_the_owner_of_the_job(cluster: Cluster) -> None:
-    made = cluster.create("Job", "task", spec=job("true"))
+    """The server fills in how often and how long, and drops what it does not know."""
+    spec = job("true", ttlSecondsAfterFinished=3600)
+    made = cluster.create("Job", "task", spec=spec)
+    spec, uid = made["spec"], made["metadata"]["uid"]
+    assert (spec["completions"], spec["parallelism"], spec["backoffLimit"]) == (1, 1, 6)
+    assert ("ttlSecondsAfterFinished" in spec) == cluster.server.at_least(1, 21)
     await_end(cluster)
     (pod,) = cluster.pods()
-    uid = made["metadata"]["uid"]
-    wanted = {"app": "task", "controller-uid": uid, "job-name": "task"}
+    wanted, key = {"app": "task", "controller-uid": uid, "job-name": "task"}, "controller-uid"
     if cluster.server.at_least(1, 27):
-        wanted |= {f"batch.kubernetes.io/{key}": wanted[key] for key in ("controller-uid", "job-name")}
-    assert pod["metadata"]["labels"] == wanted
-    assert made["spec"]["template"]["metadata"]["labels"] == wanted
+        key = "batch.kubernetes.io/controller-uid"
+        wanted |= {f"batch.kubernetes.io/{label}": wanted[label] for label in ("controller-uid", "job-name")}
+    assert pod["metadata"]["labels"] == spec["template"]["metadata"]["labels"] == wanted
+    assert spec["selector"]["matchLabels"].keys() == {key}
     assert pod["metadata"]["ownerReferences"] == [owner(made, controller=True, blockOwnerDeletion=True)]
     assert pod["metadata"]["generateName"] == "task-"
 
 
-def test_the_server_fills_in_how_often_and_how_long(cluster: Cluster) -> None:
-    spec = cluster.create("Job", "task", spec=job("true"))["spec"]
-    assert (spec["completions"], spec["parallelism"], spec["backoffLimit"]) == (1, 1, 6)
-    key = "batch.kubernetes.io/controller-uid" if cluster.server.at_least(1, 27) else "controller-uid"
-    assert spec["selector"]["matchLabels"].keys() == {key}
-
-
 def test_several_completions_run_as_many_at_once_as_they_may(cluster: Cluster) -> None:
+    """The first may have ended before the second was made."""
     since = cluster.now("Pod")
     cluster.create("Job", "task", spec=job("true", completions=3, parallelism=2))
     assert await_end(cluster)["status"]["succeeded"] == 3
     ended: set[str] = set()
-    seen = cluster.history("Pod", since, lambda event: phase(event.object) == "Succeeded" and _last(ended, event.name))
     running: set[str] = set()
-    most = 0
-    for event in seen:
+    counts = []
+
+    def is_last(event: Event) -> bool:
         over = phase(event.object) in {"Succeeded", "Failed"}
-        running = running - {event.name} if over else running | {event.name}
-        most = max(most, len(running))
-    assert most <= 2  # the first may have ended before the second was made
+        (running.discard if over else running.add)(event.name)
+        counts.append(len(running))
+        ended.update({event.name} if over else ())
+        return len(ended) == 3
 
-
-def _last(ended: set[str], name: str) -> bool:
-    ended.add(name)
-    return len(ended) == 3
+    cluster.history("Pod", since, is_last)
+    assert max(counts) <= 2
 
 
 def test_a_job_without_retries_fails_with_its_pod(cluster: Cluster) -> None:
@@ -129,17 +133,3 @@ def test_a_finished_job_goes_when_its_time_to_live_is_over(cluster: Cluster) -> 
     cluster.create("Job", "task", spec=job("true", ttlSecondsAfterFinished=0))
     cluster.await_gone("Job", "task")
     cluster.await_no_pods()
-
-
-def test_a_server_before_time_to_live_drops_the_field(cluster: Cluster) -> None:
-    made = cluster.create("Job", "task", spec=job("true", ttlSecondsAfterFinished=3600))
-    assert ("ttlSecondsAfterFinished" in made["spec"]) == cluster.server.at_least(1, 21)
-
-
-def test_events_tell_the_pod_and_the_end(cluster: Cluster) -> None:
-    cluster.create("Job", "task", spec=job("true"))
-    await_end(cluster)
-    made = cluster.await_event("SuccessfulCreate", "task")
-    assert made["message"] == f"Created pod: {names(cluster.pods()).pop()}"
-    assert made["source"] == {"component": "job-controller"}
-    assert cluster.await_event("Completed", "task")["message"] == "Job completed"

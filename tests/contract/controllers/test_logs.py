@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.contract.client import Answer, until
 from tests.contract.controllers.cluster import Cluster, is_ready, phase
 from tests.contract.controllers.manifests import MISSING_IMAGE, container, pod_spec
@@ -30,10 +32,18 @@ def test_a_log_is_plain_text(cluster: Cluster) -> None:
     assert answer.headers["Content-Type"].startswith("text/plain")
 
 
-def test_the_last_lines_alone(cluster: Cluster) -> None:
+@pytest.mark.parametrize(
+    ("query", "body"),
+    [
+        ("tailLines=2", "two\nthree\n"),
+        ("tailLines=0", ""),
+        ("sinceSeconds=600", "one\ntwo\nthree\n"),
+        ("limitBytes=5", "one\nt"),
+    ],
+)
+def test_a_part_of_a_log(cluster: Cluster, query: str, body: str) -> None:
     printed(cluster)
-    assert log(cluster, "web", "tailLines=2").body == "two\nthree\n"
-    assert log(cluster, "web", "tailLines=0").body == ""
+    assert log(cluster, "web", query).body == body
 
 
 def test_lines_with_their_times(cluster: Cluster) -> None:
@@ -43,21 +53,12 @@ def test_lines_with_their_times(cluster: Cluster) -> None:
     assert all(line.split(" ", 1)[0].endswith("Z") for line in lines)
 
 
-def test_lines_since_a_while(cluster: Cluster) -> None:
-    printed(cluster)
-    assert log(cluster, "web", "sinceSeconds=600").body == "one\ntwo\nthree\n"
-
-
-def test_at_most_so_many_bytes(cluster: Cluster) -> None:
-    printed(cluster)
-    assert log(cluster, "web", "limitBytes=5").body == "one\nt"
-
-
 def test_the_log_of_a_pod_that_has_ended_stays(cluster: Cluster) -> None:
-    """What proves a validation."""
+    """What proves a validation; following ends with the container."""
     cluster.create("Pod", "task", spec=pod_spec(container("main", *PRINTS), restartPolicy="Never"))
     cluster.await_("Pod", "task", lambda pod: phase(pod) == "Succeeded")
     until(lambda: log(cluster, "task").body == "one\ntwo\nthree\n")
+    assert log(cluster, "task", "follow=true").body == "one\ntwo\nthree\n"
 
 
 def test_the_life_before_is_asked_for_with_previous(cluster: Cluster) -> None:
@@ -66,18 +67,20 @@ def test_the_life_before_is_asked_for_with_previous(cluster: Cluster) -> None:
     until(lambda: log(cluster, "web", "previous=true").body == "broken\n")
 
 
-def test_without_a_life_before_previous_is_refused(cluster: Cluster) -> None:
-    printed(cluster)
-    answer = log(cluster, "web", "previous=true")
-    assert (answer.code, answer.reason) == (400, "BadRequest")
-    assert answer.message == 'previous terminated container "main" in pod "web" not found'
-
-
-def test_following_ends_with_the_container(cluster: Cluster) -> None:
-    cluster.create("Pod", "task", spec=pod_spec(container("main", *PRINTS), restartPolicy="Never"))
-    cluster.await_("Pod", "task", lambda pod: phase(pod) == "Succeeded")
-    until(lambda: log(cluster, "task").body)
-    assert log(cluster, "task", "follow=true").body == "one\ntwo\nthree\n"
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("previous=true&container=a", 'previous terminated container "a" in pod "web" not found'),
+        ("", "a container name must be specified for pod web, choose one of: [a b]"),
+        ("container=other", "container other is not valid for pod web"),
+    ],
+    ids=["no life before", "one of two", "unknown container"],
+)
+def test_a_log_that_is_not_there_is_refused(cluster: Cluster, query: str, message: str) -> None:
+    cluster.create("Pod", "web", spec=pod_spec(container("a"), container("b")))
+    cluster.await_("Pod", "web", is_ready)
+    answer = log(cluster, "web", query)
+    assert (answer.code, answer.reason, answer.message) == (400, "BadRequest", message)
 
 
 def test_a_container_that_waits_for_its_image_has_no_log(cluster: Cluster) -> None:
@@ -102,17 +105,3 @@ def test_an_init_container_has_a_log_of_its_own(cluster: Cluster) -> None:
     cluster.create("Pod", "web", spec=pod_spec(initContainers=[container("gate", *PRINTS)]))
     cluster.await_("Pod", "web", is_ready)
     until(lambda: log(cluster, "web", "container=gate").body == "one\ntwo\nthree\n")
-
-
-def test_of_several_containers_one_must_be_named(cluster: Cluster) -> None:
-    cluster.create("Pod", "web", spec=pod_spec(container("a"), container("b")))
-    cluster.await_("Pod", "web", is_ready)
-    answer = log(cluster, "web")
-    assert (answer.code, answer.reason) == (400, "BadRequest")
-    assert answer.message == "a container name must be specified for pod web, choose one of: [a b]"
-
-
-def test_a_container_that_the_pod_has_not_is_refused(cluster: Cluster) -> None:
-    printed(cluster)
-    answer = log(cluster, "web", "container=other")
-    assert (answer.code, answer.message) == (400, "container other is not valid for pod web")

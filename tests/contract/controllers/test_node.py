@@ -63,25 +63,23 @@ def test_a_node_without_conditions_is_not_tainted_for_long(cluster: Cluster) -> 
 
 
 def test_a_cordon_is_a_taint(cluster: Cluster, change_node: ChangeNode) -> None:
+    """A pod that is bound by name runs whatever the taints: the scheduler is not asked."""
     change_node("sim-2", unschedulable=True)
     until(lambda: (UNSCHEDULABLE, "NoSchedule") in taints(cluster, "sim-2"))
+    cluster.create("Pod", "bound", spec=pod_spec(container("main", "true"), nodeName="sim-2", restartPolicy="Never"))
+    cluster.await_("Pod", "bound", lambda pod: phase(pod) == "Succeeded")
     change_node("sim-2", unschedulable=False)
     until(lambda: not taints(cluster, "sim-2"))
 
 
-def test_a_node_that_is_not_ready_is_tainted_twice(cluster: Cluster, unready: Callable[..., None]) -> None:
+def test_pods_of_a_node_that_says_it_is_not_ready_stay_ready(cluster: Cluster, unready: Callable[..., None]) -> None:
+    """Its kubelet speaks for them, and it says that they are; the node is tainted twice."""
+    cluster.create("DaemonSet", "agent", spec=workload("agent"))
+    cluster.await_pods(3)
     unready("sim-3")
     until(lambda: taints(cluster, "sim-3") >= {(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")})
     found = condition(cluster.get("Node", "sim-3"), "Ready")
     assert (found["status"], found["reason"]) == ("False", "KubeletNotReady")
-
-
-def test_pods_of_a_node_that_says_it_is_not_ready_stay_ready(cluster: Cluster, unready: Callable[..., None]) -> None:
-    """Its kubelet speaks for them, and it says that they are."""
-    cluster.create("DaemonSet", "agent", spec=workload("agent"))
-    cluster.await_pods(3)
-    unready("sim-3")
-    until(lambda: (NOT_READY, "NoExecute") in taints(cluster, "sim-3"))
     assert all(map(is_ready, cluster.await_pods(3)))
 
 
@@ -116,6 +114,9 @@ def test_pods_of_daemonsets_stay_on_a_node_that_is_not_ready(cluster: Cluster, u
 
 
 def test_a_no_execute_taint_drives_out_who_does_not_tolerate_it(cluster: Cluster, change_node: ChangeNode) -> None:
+    """Pods of a DaemonSet, too."""
+    cluster.create("DaemonSet", "agent", spec=workload("agent"))
+    cluster.await_pods(3)
     tolerates: Object = {"key": DRIVEN["key"], "operator": "Exists", "effect": "NoExecute"}
     for name, tolerations in (("goes", []), ("stays", [tolerates]), ("soon", [tolerates | {"tolerationSeconds": 1}])):
         cluster.create("Pod", name, spec=pod_spec(nodeName="sim-2", tolerations=tolerations))
@@ -126,13 +127,7 @@ def test_a_no_execute_taint_drives_out_who_does_not_tolerate_it(cluster: Cluster
     assert is_ready(cluster.get("Pod", "stays"))
     event = cluster.await_event("TaintManagerEviction", "goes")
     assert event["message"] == f"Marking for deletion Pod {cluster.namespace}/goes"
-
-
-def test_a_daemonset_leaves_a_node_with_a_no_execute_taint(cluster: Cluster, change_node: ChangeNode) -> None:
-    cluster.create("DaemonSet", "agent", spec=workload("agent"))
-    cluster.await_pods(3)
-    change_node("sim-2", taints=(DRIVEN,))
-    until(lambda: sorted(map(node_of, cluster.every("Pod"))) == ["sim-1", "sim-3"])
+    until(lambda: sorted(map(node_of, cluster.every("Pod", "app=agent"))) == ["sim-1", "sim-3"])
 
 
 def test_pods_of_a_node_that_is_gone_go(cluster: Cluster, paper_node: Callable[..., str]) -> None:
@@ -149,10 +144,3 @@ def test_a_node_keeps_its_lease(cluster: Cluster) -> None:
     assert before["spec"]["holderIdentity"] == "sim-1"
     assert before["metadata"]["ownerReferences"][0]["kind"] == "Node"
     until(lambda: cluster.server.get(path)["spec"]["renewTime"] > before["spec"]["renewTime"])
-
-
-def test_a_pod_bound_by_name_runs_whatever_the_taints(cluster: Cluster, change_node: ChangeNode) -> None:
-    """The scheduler is not asked."""
-    change_node("sim-2", unschedulable=True)
-    cluster.create("Pod", "bound", spec=pod_spec(container("main", "true"), nodeName="sim-2", restartPolicy="Never"))
-    assert phase(cluster.await_("Pod", "bound", lambda pod: phase(pod) == "Succeeded"))

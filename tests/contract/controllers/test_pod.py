@@ -5,19 +5,20 @@ from __future__ import annotations
 import pytest
 
 from gpu_provision.diagnostics import pods as diagnose
-from tests.contract.client import Event, Object, until
-from tests.contract.controllers.cluster import Cluster, condition, is_ready, phase, status_of
+from tests.contract.client import Object
+from tests.contract.controllers.cluster import Cluster, condition, is_ready, phase
 from tests.contract.controllers.manifests import IMAGE, MISSING_IMAGE, PROBE, container, pod_spec, unready
 
 
-def main_of(pod: Object) -> Object:
-    """Return the status of a pod's first container."""
-    return next(iter(pod.get("status", {}).get("containerStatuses") or ()), {})
+def main_of(pod: Object, kind: str = "container") -> Object:
+    """Return the status of a pod's first container, or init container."""
+    field = "initContainerStatuses" if kind == "init" else "containerStatuses"
+    return next(iter(pod.get("status", {}).get(field) or ()), {})
 
 
-def waiting(pod: Object) -> str:
-    """Return why the first container waits."""
-    return str(main_of(pod).get("state", {}).get("waiting", {}).get("reason", ""))
+def waiting(pod: Object, kind: str = "container") -> str:
+    """Return why the first container, or init container, waits."""
+    return str(main_of(pod, kind).get("state", {}).get("waiting", {}).get("reason", ""))
 
 
 def task(*command: str, **more: object) -> Object:
@@ -25,31 +26,17 @@ def task(*command: str, **more: object) -> Object:
     return pod_spec(container("main", *command), restartPolicy="Never", **more)
 
 
-def phases(events: list[Event]) -> list[str]:
-    """Return the phases that a pod went through."""
-    seen = [phase(event.object) for event in events]
-    return [one for index, one in enumerate(seen) if not index or seen[index - 1] != one]
-
-
-def test_a_pod_goes_from_pending_to_running(cluster: Cluster) -> None:
+def test_a_running_pod_has_addresses_times_and_conditions(cluster: Cluster) -> None:
+    """It goes from Pending to Running, and its container says what it is."""
     since = cluster.now("Pod")
     cluster.create("Pod", "web", spec=pod_spec())
-    seen = cluster.history("Pod", since, lambda event: is_ready(event.object))
-    assert phases(seen) == ["Pending", "Running"]
-
-
-def test_a_running_pod_has_addresses_times_and_conditions(cluster: Cluster) -> None:
-    cluster.create("Pod", "web", spec=pod_spec())
-    status = cluster.await_("Pod", "web", is_ready)["status"]
+    seen = [event.object for event in cluster.history("Pod", since, lambda event: is_ready(event.object))]
+    assert [*dict.fromkeys(map(phase, seen))] == ["Pending", "Running"]
+    status, found = seen[-1]["status"], main_of(seen[-1])
     true = {one["type"] for one in status["conditions"] if one["status"] == "True"}
     assert true >= {"Initialized", "Ready", "ContainersReady", "PodScheduled"}
     assert status["podIPs"] == [{"ip": status["podIP"]}]
     assert {"hostIP", "startTime", "qosClass"} <= status.keys()
-
-
-def test_a_running_container_says_what_it_is(cluster: Cluster) -> None:
-    cluster.create("Pod", "web", spec=pod_spec())
-    found = main_of(cluster.await_("Pod", "web", is_ready))
     assert found.items() >= {"name": "main", "image": IMAGE, "ready": True, "started": True, "restartCount": 0}.items()
     assert found["state"].keys() == {"running"}
     assert found["lastState"] == {}
@@ -104,14 +91,8 @@ def test_init_containers_run_one_after_the_other(cluster: Cluster) -> None:
 
 def test_while_an_init_container_runs_the_others_wait(cluster: Cluster) -> None:
     cluster.create("Pod", "web", spec=pod_spec(initContainers=[container("gate")]))
-
-    def gated(pod: Object) -> bool:
-        inits = pod["status"].get("initContainerStatuses") or ()
-        return any("running" in one["state"] for one in inits)
-
-    pod = cluster.await_("Pod", "web", gated)
-    assert phase(pod) == "Pending"
-    assert waiting(pod) == "PodInitializing"
+    pod = cluster.await_("Pod", "web", lambda one: "running" in main_of(one, "init").get("state", {}))
+    assert (phase(pod), waiting(pod)) == ("Pending", "PodInitializing")
     found = condition(pod, "Initialized")
     assert (found["status"], found["reason"]) == ("False", "ContainersNotInitialized")
     assert found["message"] == "containers with incomplete status: [gate]"
@@ -120,14 +101,8 @@ def test_while_an_init_container_runs_the_others_wait(cluster: Cluster) -> None:
 
 
 def test_a_failed_init_container_is_tried_again_alone(cluster: Cluster) -> None:
-    spec = pod_spec(initContainers=[container("gate", "false")])
-    cluster.create("Pod", "web", spec=spec)
-
-    def crashes(pod: Object) -> bool:
-        inits = pod["status"].get("initContainerStatuses") or ()
-        return any(one["state"].get("waiting", {}).get("reason") == "CrashLoopBackOff" for one in inits)
-
-    pod = cluster.await_("Pod", "web", crashes)
+    cluster.create("Pod", "web", spec=pod_spec(initContainers=[container("gate", "false")]))
+    pod = cluster.await_("Pod", "web", lambda one: waiting(one, "init") == "CrashLoopBackOff")
     assert (phase(pod), waiting(pod)) == ("Pending", "PodInitializing")
     assert diagnose.cause(pod).startswith("gate: CrashLoopBackOff: back-off ")
     assert diagnose.cause(pod).endswith(", last exit 1")
@@ -142,11 +117,17 @@ def test_an_init_container_that_fails_for_good_fails_the_pod(cluster: Cluster) -
 
 
 def test_a_crash_loop_shows_the_last_exit(cluster: Cluster) -> None:
+    """Restarts count upwards."""
+    since = cluster.now("Pod")
     cluster.create("Pod", "web", spec=pod_spec(container("main", "sh", "-c", "exit 5")))
-    pod = cluster.await_("Pod", "web", lambda one: waiting(one) == "CrashLoopBackOff")
+    seen = cluster.history(
+        "Pod", since, lambda one: main_of(one.object).get("restartCount") == 3 and waiting(one.object)
+    )
+    counts, pod = [main_of(event.object).get("restartCount", 0) for event in seen], seen[-1].object
+    assert counts == sorted(counts)
     found = main_of(pod)
-    assert found["restartCount"] >= 1
     assert found["lastState"]["terminated"]["exitCode"] == 5
+    assert waiting(pod) == "CrashLoopBackOff"
     assert found["state"]["waiting"]["message"].startswith("back-off ")
     assert f"restarting failed container=main pod=web_{cluster.namespace}(" in found["state"]["waiting"]["message"]
     assert phase(pod) == "Running"
@@ -155,14 +136,6 @@ def test_a_crash_loop_shows_the_last_exit(cluster: Cluster) -> None:
     assert diagnose.failing_container(pod) == ("main", True)
     event = cluster.await_event("BackOff", "web")
     assert (event["type"], event["source"]["component"]) == ("Warning", "kubelet")
-
-
-def test_restarts_count_upwards(cluster: Cluster) -> None:
-    since = cluster.now("Pod")
-    cluster.create("Pod", "web", spec=pod_spec(container("main", "false")))
-    seen = cluster.history("Pod", since, lambda event: main_of(event.object).get("restartCount") == 3)
-    counts = [main_of(event.object).get("restartCount", 0) for event in seen]
-    assert counts == sorted(counts)
 
 
 def test_an_image_that_is_not_there_is_named(cluster: Cluster) -> None:
@@ -201,12 +174,13 @@ def test_a_missing_volume_keeps_containers_from_starting(cluster: Cluster) -> No
 
 
 def test_a_container_that_is_not_ready_runs(cluster: Cluster) -> None:
-    cluster.create("Pod", "web", spec=pod_spec(unready()))
-    pod = cluster.await_("Pod", "web", lambda one: phase(one) == "Running")
+    """A pod is ready when all its containers are."""
+    cluster.create("Pod", "web", spec=pod_spec(container("one"), unready("two")))
+    pod = cluster.await_("Pod", "web", lambda one: phase(one) == "Running" and main_of(one).get("ready"))
     found = condition(pod, "Ready")
     assert (found["status"], found["reason"]) == ("False", "ContainersNotReady")
-    assert found["message"] == "containers with unready status: [main]"
-    assert diagnose.cause(pod) == "main runs, but is not ready yet"
+    assert found["message"] == "containers with unready status: [two]"
+    assert diagnose.cause(pod) == "two runs, but is not ready yet"
     assert not diagnose.is_ready(pod)
 
 
@@ -215,13 +189,6 @@ def test_a_startup_probe_that_has_not_passed_is_an_event(cluster: Cluster) -> No
     cluster.create("Pod", "web", spec=spec)
     pod = cluster.await_("Pod", "web", lambda one: "running" in main_of(one).get("state", {}))
     assert (main_of(pod)["ready"], main_of(pod)["started"]) == (False, False)
-
-
-def test_a_pod_is_ready_when_all_its_containers_are(cluster: Cluster) -> None:
-    cluster.create("Pod", "web", spec=pod_spec(container("one"), unready("two")))
-    pod = cluster.await_("Pod", "web", lambda one: phase(one) == "Running" and main_of(one).get("ready"))
-    assert status_of(pod, "Ready") == "False"
-    assert condition(pod, "Ready")["message"] == "containers with unready status: [two]"
 
 
 def test_a_deleted_pod_is_there_until_it_has_ended(cluster: Cluster) -> None:
@@ -238,16 +205,14 @@ def test_a_deleted_pod_is_there_until_it_has_ended(cluster: Cluster) -> None:
 
 
 def test_a_pod_deleted_without_grace_is_gone_at_once(cluster: Cluster) -> None:
-    cluster.create("Pod", "web", spec=pod_spec() | {"terminationGracePeriodSeconds": 9})
+    """And one that no node has."""
+    spec = pod_spec(terminationGracePeriodSeconds=9)
+    cluster.create("Pod", "nowhere", spec=spec | {"nodeSelector": {cluster.mark: "nowhere"}})
+    cluster.delete("Pod", "nowhere")
+    assert cluster.gone("Pod", "nowhere")
+    cluster.create("Pod", "web", spec=spec)
     cluster.await_("Pod", "web", is_ready)
     cluster.delete("Pod", "web", gracePeriodSeconds=0)
-    assert cluster.gone("Pod", "web")
-
-
-def test_a_pod_that_no_node_has_is_gone_at_once(cluster: Cluster) -> None:
-    spec = pod_spec(nodeSelector={cluster.mark: "nowhere"}) | {"terminationGracePeriodSeconds": 9}
-    cluster.create("Pod", "web", spec=spec)
-    cluster.delete("Pod", "web")
     assert cluster.gone("Pod", "web")
 
 
@@ -265,43 +230,25 @@ def test_what_it_asks_for_is_its_quality_of_service(cluster: Cluster, resources:
     assert cluster.await_("Pod", "web", is_ready)["status"]["qosClass"] == quality
 
 
-def test_events_tell_a_container_s_way(cluster: Cluster) -> None:
-    cluster.create("Pod", "web", spec=pod_spec())
-    cluster.await_("Pod", "web", is_ready)
-    for reason in ("Scheduled", "Pulled", "Created", "Started"):
-        assert cluster.await_event(reason, "web")["type"] == "Normal"
-    cluster.delete("Pod", "web")
-    assert cluster.await_event("Killing", "web")["message"] == "Stopping container main"
-
-
-def test_an_event_says_what_it_is_about(cluster: Cluster) -> None:
+def test_events_tell_a_containers_way(cluster: Cluster) -> None:
+    """They are found by what they are about, as kubectl describe asks."""
     cluster.create("Pod", "web", spec=pod_spec())
     pod = cluster.await_("Pod", "web", is_ready)
-    event = cluster.await_event("Started", "web")
-    assert (
-        event["involvedObject"].items()
-        >= {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "name": "web",
-            "namespace": cluster.namespace,
-            "uid": pod["metadata"]["uid"],
-            "fieldPath": "spec.containers{main}",
-        }.items()
-    )
+    for reason in ("Scheduled", "Pulled", "Created", "Started"):
+        assert cluster.await_event(reason, "web")["type"] == "Normal"
+    event, uid = cluster.await_event("Started", "web"), pod["metadata"]["uid"]
+    about = {"apiVersion": "v1", "kind": "Pod", "name": "web", "namespace": cluster.namespace, "uid": uid}
+    assert event["involvedObject"].items() >= {**about, "fieldPath": "spec.containers{main}"}.items()
     assert event["source"] == {"component": "kubelet", "host": pod["spec"]["nodeName"]}
     assert event["message"] == "Started container main"
     assert (event["count"], event["firstTimestamp"]) == (1, event["lastTimestamp"])
     assert event["metadata"]["name"].startswith("web.")
-
-
-def test_events_are_found_by_what_they_are_about(cluster: Cluster) -> None:
-    """What kubectl describe asks for."""
-    cluster.create("Pod", "web", spec=pod_spec())
-    pod = cluster.await_("Pod", "web", is_ready)
-    cluster.await_event("Started", "web")
-    selector = f"involvedObject.uid%3D{pod['metadata']['uid']},involvedObject.kind%3DPod"
-    found = until(lambda: cluster.server.get(f"{cluster.path('Event')}?fieldSelector={selector}")["items"])
-    assert {event["involvedObject"]["name"] for event in found} == {"web"}
-    other = cluster.server.get(f"{cluster.path('Event')}?fieldSelector=involvedObject.name%3Dnobody")
-    assert not other["items"]
+    selectors = {
+        f"involvedObject.uid%3D{uid},involvedObject.kind%3DPod": {"web"},
+        "involvedObject.name%3Dnobody": set(),
+    }
+    for selector, names in selectors.items():
+        found = cluster.server.get(f"{cluster.path('Event')}?fieldSelector={selector}")["items"]
+        assert {one["involvedObject"]["name"] for one in found} == names
+    cluster.delete("Pod", "web")
+    assert cluster.await_event("Killing", "web")["message"] == "Stopping container main"

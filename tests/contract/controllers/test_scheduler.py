@@ -57,11 +57,6 @@ def test_a_pod_is_bound_and_says_so(cluster: Cluster) -> None:
     assert event["type"] == "Normal"
 
 
-def test_a_node_selector_is_obeyed(cluster: Cluster) -> None:
-    cluster.create("Pod", "web", spec=on("sim-2"))
-    assert await_bound(cluster, "web") == "sim-2"
-
-
 def test_a_tainted_node_takes_only_who_tolerates_it(cluster: Cluster) -> None:
     cluster.create("Pod", "in", spec=on(TAINTED, tolerations=[DEDICATED]))
     cluster.create("Pod", "out", spec=on(TAINTED))
@@ -95,38 +90,32 @@ def test_too_few_gpus_are_named_in_the_words_that_the_tool_reads(cluster: Cluste
 
 
 def test_a_gpu_that_gets_free_is_given_to_who_waits(cluster: Cluster, paper_node: PaperNode) -> None:
-    name = paper_node(gpus=1)
-    cluster.create("Pod", "first", spec=on(name, gpus(1)))
-    await_bound(cluster, "first")
-    cluster.create("Pod", "second", spec=on(name, gpus(1)))
-    await_unschedulable(cluster, "second")
-    cluster.delete("Pod", "first", gracePeriodSeconds=0)
-    assert await_bound(cluster, "second") == name
-
-
-def test_gpus_that_appear_are_given_to_who_waits(cluster: Cluster, paper_node: PaperNode) -> None:
-    """As when a device plugin has registered."""
-    name = paper_node(gpus=0)
-    cluster.create("Pod", "first", spec=on(name, gpus(2)))
-    await_unschedulable(cluster, "first")
-    more = {"nvidia.com/gpu": "2"}
-    cluster.patch("Node", name, {"status": {"capacity": more, "allocatable": more}}, "status")
-    assert await_bound(cluster, "first") == name
-
-
-def test_a_pod_that_has_ended_holds_no_gpu(cluster: Cluster, paper_node: PaperNode) -> None:
-    name = paper_node(gpus=1)
+    """Whether its pod has gone or has ended; and GPUs that appear, as when a device plugin has registered."""
+    name, ends = paper_node(gpus=0), {"status": {"phase": "Succeeded"}}
     cluster.create("Pod", "first", spec=on(name, gpus(1), restartPolicy="Never"))
-    await_bound(cluster, "first")
-    cluster.patch("Pod", "first", {"status": {"phase": "Succeeded"}}, "status")
-    cluster.create("Pod", "second", spec=on(name, gpus(1)))
-    assert await_bound(cluster, "second") == name
+    await_unschedulable(cluster, "first")
+    more = {"nvidia.com/gpu": "1"}
+    cluster.patch("Node", name, {"status": {"capacity": more, "allocatable": more}}, "status")
+    for pod, waits in (("first", "second"), ("second", "third")):
+        assert await_bound(cluster, pod) == name
+        cluster.create("Pod", waits, spec=on(name, gpus(1)))
+        await_unschedulable(cluster, waits)
+        if pod == "first":
+            cluster.patch("Pod", pod, ends, "status")
+        else:
+            cluster.delete("Pod", pod, gracePeriodSeconds=0)
+    assert await_bound(cluster, "third") == name
 
 
-def test_the_largest_init_container_counts(cluster: Cluster, paper_node: PaperNode) -> None:
-    name = paper_node(gpus=2)
+def test_a_full_node_takes_no_more_pods(cluster: Cluster, paper_node: PaperNode) -> None:
+    """Of init containers the largest counts."""
+    name = paper_node(gpus=2, pods=1)
     cluster.create("Pod", "pod", spec=on(name, gpus(1), initContainers=[{**gpus(3), "name": "first"}]))
     await_unschedulable(cluster, "pod", BUSY)
+    cluster.create("Pod", "first", spec=on(name))
+    await_bound(cluster, "first")
+    cluster.create("Pod", "second", spec=on(name))
+    await_unschedulable(cluster, "second", "Too many pods")
 
 
 def test_a_cordoned_node_takes_no_pod(cluster: Cluster, change_node: Callable[..., None]) -> None:
@@ -145,51 +134,30 @@ def _turned_away_from(cluster: Cluster, node: str) -> str:
     return "" if node_of(pod) else name
 
 
-def test_no_node_with_that_label_is_named_as_the_reason(cluster: Cluster) -> None:
-    cluster.create("Pod", "web", spec=pod_spec(nodeSelector={cluster.mark: "nowhere"}))
-    assert "didn't match Pod's node affinity" in told(await_unschedulable(cluster, "web"))
-
-
 def test_a_label_that_a_node_gets_is_seen(cluster: Cluster, on_nodes: Callable[..., Object]) -> None:
+    """Until then, no node with that label is the reason."""
     cluster.create("Pod", "web", spec=pod_spec(nodeSelector={cluster.mark: "yes"}))
-    await_unschedulable(cluster, "web")
+    await_unschedulable(cluster, "web", "didn't match Pod's node affinity")
     on_nodes("sim-3")
     assert await_bound(cluster, "web") == "sim-3"
 
 
 def test_required_anti_affinity_keeps_pods_apart(cluster: Cluster, paper_node: PaperNode) -> None:
-    """As between the drivers of two DaemonSets on one node."""
-    name = paper_node()
-    term = {"labelSelector": {"matchLabels": {"kind": "driver"}}, "topologyKey": "kubernetes.io/hostname"}
+    """As between the drivers of two DaemonSets on one node; it counts in both directions."""
+    name, labels = paper_node(), {"labels": {"kind": "driver"}}
+    term = {"labelSelector": {"matchLabels": labels["labels"]}, "topologyKey": "kubernetes.io/hostname"}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    labels = {"labels": {"kind": "driver"}}
     cluster.create("Pod", "first", metadata=labels, spec=on(name, affinity=affinity))
     assert await_bound(cluster, "first") == name
     cluster.create("Pod", "second", metadata=labels, spec=on(name, affinity=affinity))
-    await_unschedulable(cluster, "second", "anti-affinity")
+    cluster.create("Pod", "quiet", metadata=labels, spec=on(name))
+    for waits in ("second", "quiet"):
+        await_unschedulable(cluster, waits, "anti-affinity")
     cluster.create("Pod", "other", spec=on(name))
     assert await_bound(cluster, "other") == name
+    cluster.delete("Pod", "quiet")
     cluster.delete("Pod", "first", gracePeriodSeconds=0)
     assert await_bound(cluster, "second") == name
-
-
-def test_who_is_there_keeps_others_away(cluster: Cluster, paper_node: PaperNode) -> None:
-    """Anti-affinity counts in both directions."""
-    name = paper_node()
-    term = {"labelSelector": {"matchLabels": {"kind": "loud"}}, "topologyKey": "kubernetes.io/hostname"}
-    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    cluster.create("Pod", "quiet", spec=on(name, affinity=affinity))
-    await_bound(cluster, "quiet")
-    cluster.create("Pod", "loud", metadata={"labels": {"kind": "loud"}}, spec=on(name))
-    await_unschedulable(cluster, "loud", "anti-affinity")
-
-
-def test_a_full_node_takes_no_more_pods(cluster: Cluster, paper_node: PaperNode) -> None:
-    name = paper_node(pods=1)
-    cluster.create("Pod", "first", spec=on(name))
-    await_bound(cluster, "first")
-    cluster.create("Pod", "second", spec=on(name))
-    assert "Too many pods" in told(await_unschedulable(cluster, "second"))
 
 
 def test_another_scheduler_s_pods_are_left_alone(cluster: Cluster) -> None:
@@ -210,23 +178,21 @@ def test_the_system_s_priority_classes_are_there(cluster: Cluster, name: str, va
 
 
 def test_an_unknown_priority_class_is_refused(cluster: Cluster) -> None:
-    name = cluster.namespace
+    """Admission hears of classes late."""
+    name, path = cluster.namespace, cluster.path("Pod")
     cluster.create("PriorityClass", name, value=7)
     body = {"metadata": {"name": "lucky"}, "spec": pod_spec(priorityClassName=name)}
-    until(lambda: cluster.server.ask("POST", cluster.path("Pod"), body).code == 201)  # admission hears of classes late
+    until(lambda: cluster.server.ask("POST", path, body).code == 201)
     assert cluster.get("Pod", "lucky")["spec"]["priority"] == 7
     cluster.delete("PriorityClass", name)
-    body = {"metadata": {"name": "unlucky"}, "spec": pod_spec(priorityClassName=name)}
+    unlucky = body | {"metadata": {"name": "unlucky"}}
+    answer = until(lambda: _refusal(cluster.server.ask("POST", f"{path}?dryRun=All", unlucky)))
+    message = f'pods "unlucky" is forbidden: no PriorityClass with name {name} was found'
+    assert (answer.code, answer.message) == (403, message)
 
-    def refused() -> Answer | None:
-        answer = cluster.server.ask("POST", f"{cluster.path('Pod')}?dryRun=All", body)
-        return None if answer.code == 201 else answer
 
-    answer = until(refused)
-    assert (answer.code, answer.message) == (
-        403,
-        f'pods "unlucky" is forbidden: no PriorityClass with name {name} was found',
-    )
+def _refusal(answer: Answer) -> Answer | None:
+    return None if answer.code == 201 else answer
 
 
 def test_pods_of_a_deployment_spread_over_nodes_that_are_alike(cluster: Cluster) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from gpu_provision.sandbox.hosts import rootfs, software
+from gpu_provision.sandbox.hosts import rootfs
 from gpu_provision.sandbox.hosts.spec import AT_START, HostSpec
 from tests.real.hosts.built import ROOTFS
 from tests.real.hosts.machine import T4
@@ -82,9 +82,9 @@ def _write_lspci_files(devices: Path) -> None:
 
 def _write_module_tools(layer: Path) -> None:
     """Put the sandbox's modprobe and its like over kmod, which would speak to the kernel of this machine."""
-    for tool, script in software.TOOLS.items():
+    for tool, script in rootfs.TOOLS.items():
         if script == "modules":
             for folder in ("usr/sbin", "usr/bin") if tool == "lsmod" else ("usr/sbin",):
                 (layer / folder).mkdir(parents=True, exist_ok=True)
-                (layer / folder / tool).write_text((software.SCRIPTS / f"{script}.sh").read_text())
+                (layer / folder / tool).write_text((rootfs.SCRIPTS / f"{script}.sh").read_text())
                 (layer / folder / tool).chmod(0o755)

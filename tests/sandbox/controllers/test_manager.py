@@ -1,4 +1,4 @@
-"""What controllers share: supervision, bounded concurrency, and writes that are seen at once."""
+"""What controllers share: supervision, bounded concurrency, work queues, and writes that are seen at once."""
 
 from __future__ import annotations
 
@@ -22,66 +22,64 @@ from gpu_provision.sandbox.controllers.manager import (
 )
 
 
-def on_registry(story: Callable[[LocalApi], Awaitable[None]]) -> None:
-    """Run a story with an empty cluster in memory."""
-    registry = Registry(Store())
-    bootstrap(registry, "")
-    asyncio.run(story(LocalApi(registry)))
-    registry.store.close()
+def play(story: Awaitable[None]) -> None:
+    """Run a story, at most a minute long."""
+
+    async def run() -> None:
+        async with asyncio.timeout(60):
+            await story
+
+    asyncio.run(run())
+
+
+async def run_until(work: Awaitable[None], condition: Callable[[], bool]) -> None:
+    """Run something that never ends until a condition holds."""
+    task = asyncio.ensure_future(work)
+    while not condition():  # noqa: ASYNC110  what runs sets no event
+        await asyncio.sleep(0.005)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 def test_what_fails_is_logged_and_run_again(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Until it is cancelled."""
     monkeypatch.setattr(manager, "_RESTART_SECONDS", 0.0)
     runs: list[int] = []
 
     async def fail_twice() -> None:
         runs.append(len(runs))
         if len(runs) < 3:
-            message = "broken"
-            raise RuntimeError(message)
+            raise RuntimeError
         await asyncio.Event().wait()
 
-    async def story() -> None:
-        task = asyncio.create_task(supervise(fail_twice, "the thing"))
-        async with asyncio.timeout(60):
-            while len(runs) < 3:  # noqa: ASYNC110  what runs sets no event
-                await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(story())
+    play(run_until(supervise(fail_twice, "the thing"), lambda: len(runs) == 3))
     assert caplog.text.count("the thing failed; it is started again") == 2
 
 
 def test_one_key_that_fails_does_not_stop_the_others() -> None:
-    """And it is tried again."""
+    """And it is tried again, later each time, until a success."""
     tried: list[str] = []
+    delays: list[float] = []
 
     class Fragile(QueueController[str]):
         async def sync(self, key: str) -> None:
             tried.append(key)
-            if key == "bad" and tried.count("bad") < 3:
+            if key == "bad" and tried.count("bad") < 4:
                 raise KeyError(key)
 
     async def story() -> None:
         fragile = Fragile(ControllerManager(None))  # type: ignore[arg-type]
+        fragile.queue.add_after = lambda key, delay: (delays.append(delay), fragile.queue.add(key))  # type: ignore[method-assign,assignment]
         for key in ("bad", "good"):
             fragile.queue.add(key)
-        task = asyncio.create_task(fragile.run())
-        async with asyncio.timeout(60):
-            while tried.count("bad") < 3:  # noqa: ASYNC110  the controller sets no event
-                await asyncio.sleep(0.005)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await run_until(fragile.run(), lambda: tried.count("bad") == 4)
 
-    asyncio.run(story())
+    play(story())
     assert "good" in tried
+    assert delays == [0.02, 0.04, 0.08]
 
 
 def test_gather_all_runs_32_at_a_time_and_raises_last() -> None:
-    """None is left behind."""
     running, most, done = [0], [0], [0]
 
     async def work(number: int) -> None:
@@ -95,23 +93,20 @@ def test_gather_all_runs_32_at_a_time_and_raises_last() -> None:
 
     with pytest.raises(KeyError):
         asyncio.run(gather_all([work(number) for number in range(100)]))
-    assert most == [32]
-    assert done == [100]
+    assert (most, done) == ([32], [100])
 
 
 def test_own_writes_are_in_the_informer_when_they_return() -> None:
     """So that no controller creates or deletes twice; and only what differs of a status is written."""
+    registry = Registry(Store())
+    bootstrap(registry, "")
 
-    async def story(api: LocalApi) -> None:
-        cluster = ControllerManager(api)
+    async def story() -> None:
+        cluster = ControllerManager(LocalApi(registry))
         informer = cluster.informer(PODS)
         await informer._relist()
-        body = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "p"},
-            "spec": {"containers": [{"name": "c", "image": "i"}], "nodeName": "n"},
-        }
+        spec = {"containers": [{"name": "c", "image": "i"}], "nodeName": "n"}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
         made = await cluster.create(PODS, body, "default")
         assert informer.objects["default", "p"] == made
         await cluster.write_status(PODS, made, {"phase": "Running", "podIP": None})
@@ -123,78 +118,48 @@ def test_own_writes_are_in_the_informer_when_they_return() -> None:
         assert informer.objects["default", "p"]["metadata"]["deletionTimestamp"]
         await cluster.delete(PODS, {"metadata": {"name": "none", "namespace": "default"}})
 
-    on_registry(story)
-
-
-def play(story: Callable[[WorkQueue[str]], Awaitable[None]]) -> None:
-    """Run a story with a fresh queue, at most a minute long."""
-
-    async def run() -> None:
-        async with asyncio.timeout(60):
-            await story(WorkQueue())
-
-    asyncio.run(run())
+    play(story())
+    registry.store.close()
 
 
 def test_a_key_is_handed_out_once_and_again_if_added_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the order of first addition, and never to two workers at the same time."""
+    """In the order of first addition, never to two workers at the same time, after the shortest of several delays."""
     monkeypatch.setattr(manager, "_REST_FACTOR", 0.0)
 
-    async def story(queue: WorkQueue[str]) -> None:
+    async def story() -> None:
+        queue: WorkQueue[str] = WorkQueue()
         for key in ("a", "b", "a", "a"):
             queue.add(key)
         assert [await queue.take(), await queue.take()] == ["a", "b"]
         queue.add("a")
         queue.add("a")
-        assert len(queue) == 0
+        assert not queue._ready
         queue.done("a")
         assert await queue.take() == "a"
         queue.done("a")
-        assert len(queue) == 0
-
-    play(story)
-
-
-def test_of_several_delays_the_shortest_counts() -> None:
-    """And the key comes once."""
-
-    async def story(queue: WorkQueue[str]) -> None:
+        assert not queue._ready
         for delay in (3600.0, 0.01, 3600.0):
             queue.add_after("a", delay)
         assert await queue.take() == "a"
 
-    play(story)
-
-
-def test_failures_come_back_later_each_time_until_a_success(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The delay doubles; a success forgets the failures."""
-    delays: list[float] = []
-
-    async def story(queue: WorkQueue[str]) -> None:
-        monkeypatch.setattr(queue, "add_after", lambda key, delay: (delays.append(delay), queue.add(key)))
-        for failed in (True, True, True, False, True):
-            queue.add("a")
-            await queue.take()
-            queue.done("a", failed=failed)
-
-    play(story)
-    assert delays == [0.02, 0.04, 0.08, 0.02]
+    play(story())
 
 
 def test_an_expensive_key_rests_before_it_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others do not wait for it."""
     monkeypatch.setattr(manager, "_LONGEST_REST", 0.01)
 
-    async def story(queue: WorkQueue[str]) -> None:
+    async def story() -> None:
+        queue: WorkQueue[str] = WorkQueue()
         queue.add("dear")
         await queue.take()
         queue._started["dear"] -= 60.0
         queue.add("dear")
         queue.done("dear")
-        assert len(queue) == 0
+        assert not queue._ready
         queue.add("cheap")
         assert await queue.take() == "cheap"
         queue.done("cheap")
         assert await queue.take() == "dear"
 
-    play(story)
+    play(story())

@@ -1,7 +1,9 @@
-"""Rules of the controllers whose every case would be slow to bring about in a cluster, as tables."""
+"""Rules of controllers and kubelets whose every case would be slow to bring about in a cluster."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,121 +12,81 @@ from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.controllers.deployment import scale_down_targets
 from gpu_provision.sandbox.controllers.node_filters import NodeView, matches_node, tolerates
 from gpu_provision.sandbox.controllers.scheduler import requests
+from gpu_provision.sandbox.kubelet.pod_status import ContainerRecord, pod_conditions, pod_phase
+from tests import data_file
 
+CASES = data_file.document(Path(__file__).with_suffix(".yaml").read_text())
 NODE = NodeView("a", {"gpu": "yes", "count": "8"}, (), unschedulable=False, allocatable={})
+Object = dict[str, Any]
 
 
-def affinity(*terms: dict[str, Any]) -> dict[str, Any]:
-    """Return a pod spec with a required node affinity of these terms."""
-    required = {"nodeSelectorTerms": list(terms)}
-    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
+def each(kind: str) -> pytest.MarkDecorator:
+    """Run a test for each case of a kind."""
+    return pytest.mark.parametrize("case", CASES[kind], ids=str)
 
 
-def labels(key: str, operator: str, *values: str) -> dict[str, Any]:
-    """Return a term of one label expression."""
-    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+@each("nodes")
+def test_node_selector_and_affinity(case: Object) -> None:
+    terms = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": case.get("terms")}}
+    assert matches_node(case.get("spec", {"affinity": {"nodeAffinity": terms}}), NODE) is case["fits"]
 
 
-def names(*values: str, operator: str = "In") -> dict[str, Any]:
-    """Return a term of one name field."""
-    return {"matchFields": [{"key": "metadata.name", "operator": operator, "values": list(values)}]}
+@each("tolerations")
+def test_tolerations(case: Object) -> None:
+    assert tolerates(case["toleration"], {"key": "k", "value": "v", "effect": "NoSchedule"}) is case["answer"]
 
 
-@pytest.mark.parametrize(
-    ("spec", "fits"),
-    [
-        ({}, True),
-        ({"nodeSelector": {"gpu": "yes"}}, True),
-        ({"nodeSelector": {"gpu": "no"}}, False),
-        (affinity(labels("gpu", "In", "yes", "maybe")), True),
-        (affinity(labels("gpu", "NotIn", "yes")), False),
-        (affinity(labels("none", "NotIn", "x")), True),
-        (affinity(labels("none", "Exists")), False),
-        (affinity(labels("none", "DoesNotExist")), True),
-        (affinity(labels("count", "Gt", "7")), True),
-        (affinity(labels("count", "Gt", "8")), False),
-        (affinity(labels("count", "Lt", "9")), True),
-        (affinity(labels("gpu", "Lt", "9")), False),
-        (affinity(labels("none", "Gt", "0")), False),
-        (affinity(labels("gpu", "Unknown")), False),
-        (affinity(labels("gpu", "In", "no"), labels("count", "In", "8")), True),
-        (affinity({**labels("gpu", "Exists"), **names("b")}), False),
-        (affinity(names("a", operator="NotIn")), False),
-        (affinity({}), False),
-        (affinity(), False),
-    ],
-)
-def test_node_selector_and_affinity(spec: dict[str, Any], fits: bool) -> None:  # noqa: FBT001  a table
-    """Terms are alternatives, all expressions of a term count, an empty term matches nothing."""
-    assert matches_node(spec, NODE) is fits
-
-
-@pytest.mark.parametrize(
-    ("toleration", "answer"),
-    [
-        ({"operator": "Exists"}, True),
-        ({"key": "k", "operator": "Exists", "effect": "NoExecute"}, False),
-        ({"key": "other", "operator": "Exists"}, False),
-        ({"key": "k", "value": "v"}, True),
-        ({"key": "k", "operator": "Equal", "value": "w"}, False),
-        ({"value": "v"}, False),
-    ],
-)
-def test_tolerations(toleration: dict[str, Any], answer: bool) -> None:  # noqa: FBT001  a table
-    """Key, value and effect decide; an empty one matches all."""
-    assert tolerates(toleration, {"key": "k", "value": "v", "effect": "NoSchedule"}) is answer
-
-
-@pytest.mark.parametrize(
-    ("written", "read"),
-    [
-        ({"cpu": "1500m"}, {"cpu": 1500}),
-        ({"cpu": 0.5}, {"cpu": 500}),
-        ({"memory": "1Gi"}, {"memory": 2**30}),
-        ({"memory": "1.5k"}, {"memory": 1500}),
-        ({"memory": "2e3"}, {"memory": 2000}),
-        ({"nvidia.com/gpu": 8}, {"nvidia.com/gpu": 8}),
-        ({"memory": "nonsense"}, {"memory": 0}),
-        (None, {}),
-    ],
-)
-def test_quantities(written: Any, read: dict[str, int]) -> None:
-    """Cores in thousandths, the rest in whole units, rounded up."""
-    assert objects.amounts(written) == read
+@each("quantities")
+def test_quantities(case: Object) -> None:
+    assert objects.amounts(case["written"]) == case["read"]
 
 
 def test_requests_count_the_larger_of_running_and_starting() -> None:
     """Init containers run one by one; limits stand in."""
-
-    def container(cpu: str) -> dict[str, Any]:
-        return {"resources": {"limits": {"cpu": cpu}}}
-
-    spec = {"containers": [container("1"), container("2")], "initContainers": [container("5"), container("4")]}
-    assert requests(spec) == {"cpu": 5000, "pods": 1}
+    one, two, four, five = ({"resources": {"limits": {"cpu": cpu}}} for cpu in "1245")
+    assert requests({"containers": [one, two], "initContainers": [five, four]}) == {"cpu": 5000, "pods": 1}
 
 
-def replica_set(name: str, replicas: int, available: int) -> dict[str, Any]:
-    """Return a ReplicaSet."""
+def replica_set(name: str, replicas: int, available: int) -> Object:
     status = {"replicas": replicas, "availableReplicas": available}
     return {"metadata": {"name": name}, "spec": {"replicas": replicas}, "status": status}
 
 
-@pytest.mark.parametrize(
-    ("new", "old", "counts"),
-    [
-        ((1, 0), [(4, 4)], [3]),
-        ((1, 1), [(4, 4)], [2]),
-        ((1, 0), [(3, 3)], []),
-        ((2, 0), [(3, 1)], []),
-        ((1, 0), [(4, 1)], [3]),
-        ((2, 2), [(1, 0), (2, 2)], [0, 1]),
-        ((4, 4), [(1, 1)], [0]),
-    ],
-)
-def test_old_replica_sets_shrink(new: tuple[int, int], old: list[tuple[int, int]], counts: list[int]) -> None:
-    """As far as availability allows; pods that are not available go first."""
+@each("scale_down")
+def test_old_replica_sets_shrink(case: Object) -> None:
     rolling = {"maxSurge": "25%", "maxUnavailable": "25%"}
     deployment = {"spec": {"replicas": 4, "strategy": {"type": "RollingUpdate", "rollingUpdate": rolling}}}
-    others = [replica_set(f"old{number}", *each) for number, each in enumerate(old)]
-    changes = scale_down_targets(deployment, replica_set("new", *new), others)
-    assert [count for _, count in changes] == counts
+    old = [replica_set(f"old{number}", *one) for number, one in enumerate(case["old"])]
+    changes = scale_down_targets(deployment, replica_set("new", *case["new"]), old)
+    assert [count for _, count in changes] == case["counts"]
+
+
+def record(number: int, state: str | int) -> ContainerRecord:
+    """Return a container that waits, runs, is ready, or ended with an exit code."""
+    made = ContainerRecord(name=f"c{number}", image="i")
+    if state == "waiting":
+        made.wait("ContainerCreating")
+        return made
+    made.run("id", "containerd", datetime(2026, 11, 24, tzinfo=UTC))
+    made.started = made.ready = state == "ready"
+    if isinstance(state, int):
+        made.end(state)
+    return made
+
+
+@each("phases")
+def test_the_phase_follows_from_the_containers(case: Object) -> None:
+    inits, mains = ([record(*one) for one in enumerate(case[kind])] for kind in ("inits", "mains"))
+    assert pod_phase({"spec": {"restartPolicy": case["policy"]}}, inits, mains) == case["phase"]
+
+
+def test_conditions_keep_their_transition_time() -> None:
+    """The time lastTransitionTime is that of the last change; foreign conditions stay."""
+    first = pod_conditions({}, "Running", [], [record(0, "ready")])
+    for condition in first:
+        condition["lastTransitionTime"] = "2020-01-01T00:00:00Z"
+    foreign = {"type": "DisruptionTarget", "status": "True"}
+    second = pod_conditions({"status": {"conditions": [*first, foreign]}}, "Running", [], [record(0, "running")])
+    changed = [c["type"] for c in second if c.get("lastTransitionTime") != "2020-01-01T00:00:00Z"]
+    assert changed == ["Ready", "ContainersReady", "DisruptionTarget"]
+    assert foreign in second

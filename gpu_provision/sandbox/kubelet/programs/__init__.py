@@ -10,9 +10,7 @@ import fnmatch
 import posixpath
 
 from gpu_provision.sandbox.kubelet.container import Container, Program
-from gpu_provision.sandbox.kubelet.programs import driver, nfd, operands, shell, validator, workloads
-
-__all__ = ["PROGRAMS", "find_program"]
+from gpu_provision.sandbox.kubelet.programs import driver, nfd, operands, shell
 
 PROGRAMS: dict[str, Program] = {
     "nfd-worker": nfd.WORKER,
@@ -22,25 +20,22 @@ PROGRAMS: dict[str, Program] = {
     "nvidia-driver": driver.DRIVER,
     "nvidia-toolkit": operands.TOOLKIT,
     "nvidia-ctk-installer": operands.TOOLKIT,
-    "nvidia-validator": validator.VALIDATOR,
+    "nvidia-validator": operands.VALIDATOR,
     "nvidia-device-plugin": operands.DEVICE_PLUGIN,
     "config-manager": operands.CONFIG_MANAGER,
     "gpu-feature-discovery": operands.GFD,
     "nv-hostengine": operands.DCGM,
     "dcgm-exporter": operands.DCGM_EXPORTER,
-    "vectorAdd": workloads.VECTOR_ADD,
-    "nvidia-smi": workloads.NVIDIA_SMI,
-    "start-notebook.sh": workloads.NOTEBOOK,
-    "start-notebook.py": workloads.NOTEBOOK,
-    "jupyter": workloads.NOTEBOOK,
-    "jupyter-lab": workloads.NOTEBOOK,
-    "jupyter-notebook": workloads.NOTEBOOK,
-    "sleep": workloads.SLEEP,
-    "echo": workloads.ECHO,
-    "true": workloads.SUCCESS,
-    "false": workloads.FAILURE,
-    "pause": workloads.SLEEPER,
-    "tail": workloads.SLEEPER,
+    "vectorAdd": shell.VECTOR_ADD,
+    "nvidia-smi": shell.NVIDIA_SMI,
+    **dict.fromkeys(("start-notebook.sh", "start-notebook.py", "jupyter", "jupyter-lab"), shell.NOTEBOOK),
+    "jupyter-notebook": shell.NOTEBOOK,
+    "sleep": shell.SLEEP,
+    "echo": shell.ECHO,
+    "true": shell.SUCCESS,
+    "false": shell.FAILURE,
+    "pause": shell.SLEEPER,
+    "tail": shell.SLEEPER,
 }
 
 IMAGES: tuple[tuple[str, str], ...] = (
@@ -61,7 +56,7 @@ IMAGES: tuple[tuple[str, str], ...] = (
 
 
 def find_program(container: Container) -> Program:
-    """Return what a container does. Raises CannotStart if the container runtime could not start it."""
+    """Return what a container does. Raises ContainerStartError if the container runtime could not start it."""
     if container.script:
         return shell.script_program(container, PROGRAMS)
     for word in container.argv[:2]:
@@ -70,4 +65,4 @@ def find_program(container: Container) -> Program:
             return known
     whole = f"{container.image_name}:{container.tag}"
     program = next((program for pattern, program in IMAGES if fnmatch.fnmatchcase(whole, pattern)), "")
-    return PROGRAMS.get(program, workloads.UNKNOWN)
+    return PROGRAMS.get(program, shell.UNKNOWN)

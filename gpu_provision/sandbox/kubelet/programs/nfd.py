@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -13,10 +13,10 @@ from gpu_provision.sandbox.api import CONFLICT, NODE_FEATURES, NODES, NOT_FOUND,
 from gpu_provision.sandbox.informer import Informer
 from gpu_provision.sandbox.kubelet.container import Container, Program
 
-
-def has_changed(labels: Callable[[], Mapping[str, str]], from_these: Mapping[str, str]) -> Callable[[], bool]:
-    """Return a condition: what would be published now is not what was."""
-    return lambda: labels() != from_these
+_WORKER_CONFIG = "/etc/kubernetes/node-feature-discovery/nfd-worker.conf"
+_MASTER_CONFIG = "/etc/kubernetes/node-feature-discovery/nfd-master.conf"
+_CPUID = ("ADX", "AESNI", "AVX", "AVX2", "FMA3")
+_GC_INTERVAL = 60.0
 
 
 async def publish(container: Container, name: str, labels: Mapping[str, str]) -> None:
@@ -41,16 +41,17 @@ async def publish(container: Container, name: str, labels: Mapping[str, str]) ->
             return
 
 
-_WORKER_CONFIG = "/etc/kubernetes/node-feature-discovery/nfd-worker.conf"
-_CPUID = ("ADX", "AESNI", "AVX", "AVX2", "FMA3")
-
-
 async def _run_worker(container: Container) -> int:
     node = container.env.get("NODE_NAME", "")
     if not node:
         container.log("unable to get node name: environment variable NODE_NAME is not set")
         return 1
-    config = _config(container)
+    try:
+        config = yaml.safe_load(container.files.read(_WORKER_CONFIG))
+    except yaml.YAMLError as error:
+        container.log(f"failed to parse config file: {error}")
+        config = {}
+    config = config if isinstance(config, dict) else {}
     container.log("Node Feature Discovery Worker", f'configuration file "{_WORKER_CONFIG}" parsed')
     container.up()
     machine = container.machine
@@ -58,16 +59,7 @@ async def _run_worker(container: Container) -> int:
         await machine.until(lambda: machine.faults.of("nfd-silent", machine.name) is None)
         labels = discover(container, config)
         await publish(container, node, labels)
-        await machine.until(has_changed(lambda: discover(container, config), labels))
-
-
-def _config(container: Container) -> Mapping[str, Any]:
-    try:
-        parsed = yaml.safe_load(container.files.read(_WORKER_CONFIG))
-    except yaml.YAMLError as error:
-        container.log(f"failed to parse config file: {error}")
-        return {}
-    return parsed if isinstance(parsed, dict) else {}
+        await machine.until(lambda labels=labels: discover(container, config) != labels)  # type: ignore[misc]
 
 
 def discover(container: Container, config: Mapping[str, Any]) -> dict[str, str]:
@@ -84,18 +76,8 @@ def discover(container: Container, config: Mapping[str, Any]) -> dict[str, str]:
     if files.host_path("/host-etc/os-release") == "/etc/os-release":
         found |= operand_rules.os_labels(spec.os_id, spec.os_version)
     if files.host_path("/host-sys/bus/pci"):
-        devices = (
-            {"class": device.pci_class, "vendor": device.vendor, "device": device.device}
-            for device in container.machine.pci_devices()
-        )
-        found |= operand_rules.pci_labels(devices, config)
+        found |= operand_rules.pci_labels(container.machine.pci_devices(), config)
     return found
-
-
-WORKER = Program(_run_worker)
-
-_MASTER_CONFIG = "/etc/kubernetes/node-feature-discovery/nfd-master.conf"
-_GC_INTERVAL = 60.0
 
 
 class _NfdMaster:
@@ -118,7 +100,9 @@ class _NfdMaster:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._informer.run())
             await self._informer.synced()
-            await self._every_node()
+            nodes, _ = await self._api.list(NODES)  # also those without a NodeFeature may have labels from one
+            self._dirty.update(dict.fromkeys(map(objects.name, nodes)))
+            self._work.set()
             self._informer.on_change(self._changed)
             self._container.up()
             while True:
@@ -129,18 +113,11 @@ class _NfdMaster:
                     del self._dirty[name]
                     await self._label(name)
 
-    async def _every_node(self) -> None:
-        """Look at nodes without a NodeFeature too: they may have labels from one that is gone."""
-        nodes, _ = await self._api.list(NODES)
-        self._dirty.update(dict.fromkeys(node["metadata"]["name"] for node in nodes))
-        self._work.set()
-
     async def _label(self, name: str) -> None:
         try:
             node = await self._api.get(NODES, name)
-            patch = operand_rules.label_patch(
-                node, operand_rules.node_labels(self._informer.by("node", name), self._extra)
-            )
+            labels = operand_rules.node_labels(self._informer.by("node", name), self._extra)
+            patch = operand_rules.label_patch(node, labels)
             if patch is not None:
                 await self._api.patch(NODES, name, patch)
         except ApiError as refusal:
@@ -165,16 +142,15 @@ async def _run_collector(container: Container) -> int:
     api = container.simulation.api
     while True:
         try:
-            names = {node["metadata"]["name"] for node in (await api.list(NODES))[0]}
-            features, _ = await api.list(NODE_FEATURES)
-            for feature in features:
+            names = set(map(objects.name, (await api.list(NODES))[0]))
+            for feature in (await api.list(NODE_FEATURES))[0]:
                 if not set(operand_rules.node_names(feature)) <= names:
-                    metadata = feature["metadata"]
-                    await api.delete(NODE_FEATURES, metadata["name"], metadata["namespace"])
+                    await api.delete(NODE_FEATURES, objects.name(feature), objects.namespace(feature))
         except (ApiError, OSError) as problem:
             container.log(f"garbage collection failed: {problem}")
         await container.sleep(_GC_INTERVAL)
 
 
+WORKER = Program(_run_worker)
 MASTER = Program(_run_master)
 GARBAGE_COLLECTOR = Program(_run_collector)

@@ -1,28 +1,230 @@
-"""The GPU operands but for the driver: container toolkit, device plugin, GPU Feature Discovery, DCGM."""
+"""The GPU operands but for the driver: container toolkit, validator, device plugin, GPU Feature Discovery, DCGM."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from typing import Any
 
 import yaml
 
-from gpu_provision.sandbox.api import NODE_FEATURES, NODES
+from gpu_provision.sandbox.api import DAEMON_SETS, NODE_FEATURES, NODES, PODS, ApiError, Object
 from gpu_provision.sandbox.hosts.spec import find_distribution
 from gpu_provision.sandbox.kubelet.container import Container, Program
-from gpu_provision.sandbox.kubelet.machine import CRIO_DROP_IN, HANDLER, RUNTIME_CONFIGS
+from gpu_provision.sandbox.kubelet.machine import CRIO_DROP_IN, DRIVER_ROOT, HANDLER, RUNTIME_CONFIGS
 from gpu_provision.sandbox.kubelet.node import GPU_RESOURCE
-from gpu_provision.sandbox.kubelet.programs.nfd import has_changed, publish
-from gpu_provision.sandbox.operand_rules import gpu_labels
+from gpu_provision.sandbox.kubelet.programs.nfd import publish
+from gpu_provision.sandbox.operand_rules import OWNING_KINDS, driver_ready, gpu_labels
 
 _SOCKETS = "/var/lib/kubelet/device-plugins"
-_PLUGIN_OWNER = "device-plugin"
+_PLUGIN_OWNER, _TOOLKIT_OWNER, _CONFIG_OWNER = "device-plugin", "toolkit", "runtime-config"
+_TIMESTAMP = "nvidia.com/gfd.timestamp"
+_CONFIG_VARIABLES = ("RUNTIME_DROP_IN_CONFIG", "RUNTIME_CONFIG", "CONTAINERD_CONFIG", "DOCKER_CONFIG", "CRIO_CONFIG")
+_NAME_VARIABLES = ("NVIDIA_RUNTIME_NAME", "CONTAINERD_RUNTIME_CLASS", "DOCKER_RUNTIME_NAME")  # for any runtime
+_SOCKET_VARIABLES = ("RUNTIME_SOCKET", "CONTAINERD_SOCKET", "DOCKER_SOCKET", "CRIO_SOCKET")
+_CDI_SPEC = "/var/run/cdi/management.nvidia.com-gpu.yaml"
+_VALIDATIONS = "/run/nvidia/validations"
+_DRIVER_READY = f"{_VALIDATIONS}/.driver-ctr-ready"
+_SMI = f"{DRIVER_ROOT}/usr/bin/nvidia-smi"
+_HOST_SMI = "/host/usr/bin/nvidia-smi"
+_POLLS_PLUGIN, _POLLS_POD = 30, 60
+_CUDA_POD = "nvidia-cuda-validator"
 
 
-def count_replicas(config: str) -> int:
-    """Return how many times each GPU is offered, by the configuration's time slicing or MPS."""
+def _first_set(container: Container, variables: tuple[str, ...], default: str = "") -> str:
+    return next((container.env[name] for name in variables if container.env.get(name)), default)
+
+
+async def _run_toolkit(container: Container) -> int:
+    machine, files = container.machine, container.files
+    root = container.env.get("ROOT") or next((w for w in container.argv[1:] if w.startswith("/")), "/usr/local/nvidia")
+    container.log("Starting nvidia-toolkit", f"Installing NVIDIA container toolkit to '{root}/toolkit'")
+    await container.sleep(container.simulation.timings.toolkit_install)
+    if not files.host_path(root):
+        container.log(
+            f"warning: {root} is not a directory of the host; the container runtime will not find the toolkit"
+        )
+    programs = [f"{root}/toolkit/{name}" for name in ("nvidia-container-runtime", "nvidia-cdi-hook")]
+    for path in programs:
+        files.write(path, "ELF")
+    machine.host.show_containers_toolkit(filter(None, map(files.host_path, programs)))
+    problem = _configure_runtime(container, _first_set(container, _CONFIG_VARIABLES), root)
+    if problem:
+        container.log(problem)
+        return 1
+    if container.env.get("CDI_ENABLED") == "true" and files.host_path("/var/run/cdi"):
+        files.write(_CDI_SPEC, "cdiVersion: 0.5.0\nkind: management.nvidia.com/gpu\n")
+    machine.state.owners[_TOOLKIT_OWNER] = container.key
+    machine.changed()
+    container.log("Waiting for signal")
+    return await container.for_ever()
+
+
+def _configure_runtime(container: Container, config: str, root: str) -> str:
+    """Write the container runtime's configuration and have it restart; return what went wrong."""
+    if container.env.get("ENABLE_NRI_PLUGIN") == "true":
+        return ""
+    host_config = container.files.host_path(config) if config else ""
+    if host_config not in RUNTIME_CONFIGS:
+        return f"unable to setup runtime: config file {config or '(none)'} is not one that the container runtime reads"
+    socket = _first_set(container, _SOCKET_VARIABLES)
+    host_socket = container.files.host_path(socket)
+    distribution = find_distribution(container.machine.spec.kubelet)
+    if distribution and container.env.get("RUNTIME") == "containerd":
+        told = container.files.host_path(container.env.get("RUNTIME_CONFIG", ""))
+        if told not in {distribution.config, distribution.lasting}:
+            return f"unable to setup runtime: {told or 'no file'} is not one that {distribution.name} reads"
+        if host_socket != distribution.socket:
+            name = distribution.name
+            return f"unable to restart container runtime: {name} does not listen on {host_socket or '(none)'}"
+    if host_config != CRIO_DROP_IN and not host_socket:
+        return f"unable to restart container runtime: dial unix {socket}: connect: no such file or directory"
+    container.log(f"Loading config from {config}", f"Flushing config to {config}", "Sending SIGHUP signal")
+    name = _first_set(container, _NAME_VARIABLES, "nvidia")
+    container.files.write(config, f"{HANDLER}{name}\n# at {root}/toolkit/nvidia-container-runtime\n")
+    container.machine.state.owners[_CONFIG_OWNER] = host_config
+    return ""
+
+
+def _stop_toolkit(container: Container) -> None:
+    """Take back the runtime's configuration, as the toolkit does when it is asked to end; its binaries stay."""
+    machine = container.machine
+    if machine.state.owners.get(_TOOLKIT_OWNER) == container.key:
+        del machine.state.owners[_TOOLKIT_OWNER]
+        machine.state.files.pop(machine.state.owners.pop(_CONFIG_OWNER, ""), None)
+        machine.changed()
+
+
+async def _validate(container: Container) -> int:
+    """Run the check of the operator validator that COMPONENT names; each returns what its file is to say."""
+    component = container.env.get("COMPONENT", "")
+    check = {"driver": _check_driver, "toolkit": _check_toolkit, "cuda": _check_cuda, "plugin": _check_plugin}.get(
+        component
+    )
+    if check is None:
+        container.log(f'level=fatal msg="invalid -c <component-name> flag value: {component}"')
+        return 1
+    status = f"{container.env.get('OUTPUT_DIR') or _VALIDATIONS}/{component}-ready"
+    container.files.remove(status)
+    content = await check(container)
+    if content is None:
+        return 1
+    container.files.write(status, content)
+    container.log(f'level=info msg="{component} is validated"')
+    return 0
+
+
+async def _check_driver(container: Container) -> str | None:
+    if container.files.exists(_HOST_SMI) and container.machine.host_driver:
+        container.log('level=info msg="Detected a pre-installed driver on the host"')
+        return driver_ready(host=True)
+    container.log('level=info msg="Attempting to validate a driver container installation"')
+    marker = await _is_driver_owned(container)
+
+    def there() -> bool:
+        seen = container.files.propagates(_SMI) and container.files.exists(_SMI)
+        return seen and bool(container.machine.state.driver) and (not marker or container.files.exists(_DRIVER_READY))
+
+    if not there() and container.env.get("WITH_WAIT") != "true":
+        container.log('level=fatal msg="failed to validate the driver: nvidia-smi is not in the driver root"')
+        return None
+    waited_for = _DRIVER_READY if marker else _SMI
+    await container.until(
+        there, f'level=warning msg="waiting for {waited_for}: no such file, retrying after 5 seconds"'
+    )
+    return driver_ready(host=False)
+
+
+async def _is_driver_owned(container: Container) -> bool:
+    """Tell whether a driver DaemonSet of the GPU Operator itself exists; only then its marker file is waited for."""
+    namespace = container.env.get("OPERATOR_NAMESPACE", "")
+    daemon_sets = (await container.simulation.api.list(DAEMON_SETS, namespace))[0] if namespace else []
+    owners = [owner for ds in daemon_sets for owner in ds["metadata"].get("ownerReferences") or ()]
+    return any(owner["kind"] in OWNING_KINDS for owner in owners)
+
+
+async def _check_toolkit(container: Container) -> str | None:
+    await container.simulation.pause()
+    if container.visible_gpus:
+        return ""
+    container.log(
+        'level=info msg="Running command nvidia-smi"',
+        'toolkit is not ready: exec: "nvidia-smi": executable file not found in $PATH',
+    )
+    return None
+
+
+async def _check_cuda(container: Container) -> str | None:
+    """Run vectorAdd in a pod of its own, as the GPU Operator's validator and that of earlier versions do."""
+    missing = [name for name in ("NODE_NAME", "OPERATOR_NAMESPACE", "VALIDATOR_IMAGE") if not container.env.get(name)]
+    if missing:
+        container.log(f'level=fatal msg="invalid configuration: {missing[0]} must not be empty"')
+        return None
+    simulation, namespace = container.simulation, container.env["OPERATOR_NAMESPACE"]
+    for pod in simulation.pods.by("node", container.machine.name):
+        metadata = pod["metadata"]
+        if (metadata.get("labels") or {}).get("app") == _CUDA_POD and metadata["namespace"] == namespace:
+            with contextlib.suppress(ApiError):
+                await simulation.api.delete(PODS, metadata["name"], namespace, grace_seconds=0)
+    name = (await simulation.api.create(PODS, _cuda_pod(container), namespace))["metadata"]["name"]
+    for _ in range(_POLLS_POD):
+        await simulation.pause()
+        phase = (simulation.pods.objects.get((namespace, name)) or {}).get("status", {}).get("phase")
+        if phase == "Succeeded":
+            return ""
+        if phase == "Failed":
+            break
+    container.log(f'level=error msg="pod {name} did not succeed"')
+    return None
+
+
+def _cuda_pod(container: Container) -> Object:
+    env, own = container.env, container.pod["spec"]
+    image = {"image": env["VALIDATOR_IMAGE"], "imagePullPolicy": env.get("VALIDATOR_IMAGE_PULL_POLICY", "IfNotPresent")}
+    runtime_class = env.get("VALIDATOR_RUNTIME_CLASS")
+    vector_add = {
+        "name": "cuda-validation",
+        **image,
+        "command": ["sh", "-c"],
+        "args": ["vectorAdd"],
+        "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"generateName": f"{_CUDA_POD}-", "labels": {"app": _CUDA_POD}},
+        "spec": {
+            "nodeName": env["NODE_NAME"],
+            "restartPolicy": "OnFailure",
+            "tolerations": own.get("tolerations") or [],
+            **({"runtimeClassName": runtime_class} if runtime_class else {}),
+            "initContainers": [vector_add],
+            "containers": [{"name": _CUDA_POD, **image, "command": ["echo", "cuda workload validation is successful"]}],
+        },
+    }
+
+
+async def _check_plugin(container: Container) -> str | None:
+    if not container.env.get("NODE_NAME"):
+        container.log('level=fatal msg="invalid -n <node-name> flag: must not be empty string"')
+        return None
+    state, timings = container.machine.state, container.simulation.timings
+    waiting = 'level=info msg="GPU resources are not yet discovered by the node, retrying after 5 seconds"'
     try:
-        sharing: Any = (yaml.safe_load(config) or {}).get("sharing") or {}
+        async with asyncio.timeout(_POLLS_PLUGIN * timings.scaled(timings.retry)):
+            await container.until(lambda: state.registered > 0, waiting)
+    except TimeoutError:
+        container.log('level=fatal msg="GPU resources are not discovered by the node"')
+        return None
+    return ""
+
+
+def count_replicas(container: Container) -> int:
+    """Return how many times each GPU is offered, by time slicing or MPS in the configuration of a container."""
+    file = container.env.get("CONFIG_FILE", "")
+    try:
+        sharing: Any = (yaml.safe_load(container.files.read(file) if file else "") or {}).get("sharing") or {}
     except (yaml.YAMLError, AttributeError):
         return 1
     kind = sharing.get("mps") or sharing.get("timeSlicing") or {}
@@ -54,8 +256,7 @@ async def _run_plugin(container: Container) -> int:
     machine.state.owners[_PLUGIN_OWNER] = container.key
     container.up()
     while True:
-        count = _count_devices(container)
-        machine.register_devices(count)
+        machine.register_devices(_count_devices(container))
         await machine.until(lambda: _count_devices(container) != machine.state.devices)
 
 
@@ -63,21 +264,23 @@ def _count_devices(container: Container) -> int:
     machine = container.machine
     fault = machine.faults.of("plugin-sees-fewer", machine.name)
     seen = max(0, machine.gpus - int(fault.get("count", 1))) if fault else machine.gpus
-    config = container.env.get("CONFIG_FILE", "")
-    return seen * (count_replicas(container.files.read(config)) if config else 1)
+    return seen * count_replicas(container)
 
 
 def _stop_plugin(container: Container) -> None:
-    """The kubelet loses the plugin's socket: its devices can no longer be had."""
+    """Keep the devices and hand out none, as a kubelet does for minutes after it lost the plugin's socket."""
     machine = container.machine
     if machine.state.owners.get(_PLUGIN_OWNER) == container.key:
         del machine.state.owners[_PLUGIN_OWNER]
-        machine.lose_plugin()
+        machine.state.devices = 0
+        machine.changed()
 
 
 async def _run_config_manager(container: Container) -> int:
     """Copy the configuration that the node's label names; then watch the label, unless it is to run once."""
-    chosen = await _read_config_name(container)
+    label = container.env.get("NODE_LABEL", "nvidia.com/device-plugin.config")
+    node = await container.simulation.api.get(NODES, container.machine.name)
+    chosen = (node["metadata"].get("labels") or {}).get(label) or container.env.get("DEFAULT_CONFIG", "")
     source = f"{container.env.get('CONFIG_FILE_SRCDIR', '/available-configs')}/{chosen}"
     if chosen and not container.files.exists(source):
         container.log(f"error: specified config {chosen} does not exist")
@@ -89,55 +292,33 @@ async def _run_config_manager(container: Container) -> int:
     return await container.for_ever()
 
 
-async def _read_config_name(container: Container) -> str:
-    label = container.env.get("NODE_LABEL", "nvidia.com/device-plugin.config")
-    node = await container.simulation.api.get(NODES, container.machine.name)
-    return (node["metadata"].get("labels") or {}).get(label) or container.env.get("DEFAULT_CONFIG", "")
-
-
-DEVICE_PLUGIN = Program(_run_plugin, _stop_plugin)
-CONFIG_MANAGER = Program(_run_config_manager)
-_TIMESTAMP = "nvidia.com/gfd.timestamp"
-
-
 async def _run_gfd(container: Container) -> int:
     container.log("Starting GPU Feature Discovery")
-    node = container.env.get("NODE_NAME", "")
+    node, machine = container.env.get("NODE_NAME", ""), container.machine
     if not container.visible_gpus or not node:
         problem = "could not load NVML library" if node else "NODE_NAME is not set"
         container.log(f"error: failed to initialize: {problem}")
         return 1 if container.env.get("GFD_FAIL_ON_INIT_ERROR", "true") == "true" else await container.for_ever()
     container.hold_gpu()
     container.up()
-    stamp = await _read_start_time(container, node)
-    machine = container.machine
+    name, found = f"nvidia-features-for-{node}", None
+    if container.adopted:  # one that was only taken over again keeps the time of its start
+        found = await container.simulation.find(NODE_FEATURES, name, container.namespace)
+    kept = (found or {}).get("spec", {}).get("labels", {})
+    stamp = {_TIMESTAMP: kept.get(_TIMESTAMP) or str(int(time.time()))}
     while True:
-        labels = _current_labels(container)
-        await publish(container, f"nvidia-features-for-{node}", labels | stamp)
+        labels = _find_labels(container)
+        await publish(container, name, labels | stamp)
         container.log(f"Created {len(labels) + 1} labels")
-        await machine.until(has_changed(lambda: _current_labels(container), labels))
+        await machine.until(lambda labels=labels: _find_labels(container) != labels)  # type: ignore[misc]
 
 
-def _current_labels(container: Container) -> dict[str, str]:
+def _find_labels(container: Container) -> dict[str, str]:
     machine, gpu = container.machine, container.machine.spec.gpu
     if gpu is None:
         return {}
-    config = container.env.get("CONFIG_FILE", "")
-    copies = count_replicas(container.files.read(config)) if config else 1
     strategy = container.env.get("MIG_STRATEGY", "none")
-    return gpu_labels(gpu, machine.gpus, machine.state.driver, strategy=strategy, copies=copies)
-
-
-async def _read_start_time(container: Container, node: str) -> dict[str, str]:
-    """Return when this program started; one that was only taken over again keeps its time."""
-    name, found = f"nvidia-features-for-{node}", None
-    if container.adopted:
-        found = await container.simulation.find(NODE_FEATURES, name, container.namespace)
-    kept = (found or {}).get("spec", {}).get("labels", {})
-    return {_TIMESTAMP: kept.get(_TIMESTAMP) or str(int(time.time()))}
-
-
-GFD = Program(_run_gfd)
+    return gpu_labels(gpu, machine.gpus, machine.state.driver, strategy=strategy, copies=count_replicas(container))
 
 
 async def _run_dcgm(container: Container) -> int:
@@ -160,83 +341,10 @@ async def _run_exporter(container: Container) -> int:
     return await container.for_ever()
 
 
+TOOLKIT = Program(_run_toolkit, _stop_toolkit)
+VALIDATOR = Program(_validate)
+DEVICE_PLUGIN = Program(_run_plugin, _stop_plugin)
+CONFIG_MANAGER = Program(_run_config_manager)
+GFD = Program(_run_gfd)
 DCGM = Program(_run_dcgm)
 DCGM_EXPORTER = Program(_run_exporter)
-_TOOLKIT_OWNER = "toolkit"
-_CONFIG_VARIABLES = ("RUNTIME_DROP_IN_CONFIG", "RUNTIME_CONFIG", "CONTAINERD_CONFIG", "DOCKER_CONFIG", "CRIO_CONFIG")
-_NAME_VARIABLES = ("NVIDIA_RUNTIME_NAME", "CONTAINERD_RUNTIME_CLASS", "DOCKER_RUNTIME_NAME")  # for any runtime
-_SOCKET_VARIABLES = ("RUNTIME_SOCKET", "CONTAINERD_SOCKET", "DOCKER_SOCKET", "CRIO_SOCKET")
-
-
-async def _run_toolkit(container: Container) -> int:
-    machine, files = container.machine, container.files
-    root = container.env.get("ROOT") or next((w for w in container.argv[1:] if w.startswith("/")), "/usr/local/nvidia")
-    container.log("Starting nvidia-toolkit", f"Installing NVIDIA container toolkit to '{root}/toolkit'")
-    await container.sleep(container.simulation.timings.toolkit_install)
-    if not files.host_path(root):
-        container.log(
-            f"warning: {root} is not a directory of the host; the container runtime will not find the toolkit"
-        )
-    programs = [f"{root}/toolkit/{name}" for name in ("nvidia-container-runtime", "nvidia-cdi-hook")]
-    for path in programs:
-        files.write(path, "ELF")
-    machine.host.show_containers_toolkit(filter(None, map(files.host_path, programs)))
-    config = next((container.env[name] for name in _CONFIG_VARIABLES if container.env.get(name)), "")
-    problem = _configure_runtime(container, config, root)
-    if problem:
-        container.log(problem)
-        return 1
-    if container.env.get("CDI_ENABLED") == "true" and files.host_path("/var/run/cdi"):
-        files.write(
-            "/var/run/cdi/management.nvidia.com-gpu.yaml", "cdiVersion: 0.5.0\nkind: management.nvidia.com/gpu\n"
-        )
-    machine.state.owners[_TOOLKIT_OWNER] = container.key
-    machine.changed()
-    container.log("Waiting for signal")
-    return await container.for_ever()
-
-
-def _configure_runtime(container: Container, config: str, root: str) -> str:
-    """Write the container runtime's configuration and have it restart; return what went wrong."""
-    if container.env.get("ENABLE_NRI_PLUGIN") == "true":
-        return ""
-    host_config = container.files.host_path(config) if config else ""
-    if host_config not in (*RUNTIME_CONFIGS, CRIO_DROP_IN):
-        return f"unable to setup runtime: config file {config or '(none)'} is not one that the container runtime reads"
-    socket = next((container.env[name] for name in _SOCKET_VARIABLES if container.env.get(name)), "")
-    elsewhere = _distribution_problem(container, container.files.host_path(socket))
-    if elsewhere:
-        return elsewhere
-    if host_config != CRIO_DROP_IN and not container.files.host_path(socket):
-        return f"unable to restart container runtime: dial unix {socket}: connect: no such file or directory"
-    container.log(f"Loading config from {config}", f"Flushing config to {config}", "Sending SIGHUP signal")
-    name = next((container.env[name] for name in _NAME_VARIABLES if container.env.get(name)), "nvidia")
-    container.files.write(config, f"{HANDLER}{name}\n# at {root}/toolkit/nvidia-container-runtime\n")
-    container.machine.state.owners["runtime-config"] = host_config
-    return ""
-
-
-def _distribution_problem(container: Container, socket: str) -> str:
-    """Return what a containerd of the distribution's own misses; empty on machines with the system's."""
-    distribution = find_distribution(container.machine.spec.kubelet)
-    if distribution is None or container.env.get("RUNTIME") != "containerd":
-        return ""
-    config = container.files.host_path(container.env.get("RUNTIME_CONFIG", ""))
-    if config not in {distribution.config, distribution.lasting}:
-        return f"unable to setup runtime: {config or 'no file'} is not one that {distribution.name} reads"
-    if socket != distribution.socket:
-        return f"unable to restart container runtime: {distribution.name} does not listen on {socket or '(none)'}"
-    return ""
-
-
-def _stop_toolkit(container: Container) -> None:
-    """Take back the runtime's configuration, as the toolkit does when it is asked to end; its binaries stay."""
-    machine = container.machine
-    if machine.state.owners.get(_TOOLKIT_OWNER) != container.key:
-        return
-    del machine.state.owners[_TOOLKIT_OWNER]
-    machine.state.files.pop(machine.state.owners.pop("runtime-config", ""), None)
-    machine.changed()
-
-
-TOOLKIT = Program(_run_toolkit, _stop_toolkit)

@@ -1,7 +1,7 @@
-"""Shell scripts as far as containers of this trade use them: loops that wait for files, then one program.
+"""Programs of any image: the CUDA samples, nvidia-smi, notebooks, tools, and shell scripts that run programs.
 
-Understood: ``until``/``while`` loops around ``[ -f FILE ]``, endless loops, ``sleep``, ``echo``, ``exit``, ``touch``,
-``rm`` and the programs of the table. Conditionals are passed over, and so is everything else.
+Of scripts understood: ``until``/``while`` loops around ``[ -f FILE ]``, endless loops, ``sleep``, ``echo``, ``exit``,
+``touch``, ``rm`` and the programs of the table. Conditionals are passed over, and so is everything else.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from gpu_provision.sandbox.kubelet.container import Container, Program
-from gpu_provision.sandbox.kubelet.programs import workloads
+from gpu_provision.sandbox.operand_rules import NO_DEVICE, VECTOR_ADD_FAILED, VECTOR_ADD_LINES, cuda_version
 
+_RULE = "+" + "-" * 77 + "+"
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_KILLED = 143
 _LOOP = re.compile(r"\b(until|while)\b(.*?)(?:;|\n)\s*do\b(.*?)\bdone\b", re.DOTALL)
 _IF = re.compile(r"(?:^|[;\n])\s*if\b.*?\bfi\b", re.DOTALL)
 _COMMENT = re.compile(r"(?m)(?:^|(?<=\s))#[^\n]*$")
@@ -28,6 +31,124 @@ _SEPARATOR = re.compile(r"[;\n]|&&|\|\|")
 _BOOT_ID, _MODULE_VERSION = "/proc/sys/kernel/random/boot_id", "/sys/module/nvidia/version"
 
 
+async def _vector_add(container: Container) -> int:
+    container.up()
+    container.log(VECTOR_ADD_LINES[0])
+    fault = container.machine.faults.of("vectoradd-fails", container.machine.name)
+    if fault or not container.visible_gpus:
+        failure = VECTOR_ADD_FAILED.format(NO_DEVICE)
+        container.log(str(fault.get("message", failure)) if fault else failure)
+        return 1
+    container.hold_gpu()
+    await container.sleep(container.simulation.timings.vectoradd)
+    container.log(*VECTOR_ADD_LINES[1:])
+    return 0
+
+
+async def _nvidia_smi(container: Container) -> int:
+    container.up()
+    gpu, state, count = container.machine.spec.gpu, container.machine.state, container.visible_gpus
+    if not count or gpu is None:
+        container.log("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.")
+        return 9
+    if "-L" in container.argv:
+        seed = state.machine_id
+        uuid = f"GPU-{seed[:8]}-{seed[8:12]}-{seed[12:16]}-{seed[16:20]}"
+        container.log(*(f"GPU {n}: {gpu.name} (UUID: {uuid}-{n:012x})" for n in range(count)))
+        return 0
+    versions = f"Driver Version: {state.driver:<14} CUDA Version: {cuda_version(state.driver):<9}|"
+    usage = f"{'0MiB / ' + str(gpu.memory) + 'MiB':>22}   0%  Default |"
+    gpus = (f"| {n:>3}  {gpu.name:<32} {usage}" for n in range(count))
+    container.log(_RULE, f"| NVIDIA-SMI {state.driver:<14} {versions}", _RULE, *gpus, _RULE)
+    return 0
+
+
+async def _notebook(container: Container) -> int:
+    await container.simulation.pause()
+    container.hold_gpu()
+    container.log(
+        "[I ServerApp] Serving notebooks from local directory: /home/jovyan",
+        "[I ServerApp] Jupyter Server is running at:",
+        f"[I ServerApp] http://{container.pod_name}:8888/lab?token=sandbox",
+        "[I ServerApp] Use Control-C to stop this server and shut down all kernels.",
+    )
+    return await container.for_ever()
+
+
+async def _sleep(container: Container) -> int:
+    container.up()
+    words = [word for word in container.argv if not word.endswith("sleep")] or ["infinity"]
+    if words[0] in {"infinity", "inf"}:
+        return await container.for_ever()
+    number, unit = (words[0][:-1], words[0][-1]) if words[0][-1] in _UNITS else (words[0], "s")
+    try:
+        seconds = float(number) * _UNITS[unit]
+    except ValueError:
+        container.log(f"sleep: invalid time interval '{words[0]}'")
+        return 1
+    await container.sleep(seconds)
+    return 0
+
+
+async def _echo(container: Container) -> int:
+    container.log(" ".join(container.argv[1:]))
+    return 0
+
+
+async def _exit(container: Container) -> int:
+    words = container.argv
+    return int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
+
+
+async def _touch(container: Container) -> int:
+    for path in container.argv[1:]:
+        container.files.write(path, container.files.read(path))
+    return 0
+
+
+async def _remove(container: Container) -> int:
+    for path in container.argv[1:]:
+        if not path.startswith("-"):
+            container.files.remove(path)
+    return 0
+
+
+async def _print_file(container: Container) -> int:
+    for path in container.argv[1:]:
+        container.log(*container.files.read(path).splitlines())
+    return 0
+
+
+async def _succeed(_: Container) -> int:
+    return 0
+
+
+async def _fail(_: Container) -> int:
+    return 1
+
+
+async def _unknown(container: Container) -> int:
+    """Serve for ever if the pod is meant to; a task of a Job is done after a moment."""
+    container.hold_gpu()
+    if container.pod["spec"].get("restartPolicy", "Always") == "Always":
+        return await container.for_ever()
+    container.up()
+    await container.simulation.pause()
+    return 0
+
+
+VECTOR_ADD = Program(_vector_add)
+NVIDIA_SMI = Program(_nvidia_smi)
+NOTEBOOK = Program(_notebook)
+SLEEPER = Program(Container.for_ever, exit_code=_KILLED)
+SLEEP = Program(_sleep, exit_code=_KILLED)
+ECHO = Program(_echo)
+SUCCESS = Program(_succeed)
+FAILURE = Program(_fail)
+UNKNOWN = Program(_unknown, exit_code=_KILLED)
+_BUILTINS = {"exit": _exit, "touch": _touch, "rm": _remove, "cat": _print_file}
+
+
 class ScriptStep(NamedTuple):
     """One thing that a script does: ``wait`` (for files), ``forever`` or ``run`` (a command)."""
 
@@ -37,32 +158,22 @@ class ScriptStep(NamedTuple):
     says: str = ""
 
 
-def parse_script(script: str, env: Mapping[str, str]) -> list[ScriptStep]:
-    """Return what a script does, in order."""
+def parse_script(script: str, env: Mapping[str, str]) -> Iterator[ScriptStep]:
+    """Yield what a script does, in order."""
     text = _COMMENT.sub("", script.replace("\\\n", " "))
     variables = {**env, **dict(_ASSIGNMENT.findall(text))}
     text = _VARIABLE.sub(lambda m: variables.get(m[1]) or m[2] or "", text)
-    return list(_steps(text))
-
-
-def _steps(text: str) -> Iterator[ScriptStep]:
     position = 0
     for loop in _LOOP.finditer(text):
         yield from _commands(text[position : loop.start()])
-        yield from _loop(loop)
-        position = loop.end()
+        position, condition = loop.end(), loop[2]
+        said = _ECHO.search(loop[3])
+        says = said[1].strip("\"' ") if said else ""
+        if files := tuple(_FILE_TEST.findall(condition)):
+            yield ScriptStep("wait", files, "||" in condition, says)
+        elif condition.strip() in {"true", ":", "sleep 1"}:
+            yield ScriptStep("forever", (), says=says)
     yield from _commands(text[position:])
-
-
-def _loop(loop: re.Match[str]) -> Iterator[ScriptStep]:
-    condition, body = loop[2], loop[3]
-    files = tuple(_FILE_TEST.findall(condition))
-    said = _ECHO.search(body)
-    says = said[1].strip("\"' ") if said else ""
-    if files:
-        yield ScriptStep("wait", files, "||" in condition, says)
-    elif condition.strip() in {"true", ":", "sleep 1"}:
-        yield ScriptStep("forever", (), says=says)
 
 
 def _commands(text: str) -> Iterator[ScriptStep]:
@@ -79,8 +190,9 @@ def _commands(text: str) -> Iterator[ScriptStep]:
 
 def script_program(container: Container, programs: Mapping[str, Program]) -> Program:
     """Return what the container's script does; what it leaves behind is what its programs leave behind."""
-    steps = parse_script(container.script, container.env)
-    named = [programs[posixpath.basename(s.words[0])] for s in steps if s.kind == "run" and _known(s, programs)]
+    steps = list(parse_script(container.script, container.env))
+    commands = [posixpath.basename(step.words[0]) for step in steps if step.kind == "run"]
+    named = [programs[command] for command in commands if command in programs]
 
     async def run(running: Container) -> int:
         code = 0
@@ -99,11 +211,7 @@ def script_program(container: Container, programs: Mapping[str, Program]) -> Pro
         for program in named:
             program.stopped(ended)
 
-    return Program(run, stopped, named[-1].exit_code if named else 143)
-
-
-def _known(step: ScriptStep, programs: Mapping[str, Program]) -> bool:
-    return posixpath.basename(step.words[0]) in programs
+    return Program(run, stopped, named[-1].exit_code if named else _KILLED)
 
 
 async def _play(container: Container, step: ScriptStep, programs: Mapping[str, Program], *, last: bool) -> int:
@@ -112,13 +220,17 @@ async def _play(container: Container, step: ScriptStep, programs: Mapping[str, P
     if step.kind == "forever":
         container.log(*([step.says] if step.says else []))
         return await container.for_ever()
-    builtin = _BUILTINS.get(step.words[0])
-    if builtin is not None:
-        return await builtin(container, step.words)
-    container.argv = tuple(_FILE_CONTENT.sub(lambda found: _content(container, found[1]), word) for word in step.words)
-    if _known(step, programs):
-        return await programs[posixpath.basename(step.words[0])].run(container)
-    return await workloads.UNKNOWN.run(container) if last else 0
+    if builtin := _BUILTINS.get(step.words[0]):
+        container.argv = step.words
+        return await builtin(container)
+    shown = {_BOOT_ID: container.machine.state.boot_id, _MODULE_VERSION: container.machine.state.driver}
+
+    def content(found: re.Match[str]) -> str:
+        return shown.get(found[1]) or container.files.read(found[1]).strip()
+
+    container.argv = tuple(_FILE_CONTENT.sub(content, word) for word in step.words)
+    program = programs.get(posixpath.basename(step.words[0]), UNKNOWN if last else SUCCESS)
+    return await program.run(container)
 
 
 async def _wait(container: Container, step: ScriptStep) -> int:
@@ -129,46 +241,10 @@ async def _wait(container: Container, step: ScriptStep) -> int:
         return combine(container.files.exists(path) for path in step.words)
 
     if not there():
-        waits = f"waiting for {(' or ' if step.any_of else ' and ').join(step.words)}"
-        container.log(
-            *([step.says] if step.says else []), *([] if all(w in step.says for w in step.words) else [waits])
-        )
+        if step.says:
+            container.log(step.says)
+        if not all(word in step.says for word in step.words):
+            container.log(f"waiting for {(' or ' if step.any_of else ' and ').join(step.words)}")
         await container.machine.until(there)
         await container.simulation.pause()
     return 0
-
-
-def _content(container: Container, path: str) -> str:
-    shown = {_BOOT_ID: container.machine.state.boot_id, _MODULE_VERSION: container.machine.state.driver}
-    return shown.get(path) or container.files.read(path).strip()
-
-
-async def _exit(_: Container, words: tuple[str, ...]) -> int:
-    return int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
-
-
-async def _touch(container: Container, words: tuple[str, ...]) -> int:
-    for path in words[1:]:
-        container.files.write(path, container.files.read(path))
-    return 0
-
-
-async def _remove(container: Container, words: tuple[str, ...]) -> int:
-    for path in words[1:]:
-        if not path.startswith("-"):
-            container.files.remove(path)
-    return 0
-
-
-async def _print_file(container: Container, words: tuple[str, ...]) -> int:
-    for path in words[1:]:
-        container.log(*container.files.read(path).splitlines())
-    return 0
-
-
-_BUILTINS: dict[str, Callable[[Container, tuple[str, ...]], Awaitable[int]]] = {
-    "exit": _exit,
-    "touch": _touch,
-    "rm": _remove,
-    "cat": _print_file,
-}

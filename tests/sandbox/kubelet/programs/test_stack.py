@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from gpu_provision.sandbox.api import PODS
 
 Simulate = Callable[..., None]
 Object = dict[str, Any]
@@ -23,13 +24,6 @@ OPERANDS = (
 )
 
 
-async def everything(lab: Any) -> None:
-    """Bring up all operands and wait until each is ready."""
-    await lab.stack()
-    for app in OPERANDS:
-        await lab.ready(app)
-
-
 def workload(**spec: Any) -> Object:
     """Return a pod that runs the CUDA sample."""
     container = {
@@ -42,36 +36,31 @@ def workload(**spec: Any) -> Object:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
+VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+NO_DEVICE = "Failed to allocate device vector A (error code no CUDA-capable device is detected)!"
 ONE_GPU = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
 
 
 @pytest.mark.parametrize(
-    ("pod", "phase", "last"),
+    ("pod", "passes"),
     [
-        (workload(container=ONE_GPU), "Succeeded", "Done"),
-        (workload(runtimeClassName="nvidia"), "Succeeded", "Done"),
-        (workload(), "Failed", "Failed to allocate device vector A (error code no CUDA-capable device is detected)!"),
-        (
-            workload(
-                runtimeClassName="nvidia", container={"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}
-            ),
-            "Failed",
-            "Failed to allocate device vector A (error code no CUDA-capable device is detected)!",
-        ),
+        (workload(container=ONE_GPU), True),
+        (workload(runtimeClassName="nvidia"), True),
+        (workload(), False),
+        (workload(runtimeClassName="nvidia", container={"env": [VOID]}), False),
     ],
     ids=["granted", "runtime class", "no access", "void"],
 )
-def test_vectoradd_passes_only_with_access_to_a_gpu(simulate: Simulate, pod: Object, phase: str, last: str) -> None:
+def test_vectoradd_passes_only_with_access_to_a_gpu(simulate: Simulate, pod: Object, passes: bool) -> None:  # noqa: FBT001
     """Access is a granted device, or the nvidia runtime with visible devices; the sample's own lines tell."""
 
     async def scenario(lab: Any) -> None:
-        await everything(lab)
-        await lab.allocatable(1)
+        await lab.everything()
         await lab.create(pod)
         ended = await lab.ended("workload")
         lines = lab.output(ended, "main").splitlines()
-        assert (ended["status"]["phase"], lines[0], lines[-1]) == (phase, "[Vector addition of 50000 elements]", last)
-        assert ("Test PASSED" in lines) == (phase == "Succeeded")
+        assert (lines[0], lines[-1]) == ("[Vector addition of 50000 elements]", "Done" if passes else NO_DEVICE)
+        assert ("Test PASSED" in lines, ended["status"]["phase"]) == (passes, "Succeeded" if passes else "Failed")
 
     simulate(scenario)
 
@@ -80,8 +69,7 @@ def test_a_gpu_is_given_once(simulate: Simulate) -> None:
     """A pinned pod that asks for a GPU that another pod holds is refused by the kubelet, as a real one does."""
 
     async def scenario(lab: Any) -> None:
-        await everything(lab)
-        await lab.allocatable(1)
+        await lab.everything()
         holder = workload(container={**ONE_GPU, "image": "registry.example/cuda:13", "command": ["sleep", "infinity"]})
         holder["metadata"] |= {"name": "holder", "labels": {"app": "holder"}}
         await lab.create(holder)
@@ -98,8 +86,7 @@ def test_without_its_plugin_a_node_has_gpus_and_none_to_give(simulate: Simulate)
     """When the device plugin's pod goes, allocatable falls to 0 and capacity stays, as kubelets do it."""
 
     async def scenario(lab: Any) -> None:
-        await everything(lab)
-        await lab.allocatable(1)
+        await lab.everything()
         await lab.label(**{"device-plugin": "false"})
         await lab.allocatable(0)
         assert (await lab.node())["status"]["capacity"]["nvidia.com/gpu"] == "1"
@@ -111,7 +98,7 @@ def test_the_validators_hook_removes_its_files(simulate: Simulate) -> None:
     """The preStop hook removes what its command names, and nothing else."""
 
     async def scenario(lab: Any) -> None:
-        await everything(lab)
+        await lab.everything()
         await lab.label(**{"operator-validator": "false"})
 
         async def only_the_drivers() -> bool:
@@ -124,29 +111,20 @@ def test_the_validators_hook_removes_its_files(simulate: Simulate) -> None:
     simulate(scenario)
 
 
-async def _has_its_labels(lab: Any) -> bool:
-    """They come a moment after the pod that finds them is ready."""
-    labels = (await lab.node())["metadata"]["labels"]
-    return "nvidia.com/gpu.count" in labels and "nvidia.com/cuda.driver-version.full" in labels
-
-
 def test_a_restart_of_the_sandbox_changes_nothing(simulate: Simulate) -> None:
     """Machines keep their driver, files and boot ID; no container restarts, and no label changes."""
     before: dict[str, Any] = {}
 
     async def first(lab: Any) -> None:
-        await everything(lab)
-        await lab.allocatable(1)
-        for app in OPERANDS:
-            await lab.ready(app)
-        await lab.until(lambda: _has_its_labels(lab), "labels of GPU Feature Discovery")
-        before["pods"] = {p["metadata"]["name"]: p["status"] for p in await lab.pods()}
+        await lab.everything()
+        await lab.labelled(gpu_count=None)  # they come a moment after the pod that finds them is ready
+        before["pods"] = {p["metadata"]["name"]: p["status"] for p in (await lab.api.list(PODS, "gpu"))[0]}
         before["node"] = await lab.node()
 
     async def second(lab: Any) -> None:
         await lab.allocatable(1)
         node = await lab.node()
-        assert {p["metadata"]["name"]: p["status"] for p in await lab.pods()} == before["pods"]
+        assert {p["metadata"]["name"]: p["status"] for p in (await lab.api.list(PODS, "gpu"))[0]} == before["pods"]
         assert node["status"]["nodeInfo"] == before["node"]["status"]["nodeInfo"]
         assert node["metadata"]["labels"] == before["node"]["metadata"]["labels"]
 
@@ -158,19 +136,18 @@ def test_pods_on_a_machine_that_forgot_everything_start_again(simulate: Simulate
     """They claim a driver that is not loaded any more: as after a reboot, each container runs again, in its order."""
 
     async def first(lab: Any) -> None:
-        await everything(lab)
-        await lab.allocatable(1)
+        await lab.everything()
 
     async def second(lab: Any) -> None:
         for app in OPERANDS:
-            await lab.until(partial(restarted, lab, app), app)
+            await lab.pod(app, restarted)
             await lab.ready(app)
         await lab.allocatable(1)
         await lab.create(workload(container=ONE_GPU))
         assert (await lab.ended("workload"))["status"]["phase"] == "Succeeded"
 
-    async def restarted(lab: Any, app: str) -> bool:
-        return bool((await lab.pod(app))["status"]["containerStatuses"][0]["restartCount"])
+    def restarted(pod: Object) -> bool:
+        return bool(pod["status"]["containerStatuses"][0]["restartCount"])
 
     simulate(first)
     shutil.rmtree(tmp_path / "machines")
