@@ -10,8 +10,7 @@ from typing import Any
 
 from pyinfra.api.facts import FactBase
 
-from gpu_provision.hosts.facts.driver import Driver
-from gpu_provision.hosts.facts.gpus import PciDevice
+from gpu_provision.hosts.facts.gpus import Driver, PciDevice
 from gpu_provision.hosts.facts.host import HostRecord, command, parse, plain
 from gpu_provision.hosts.facts.kernel import Nouveau
 from gpu_provision.hosts.facts.runtime import ContainerRuntime

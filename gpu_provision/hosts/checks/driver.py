@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpu_provision.hosts.checks.findings import CheckedHost
-from gpu_provision.hosts.facts.driver import Driver
-from gpu_provision.hosts.facts.gpus import PciDevice
+from gpu_provision.hosts.facts.gpus import Driver, PciDevice
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding

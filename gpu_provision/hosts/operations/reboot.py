@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -26,19 +25,18 @@ from pyinfra.context import host, state
 from gpu_provision.hosts.errors import unreadable
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.messages import HostMembership, Maintenance, NodeRole
-from gpu_provision.hosts.operations.base import (
+from gpu_provision.hosts.operations import (
     Commands,
     host_operation,
     read_host,
     record_changes,
     report,
-    report_progress,
     require_host,
     run_of,
 )
 from gpu_provision.hosts.result import REBOOTED
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, ProvisionError, RunFailedError, Severity
+from gpu_provision.model.findings import Finding, ProvisionError, RunFailedError, Severity, one_line
 from gpu_provision.model.hosts import Drain
 from gpu_provision.model.text import join_limited
 from gpu_provision.planning.drain import MOST_NAMED
@@ -108,7 +106,9 @@ def rebooted(
     kept = run_of(host).findings
     kept[:] = [finding for finding in kept if finding.code != codes.REBOOT_NEEDED]  # it is seen to below
     if reasons:
-        here = host.name.startswith("@local") or host.get_fact(BootId) == _own_boot_id()
+        own = Path(_BOOT_ID)  # absent where this machine is no Linux
+        own_boot_id = own.read_text(encoding="ascii").strip() if own.exists() else "unknown"
+        here = host.name.startswith("@local") or host.get_fact(BootId) == own_boot_id
         if refused := refusal(_node(), membership, reasons=reasons, kubelet=record.kubernetes.running, here=here):
             raise RunFailedError(refused)
     attempt = _RebootAttempt(
@@ -166,7 +166,14 @@ def _reboot_in_slot(state: State, host: Host, attempt: _RebootAttempt) -> bool:
 
 def _reboot_node(host: Host, attempt: _RebootAttempt) -> None:
     """Reboot if there is a reason, and see that everything is back. Raises ProvisionError."""
-    tell = partial(report_progress, host)
+    listener = run_of(host).on_progress
+
+    def tell(message: str) -> None:
+        if listener:
+            listener(message)
+        else:
+            host.log(one_line(message))
+
     boot = ""
     pods: tuple[str, ...] = ()
     if attempt.reasons:
@@ -251,12 +258,6 @@ def _disconnect(host: Host) -> None:
 
 def _reasons(host: Host, record: HostRecord, *, nouveau_unwanted: bool) -> tuple[str, ...]:
     return (*reboot_reasons(record, nouveau_unwanted=nouveau_unwanted), *run_of(host).reboot_reasons)
-
-
-def _own_boot_id() -> str:
-    with contextlib.suppress(OSError):
-        return Path(_BOOT_ID).read_text(encoding="ascii").strip()
-    return "unknown"
 
 
 def _node() -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from gpu_provision.hosts.checks import images
 from gpu_provision.hosts.checks.judge import resolve_driver
-from gpu_provision.hosts.facts.driver import Driver
+from gpu_provision.hosts.facts.gpus import Driver
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import Kernel
 from gpu_provision.hosts.facts.system import System

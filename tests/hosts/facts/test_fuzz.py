@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.hosts.facts import remains
+from gpu_provision.hosts.facts import packages
 from gpu_provision.hosts.facts.host import SECTIONS, parse
 from tests import fuzzing
 
@@ -74,7 +74,7 @@ def test_remains_of_any_content_are_read() -> None:
     """The toolkit's are asked for by a command of their own."""
 
     def hollow(lines: list[str]) -> None:
-        found = remains.parse_toolkit(lines)
+        found = packages.parse_toolkit(lines)
         assert found is None or "" not in found.hollow
 
     fuzzing.hold(lambda dice: fuzzing.mutated_lines(dice, REMAINS), hollow)

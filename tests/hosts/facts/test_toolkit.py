@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from gpu_provision.hosts.facts.remains import ToolkitRemains, parse_toolkit, toolkit_command
+from gpu_provision.hosts.facts.packages import ToolkitRemains, parse_toolkit, toolkit_command
 
 
 def found(home: Path, *configs: Path) -> ToolkitRemains:

@@ -10,7 +10,7 @@ import pytest
 
 from gpu_provision.hosts import scripts
 from gpu_provision.hosts.facts import SectionOutput
-from gpu_provision.hosts.facts.remains import Original, Originals, read_originals
+from gpu_provision.hosts.facts.packages import Original, Originals
 from gpu_provision.hosts.operations.backups import FileLines, restore, write_with_backup
 from gpu_provision.hosts.scripts import HOME, ORIGINALS
 from tests.hosts.fleet import SHELLS
@@ -47,7 +47,7 @@ class Scratch:
             .stdout.replace(f"{self.root}/", "")
             .splitlines()
         )
-        return read_originals(SectionOutput(lines))
+        return Originals.read(SectionOutput(lines))
 
     def tree(self) -> dict[str, object]:
         """Return everything that can be told of the files, but for the times of directories and parts of seconds."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.hosts.facts.driver import DAEMON, Driver, Persistence
+from gpu_provision.hosts.facts.gpus import DAEMON, Driver, Persistence
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import Kernel, KernelModules, Nouveau
 from gpu_provision.hosts.facts.packages import Holds, Package, Packages
@@ -27,12 +27,12 @@ from gpu_provision.hosts.operations.driver import (
 )
 from gpu_provision.hosts.operations.packages import hold_changes
 from gpu_provision.hosts.operations.settings import (
+    SYSCTL_HEADER,
     hugepage_changes,
     impossible_hugepages,
     limit_changes,
     settings_changes,
     shortages,
-    sysctl_lines,
 )
 from gpu_provision.hosts.scripts import LINKS_SCRIPT, PERSISTENCE_UNIT, SYSCTL_FILE
 
@@ -67,7 +67,9 @@ IN_USE = [with_modules(DONE, loaded={**DONE.modules.loaded, "nouveau": users}) f
 IDLE = with_modules(DONE, loaded={**DONE.modules.loaded, "nouveau": 0})
 
 SYSCTLS = {"vm.max_map_count": "262144", "net.ipv4.tcp_rmem": "4096 131072 16777216"}
-SET = Settings(files={SYSCTL_FILE: sysctl_lines(SYSCTLS) or ()}, running=SYSCTLS)
+SET = Settings(
+    files={SYSCTL_FILE: (SYSCTL_HEADER, *(f"{key} = {value}" for key, value in SYSCTLS.items()))}, running=SYSCTLS
+)
 
 MEMLOCK = {"memlock": "unlimited"}
 OTHER_DROP_IN = "/etc/systemd/system/docker.service.d/90-gpu-provision-limits.conf"

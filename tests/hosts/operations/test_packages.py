@@ -7,12 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.hosts.facts.driver import Driver
+from gpu_provision.hosts.facts.gpus import Driver
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import Certainty, Kernel, Kernels, NextKernel
 from gpu_provision.hosts.facts.packages import Holds, Package, Packages
 from gpu_provision.hosts.operations.driver import has_own_driver
-from gpu_provision.hosts.operations.packages import HeaderChanges, header_changes, headers_missing, is_compiled_here
+from gpu_provision.hosts.operations.packages import (
+    headers_missing,
+    headers_package,
+    is_compiled_here,
+    kernels_without_headers,
+)
 from gpu_provision.hosts.runner import prepare, teardown
 from gpu_provision.model.inventory import Inventory
 from tests.hosts.fleet import FIRST, files, inventory, with_settings
@@ -150,13 +155,14 @@ HEADERS = {
 
 @pytest.mark.parametrize(("known", "packages"), HEADERS.values(), ids=HEADERS)
 def test_headers_are_those_of_the_exact_kernel(known: HostRecord, packages: tuple[str, ...]) -> None:
-    assert header_changes(known).packages == packages
+    found = (headers_package(known, release) for release in kernels_without_headers(known))
+    assert tuple(filter(None, found)) == packages
 
 
 def test_credentials_of_an_archive_are_not_told() -> None:
     """Some stand in its address."""
     log = ["Error: Failed to download https://me:secret@mirror.example.com/repodata/repomd.xml"]
-    finding = headers_missing(HeaderChanges(tool="dnf"), "n", ["k"], log)
+    finding = headers_missing(record("k", "rpm", "dnf"), "n", ["k"], log)
     assert "secret" not in str(finding)
     assert "https://mirror.example.com/repodata" in finding.evidence
 

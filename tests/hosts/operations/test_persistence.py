@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.hosts.facts.driver import DAEMON
+from gpu_provision.hosts.facts.gpus import DAEMON
 from gpu_provision.hosts.facts.host import command, parse
 from gpu_provision.hosts.facts.system import Unit
 from gpu_provision.hosts.runner import prepare, teardown

@@ -9,13 +9,7 @@ import pytest
 from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult, script_problem
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.runtime import DEBIAN, RHEL, ContainerRuntime, Environment, Kubernetes
-from gpu_provision.hosts.operations.runtime_environment import (
-    HostFile,
-    Proxy,
-    environment_change,
-    proxy_unsupported,
-    redact,
-)
+from gpu_provision.hosts.operations.runtime import HostFile, Proxy, environment_change, proxy_unsupported, redact
 
 CONTAINERD = ContainerRuntime(
     kind="containerd",

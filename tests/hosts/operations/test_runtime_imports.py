@@ -8,7 +8,7 @@ import pytest
 
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.runtime import CRIO, ContainerRuntime, Kubernetes
-from gpu_provision.hosts.operations.runtime_imports import runtime_to_change, unsupported_reason, wanted_pattern
+from gpu_provision.hosts.operations.runtime import runtime_to_change, unsupported_reason, wanted_pattern
 from gpu_provision.model.findings import Severity
 from gpu_provision.model.hosts import Expectation
 

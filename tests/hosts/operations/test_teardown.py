@@ -10,7 +10,7 @@ import pytest
 from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import Kernel, Nouveau
-from gpu_provision.hosts.facts.remains import Original, Originals
+from gpu_provision.hosts.facts.packages import Original, Originals
 from gpu_provision.hosts.facts.runtime import ContainerRuntime, Kubernetes
 from gpu_provision.hosts.operations.teardown import describe_restore, reload_commands, runtime_down, runtime_to_restart
 from gpu_provision.hosts.runner import prepare, teardown

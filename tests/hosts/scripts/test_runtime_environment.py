@@ -11,10 +11,9 @@ import pytest
 from gpu_provision.hosts import scripts
 from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult
 from gpu_provision.hosts.facts import SectionOutput
-from gpu_provision.hosts.facts import runtime as environment
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.facts.runtime import DEBIAN, ContainerRuntime, Environment, TrustStore
-from gpu_provision.hosts.operations.runtime_environment import Proxy, environment_change, start
+from gpu_provision.hosts.facts.runtime import DEBIAN, RHEL, SUSE, ContainerRuntime, Environment, TrustStore
+from gpu_provision.hosts.operations.runtime import Proxy, environment_change, start_change
 from tests.hosts.scripts.machine import Machine
 
 READ_ENVIRONMENT = f"{scripts.assign()}{scripts.load('facts.sh')}read_environment"
@@ -36,7 +35,7 @@ class Host(Machine):
         """Do what the host's own files need; raise if nothing is needed."""
         change = environment_change(self.record(), proxy, certificates)
         assert change.files
-        command = start(change, 0)
+        command = start_change(change, 0)
         stdin = command.connector_arguments["_stdin"]
         assert isinstance(stdin, str)
         assert "s3cret" not in command.get_raw_value()
@@ -48,7 +47,7 @@ class Host(Machine):
         """Return the host as our own fact sees it; paths are those of a real one."""
         said = self.run(READ_ENVIRONMENT).replace(str(self.folder), "")
         lines = [line for line in said.splitlines() if not line.startswith("trust ")]
-        found = environment.read_environment(SectionOutput(lines))
+        found = Environment.read(SectionOutput(lines))
         return HostRecord(runtimes=(self.runtime,), environment=Environment(files=found.files, trust=DEBIAN))
 
     def files(self) -> dict[str, tuple[int, str]]:
@@ -159,8 +158,8 @@ def test_docker_is_restarted_only_if_its_containers_go_on(machine: Host, live: s
 @pytest.mark.parametrize(
     ("programs", "folders", "store"),
     [
-        (["update-ca-trust"], ["/etc/pki/ca-trust/source/anchors"], environment.RHEL),
-        (["update-ca-certificates"], ["/etc/pki/trust/anchors"], environment.SUSE),
+        (["update-ca-trust"], ["/etc/pki/ca-trust/source/anchors"], RHEL),
+        (["update-ca-certificates"], ["/etc/pki/trust/anchors"], SUSE),
         (["update-ca-certificates"], [], DEBIAN),
         ([], [], None),
     ],
@@ -178,4 +177,4 @@ def test_the_store_of_each_system_is_found(
     said = subprocess.run(
         ["/bin/sh", "-c", script], env={"PATH": str(tmp_path)}, check=True, capture_output=True, text=True
     )
-    assert environment.read_environment(SectionOutput(said.stdout.splitlines())).trust == store
+    assert Environment.read(SectionOutput(said.stdout.splitlines())).trust == store

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult, restart_runtime
-from gpu_provision.hosts.operations.runtime_imports import start
+from gpu_provision.hosts.operations.runtime import start_import
 from tests.hosts.scripts.machine import CONTAINERD, Machine
 
 CONFIGS = sorted((Path(__file__).parent / "containerd_configs").glob("*.toml"))
@@ -29,7 +29,7 @@ class Host(Machine):
 
     def change(self, *, breaks: str = "nothing", broken_as: str = "broken") -> ScriptResult | None:
         """Run the script to its end."""
-        self.run(start(self.runtime, PATTERN, 0), breaks=breaks, broken_as=broken_as)
+        self.run(start_import(self.runtime, PATTERN, 0), breaks=breaks, broken_as=broken_as)
         return self.ask()
 
     def restart(self) -> ScriptResult | None:
@@ -139,7 +139,7 @@ def test_a_copy_that_cannot_be_made_changes_nothing(machine: Host) -> None:
 def test_a_second_start_waits_for_the_first(machine: Host) -> None:
     """Two scripts at once would take each other's change back."""
     machine.config.write_text("version = 2\n")
-    again = start(machine.runtime, PATTERN, 0)
+    again = start_import(machine.runtime, PATTERN, 0)
     assert machine.change() == ScriptResult(outcome=ScriptOutcome.CHANGED)
     once = machine.calls()
     work = machine.folder / "work"
