@@ -53,7 +53,6 @@ def test_first_run_prepares_hosts_and_then_the_cluster(pyinfra: Pyinfra, sandbox
 
 
 def test_second_run_changes_nothing(pyinfra: Pyinfra, sandbox: Path) -> None:
-    """Every operation says "No changes", and no file is even touched."""
     pyinfra("good-1 good-2 held-1", "-y")
     before = {root.name: files(root) for root in sandbox.iterdir()}
     done = pyinfra("good-1 good-2 held-1", "-y")
@@ -65,7 +64,6 @@ def test_second_run_changes_nothing(pyinfra: Pyinfra, sandbox: Path) -> None:
 
 @pytest.mark.parametrize("options", [("--dry",), ("--dry", "--diff")])
 def test_dry_run_shows_changes_and_makes_none(pyinfra: Pyinfra, sandbox: Path, options: tuple[str, ...]) -> None:
-    """With --diff also what would stand in the files."""
     done = pyinfra("good-1", *options)
     assert done.returncode == 0, done.stdout
     assert re.search(r"Kernel modules loaded now and at boot\s+1 \(@sandbox/good-1\)", done.stdout)
@@ -105,7 +103,6 @@ def test_host_that_fails_while_planning_leaves_the_run_alone(pyinfra: Pyinfra, s
 
 
 def test_unreachable_host_holds_the_cluster_back_unless_excluded(pyinfra: Pyinfra, tmp_path: Path) -> None:
-    """Its state is not known; the message says how to leave it out."""
     done = pyinfra("good-1 away-1", "-y")
     assert done.returncode == 1
     assert "the host phase failed on @sandbox/away-1" in done.stdout
@@ -133,7 +130,6 @@ def test_serial_goes_on_only_if_the_cluster_happens_to_be_last(pyinfra: Pyinfra,
 
 
 def test_limit_to_the_cluster_runs_its_phase_alone(pyinfra: Pyinfra, sandbox: Path, tmp_path: Path) -> None:
-    """Hosts outside of the limit do not count."""
     done = pyinfra("good-1 away-1", "-y", "--limit", "cluster")
     assert done.returncode == 0, done.stdout
     assert (tmp_path / "cluster-ran").exists()

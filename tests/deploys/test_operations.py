@@ -56,7 +56,6 @@ def test_operations_change_a_host_once(alone: Callable[..., subprocess.Completed
 
 
 def test_fact_is_printed_as_json(pyinfra: Pyinfra) -> None:
-    """What a deploy file may decide by, for people and for jq."""
     fact = "gpu_provision.host_facts.GpuFacts"
     ran = pyinfra("driver-1", "--json", "--limit", "@sandbox/driver-1", command=("fact", fact))
     assert ran.returncode == 0, ran.stdout

@@ -48,7 +48,6 @@ RUNNING = [
 
 @pytest.mark.parametrize(("text", "code", "fix"), CONNECTING)
 def test_failure_to_connect_has_its_own_remedy(text: str, code: str, fix: str) -> None:
-    """The text is evidence, or part of what is said."""
     found = errors.connect_error(ConnectError(text), HOST)
     assert (found.code, found.where) == (code, "gpu-1")
     assert text in found.evidence + found.what
@@ -57,7 +56,6 @@ def test_failure_to_connect_has_its_own_remedy(text: str, code: str, fix: str) -
 
 @pytest.mark.parametrize(("text", "code", "fix"), RUNNING)
 def test_failed_command_tells_about_its_host(text: str, code: str, fix: str) -> None:
-    """Whatever else was printed around it."""
     found = errors.output_error(["one line", text, "another"], HOST)
     assert found
     assert (found.code, found.evidence) == (code, text)
@@ -86,7 +84,6 @@ def test_commands_in_remedies_can_be_pasted() -> None:
 
 
 def test_broken_connection_says_that_a_command_may_be_half_done() -> None:
-    """And shows what was seen of it."""
     found = errors.command_error(SSHException("SSH session not active"), HOST)
     assert (found.code, found.evidence) == ("GP687", "SSH session not active")
     assert "in part" in found.consequence

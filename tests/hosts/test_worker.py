@@ -104,7 +104,6 @@ def test_killed_worker_is_a_finding_and_its_parent_goes_on(gated: tuple[Inventor
 
 
 def test_worker_ends_after_its_parent_and_begins_nothing(gated: tuple[Inventory, Path, Gate], tmp_path: Path) -> None:
-    """The command that runs is finished; nouveau would be next."""
     _, root, gate = gated
     with subprocess.Popen([sys.executable, "-c", PARENT, tmp_path / "inventory.yaml"]) as parent:
         gate.wait()
@@ -127,7 +126,6 @@ def test_request_that_cannot_be_sent_leaves_no_worker(fresh: tuple[Inventory, Pa
 def test_result_that_cannot_be_read_is_a_finding(
     fresh: tuple[Inventory, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It names a function that the worker alone has."""
     (tmp_path / "sitecustomize.py").write_text(ODD)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
@@ -147,7 +145,6 @@ class Odd(Diary):
 def test_answer_that_cannot_be_sent_fails_its_host(
     fresh: tuple[Inventory, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has an answer all the same, so the run ends."""
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     declared, root = fresh
     (root / "run/reboot-required").touch()

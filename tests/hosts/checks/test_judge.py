@@ -17,7 +17,6 @@ CASES = cases()
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.case)
 def test_case_finds_what_it_says_and_nothing_else(case: Case) -> None:
-    """Code, severity, the line that was read, and what mends it."""
     found = check_host(case.subject)
     assert sorted(f"{finding.code} {finding.severity.value}" for finding in found) == sorted(case.finds)
     if found:

@@ -59,19 +59,16 @@ def read(lines: Iterable[str]) -> None:
 
 @pytest.mark.parametrize("section", list(SECTIONS))
 def test_section_of_any_content_is_read(section: str) -> None:
-    """What cannot be read is left out; the rest stands."""
     corpus = parts(section)
     assert corpus
     fuzzing.hold(lambda dice: [f"[{section}]", *fuzzing.mutated_lines(dice, dice.choice(corpus)), "[end]"], read)
 
 
 def test_whole_answer_of_any_content_is_read() -> None:
-    """Headings are lost, doubled and forged, too."""
     fuzzing.hold(lambda dice: fuzzing.mutated_lines(dice, dice.choice(SYSTEMS)), read)
 
 
 def test_remains_of_any_content_are_read() -> None:
-    """The toolkit's are asked for by a command of their own."""
 
     def hollow(lines: list[str]) -> None:
         found = packages.parse_toolkit(lines)

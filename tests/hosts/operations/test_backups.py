@@ -118,7 +118,6 @@ def test_originals_are_for_root_alone(scratch: Scratch) -> None:
 
 
 def test_directory_that_others_use_stays(scratch: Scratch) -> None:
-    """Only what we put there goes."""
     scratch.put("etc/made/ours.conf", ("x",))
     (scratch.root / "etc/made/theirs.conf").write_text("y")
     scratch.restore()
@@ -126,7 +125,6 @@ def test_directory_that_others_use_stays(scratch: Scratch) -> None:
 
 
 def test_original_that_cannot_be_kept_stops_the_change(scratch: Scratch) -> None:
-    """Without a place for originals nothing is changed."""
     (scratch.root / "etc/a").write_text("first\n")
     (scratch.root / HOME.lstrip("/")).write_text("a file where the directory should be")
     done = scratch.run(write_with_backup(str(scratch.root / "etc/a"), ("second",)).get_raw_value())
@@ -158,7 +156,6 @@ def test_an_interrupted_backup_starts_again(scratch: Scratch) -> None:
 
 
 def test_fact_sees_what_differs(scratch: Scratch) -> None:
-    """By content and by mode; what is as it was differs in nothing."""
     for name in ("content", "mode", "same"):
         (scratch.root / "etc" / name).write_text("x\n")
         scratch.put(f"etc/{name}", ("x",))

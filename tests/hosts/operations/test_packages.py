@@ -58,7 +58,6 @@ def test_headers_are_held_in_the_run_that_installs_them(tmp_path: Path, sandbox:
     ("name", "said"), [("old-1", "E: Unable to locate package"), ("old-2", "Error: Unable to find a match")]
 )
 def test_archive_without_them_fails_the_host_with_its_own_words(tmp_path: Path, name: str, said: str) -> None:
-    """And says which way out there is; nothing is left to remove."""
     (host,) = prepare(with_packages(tmp_path, name, headers=True)).hosts
     (finding,) = host.errors
     assert finding.code == "GP665"
@@ -71,7 +70,6 @@ def test_archive_without_them_fails_the_host_with_its_own_words(tmp_path: Path, 
 
 @pytest.mark.usefixtures("sandbox")
 def test_driver_container_needs_no_headers_of_the_host(tmp_path: Path) -> None:
-    """It installs its own."""
     assert [host.changes for host in prepare(with_packages(tmp_path, "ubuntu-1", headers="auto")).hosts] == [FIRST]
 
 
@@ -99,7 +97,6 @@ def test_packages_are_held_once_and_released_on_every_family(tmp_path: Path, san
 
 
 def test_dnf_without_its_plugin_fails_the_host(tmp_path: Path, sandbox: Path) -> None:
-    """With the package that brings it."""
     declared = with_packages(tmp_path, "rhel-1", hold=True)
     prepare(declared, dry_run=True)
     (sandbox / "mine/hosts/rhel-1/etc/dnf/plugins/versionlock.conf").unlink()

@@ -52,7 +52,6 @@ def test_daemon_is_enabled_and_started_once_and_disabled_again(own_driver: tuple
 
 
 def test_daemon_that_runs_already_is_no_change(own_driver: tuple[Inventory, Path]) -> None:
-    """Of any origin; teardown leaves it alone."""
     declared, root = own_driver
     assert only(declared).changes == FIRST
     teardown(declared)
@@ -60,7 +59,6 @@ def test_daemon_that_runs_already_is_no_change(own_driver: tuple[Inventory, Path
 
 
 def test_driver_that_nothing_can_keep_initialized_is_a_warning(own_driver: tuple[Inventory, Path]) -> None:
-    """And the host is prepared all the same."""
     declared, root = own_driver
     (root / f".sandbox/units/{DAEMON}.service").unlink()
     result = prepare(declared)
@@ -69,7 +67,6 @@ def test_driver_that_nothing_can_keep_initialized_is_a_warning(own_driver: tuple
 
 
 def test_host_without_systemd_is_prepared_with_a_warning(own_driver: tuple[Inventory, Path]) -> None:
-    """Systemctl may be installed and yet fail; nothing is asked of it."""
     declared, root = own_driver
     tool = root / ".sandbox/bin/systemctl"
     tool.unlink()
@@ -83,7 +80,6 @@ def test_host_without_systemd_is_prepared_with_a_warning(own_driver: tuple[Inven
 
 
 def test_driver_of_a_container_is_left_to_it(tmp_path: Path, sandbox: Path) -> None:
-    """Also where the host has one of its own besides."""
     declared = replace(inventory(tmp_path, "driver-1"), preflight=Preflight(ignore=("GP615", "GP620")))
     prepare(declared, dry_run=True)
     (sandbox / f"mine/hosts/driver-1/.sandbox/units/{DAEMON}.service").write_text("inactive disabled\n")
@@ -92,7 +88,6 @@ def test_driver_of_a_container_is_left_to_it(tmp_path: Path, sandbox: Path) -> N
 
 @pytest.mark.parametrize(("option", "off"), [("--no-persistence-mode", True), ("--persistence-mode", False)])
 def test_a_daemon_with_the_option_off_is_detected(sandbox: Path, option: str, *, off: bool) -> None:
-    """By what its unit starts, drop-ins included."""
     host = hosts.ensure(HostSpec(name="d", driver="550.54.15"), sandbox)
     (host.directory / f".sandbox/units/{DAEMON}.service").write_text(f"active static /usr/bin/{DAEMON} {option}\n")
     seen = parse(hosts.run(host, command((), ("kernel", "services", "persistence"))).stdout.decode().splitlines())

@@ -140,7 +140,6 @@ def test_hosts_are_rebooted_one_after_the_other_in_order(declared: Inventory, sa
 
 
 def test_as_many_at_a_time_as_the_inventory_says(declared: Inventory) -> None:
-    """The drains of two meet; the third has to wait."""
     guard = Diary(together=threading.Barrier(2))
     two = with_reboot(declared, max_parallel_reboots=2)
     result = prepare(two, maintenance=guard, limit=["held-1", "held-2"])
@@ -175,7 +174,6 @@ def test_no_reboot_follows_a_failed_drain(declared: Inventory, sandbox: Path) ->
 
 
 def test_a_machine_that_ignores_it_is_not_back_in_time(declared: Inventory, sandbox: Path) -> None:
-    """Its own words are the evidence, and its node is not uncordoned."""
     prepare(with_reboot(declared, reboot=Reboot.NEVER), limit=["held-1"])
     power = sandbox / "mine/hosts/held-1/.sandbox/scripts/power"
     power.write_text("#!/bin/sh\necho 'Operation inhibited by backup'\nexit 1\n")
@@ -231,7 +229,6 @@ def test_without_a_guard_nothing_with_a_kubelet_is_rebooted(declared: Inventory,
 
 
 def test_an_interrupt_stops_the_guard_and_says_what_is_cordoned(declared: Inventory) -> None:
-    """The worker is gone before anything else could be rebooted."""
     guard = Diary()
 
     def interrupt(event: Event) -> None:
@@ -245,7 +242,6 @@ def test_an_interrupt_stops_the_guard_and_says_what_is_cordoned(declared: Invent
 
 
 def test_without_the_setting_no_host_reboots(declared: Inventory) -> None:
-    """That it is needed is a warning, as ever."""
     guard = Diary()
     result = prepare(with_reboot(declared, reboot=Reboot.NEVER), maintenance=guard)
     assert not guard.lines
@@ -253,7 +249,6 @@ def test_without_the_setting_no_host_reboots(declared: Inventory) -> None:
 
 
 def test_preflight_only_says_that_it_is_needed(declared: Inventory) -> None:
-    """It drains no node, and fails no host for that."""
     prepare(with_reboot(declared, reboot=Reboot.NEVER), limit=["held-1"])
     result = judge(declared, limit=["held-1"])
     assert not result.failed, result.errors

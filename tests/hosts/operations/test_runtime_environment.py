@@ -82,7 +82,6 @@ def test_second_run_changes_nothing_and_undeclared_is_undone() -> None:
 
 
 def test_another_password_is_a_change() -> None:
-    """Of the file that holds it, not of the unit."""
     change = environment_change(after(NODE, PROXY), replace(PROXY, https_proxy="http://me:new@proxy:3128"), ())
     assert set(change.files) == {ENV}
     assert not change.units
@@ -127,7 +126,6 @@ MICROK8S = replace(NODE, runtimes=(replace(CONTAINERD, unit="snap.microk8s.daemo
 
 @pytest.mark.parametrize("record", [MICROK8S, HostRecord()], ids=["snap", "no runtime"])
 def test_a_runtime_that_cannot_be_told_is_a_warning(record: HostRecord) -> None:
-    """And its certificates are changed all the same."""
     found = proxy_unsupported(record, "gpu-1", PROXY)
     assert found
     assert found.code == "GP674"
@@ -137,7 +135,6 @@ def test_a_runtime_that_cannot_be_told_is_a_warning(record: HostRecord) -> None:
 
 
 def test_a_runtime_that_is_down_keeps_the_proxy_that_it_has() -> None:
-    """What cannot be found just now stays declared."""
     prepared = after(NODE, PROXY, CERTIFICATE)
     down = replace(prepared, runtimes=(replace(CONTAINERD, running=False),))
     assert not environment_change(down, PROXY, (CERTIFICATE,)).files
@@ -146,7 +143,6 @@ def test_a_runtime_that_is_down_keeps_the_proxy_that_it_has() -> None:
 
 @pytest.mark.parametrize("outcome", [*ScriptOutcome, None])
 def test_what_went_wrong_is_a_finding(outcome: ScriptOutcome | None) -> None:
-    """With the line that was seen; that the runtime answers is none."""
     result = ScriptResult(outcome=outcome, evidence="why") if outcome else None
     found = script_problem("gpu-1", result, kind="containerd", change="a proxy", remedy="correct it")
     rejected = ("no-tool", "rejected-old", "rejected-new", "not-kept")

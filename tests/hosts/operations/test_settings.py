@@ -51,7 +51,6 @@ def test_settings_are_made_once_kept_for_the_boot_and_taken_back(fresh: tuple[In
 
 
 def test_unknown_kernel_parameter_fails_the_host(fresh: tuple[Inventory, Path]) -> None:
-    """With its name; nothing is written for the boot."""
     declared, root = fresh
     outcome = only(with_settings(declared, sysctls={"vm.no_such": "1"}))
     assert outcome.failed
@@ -131,7 +130,6 @@ def test_limits_are_set_once_kept_for_the_boot_and_taken_back(fresh: tuple[Inven
 
 
 def test_host_without_a_runtime_fails_and_is_left_alone(fresh: tuple[Inventory, Path]) -> None:
-    """There is nothing whose limits could be set."""
     declared, root = fresh
     (root / "proc/812/comm").write_text("gone\n")
     outcome = only(with_settings(declared, limits=LIMITS))
@@ -140,7 +138,6 @@ def test_host_without_a_runtime_fails_and_is_left_alone(fresh: tuple[Inventory, 
 
 
 def test_unit_of_a_runtime_is_found_on_every_distribution(sandbox: Path) -> None:
-    """The fact finds the unit by the process."""
     units = {}
     for kubelet, runtime in (("v1.31.4+k3s1", "containerd://2.0"), ("v1.31.4", "cri-o://1.31.0")):
         host = hosts.ensure(HostSpec(name=runtime.partition(":")[0], kubelet=kubelet, runtime=runtime), sandbox)
@@ -196,7 +193,6 @@ def test_next_run_restarts_the_kubelet_after_an_interruption(fresh: tuple[Invent
 
 
 def test_kubelet_of_a_distribution_is_not_restarted_but_told_of(tmp_path: Path, sandbox: Path) -> None:
-    """It is more than a kubelet; the warning is gone once it was restarted."""
     declared = with_settings(inventory(tmp_path, "good-1"), hugepages={"2Mi": 8})
     fleet = tmp_path / "mine.yaml"
     fleet.write_text(fleet.read_text().replace("nodes:", "nodes:\n- {name: unused}").replace(
@@ -212,7 +208,6 @@ def test_kubelet_of_a_distribution_is_not_restarted_but_told_of(tmp_path: Path, 
 
 
 def test_host_that_cannot_have_them_fails_and_is_left_alone(fresh: tuple[Inventory, Path]) -> None:
-    """A size that its processor lacks; more than its memory."""
     declared, root = fresh
     for wanted, words in (({"64Ki": 1}, "no huge pages of 64Ki"), ({"1Gi": 1000}, "too little memory")):
         outcome = only(with_settings(declared, hugepages=wanted))

@@ -46,7 +46,6 @@ def test_teardown_leaves_the_host_as_it_was(tmp_path: Path, root: Path) -> None:
 
 
 def test_dry_run_says_what_would_be_restored(tmp_path: Path, root: Path) -> None:
-    """And touches nothing."""
     declared = inventory(tmp_path, "good-2")
     prepare(declared)
     before = files(root)
@@ -56,7 +55,6 @@ def test_dry_run_says_what_would_be_restored(tmp_path: Path, root: Path) -> None
 
 
 def test_file_that_was_there_comes_back(tmp_path: Path, root: Path) -> None:
-    """Also under a name that gpu-provision uses."""
     path = root / "etc/modprobe.d/gpu-provision-nouveau.conf"
     path.write_text("# by hand\n")
     declared = inventory(tmp_path, "good-2")
@@ -85,7 +83,6 @@ def test_what_the_container_toolkit_left_goes(tmp_path: Path, root: Path) -> Non
 
 
 def test_programs_in_a_runtime_configuration_stay(tmp_path: Path, root: Path) -> None:
-    """Such as those of a stack that is still there."""
     program = root / LOCAL / "nvidia/toolkit/nvidia-container-runtime"
     program.parent.mkdir(parents=True)
     program.write_text("ELF\n")
@@ -167,7 +164,6 @@ def test_the_runtime_is_restarted_if_its_own_files_are_restored(path: str, *, ag
 def test_silent_runtime_after_teardown_is_a_finding(
     outcome: ScriptOutcome | None, code: str, severity: Severity
 ) -> None:
-    """Without systemd it is restarted by hand."""
     found = runtime_down(CONTAINERD, "gpu-1", ScriptResult(outcome=outcome, evidence="why") if outcome else None)
     assert found
     assert (found.code, found.severity) == (code, severity)

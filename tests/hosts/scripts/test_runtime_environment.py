@@ -73,7 +73,6 @@ DROP_IN = "etc/systemd/system/containerd.service.d/90-gpu-provision-proxy.conf"
 
 
 def test_files_are_made_and_the_runtime_is_restarted_once(machine: Host) -> None:
-    """The credentials for root alone; systemd and the store reload before."""
     assert machine.change(PROXY, CERTIFICATE) == ScriptResult(outcome=ScriptOutcome.CHANGED)
     files = machine.files()
     assert files[ENV] == (0o600, 'HTTPS_PROXY="http://me:s3cret@proxy:3128"\nNO_PROXY=".example.com"\n')
@@ -86,7 +85,6 @@ def test_files_are_made_and_the_runtime_is_restarted_once(machine: Host) -> None
 
 
 def test_what_is_no_longer_declared_goes(machine: Host) -> None:
-    """And the store and systemd hear of it."""
     before = machine.files()
     machine.change(PROXY, CERTIFICATE)
     (machine.folder / "calls").unlink()
@@ -117,7 +115,6 @@ def test_files_are_restored_if_the_runtime_does_not_come_back(
 
 
 def test_rejected_certificates_are_removed_without_a_restart(machine: Host) -> None:
-    """With what its program said."""
     before = machine.files()
     result = machine.change(PROXY, CERTIFICATE.replace("MIIB", "REJECTED"))
     assert result == ScriptResult(outcome=ScriptOutcome.REJECTED_NEW, evidence="no such certificate")
@@ -126,7 +123,6 @@ def test_rejected_certificates_are_removed_without_a_restart(machine: Host) -> N
 
 
 def test_a_runtime_that_is_down_already_is_not_touched(machine: Host) -> None:
-    """A fault from before is not blamed on the change."""
     (machine.folder / "down").touch()
     before = machine.files()
     result = machine.change(PROXY)
@@ -136,7 +132,6 @@ def test_a_runtime_that_is_down_already_is_not_touched(machine: Host) -> None:
 
 
 def test_a_copy_that_cannot_be_made_changes_nothing(machine: Host) -> None:
-    """A full disk."""
     machine.program("cp", "#!/bin/sh\necho 'no space left' >&2\nexit 1\n")
     before = machine.files()
     assert machine.change(PROXY) == ScriptResult(outcome=ScriptOutcome.NOT_KEPT, evidence="no space left")
@@ -167,7 +162,6 @@ def test_docker_is_restarted_only_if_its_containers_go_on(machine: Host, live: s
 def test_the_store_of_each_system_is_found(
     tmp_path: Path, programs: list[str], folders: list[str], store: TrustStore | None
 ) -> None:
-    """By its program and, as two have the same name, by its directory."""
     for name in programs:
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)

@@ -86,7 +86,6 @@ def test_old_configuration_returns_if_the_runtime_does_not(machine: Host, broken
 
 
 def test_a_runtime_that_stays_away_is_reported(machine: Host) -> None:
-    """The old configuration is back all the same."""
     machine.config.write_text("version = 2\n")
     result = machine.change(breaks="version", broken_as="down")
     assert result
@@ -105,7 +104,6 @@ def test_a_runtime_that_stays_away_is_reported(machine: Host) -> None:
 def test_runtime_that_would_not_survive_is_not_restarted(
     machine: Host, config: str, file: str, outcome: ScriptOutcome
 ) -> None:
-    """A fault from before is not blamed on the change."""
     machine.config.write_text(config)
     (machine.folder / file).touch()
     result = machine.change()
@@ -117,7 +115,6 @@ def test_runtime_that_would_not_survive_is_not_restarted(
 
 
 def test_a_result_that_containerd_rejects_is_not_put_in_place(machine: Host) -> None:
-    """Files that were not imported before may be broken."""
     machine.program("containerd", CONTAINERD.replace("rejected", "conf.d"))
     machine.config.write_text("version = 2\n")
     result = machine.change()
@@ -154,7 +151,6 @@ def test_a_second_start_waits_for_the_first(machine: Host) -> None:
 
 
 def test_another_script_begins_after_the_first(machine: Host) -> None:
-    """The result of one is not taken for that of the other."""
     machine.config.write_text("version = 2\n")
     assert machine.change() == ScriptResult(outcome=ScriptOutcome.CHANGED)
     work = machine.folder / "work"
@@ -169,14 +165,12 @@ def test_another_script_begins_after_the_first(machine: Host) -> None:
 
 
 def test_a_restart_that_does_not_bring_the_runtime_back_says_why(machine: Host) -> None:
-    """Teardown has nothing to go back to."""
     machine.program("systemctl", '#!/bin/sh\ntouch "$STATE/broken"\n')
     result = machine.restart()
     assert result == ScriptResult(outcome=ScriptOutcome.DEAD, evidence='level=error msg="failed to load plugin cri"')
 
 
 def test_a_killed_script_is_reported(machine: Host) -> None:
-    """A result that does not come ends the wait."""
     ended = subprocess.Popen(["true"])
     ended.wait()
     work = machine.folder / "work"

@@ -153,7 +153,6 @@ def test_container_without_kernel_modules_is_a_finding(pyinfra: Runner, tmp_path
 
 
 def test_local_changes_this_machine_once(pyinfra: Runner, tmp_path: Path) -> None:
-    """The plan, a run with the change, and a run without."""
     pyinfra.write("@local", NOUVEAU)
     done = pyinfra.within(ON_A_COPY, tmp_path)
     assert done.returncode == 0, done.stdout

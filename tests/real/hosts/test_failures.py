@@ -97,7 +97,6 @@ def run(user: User, hosts: tuple[LightHost, ...], lap: Lap) -> Answer:
 
 
 def test_the_others_are_finished(run: Answer, hosts: tuple[LightHost, ...]) -> None:
-    """By an independent reader: past SSH on each, and over SSH on some."""
     assert run.code == 1, run.text
     sound = [host for number, host in enumerate(hosts, 1) if number not in FAILURES]
     for host in sound:
@@ -121,7 +120,6 @@ def _assert_prepared(host: LightHost) -> None:
 
 @pytest.mark.parametrize("number", FAILURES)
 def test_each_failure_is_one_finding_with_its_remedy(run: Answer, hosts: tuple[LightHost, ...], number: int) -> None:
-    """Where it is, what was seen, what helps."""
     expected = FAILURES[number]
     name = hosts[number - 1].name
     (found,) = [each for each in run.document["errors"] if each["where"] == name]
@@ -131,7 +129,6 @@ def test_each_failure_is_one_finding_with_its_remedy(run: Answer, hosts: tuple[L
 
 
 def test_the_cluster_phase_is_held_back(run: Answer, cluster: Server) -> None:
-    """One finding says for whom, and nothing is written."""
     (held,) = [each for each in run.document["errors"] if each["code"] == "GP604"]
     assert len(run.document["errors"]) == len(FAILURES) + 1
     assert held["where"].startswith("light-03, light-05, light-08, ")

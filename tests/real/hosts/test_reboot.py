@@ -110,7 +110,6 @@ def test_both_are_in_another_boot(run: Run, hosts: tuple[NspawnHost, ...]) -> No
 def test_the_node_was_cordoned_until_ready_in_its_new_boot(
     run: Run, hosts: tuple[NspawnHost, ...], cluster: Server
 ) -> None:
-    """And then no more."""
     _, _, seen, before = run
     boots, after = [_boot_and_cordon(event.object) for event in seen], boot_of(hosts[0])
     assert (before[0], True) in boots, "cordoned before"
@@ -127,7 +126,6 @@ def _boot_and_cordon(node: Object) -> tuple[str, bool]:
 
 
 def test_the_second_run_reboots_nothing(run: Run, hosts: tuple[NspawnHost, ...]) -> None:
-    """And changes nothing else."""
     for host in hosts:
         nspawn.await_boot(host)
     boots = [boot_of(host) for host in hosts]

@@ -113,7 +113,6 @@ def test_first_run_says_what_it_did(first_run: Answer, host: NspawnHost) -> None
 
 
 def test_missing_hugepages_require_a_reboot(first_run: Answer) -> None:
-    """And no failure."""
     (told,) = [finding["what"] for finding in first_run.document["warnings"] if finding["code"] == "GP603"]
     assert "room for 0 of 16 huge pages of 2Mi" in told
     assert [each["reboot_needed"] for each in first_run.document["hosts"]] == [True]
@@ -121,7 +120,6 @@ def test_missing_hugepages_require_a_reboot(first_run: Answer) -> None:
 
 @pytest.mark.usefixtures("first_run")
 def test_headers_come_from_the_archive_with_what_they_depend_on(host: NspawnHost) -> None:
-    """For the very kernel that runs; apt had no lists of it before."""
     release = host.run("uname -r")
     assert state.of(host).package(f"linux-headers-{release}").is_installed
     assert state.of(host).package("linux-kbuild-test").is_installed
@@ -130,7 +128,6 @@ def test_headers_come_from_the_archive_with_what_they_depend_on(host: NspawnHost
 
 @pytest.mark.usefixtures("first_run")
 def test_limits_are_in_force_without_a_restart_and_after_one(host: NspawnHost, runtime: str) -> None:
-    """First by prlimit, then by the drop-in."""
     assert (host.run("pidof containerd"), _may_lock(host)) == (runtime, "65536")
     host.run("systemctl daemon-reload && systemctl restart containerd")
     assert host.run("pidof containerd") != runtime
@@ -139,7 +136,6 @@ def test_limits_are_in_force_without_a_restart_and_after_one(host: NspawnHost, r
 
 @pytest.mark.usefixtures("first_run")
 def test_unit_for_persistence_mode_tells_nvidia_smi(host: NspawnHost) -> None:
-    """At the boot, and by hand."""
     assert state.of(host).service(OURS).is_enabled
     host.run(f"systemctl start {OURS}")
     assert host.run("cat /run/nvidia-smi-was-told") == "-pm 1"
@@ -147,7 +143,6 @@ def test_unit_for_persistence_mode_tells_nvidia_smi(host: NspawnHost) -> None:
 
 @pytest.mark.usefixtures("first_run")
 def test_second_run_changes_nothing(user: User, host: NspawnHost) -> None:
-    """No operation, and no file."""
     before = state.written(state.of(host))
     second = user.apply("--hosts-only")
     assert (second.code, second.changes) == (0, [[]]), second.text
@@ -156,7 +151,6 @@ def test_second_run_changes_nothing(user: User, host: NspawnHost) -> None:
 
 @pytest.mark.usefixtures("first_run")
 def test_teardown_takes_all_of_it_back(user: User, host: NspawnHost, as_it_came: set[str]) -> None:
-    """Files, the packages with all that came with them, and the unit."""
     said = user.pyinfra("host_teardown.py")
     assert said.code == 0, said.text
     assert state.contents(state.of(host)) == as_it_came
@@ -166,7 +160,6 @@ def test_teardown_takes_all_of_it_back(user: User, host: NspawnHost, as_it_came:
 
 
 def test_archive_without_headers_fails_the_host(user: User, host: NspawnHost) -> None:
-    """With apt's own words."""
     host.run("mkdir -p /var/empty && : >/var/empty/Packages && rm -rf /var/lib/apt/lists/*")
     host.run("echo 'deb [trusted=yes] file:/var/empty ./' >/etc/apt/sources.list")
     said = user.apply("--hosts-only")

@@ -96,7 +96,6 @@ def test_containerd_runs_with_the_import_that_it_was_given(hosts: tuple[NspawnHo
 
 @pytest.mark.usefixtures("first_run")
 def test_kernel_parameters_equal_those_of_the_next_boot(hosts: tuple[NspawnHost, ...]) -> None:
-    """What we write is what systemd-sysctl reads."""
     host = hosts[-1]
     host.run("echo 65530 >/proc/sys/vm/max_map_count")
     assert "vm.max_map_count = 262144" in host.run("systemd-analyze cat-config sysctl.d")
@@ -106,7 +105,6 @@ def test_kernel_parameters_equal_those_of_the_next_boot(hosts: tuple[NspawnHost,
 
 @pytest.mark.usefixtures("first_run")
 def test_kernel_packages_are_held(hosts: tuple[NspawnHost, ...]) -> None:
-    """By the real apt-mark, and apt leaves them alone."""
     for host in (hosts[0], hosts[-1]):
         assert state.of(host).check_output("apt-mark showhold").splitlines() == PACKAGES
     removed = hosts[0].run(f"apt-get remove --simulate --yes {PACKAGES[0]} 2>&1", check=False)
@@ -115,7 +113,6 @@ def test_kernel_packages_are_held(hosts: tuple[NspawnHost, ...]) -> None:
 
 @pytest.mark.usefixtures("first_run")
 def test_second_run_changes_nothing_and_restarts_nothing(user: User, hosts: tuple[NspawnHost, ...], lap: Lap) -> None:
-    """No operation, no file, and containerd goes on."""
     before = [(state.written(state.of(host)), _process_of_containerd(host)) for host in hosts]
     with lap("second run on 20 hosts with systemd"):
         second = user.apply("--hosts-only")
@@ -126,7 +123,6 @@ def test_second_run_changes_nothing_and_restarts_nothing(user: User, hosts: tupl
 
 @pytest.mark.usefixtures("first_run")
 def test_stock_pyinfra_says_no_changes_of_every_operation(user: User, hosts: tuple[NspawnHost, ...]) -> None:
-    """The deploy file does what apply does."""
     said = user.pyinfra("host_prerequisites.py").text
     assert said.count("No changes") == len(hosts) * said.count("Starting operation") > 0, said
 
@@ -135,7 +131,6 @@ def test_stock_pyinfra_says_no_changes_of_every_operation(user: User, hosts: tup
 def test_teardown_restores_every_file_to_the_byte(
     user: User, hosts: tuple[NspawnHost, ...], as_they_came: list[set[str]]
 ) -> None:
-    """With mode, owner and time; and what we held is released."""
     said = user.pyinfra("host_teardown.py")
     assert said.code == 0, said.text
     assert [state.contents(state.of(host)) for host in hosts[::6]] == as_they_came

@@ -125,7 +125,6 @@ def test_modules_are_loaded_and_nouveau_is_gone(machines: tuple[Machine, ...]) -
 
 @pytest.mark.usefixtures("first_run")
 def test_second_run_changes_nothing(user: User, machines: tuple[Machine, ...], lap: Lap) -> None:
-    """No operation, and no file."""
     before = [state.written(state.of(machine)) for machine in machines]
     with lap("second run"):
         second = user.apply("--hosts-only")
@@ -136,7 +135,6 @@ def test_second_run_changes_nothing(user: User, machines: tuple[Machine, ...], l
 
 @pytest.mark.usefixtures("first_run")
 def test_stock_pyinfra_says_no_changes_of_every_operation(user: User) -> None:
-    """The deploy file does what apply does."""
     said = user.pyinfra("host_prerequisites.py").text
     assert said.count("No changes") == 2 * said.count("Starting operation") > 0, said
 
@@ -174,7 +172,6 @@ def _assert_prepared(machine: Machine) -> None:
 def test_teardown_restores_every_file_to_the_byte(
     user: User, machines: tuple[Machine, ...], as_they_came: list[set[str]]
 ) -> None:
-    """With mode, owner and time; and nothing of gpu-provision is left."""
     said = user.pyinfra("host_teardown.py")
     assert said.code == 0, said.text
     assert [state.contents(state.of(machine)) for machine in machines] == as_they_came
@@ -182,7 +179,6 @@ def test_teardown_restores_every_file_to_the_byte(
 
 
 def test_a_changed_host_key_is_one_finding(user: User, machines: tuple[Machine, ...], tmp_path: Path) -> None:
-    """No other key than before is accepted."""
     machine = machines[0]
     known = machine.known_hosts.read_text()
     machine.known_hosts.write_text(_with_another_key(known, tmp_path))

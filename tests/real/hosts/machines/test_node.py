@@ -88,13 +88,11 @@ def test_the_first_run_prepares_the_host_and_validates_gpus(owner: Owner, first_
 
 @pytest.mark.usefixtures("first_run")
 def test_kubelet_survives_a_restart_of_its_runtime(owner: Owner, kubelet: str) -> None:
-    """The same process as before."""
     assert _kubelet(owner) == kubelet
 
 
 @pytest.mark.usefixtures("first_run")
 def test_the_second_run_changes_nothing_on_either_side(owner: Owner, lap: Lap) -> None:
-    """No operation, no file, and by the API server's audit log no write."""
     host = state.of(owner.virtual)
     files, writes = state.written(host), len(owner.writes())
     with lap("second run, host and cluster"):
@@ -107,7 +105,6 @@ def test_the_second_run_changes_nothing_on_either_side(owner: Owner, lap: Lap) -
 
 @pytest.mark.usefixtures("first_run")
 def test_acceptance_tests_of_host_and_cluster_pass(owner: Owner, tmp_path: Path) -> None:
-    """In one JUnit file."""
     said = owner.cli("verify", "-i", str(owner.inventory), "--junit", str(tmp_path / "junit.xml"))
     assert said.code == 0, said.text
     suite = ET.parse(tmp_path / "junit.xml").getroot()[0]  # noqa: S314 - our own file
@@ -118,7 +115,6 @@ def test_acceptance_tests_of_host_and_cluster_pass(owner: Owner, tmp_path: Path)
 
 @pytest.mark.usefixtures("first_run")
 def test_the_kubernetes_api_shows_the_same_host_as_ssh_does(owner: Owner) -> None:
-    """Preflight by a helper pod finds what preflight over SSH finds."""
     inventory = owner.without_ssh()
     rights = owner.folder / "more-rights.yaml"
     rights.write_text(owner.cli("rbac", "--user", "gpu-provision", "-i", str(inventory), check=True).out)

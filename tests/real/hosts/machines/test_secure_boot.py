@@ -30,7 +30,6 @@ def user(machine: Machine, cluster: Server, tmp_path_factory: pytest.TempPathFac
 
 
 def test_its_kernel_is_locked_down(machine: Machine) -> None:
-    """What the finding is about, by an independent reader."""
     host = state.of(machine)
     assert "[integrity]" in host.file("/sys/kernel/security/lockdown").content_string
     assert "Secure boot enabled" in host.check_output("dmesg")
