@@ -30,7 +30,6 @@ NAMES = ("IPMI", "No nouveau", "Kernel and driver stay", "Drop-ins")
 
 @pytest.fixture
 def alone(pyinfra: Pyinfra, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run it on one host with a driver package."""
     (tmp_path / "alone.py").write_text(DEPLOY)
     (tmp_path / "hosts.py").write_text('hosts = [("@sandbox/driver-1", {"sandbox_fleet": "mine.yaml"})]\n')
     return lambda option: pyinfra("driver-1", option, command=("alone.py",), inventory="hosts.py")

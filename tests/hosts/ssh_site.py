@@ -71,7 +71,6 @@ def patience(server: Server) -> str:
 
 @contextlib.contextmanager
 def site(folder: Path, conducts: Mapping[str, Conduct]) -> Iterator[Site]:
-    """Run a server for each conduct."""
     fleet = folder / "fleet.yaml"
     machines = [f"- {{name: {name}, gpu: {{model: T4, count: 1}}}}" for name in conducts]
     fleet.write_text("\n".join(["nodes:", *machines]))

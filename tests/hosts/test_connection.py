@@ -33,7 +33,6 @@ CONDUCTS = {
 
 @pytest.fixture(scope="module")
 def events() -> list[Event]:
-    """What was told meanwhile."""
     return []
 
 
@@ -47,7 +46,6 @@ def result(simulated: Path, events: list[Event]) -> Iterator[HostsResult]:
 
 
 def of(result: HostsResult, name: str) -> HostOutcome:
-    """Return how it ended on one host."""
     return next(host for host in result.hosts if host.name == name)
 
 

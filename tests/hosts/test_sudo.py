@@ -23,7 +23,6 @@ CONDUCTS = {"asks": Conduct(password=PASSWORD), "free": Conduct()}
 
 @pytest.fixture(scope="module")
 def here(simulated: Path) -> Iterator[Site]:
-    """One host that asks and one that does not."""
     with site(simulated, CONDUCTS) as begun:
         yield begun
 

@@ -78,7 +78,6 @@ def gated(fresh: tuple[Inventory, Path]) -> Iterator[tuple[Inventory, Path, Gate
 
 
 def workers(parent: int) -> list[int]:
-    """Return the worker processes of a process."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:

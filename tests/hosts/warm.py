@@ -104,7 +104,6 @@ def _bury() -> None:
 
 
 def _work(request: dict[str, Any], files: list[int]) -> None:
-    """Be the worker, and end."""
     status = 1
     try:
         output, connection = files

@@ -70,7 +70,6 @@ class Case:
 
 
 def cases() -> list[Case]:
-    """Return all cases in the order of their file."""
     return [Case(**each) for each in data_file.document((HERE / "cases.yaml").read_text(encoding="utf-8"))]
 
 

@@ -65,7 +65,6 @@ def _told(path: Path) -> object:
 
 @pytest.fixture(params=SHELLS, ids=lambda words: words[0])
 def scratch(request: pytest.FixtureRequest, tmp_path: Path) -> Scratch:
-    """A scratch root and a shell."""
     return Scratch(tmp_path, request.param)
 
 

@@ -67,7 +67,6 @@ EXPECTED = Expectation(node="gpu-1", pool="t4", gpu_model="T4", gpu_count=1, too
 
 
 def record_of(facts: Mapping[str, list[str]]) -> HostRecord:
-    """Return the host that prints these lines."""
     lines = [line for section, own in facts.items() for line in (f"[{section}]", *own)]
     record = parse([*lines, "[end]"])
     assert record
@@ -75,7 +74,6 @@ def record_of(facts: Mapping[str, list[str]]) -> HostRecord:
 
 
 def facts_of(name: str) -> HostRecord:
-    """Return the host of a case."""
     return next(record_of(case["facts"]) for case in DATA["cases"] if case["case"] == name)
 
 

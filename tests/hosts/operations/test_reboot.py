@@ -109,7 +109,6 @@ def with_reboot(declared: Inventory, **settings: object) -> Inventory:
 
 
 def boot_of(sandbox: Path, name: str) -> str:
-    """Return the boot that a host is in."""
     return (sandbox / "mine/hosts" / name / BOOT_ID).read_text().strip()
 
 

@@ -31,7 +31,6 @@ CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 
 
 def after(record: HostRecord, proxy: Proxy, *certificates: str) -> HostRecord:
-    """Return the host after the change."""
     files = dict(record.environment.files)
     for path, file in environment_change(record, proxy, certificates).files.items():
         files.pop(path, None)

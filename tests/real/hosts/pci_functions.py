@@ -127,7 +127,6 @@ def run(functions: Sequence[Function], command: Sequence[str]) -> int:
 
 
 def _answer_all(functions: Iterable[tuple[socket.socket, Function]]) -> None:
-    """Answer until the connection ends."""
     with selectors.DefaultSelector() as selector:
         for peer, function in functions:
             selector.register(peer, selectors.EVENT_READ, (peer, function))

@@ -135,7 +135,6 @@ def await_ssh(host: NamespacedHost) -> None:
 
 
 def _greets(port: int) -> bool:
-    """Return whether SSH is there."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as there:
         return there.recv(4) == b"SSH-"
     return False

@@ -63,7 +63,6 @@ for option in -y -y; do "$@" "$option" inventory.py deploy.py || :; done
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightHost]:
-    """A host with SSH, two GPUs and nouveau."""
     if reason := built.namespaces_missing():
         pytest.skip(reason)
     with light_hosts(tmp_path_factory.mktemp("connectors"), 1) as (started,):
@@ -106,7 +105,6 @@ class Runner:
 
 @pytest.fixture
 def pyinfra(tmp_path: Path) -> Runner:
-    """Run pyinfra in an empty folder."""
     return Runner(tmp_path)
 
 

@@ -21,7 +21,6 @@ import pytest
 from tests.answers import Answer
 from tests.contract.client import Server
 from tests.real.hosts import built, state
-from tests.real.hosts.conftest import Lap
 from tests.real.hosts.light import LightHost, light_hosts
 from tests.real.hosts.user import User
 
@@ -74,7 +73,6 @@ FAILURES = {
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LightHost, ...]]:
-    """All of them, as they came."""
     if reason := built.namespaces_missing():
         pytest.skip(reason)
     with light_hosts(tmp_path_factory.mktemp("fifty"), COUNT) as running:
@@ -82,18 +80,10 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LightHost,
 
 
 @pytest.fixture(scope="module")
-def user(hosts: tuple[LightHost, ...], cluster: Server, tmp_path_factory: pytest.TempPathFactory) -> User:
-    """Their owner."""
-    return User(tmp_path_factory.mktemp("owner"), hosts, cluster.kubeconfig, SETTINGS)
-
-
-@pytest.fixture(scope="module")
-def run(user: User, hosts: tuple[LightHost, ...], lap: Lap) -> Answer:
-    """One whole run, hosts and cluster."""
+def run(user: User, hosts: tuple[LightHost, ...]) -> Answer:
     for number, failure in FAILURES.items():
         failure.provoke(hosts[number - 1])
-    with lap(f"run on 50 light hosts, {len(FAILURES)} of which fail"):
-        return user.apply()
+    return user.apply()
 
 
 def test_the_others_are_finished(run: Answer, hosts: tuple[LightHost, ...]) -> None:
@@ -141,7 +131,6 @@ GONE = {3, 21, 40}
 
 
 def _repair(host: LightHost, sound: LightHost) -> None:
-    """Undo every way to fail, whichever it was."""
     host.thaw()
     host.known_hosts.unlink(missing_ok=True)
     host.run("mount -o remount,size=20G /.disk")
@@ -218,7 +207,6 @@ class Few:
 
 @pytest.fixture(scope="module")
 def few(hosts: tuple[LightHost, ...], cluster: Server, tmp_path_factory: pytest.TempPathFactory) -> Few:
-    """Six of the fifty."""
     return Few(hosts, cluster, tmp_path_factory.mktemp("few"))
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.answers import Answer
-from tests.contract.client import Server
 from tests.real.hosts import nspawn, state
+from tests.real.hosts.conftest import assert_as_they_came
 from tests.real.hosts.nspawn import NspawnHost, nspawn_hosts
 from tests.real.hosts.user import User
 
@@ -54,26 +54,18 @@ OURS = "gpu-provision-persistence"
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NspawnHost]:
-    """The host."""
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NspawnHost, ...]]:
     if reason := nspawn.missing():
         pytest.skip(reason)
-    with nspawn_hosts(tmp_path_factory.mktemp("resources"), 1, name="own-driver") as (begun,):
-        begun.run(DRIVER)
-        begun.run(ARCHIVE)
+    with nspawn_hosts(tmp_path_factory.mktemp("resources"), 1, name="own-driver") as begun:
+        begun[0].run(DRIVER)
+        begun[0].run(ARCHIVE)
         yield begun
 
 
 @pytest.fixture(scope="module")
-def as_it_came(host: NspawnHost) -> set[str]:
-    """All that is in /etc before the first run."""
-    return state.contents(state.of(host))
-
-
-@pytest.fixture(scope="module")
-def user(host: NspawnHost, cluster: Server, tmp_path_factory: pytest.TempPathFactory) -> User:
-    """Its owner."""
-    return User(tmp_path_factory.mktemp("driver-owner"), (host,), cluster.kubeconfig, SETTINGS)
+def host(hosts: tuple[NspawnHost, ...]) -> NspawnHost:
+    return hosts[0]
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +76,9 @@ def runtime(host: NspawnHost) -> str:
 
 
 @pytest.fixture(scope="module")
-def first_run(user: User, as_it_came: set[str], runtime: str) -> Answer:
+def first_run(user: User, as_they_came: dict[str, set[str]], runtime: str) -> Answer:
     """What the first run says."""
-    assert as_it_came
+    assert all(as_they_came.values())
     assert runtime
     return user.apply("--hosts-only")
 
@@ -150,10 +142,10 @@ def test_second_run_changes_nothing(user: User, host: NspawnHost) -> None:
 
 
 @pytest.mark.usefixtures("first_run")
-def test_teardown_takes_all_of_it_back(user: User, host: NspawnHost, as_it_came: set[str]) -> None:
+def test_teardown_takes_all_of_it_back(user: User, host: NspawnHost, as_they_came: dict[str, set[str]]) -> None:
     said = user.pyinfra("host_teardown.py")
     assert said.code == 0, said.text
-    assert state.contents(state.of(host)) == as_it_came
+    assert_as_they_came((host,), as_they_came)
     assert not state.of(host).package(f"linux-headers-{host.run('uname -r')}").is_installed
     assert not state.of(host).package("linux-kbuild-test").is_installed
     assert not state.of(host).service(OURS).is_enabled

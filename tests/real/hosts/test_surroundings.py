@@ -34,7 +34,6 @@ PROXY = {
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NspawnHost]:
-    """A host that looks like a node."""
     if reason := nspawn.missing():
         pytest.skip(reason)
     with nspawn_hosts(tmp_path_factory.mktemp("surroundings"), 1) as (host,):
@@ -96,7 +95,6 @@ def user(owner: Owner) -> User:
 
 @pytest.fixture(scope="module")
 def first_run(user: User) -> Answer:
-    """What the first run says."""
     return user.apply("--hosts-only")
 
 

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.hosts
 
 @pytest.fixture(scope="module")
 def machine(start: Boot) -> Machine:
-    """The machine."""
     if reason := secure_boot_missing():
         pytest.skip(reason)
     begun = start("secure", Hardware(secure_boot=True))
@@ -25,7 +24,6 @@ def machine(start: Boot) -> Machine:
 
 @pytest.fixture(scope="module")
 def user(machine: Machine, cluster: Server, tmp_path_factory: pytest.TempPathFactory) -> User:
-    """Its owner."""
     return User(tmp_path_factory.mktemp("owner"), (machine,), cluster.kubeconfig)
 
 
