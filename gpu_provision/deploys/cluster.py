@@ -58,17 +58,15 @@ def session_of(path: Path, *, take_over: bool) -> Session:
     return Session(load(path), deputy=OperatorExecutor(force=take_over))
 
 
-class _Phase:
-    """Whether the plan that was shown was computed again for executing: minutes may lie between the two."""
-
-    executing: set[Path] = set()  # noqa: RUF012 (one process, one run: pyinfra's own state is global too)
+_executing: set[Path] = set()
+"""Inventories whose plan was computed again for executing: minutes may lie between it and the one that was shown."""
 
 
 def _session() -> Session:
     path = inventory_path()
     session = session_of(path, take_over=is_set(TAKE_OVER))
-    if state.is_executing and path not in _Phase.executing:
-        _Phase.executing.add(path)
+    if state.is_executing and path not in _executing:
+        _executing.add(path)
         guard_of(path).close()
         session.forget()
     if not session.is_read and any(pool.driver.prefer_host for pool in session.inventory.pools.values()):

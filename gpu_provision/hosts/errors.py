@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
-from gpu_provision.model.findings import Finding
+from gpu_provision.model.findings import Finding, Severity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,20 +51,28 @@ class SshTarget:
 @cache
 def texts() -> Mapping[str, Any]:
     """Return the content of errors.toml."""
+    import tomllib  # noqa: PLC0415 - only a host with a problem pays for it
+
     return tomllib.loads(resources.files(__package__).joinpath("errors.toml").read_text(encoding="utf-8"))
 
 
-def fill(text: Mapping[str, str], where: str, evidence: str = "", **words: object) -> Finding:
-    """Return the finding of a table of errors.toml, with the words that stand in braces there."""
+def fill(text: Mapping[str, str], where: str, evidence: str = "", severity: str = "", **words: Any) -> Finding:
+    """Return the finding of a table, with the words that stand in braces there; an error if nothing says another."""
     what, seen, consequence, fix = (
         text.get(key, "").format(**words) for key in ("what", "evidence", "consequence", "fix")
     )
     return Finding(
-        code=text["code"], what=what, where=where, evidence=evidence or seen, consequence=consequence, fix=fix
+        code=text["code"],
+        what=what,
+        where=where,
+        evidence=evidence or seen,
+        consequence=consequence,
+        fix=fix,
+        severity=Severity(severity or text.get("severity", "error")),
     )
 
 
-def host_error(kind: str, reached: SshTarget, evidence: str = "", **words: object) -> Finding:
+def host_error(kind: str, reached: SshTarget, evidence: str = "", **words: Any) -> Finding:
     """Return an error about a host by its name in errors.toml."""
     return _of_target(texts()[kind], reached, evidence, **words)
 
@@ -104,7 +111,7 @@ def unexpected_error(error: Exception, reached: SshTarget) -> Finding:
     return host_error("unexpected", reached, error=f"{type(error).__name__}: {_first_line(str(error))}")
 
 
-def _of_target(text: Mapping[str, str], reached: SshTarget, evidence: str, **words: object) -> Finding:
+def _of_target(text: Mapping[str, str], reached: SshTarget, evidence: str, **words: Any) -> Finding:
     known = {name: getattr(reached, name) for name in ("login", "target", "forget", "show_keys")}
     return fill(text, reached.name, evidence, user=reached.user or "USER", **known, **words)
 

@@ -53,7 +53,6 @@ def prepare(
     ``HostsResult.failed``.
 
     Args:
-        inventory: The declaration.
         limit: Names of nodes; none for all.
         dry_run: True reads the hosts, changes nothing, and returns what would change.
         listen: Called as hosts go on, from the calling thread.

@@ -266,20 +266,16 @@ def _failures(state: State, host: Host) -> tuple[Finding, ...]:
     """Return why a host failed in the run; empty if it did not. Comes before the host is read again."""
     if found := tuple(finding for finding in run_of(host).findings if finding.severity is Severity.ERROR):
         return found
-    failed = _failed_step(state, host)
-    if failed or host in state.failed_hosts:
-        return (run_of(host).last_error or failed or unreadable(ssh_target(host).name),)
-    finished = not state.is_executing or all(map(_has_succeeded, state.ops[host].values()))
-    return () if finished else (errors.host_error("not_finished", ssh_target(host)),)
-
-
-def _failed_step(state: State, host: Host) -> Finding | None:
+    reached, failed = ssh_target(host), None
     for op_hash, operation in state.ops[host].items():
         meta = operation.operation_meta
         if meta.is_complete() and meta.did_error():
             last = next((line.strip() for line in reversed(meta.stderr_lines) if line.strip()), "")
-            return errors.host_error("step_failed", ssh_target(host), last, title=_title(state, op_hash))
-    return None
+            failed = failed or errors.host_error("step_failed", reached, last, title=_title(state, op_hash))
+    if failed or host in state.failed_hosts:
+        return (run_of(host).last_error or failed or unreadable(reached.name),)
+    finished = not state.is_executing or all(map(_has_succeeded, state.ops[host].values()))
+    return () if finished else (errors.host_error("not_finished", reached),)
 
 
 def _has_succeeded(operation: StateOperationHostData) -> bool:
@@ -315,6 +311,6 @@ def _summary(errors: Sequence[Finding]) -> str:
     """Return why a host failed, most telling first; empty if it did not."""
     if not errors:
         return ""
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    seen = f" ({errors[0].evidence})" if errors[0].evidence else ""
-    return "; ".join(filter(None, (f"{errors[0].what}{seen}", errors[0].fix))) + more
+    first, *others = errors
+    what = f"{first.what} ({first.evidence})" if first.evidence else first.what
+    return "; ".join(filter(None, (what, first.fix))) + (f" (and {len(others)} more)" if others else "")

@@ -9,6 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, cast
 
+from gpu_provision.hosts.errors import fill
 from gpu_provision.model import codes
 from gpu_provision.model.codes import OS_DIFFERS, RUNTIME_WITHOUT_CDI
 from gpu_provision.model.findings import Finding, Severity
@@ -57,20 +58,8 @@ class CheckedHost:
 
     def finding(self, rule: str, evidence: str = "", *, severity: str = "", **words: object) -> Finding:
         """Return the finding of a rule in findings.toml, with the words that it names; evidence is what was read."""
-        text = _texts(rule)
         known = {"expected": self.expected, "host": self.host, "key": self.driver_key, **words}
-        what, seen, consequence, fix = (
-            text.get(part, "").format(**known) for part in ("what", "evidence", "consequence", "fix")
-        )
-        return Finding(
-            code=text["code"],
-            where=self.expected.node,
-            what=what,
-            evidence=evidence or seen,
-            consequence=consequence,
-            fix=fix,
-            severity=Severity(severity or text.get("severity", Severity.ERROR)),
-        )
+        return fill(_texts(rule), self.expected.node, evidence, severity, **known)
 
 
 @cache

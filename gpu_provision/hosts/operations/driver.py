@@ -115,14 +115,7 @@ def kernel_modules(modules: Sequence[str]) -> Commands:
 
     Modules that are built into the kernel count as loaded. A module that the running kernel does not have fails
     the host, before anything is changed on it (GP601). A module that a later run leaves out stays loaded until the
-    next boot.
-
-    Args:
-        modules: Names of modules, with dashes or underscores: all that this host gets, in one call.
-
-    Example::
-
-        kernel_modules(name="IPMI for DCGM", modules=["ipmi_devintf", "ipmi_si"], _sudo=True)
+    next boot. One call names all that this host gets, with dashes or underscores.
     """
     record = require_host(("system", "kernel", "modules"), modules)
     present = {*record.modules.loaded, *record.modules.available}
@@ -136,17 +129,10 @@ def kernel_modules(modules: Sequence[str]) -> Commands:
 
 @host_operation
 def nouveau(blacklisted: bool = True) -> Commands:  # noqa: FBT001, FBT002 - pyinfra operations take their state so: service(running=True)
-    """Keep the nouveau driver away from the GPUs, now and at every boot; or remove gpu-provision's blacklist.
+    """Keep the nouveau driver away from the GPUs, now and at every boot; or remove gpu-provision's blacklist alone.
 
     The initramfs is rebuilt only if it does not know the blacklist. A nouveau that is in use stays until the
     next boot: the warning GP603 says so, and it is not a change.
-
-    Args:
-        blacklisted: False removes gpu-provision's blacklist and leaves all others alone.
-
-    Example::
-
-        nouveau(name="No nouveau on GPU machines", blacklisted=True, _sudo=True)
     """
     record = require_host(("system", "kernel", "modules", "nouveau"))
     yield from make_changes(nouveau_changes(record, blacklisted=blacklisted), "modules", "nouveau", "originals")

@@ -202,14 +202,7 @@ def packages_held(held: bool = True) -> Commands:  # noqa: FBT001, FBT002 - as a
     """Hold the installed kernel and driver packages against upgrades; or release those that gpu-provision holds.
 
     Uses apt-mark, zypper or dnf's versionlock plugin; a host with none of them fails (GP681). Packages that are held
-    already, such as by an administrator, stay as they are.
-
-    Args:
-        held: False releases what gpu-provision holds, and leaves all other holds alone.
-
-    Example::
-
-        packages_held(name="Kernel and driver stay", held=True, _sudo=True)
+    already, such as by an administrator, stay as they are, also when ``held`` is False.
     """
     record = require_host(("system", "kernel", "packages", "holds"))
     yield from make_changes(hold_changes(record, host.name, held=held), "packages", "holds")

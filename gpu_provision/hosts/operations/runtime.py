@@ -49,17 +49,11 @@ EnvironmentFile={PROXY_FILE}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proxy:
-    """Proxies that images are pulled through; their text shows no credentials.
+    """Proxies that images are pulled through; their text shows no credentials."""
 
-    Attributes:
-        http_proxy: Address for plain HTTP; empty for none.
-        https_proxy: Likewise, for HTTPS, which registries speak.
-        no_proxy: What is reached without, separated by commas.
-    """
-
-    http_proxy: str = ""
-    https_proxy: str = ""
-    no_proxy: str = ""
+    http_proxy: str = ""  # address for plain HTTP; empty for none
+    https_proxy: str = ""  # likewise, for HTTPS, which registries speak
+    no_proxy: str = ""  # what is reached without, separated by commas
 
     @property
     def is_declared(self) -> bool:
@@ -266,17 +260,14 @@ def wanted_pattern(wish: bool | str, expected: Expectation | None) -> str:  # no
         expected: What the inventory expects of the host; None without one.
     """
     wanted = str(wish).lower()
-    if wanted == "false" or (wanted == "auto" and not (expected and _writes_drop_in(expected))):
+    if wanted == "auto" and expected and expected.toolkit and expected.gpu_count:
+        # a version that says nothing, such as a digest, counts as new
+        said = re.match(r"v?(\d+)\.(\d+)", expected.toolkit_version)
+        wanted = str(said is None or (int(said[1]), int(said[2])) >= _FIRST_WITH_DROP_IN).lower()
+    if wanted in {"false", "auto"}:
         return ""
     drop_in = (expected.toolkit_drop_in if expected else "") or RUNTIMES[CONTAINERD].drop_in
     return f"{posixpath.dirname(drop_in)}/*.toml"
-
-
-def _writes_drop_in(expected: Expectation) -> bool:
-    """Return whether our toolkit does; a version that says nothing, such as a digest, counts as new."""
-    said = re.match(r"v?(\d+)\.(\d+)", expected.toolkit_version)
-    is_new = said is None or (int(said[1]), int(said[2])) >= _FIRST_WITH_DROP_IN
-    return bool(expected.toolkit and expected.gpu_count and is_new)
 
 
 def runtime_to_change(record: HostRecord, pattern: str) -> ContainerRuntime | None:
@@ -345,10 +336,6 @@ def runtime_imports(pattern: str, insist: bool = True, patience: int = 60) -> Co
         pattern: Absolute pattern of files.
         insist: Whether to warn where this cannot be done (GP670).
         patience: Seconds that a restarted containerd may take to answer.
-
-    Example::
-
-        runtime_imports(name="Drop-ins of the toolkit", pattern="/etc/containerd/conf.d/*.toml", _sudo=True)
     """
     record = require_host(("system", "kernel", "runtimes", "kubernetes"))
     left = unsupported_reason(record, host.name, pattern) if insist else None

@@ -152,7 +152,7 @@ def test_auto_imports_where_the_toolkit_writes_a_drop_in(case: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("case", DATA["containerd"], ids=lambda case: case["case"])
-def test_containerd_is_told_of_the_drop_in(case: dict[str, Any]) -> None:
+def test_containerd_gets_the_import_or_is_left_alone(case: dict[str, Any]) -> None:
     fields = {name: tuple(value) if name == "imports" else value for name, value in case.get("runtime", {}).items()}
     kubelet = Kubernetes(**{"distribution": "kubeadm", "running": True, **case.get("kubelet", {})})
     record = HostRecord(runtimes=(replace(CONTAINERD, **fields),), kubernetes=kubelet)
