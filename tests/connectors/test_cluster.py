@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-Pyinfra = Callable[..., subprocess.CompletedProcess[str]]
+from tests.connectors.conftest import Pyinfra
 
 
 def test_command_on_a_cluster_is_refused_with_one_message(pyinfra: Pyinfra, tmp_path: Path) -> None:

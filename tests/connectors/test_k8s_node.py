@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gpu_provision.kube.node_shell import CLIENT
 from gpu_provision.sandbox import lifecycle
+from tests.connectors.conftest import Pyinfra
 from tests.connectors.node_server import NodeServer, node_server
 from tests.kube.conftest import kubeconfig
-
-Pyinfra = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-Pyinfra = Callable[..., subprocess.CompletedProcess[str]]
+from tests.connectors.conftest import Pyinfra
 
 INVENTORY = """
 nodes = [(f"@sandbox/{name}", {"sandbox_fleet": "mine.yaml"}) for name in NAMES]
@@ -19,9 +18,7 @@ cluster = ["@cluster/sandbox"]
 @pytest.fixture
 def inventory(tmp_path: Path) -> Callable[..., str]:
     def write(*names: str) -> str:
-        # a name that begins with an underscore is no group of pyinfra's
-        text = INVENTORY.replace("NAMES", repr(list(names)))
-        (tmp_path / "inventory.py").write_text(text)
+        (tmp_path / "inventory.py").write_text(INVENTORY.replace("NAMES", repr(list(names))))
         return "inventory.py"
 
     return write

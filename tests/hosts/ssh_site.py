@@ -45,11 +45,9 @@ class Site:
 
     @property
     def inventory(self) -> Inventory:
-        """The inventory, read again."""
         return load(self.folder / "inventory.yaml")
 
     def pyinfra(self, deploy: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run stock pyinfra without a terminal."""
         return subprocess.run(
             [Path(sys.executable).with_name("pyinfra"), *options, "inventory.py", CHECKOUT / "deploys" / deploy],
             cwd=self.folder,

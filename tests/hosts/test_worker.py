@@ -46,7 +46,6 @@ class Gate:
     """A host whose modprobe says that it is there, and then waits to be let through."""
 
     def __init__(self, root: Path) -> None:
-        """Put it in the place of the host's own."""
         for name in ("reached", "gate"):
             os.mkfifo(root / name)
         program = root / ".sandbox/bin/modprobe"
@@ -57,15 +56,12 @@ class Gate:
         self._reached, self._gate = root / "reached", os.open(root / "gate", os.O_RDWR)
 
     def wait(self) -> None:
-        """Wait until a command of the host phase is there."""
         assert self._reached.read_text() == "reached\n"
 
     def open(self) -> None:
-        """Let it through."""
         os.write(self._gate, b"go\n")
 
     def close(self) -> None:
-        """Leave nothing open."""
         os.close(self._gate)
 
 
@@ -137,7 +133,6 @@ class Odd(Diary):
     """Gives an answer that cannot be sent."""
 
     def membership(self, node: str) -> HostMembership:  # noqa: ARG002 - it is the same for all
-        """Return a lock where a text belongs."""
         return HostMembership(role=NodeRole.MEMBER, why=threading.Lock())  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-# ruff: noqa: ARG002, D102  the methods of paramiko's ServerInterface, with its own names
+# ruff: noqa: ARG002  the methods of paramiko's ServerInterface, with its own names
 """SSH servers on the loopback interface: a host that runs commands, and a bastion that forwards to it."""
 
 from __future__ import annotations

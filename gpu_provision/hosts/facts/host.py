@@ -44,12 +44,7 @@ def section(kind: type[Section]) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRecord:
-    """One host at one moment. A section that was not read is as if it had nothing to say.
-
-    Attributes:
-        asked: Kernel modules that were looked up, with underscores.
-        read: Names of the sections that were read.
-    """
+    """One host at one moment. A section that was not read is as if it had nothing to say."""
 
     system: System = section(System)
     kernel: Kernel = section(Kernel)
@@ -73,8 +68,8 @@ class HostRecord:
     persistence: Persistence = section(Persistence)
     originals: Originals = section(Originals)
     clock: Clock = field(default_factory=Clock)
-    asked: frozenset[str] = frozenset()
-    read: frozenset[str] = frozenset()
+    asked: frozenset[str] = frozenset()  # kernel modules that were looked up, with underscores
+    read: frozenset[str] = frozenset()  # names of the sections that were read
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as plain values: stock pyinfra prints facts by this name."""

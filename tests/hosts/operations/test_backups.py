@@ -20,28 +20,23 @@ class Scratch:
     """A directory that stands for the root of a host."""
 
     def __init__(self, root: Path, shell: list[str]) -> None:
-        """Make what every root has."""
         self.root, self.shell = root, shell
         for name in ("etc", "var/lib"):
             (root / name).mkdir(parents=True)
 
     def run(self, script: str) -> subprocess.CompletedProcess[str]:
-        """Run a script whose own paths are below the root."""
         moved = script.replace(HOME, str(self.root / HOME.lstrip("/")))
         return subprocess.run([*self.shell, "-c", moved], capture_output=True, text=True, check=False)
 
     def put(self, name: str, content: FileLines, *, mode: str = "") -> None:
-        """Put a file below the root."""
         done = self.run(write_with_backup(str(self.root / name), content, mode=mode).get_raw_value())
         assert (done.returncode, done.stderr) == (0, "")
 
     def restore(self) -> None:
-        """Restore all of it."""
         done = self.run(restore().get_raw_value())
         assert (done.returncode, done.stderr) == (0, "")
 
     def known(self) -> Originals:
-        """Return what the fact says, with paths below the root."""
         lines = (
             self.run(f"{scripts.assign()}{scripts.load('facts.sh')}read_originals")
             .stdout.replace(f"{self.root}/", "")

@@ -72,23 +72,19 @@ class Host:
 
     @property
     def config(self) -> Path:
-        """Containerd's root configuration."""
         return self.folder / "etc/config.toml"
 
     def program(self, name: str, text: str) -> None:
-        """Put a program in place."""
         (self.folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
         (self.folder / "bin" / name).chmod(0o755)
 
     def here(self, text: str) -> str:
-        """Return a text with paths below this directory."""
         for path in OWN:
             text = text.replace(path, f"{self.folder}{path}")
         text = text.replace(WORK, f"{self.folder}/work")
         return text.replace("/run/systemd/system", "/nonexistent").replace("/sys/fs/cgroup", "/nonexistent")
 
     def run(self, command: str, *, stdin: str = "", breaks: str = "nothing", broken_as: str = "broken") -> str:
-        """Run a command in this directory instead of the system's."""
         path = f"{self.folder}/bin:{os.environ['PATH']}"
         environment = {"PATH": path, "STATE": str(self.folder), "BREAKS": breaks, "AS": broken_as}
         here = self.here(command).replace("sleep 1", "sleep 0.1").replace("sleep 2", "sleep 0.1")
@@ -98,16 +94,13 @@ class Host:
         return done.stdout
 
     def ask(self) -> ScriptResult | None:
-        """Return the result, once it is there."""
         return parse(self.run(background_script.poll_command(seconds=60)).splitlines())
 
     def add_import(self, **breaks: str) -> ScriptResult | None:
-        """Change containerd's imports."""
         self.run(start_import(self.runtime, PATTERN, 0), **breaks)
         return self.ask()
 
     def restart(self) -> ScriptResult | None:
-        """Run the script of teardown."""
         self.run(restart_runtime(self.runtime, patience=0))
         return self.ask()
 
@@ -130,17 +123,14 @@ class Host:
         return HostRecord(runtimes=(self.runtime,), environment=Environment(files=found.files, trust=DEBIAN))
 
     def calls(self) -> list[str]:
-        """Return what systemctl and others were asked."""
         log = self.folder / "calls"
         return log.read_text().splitlines() if log.exists() else []
 
     def files(self) -> dict[str, tuple[int, str]]:
-        """Return mode and content of every file of the system."""
         paths = [path for name in ("etc", "usr") for path in (self.folder / name).rglob("*") if path.is_file()]
         return {str(path.relative_to(self.folder)): (path.stat().st_mode & 0o777, path.read_text()) for path in paths}
 
     def left(self) -> set[str]:
-        """Return what is left in the script's own directory."""
         return {path.name for path in (self.folder / "work").iterdir()} - {"change.sh", "job", "pid", "result", "said"}
 
 

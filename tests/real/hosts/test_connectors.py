@@ -73,16 +73,13 @@ class Runner:
     """Runs pyinfra in a folder that has an inventory of hosts and a deploy file, and nothing else."""
 
     def __init__(self, folder: Path) -> None:
-        """Keep the folder."""
         self.folder = folder
 
     def write(self, host: object, deploy: str) -> None:
-        """Write both files."""
         (self.folder / "inventory.py").write_text(f"hosts = [{host!r}]\n")
         (self.folder / "deploy.py").write_text(deploy)
 
     def run(self, option: str) -> subprocess.CompletedProcess[str]:
-        """Run pyinfra once."""
         return self._run([str(PYINFRA), option, "inventory.py", "deploy.py"])
 
     def within(self, script: str, *arguments: Path) -> subprocess.CompletedProcess[str]:

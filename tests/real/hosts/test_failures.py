@@ -169,12 +169,10 @@ class Few:
     """Some hosts that nothing was wrong with, and their owner, who wants more of them each time."""
 
     def __init__(self, hosts: tuple[LightHost, ...], cluster: Server, folder: Path) -> None:
-        """Choose them."""
         self.hosts, self.folder, self._cluster = hosts[FEW], folder, cluster
         self.waits = self.hosts[2]
 
     def wanting(self, **prerequisites: object) -> User:
-        """Return the owner, with an inventory that wants this, too."""
         more = {**SETTINGS["host_prerequisites"], **prerequisites}
         return User(self.folder, self.hosts, self._cluster.kubeconfig, {**SETTINGS, "host_prerequisites": more})
 
@@ -201,7 +199,6 @@ class Few:
         return not any(user.apply("--hosts-only").changes)
 
     def all_have(self, module: str) -> bool:
-        """Whether a module is loaded on all of them."""
         return all(module in state.loaded(state.of(host)) for host in self.hosts)
 
 
