@@ -10,9 +10,8 @@ from typing import Any
 
 from pyinfra.api.facts import FactBase
 
-from gpu_provision.hosts.facts.driver import Driver
-from gpu_provision.hosts.facts.gpus import PciDevice
-from gpu_provision.hosts.facts.host import HostRecord, command, parse, plain
+from gpu_provision.hosts.facts.gpus import Driver, PciDevice
+from gpu_provision.hosts.facts.host import command, parse, plain
 from gpu_provision.hosts.facts.kernel import Nouveau
 from gpu_provision.hosts.facts.runtime import ContainerRuntime
 
@@ -23,23 +22,14 @@ _SECTIONS = ("kernel", "modules", "nouveau", "pci", "driver", "runtimes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuHostFacts:
-    """What a host is for a GPU stack.
+    """What a host is for a GPU stack."""
 
-    Attributes:
-        kernel: Release of the running kernel, as ``uname -r`` prints it.
-        gpus: NVIDIA's GPUs on the PCI bus, read from /sys.
-        driver: The NVIDIA driver: ``driver.loaded`` is the version of the loaded module, empty for none.
-        nouveau: What keeps nouveau away, and whether the initramfs knows it.
-        nouveau_loaded: Whether nouveau is loaded.
-        runtimes: Container runtimes, installed or running.
-    """
-
-    kernel: str
-    gpus: tuple[PciDevice, ...]
-    driver: Driver
-    nouveau: Nouveau
+    kernel: str  # release of the running kernel, as ``uname -r`` prints it
+    gpus: tuple[PciDevice, ...]  # NVIDIA's GPUs on the PCI bus, read from /sys
+    driver: Driver  # ``driver.loaded`` is the version of the loaded module, empty for none
+    nouveau: Nouveau  # what keeps nouveau away, and whether the initramfs knows it
     nouveau_loaded: bool
-    runtimes: tuple[ContainerRuntime, ...]
+    runtimes: tuple[ContainerRuntime, ...]  # installed or running
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, which pyinfra's ``--json`` prints."""
@@ -65,16 +55,7 @@ class GpuFacts(FactBase[GpuHostFacts | None]):
 
     def process(self, output: list[str]) -> GpuHostFacts | None:
         """Read what the command printed."""
-        record = parse(output)
-        return _of(record) if record else None
-
-
-def _of(record: HostRecord) -> GpuHostFacts:
-    return GpuHostFacts(
-        kernel=record.kernel.running,
-        gpus=record.pci.gpus,
-        driver=record.driver,
-        nouveau=record.nouveau,
-        nouveau_loaded=record.nouveau_loaded,
-        runtimes=record.runtimes,
-    )
+        if record := parse(output):
+            same = {name: getattr(record, name) for name in ("driver", "nouveau", "nouveau_loaded", "runtimes")}
+            return GpuHostFacts(kernel=record.kernel.running, gpus=record.pci.gpus, **same)
+        return None

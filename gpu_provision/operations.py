@@ -10,6 +10,6 @@ from __future__ import annotations
 
 from gpu_provision.hosts.operations.driver import kernel_modules, nouveau
 from gpu_provision.hosts.operations.packages import packages_held
-from gpu_provision.hosts.operations.runtime_imports import runtime_imports
+from gpu_provision.hosts.operations.runtime import runtime_imports
 
 __all__ = ["kernel_modules", "nouveau", "packages_held", "runtime_imports"]

@@ -94,21 +94,22 @@ def test_the_page_of_rights_is_current() -> None:
     assert pages.rights(page) == page
 
 
+PROGRAM = "\n".join(
+    path.read_text(encoding="utf-8")
+    for path in sorted((CHECKOUT / "gpu_provision").rglob("*"))
+    if path.suffix in {".py", ".toml"} and path.stem != "codes"
+)
+
+
 def test_every_code_in_the_program_is_listed() -> None:
     """A message's code leads its reader to the page."""
-    used = {
-        code
-        for path in (CHECKOUT / "gpu_provision").rglob("*.py")
-        for code in re.findall(r"\"(GP\d{3})\"", path.read_text(encoding="utf-8"))
-    }
+    used = set(re.findall(r"\"(GP\d{3})\"", PROGRAM))
     assert used - codes.meanings().keys() == set()
 
 
 def test_every_code_on_the_list_is_in_the_program() -> None:
     """By itself or by its name; a reader looks for no message that does not exist."""
-    files = (CHECKOUT / "gpu_provision").rglob("*.py")
-    program = "\n".join(path.read_text(encoding="utf-8") for path in files if path.name != "codes.py")
-    words = set(re.findall(r"\w+", program))
+    words = set(re.findall(r"\w+", PROGRAM))
     names = {value: name for name, value in vars(codes).items() if isinstance(value, str)}
     assert {code for code in codes.meanings() if not {code, names.get(code, code)} & words} == set()
 

@@ -6,19 +6,19 @@ pyinfra imports this module for every inventory, so it imports nothing of Kubern
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
-from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from pyinfra.api.command import StringCommand
 from pyinfra.api.exceptions import ConnectError, InventoryError
 from pyinfra.api.output import echo, format_text
 from pyinfra.api.util import get_file_io
-from pyinfra.connectors.base import BaseConnector, DataMeta
+from pyinfra.connectors.base import DataMeta
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
-from gpu_provision.connectors import commands
+from gpu_provision.connectors import ShellConnector
 from gpu_provision.model.findings import ProvisionError, visible
 from gpu_provision.model.hosts import HelperPod
 
@@ -42,10 +42,9 @@ class K8sNodeConnectorData(TypedDict, total=False):
     k8s_image_pull_secrets: list[str]
 
 
-class K8sNodeConnector(BaseConnector):
+class K8sNodeConnector(ShellConnector):
     """Runs commands on a node's host as root; what it has made there is gone when it disconnects."""
 
-    handles_execution = True
     data_cls = K8sNodeConnectorData
     data_meta = {  # noqa: RUF012 - pyinfra's own convention
         "k8s_kubeconfig": DataMeta("Path of the kubeconfig", ""),
@@ -69,7 +68,11 @@ class K8sNodeConnector(BaseConnector):
         from gpu_provision.kube import node_shell  # noqa: PLC0415 - with the cluster's client, 60 ms
 
         try:
-            settings = self._settings()
+            settings = HelperPod(
+                image=self.data["k8s_image"],
+                namespace=self.data["k8s_namespace"],
+                image_pull_secrets=tuple(self.data["k8s_image_pull_secrets"]),
+            )
             cluster = _cluster(self.data["k8s_kubeconfig"], self.data["k8s_context"], settings.namespace)
             self.disconnect()
             node = self.host.name.removeprefix(PREFIX)
@@ -77,7 +80,10 @@ class K8sNodeConnector(BaseConnector):
             atexit.register(self.shell.close)
             self.shell.open()
         except ProvisionError as error:
-            self._refuse(error)
+            from gpu_provision.hosts.operations import save_findings  # noqa: PLC0415 - only hosts that fail need it
+
+            save_findings(self.host, error.findings)
+            raise ConnectError(str(error)) from error
 
     def disconnect(self) -> None:
         """Remove the helper pod."""
@@ -85,53 +91,33 @@ class K8sNodeConnector(BaseConnector):
             atexit.unregister(self.shell.close)
             self.shell.close()
 
-    def run_shell_command(
-        self,
-        command: StringCommand,
-        print_output: bool = False,  # noqa: FBT001, FBT002 - pyinfra's signature
-        print_input: bool = False,  # noqa: FBT001, FBT002 - pyinfra's signature
-        **arguments: Any,
-    ) -> tuple[bool, CommandOutput]:
-        """Run a command on the host, with pyinfra's global arguments as on any host."""
-        text, control = commands.prepare_command(self, command, arguments, is_shown=print_input)
-        lines = _OutputLines(self.host.print_prefix if print_output else None)
+    def execute(self, command: str, control: Mapping[str, Any], *, shown: bool) -> tuple[int | None, CommandOutput]:
+        """Run a command on the host."""
+        lines = _OutputLines(self.host.print_prefix if shown else None)
+        stdin, timeout = _stdin(control.get("_stdin")), control.get("_timeout")
         try:
-            status = self.shell.run(
-                text, listen=lines.take, stdin=_stdin(control.get("_stdin")), timeout=control.get("_timeout")
-            )
+            status = self.shell.run(command, listen=lines.take, stdin=stdin, timeout=timeout)
         except ProvisionError as error:
             lines.take(2, f"{error}\n".encode())
-            return False, lines.output()
-        return commands.succeeded(status, control), lines.output()
+            return None, lines.output()
+        return status, lines.output()
 
     def put_file(self, filename_or_io: Any, remote_filename: str, *_: Any, **arguments: Any) -> bool:
         """Write a file of the host; raises OSError with what its shell said."""
         with get_file_io(filename_or_io) as file, _as_os_error():
             size, parts = _content(file)
-            self.shell.put(remote_filename, size, parts, within=self._within(arguments))
+            self.shell.put(remote_filename, size, parts, within=partial(self._within, arguments))
         return True
 
     def get_file(self, remote_filename: str, filename_or_io: Any, *_: Any, **arguments: Any) -> bool:
         """Read a file of the host; raises OSError with what its shell said."""
         with get_file_io(filename_or_io, "wb") as file, _as_os_error():
-            self.shell.get(remote_filename, file.write, within=self._within(arguments))
+            self.shell.get(remote_filename, file.write, within=partial(self._within, arguments))
         return True
 
-    def _within(self, arguments: dict[str, Any]) -> Callable[[str], str]:
-        """Return what puts a command into those that pyinfra's arguments ask for, such as sudo."""
-        text_of = commands.transfer_command(self, arguments)
-        return lambda command: text_of(StringCommand(command))
-
-    def _settings(self) -> HelperPod:
-        secrets = tuple(self.data["k8s_image_pull_secrets"])
-        return HelperPod(image=self.data["k8s_image"], namespace=self.data["k8s_namespace"], image_pull_secrets=secrets)
-
-    def _refuse(self, error: ProvisionError) -> NoReturn:
-        """Fail the host with findings, and keep them."""
-        from gpu_provision.hosts.operations.base import save_findings  # noqa: PLC0415 - only hosts that fail need it
-
-        save_findings(self.host, error.findings)
-        raise ConnectError(str(error)) from error
+    def _within(self, arguments: dict[str, Any], command: str) -> str:
+        """Put a command into those that pyinfra's arguments ask for, such as sudo."""
+        return self.text_of(StringCommand(command), arguments)
 
 
 class _OutputLines:

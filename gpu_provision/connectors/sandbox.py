@@ -6,7 +6,7 @@ Host data ``sandbox_fleet`` names the sandbox; ``default`` without it.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, TypedDict
 
@@ -14,10 +14,10 @@ from pyinfra import logger
 from pyinfra.api.command import QuoteString, StringCommand
 from pyinfra.api.exceptions import ConnectError, InventoryError
 from pyinfra.api.util import get_file_io
-from pyinfra.connectors.base import BaseConnector, DataMeta
+from pyinfra.connectors.base import DataMeta
 from pyinfra.connectors.util import CommandOutput, run_local_process
 
-from gpu_provision.connectors import commands
+from gpu_provision.connectors import ShellConnector
 from gpu_provision.sandbox import hosts
 
 
@@ -36,10 +36,9 @@ def _isolated() -> bool:
     return not problem
 
 
-class SandboxConnector(BaseConnector):
+class SandboxConnector(ShellConnector):
     """Runs real commands on simulated hosts, which keep their state from run to run."""
 
-    handles_execution = True
     data_cls = SandboxConnectorData
     data_meta = {  # noqa: RUF012 - pyinfra's own convention
         "sandbox_fleet": DataMeta("Name or path of the sandbox's fleet", "default")
@@ -65,23 +64,16 @@ class SandboxConnector(BaseConnector):
         except hosts.HostUnavailableError as error:
             raise ConnectError(str(error)) from error
 
-    def run_shell_command(
-        self,
-        command: StringCommand,
-        print_output: bool = False,  # noqa: FBT001, FBT002 - pyinfra's signature
-        print_input: bool = False,  # noqa: FBT001, FBT002 - pyinfra's signature
-        **arguments: Any,
-    ) -> tuple[bool, CommandOutput]:
-        """Run a command on the simulated host, with pyinfra's global arguments as on any host."""
-        text, control = commands.prepare_command(self, command, arguments, is_shown=print_input)
-        status, output = run_local_process(
-            f"exec {shlex.join(hosts.argv(self.simulated, text))}",
+    def execute(self, command: str, control: Mapping[str, Any], *, shown: bool) -> tuple[int | None, CommandOutput]:
+        """Run a command on the simulated host."""
+        done: tuple[int, CommandOutput] = run_local_process(
+            f"exec {shlex.join(hosts.argv(self.simulated, command))}",
             stdin=control.get("_stdin"),
             timeout=control.get("_timeout"),
-            print_output=print_output,
+            print_output=shown,
             print_prefix=self.host.print_prefix,
         )
-        return commands.succeeded(status, control), output
+        return done
 
     def put_file(self, filename_or_io: Any, remote_filename: str, *_: Any, **arguments: Any) -> bool:
         """Write a file of the simulated host; raises OSError with what its shell said."""
@@ -100,7 +92,7 @@ class SandboxConnector(BaseConnector):
 
     def _run(self, command: StringCommand, arguments: dict[str, Any], stdin: bytes = b"") -> bytes:
         """Return the output of a command as bytes, which pyinfra's own output handling would decode."""
-        done = hosts.run(self.simulated, commands.transfer_command(self, arguments)(command), stdin)
+        done = hosts.run(self.simulated, self.text_of(command, arguments), stdin)
         if done.returncode:
             raise OSError(done.stderr.decode(errors="replace").strip())
         return done.stdout

@@ -12,7 +12,7 @@ from typing import Any
 
 import gevent
 from pyinfra import host, logger, state
-from pyinfra.api import FunctionCommand, operation
+from pyinfra.api import FunctionCommand
 from pyinfra.api.deploy import deploy
 from pyinfra.api.exceptions import DeployError
 from pyinfra.api.host import Host
@@ -23,12 +23,12 @@ from gpu_provision.components import driver
 from gpu_provision.connectors.cluster import GROUP
 from gpu_provision.deploys.hosts import guard_of
 from gpu_provision.diagnostics.remedies import is_trouble
-from gpu_provision.hosts.operations.base import Commands, fail, report
+from gpu_provision.hosts.operations import Commands, host_operation, report
 from gpu_provision.hosts.session import count_changed_hosts, host_drivers
 from gpu_provision.inventory import load
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, ProvisionError, Severity, UsageError, attached_findings, one_line
-from gpu_provision.model.plan import Action, Change
+from gpu_provision.model.plan import Action
 from gpu_provision.operator.executor import OperatorExecutor
 from gpu_provision.output import object_text, rollout
 from gpu_provision.output.plan import effects, resource
@@ -58,17 +58,15 @@ def session_of(path: Path, *, take_over: bool) -> Session:
     return Session(load(path), deputy=OperatorExecutor(force=take_over))
 
 
-class _Phase:
-    """Whether the plan that was shown was computed again for executing: minutes may lie between the two."""
-
-    executing: set[Path] = set()  # noqa: RUF012 (one process, one run: pyinfra's own state is global too)
+_executing: set[Path] = set()
+"""Inventories whose plan was computed again for executing: minutes may lie between it and the one that was shown."""
 
 
 def _session() -> Session:
     path = inventory_path()
     session = session_of(path, take_over=is_set(TAKE_OVER))
-    if state.is_executing and path not in _Phase.executing:
-        _Phase.executing.add(path)
+    if state.is_executing and path not in _executing:
+        _executing.add(path)
         guard_of(path).close()
         session.forget()
     if not session.is_read and any(pool.driver.prefer_host for pool in session.inventory.pools.values()):
@@ -76,27 +74,10 @@ def _session() -> Session:
     return session
 
 
-@operation()
+@host_operation
 def component_ready(component: str) -> Commands:
     """Make one component as declared, and wait until it is ready on every node."""
-    yield from _guarded(lambda: _component_commands(_session(), component))
-
-
-@operation()
-def stack_ready() -> Commands:
-    """Fail if any declared node is not ready, whatever the reason."""
-    yield from _guarded(lambda: _verdict_commands(_session()))
-
-
-def _guarded(commands: Callable[[], list[FunctionCommand]]) -> Commands:
-    """Fail the cluster host alone if the cluster cannot be asked; while planning, before anything is written there."""
-    try:
-        yield from commands()
-    except ProvisionError as error:
-        yield from fail(*error.findings)
-
-
-def _component_commands(session: Session, component: str) -> list[FunctionCommand]:
+    session = _session()
     if refused := session.refusals():
         raise ProvisionError(*refused)
     plan = session.reading().plan
@@ -104,14 +85,16 @@ def _component_commands(session: Session, component: str) -> list[FunctionComman
     # Although it stays as it is, the first one begins the run where the stack's resource is to say something else.
     if not changes and not (component == _FIRST and plan.resource and plan.resource.fields):
         host.noop("as declared")
-        return []
+        return
     if component == _FIRST:  # who carries this out is said of the stack as a whole
         _log(resource(plan.resource))
-    if state.config.DIFF and not state.is_executing:
-        _show(changes)
+    for change in changes if state.config.DIFF and not state.is_executing else ():
+        in_full = change.action in {Action.CREATE, Action.UPDATE}
+        for line in (*(object_text.diff_lines(change) if in_full else (str(change.ref),)), *effects(change)):
+            host.log(line)
     if component == driver.NAME and plan.rollout and not state.is_executing:
         _log(rollout.text(plan.rollout))  # also without --diff: evictions should be known before
-    return [FunctionCommand(_bring_up, (session, component), {})]
+    yield FunctionCommand(_bring_up, (session, component), {})
 
 
 def _log(text: str) -> None:
@@ -119,20 +102,16 @@ def _log(text: str) -> None:
         host.log(line)
 
 
-def _show(changes: tuple[Change, ...]) -> None:
-    for change in changes:
-        in_full = change.action in {Action.CREATE, Action.UPDATE}
-        for line in (*(object_text.diff_lines(change) if in_full else (str(change.ref),)), *effects(change)):
-            host.log(line)
-
-
 _FIRST = components.COMPONENTS[0].name
 
 
-def _verdict_commands(session: Session) -> list[FunctionCommand]:
+@host_operation
+def stack_ready() -> Commands:
+    """Fail if any declared node is not ready, whatever the reason."""
+    session = _session()
     if not state.is_executing:
         host.noop("told at the end of the run")
-        return []
+        return
     # A run that had nothing to do in the cluster is on record as well if it has changed hosts.
     if session.finish() is None and session.reading().plan.is_empty and (hosts := count_changed_hosts()):
         session.put_on_record(hosts=hosts)
@@ -140,8 +119,8 @@ def _verdict_commands(session: Session) -> list[FunctionCommand]:
     for problem in problems:
         if problem.severity is Severity.WARNING:
             host.log(str(problem), log_func=logger.warning)
-    errors = [problem for problem in problems if problem.severity is Severity.ERROR]
-    return [FunctionCommand(report, errors, {})] if errors else []
+    if errors := [problem for problem in problems if problem.severity is Severity.ERROR]:
+        yield FunctionCommand(report, errors, {})
 
 
 def _bring_up(state: State, host: Host, session: Session, component: str) -> bool:
@@ -186,7 +165,9 @@ def is_cluster_host(deploy: str) -> bool:
     """
     clusters = [other for other in state.inventory if GROUP in other.groups]
     if not clusters:
-        raise DeployError(str(_no_cluster_host(deploy)))
+        what = f"{deploy}() needs a cluster host, and pyinfra's inventory has none"
+        fix = f"add {_DECLARATION} to it; for hosts alone, call {_ALONE[deploy]} without {deploy}()"
+        raise DeployError(str(Finding(code=codes.NO_CLUSTER_HOST, what=what, fix=fix)))
     if not any(map(state.is_host_in_limit, clusters)):
         _warn_once(f"{deploy}() does nothing: --limit or --exclude leaves out {', '.join(map(str, clusters))}")
     return GROUP in host.groups
@@ -212,22 +193,12 @@ def _warn_once(message: str) -> None:
     logger.warning(f"--> {message}; to include it, add --limit {GROUP}")
 
 
-def _no_cluster_host(deploy: str) -> Finding:
-    return Finding(
-        code=codes.NO_CLUSTER_HOST,
-        what=f"{deploy}() needs a cluster host, and pyinfra's inventory has none",
-        fix=f"add {_DECLARATION} to it; for hosts alone, call {_ALONE[deploy]} without {deploy}()",
-    )
-
-
 _ALONE = {"gpu_stack": "host_prerequisites()", "gpu_stack_removed": "host_teardown()"}
-
-_ON = frozenset({"1", "true", "yes"})
 
 
 def is_set(key: str) -> bool:
     """Whether a key of the host's data is switched on."""
-    return str(host.data.get(key, "")).lower() in _ON
+    return str(host.data.get(key, "")).lower() in {"1", "true", "yes"}
 
 
 class _SigintHandler:

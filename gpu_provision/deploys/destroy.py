@@ -12,7 +12,7 @@ from gpu_provision.connectors.cluster import GROUP
 from gpu_provision.deploys.cluster import inventory_path, is_cluster_host, is_set
 from gpu_provision.destroy import findings as telling
 from gpu_provision.hosts.deploy import block_cluster_phase, has_failed
-from gpu_provision.hosts.operations.base import Commands, fail, report
+from gpu_provision.hosts.operations import Commands, host_operation, report
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import ProvisionError, one_line
 from gpu_provision.model.inventory import Inventory
@@ -37,17 +37,11 @@ def cluster_cleared() -> None:
     cluster_is_clear(name="Nothing in the cluster needs the hosts")
 
 
-@operation()
+@host_operation
 def stack_removed() -> Commands:
     """Remove what is there of the stack, and look for what is left."""
-    try:
-        inventory = load(inventory_path())
-        found = gpu_provision.destroy(
-            inventory, cluster_only=True, crds=is_set(CRDS), evict=is_set(EVICT), dry_run=True
-        )
-    except ProvisionError as error:
-        yield from fail(*error.findings)
-        return
+    inventory = load(inventory_path())
+    found = gpu_provision.destroy(inventory, cluster_only=True, crds=is_set(CRDS), evict=is_set(EVICT), dry_run=True)
     if not found.changes:
         host.noop("nothing of the stack is in the cluster")
         return

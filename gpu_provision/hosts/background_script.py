@@ -18,11 +18,10 @@ from pyinfra.api.facts import FactBase
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
-from gpu_provision.hosts import scripts
+from gpu_provision.hosts import errors, scripts
 from gpu_provision.hosts.facts.runtime import ContainerRuntime
-from gpu_provision.hosts.operations.base import add_finding, report
+from gpu_provision.hosts.operations import add_finding, report
 from gpu_provision.hosts.scripts import WORK
-from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, Severity
 
 
@@ -95,9 +94,12 @@ class ChangeResult(FactBase[ScriptResult | None]):
         return parse(output)
 
 
-def wait_for_result(judge: FindProblem, seconds: int) -> FunctionCommand:
-    """Return the command that waits for a result, so many seconds at most; a finding that is an error fails it."""
-    return FunctionCommand(_wait, (judge, seconds), {})
+def wait_for_result(judge: FindProblem, patience: int) -> FunctionCommand:
+    """Return the command that waits for a result; a finding that is an error fails it.
+
+    A script may take long: two restarts of 90 seconds, two waits for an answer, and what comes between.
+    """
+    return FunctionCommand(_wait, (judge, 2 * 90 + 2 * patience + 180), {})
 
 
 def _wait(state: State, host: Host, judge: FindProblem, seconds: int) -> bool:
@@ -106,12 +108,11 @@ def _wait(state: State, host: Host, judge: FindProblem, seconds: int) -> bool:
     while (result is None or result.outcome is ScriptOutcome.RUNNING) and time.monotonic() < give_up:
         result = _ask(host)
     finding = judge(host.name, result)
-    if finding is None:
-        return True
-    if finding.severity is Severity.WARNING:
+    if finding and finding.severity is Severity.ERROR:
+        return report(state, host, finding)
+    if finding:
         add_finding(finding)
-        return True
-    return report(state, host, finding)
+    return True
 
 
 def _ask(host: Host) -> ScriptResult | None:
@@ -135,70 +136,9 @@ def runtime_variables(runtime: ContainerRuntime | None, patience: int) -> Mappin
     return {**{name: getattr(found, name) for name in names}, "patience": str(patience)}
 
 
-def longest_seconds(patience: int) -> int:
-    """Return how long a script may take: two restarts of 90 seconds, two waits, and what comes between."""
-    return 2 * 90 + 2 * patience + 180
-
-
 def restart_runtime(runtime: ContainerRuntime, *, patience: int) -> str:
     """Return the command that starts a restart of the runtime, with what is on disk, and returns at once."""
     return start_script("runtime.sh", "restart.sh", **runtime_variables(runtime, patience))
-
-
-_UNTOUCHED, _AS_BEFORE = "nothing was changed", "all files are as they were"
-_REPAIR = "journalctl -u {kind}, repair it, run again"
-
-# How a script ended -> code, what is wrong, consequence, remedy.
-_PROBLEMS: Mapping[ScriptOutcome, tuple[str, str, str, str]] = {
-    ScriptOutcome.DOWN: (
-        codes.RUNTIME_DOWN,
-        "{kind} does not answer, before anything was changed",
-        _UNTOUCHED,
-        _REPAIR,
-    ),
-    ScriptOutcome.NO_TOOL: (
-        codes.RUNTIME_REJECTS,
-        "{kind} cannot be restarted and checked on this host, so it does not get {change}",
-        _UNTOUCHED,
-        "repair what the evidence names and run again, or make the change by hand; else {remedy}",
-    ),
-    ScriptOutcome.REJECTED_OLD: (
-        codes.RUNTIME_REJECTS,
-        "{kind} rejects its configuration as it is: it would not come back from a restart",
-        _UNTOUCHED,
-        "the evidence is the end of {kind} config dump for that file; repair the file, run again",
-    ),
-    ScriptOutcome.REJECTED_NEW: (
-        codes.RUNTIME_REJECTS,
-        "{change}: rejected before {kind} was restarted",
-        _AS_BEFORE,
-        "see the evidence; {remedy}",
-    ),
-    ScriptOutcome.NOT_KEPT: (
-        codes.RUNTIME_REJECTS,
-        "a file could not be put aside or in place",
-        _AS_BEFORE,
-        "make room in /var/lib, run again",
-    ),
-    ScriptOutcome.RESTORED: (
-        codes.RUNTIME_RESTORED,
-        "{kind} did not work with {change}; all files are as they were, and it answers",
-        "{kind} works as before",
-        "see the evidence; {remedy}",
-    ),
-    ScriptOutcome.DEAD: (
-        codes.RUNTIME_DOWN,
-        "{kind} did not work with {change}; all files are as they were, and it does not answer",
-        "the kubelet starts no pods",
-        _REPAIR,
-    ),
-    ScriptOutcome.RUNNING: (
-        codes.RUNTIME_DOWN,
-        "it is not known how {kind} took {change}: the host did not answer",
-        "the host puts the files back by itself if {kind} does not answer, unless it was itself ended meanwhile",
-        "look whether {kind} answers, run again",
-    ),
-}
 
 
 def script_problem(host: str, result: ScriptResult | None, *, kind: str, change: str, remedy: str) -> Finding | None:
@@ -209,7 +149,6 @@ def script_problem(host: str, result: ScriptResult | None, *, kind: str, change:
     outcome = result.outcome if result else ScriptOutcome.RUNNING
     if outcome is ScriptOutcome.CHANGED:
         return None
-    code, *texts = _PROBLEMS.get(outcome, _PROBLEMS[ScriptOutcome.RUNNING])
-    what, consequence, fix = (text.format(kind=kind, change=change, remedy=remedy) for text in texts)
-    evidence = result.evidence if result else ""
-    return Finding(code=code, what=what, where=host, evidence=evidence, consequence=consequence, fix=fix)
+    known = errors.texts()["script"]
+    text = known.get(outcome.value, known["running"])
+    return errors.fill(text, host, result.evidence if result else "", kind=kind, change=change, remedy=remedy)

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import gevent
 from paramiko import SSHException, Transport
@@ -19,7 +19,7 @@ from pyinfra.connectors.util import CommandOutput
 
 from gpu_provision.hosts import errors
 from gpu_provision.hosts.errors import SshTarget
-from gpu_provision.hosts.operations.base import run_of
+from gpu_provision.hosts.operations import run_of
 from gpu_provision.model.findings import Finding
 
 Say = Callable[[str], None]
@@ -62,33 +62,25 @@ class _IsolatedConnector:
     def run_shell_command(self, *args: Any, **kwargs: Any) -> tuple[bool, CommandOutput]:
         """Run a command, and watch that the host is still there; raises one of _KNOWN if it comes to no end."""
         limit = int(self._host.data.get("gpu_ssh_patience") or _SILENCE_LIMIT_SECONDS)
+        reached = ssh_target(self._host)
         with _watched(self._inner, limit, self._say) as watch:
             try:
                 done: tuple[bool, CommandOutput] = self._inner.run_shell_command(*args, **kwargs)
             except Exception as error:
-                self._remember(self._silence(watch) or errors.command_error(error, ssh_target(self._host)))
+                self._remember(watch.silence(reached) or errors.command_error(error, reached))
                 if isinstance(error, _KNOWN):
                     raise
                 raise HostError(str(error) or type(error).__name__) from error
-        self._remember(self._silence(watch) or self._told(*done, closed=watch.connection_closed))
+        ok, output = done
+        problem = None if ok else errors.output_error(output.output_lines, reached)
+        if not ok and not problem and watch.connection_closed:
+            lost = ConnectionError("the connection ended in the middle of a command")
+            problem = errors.command_error(lost, reached)
+        self._remember(watch.silence(reached) or problem)
         return done
-
-    def _silence(self, watch: _Watchdog) -> Finding | None:
-        return errors.host_silent(ssh_target(self._host), watch.limit) if watch.gave_up else None
-
-    def _told(self, ok: bool, output: CommandOutput, *, closed: bool) -> Finding | None:  # noqa: FBT001 - as pyinfra has it
-        """Return what a command tells about its host; None if it tells nothing, above all if all is well."""
-        if ok:
-            return None
-        found = errors.output_error(output.output_lines, ssh_target(self._host))
-        return found or (errors.connection_lost(ssh_target(self._host)) if closed else None)
 
     def _remember(self, finding: Finding | None) -> None:
         run_of(self._host).last_error = finding
-
-
-class _Questions(Protocol):
-    getpass: Callable[[str], str]
 
 
 def isolate_failures(host: Host, say: Say) -> None:
@@ -99,7 +91,11 @@ def isolate_failures(host: Host, say: Say) -> None:
 
 def disable_questions() -> None:
     """Have pyinfra never ask for a password of sudo's in the middle of a run."""
-    cast("_Questions", util).getpass = _refuse
+
+    def refuse(_prompt: str = "") -> str:
+        raise HostError(util.SUDO_PASSWORD_REQUIRED_LINES[0])
+
+    util.getpass = refuse
 
 
 def disable_questions_without_terminal() -> None:
@@ -108,10 +104,6 @@ def disable_questions_without_terminal() -> None:
         Path("/dev/tty").open().close()
     except OSError:
         disable_questions()
-
-
-def _refuse(_prompt: str = "") -> str:
-    raise HostError(util.SUDO_PASSWORD_REQUIRED_LINES[0])
 
 
 def ssh_target(host: Host) -> SshTarget:
@@ -139,9 +131,9 @@ _KEEPALIVE = "keepalive@openssh.com"  # a request that every server has to answe
 class _Watchdog:
     """What is known of the connection while a command runs: whether the host was silent for the limit, and given up."""
 
-    def __init__(self, transport: Transport | None, limit: int, say: Callable[[str], None]) -> None:
-        self.limit = limit
-        self.gave_up = False
+    def __init__(self, transport: Transport | None, limit: int, say: Say) -> None:
+        self._limit = limit
+        self._gave_up = False
         self._transport = transport
         self._say = say
 
@@ -149,9 +141,13 @@ class _Watchdog:
     def connection_closed(self) -> bool:
         return self._transport is not None and not self._transport.is_active()
 
+    def silence(self, reached: SshTarget) -> Finding | None:
+        """Return the error about a host that was given up; None if it was not."""
+        return errors.host_error("silent", reached, seconds=self._limit) if self._gave_up else None
+
     def go_on(self) -> None:
         """Ask the host every now and then whether it is there; close the connection if it has not been for long."""
-        transport, pause = self._transport, self.limit / _SHARE
+        transport, pause = self._transport, self._limit / _SHARE
         heard = time.monotonic()
         while transport and transport.is_active():
             gevent.sleep(pause)
@@ -159,11 +155,11 @@ class _Watchdog:
                 heard = time.monotonic()
                 continue
             silence = time.monotonic() - heard
-            if silence >= self.limit:
-                self.gave_up = True
+            if silence >= self._limit:
+                self._gave_up = True
                 transport.close()
                 return
-            self._say(f"no answer for {silence:.0f} s; given up after {self.limit} s")
+            self._say(f"no answer for {silence:.0f} s; given up after {self._limit} s")
 
 
 def _answers(transport: Transport, seconds: float) -> bool:

@@ -19,7 +19,7 @@ from gpu_provision.hosts.checks.findings import CheckedHost
 from gpu_provision.hosts.checks.judge import check_host, resolve_driver
 from gpu_provision.hosts.facts.host import ALL, HostRecord
 from gpu_provision.hosts.messages import Maintenance
-from gpu_provision.hosts.operations.base import (
+from gpu_provision.hosts.operations import (
     Commands,
     add_finding,
     forget_sections,
@@ -31,8 +31,7 @@ from gpu_provision.hosts.operations.base import (
 from gpu_provision.hosts.operations.driver import kernel_modules, nouveau, persistence_mode
 from gpu_provision.hosts.operations.packages import is_compiled_here, kernel_headers, packages_held
 from gpu_provision.hosts.operations.reboot import rebooted
-from gpu_provision.hosts.operations.runtime_environment import Proxy, runtime_environment
-from gpu_provision.hosts.operations.runtime_imports import runtime_imports, wanted_pattern
+from gpu_provision.hosts.operations.runtime import Proxy, runtime_environment, runtime_imports, wanted_pattern
 from gpu_provision.hosts.operations.settings import hugepages, limits, system_settings
 from gpu_provision.hosts.operations.teardown import originals_restored, toolkit_removed
 from gpu_provision.model import codes

@@ -13,42 +13,25 @@ REBOOTED = "rebooted: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostOutcome:
-    """One host after the host phase, or after a look at it.
+    """One host after the host phase, or after a look at it."""
 
-    Attributes:
-        name: Name of the node.
-        changes: What was changed, or would be, in words; empty for "No changes".
-        failed: Whether it is not as declared after all.
-        reason: Why it failed, and what helps; empty if it did not.
-        reboot_needed: Whether something takes effect only after a reboot.
-        gpus: NVIDIA GPUs on its PCI bus; None if it was not asked.
-        kernel: Release of its running kernel; empty if it was not asked.
-        driver: Version of a usable NVIDIA driver of the host's own, empty for none; None if it was not asked.
-        errors: Why it failed, as findings; empty if it did not.
-    """
-
-    name: str
-    changes: tuple[str, ...] = ()
-    failed: bool = False
-    reason: str = ""
-    reboot_needed: bool = False
-    gpus: int | None = None
-    kernel: str = ""
-    driver: str | None = None
-    errors: tuple[Finding, ...] = ()
+    name: str  # of the node
+    changes: tuple[str, ...] = ()  # what was changed, or would be, in words; empty for "No changes"
+    failed: bool = False  # whether it is not as declared after all
+    reason: str = ""  # why it failed, and what helps; empty if it did not
+    reboot_needed: bool = False  # whether something takes effect only after a reboot
+    gpus: int | None = None  # NVIDIA GPUs on its PCI bus; None if it was not asked
+    kernel: str = ""  # release of its running kernel; empty if it was not asked
+    driver: str | None = None  # version of a usable NVIDIA driver of its own, empty for none; None if it was not asked
+    errors: tuple[Finding, ...] = ()  # why it failed; empty if it did not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostsResult:
-    """The host phase as a whole.
+    """The host phase as a whole."""
 
-    Attributes:
-        hosts: In the order of the inventory; hosts that take no part are missing.
-        findings: Warnings that the reader should know; why a host failed stands with the host.
-    """
-
-    hosts: tuple[HostOutcome, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    hosts: tuple[HostOutcome, ...] = ()  # in the order of the inventory; hosts that take no part are missing
+    findings: tuple[Finding, ...] = ()  # warnings that the reader should know; why a host failed stands with the host
 
     @property
     def failed(self) -> tuple[HostOutcome, ...]:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
@@ -53,7 +53,6 @@ def prepare(
     ``HostsResult.failed``.
 
     Args:
-        inventory: The declaration.
         limit: Names of nodes; none for all.
         dry_run: True reads the hosts, changes nothing, and returns what would change.
         listen: Called as hosts go on, from the calling thread.
@@ -114,29 +113,24 @@ def _run(  # noqa: PLR0913 - what the three public functions take
 
 def _select_nodes(inventory: Inventory, limit: tuple[str, ...]) -> frozenset[str]:
     known = [node.name for node in inventory.nodes]
-    unknown = [name for name in limit if name not in known]
-    near = {name: difflib.get_close_matches(name, known, 1) for name in unknown}
-    if unknown:
-        raise UsageError(
-            *(
-                Finding(
-                    code=codes.UNKNOWN_HOST,
-                    what=f"the inventory has no node {name}",
-                    where=name,
-                    fix=f"write {near[name][0]}" if near[name] else f"known nodes: {', '.join(known)}",
-                )
-                for name in unknown
-            )
-        )
+    findings = []
+    for name in limit:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            fix = f"write {near[0]}" if near else f"known nodes: {', '.join(known)}"
+            what = f"the inventory has no node {name}"
+            findings.append(Finding(code=codes.UNKNOWN_HOST, what=what, where=name, fix=fix))
+    if findings:
+        raise UsageError(*findings)
     return frozenset(limit or known)
 
 
 def _run_worker(request: HostPhase, listen: Listen, maintenance: LocalMaintenance | None) -> HostsResult:
     """Run a phase in a worker process, which ends with this call, however that ends."""
-    progress = _PartialProgress()
+    events: list[HostEvent] = []
 
     def on_event(event: HostEvent) -> None:
-        progress.record(event)
+        events.append(event)
         if event.step:
             listen(_event(event.node, State.PROGRESSING, event.step))
 
@@ -147,10 +141,8 @@ def _run_worker(request: HostPhase, listen: Listen, maintenance: LocalMaintenanc
         except BaseException as error:
             process.kill()  # first, so that nothing more is rebooted
             worker.stop(error)
-            for event in worker.pending_events():
-                progress.record(event)
             if isinstance(error, KeyboardInterrupt):
-                error.add_note(str(progress))
+                error.add_note(_partial_progress([*events, *worker.pending_events()]))
             raise
         if result is None:
             process.kill()  # one that has ended keeps its status
@@ -275,32 +267,22 @@ def _event(node: str, state: State, message: str) -> Event:
     return Event(component=COMPONENT, node=node, state=state, message=message)
 
 
-_MAX_NODES = 8
+def _partial_progress(events: Sequence[HostEvent]) -> str:
+    """Say of an interrupted run what has changed and each host's last step: commands there go on to their own end."""
+    steps = {event.node: event.step for event in events if event.step}
+    if not steps:
+        return "no host was reached yet"
+    changes = _by_text((text, event.node) for event in events for text in event.changes)
+    return (
+        f"changed so far: {changes or 'nothing'}. Last begun: {_by_text((step, node) for node, step in steps.items())}"
+    )
 
 
-class _PartialProgress:
-    """What is known of the hosts of a run that is interrupted: commands on hosts go on to their own end."""
-
-    def __init__(self) -> None:
-        self._steps: dict[str, str] = {}
-        self._changes: dict[str, list[str]] = {}
-
-    def record(self, event: HostEvent) -> None:
-        if event.step:
-            self._steps[event.node] = event.step
-        self._changes.setdefault(event.node, []).extend(event.changes)
-
-    def __str__(self) -> str:
-        """Return every change with its hosts, and each host's last step."""
-        if not self._steps:
-            return "no host was reached yet"
-        last = {node: [step] for node, step in self._steps.items()}
-        return f"changed so far: {_by_text(self._changes) or 'nothing'}. Last begun: {_by_text(last)}"
-
-
-def _by_text(texts_of: Mapping[str, list[str]]) -> str:
+def _by_text(pairs: Iterable[tuple[str, str]]) -> str:
     nodes: dict[str, list[str]] = {}
-    for node, texts in texts_of.items():
-        for text in texts:
-            nodes.setdefault(text, []).append(node)
+    for text, node in pairs:
+        nodes.setdefault(text, []).append(node)
     return "; ".join(f"{text} ({join_limited(sorted(names), _MAX_NODES)})" for text, names in nodes.items())
+
+
+_MAX_NODES = 8

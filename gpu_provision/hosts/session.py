@@ -30,22 +30,12 @@ from gpu_provision.hosts.connection import ssh_target
 from gpu_provision.hosts.deploy import GROUP, host_prerequisites, host_teardown
 from gpu_provision.hosts.errors import unreadable
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.messages import (
-    DrainPreview,
-    HostEvent,
-    HostMembership,
-    HostPhase,
-    Maintenance,
-    OnProgress,
-    Question,
-    WorkerReply,
-)
-from gpu_provision.hosts.operations.base import GpuHost, read_host, report, run_of, save_findings, with_cause
+from gpu_provision.hosts.messages import HostEvent, HostPhase, Maintenance, Question, WorkerReply
+from gpu_provision.hosts.operations import GpuHost, read_host, report, run_of, save_findings, with_cause
 from gpu_provision.hosts.operations.reboot import reboot_reasons
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailedError, Severity
-from gpu_provision.model.hosts import Drain
 
 Emit = Callable[[HostEvent], None]
 
@@ -60,7 +50,7 @@ def serve(connection: Connection) -> None:
     phase = connection.recv()
     maintenance = _RemoteMaintenance(connection)
     gevent.spawn(maintenance.receive_replies)
-    connection.send(run(phase, connection.send, maintenance if phase.has_maintenance else None))
+    connection.send(run(phase, connection.send, cast("Maintenance", maintenance) if phase.has_maintenance else None))
 
 
 class _RemoteMaintenance:
@@ -84,19 +74,10 @@ class _RemoteMaintenance:
             for answer in self._open.values():
                 answer.set_exception(EOFError())
 
-    def membership(self, node: str) -> HostMembership:
-        return cast("HostMembership", self._ask("membership", node))
+    def __getattr__(self, method: str) -> Any:
+        return partial(self._ask, method)
 
-    def preview_drain(self, node: str, drain: Drain) -> DrainPreview:
-        return cast("DrainPreview", self._ask("preview_drain", node, drain))
-
-    def cordon_and_drain(self, node: str, drain: Drain, on_progress: OnProgress) -> tuple[str, ...]:  # noqa: ARG002 - the parent reports
-        return cast("tuple[str, ...]", self._ask("cordon_and_drain", node, drain, reports_progress=True))
-
-    def wait_and_uncordon(self, node: str, boot_id: str, seconds: int, on_progress: OnProgress) -> None:  # noqa: ARG002 - as above
-        self._ask("wait_and_uncordon", node, boot_id, seconds, reports_progress=True)
-
-    def _ask(self, method: str, node: str, *arguments: Any, reports_progress: bool = False) -> Any:
+    def _ask(self, method: str, node: str, *arguments: Any) -> Any:
         what = "the process that started the host phase has ended"
         gone = RunFailedError(Finding(code=codes.ENDED_EARLY, what=what))
         if self._is_over:
@@ -104,7 +85,8 @@ class _RemoteMaintenance:
         number = next(self._numbers)
         answer = self._open[number] = AsyncResult()
         try:
-            self._connection.send(Question(number, method, node, arguments, reports_progress))
+            sent = tuple(each for each in arguments if not callable(each))  # the parent reports progress itself
+            self._connection.send(Question(number, method, node, sent, len(sent) < len(arguments)))
             reply = answer.get()
         except (EOFError, OSError) as error:
             raise gone from error
@@ -157,7 +139,7 @@ def run(phase: HostPhase, emit: Emit, maintenance: Maintenance | None = None) ->
     state.add_callback_handler(_ProgressHandler(emit))
     connection.disable_questions()
     for host in inventory:
-        report_step = partial(_report_step, emit, host)
+        report_step = partial(_report_step, emit, _node(host))
         run_of(host).maintenance, run_of(host).on_progress = maintenance, report_step
         connection.isolate_failures(host, report_step)
     with ctx_state.use(state):
@@ -171,8 +153,8 @@ def run(phase: HostPhase, emit: Emit, maintenance: Maintenance | None = None) ->
     )
 
 
-def _report_step(emit: Emit, host: Host, step: str) -> None:
-    emit(HostEvent(node=_node(host), step=step))
+def _report_step(emit: Emit, node: str, step: str) -> None:
+    emit(HostEvent(node=node, step=step))
 
 
 def _inventory(phase: HostPhase) -> Inventory:
@@ -284,20 +266,16 @@ def _failures(state: State, host: Host) -> tuple[Finding, ...]:
     """Return why a host failed in the run; empty if it did not. Comes before the host is read again."""
     if found := tuple(finding for finding in run_of(host).findings if finding.severity is Severity.ERROR):
         return found
-    failed = _failed_step(state, host)
-    if failed or host in state.failed_hosts:
-        return (run_of(host).last_error or failed or unreadable(ssh_target(host).name),)
-    finished = not state.is_executing or all(map(_has_succeeded, state.ops[host].values()))
-    return () if finished else (errors.not_finished(ssh_target(host)),)
-
-
-def _failed_step(state: State, host: Host) -> Finding | None:
+    reached, failed = ssh_target(host), None
     for op_hash, operation in state.ops[host].items():
         meta = operation.operation_meta
         if meta.is_complete() and meta.did_error():
             last = next((line.strip() for line in reversed(meta.stderr_lines) if line.strip()), "")
-            return errors.step_failed(_title(state, op_hash), last, ssh_target(host))
-    return None
+            failed = failed or errors.host_error("step_failed", reached, last, title=_title(state, op_hash))
+    if failed or host in state.failed_hosts:
+        return (run_of(host).last_error or failed or unreadable(reached.name),)
+    finished = not state.is_executing or all(map(_has_succeeded, state.ops[host].values()))
+    return () if finished else (errors.host_error("not_finished", reached),)
 
 
 def _has_succeeded(operation: StateOperationHostData) -> bool:
@@ -306,7 +284,7 @@ def _has_succeeded(operation: StateOperationHostData) -> bool:
 
 def _outcome(state: State, host: Host, failures: tuple[Finding, ...], record: HostRecord | None) -> HostOutcome:
     """Return a host's outcome; one that could not be read after the run, and so has no record, has failed."""
-    failures = failures or (() if record else (errors.outcome_unknown(ssh_target(host)),))
+    failures = failures or (() if record else (errors.host_error("outcome_unknown", ssh_target(host)),))
     unwanted = bool((host.data.get("host_prerequisites") or {}).get("blacklist_nouveau", True))
     reasons = run_of(host).reboot_reasons or (record and reboot_reasons(record, nouveau_unwanted=unwanted))
     return HostOutcome(
@@ -333,6 +311,6 @@ def _summary(errors: Sequence[Finding]) -> str:
     """Return why a host failed, most telling first; empty if it did not."""
     if not errors:
         return ""
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    seen = f" ({errors[0].evidence})" if errors[0].evidence else ""
-    return "; ".join(filter(None, (f"{errors[0].what}{seen}", errors[0].fix))) + more
+    first, *others = errors
+    what = f"{first.what} ({first.evidence})" if first.evidence else first.what
+    return "; ".join(filter(None, (what, first.fix))) + (f" (and {len(others)} more)" if others else "")

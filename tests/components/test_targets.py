@@ -16,7 +16,7 @@ from gpu_provision.components.targets import (
     targets,
     unassigned_nodes,
 )
-from gpu_provision.hosts.facts.driver import Driver
+from gpu_provision.hosts.facts.gpus import Driver
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.model.cluster import ClusterFacts, DriverBasis, DriverChoice, NodeFacts
 from gpu_provision.model.findings import Severity

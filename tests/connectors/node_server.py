@@ -22,26 +22,18 @@ FORBIDDEN = 'pods is forbidden: User "odd" cannot create resource "pods" in API 
 
 @dataclass
 class NodeServer:
-    """What the server has, and what it has seen.
-
-    Attributes:
-        status: Of every new pod.
-        urls: Of every exec.
-        drop: Whether connections are lost before a command's end.
-        forbids: Whether the account may make no pods.
-    """
+    """What the server has, and what it has seen."""
 
     url: str = ""
     ready: bool = True
-    status: dict[str, Any] = field(default_factory=lambda: dict(RUNNING))
+    status: dict[str, Any] = field(default_factory=lambda: dict(RUNNING))  # of every new pod
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
     made: list[dict[str, Any]] = field(default_factory=list)
-    urls: list[str] = field(default_factory=list)
-    drop: bool = False
-    forbids: bool = False
+    urls: list[str] = field(default_factory=list)  # of every exec
+    drop: bool = False  # whether connections are lost before a command's end
+    forbids: bool = False  # whether the account may make no pods
 
     def application(self) -> web.Application:
-        """Return the routes."""
         app = web.Application(middlewares=[_closing])
         app.router.add_get("/api/v1/nodes/{name}", self._node)
         app.router.add_get(_PODS, self._list)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-Pyinfra = Callable[..., subprocess.CompletedProcess[str]]
+from tests.connectors.conftest import Pyinfra
 
 
 def test_command_on_a_cluster_is_refused_with_one_message(pyinfra: Pyinfra, tmp_path: Path) -> None:
-    """It does not run on the control machine instead."""
     done = pyinfra("@cluster/prod", "exec", "--", "touch", str(tmp_path / "stray"))
     assert done.returncode == 1
     assert "@cluster/prod is a Kubernetes cluster and has no shell" in done.stdout
@@ -19,7 +17,6 @@ def test_command_on_a_cluster_is_refused_with_one_message(pyinfra: Pyinfra, tmp_
 
 
 def test_file_for_a_cluster_is_refused(pyinfra: Pyinfra, tmp_path: Path) -> None:
-    """Also without a fact before it."""
     (tmp_path / "upload.py").write_text(
         "import io\n"
         "from pyinfra.api.command import FileDownloadCommand, FileUploadCommand\n"
@@ -35,14 +32,12 @@ def test_file_for_a_cluster_is_refused(pyinfra: Pyinfra, tmp_path: Path) -> None
 
 
 def test_cluster_without_a_context_is_refused(pyinfra: Pyinfra) -> None:
-    """The name is the context's."""
     done = pyinfra("@cluster", "debug-inventory")
     assert done.returncode == 1
     assert "a cluster needs the name of its context: @cluster/<context>" in done.stdout
 
 
 def test_connectors_import_nothing_heavy() -> None:
-    """Every pyinfra inventory of a user imports them."""
     code = (
         "import sys, pyinfra.api; before = set(sys.modules)\n"
         "from gpu_provision.connectors import cluster, k8s_node, sandbox\n"

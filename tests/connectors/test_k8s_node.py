@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gpu_provision.kube.node_shell import CLIENT
 from gpu_provision.sandbox import lifecycle
+from tests.connectors.conftest import Pyinfra
 from tests.connectors.node_server import NodeServer, node_server
 from tests.kube.conftest import kubeconfig
-
-Pyinfra = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -43,7 +42,6 @@ def test_commands_run_on_the_node_and_nothing_stays(server: NodeServer, pyinfra:
 def test_the_pod_of_a_killed_client_goes_with_the_next_run(
     server: NodeServer, pyinfra: Pyinfra, inventory: str
 ) -> None:
-    """Also one on a node that this run does not connect to."""
     killed = subprocess.run([sys.executable, "-c", _PRINTS_ITS_IDENTITY], capture_output=True, text=True, check=True)
     metadata = {
         "name": "left",
@@ -60,7 +58,6 @@ _PRINTS_ITS_IDENTITY = "from gpu_provision.kube.lease import process_identity; p
 
 
 def test_command_that_fails_fails_its_host(server: NodeServer, pyinfra: Pyinfra, inventory: str) -> None:
-    """And leaves nothing, either."""
     done = pyinfra(inventory, "exec", "--", "exit 3")
     assert done.returncode == 1
     assert len(server.made) == 1
@@ -68,7 +65,6 @@ def test_command_that_fails_fails_its_host(server: NodeServer, pyinfra: Pyinfra,
 
 
 def test_operations_of_pyinfra_change_nothing_twice(pyinfra: Pyinfra, inventory: str, tmp_path: Path) -> None:
-    """Facts, a file there and back, to the byte."""
     content = bytes(range(256)) * 999
     (tmp_path / "source").write_bytes(content)
     put = ("files.put", "src=source", f"dest={tmp_path}/a file")
@@ -103,7 +99,6 @@ def test_lost_connection_fails_the_host_with_a_finding(server: NodeServer, pyinf
 
 
 def test_simulated_pods_of_a_sandbox_have_no_shell(pyinfra: Pyinfra, tmp_path: Path) -> None:
-    """One finding says so, and the pod is gone."""
     (tmp_path / "fleet.yaml").write_text("nodes:\n- {name: t4-1, gpu: {model: T4, count: 1}}\n")
     sandbox = lifecycle.up(str(tmp_path / "fleet.yaml"), directory=tmp_path / "state")
     try:

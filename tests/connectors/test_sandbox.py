@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-Pyinfra = Callable[..., subprocess.CompletedProcess[str]]
+from tests.connectors.conftest import Pyinfra
 
 INVENTORY = """
 nodes = [(f"@sandbox/{name}", {"sandbox_fleet": "mine.yaml"}) for name in NAMES]
@@ -19,16 +18,13 @@ cluster = ["@cluster/sandbox"]
 @pytest.fixture
 def inventory(tmp_path: Path) -> Callable[..., str]:
     def write(*names: str) -> str:
-        # a name that begins with an underscore is no group of pyinfra's
-        text = INVENTORY.replace("NAMES", repr(list(names)))
-        (tmp_path / "inventory.py").write_text(text)
+        (tmp_path / "inventory.py").write_text(INVENTORY.replace("NAMES", repr(list(names))))
         return "inventory.py"
 
     return write
 
 
 def test_commands_run_on_the_host(sandbox: Path, pyinfra: Pyinfra, inventory: Callable[..., str]) -> None:
-    """Each host has its own shell and its own files."""
     done = pyinfra(inventory("t4-1", "t4-2"), "--limit", "nodes", "exec", "--", "hostname > /etc/test; uname -r")
     assert done.returncode == 0
     assert done.stdout.count("5.15.0-122-generic") == 2
@@ -37,7 +33,6 @@ def test_commands_run_on_the_host(sandbox: Path, pyinfra: Pyinfra, inventory: Ca
 
 
 def test_limit_takes_a_nodes_own_name(sandbox: Path, pyinfra: Pyinfra, inventory: Callable[..., str]) -> None:
-    """Without the connector's prefix."""
     pyinfra(inventory("t4-1", "t4-2"), "--limit", "t4-2", "exec", "--", "true")
     assert [host.name for host in sandbox.iterdir()] == ["t4-2"]
 
@@ -45,7 +40,6 @@ def test_limit_takes_a_nodes_own_name(sandbox: Path, pyinfra: Pyinfra, inventory
 @pytest.mark.parametrize("sudo", ["false", "true"])
 @pytest.mark.usefixtures("sandbox")
 def test_files_go_there_and_back(pyinfra: Pyinfra, inventory: Callable[..., str], tmp_path: Path, sudo: str) -> None:
-    """With and without sudo, byte by byte; a second time nothing changes."""
     content = bytes(range(256))
     (tmp_path / "source").write_bytes(content)
     where = inventory("t4-1")
@@ -61,7 +55,6 @@ def test_files_go_there_and_back(pyinfra: Pyinfra, inventory: Callable[..., str]
 
 @pytest.mark.usefixtures("sandbox")
 def test_reboot_operation_of_pyinfra_works(pyinfra: Pyinfra, inventory: Callable[..., str]) -> None:
-    """It detaches, loses the host, waits, and sees a younger one."""
     done = pyinfra(inventory("t4-1"), "--limit", "nodes", "server.reboot", "delay=2", "reboot_timeout=120")
     assert done.returncode == 0, done.stdout
 
@@ -71,7 +64,6 @@ def test_reboot_operation_of_pyinfra_works(pyinfra: Pyinfra, inventory: Callable
 def test_host_that_is_not_there_is_a_connection_error(
     pyinfra: Pyinfra, inventory: Callable[..., str], name: str, reason: str
 ) -> None:
-    """The others go on, and the run does not end well."""
     done = pyinfra(inventory("t4-1", name), "--exclude", "cluster", "exec", "--", "echo went on")
     assert done.returncode == 1
     assert reason in done.stdout

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyinfra
@@ -16,8 +15,7 @@ from pyinfra.context import ctx_host, ctx_state
 
 from gpu_provision.deploys import gpu_stack
 from gpu_provision.deploys.cluster import is_cluster_host
-
-Pyinfra = Callable[..., subprocess.CompletedProcess[str]]
+from tests.deploys.conftest import Pyinfra
 
 CLUSTER = "@cluster/lab"
 

@@ -37,7 +37,6 @@ def waits(told: list[str], waiting: Event, *, over: Event) -> None:
 
 
 def test_an_interrupt_says_what_stays_before_pyinfra_ends(ended: list[int]) -> None:
-    """Once; the handler of pyinfra is in force again."""
     told: list[str] = []
     waiting = Event()
     operation = gevent.spawn(waits, told, waiting, over=Event())
@@ -50,7 +49,6 @@ def test_an_interrupt_says_what_stays_before_pyinfra_ends(ended: list[int]) -> N
 
 
 def test_the_second_interrupt_ends_at_once(ended: list[int]) -> None:
-    """While the run still ends its step."""
     waiting, over = Event(), Event()
     operation = gevent.spawn(waits, [], waiting, over=over)
     waiting.wait()
@@ -61,7 +59,6 @@ def test_the_second_interrupt_ends_at_once(ended: list[int]) -> None:
 
 
 def test_pyinfra_has_its_handler_back_when_no_run_is_awaited(ended: list[int]) -> None:
-    """Whichever of two operations ends first."""
     events = [Event() for _ in range(4)]
     operations = [gevent.spawn(waits, [], waiting, over=over) for waiting, over in (events[:2], events[2:])]
     for waiting in events[::2]:
@@ -74,7 +71,6 @@ def test_pyinfra_has_its_handler_back_when_no_run_is_awaited(ended: list[int]) -
 
 
 def test_without_pyinfras_command_no_handler_is_installed() -> None:
-    """A program that uses pyinfra's API decides about its signals."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with report_what_stays(print):
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

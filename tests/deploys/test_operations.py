@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-Pyinfra = Callable[..., subprocess.CompletedProcess[str]]
+from tests.deploys.conftest import Pyinfra
 
 DEPLOY = """
 from pyinfra import host
@@ -29,8 +27,7 @@ NAMES = ("IPMI", "No nouveau", "Kernel and driver stay", "Drop-ins")
 
 
 @pytest.fixture
-def alone(pyinfra: Pyinfra, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run it on one host with a driver package."""
+def alone(pyinfra: Pyinfra, tmp_path: Path) -> Pyinfra:
     (tmp_path / "alone.py").write_text(DEPLOY)
     (tmp_path / "hosts.py").write_text('hosts = [("@sandbox/driver-1", {"sandbox_fleet": "mine.yaml"})]\n')
     return lambda option: pyinfra("driver-1", option, command=("alone.py",), inventory="hosts.py")
@@ -41,7 +38,7 @@ def results(output: str, name: str) -> list[tuple[str, ...]]:
     return re.findall(rf"^\s+{name}\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s*$", output, re.MULTILINE)
 
 
-def test_operations_change_a_host_once(alone: Callable[..., subprocess.CompletedProcess[str]], sandbox: Path) -> None:
+def test_operations_change_a_host_once(alone: Pyinfra, sandbox: Path) -> None:
     """The plan names what the first run changes and writes nothing; the second run has nothing to do."""
     root = sandbox / "driver-1"
     plan = alone("--dry")
@@ -56,7 +53,6 @@ def test_operations_change_a_host_once(alone: Callable[..., subprocess.Completed
 
 
 def test_fact_is_printed_as_json(pyinfra: Pyinfra) -> None:
-    """What a deploy file may decide by, for people and for jq."""
     fact = "gpu_provision.host_facts.GpuFacts"
     ran = pyinfra("driver-1", "--json", "--limit", "@sandbox/driver-1", command=("fact", fact))
     assert ran.returncode == 0, ran.stdout

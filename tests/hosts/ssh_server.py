@@ -19,23 +19,14 @@ _THROUGH_SUDO = re.compile(r"^(env SUDO_ASKPASS=\S+ PYINFRA_SUDO_PASSWORD=(?P<pa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conduct:
-    """How a host behaves over SSH.
+    """How a host behaves over SSH."""
 
-    Attributes:
-        lets_in: Whether it takes our key.
-        sudo_says: What sudo says instead of running a command; empty if it runs it.
-        password: What sudo asks for; empty if it asks for nothing.
-        cannot_write: What commands say that would write; empty if they do write.
-        hangs_at: Pattern of a command at which the whole machine freezes: it answers nothing from then on.
-        dies_at: Pattern of a command at which the machine goes away.
-    """
-
-    lets_in: bool = True
-    sudo_says: str = ""
-    password: str = ""
-    cannot_write: str = ""
-    hangs_at: str = ""
-    dies_at: str = ""
+    lets_in: bool = True  # whether it takes our key
+    sudo_says: str = ""  # what sudo says instead of running a command; empty if it runs it
+    password: str = ""  # what sudo asks for; empty if it asks for nothing
+    cannot_write: str = ""  # what commands say that would write; empty if they do write
+    hangs_at: str = ""  # pattern of a command at which the whole machine freezes: it answers nothing from then on
+    dies_at: str = ""  # pattern of a command at which the machine goes away
 
 
 GOOD = Conduct()
@@ -43,11 +34,7 @@ GOOD = Conduct()
 
 @dataclass(slots=True)
 class Server:
-    """One SSH server.
-
-    Attributes:
-        commands: What it was asked to run, as the shell got it.
-    """
+    """One SSH server."""
 
     host: hosts.SimulatedHost
     conduct: Conduct
@@ -56,23 +43,19 @@ class Server:
     over: threading.Event = field(default_factory=threading.Event)
     frozen: threading.Event = field(default_factory=threading.Event)
     transports: list[paramiko.Transport] = field(default_factory=list)
-    commands: list[str] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)  # what it was asked to run, as the shell got it
 
     @property
     def port(self) -> int:
-        """Where it listens."""
         return int(self.listener.getsockname()[1])
 
     def known(self) -> str:
-        """Return its line in a file of known hosts."""
         return f"[127.0.0.1]:{self.port} {self.key.get_name()} {self.key.get_base64()}\n"
 
     def ran(self, words: str) -> bool:
-        """Return whether a command with these words was run."""
         return any(words in command for command in self.commands)
 
     def serve(self) -> None:
-        """Take connections until the listener is closed."""
         with contextlib.suppress(OSError):
             while True:
                 connection, _ = self.listener.accept()
@@ -82,7 +65,6 @@ class Server:
                 transport.start_server(event=threading.Event(), server=_Interface(self))
 
     def close(self) -> None:
-        """Go away, with every connection."""
         self.over.set()
         with contextlib.suppress(OSError):  # closing alone would leave the thread that accepts in its call
             self.listener.shutdown(socket.SHUT_RDWR)

@@ -45,11 +45,9 @@ class Site:
 
     @property
     def inventory(self) -> Inventory:
-        """The inventory, read again."""
         return load(self.folder / "inventory.yaml")
 
     def pyinfra(self, deploy: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run stock pyinfra without a terminal."""
         return subprocess.run(
             [Path(sys.executable).with_name("pyinfra"), *options, "inventory.py", CHECKOUT / "deploys" / deploy],
             cwd=self.folder,
@@ -71,7 +69,6 @@ def patience(server: Server) -> str:
 
 @contextlib.contextmanager
 def site(folder: Path, conducts: Mapping[str, Conduct]) -> Iterator[Site]:
-    """Run a server for each conduct."""
     fleet = folder / "fleet.yaml"
     machines = [f"- {{name: {name}, gpu: {{model: T4, count: 1}}}}" for name in conducts]
     fleet.write_text("\n".join(["nodes:", *machines]))

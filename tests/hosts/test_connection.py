@@ -33,7 +33,6 @@ CONDUCTS = {
 
 @pytest.fixture(scope="module")
 def events() -> list[Event]:
-    """What was told meanwhile."""
     return []
 
 
@@ -47,7 +46,6 @@ def result(simulated: Path, events: list[Event]) -> Iterator[HostsResult]:
 
 
 def of(result: HostsResult, name: str) -> HostOutcome:
-    """Return how it ended on one host."""
     return next(host for host in result.hosts if host.name == name)
 
 
@@ -60,7 +58,6 @@ def finding(result: HostsResult, name: str) -> Finding:
 
 
 def test_the_good_host_is_finished(result: HostsResult) -> None:
-    """Whatever becomes of the others."""
     assert "kernel modules loaded: ipmi_msghandler" in of(result, "good").changes
     assert [host.name for host in result.hosts if not host.failed] == ["good"]
 
@@ -82,7 +79,6 @@ def test_the_good_host_is_finished(result: HostsResult) -> None:
 def test_each_failure_is_one_finding_with_its_remedy(
     result: HostsResult, name: str, code: str, evidence: str, fix: str
 ) -> None:
-    """With what was seen."""
     found = finding(result, name)
     assert (found.code, of(result, name).failed) == (code, True)
     assert evidence in found.evidence
@@ -90,7 +86,6 @@ def test_each_failure_is_one_finding_with_its_remedy(
 
 
 def test_an_unobserved_host_is_not_ready(result: HostsResult) -> None:
-    """Everything was done on it, and it is not known whether it holds."""
     vanished = of(result, "vanishes")
     assert vanished.changes == of(result, "good").changes
     assert vanished.failed
@@ -98,7 +93,6 @@ def test_an_unobserved_host_is_not_ready(result: HostsResult) -> None:
 
 
 def test_it_says_meanwhile_whom_it_waits_for(result: HostsResult, events: list[Event]) -> None:
-    """A host that is silent is not a screen that is."""
     assert result.failed
     told = [event.message for event in events if event.node == "hangs"]
     assert told[0] == "connecting"

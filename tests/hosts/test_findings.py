@@ -6,14 +6,14 @@ import logging
 
 import pytest
 
-from gpu_provision.hosts.operations import base
+from gpu_provision.hosts import operations
 from tests.hostile import TEXTS
 
 
 def logged(message: object, *arguments: object) -> str:
     """Return what pyinfra's handlers get of a message."""
     record = logging.LogRecord("pyinfra", logging.INFO, "", 0, message, arguments, None)
-    assert base.logger.filter(record)
+    assert operations.logger.filter(record)
     return record.getMessage()
 
 

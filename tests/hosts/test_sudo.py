@@ -23,13 +23,11 @@ CONDUCTS = {"asks": Conduct(password=PASSWORD), "free": Conduct()}
 
 @pytest.fixture(scope="module")
 def here(simulated: Path) -> Iterator[Site]:
-    """One host that asks and one that does not."""
     with site(simulated, CONDUCTS) as begun:
         yield begun
 
 
 def test_stock_pyinfra_without_a_terminal_fails_that_host_alone(here: Site) -> None:
-    """It would ask, get no answer, and end with a traceback."""
     ran = here.pyinfra("host_prerequisites.py", "-y")
     assert ran.returncode == 1
     assert "GP688 asks: sudo wants a password" in ran.stdout
@@ -47,7 +45,6 @@ print([finding.code for host in prepare(load(sys.argv[1])).hosts for finding in 
 
 
 def test_no_prompt_during_a_run(here: Site) -> None:
-    """Not at a terminal either: there may be fifty such hosts."""
     controller, terminal = os.openpty()
     done = subprocess.run(
         [sys.executable, "-c", ERRORS, here.folder / "inventory.yaml"],
@@ -65,7 +62,6 @@ def test_no_prompt_during_a_run(here: Site) -> None:
 
 
 def test_password_from_the_environment_is_used_and_never_shown(here: Site) -> None:
-    """By stock pyinfra, with every command on the screen."""
     ran = here.pyinfra("host_prerequisites.py", "-y", "-vvv", "--debug", **{pyinfra_inventory.SUDO_VARIABLE: PASSWORD})
     assert ran.returncode == 0, ran.stdout
     assert here.servers["asks"].ran("modprobe -a -- ")
@@ -73,7 +69,6 @@ def test_password_from_the_environment_is_used_and_never_shown(here: Site) -> No
 
 
 def test_given_password_is_used(here: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes before that of the environment; nothing is left to do by now."""
     monkeypatch.setenv(pyinfra_inventory.SUDO_VARIABLE, "another")
     token = pyinfra_inventory._given.set(PASSWORD)
     try:
@@ -85,7 +80,6 @@ def test_given_password_is_used(here: Site, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_wrong_password_is_a_finding_that_does_not_name_it(here: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sudo counts attempts; there is one."""
     monkeypatch.setenv(pyinfra_inventory.SUDO_VARIABLE, "another")
     asks, free = prepare(here.inventory).hosts
     assert [finding.code for finding in asks.errors] == ["GP688"]

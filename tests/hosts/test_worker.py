@@ -46,7 +46,6 @@ class Gate:
     """A host whose modprobe says that it is there, and then waits to be let through."""
 
     def __init__(self, root: Path) -> None:
-        """Put it in the place of the host's own."""
         for name in ("reached", "gate"):
             os.mkfifo(root / name)
         program = root / ".sandbox/bin/modprobe"
@@ -57,15 +56,12 @@ class Gate:
         self._reached, self._gate = root / "reached", os.open(root / "gate", os.O_RDWR)
 
     def wait(self) -> None:
-        """Wait until a command of the host phase is there."""
         assert self._reached.read_text() == "reached\n"
 
     def open(self) -> None:
-        """Let it through."""
         os.write(self._gate, b"go\n")
 
     def close(self) -> None:
-        """Leave nothing open."""
         os.close(self._gate)
 
 
@@ -78,7 +74,6 @@ def gated(fresh: tuple[Inventory, Path]) -> Iterator[tuple[Inventory, Path, Gate
 
 
 def workers(parent: int) -> list[int]:
-    """Return the worker processes of a process."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -104,7 +99,6 @@ def test_killed_worker_is_a_finding_and_its_parent_goes_on(gated: tuple[Inventor
 
 
 def test_worker_ends_after_its_parent_and_begins_nothing(gated: tuple[Inventory, Path, Gate], tmp_path: Path) -> None:
-    """The command that runs is finished; nouveau would be next."""
     _, root, gate = gated
     with subprocess.Popen([sys.executable, "-c", PARENT, tmp_path / "inventory.yaml"]) as parent:
         gate.wait()
@@ -127,7 +121,6 @@ def test_request_that_cannot_be_sent_leaves_no_worker(fresh: tuple[Inventory, Pa
 def test_result_that_cannot_be_read_is_a_finding(
     fresh: tuple[Inventory, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It names a function that the worker alone has."""
     (tmp_path / "sitecustomize.py").write_text(ODD)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
@@ -140,14 +133,12 @@ class Odd(Diary):
     """Gives an answer that cannot be sent."""
 
     def membership(self, node: str) -> HostMembership:  # noqa: ARG002 - it is the same for all
-        """Return a lock where a text belongs."""
         return HostMembership(role=NodeRole.MEMBER, why=threading.Lock())  # type: ignore[arg-type]
 
 
 def test_answer_that_cannot_be_sent_fails_its_host(
     fresh: tuple[Inventory, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has an answer all the same, so the run ends."""
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     declared, root = fresh
     (root / "run/reboot-required").touch()

@@ -30,21 +30,17 @@ class Worker:
     """A fork, with as much of `subprocess.Popen` as the host phase uses."""
 
     def __init__(self, pid: int) -> None:
-        """Take a fork that waits for its request."""
         self._process = os.pidfd_open(pid)
 
     def kill(self) -> None:
-        """End it, if it has not ended yet."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._process, signal.SIGKILL)
 
     def wait(self) -> int:
-        """Wait for its end; how it ended only its parent knows."""
         select.select([self._process], [], [])
         return -1
 
     def close(self) -> None:
-        """End it."""
         self.kill()
         self.wait()
         os.close(self._process)
@@ -54,7 +50,6 @@ class Forge(Foundry):
     """Makes workers, in a process that starts with the first of them."""
 
     def __init__(self) -> None:
-        """Start nothing yet."""
         super().__init__("tests.hosts.warm")
 
     @contextlib.contextmanager
@@ -72,7 +67,6 @@ class Forge(Foundry):
                 yield made, connection
 
     def asking(self) -> contextlib.AbstractContextManager[None]:
-        """Keep others from the line meanwhile; there are none."""
         return contextlib.nullcontext()
 
 
@@ -104,7 +98,6 @@ def _bury() -> None:
 
 
 def _work(request: dict[str, Any], files: list[int]) -> None:
-    """Be the worker, and end."""
     status = 1
     try:
         output, connection = files

@@ -14,7 +14,7 @@ import pytest
 import trustme
 
 from gpu_provision.sandbox import objects
-from gpu_provision.sandbox.api import NODES, PODS
+from gpu_provision.sandbox.api import NODES, PODS, ObjectPath
 from gpu_provision.sandbox.apiserver.server import Server, serve
 from gpu_provision.sandbox.attach import attach
 from gpu_provision.sandbox.client import HttpApi, load_credentials
@@ -61,7 +61,7 @@ def test_nodes_register_run_pods_and_send_their_output(tmp_path: Path) -> None:
 
     async def logged(server: Server) -> str:
         async with HttpApi(load_credentials(server.kubeconfig)) as api:
-            return str(await api.call("GET", f"{server.url}/api/v1/namespaces/default/pods/p/log"))
+            return str(await api.request("GET", ObjectPath(PODS, "default", "p", "log")))
 
     async def scenario(server: Server) -> None:
         async with attached(server):

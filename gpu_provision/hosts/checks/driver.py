@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpu_provision.hosts.checks.findings import CheckedHost
-from gpu_provision.hosts.facts.driver import Driver
-from gpu_provision.hosts.facts.gpus import PciDevice
+from gpu_provision.hosts.facts.gpus import Driver, PciDevice
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
 
 _PACKAGES = ("nvidia-driver*", "nvidia-dkms*", "nvidia-kernel*", "nvidia-open*", "cuda-drivers*", "libnvidia-compute*",
@@ -22,63 +20,34 @@ _PURGE = {
 
 def host_driver_conflict(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a driver of the host's own where a container is to bring one."""
-    host = subject.host
-    expected = subject.expected
-    if not (expected.driver_container and host.driver.on_host) or expected.driver_auto:
-        return
-    yield subject.error(
-        codes.HOST_DRIVER,
-        f"the driver is to come as a container, and the host has {_name(host.driver)} {_origin(host)}",
-        evidence=_evidence(host),
-        consequence="the container cannot unload it, or leaves two drivers side by side",
-        fix=f"keep the host's driver: {subject.driver_key}.enabled: false, or auto if other hosts have none;"
-        f" or remove it: {_removal(host)}",
-    )
+    host, expected = subject.host, subject.expected
+    if expected.driver_container and host.driver.on_host and not expected.driver_auto:
+        words = {"name": _name(host.driver), "origin": _origin(host), "removal": _removal(host)}
+        yield subject.finding("host_driver_conflict", _evidence(host), **words)
 
 
 def no_host_driver(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a host without the driver that the inventory relies on."""
     driver = subject.host.driver
-    if subject.expected.driver_container or driver.on_host:
-        return
-    loaded = "a driver container has put the loaded one there" if driver.in_container else "no module, no libnvidia-ml"
-    yield subject.error(
-        codes.NO_HOST_DRIVER,
-        f"{subject.driver_key}.enabled is false, and the host has no NVIDIA driver",
-        evidence=f"{loaded}; {_packages(subject.host) or 'no driver package'}",
-        consequence="the toolkit and all that follows wait for a driver that never comes",
-        fix="install a driver on the host, or let a container bring it:"
-        f" {subject.driver_key}.enabled: true, or auto if other hosts have their own",
-    )
+    if not (subject.expected.driver_container or driver.on_host):
+        container = "a driver container has put the loaded one there"
+        loaded = container if driver.in_container else "no module, no libnvidia-ml"
+        yield subject.finding("no_host_driver", f"{loaded}; {_packages(subject.host) or 'no driver package'}")
 
 
 def host_driver_removed(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a driver of the host's that is gone but for its loaded modules, where a container is to follow."""
     driver = subject.host.driver
-    if not _is_left_to_host(subject) or not driver.loaded or driver.in_container or driver.has_files:
-        return
-    yield subject.error(
-        codes.HOST_DRIVER_REMOVED,
-        f"the host's driver {driver.loaded} was removed, and is still loaded",
-        evidence=f"/sys/module/nvidia/version: {driver.loaded}; no module for this kernel, no libnvidia-ml,"
-        " no nvidia-smi",
-        consequence="programs that run go on with it; the driver container would have to end them to unload it",
-        fix="drain the node and reboot it; then the container brings the driver",
-    )
+    if _is_left_to_host(subject) and driver.loaded and not driver.in_container and not driver.has_files:
+        yield subject.finding("host_driver_removed")
 
 
 def host_driver_waits(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a driver that was installed on the host while a container's is loaded."""
-    driver = subject.host.driver
-    if not _is_left_to_host(subject) or not (driver.loaded and driver.in_container and driver.on_host):
-        return
-    yield subject.warning(
-        codes.HOST_DRIVER_WAITS,
-        f"the host has {_name(driver)} {_origin(subject.host)}, and a container's {driver.loaded} is loaded",
-        evidence=f"{_evidence(subject.host)}; /run/nvidia/driver is mounted",
-        consequence="the node keeps the container's until it reboots",
-        fix=f"drain the node and reboot it: then it has its own; or remove that before: {_removal(subject.host)}",
-    )
+    host, driver = subject.host, subject.host.driver
+    if _is_left_to_host(subject) and driver.loaded and driver.in_container and driver.on_host:
+        words = {"name": _name(driver), "origin": _origin(host), "removal": _removal(host)}
+        yield subject.finding("host_driver_waits", f"{_evidence(host)}; /run/nvidia/driver is mounted", **words)
 
 
 def mixed_versions(subject: CheckedHost) -> Iterator[Finding]:
@@ -88,57 +57,34 @@ def mixed_versions(subject: CheckedHost) -> Iterator[Finding]:
     loaded = "" if driver.in_container else driver.loaded
     if not versions or set(versions) == {loaded} or (len(versions) == 1 and not loaded):
         return
-    yield subject.error(
-        codes.DRIVER_MIXED,
-        f"the host's driver is a mix: {', '.join(versions)} in the libraries, {loaded or 'none'} loaded",
-        evidence=f"/sys/module/nvidia/version: {loaded or 'absent'}; {', '.join(driver.libraries)}",
-        consequence="nvidia-smi and every container say: driver/library version mismatch",
-        fix="drain the node and reboot it; then hold the packages: apt-mark hold, dnf versionlock",
-    )
+    evidence = f"/sys/module/nvidia/version: {loaded or 'absent'}; {', '.join(driver.libraries)}"
+    yield subject.finding("mixed_versions", evidence, versions=", ".join(versions), loaded=loaded or "none")
 
 
 def driver_not_loaded(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a driver of the host's that is installed and not loaded."""
-    driver = subject.host.driver
+    host, driver = subject.host, subject.host.driver
     hosts = not subject.expected.driver_container or subject.expected.driver_auto
-    if hosts and driver.on_host and not driver.loaded and subject.host.pci.gpus:
-        built = ", ".join(f"{version} for {kernel}" for version, kernel in driver.dkms)
-        yield subject.error(
-            codes.DRIVER_NOT_LOADED,
-            f"the host's driver {driver.version} is installed and not loaded",
-            evidence=f"no /sys/module/nvidia; module: {driver.module or 'none for this kernel'}"
-            f"{f'; built by DKMS: {built}' if built else ''}",
-            consequence="no container gets a GPU",
-            fix=_awakening(subject),
-        )
-
-
-def _awakening(subject: CheckedHost) -> str:
-    """Say how a driver gets loaded; where a container may bring one, its removal helps as well."""
-    host = subject.host
-    if host.driver.module:
-        return "modprobe nvidia, and read what the kernel says: dmesg | tail"
-    build = f"build it for this kernel: dkms autoinstall -k {host.kernel.running}"
-    return (
-        f"{build}; or let a container bring one, and remove it: {_removal(host)}"
-        if _is_left_to_host(subject)
-        else build
-    )
+    if not (hosts and driver.on_host and not driver.loaded and host.pci.gpus):
+        return
+    awakening = f"build it for this kernel: dkms autoinstall -k {host.kernel.running}"
+    if driver.module:
+        awakening = "modprobe nvidia, and read what the kernel says: dmesg | tail"
+    elif _is_left_to_host(subject):
+        awakening += f"; or let a container bring one, and remove it: {_removal(host)}"
+    built = ", ".join(f"{version} for {kernel}" for version, kernel in driver.dkms)
+    evidence = f"no /sys/module/nvidia; module: {driver.module or 'none for this kernel'}"
+    built = f"; built by DKMS: {built}" if built else ""
+    yield subject.finding("driver_not_loaded", evidence + built, awakening=awakening)
 
 
 def device_held(subject: CheckedHost) -> Iterator[Finding]:
     """Yield services of the host that hold a GPU: a driver container cannot unload what they use."""
     services = [holder for holder in subject.host.services.holders if holder.unit]
-    if not (subject.expected.driver_container and services):
-        return
-    units = sorted({f"{holder.unit}.service" for holder in services})
-    yield subject.warning(
-        codes.DEVICE_HELD,
-        f"services of the host hold the GPU: {', '.join(units)}",
-        evidence="; ".join(f"{holder.command}[{holder.pid}] {' '.join(holder.devices)}" for holder in services),
-        consequence="an upgrade of the driver container waits for them, or fails",
-        fix=f"systemctl disable --now {' '.join(units)}",
-    )
+    if subject.expected.driver_container and services:
+        units = sorted({f"{holder.unit}.service" for holder in services})
+        seen = "; ".join(f"{holder.command}[{holder.pid}] {' '.join(holder.devices)}" for holder in services)
+        yield subject.finding("device_held", seen, units=", ".join(units), names=" ".join(units))
 
 
 def _is_left_to_host(subject: CheckedHost) -> bool:
@@ -205,32 +151,21 @@ def driver_branch(subject: CheckedHost) -> Iterator[Finding]:
             reason, right = f"branch {known.last_branch} is the last one for it", f"{known.last_branch} or older"
         else:
             continue
-        yield subject.error(
-            codes.DRIVER_BRANCH,
-            f"the driver {version} does not support {known.name}: {reason}",
-            evidence=f"{gpu.address} {gpu.vendor}:{gpu.device} ({known.generation})",
-            consequence="the driver loads and finds no device",
-            fix=_set_version(subject, right),
-        )
+        set_version = _set_version(subject, right)
+        yield subject.finding("driver_branch", version=version, gpu=gpu, reason=reason, set_version=set_version)
 
 
 def module_flavor(subject: CheckedHost) -> Iterator[Finding]:
     """Yield GPUs that run with the other kind of kernel modules only."""
     chosen, source = _flavor(subject)
     for gpu in _kinds(subject):
-        impossible = {"only": _PROPRIETARY, "never": _OPEN}.get(gpu.model.open_modules)
-        if not chosen or chosen != impossible:
+        if not chosen or chosen != {"only": _PROPRIETARY, "never": _OPEN}.get(gpu.model.open_modules):
             continue
         other = _OPEN if chosen == _PROPRIETARY else _PROPRIETARY
-        yield subject.error(
-            codes.MODULE_FLAVOR,
-            f"{gpu.model.name} runs with the {other} kernel modules only, and these are the {chosen} ones",
-            evidence=f"{gpu.address} {gpu.vendor}:{gpu.device} ({gpu.model.generation}); {source}",
-            consequence="the modules load and refuse the GPU (dmesg: NVRM: ... open kernel modules)",
-            fix=f"{subject.driver_key}.kernel_module_type: auto"
-            if subject.expected.driver_container
-            else f"install the host's driver with the {other} kernel modules",
-        )
+        way = f"install the host's driver with the {other} kernel modules"
+        if subject.expected.driver_container:
+            way = f"{subject.driver_key}.kernel_module_type: auto"
+        yield subject.finding("module_flavor", gpu=gpu, other=other, chosen=chosen, source=source, way=way)
 
 
 def cuda_minimum(subject: CheckedHost) -> Iterator[Finding]:
@@ -238,13 +173,8 @@ def cuda_minimum(subject: CheckedHost) -> Iterator[Finding]:
     version = _version(subject)
     oldest, name = CUDA_12
     if 0 < _branch(version) < oldest:
-        yield subject.warning(
-            codes.CUDA_MINIMUM,
-            f"the driver {version} is older than {name}, which CUDA 12 needs",
-            evidence=f"driver {version}",
-            consequence="images built with CUDA 12 or newer need their own compatibility libraries, or fail",
-            fix=_set_version(subject, f"{oldest} or newer"),
-        )
+        set_version = _set_version(subject, f"{oldest} or newer")
+        yield subject.finding("cuda_minimum", version=version, name=name, set_version=set_version)
 
 
 def _version(subject: CheckedHost) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any, cast
 
+from gpu_provision.hosts.errors import fill
 from gpu_provision.model import codes
 from gpu_provision.model.codes import OS_DIFFERS, RUNTIME_WITHOUT_CDI
 from gpu_provision.model.findings import Finding, Severity
@@ -53,16 +56,20 @@ class CheckedHost:
         """The inventory's section that decides on this machine's driver."""
         return f"pools.{self.expected.pool}.driver"
 
-    def error(self, code: str, what: str, *, evidence: str, consequence: str, fix: str) -> Finding:
-        """Return a finding that stops a run on this machine; its evidence is what was read there."""
-        return Finding(
-            code=code, where=self.expected.node, what=what, evidence=evidence, consequence=consequence, fix=fix
-        )
+    def finding(self, rule: str, evidence: str = "", *, severity: str = "", **words: object) -> Finding:
+        """Return the finding of a rule in findings.toml, with the words that it names; evidence is what was read."""
+        known = {"expected": self.expected, "host": self.host, "key": self.driver_key, **words}
+        return fill(_texts(rule), self.expected.node, evidence, severity, **known)
 
-    def warning(self, code: str, what: str, *, evidence: str, consequence: str, fix: str) -> Finding:
-        """Return a finding that a run survives."""
-        error = self.error(code, what, evidence=evidence, consequence=consequence, fix=fix)
-        return replace(error, severity=Severity.WARNING)
+
+@cache
+def _texts(rule: str) -> Mapping[str, str]:
+    import tomllib  # noqa: PLC0415 - only a check pays for it
+
+    table: Any = tomllib.loads(resources.files(__package__).joinpath("findings.toml").read_text(encoding="utf-8"))
+    for name in rule.split("."):
+        table = table[name]
+    return cast("Mapping[str, str]", table)
 
 
 Rule = Callable[[CheckedHost], Iterator[Finding]]

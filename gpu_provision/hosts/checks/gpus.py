@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator
 from gpu_provision.hosts.checks.findings import CheckedHost
 from gpu_provision.hosts.facts.gpus import PciDevice
 from gpu_provision.inventory import hardware as catalogue
-from gpu_provision.inventory.hardware import Model
-from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
 
 _OF_VIRTUAL_MACHINES = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
@@ -17,77 +15,48 @@ _OF_VIRTUAL_MACHINES = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
 
 def gpu_absent(subject: CheckedHost) -> Iterator[Finding]:
     """Yield GPUs that are declared and not there."""
-    expected, seen = subject.expected, subject.host.pci
+    seen = subject.host.pci
     if not seen.gpus:
         others = ", ".join(device.address for device in seen.devices) or "no device of vendor 10de"
-        yield subject.error(
-            codes.GPU_ABSENT,
-            f"the inventory declares {expected.gpu_count} x {expected.gpu_model}, and the PCI bus has no NVIDIA GPU",
-            evidence=f"/sys/bus/pci/devices: {others}",
-            consequence="Node Feature Discovery will not label the node, and nothing is deployed on it",
-            fix="see whether the card is seated and enabled (lspci -d 10de:), or passed through to a virtual machine;"
-            f" else put {expected.node} into a pool without gpu",
-        )
+        yield subject.finding("gpu_absent", others=others)
 
 
 def gpu_count(subject: CheckedHost) -> Iterator[Finding]:
     """Yield another number of GPUs than declared."""
-    expected, seen = subject.expected, subject.host.pci.gpus
-    if seen and len(seen) != expected.gpu_count:
-        number = f"{len(seen)} NVIDIA GPU{'' if len(seen) == 1 else 's'}"
-        yield subject.warning(
-            codes.GPU_COUNT,
-            f"the PCI bus shows {number}, the inventory declares {expected.gpu_count}",
-            evidence=_listed(seen),
-            consequence="the run waits for the declared number to be allocatable, and fails the node without it",
-            fix=f"correct pools.{expected.pool}.gpu.count,"
-            " or see to the hardware: dmesg | grep -i -e pcieport -e nvrm -e 'fallen off the bus'",
-        )
+    seen = subject.host.pci.gpus
+    if seen and len(seen) != subject.expected.gpu_count:
+        yield subject.finding("gpu_count", _listed(seen), count=len(seen), s="" if len(seen) == 1 else "s")
 
 
 def gpu_undeclared(subject: CheckedHost) -> Iterator[Finding]:
     """Yield GPUs on a machine whose pool declares none."""
     seen = subject.host.pci.gpus
     if seen and not subject.expected.gpu_count:
-        yield subject.warning(
-            codes.GPU_UNDECLARED,
-            f"there {'is a GPU' if len(seen) == 1 else f'are {len(seen)} GPUs'}, and pool {subject.expected.pool}"
-            " declares none",
-            evidence=_listed(seen),
-            consequence="the node gets no GPU software",
-            fix=f"give {subject.expected.node} a pool with gpu: {{model: ..., count: {len(seen)}}}",
-        )
+        are = "is a GPU" if len(seen) == 1 else f"are {len(seen)} GPUs"
+        yield subject.finding("gpu_undeclared", _listed(seen), are=are, count=len(seen))
 
 
 def gpu_model(subject: CheckedHost) -> Iterator[Finding]:
-    """Yield models that are certainly others than the declared one."""
+    """Yield models that are certainly others than the declared one: inventories often leave out board and memory."""
     declared = catalogue.find_model(subject.expected.gpu_model)
     if declared is None:
         return
-    others = [gpu for gpu in subject.host.pci.gpus if gpu.model.models and not _matches_model(gpu, declared)]
+    wanted = declared.family, _designation(declared.name)
+    kinds = {
+        gpu: {(each.family, _designation(each.name)) for each in gpu.model.models} for gpu in subject.host.pci.gpus
+    }
+    others = [gpu for gpu, kind in kinds.items() if kind and wanted not in kind]
     if others:
-        yield subject.warning(
-            codes.GPU_MODEL,
-            f"the inventory declares {subject.expected.gpu_model}, and there is {others[0].model.name}",
-            evidence=_listed(others),
-            consequence="driver and GPU were checked against each other for the wrong model",
-            fix=f"correct pools.{subject.expected.pool}.gpu.model",
-        )
+        yield subject.finding("gpu_model", _listed(others), seen=others[0].model.name)
 
 
 def gpu_taken(subject: CheckedHost) -> Iterator[Finding]:
     """Yield GPUs that are set aside for virtual machines."""
-    held = [gpu for gpu in subject.host.pci.gpus if gpu.driver in _OF_VIRTUAL_MACHINES]
-    if held:
-        addresses = " ".join(gpu.address for gpu in held)
-        yield subject.error(
-            codes.GPU_TAKEN,
-            f"{len(held)} of {len(subject.host.pci.gpus)} GPUs are bound to {held[0].driver}",
-            evidence=_listed(held),
-            consequence="the NVIDIA driver does not find them",
-            fix=f"take vfio-pci.ids off the kernel's command line and /etc/modprobe.d, reboot; or at once, for each of"
-            f" {addresses}: echo ADDRESS > /sys/bus/pci/drivers/{held[0].driver}/unbind",
-        )
+    gpus = subject.host.pci.gpus
+    if held := [gpu for gpu in gpus if gpu.driver in _OF_VIRTUAL_MACHINES]:
+        addresses, driver = " ".join(gpu.address for gpu in held), held[0].driver
+        counts = {"count": str(len(held)), "all": str(len(gpus))}
+        yield subject.finding("gpu_taken", _listed(held), driver=driver, addresses=addresses, **counts)
 
 
 def _listed(gpus: Iterable[PciDevice]) -> str:
@@ -97,14 +66,6 @@ def _listed(gpus: Iterable[PciDevice]) -> str:
         driver = f" ({gpu.driver})" if gpu.driver else ""
         alike.setdefault(f"{gpu.vendor}:{gpu.device} {gpu.model.name}{driver}", []).append(gpu.address)
     return ", ".join(f"{' '.join(addresses)} {kind}" for kind, addresses in alike.items())
-
-
-def _matches_model(gpu: PciDevice, declared: Model) -> bool:
-    """Return whether a device may be meant: inventories often leave out board and memory."""
-    return any(
-        each.family == declared.family and _designation(each.name) == _designation(declared.name)
-        for each in gpu.model.models
-    )
 
 
 def _designation(name: str) -> str:
@@ -120,8 +81,8 @@ _INFINIBAND = ("ib_umad", "mlx5_ib")
 
 def fabric_manager(subject: CheckedHost) -> Iterator[Finding]:
     """Yield NVSwitches without a fabric manager of the driver's version. A driver container brings its own."""
-    host = subject.host
-    if not host.pci.nvswitches or subject.expected.driver_container:
+    host, switches = subject.host, subject.host.pci.nvswitches
+    if not switches or subject.expected.driver_container:
         return
     packages = host.packages.matching(*_PACKAGES)
     version = host.driver.version
@@ -131,29 +92,21 @@ def fabric_manager(subject: CheckedHost) -> Iterator[Finding]:
     unit = host.services.unit(_UNIT)
     state = f"{_UNIT}.service: {unit.active}, {unit.enabled}" if unit else f"no {_UNIT}.service"
     installed = ", ".join(f"{package.name} {package.version}" for package in packages) or "not installed"
-    switches = len(host.pci.nvswitches)
-    yield subject.error(
-        codes.FABRIC_MANAGER,
-        f"there {'is an NVSwitch' if switches == 1 else f'are {switches} NVSwitches'}, and no fabric manager"
-        f" {version or 'of the driver'} runs",
-        evidence=f"{state}; {installed}; driver {version or 'unknown'};"
-        f" {', '.join(device.address for device in host.pci.nvswitches)}",
-        consequence="nvidia-smi looks well, and every CUDA program fails with error 802 (system not yet initialized)",
-        fix=f"install the fabric manager of exactly the driver's version, then: systemctl enable --now {_UNIT}",
+    addresses = ", ".join(device.address for device in switches)
+    yield subject.finding(
+        "fabric_manager",
+        f"{state}; {installed}; driver {version or 'unknown'}; {addresses}",
+        are="is an NVSwitch" if len(switches) == 1 else f"are {len(switches)} NVSwitches",
+        version=version or "of the driver",
+        unit=_UNIT,
     )
 
 
 def fabric_modules(subject: CheckedHost) -> Iterator[Finding]:
     """Yield NVLink 5 systems without the modules that their fabric is managed through."""
     host = subject.host
-    models = {model.name for gpu in host.pci.gpus for model in gpu.model.models}
-    present = {*host.modules.loaded, *host.modules.built_in}
-    missing = [name for name in _INFINIBAND if name not in present]
-    if models & _NVLINK_5 and missing and host.pci.network_cards:
-        yield subject.warning(
-            codes.FABRIC_MODULES,
-            f"the kernel modules {' and '.join(missing)} are not loaded, which an NVLink 5 fabric is managed through",
-            evidence=f"{', '.join(sorted(models & _NVLINK_5))}; not in /proc/modules: {', '.join(missing)}",
-            consequence="the fabric manager takes the wrong path, and the fabric stays In Progress",
-            fix=f"host_prerequisites.kernel_modules: [i2c_core, ipmi_msghandler, {', '.join(missing)}]",
-        )
+    models = _NVLINK_5 & {model.name for gpu in host.pci.gpus for model in gpu.model.models}
+    missing = [name for name in _INFINIBAND if name not in {*host.modules.loaded, *host.modules.built_in}]
+    if models and missing and host.pci.network_cards:
+        words = {"modules": " and ".join(missing), "missing": ", ".join(missing), "models": ", ".join(sorted(models))}
+        yield subject.finding("fabric_modules", **words)

@@ -10,7 +10,6 @@ from gpu_provision.hosts.checks.findings import CheckedHost
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.images.registry import look_up_image
 from gpu_provision.inventory import hardware
-from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.hosts import Expectation, ImageAnswer, ImageState
 
@@ -21,29 +20,10 @@ _NVIDIAS = "/nvidia/driver"
 def driver_image(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a driver image that is absent or unknown."""
     answer = subject.image
-    match answer.state if answer else ImageState.PRESENT:
-        case ImageState.ABSENT:
-            code, what = codes.IMAGE_ABSENT, "there is no driver image {image}"
-            consequence = "the driver pod stays in ImagePullBackOff"
-            fix = f"set {subject.driver_key}.version to one that exists for this system, or mirror the image"
-        case ImageState.OTHER_ARCHITECTURE:
-            machine = subject.host.kernel.architecture
-            code, what = codes.IMAGE_ARCHITECTURE, f"the driver image {{image}} does not exist for {machine}"
-            consequence = 'the driver pod fails with "no match for platform" or "exec format error"'
-            fix = f"set {subject.driver_key}.version to one with this platform, or mirror all platforms of the image"
-        case ImageState.REFUSED | ImageState.UNREACHABLE:
-            code, what = codes.IMAGE_UNKNOWN, "it is not known whether the driver image {image} exists"
-            consequence = "if it does not, the driver pod stays in ImagePullBackOff"
-            fix = (
-                "docker login for this registry, if it wants credentials; where this machine cannot reach it, --offline"
-                " or preflight: {registry: false}"
-            )
-        case _:
-            return
-    tell = subject.warning if code == codes.IMAGE_UNKNOWN else subject.error
-    evidence = answer.evidence if answer else ""
-    image = answer.reference if answer else ""
-    yield tell(code, what.format(image=image), evidence=evidence, consequence=consequence, fix=fix)
+    if answer and answer.state is not ImageState.PRESENT:
+        is_known = answer.state in {ImageState.ABSENT, ImageState.OTHER_ARCHITECTURE}
+        kind = answer.state.value if is_known else "unknown"
+        yield subject.finding(f"image.{kind}", answer.evidence, image=answer.reference)
 
 
 def no_images_for_system(subject: CheckedHost) -> Iterator[Finding]:
@@ -55,14 +35,8 @@ def no_images_for_system(subject: CheckedHost) -> Iterator[Finding]:
     versions = ", ".join(system.id + version for version in hardware.IMAGES.get(system.id, ()))
     known = f"known: {versions}" if versions else "own images are as good"
     if system.id in hardware.WITHOUT_IMAGES or not hardware.has_images(system):
-        yield subject.warning(
-            codes.IMAGE_ABSENT,
-            f"no driver image is known for {system.tag}",
-            evidence=f"/etc/os-release: {subject.host.system.title or system.tag}; no registry was asked",
-            consequence="the driver pod stays in ImagePullBackOff",
-            fix=f"install the driver on the host and set {subject.driver_key}.enabled: false, or see whether there is"
-            f" one by now: gpu-provision preflight without --offline; {known}",
-        )
+        title = subject.host.system.title or system.tag
+        yield subject.finding("no_images_for_system", tag=system.tag, title=title, known=known)
 
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}

@@ -10,32 +10,16 @@ from enum import Enum
 from typing import Any
 
 from gpu_provision.hosts import scripts
-from gpu_provision.hosts.facts import SectionOutput
-from gpu_provision.hosts.facts.driver import Driver, Persistence, read_driver, read_persistence
-from gpu_provision.hosts.facts.gpus import Pci, read_pci
-from gpu_provision.hosts.facts.kernel import (
-    ALWAYS,
-    Kernel,
-    KernelModules,
-    Kernels,
-    Nouveau,
-    canonical,
-    read_kernel,
-    read_kernels,
-    read_modules,
-    read_nouveau,
-)
-from gpu_provision.hosts.facts.packages import Holds, Packages, read_holds, read_packages
-from gpu_provision.hosts.facts.remains import Originals, read_originals
+from gpu_provision.hosts.facts import Section, SectionOutput, part
+from gpu_provision.hosts.facts.gpus import Driver, Pci, Persistence
+from gpu_provision.hosts.facts.kernel import ALWAYS, Kernel, KernelModules, Kernels, Nouveau, canonical
+from gpu_provision.hosts.facts.packages import Holds, Originals, Packages
 from gpu_provision.hosts.facts.runtime import (
     DOCKER,
     ContainerRuntime,
     Environment,
     Kubernetes,
     RuntimeLimits,
-    read_environment,
-    read_kubernetes,
-    read_limits,
     read_runtimes,
 )
 from gpu_provision.hosts.facts.system import (
@@ -49,50 +33,43 @@ from gpu_provision.hosts.facts.system import (
     Storage,
     System,
     clock_of,
-    read_firmware,
-    read_hugepages,
-    read_proxies,
-    read_services,
-    read_settings,
-    read_storage,
-    read_system,
 )
 from gpu_provision.model.hosts import DISTRIBUTIONS
 
 
+def section(kind: type[Section]) -> Any:
+    """Return a field that a section of the fact fills."""
+    return field(default_factory=kind, metadata={"read": kind.read})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRecord:
-    """One host at one moment. A section that was not read is as if it had nothing to say.
+    """One host at one moment. A section that was not read is as if it had nothing to say."""
 
-    Attributes:
-        asked: Kernel modules that were looked up, with underscores.
-        read: Names of the sections that were read.
-    """
-
-    system: System = field(default_factory=System, metadata={"read": read_system})
-    kernel: Kernel = field(default_factory=Kernel, metadata={"read": read_kernel})
-    kernels: Kernels = field(default_factory=Kernels, metadata={"read": read_kernels})
-    modules: KernelModules = field(default_factory=KernelModules, metadata={"read": read_modules})
-    nouveau: Nouveau = field(default_factory=Nouveau, metadata={"read": read_nouveau})
-    pci: Pci = field(default_factory=Pci, metadata={"read": read_pci})
-    firmware: Firmware = field(default_factory=Firmware, metadata={"read": read_firmware})
-    packages: Packages = field(default_factory=Packages, metadata={"read": read_packages})
-    driver: Driver = field(default_factory=Driver, metadata={"read": read_driver})
-    services: Services = field(default_factory=Services, metadata={"read": read_services})
-    runtimes: tuple[ContainerRuntime, ...] = field(default_factory=tuple, metadata={"read": read_runtimes})
-    kubernetes: Kubernetes = field(default_factory=Kubernetes, metadata={"read": read_kubernetes})
-    proxies: Proxies = field(default_factory=Proxies, metadata={"read": read_proxies})
-    storage: Storage = field(default_factory=Storage, metadata={"read": read_storage})
-    settings: Settings = field(default_factory=Settings, metadata={"read": read_settings})
-    environment: Environment = field(default_factory=Environment, metadata={"read": read_environment})
-    holds: Holds = field(default_factory=Holds, metadata={"read": read_holds})
-    hugepages: Hugepages = field(default_factory=Hugepages, metadata={"read": read_hugepages})
-    limits: RuntimeLimits = field(default_factory=RuntimeLimits, metadata={"read": read_limits})
-    persistence: Persistence = field(default_factory=Persistence, metadata={"read": read_persistence})
-    originals: Originals = field(default_factory=Originals, metadata={"read": read_originals})
+    system: System = section(System)
+    kernel: Kernel = section(Kernel)
+    kernels: Kernels = section(Kernels)
+    modules: KernelModules = section(KernelModules)
+    nouveau: Nouveau = section(Nouveau)
+    pci: Pci = section(Pci)
+    firmware: Firmware = section(Firmware)
+    packages: Packages = section(Packages)
+    driver: Driver = section(Driver)
+    services: Services = section(Services)
+    runtimes: tuple[ContainerRuntime, ...] = part(read_runtimes, empty=())
+    kubernetes: Kubernetes = section(Kubernetes)
+    proxies: Proxies = section(Proxies)
+    storage: Storage = section(Storage)
+    settings: Settings = section(Settings)
+    environment: Environment = section(Environment)
+    holds: Holds = section(Holds)
+    hugepages: Hugepages = section(Hugepages)
+    limits: RuntimeLimits = section(RuntimeLimits)
+    persistence: Persistence = section(Persistence)
+    originals: Originals = section(Originals)
     clock: Clock = field(default_factory=Clock)
-    asked: frozenset[str] = frozenset()
-    read: frozenset[str] = frozenset()
+    asked: frozenset[str] = frozenset()  # kernel modules that were looked up, with underscores
+    read: frozenset[str] = frozenset()  # names of the sections that were read
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as plain values: stock pyinfra prints facts by this name."""

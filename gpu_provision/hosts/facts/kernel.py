@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
-from gpu_provision.hosts.facts import SectionOutput, number
+from gpu_provision.hosts.facts import FileLines, Section, SectionOutput, every, first, flag, number, own_lines, part
+
+
+def _page_size(output: SectionOutput) -> int:
+    text = output.first("page-size")
+    return (number(text.removesuffix("k")) or 0) * (1024 if text.endswith("k") else 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
+class Kernel(Section):
     """The running kernel."""
 
-    running: str = ""  # its release
-    architecture: str = ""  # as ``uname -m`` prints it: ``x86_64``, ``aarch64``
-    page_size: int = 0  # bytes; 0 if unknown
-
-
-def read_kernel(output: SectionOutput) -> Kernel:
-    """Read the section's lines."""
-    return Kernel(
-        running=output.first("running"),
-        architecture=output.first("architecture"),
-        page_size=_bytes(output.first("page-size")),
-    )
-
-
-def _bytes(text: str) -> int:
-    return (number(text.removesuffix("k")) or 0) * (1024 if text.endswith("k") else 1)
+    running: str = first("running")  # its release
+    architecture: str = first("architecture")  # as ``uname -m`` prints it: ``x86_64``, ``aarch64``
+    page_size: int = part(_page_size, empty=0)  # bytes; 0 if unknown
 
 
 class Certainty(StrEnum):
@@ -49,32 +42,6 @@ class NextKernel:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kernels:
-    """Installed kernels."""
-
-    with_headers: tuple[str, ...] = ()  # those of them that modules can be built for
-    # whose package lists were looked at for headers: ``apt``, ``dnf`` or ``zypp``; empty if there are none
-    lists: str = ""
-    offered: tuple[str, ...] = ()  # releases whose headers these lists have
-    next: NextKernel | None = None  # what boots next; None if nothing tells
-
-    def without_headers(self, *releases: str) -> tuple[str, ...]:
-        """Return those of the releases that have no headers here, and none in the package lists."""
-        known = {*self.with_headers, *self.offered}
-        return tuple(release for release in dict.fromkeys(releases) if release not in known) if self.lists else ()
-
-
-def read_kernels(output: SectionOutput) -> Kernels:
-    """Read the section's lines."""
-    return Kernels(
-        with_headers=tuple(output.all("headers")),
-        lists=output.first("lists"),
-        offered=tuple(output.all("offered")),
-        next=next(_candidates(output), None),
-    )
-
-
 def _candidates(output: SectionOutput) -> Iterator[NextKernel]:
     """Yield what tells the next kernel, most reliable first."""
     installed = output.all("installed")
@@ -87,7 +54,7 @@ def _candidates(output: SectionOutput) -> Iterator[NextKernel]:
         release = _release(target, installed)
         if release:
             yield NextKernel(release, Certainty.LIKELY, f"the link {path}")
-    newest = max(output.all("bootable"), key=version_key, default="")
+    newest = max(output.all("bootable"), key=_version_key, default="")
     if newest:
         yield NextKernel(newest, Certainty.GUESSED, "the newest kernel with an image")
 
@@ -114,10 +81,27 @@ def _release(text: str, installed: list[str]) -> str:
     return max(found, key=len, default="")
 
 
-def version_key(release: str) -> tuple[tuple[int, int, str], ...]:
+def _version_key(release: str) -> tuple[tuple[int, int, str], ...]:
     """Return a key that sorts kernel releases as package managers do: numbers by value, words before numbers."""
     parts = re.findall(r"[0-9]{1,18}|[A-Za-z]+", release)
     return tuple((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels(Section):
+    """Installed kernels."""
+
+    with_headers: tuple[str, ...] = every("headers")  # those of them that modules can be built for
+    # whose package lists were looked at for headers: ``apt``, ``dnf`` or ``zypp``; empty if there are none
+    lists: str = first("lists")
+    offered: tuple[str, ...] = every("offered")  # releases whose headers these lists have
+    # what boots next; None if nothing tells
+    next: NextKernel | None = part(lambda output: next(_candidates(output), None), empty=None)
+
+    def without_headers(self, *releases: str) -> tuple[str, ...]:
+        """Return those of the releases that have no headers here, and none in the package lists."""
+        known = {*self.with_headers, *self.offered}
+        return tuple(release for release in dict.fromkeys(releases) if release not in known) if self.lists else ()
 
 
 ALWAYS = ("nouveau", "nvidia", "i2c_core", "ipmi_msghandler", "ipmi_devintf", "ipmi_si", "mlx5_ib", "ib_umad")
@@ -126,80 +110,42 @@ ALWAYS = ("nouveau", "nvidia", "i2c_core", "ipmi_msghandler", "ipmi_devintf", "i
 UNKNOWN_USERS = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelModules:
-    """Kernel modules; names are written with underscores."""
-
-    # loaded modules, each with the number of its users; -1 if the kernel does not say
-    loaded: Mapping[str, int] = field(default_factory=dict)
-    built_in: frozenset[str] = frozenset()  # those of the modules asked for that are part of the kernel
-    available: frozenset[str] = frozenset()  # those of the modules asked for that the kernel could load
-    own_file: tuple[str, ...] | None = None  # lines of our own such file; None if there is none
-    directory: bool = True  # whether /lib/modules has a directory for the running kernel; in most containers it has not
-
-
 def canonical(module: str) -> str:
     """Write a module's name as the kernel does: dashes and underscores are the same to it."""
     return module.strip().replace("-", "_")
 
 
-def read_modules(output: SectionOutput) -> KernelModules:
-    """Read the section's lines."""
-    return KernelModules(
-        loaded=dict(_loaded(output.all("loaded"))),
-        built_in=frozenset(map(_module_of, output.all("builtin"))),
-        available=frozenset(map(_module_of, output.all("available"))),
-        own_file=output.own_file(),
-        directory=not output.has("no-directory"),
-    )
-
-
-def _loaded(lines: Iterable[str]) -> Iterator[tuple[str, int]]:
+def _loaded(output: SectionOutput) -> dict[str, int]:
     """Read lines of /proc/modules: name, size, users ("-" if the kernel cannot unload), ..."""
-    for line in lines:
+    found = {}
+    for line in output.all("loaded"):
         match line.split():
             case [name, size, users, *_] if number(size) is not None:
                 count = number(users)
-                yield canonical(name), UNKNOWN_USERS if count is None else count
+                found[canonical(name)] = UNKNOWN_USERS if count is None else count
+    return found
 
 
-def _module_of(path: str) -> str:
-    """Return the module of ``kernel/drivers/i2c/i2c-core.ko.zst``, or of its bare name."""
-    return canonical(path.strip().rsplit("/", 1)[-1].split(".ko", 1)[0])
+def _modules(word: str) -> Any:
+    """Return a field of modules, from ``kernel/drivers/i2c/i2c-core.ko.zst`` or bare names."""
+
+    def read(output: SectionOutput) -> frozenset[str]:
+        return frozenset(canonical(path.strip().rsplit("/", 1)[-1].split(".ko", 1)[0]) for path in output.all(word))
+
+    return part(read, empty=frozenset())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nouveau:
-    """The blacklists of nouveau, and the initramfs of the running kernel."""
+class KernelModules(Section):
+    """Kernel modules; names are written with underscores."""
 
-    blacklisted_elsewhere: bool = False  # whether a file that is not ours, or the kernel's command line, keeps it away
-    own_file: tuple[str, ...] | None = None  # lines of our own blacklist; None if there is none
-    initramfs: str = ""  # path of the running kernel's image; empty for none
-    initramfs_stale: bool = False  # whether our blacklist is newer than that image
-    initramfs_tool: str = ""  # ``update-initramfs`` or ``dracut``; empty for neither
-    # whether the image holds the module; None if unknown. Listing an image takes seconds, so that is done only while
-    # nouveau is loaded.
-    in_initramfs: bool | None = None
-
-    @property
-    def blacklisted(self) -> bool:
-        """Whether nouveau stays away after the next boot."""
-        return self.blacklisted_elsewhere or _blacklists(self.own_file or ())
-
-
-def read_nouveau(output: SectionOutput) -> Nouveau:
-    """Read the section's lines."""
-    # by a parameter of modprobe, of the kernel or of dracut
-    parameter = r"(?:modprobe\.blacklist|module_blacklist|rd\.driver\.blacklist)=(\S*)"
-    kept_away = ",".join(re.findall(parameter, " ".join(output.all("cmdline")))).split(",")
-    return Nouveau(
-        blacklisted_elsewhere=_blacklists(output.all("modprobe")) or "nouveau" in kept_away,
-        own_file=output.own_file(),
-        initramfs=output.first("initramfs"),
-        initramfs_stale=output.has("stale"),
-        initramfs_tool=output.first("tool"),
-        in_initramfs=output.has("contains") if output.has("listed") else None,
-    )
+    # loaded modules, each with the number of its users; -1 if the kernel does not say
+    loaded: Mapping[str, int] = part(_loaded, empty={})
+    built_in: frozenset[str] = _modules("builtin")  # those of the modules asked for that are part of the kernel
+    available: frozenset[str] = _modules("available")  # those of the modules asked for that the kernel could load
+    own_file: FileLines = own_lines()  # lines of our own file of modules
+    # whether /lib/modules has a directory for the running kernel; in most containers it has not
+    directory: bool = part(lambda output: not output.has("no-directory"), empty=True)
 
 
 def _blacklists(lines: Iterable[str]) -> bool:
@@ -210,3 +156,32 @@ def _blacklists(lines: Iterable[str]) -> bool:
         or (line[:2] == ["install", "nouveau"] and line[2:3] in (["/bin/false"], ["/bin/true"]))
         for line in words
     )
+
+
+def _blacklisted_elsewhere(output: SectionOutput) -> bool:
+    """Look at modprobe's files and at the parameters of modprobe, of the kernel and of dracut."""
+    parameter = r"(?:modprobe\.blacklist|module_blacklist|rd\.driver\.blacklist)=(\S*)"
+    kept_away = ",".join(re.findall(parameter, " ".join(output.all("cmdline")))).split(",")
+    return _blacklists(output.all("modprobe")) or "nouveau" in kept_away
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nouveau(Section):
+    """The blacklists of nouveau, and the initramfs of the running kernel."""
+
+    # whether a file that is not ours, or the kernel's command line, keeps it away
+    blacklisted_elsewhere: bool = part(_blacklisted_elsewhere, empty=False)
+    own_file: FileLines = own_lines()  # lines of our own blacklist
+    initramfs: str = first("initramfs")  # path of the running kernel's image; empty for none
+    initramfs_stale: bool = flag("stale")  # whether our blacklist is newer than that image
+    initramfs_tool: str = first("tool")  # ``update-initramfs`` or ``dracut``; empty for neither
+    # whether the image holds the module; None if unknown. Listing an image takes seconds, so that is done only while
+    # nouveau is loaded.
+    in_initramfs: bool | None = part(
+        lambda output: output.has("contains") if output.has("listed") else None, empty=None
+    )
+
+    @property
+    def blacklisted(self) -> bool:
+        """Whether nouveau stays away after the next boot."""
+        return self.blacklisted_elsewhere or _blacklists(self.own_file or ())

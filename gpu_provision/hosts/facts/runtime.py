@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import Self
 
-from gpu_provision.hosts.facts import SectionOutput, number
+from gpu_provision.hosts.facts import Section, SectionOutput, lines_by_path, number, part
 from gpu_provision.model.hosts import DISTRIBUTIONS, KUBEADM, OTHER, DistributionPaths, paths_of
+
+_OWNERS = {
+    **dict.fromkeys(("k3s", "k3s-server", "k3s-agent"), "k3s"),
+    **dict.fromkeys(("rke2", "rke2-server", "rke2-agent"), "rke2"),
+    "kubelite": "microk8s",
+    "k0s": "k0s",
+}
+"""Process -> the distribution that it belongs to."""
+
+_SNAP = {"SNAP_COMMON": "/var/snap/microk8s/common", "SNAP_DATA": "/var/snap/microk8s/current"}
+"""Variables in MicroK8s' files of arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kubernetes:
+class Kubernetes(Section):
     """The node's side of Kubernetes."""
 
     # ``kubeadm``, ``k3s``, ``rke2``, ``microk8s``, ``k0s``; ``other`` for a kubelet of unknown origin; empty for no
@@ -22,6 +34,29 @@ class Kubernetes:
     cgroup_driver: str = ""  # ``systemd`` or ``cgroupfs`` in the kubelet's settings; empty if they name none
     node_name: str = ""  # name of the node in the kubelet's settings; empty for the host's own
     refuses_swap: bool | None = None  # whether the kubelet does not start on a host that swaps; None if unknown
+
+    @classmethod
+    def read(cls, output: SectionOutput) -> Self:
+        """Read the section: a running process tells more than files that an earlier installation left."""
+        processes = output.all("process")
+        distribution = _distribution(output, processes)
+        variable = re.compile(r"\$\{?(SNAP_COMMON|SNAP_DATA)\}?")
+        lines = [variable.sub(lambda found: _SNAP[found[1]], line) for line in output.all("flag")]
+        pairs = (line.partition(" ")[2].removeprefix("--").partition("=") for line in reversed(lines))
+        flags = {name: value.strip("\"'") for name, _, value in pairs if value}  # the process comes first, and wins
+        settings = dict(re.findall(r"^(\w+):\s*\"?([^\"\s]+)", "\n".join(output.all("setting")), re.MULTILINE))
+        endpoint = flags.get("container-runtime-endpoint") or settings.get("containerRuntimeEndpoint", "")
+        # Without a setting it refuses to swap, but distributions other than kubeadm set one.
+        told = flags.get("fail-swap-on") or settings.get("failSwapOn", "")
+        by_default = True if distribution in {KUBEADM, OTHER} and output.has("configured") else None
+        return cls(
+            distribution=distribution,
+            running=bool(processes),
+            runtime_endpoint=endpoint.removeprefix("unix://"),
+            cgroup_driver=flags.get("cgroup-driver") or settings.get("cgroupDriver", ""),
+            node_name=flags.get("hostname-override") or flags.get("node-name", ""),
+            refuses_swap=told != "false" if told else by_default,
+        )
 
     @property
     def places(self) -> DistributionPaths:
@@ -34,57 +69,14 @@ class Kubernetes:
         return self.runtime_endpoint or (self.places.socket if self.distribution else "")
 
 
-_OWNERS = {
-    **dict.fromkeys(("k3s", "k3s-server", "k3s-agent"), "k3s"),
-    **dict.fromkeys(("rke2", "rke2-server", "rke2-agent"), "rke2"),
-    "kubelite": "microk8s",
-    "k0s": "k0s",
-}
-"""Process -> the distribution that it belongs to."""
-
-
-def read_kubernetes(output: SectionOutput) -> Kubernetes:
-    """Read the section: a running process tells more than files that an earlier installation left."""
-    processes = output.all("process")
-    distribution = _distribution(output, processes)
-    flags = _flags(output)
-    settings = dict(re.findall(r"^(\w+):\s*\"?([^\"\s]+)", "\n".join(output.all("setting")), re.MULTILINE))
-    endpoint = flags.get("container-runtime-endpoint") or settings.get("containerRuntimeEndpoint", "")
-    # Without a setting it refuses to swap, but distributions other than kubeadm set one.
-    told = flags.get("fail-swap-on") or settings.get("failSwapOn", "")
-    by_default = True if distribution in {KUBEADM, OTHER} and output.has("configured") else None
-    refuses_swap = told != "false" if told else by_default
-    return Kubernetes(
-        distribution=distribution,
-        running=bool(processes),
-        runtime_endpoint=endpoint.removeprefix("unix://"),
-        cgroup_driver=flags.get("cgroup-driver") or settings.get("cgroupDriver", ""),
-        node_name=flags.get("hostname-override") or flags.get("node-name", ""),
-        refuses_swap=refuses_swap,
-    )
-
-
 def _distribution(output: SectionOutput, processes: list[str]) -> str:
     by_process = next((_OWNERS[name] for name in processes if name in _OWNERS), "")
-    if by_process:
-        return by_process
     marks = [line.partition(" ")[0] for line in output.all("mark")]
-    if KUBEADM in marks and "kubelet" in processes:
-        return KUBEADM
+    if by_process or (KUBEADM in marks and "kubelet" in processes):
+        return by_process or KUBEADM
     unknown = OTHER if processes or output.has("kubelet") else ""
     return next((name for name in DISTRIBUTIONS if name in marks), unknown)
 
-
-def _flags(output: SectionOutput) -> dict[str, str]:
-    """Return the flags that are set, without dashes; a running process counts more than a file."""
-    # MicroK8s' files of arguments hold variables
-    variable = re.compile(r"\$\{?(SNAP_COMMON|SNAP_DATA)\}?")
-    lines = (variable.sub(lambda found: _SNAP[found[1]], line) for line in output.all("flag"))
-    pairs = (line.partition(" ")[2].removeprefix("--").partition("=") for line in reversed(list(lines)))
-    return {name: value.strip("\"'") for name, _, value in pairs if value}
-
-
-_SNAP = {"SNAP_COMMON": "/var/snap/microk8s/common", "SNAP_DATA": "/var/snap/microk8s/current"}
 
 CONTAINERD = "containerd"
 
@@ -150,54 +142,39 @@ def _runtimes(output: SectionOutput) -> Iterator[ContainerRuntime]:
 
 
 def _runtime(block: SectionOutput, kind: str, *, running: bool) -> ContainerRuntime:
-    keys = [_key(line) for line in block.all("key")]
+    keys = [
+        (name.strip(), re.sub(r"\s+#.*$", "", value).strip())
+        for name, _, value in (line.partition("=") for line in block.all("key"))
+    ]
+    json = "\n".join(block.all("json"))
     has_config = block.has("readable")
-    version = number(next((value for name, value in keys if name == "version"), ""))
-    schema = 1 if version is None else version
-    docker = re.search(r'"default-runtime"\s*:\s*"([^"]+)', "\n".join(block.all("json")))
+    schema = number(next((value for name, value in keys if name == "version"), ""))
+    default = re.search(r'"default-runtime"\s*:\s*"([^"]+)', json)
+    # ``containerd github.com/... v1.7.27 05044ec``, ``Docker version 27.3.1, ...``
+    version = re.search(r"(?:^|[\sv])(\d+\.\d+\.\d+[^\s,]*)", " ".join(block.all("version")))
+    docker = re.search(r"native\.cgroupdriver=(\w+)", json)
+    containerd = {"true": "systemd", "false": "cgroupfs"}.get(_last(keys, "SystemdCgroup", "systemd_cgroup"), "")
     return ContainerRuntime(
         kind=kind,
         running=running,
         binary=block.first("binary"),
-        version=_version(block.all("version")),
+        version=version[1] if version else "",
         config=block.first("config"),
         target=block.first("target"),
         has_config=has_config,
-        schema=schema if has_config and kind == CONTAINERD else 0,
-        imports=_listed(block.all("imports")),
+        schema=(1 if schema is None else schema) if has_config and kind == CONTAINERD else 0,
+        imports=tuple(re.findall(r"[\"']([^\"']+)[\"']", " ".join(block.all("imports")))),
         drop_ins=tuple(dict.fromkeys(block.all("drop-in"))),
         socket=block.first("socket"),
         unit=block.first("unit"),
-        cgroup_driver=_cgroup_driver(keys, block.all("json")),
-        default_runtime=docker[1] if docker else _last(keys, "default_runtime_name", "default_runtime").strip('"'),
+        cgroup_driver=_last(keys, "cgroup_manager").strip('"') or (docker[1] if docker else "") or containerd,
+        default_runtime=default[1] if default else _last(keys, "default_runtime_name", "default_runtime").strip('"'),
         disabled_plugins=tuple(re.findall(r'"([^"]+)"', _last(keys, "disabled_plugins"))),
     )
 
 
-def _key(line: str) -> tuple[str, str]:
-    name, _, value = line.partition("=")
-    return name.strip(), re.sub(r"\s+#.*$", "", value).strip()
-
-
 def _last(keys: Sequence[tuple[str, str]], *names: str) -> str:
     return next((value for name, value in reversed(keys) if name in names), "")
-
-
-def _version(lines: list[str]) -> str:
-    """Read what the programs print: ``containerd github.com/... v1.7.27 05044ec``, ``Docker version 27.3.1, ...``."""
-    found = re.search(r"(?:^|[\sv])(\d+\.\d+\.\d+[^\s,]*)", " ".join(lines))
-    return found[1] if found else ""
-
-
-def _listed(lines: list[str]) -> tuple[str, ...]:
-    return tuple(re.findall(r"[\"']([^\"']+)[\"']", " ".join(lines)))
-
-
-def _cgroup_driver(keys: Sequence[tuple[str, str]], json: list[str]) -> str:
-    crio = _last(keys, "cgroup_manager").strip('"')
-    docker = next((match[1] for line in json if (match := re.search(r"native\.cgroupdriver=(\w+)", line))), "")
-    containerd = {"true": "systemd", "false": "cgroupfs"}.get(_last(keys, "SystemdCgroup", "systemd_cgroup"), "")
-    return crio or docker or containerd
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,18 +203,19 @@ _BY_ANCHORS = {store.anchors: store for store in STORES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
+class Environment(Section):
     """What a container runtime is started with."""
 
     # SHA-256 of each file of gpu-provision's that is there, by its path
-    files: Mapping[str, str] = field(default_factory=dict)
-    trust: TrustStore | None = None  # the system's store of trusted certificates; None if there is none that is known
+    files: Mapping[str, str] = part(lambda output: dict(_by_path(output)), empty={})
+    # the system's store of trusted certificates; None if there is none that is known
+    trust: TrustStore | None = part(lambda output: _BY_ANCHORS.get(output.first("trust")), empty=None)
 
 
-def read_environment(output: SectionOutput) -> Environment:
-    """Read the section's lines."""
-    files = (rest.partition(" ") for rest in output.all("file"))
-    return Environment(files={path: digest for digest, _, path in files}, trust=_BY_ANCHORS.get(output.first("trust")))
+def _by_path(output: SectionOutput) -> Iterator[tuple[str, str]]:
+    for rest in output.all("file"):
+        digest, _, path = rest.partition(" ")
+        yield path, digest
 
 
 NAMES: Mapping[str, str] = {
@@ -262,24 +240,19 @@ class ProcessLimits:
     limits: Mapping[str, tuple[str, str]]  # name -> (soft, hard), each a number or ``unlimited``
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeLimits:
-    """What is limited."""
-
-    runtimes: tuple[ProcessLimits, ...] = ()  # processes of container runtimes
-    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # our drop-ins of units: path -> lines
-
-
-def read_limits(output: SectionOutput) -> RuntimeLimits:
-    """Read the section's lines."""
-    return RuntimeLimits(runtimes=tuple(_limited_runtimes(output.all("limit"))), files=output.files())
-
-
-def _limited_runtimes(lines: list[str]) -> list[ProcessLimits]:
+def _limited(output: SectionOutput) -> tuple[ProcessLimits, ...]:
     found: dict[int, ProcessLimits] = {}
-    for line in lines:
+    for line in output.all("limit"):
         match line.split():
             case [word, name, unit, limit, soft, hard] if (pid := number(word)) and limit in NAMES:
                 known = found.get(pid, ProcessLimits(pid, name, unit.strip("-"), {}))
-                found[pid] = ProcessLimits(known.pid, known.name, known.unit, {**known.limits, limit: (soft, hard)})
-    return list(found.values())
+                found[pid] = replace(known, limits={**known.limits, limit: (soft, hard)})
+    return tuple(found.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeLimits(Section):
+    """What is limited."""
+
+    runtimes: tuple[ProcessLimits, ...] = part(_limited, empty=())  # processes of container runtimes
+    files: Mapping[str, tuple[str, ...]] = lines_by_path()  # our drop-ins of units

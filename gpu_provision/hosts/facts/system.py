@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-from gpu_provision.hosts.facts import SectionOutput, number
+from gpu_provision.hosts.facts import (
+    FileLines,
+    Section,
+    SectionOutput,
+    every,
+    first,
+    flag,
+    lines_by_path,
+    number,
+    own_lines,
+    part,
+)
 from gpu_provision.model.inventory import OperatingSystem
 
 UNITS = (
@@ -39,12 +51,39 @@ class DeviceUser:
     devices: tuple[str, ...]  # the devices, such as ``/dev/nvidia0``
 
 
+def _units(output: SectionOutput) -> tuple[Unit, ...]:
+    """Read what ``systemctl show`` prints: blocks of assignments, an empty line between two."""
+    blocks: list[dict[str, str]] = [{}]
+    for line in output.all("unit"):
+        name, _, value = line.partition("=")
+        if line.strip():
+            blocks[-1][name] = value.strip()
+        else:
+            blocks.append({})
+    return tuple(
+        Unit(block["Id"].removesuffix(".service"), block.get("ActiveState", ""), block.get("UnitFileState", ""))
+        for block in blocks
+        if block.get("Id") and block.get("LoadState") not in {None, "not-found"}
+    )
+
+
+def _holders(output: SectionOutput) -> tuple[DeviceUser, ...]:
+    found: dict[int, DeviceUser] = {}
+    for line in output.all("holder"):
+        word, unit, device, command = [*line.split(" ", 3), "", "", ""][:4]
+        pid = number(word)
+        if pid and device.startswith("/dev/nvidia"):
+            known = found.get(pid, DeviceUser(pid, command, unit.removesuffix(".service").strip("-"), ()))
+            found[pid] = replace(known, devices=(*known.devices, device))
+    return tuple(found.values())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
+class Services(Section):
     """Units and holders. Readers that are not root see only their own processes."""
 
-    units: tuple[Unit, ...] = ()
-    holders: tuple[DeviceUser, ...] = ()
+    units: tuple[Unit, ...] = part(_units, empty=())
+    holders: tuple[DeviceUser, ...] = part(_holders, empty=())
 
     def unit(self, name: str) -> Unit | None:
         """Return a unit; None if it does not exist."""
@@ -54,38 +93,6 @@ class Services:
         """Return whether a unit runs."""
         unit = self.unit(name)
         return unit is not None and unit.active == "active"
-
-
-def read_services(output: SectionOutput) -> Services:
-    """Read the section's lines."""
-    return Services(units=tuple(_units(output.all("unit"))), holders=tuple(_holders(output.all("holder"))))
-
-
-def _units(lines: list[str]) -> list[Unit]:
-    """Read what ``systemctl show`` prints: blocks of assignments, an empty line between two."""
-    blocks: list[dict[str, str]] = [{}]
-    for line in lines:
-        name, _, value = line.partition("=")
-        if not line.strip():
-            blocks.append({})
-        else:
-            blocks[-1][name] = value.strip()
-    return [
-        Unit(block["Id"].removesuffix(".service"), block.get("ActiveState", ""), block.get("UnitFileState", ""))
-        for block in blocks
-        if block.get("Id") and block.get("LoadState") not in {None, "not-found"}
-    ]
-
-
-def _holders(lines: list[str]) -> list[DeviceUser]:
-    found: dict[int, DeviceUser] = {}
-    for line in lines:
-        word, unit, device, command = [*line.split(" ", 3), "", "", ""][:4]
-        pid = number(word)
-        if pid and device.startswith("/dev/nvidia"):
-            known = found.get(pid, DeviceUser(pid, command, unit.removesuffix(".service").strip("-"), ()))
-            found[pid] = DeviceUser(known.pid, known.command, known.unit, (*known.devices, device))
-    return list(found.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,30 +105,9 @@ class DiskSpace:
     free: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Storage:
-    """Space and swap."""
-
-    places: tuple[DiskSpace, ...] = ()  # directories that exist, with the free space of their file systems
-    swap: tuple[str, ...] = ()  # devices and files that are swapped to
-
-    def place(self, path: str) -> DiskSpace | None:
-        """Return the place of a directory, or of the nearest one above it; None if nothing is known."""
-        above = [each for each in self.places if path == each.path or path.startswith(f"{each.path.rstrip('/')}/")]
-        return max(above, key=lambda each: len(each.path), default=None)
-
-
-def read_storage(output: SectionOutput) -> Storage:
-    """Read the section's lines."""
-    return Storage(
-        places=tuple(_places(output.all("place"))),
-        swap=tuple(line.split()[0] for line in output.all("swap") if line.strip()),
-    )
-
-
-def _places(lines: list[str]) -> Iterable[DiskSpace]:
+def _places(output: SectionOutput) -> Iterator[DiskSpace]:
     """Read ``/var /dev/sda1 102400 51200 51200 50% /``; names of devices may hold blanks, so from the right."""
-    for line in lines:
+    for line in output.all("place"):
         match line.split():
             case [path, _, *_, size, _, free, _, mount]:
                 blocks, left = number(size), number(free.removeprefix("-"))
@@ -129,21 +115,26 @@ def _places(lines: list[str]) -> Iterable[DiskSpace]:
                     yield DiskSpace(path, mount, blocks * 1024, 0 if free.startswith("-") else left * 1024)
 
 
-_UNITS = {"Gi": 1 << 20, "Mi": 1 << 10, "Ki": 1}
-"""KiB of each unit."""
+def _swap(output: SectionOutput) -> tuple[str, ...]:
+    return tuple(line.split()[0] for line in output.all("swap") if line.strip())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hugepages:
-    """Huge pages of a host; sizes are written as Kubernetes does: ``2Mi``, ``1Gi``."""
+class Storage(Section):
+    """Space and swap."""
 
-    # sizes that the kernel knows, each with the number of its pages
-    pages: Mapping[str, int] = field(default_factory=dict)
-    own_file: tuple[str, ...] | None = None  # lines of our file for the boot; None if there is none
-    # size -> (wanted, got) of the last attempt since the boot
-    attempts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    memory: int = 0  # bytes of memory; 0 if unknown
-    unaware: tuple[str, ...] = ()  # kubelets that have not been started since the number of pages changed
+    # directories that exist, with the free space of their file systems
+    places: tuple[DiskSpace, ...] = part(lambda output: tuple(_places(output)), empty=())
+    swap: tuple[str, ...] = part(_swap, empty=())  # devices and files that are swapped to
+
+    def place(self, path: str) -> DiskSpace | None:
+        """Return the place of a directory, or of the nearest one above it; None if nothing is known."""
+        above = [each for each in self.places if path == each.path or path.startswith(f"{each.path.rstrip('/')}/")]
+        return max(above, key=lambda each: len(each.path), default=None)
+
+
+_UNITS = {"Gi": 1 << 20, "Mi": 1 << 10, "Ki": 1}
+"""KiB of each unit."""
 
 
 def kilobytes(size: str) -> int:
@@ -151,35 +142,19 @@ def kilobytes(size: str) -> int:
     return int(size[:-2]) * _UNITS[size[-2:]]
 
 
-def size_of(kilobytes_of_page: int) -> str:
-    """Return a size as Kubernetes writes it: in the largest unit that it is a multiple of."""
-    unit, factor = next((unit, factor) for unit, factor in _UNITS.items() if kilobytes_of_page % factor == 0)
-    return f"{kilobytes_of_page // factor}{unit}"
-
-
-def read_hugepages(output: SectionOutput) -> Hugepages:
-    """Read the section's lines."""
-    return Hugepages(
-        pages=dict(_pools(output.all("pages"))),
-        own_file=output.own_file(),
-        attempts=dict(_attempts(output.all("attempt"))),
-        memory=(number(output.first("memory")) or 0) * 1024,
-        unaware=tuple(output.all("unaware")),
-    )
-
-
-def _pools(lines: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Read ``2048kB 512``."""
-    for line in lines:
+def _pools(output: SectionOutput) -> Iterator[tuple[str, int]]:
+    """Read ``2048kB 512``; the size in the largest unit that it is a multiple of, as Kubernetes writes it."""
+    for line in output.all("pages"):
         size, _, count = line.partition("kB ")
         kib, pages = number(size), number(count.strip())
         if kib and pages is not None:
-            yield size_of(kib), pages
+            unit, factor = next((unit, factor) for unit, factor in _UNITS.items() if kib % factor == 0)
+            yield f"{kib // factor}{unit}", pages
 
 
-def _attempts(lines: Iterable[str]) -> Iterator[tuple[str, tuple[int, int]]]:
+def _attempts(output: SectionOutput) -> Iterator[tuple[str, tuple[int, int]]]:
     """Read ``1Gi 16 3``: pages of this size that were wanted, and those that there were."""
-    for line in lines:
+    for line in output.all("attempt"):
         match line.split():
             case [size, wanted, got] if re.fullmatch(r"[0-9]+[GMK]i", size):
                 counts = number(wanted), number(got)
@@ -187,21 +162,20 @@ def _attempts(lines: Iterable[str]) -> Iterator[tuple[str, tuple[int, int]]]:
                     yield size, (counts[0], counts[1])
 
 
-@dataclass(frozen=True, slots=True)
-class Proxies:
-    """Proxy settings by the file that has them; no value holds a user's name or password."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hugepages(Section):
+    """Huge pages of a host; sizes are written as Kubernetes does: ``2Mi``, ``1Gi``."""
 
-    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    # sizes that the kernel knows, each with the number of its pages
+    pages: Mapping[str, int] = part(lambda output: dict(_pools(output)), empty={})
+    own_file: FileLines = own_lines()  # lines of our file for the boot
+    # size -> (wanted, got) of the last attempt since the boot
+    attempts: Mapping[str, tuple[int, int]] = part(lambda output: dict(_attempts(output)), empty={})
+    memory: int = part(lambda output: (number(output.first("memory")) or 0) * 1024, empty=0)  # bytes; 0 if unknown
+    unaware: tuple[str, ...] = every("unaware")  # kubelets that run since before the number of pages changed
 
-    def of(self, *names: str) -> tuple[str, ...]:
-        """Return the values of settings by name, upper or lower case, each once."""
-        wanted = {name.lower() for name in names}
-        found = (value for file in self.settings.values() for name, value in file.items() if name.lower() in wanted)
-        return tuple(dict.fromkeys(value for value in found if value))
 
-
-def read_proxies(output: SectionOutput) -> Proxies:
-    """Read the section's lines."""
+def _proxies(output: SectionOutput) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for line in output.all("setting"):
         path, _, text = line.partition(":")
@@ -209,7 +183,20 @@ def read_proxies(output: SectionOutput) -> Proxies:
             continue
         for name, value in _proxy_assignments(text):
             found.setdefault(path, {})[name] = without_credentials(value)
-    return Proxies(found)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Proxies(Section):
+    """Proxy settings by the file that has them; no value holds a user's name or password."""
+
+    settings: Mapping[str, Mapping[str, str]] = part(_proxies, empty={})
+
+    def of(self, *names: str) -> tuple[str, ...]:
+        """Return the values of settings by name, upper or lower case, each once."""
+        wanted = {name.lower() for name in names}
+        found = (value for file in self.settings.values() for name, value in file.items() if name.lower() in wanted)
+        return tuple(dict.fromkeys(value for value in found if value))
 
 
 def without_credentials(value: str) -> str:
@@ -228,35 +215,32 @@ def _proxy_assignments(text: str) -> list[tuple[str, str]]:
     return re.findall(r"(?:\b|CONTAINERD_)((?:https?|ftp|no|all)_proxy)=[\"']?([^\"'\s]*)", text, re.IGNORECASE)
 
 
+def _of_release(name: str) -> Any:
+    """Return a field with a variable of /etc/os-release."""
+
+    def read(output: SectionOutput) -> str:
+        assignments = (line.split("=", 1) for line in output.all("os") if "=" in line)
+        return {key.strip(): value.strip("\"' ") for key, value in assignments}.get(name, "")
+
+    return part(read)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class System:
+class System(Section):
     """The operating system."""
 
-    id: str = ""  # ``ID`` of /etc/os-release, such as ``ubuntu``; empty if unknown
-    version: str = ""  # ``VERSION_ID`` of /etc/os-release
-    title: str = ""  # ``PRETTY_NAME``
-    hostname: str = ""  # what the host calls itself
-    time: int | None = None  # seconds since the epoch by the host's own clock; None if it did not say
-    reboot_required: bool = False  # whether the system itself asks for a reboot
+    id: str = _of_release("ID")  # such as ``ubuntu``; empty if unknown
+    version: str = _of_release("VERSION_ID")
+    title: str = _of_release("PRETTY_NAME")
+    hostname: str = first("hostname")  # what the host calls itself
+    # seconds since the epoch by the host's own clock; None if it did not say
+    time: int | None = part(lambda output: number(output.first("time")), empty=None)
+    reboot_required: bool = flag("reboot-required")  # whether the system itself asks for a reboot
 
     @property
     def name(self) -> OperatingSystem | None:
         """The system as inventories name it; None if unknown."""
         return OperatingSystem(self.id, self.version) if self.id else None
-
-
-def read_system(output: SectionOutput) -> System:
-    """Read the section's lines."""
-    assignments = (line.split("=", 1) for line in output.all("os") if "=" in line)
-    release = {name.strip(): value.strip("\"' ") for name, value in assignments}
-    return System(
-        id=release.get("ID", ""),
-        version=release.get("VERSION_ID", ""),
-        title=release.get("PRETTY_NAME", ""),
-        hostname=output.first("hostname"),
-        time=number(output.first("time")),
-        reboot_required=output.has("reboot-required"),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,34 +262,8 @@ def clock_of(system: System | None, asked_at: float, answered_at: float) -> Cloc
     return Clock(skew, answered_at - asked_at, compared=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Firmware:
-    """What the firmware and the kernel say about signatures."""
-
-    secure_boot: bool | None = None  # whether Secure Boot is on; None if unknown
-    source: str = ""  # what said so, as it was read
-    lockdown: str = ""  # ``none``, ``integrity`` or ``confidentiality``; empty if the kernel does not say
-    signatures_enforced: bool = False  # whether the kernel refuses modules without a valid signature by its own setting
-
-    @property
-    def refuses_unsigned(self) -> bool:
-        """Whether a module without a signature that this machine trusts cannot be loaded."""
-        return bool(self.secure_boot) or self.signatures_enforced or self.lockdown in {"integrity", "confidentiality"}
-
-
-def read_firmware(output: SectionOutput) -> Firmware:
-    """Read the section's lines; the firmware's own variable counts more than mokutil."""
-    on, source = _secure_boot(output)
-    lockdown = re.search(r"\[(\w+)\]", output.first("lockdown"))
-    return Firmware(
-        secure_boot=on,
-        source=source,
-        lockdown=lockdown[1] if lockdown else "",
-        signatures_enforced=output.first("enforce") in {"Y", "1"},
-    )
-
-
 def _secure_boot(output: SectionOutput) -> tuple[bool | None, str]:
+    """Return whether it is on, and what says so: the firmware's own variable counts more than mokutil."""
     variable = output.first("efivar").split()
     if variable:
         return variable[-1] == "1", f"efivar SecureBoot: {' '.join(variable)}"
@@ -315,21 +273,36 @@ def _secure_boot(output: SectionOutput) -> tuple[bool | None, str]:
     return (None, "") if output.has("efi") else (False, "not booted by UEFI")
 
 
+def _lockdown(output: SectionOutput) -> str:
+    found = re.search(r"\[(\w+)\]", output.first("lockdown"))
+    return found[1] if found else ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Firmware(Section):
+    """What the firmware and the kernel say about signatures."""
+
+    secure_boot: bool | None = part(lambda output: _secure_boot(output)[0], empty=None)  # None if unknown
+    source: str = part(lambda output: _secure_boot(output)[1])  # what said so, as it was read
+    lockdown: str = part(_lockdown)  # ``none``, ``integrity`` or ``confidentiality``; empty if the kernel does not say
+    # whether the kernel refuses modules without a valid signature by its own setting
+    signatures_enforced: bool = part(lambda output: output.first("enforce") in {"Y", "1"}, empty=False)
+
+    @property
+    def refuses_unsigned(self) -> bool:
+        """Whether a module without a signature that this machine trusts cannot be loaded."""
+        return bool(self.secure_boot) or self.signatures_enforced or self.lockdown in {"integrity", "confidentiality"}
+
+
+def _running(output: SectionOutput) -> dict[str, str]:
+    pairs = (rest.partition(" ") for rest in output.all("running"))
+    return {key: " ".join(value.split()) for key, _, value in pairs}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(Section):
     """What gpu-provision's files set."""
 
-    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # lines of each such file that is there
-    # running values of the kernel parameters that our file sets
-    running: Mapping[str, str] = field(default_factory=dict)
-    driver_loaded: bool = False  # whether an NVIDIA driver has registered its devices
-
-
-def read_settings(output: SectionOutput) -> Settings:
-    """Read the section's lines."""
-    running = (rest.partition(" ") for rest in output.all("running"))
-    return Settings(
-        files=output.files(),
-        running={key: " ".join(value.split()) for key, _, value in running},
-        driver_loaded=output.has("driver"),
-    )
+    files: Mapping[str, tuple[str, ...]] = lines_by_path()  # lines of each such file that is there
+    running: Mapping[str, str] = part(_running, empty={})  # values of the kernel parameters that our file sets
+    driver_loaded: bool = flag("driver")  # whether an NVIDIA driver has registered its devices

@@ -15,7 +15,7 @@ from pyinfra.api.command import StringCommand
 
 from gpu_provision.hosts import scripts
 from gpu_provision.hosts.facts import FileLines
-from gpu_provision.hosts.operations.base import Commands, record_changes, show_diff
+from gpu_provision.hosts.operations import Commands, record_changes, show_diff
 from gpu_provision.hosts.scripts import HOME
 
 

@@ -14,11 +14,11 @@ from pyinfra.context import host
 
 from gpu_provision.hosts.checks.judge import resolve_driver
 from gpu_provision.hosts.facts import FileLines
-from gpu_provision.hosts.facts.driver import DAEMON
+from gpu_provision.hosts.facts.gpus import DAEMON
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import canonical
+from gpu_provision.hosts.operations import PATH, Commands, add_finding, host_operation, require_host, warn
 from gpu_provision.hosts.operations.backups import HostChange, change, change_files, exclusively, make_changes
-from gpu_provision.hosts.operations.base import PATH, Commands, add_finding, host_operation, require_host
 from gpu_provision.hosts.operations.reboot import reboot_needed, reboot_reasons
 from gpu_provision.hosts.scripts import (
     ENABLED_FILE,
@@ -29,7 +29,7 @@ from gpu_provision.hosts.scripts import (
     PERSISTENCE_UNIT,
 )
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, RunFailedError, Severity
+from gpu_provision.model.findings import Finding, RunFailedError
 from gpu_provision.model.hosts import Expectation
 
 MODULES_HEADER = "# Written by gpu-provision: kernel modules that GPU nodes need at boot."
@@ -49,12 +49,6 @@ _MODULE_PACKAGES = {
     **dict.fromkeys(("rhel", "rocky", "centos", "ol"), _RED_HAT),
     "sles": "zypper install kernel-default",
 }
-
-
-def unavailable_modules(record: HostRecord, modules: Iterable[str]) -> tuple[str, ...]:
-    """Return the modules that are not loaded, and that this kernel neither has nor could load."""
-    present = {*record.modules.loaded, *record.modules.available}
-    return tuple(name for name in _loadable(record, modules) if name not in present)
 
 
 def _loadable(record: HostRecord, modules: Iterable[str]) -> list[str]:
@@ -121,17 +115,11 @@ def kernel_modules(modules: Sequence[str]) -> Commands:
 
     Modules that are built into the kernel count as loaded. A module that the running kernel does not have fails
     the host, before anything is changed on it (GP601). A module that a later run leaves out stays loaded until the
-    next boot.
-
-    Args:
-        modules: Names of modules, with dashes or underscores: all that this host gets, in one call.
-
-    Example::
-
-        kernel_modules(name="IPMI for DCGM", modules=["ipmi_devintf", "ipmi_si"], _sudo=True)
+    next boot. One call names all that this host gets, with dashes or underscores.
     """
     record = require_host(("system", "kernel", "modules"), modules)
-    if missing := unavailable_modules(record, modules):
+    present = {*record.modules.loaded, *record.modules.available}
+    if missing := [name for name in _loadable(record, modules) if name not in present]:
         raise RunFailedError(missing_modules(record, host.name, missing))
     changes = list(module_changes(record, modules))
     yield from make_changes(changes, "modules", "originals")
@@ -141,17 +129,10 @@ def kernel_modules(modules: Sequence[str]) -> Commands:
 
 @host_operation
 def nouveau(blacklisted: bool = True) -> Commands:  # noqa: FBT001, FBT002 - pyinfra operations take their state so: service(running=True)
-    """Keep the nouveau driver away from the GPUs, now and at every boot; or remove gpu-provision's blacklist.
+    """Keep the nouveau driver away from the GPUs, now and at every boot; or remove gpu-provision's blacklist alone.
 
     The initramfs is rebuilt only if it does not know the blacklist. A nouveau that is in use stays until the
     next boot: the warning GP603 says so, and it is not a change.
-
-    Args:
-        blacklisted: False removes gpu-provision's blacklist and leaves all others alone.
-
-    Example::
-
-        nouveau(name="No nouveau on GPU machines", blacklisted=True, _sudo=True)
     """
     record = require_host(("system", "kernel", "modules", "nouveau"))
     yield from make_changes(nouveau_changes(record, blacklisted=blacklisted), "modules", "nouveau", "originals")
@@ -162,11 +143,8 @@ def nouveau(blacklisted: bool = True) -> Commands:  # noqa: FBT001, FBT002 - pyi
 
 def rebuild_initramfs(tool: str, kernel: str) -> str:
     """Return the shell command that rebuilds the initramfs of a kernel."""
-    commands = {
-        "update-initramfs": f"update-initramfs -u -k {shlex.quote(kernel)}",
-        "dracut": f"dracut --force --kver {shlex.quote(kernel)}",
-    }
-    return f"{PATH} {commands[tool]}"
+    options = {"update-initramfs": "-u -k", "dracut": "--force --kver"}
+    return f"{PATH} {tool} {options[tool]} {shlex.quote(kernel)}"
 
 
 PROGRAM = "/usr/bin/nvidia-smi"
@@ -197,7 +175,10 @@ def persistence_changes(record: HostRecord, *, on: bool) -> Iterator[HostChange]
         yield change_files(description, {PERSISTENCE_FILE: (known.own_file, lines)})
     state = record.services.unit(unit) if unit else None
     if unit and (state is None or state.enabled in {"", "disabled"}):
-        yield change(f"persistence mode at every boot, by {unit}", exclusively(f"{PATH}; {_enable(unit)}"))
+        # recorded first; systemd reloads no other unit
+        listed = f"touch {ENABLED_FILE} && {{ grep -qx {unit} {ENABLED_FILE} || echo {unit} >>{ENABLED_FILE}; }}"
+        enable = f"mkdir -p {HOME} && {listed} && systemctl --quiet --no-reload enable {unit}"
+        yield change(f"persistence mode at every boot, by {unit}", exclusively(f"{PATH}; {enable}"))
     if unit and record.driver.loaded and (state is None or state.active != "active"):
         yield change(f"persistence mode on, by {unit}", f"{PATH} systemctl start {unit}")
 
@@ -217,12 +198,6 @@ def _unit(record: HostRecord) -> str:
     if daemon and daemon.enabled != "masked" and not record.persistence.daemon_off:
         return DAEMON
     return PERSISTENCE_UNIT if PROGRAM in record.driver.programs else ""
-
-
-def _enable(unit: str) -> str:
-    """Return the shell command that enables a unit and records that. systemd reloads no other unit."""
-    listed = f"touch {ENABLED_FILE} && {{ grep -qx {unit} {ENABLED_FILE} || echo {unit} >>{ENABLED_FILE}; }}"
-    return f"mkdir -p {HOME} && {listed} && systemctl --quiet --no-reload enable {unit}"
 
 
 def disable(units: Sequence[str]) -> str:
@@ -248,16 +223,12 @@ def persistence_mode(on: bool = True, expected: Mapping[str, Any] | None = None)
         if record.persistence.no_systemd:
             why = "systemd does not run here"
             fix = f"have what starts this host's services run {PROGRAM} -pm 1 at boot"
-        add_finding(
-            Finding(
-                code=codes.NO_PERSISTENCE,
-                what="the host's driver cannot be kept initialized",
-                where=host.name,
-                evidence=f"driver {record.driver.version or 'of unknown version'}; {why}",
-                consequence="the first process that uses an idle GPU waits for seconds",
-                fix=f"{fix}, or host_prerequisites: {{persistence_mode: false}}",
-                severity=Severity.WARNING,
-            )
+        warn(
+            codes.NO_PERSISTENCE,
+            "the host's driver cannot be kept initialized",
+            evidence=f"driver {record.driver.version or 'of unknown version'}; {why}",
+            consequence="the first process that uses an idle GPU waits for seconds",
+            fix=f"{fix}, or host_prerequisites: {{persistence_mode: false}}",
         )
     yield from make_changes(persistence_changes(record, on=wanted), "services", "persistence", "originals")
 

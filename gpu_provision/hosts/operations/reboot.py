@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -26,19 +25,18 @@ from pyinfra.context import host, state
 from gpu_provision.hosts.errors import unreadable
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.messages import HostMembership, Maintenance, NodeRole
-from gpu_provision.hosts.operations.base import (
+from gpu_provision.hosts.operations import (
     Commands,
     host_operation,
     read_host,
     record_changes,
     report,
-    report_progress,
     require_host,
     run_of,
 )
 from gpu_provision.hosts.result import REBOOTED
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, ProvisionError, RunFailedError, Severity
+from gpu_provision.model.findings import Finding, ProvisionError, RunFailedError, Severity, one_line
 from gpu_provision.model.hosts import Drain
 from gpu_provision.model.text import join_limited
 from gpu_provision.planning.drain import MOST_NAMED
@@ -108,7 +106,9 @@ def rebooted(
     kept = run_of(host).findings
     kept[:] = [finding for finding in kept if finding.code != codes.REBOOT_NEEDED]  # it is seen to below
     if reasons:
-        here = host.name.startswith("@local") or host.get_fact(BootId) == _own_boot_id()
+        own = Path(_BOOT_ID)  # absent where this machine is no Linux
+        own_boot_id = own.read_text(encoding="ascii").strip() if own.exists() else "unknown"
+        here = host.name.startswith("@local") or host.get_fact(BootId) == own_boot_id
         if refused := refusal(_node(), membership, reasons=reasons, kubelet=record.kubernetes.running, here=here):
             raise RunFailedError(refused)
     attempt = _RebootAttempt(
@@ -156,9 +156,8 @@ def _reboot_in_slot(state: State, host: Host, attempt: _RebootAttempt) -> bool:
         try:
             _reboot_node(host, attempt)
         except ProvisionError as error:
-            if {finding.code for finding in error.findings} != {
-                codes.PODS_WOULD_BE_LOST
-            }:  # those are of one node alone
+            # pods that would be lost are a reason of one node alone
+            if any(finding.code != codes.PODS_WOULD_BE_LOST for finding in error.findings):
                 slots.stop(attempt.node)
             return report(state, host, *error.findings)
     return True
@@ -166,7 +165,14 @@ def _reboot_in_slot(state: State, host: Host, attempt: _RebootAttempt) -> bool:
 
 def _reboot_node(host: Host, attempt: _RebootAttempt) -> None:
     """Reboot if there is a reason, and see that everything is back. Raises ProvisionError."""
-    tell = partial(report_progress, host)
+    listener = run_of(host).on_progress
+
+    def tell(message: str) -> None:
+        if listener:
+            listener(message)
+        else:
+            host.log(one_line(message))
+
     boot = ""
     pods: tuple[str, ...] = ()
     if attempt.reasons:
@@ -253,12 +259,6 @@ def _reasons(host: Host, record: HostRecord, *, nouveau_unwanted: bool) -> tuple
     return (*reboot_reasons(record, nouveau_unwanted=nouveau_unwanted), *run_of(host).reboot_reasons)
 
 
-def _own_boot_id() -> str:
-    with contextlib.suppress(OSError):
-        return Path(_BOOT_ID).read_text(encoding="ascii").strip()
-    return "unknown"
-
-
 def _node() -> str:
     return str(host.data.get("gpu_node") or host.name)
 
@@ -314,19 +314,18 @@ class RebootSlots:
     def _must_wait(self, state: State, host: Host) -> bool:
         """Whether a host that comes before in the inventory wants its turn, or is just finding out."""
         before = takewhile(lambda other: other.name != host.name, state.inventory)
-        return any(
-            other.executing_op_hash == host.executing_op_hash and self._wants.get(other.name, True) for other in before
-        )
+        at_it = (other for other in before if other.executing_op_hash == host.executing_op_hash)
+        return any(self._wants.get(other.name, True) for other in at_it)
 
 
 def reboot_reasons(record: HostRecord, *, nouveau_unwanted: bool = True) -> tuple[str, ...]:
     """Return why this host needs a reboot, each in a few words; empty if it does not."""
-    held = nouveau_unwanted and record.modules.loaded.get("nouveau", 0) != 0
-    reasons = (
-        (held, "nouveau is loaded and in use; it stays away from the next boot on"),
-        (record.system.reboot_required, "the system itself asks for one (/run/reboot-required)"),
-    )
-    return tuple(reason for applies, reason in reasons if applies)
+    reasons = []
+    if nouveau_unwanted and record.modules.loaded.get("nouveau", 0) != 0:
+        reasons.append("nouveau is loaded and in use; it stays away from the next boot on")
+    if record.system.reboot_required:
+        reasons.append("the system itself asks for one (/run/reboot-required)")
+    return tuple(reasons)
 
 
 def reboot_needed(host: str, reasons: Sequence[str]) -> Finding:
@@ -347,8 +346,19 @@ def refusal(
 
     Without an inventory file it is not known what it is to the cluster. ``here`` is the machine that runs this.
     """
-    obstacle = "it is the machine that this runs on" if here else _obstacle(membership, kubelet=kubelet)
-    if not obstacle:
+    role = membership.role if membership else None
+    on_kubelet = {
+        None: "no inventory says of which cluster",
+        NodeRole.NOT_A_NODE: "the inventory's cluster has no node of its name",
+        NodeRole.UNKNOWN: f"the cluster could not be asked to drain its node: {membership.why if membership else ''}",
+    }
+    if here:
+        obstacle = "it is the machine that this runs on"
+    elif role is NodeRole.CONTROL_PLANE:
+        obstacle = "its node belongs to the control plane"
+    elif role in on_kubelet and kubelet:  # a member of the cluster alone can be drained
+        obstacle = f"a kubelet runs on it, and {on_kubelet[role]}"
+    else:
         return None
     return Finding(
         code=codes.REBOOT_REFUSED,
@@ -357,21 +367,6 @@ def refusal(
         evidence="; ".join(reasons),
         fix="reboot it yourself, then run again; or leave the host as it is with host_prerequisites.reboot: never",
     )
-
-
-def _obstacle(membership: HostMembership | None, *, kubelet: bool) -> str:
-    """Return what forbids a reboot; empty for nothing. Only a member of the cluster can be drained."""
-    role = membership.role if membership else None
-    if role is NodeRole.CONTROL_PLANE:
-        return "its node belongs to the control plane"
-    if role is NodeRole.MEMBER or not kubelet:
-        return ""
-    obstacles = {
-        None: "no inventory says of which cluster",
-        NodeRole.NOT_A_NODE: "the inventory's cluster has no node of its name",
-        NodeRole.UNKNOWN: f"the cluster could not be asked to drain its node: {membership.why if membership else ''}",
-    }
-    return f"a kubelet runs on it, and {obstacles[role]}"
 
 
 def describe(reasons: Sequence[str], pods: Sequence[str]) -> tuple[str, ...]:

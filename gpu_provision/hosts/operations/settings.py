@@ -17,16 +17,18 @@ from gpu_provision.hosts.facts import FileLines
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.runtime import UNLIMITED, RuntimeLimits
 from gpu_provision.hosts.facts.system import Settings, kilobytes
-from gpu_provision.hosts.operations.backups import HostChange, change, change_files, make_changes
-from gpu_provision.hosts.operations.base import (
+from gpu_provision.hosts.operations import (
     PATH,
     Commands,
     add_finding,
+    host_failure,
     host_operation,
     read_host,
     require_host,
     run_of,
+    warn,
 )
+from gpu_provision.hosts.operations.backups import HostChange, change, change_files, make_changes
 from gpu_provision.hosts.operations.reboot import reboot_needed
 from gpu_provision.hosts.scripts import (
     HUGEPAGES_FILE,
@@ -37,7 +39,7 @@ from gpu_provision.hosts.scripts import (
     UNIT_DIRECTORY,
 )
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, RunFailedError, Severity
+from gpu_provision.model.findings import Finding, RunFailedError
 
 HEADER = "# Written by gpu-provision: huge pages, reserved before anything has taken the memory to pieces."
 
@@ -61,7 +63,8 @@ def hugepage_changes(record: HostRecord, wanted: Mapping[str, int]) -> Iterator[
     if reserve:
         pages = ", ".join(f"{count} x {size} ({known.pages[size]} before)" for size, count in reserve.items())
         yield change(f"huge pages reserved: {pages}", reserve_now(reserve))
-    lines = (HEADER, *(_line(size, wanted[size]) for size in largest_first)) if wanted else None
+    # lines of systemd-tmpfiles that write a number of pages
+    lines = (HEADER, *(f"w {_pool(size)} - - - - {wanted[size]}" for size in largest_first)) if wanted else None
     if lines != known.own_file:
         description = f"huge pages {'kept' if lines else 'no longer kept'} for the boot"
         yield change_files(description, {HUGEPAGES_FILE: (known.own_file, lines)})
@@ -89,11 +92,6 @@ def _pool(size: str) -> str:
     return f"{_POOLS}/hugepages-{kilobytes(size)}kB/nr_hugepages"
 
 
-def _line(size: str, count: int) -> str:
-    """Return the line of systemd-tmpfiles that writes a number of pages."""
-    return f"w {_pool(size)} - - - - {count}"
-
-
 def reserve_now(reserve: Mapping[str, int]) -> str:
     """Return the shell command that reserves pages, as many as there is room for, and remembers how many that was."""
     calls = (shlex.join(["reserve", size, str(count), _pool(size)]) for size, count in reserve.items())
@@ -104,25 +102,17 @@ def impossible_hugepages(record: HostRecord, host: str, wanted: Mapping[str, int
     """Return the error about huge pages that no boot would bring; None if they are possible."""
     known = record.hugepages
     unknown = [size for size in wanted if size not in known.pages]
+    taken = 0 if unknown else sum(kilobytes(size) * 1024 * count for size, count in wanted.items())
     if unknown:
-        return _refused(
-            f"this host has no huge pages of {', '.join(unknown)}",
-            host,
-            evidence=f"{_POOLS}: {', '.join(known.pages) or 'nothing'}",
-            fix="declare sizes that it has; 1Gi needs a processor with the flag pdpe1gb",
-        )
-    taken = sum(kilobytes(size) * 1024 * count for size, count in wanted.items())
-    if known.memory and taken > MOST * known.memory:
-        return _refused(
-            "the declared huge pages leave this host too little memory",
-            host,
-            evidence=f"{taken / _GIB:.1f} of {known.memory / _GIB:.1f} GiB (MemTotal)",
-            fix=f"declare less than {MOST:.0%} of the memory as host_prerequisites.hugepages of this node or its pool",
-        )
-    return None
-
-
-def _refused(what: str, host: str, *, evidence: str, fix: str) -> Finding:
+        what = f"this host has no huge pages of {', '.join(unknown)}"
+        evidence = f"{_POOLS}: {', '.join(known.pages) or 'nothing'}"
+        fix = "declare sizes that it has; 1Gi needs a processor with the flag pdpe1gb"
+    elif known.memory and taken > MOST * known.memory:
+        what = "the declared huge pages leave this host too little memory"
+        evidence = f"{taken / _GIB:.1f} of {known.memory / _GIB:.1f} GiB (MemTotal)"
+        fix = f"declare less than {MOST:.0%} of the memory as host_prerequisites.hugepages of this node or its pool"
+    else:
+        return None
     return Finding(code=codes.HUGEPAGES_IMPOSSIBLE, what=what, where=host, evidence=evidence, fix=fix)
 
 
@@ -150,16 +140,12 @@ def hugepages(counts: Mapping[str, int]) -> Commands:
         kept = run_of(host).reboot_reasons
         kept += [reason for reason in reasons if reason not in kept]
     if after.hugepages.unaware and not after.services.is_active(KUBELET):  # it is not ours to restart
-        add_finding(
-            Finding(
-                code=codes.KUBELET_UNAWARE,
-                what="the kubelet counts huge pages when it starts, and has not started since their number changed",
-                where=host.name,
-                evidence=", ".join(after.hugepages.unaware),
-                consequence="pods that ask for huge pages stay Pending",
-                fix=f"systemctl restart {' or '.join(after.kubernetes.places.units)}",
-                severity=Severity.WARNING,
-            )
+        warn(
+            codes.KUBELET_UNAWARE,
+            "the kubelet counts huge pages when it starts, and has not started since their number changed",
+            evidence=", ".join(after.hugepages.unaware),
+            consequence="pods that ask for huge pages stay Pending",
+            fix=f"systemctl restart {' or '.join(after.kubernetes.places.units)}",
         )
 
 
@@ -170,7 +156,11 @@ _FACTORS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
 def limit_changes(known: RuntimeLimits, limits: Mapping[str, str]) -> Iterator[HostChange]:
     """Yield what is missing; nothing is restarted."""
-    wanted = {name: value_of(text) for name, text in limits.items()}
+    # as the kernel prints them: ``unlimited``, or a number of bytes or whatever is limited
+    wanted = {
+        name: str(int(text[:-2]) * _FACTORS[text[-2:]]) if text[-2:] in _FACTORS else text
+        for name, text in limits.items()
+    }
     runtimes = [runtime for runtime in known.runtimes if runtime.unit]
     for runtime in runtimes:
         others = {name: value for name, value in wanted.items() if runtime.limits.get(name) != (value, value)}
@@ -181,8 +171,10 @@ def limit_changes(known: RuntimeLimits, limits: Mapping[str, str]) -> Iterator[H
             command = shlex.join(["prlimit", "--pid", str(runtime.pid), *options])
             yield change(f"limits of {runtime.name} set: {values}", f"{PATH} {command}")
     units = {runtime.unit for runtime in runtimes} if wanted else set()
-    lines = _limit_lines(wanted)
-    goal = {path: lines if _unit(path) in units else None for path in sorted({*known.files, *map(_drop_in, units)})}
+    in_unit = (f"Limit{name.upper()}={value.replace(UNLIMITED, 'infinity')}" for name, value in wanted.items())
+    lines = (LIMITS_HEADER, "[Service]", *in_unit)
+    drop_ins = {f"{UNIT_DIRECTORY}/{unit}.d/{LIMITS_DROP_IN}" for unit in units}
+    goal = {path: lines if path in drop_ins else None for path in sorted({*known.files, *drop_ins})}
     for description, paths in (
         ("limits kept for the boot", [path for path in goal if goal[path] and known.files.get(path) != goal[path]]),
         ("limits no longer kept for the boot", [path for path in goal if not goal[path]]),
@@ -190,22 +182,6 @@ def limit_changes(known: RuntimeLimits, limits: Mapping[str, str]) -> Iterator[H
         if paths:
             files = {path: (known.files.get(path), goal[path]) for path in paths}
             yield change_files(f"{description}: {', '.join(map(_unit, paths))}", files)
-
-
-def value_of(text: str) -> str:
-    """Return a limit as the kernel prints it: ``unlimited``, or a number of bytes or whatever is limited."""
-    factor = _FACTORS.get(text[-2:])
-    return str(int(text[:-2]) * factor) if factor else text
-
-
-def _limit_lines(wanted: Mapping[str, str]) -> FileLines:
-    """Return the drop-in of a unit, in systemd's words."""
-    settings = (f"Limit{name.upper()}={value.replace(UNLIMITED, 'infinity')}" for name, value in wanted.items())
-    return (LIMITS_HEADER, "[Service]", *settings)
-
-
-def _drop_in(unit: str) -> str:
-    return f"{UNIT_DIRECTORY}/{unit}.d/{LIMITS_DROP_IN}"
 
 
 def _unit(path: str) -> str:
@@ -232,7 +208,7 @@ def settings_changes(known: Settings, *, sysctls: Mapping[str, str], links: bool
     if running:
         values = ", ".join(f"{key}={value}" for key, value in running.items())
         yield change(f"kernel parameters set: {values}", sysctl_command(running))
-    lines = sysctl_lines(sysctls)
+    lines = (SYSCTL_HEADER, *(f"{key} = {value}" for key, value in sysctls.items())) if sysctls else None
     if files := _differing(known, {SYSCTL_FILE: lines}):
         yield change_files(f"kernel parameters {'kept' if lines else 'no longer kept'} for the boot", files)
     script, rule = (_LINKS_LINES, _RULE_LINES) if links else (None, None)
@@ -248,20 +224,14 @@ def _differing(known: Settings, wanted: Mapping[str, FileLines]) -> dict[str, tu
     return {path: (old, lines) for path, old, lines in found if old != lines}
 
 
-def sysctl_lines(sysctls: Mapping[str, str]) -> FileLines:
-    """Return our file of kernel parameters; None for none."""
-    return (SYSCTL_HEADER, *(f"{key} = {value}" for key, value in sysctls.items())) if sysctls else None
-
-
 def sysctl_command(sysctls: Mapping[str, str]) -> str:
     """Return the shell command that sets kernel parameters; it fails with the name of one that does not exist."""
-    return " && ".join(_set_sysctl(key, value) for key, value in sysctls.items())
-
-
-def _set_sysctl(key: str, value: str) -> str:
-    path = shlex.quote(f"/proc/sys/{key.replace('.', '/')}")
-    missing = shlex.quote(f"this kernel has no parameter {key}")
-    return f"{{ [ -e {path} ] || {{ echo {missing} >&2; false; }}; }} && printf '%s\\n' {shlex.quote(value)} >{path}"
+    commands = []
+    for key, value in sysctls.items():
+        path = shlex.quote(f"/proc/sys/{key.replace('.', '/')}")
+        exists = f"[ -e {path} ] || {{ echo {shlex.quote(f'this kernel has no parameter {key}')} >&2; false; }}"
+        commands.append(f"{{ {exists}; }} && printf '%s\\n' {shlex.quote(value)} >{path}")
+    return " && ".join(commands)
 
 
 @host_operation
@@ -286,14 +256,11 @@ def limits(values: Mapping[str, str], reload: bool = True) -> Commands:  # noqa:
     runtimes = record.limits.runtimes
     if values and not any(runtime.unit for runtime in runtimes):
         seen = ", ".join(f"{runtime.name}[{runtime.pid}]" for runtime in runtimes)
-        raise RunFailedError(
-            Finding(
-                code=codes.NO_RUNTIME_UNIT,
-                what="limits cannot be set: no unit of systemd runs a container runtime here",
-                where=host.name,
-                evidence=f"{seen} without a unit" if seen else "no process containerd, crio or dockerd",
-                fix="systemctl start containerd, or take limits off host_prerequisites for this node",
-            )
+        raise host_failure(
+            codes.NO_RUNTIME_UNIT,
+            "limits cannot be set: no unit of systemd runs a container runtime here",
+            evidence=f"{seen} without a unit" if seen else "no process containerd, crio or dockerd",
+            fix="systemctl start containerd, or take limits off host_prerequisites for this node",
         )
     changes = list(limit_changes(record.limits, values))
     yield from make_changes(changes, "limits", "originals")

@@ -10,31 +10,26 @@ from pyinfra.api.command import StringCommand
 from pyinfra.api.facts import FactBase
 from pyinfra.context import host, state
 
-from gpu_provision.hosts.background_script import (
-    ScriptOutcome,
-    ScriptResult,
-    longest_seconds,
-    restart_runtime,
-    wait_for_result,
-)
+from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult, restart_runtime, wait_for_result
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.facts.remains import Original, ToolkitRemains, parse_toolkit, toolkit_command
+from gpu_provision.hosts.facts.packages import Original, ToolkitRemains, parse_toolkit, toolkit_command
 from gpu_provision.hosts.facts.runtime import STORES, ContainerRuntime
-from gpu_provision.hosts.operations.backups import exclusively, restore
-from gpu_provision.hosts.operations.base import (
+from gpu_provision.hosts.operations import (
     PATH,
     Commands,
-    add_finding,
+    host_failure,
     host_operation,
     read_host,
     record_changes,
     require_host,
+    warn,
 )
+from gpu_provision.hosts.operations.backups import exclusively, restore
 from gpu_provision.hosts.operations.driver import disable, rebuild_initramfs
 from gpu_provision.hosts.operations.packages import hold_changes, remove_packages
 from gpu_provision.hosts.scripts import ENVIRONMENT_DROP_IN, HOME, ORIGINALS, PROXY_FILE
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, RunFailedError, Severity
+from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.text import join_limited
 
 SECTIONS = ("system", "kernel", "nouveau", "packages", "holds", "persistence", "runtimes", "kubernetes", "originals")
@@ -62,20 +57,18 @@ def originals_restored() -> Commands:
     """
     record = require_host(SECTIONS)
     if not record.originals.readable:
-        raise RunFailedError(
-            Finding(
-                code=codes.NOT_ROOT,
-                what="what was kept of this host's files can be read by root alone",
-                where=host.name,
-                evidence=ORIGINALS,
-                fix="connect as root, or set sudo: true in the inventory's ssh section",
-            )
+        raise host_failure(
+            codes.NOT_ROOT,
+            "what was kept of this host's files can be read by root alone",
+            evidence=ORIGINALS,
+            fix="connect as root, or set sudo: true in the inventory's ssh section",
         )
     if not record.originals.present:
         host.noop("nothing of gpu-provision is on this host")
         return
-    record_changes(describe_restore(record))
-    for line in () if state.is_executing else describe_restore(record):
+    changes = describe_restore(record)
+    record_changes(changes)
+    for line in () if state.is_executing else changes:
         host.log(f"Will be {line}")
     for each in hold_changes(record, host.name, held=False):
         yield from each.commands
@@ -87,25 +80,20 @@ def originals_restored() -> Commands:
     restart = (f"{{ {restart_runtime(runtime, patience=PATIENCE)}\n}}",) if runtime else ()
     yield restore((*reload_commands(record), *restart))
     if runtime:
-        yield wait_for_result(partial(runtime_down, runtime), longest_seconds(PATIENCE))
+        yield wait_for_result(partial(runtime_down, runtime), PATIENCE)
 
 
 def describe_restore(record: HostRecord) -> tuple[str, ...]:
     """Return in words what is restored; where every file is as it was, what is kept of it is removed."""
-    changed = tuple(f"{_VERBS[each.kind]} {each.path}" for each in _differing(record) if each.kind in _VERBS)
-    disabled = record.persistence.enabled
-    removed = record.holds.installed
-    packages = (f"packages removed: {', '.join(removed)}",) if removed else ()
-    units = (f"units disabled: {', '.join(disabled)}",) if disabled else ()
-    runtime = runtime_to_restart(record)
-    restart = (f"{runtime.kind} restarted",) if runtime else ()
-    return (
-        *(each.description for each in hold_changes(record, "", held=False) if each.description),
-        *packages,
-        *units,
-        *changed,
-        *restart,
-    ) or (f"removed {HOME}",)
+    words = [each.description for each in hold_changes(record, "", held=False) if each.description]
+    if removed := record.holds.installed:
+        words.append(f"packages removed: {', '.join(removed)}")
+    if disabled := record.persistence.enabled:
+        words.append(f"units disabled: {', '.join(disabled)}")
+    words += [f"{_VERBS[each.kind]} {each.path}" for each in _differing(record) if each.kind in _VERBS]
+    if runtime := runtime_to_restart(record):
+        words.append(f"{runtime.kind} restarted")
+    return tuple(words) or (f"removed {HOME}",)
 
 
 def runtime_to_restart(record: HostRecord) -> ContainerRuntime | None:
@@ -160,7 +148,7 @@ class GpuToolkitRemains(FactBase[ToolkitRemains | None]):
     """What the container toolkit has left on a host; None if it did not answer to the end."""
 
     def command(self, install_dir: str, configs: Sequence[str] = ()) -> str:
-        """Return the shell command; see gpu_provision.hosts.facts.remains."""
+        """Return the shell command; see gpu_provision.hosts.facts.packages."""
         return toolkit_command(install_dir, configs)
 
     def process(self, output: list[str]) -> ToolkitRemains | None:
@@ -184,18 +172,14 @@ def toolkit_removed(install_dir: str) -> Commands:
         return
     if found.uses or not found.is_sure:
         seen = join_limited(found.uses, 3, "; ")
-        add_finding(
-            Finding(
-                code=codes.TOOLKIT_LEFT,
-                what=f"the container toolkit's programs stay in {install_dir}/toolkit",
-                where=host.name,
-                evidence=seen or "only root sees whether containers still use them",
-                consequence="a container that was started with them could not be ended without them" if seen else "",
-                fix="end what uses them, and run again"
-                if seen
-                else "connect as root, or set sudo: true in the ssh section",
-                severity=Severity.WARNING,
-            )
+        warn(
+            codes.TOOLKIT_LEFT,
+            f"the container toolkit's programs stay in {install_dir}/toolkit",
+            evidence=seen or "only root sees whether containers still use them",
+            consequence="a container that was started with them could not be ended without them" if seen else "",
+            fix="end what uses them, and run again"
+            if seen
+            else "connect as root, or set sudo: true in the ssh section",
         )
         return
     count = f", {len(found.hollow)} directories" if found.hollow else ""

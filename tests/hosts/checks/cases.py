@@ -43,7 +43,6 @@ class Case:
 
     @property
     def subject(self) -> CheckedHost:
-        """The machine of the case."""
         expected = Expectation.of({**_plain(EXPECTED), **self.expects})
         image = ImageAnswer("nvcr.io/nvidia/driver:580.95.05-ubuntu22.04", ImageState(self.image["state"]),
                             self.image.get("evidence", "")) if self.image else None  # fmt: skip
@@ -51,7 +50,6 @@ class Case:
 
     @property
     def record(self) -> HostRecord:
-        """The host of the case."""
         record = parse(self._output(), asked_at=float(self.clock), answered_at=float(self.clock))
         assert record
         return record
@@ -70,7 +68,6 @@ class Case:
 
 
 def cases() -> list[Case]:
-    """Return all cases in the order of their file."""
     return [Case(**each) for each in data_file.document((HERE / "cases.yaml").read_text(encoding="utf-8"))]
 
 

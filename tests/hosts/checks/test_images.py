@@ -9,7 +9,7 @@ import pytest
 
 from gpu_provision.hosts.checks import images
 from gpu_provision.hosts.checks.judge import resolve_driver
-from gpu_provision.hosts.facts.driver import Driver
+from gpu_provision.hosts.facts.gpus import Driver
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import Kernel
 from gpu_provision.hosts.facts.system import System
@@ -49,7 +49,6 @@ def test_image_is_that_of_the_hosts_own_system(asked: list[tuple[str, str]]) -> 
 
 
 def test_hundred_hosts_ask_once(asked: list[tuple[str, str]]) -> None:
-    """At the same time, too."""
     threads = [threading.Thread(target=images.look_up_driver_image, args=(EXPECTED, HOST)) for _ in range(20)]
     for thread in threads:
         thread.start()
@@ -69,13 +68,11 @@ def test_nothing_is_asked_in_vain(asked: list[tuple[str, str]], expected: Expect
 
 
 def test_host_of_an_unknown_system_has_no_image(asked: list[tuple[str, str]]) -> None:
-    """Its tag cannot be known."""
     assert images.look_up_driver_image(EXPECTED, HostRecord()) is None
     assert not asked
 
 
 def test_digest_takes_no_suffix() -> None:
-    """It names one image already."""
     assert (
         images.driver_image_reference(replace(EXPECTED, driver_version="sha256:ab"), HOST)
         == "nvcr.io/nvidia/driver@sha256:ab"

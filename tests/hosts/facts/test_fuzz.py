@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.hosts.facts import remains
+from gpu_provision.hosts.facts import packages
 from gpu_provision.hosts.facts.host import SECTIONS, parse
 from tests import fuzzing
 
@@ -59,22 +59,19 @@ def read(lines: Iterable[str]) -> None:
 
 @pytest.mark.parametrize("section", list(SECTIONS))
 def test_section_of_any_content_is_read(section: str) -> None:
-    """What cannot be read is left out; the rest stands."""
     corpus = parts(section)
     assert corpus
     fuzzing.hold(lambda dice: [f"[{section}]", *fuzzing.mutated_lines(dice, dice.choice(corpus)), "[end]"], read)
 
 
 def test_whole_answer_of_any_content_is_read() -> None:
-    """Headings are lost, doubled and forged, too."""
     fuzzing.hold(lambda dice: fuzzing.mutated_lines(dice, dice.choice(SYSTEMS)), read)
 
 
 def test_remains_of_any_content_are_read() -> None:
-    """The toolkit's are asked for by a command of their own."""
 
     def hollow(lines: list[str]) -> None:
-        found = remains.parse_toolkit(lines)
+        found = packages.parse_toolkit(lines)
         assert found is None or "" not in found.hollow
 
     fuzzing.hold(lambda dice: fuzzing.mutated_lines(dice, REMAINS), hollow)

@@ -15,7 +15,6 @@ DEVICES = sorted(TABLE["devices"])
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_every_device_is_complete(device: str) -> None:
-    """Its name, its generation, and the inventory's word for it."""
     model = model_of(device)
     assert model.name
     assert model.generation in TABLE["generations"]
@@ -35,7 +34,6 @@ def test_table_agrees_with_what_inventories_are_checked_by(device: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(simulated()))
 def test_simulated_gpus_are_known(name: str) -> None:
-    """The sandbox has a table of its own, made without this one."""
     gpu = simulated()[name]
     model = model_of(gpu.device)
     assert model.models
@@ -55,6 +53,5 @@ def test_unknown_device_is_known_by_its_range(device: str, generation: str, *, o
 
 
 def test_device_of_the_future_says_nothing() -> None:
-    """Rather than something wrong."""
     model = model_of("ffff")
     assert (model.generation, model.first_branch, model.open_modules) == ("", 0, "")

@@ -32,7 +32,6 @@ def seen(sandbox: Path, more: str = ":") -> Services:
 
 
 def test_holders_are_processes_with_units_and_devices(sandbox: Path) -> None:
-    """A service by its unit, a container by its process."""
     assert seen(sandbox).holders == (
         DeviceUser(41, "nvidia-persiste", "nvidia-persistenced", ("/dev/nvidia0", "/dev/nvidiactl")),
         DeviceUser(42, "python3", "", ("/dev/nvidia0",)),
@@ -40,7 +39,6 @@ def test_holders_are_processes_with_units_and_devices(sandbox: Path) -> None:
 
 
 def test_process_that_ends_meanwhile_is_no_holder(sandbox: Path) -> None:
-    """Nor does it pass under the name of the one before."""
     assert [holder.pid for holder in seen(sandbox, "rm /proc/42/comm").holders] == [41]
 
 
@@ -49,13 +47,11 @@ def test_process_that_ends_meanwhile_is_no_holder(sandbox: Path) -> None:
     ["", " ", "a ] b", "] [end]", r"\n[end]", r"\c", "-n", "%s", "a\x1cb", "caf\N{LATIN SMALL LETTER E WITH ACUTE}"],
 )
 def test_process_names_itself_as_it_likes(sandbox: Path, name: str) -> None:
-    """It makes no line of its own by that, and hides no other holder."""
     held = seen(sandbox, f"printf '%s\\n' '{name}' >/proc/41/comm").holders
     assert [(holder.pid, holder.command) for holder in held] == [(41, name.strip()), (42, "python3")]
 
 
 def test_file_whose_path_holds_an_arrow_is_no_device(sandbox: Path) -> None:
-    """Anyone may have such a file open."""
     path = "/tmp/x-> /dev/nvidia0"  # noqa: S108 - of a simulated host
     more = f"mkdir -p '{path}' /proc/43/fd; ln -s '{path}' /proc/43/fd/3; echo x >/proc/43/comm; : >/proc/43/cgroup"
     assert [holder.pid for holder in seen(sandbox, more).holders] == [41, 42]

@@ -22,7 +22,6 @@ FILES = {
 
 
 def test_credentials_stay_on_the_host(sandbox: Path) -> None:
-    """However the address is written, whichever program it is for."""
     host = hosts.ensure(HostSpec(name="p"), sandbox)
     for path, content in FILES.items():
         (host.directory / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from gpu_provision.hosts.facts.remains import ToolkitRemains, parse_toolkit, toolkit_command
+from gpu_provision.hosts.facts.packages import ToolkitRemains, parse_toolkit, toolkit_command
 
 
 def found(home: Path, *configs: Path) -> ToolkitRemains:
@@ -28,7 +28,6 @@ OURS = ("nvidia-container-runtime", "nvidia-cdi-hook.real", ".config/nvidia-cont
 
 
 def test_programs_are_known_by_name_and_directories_by_content(tmp_path: Path) -> None:
-    """A file of another origin keeps the directories that it is in."""
     home = tmp_path / "nvidia with a blank"
     paths = installed(home, *OURS)
     seen = found(home)
@@ -45,7 +44,6 @@ def test_programs_are_known_by_name_and_directories_by_content(tmp_path: Path) -
 
 
 def test_a_configuration_that_names_the_programs_uses_them(tmp_path: Path) -> None:
-    """One that names others does not, nor does the command that looks."""
     installed(tmp_path, *OURS)
     config, other = tmp_path / "config.toml", tmp_path / "other.toml"
     config.write_text(f'BinaryName = "{tmp_path}/toolkit/nvidia-container-runtime"\n')
@@ -64,6 +62,5 @@ def test_a_process_that_was_started_with_the_programs_uses_them(tmp_path: Path) 
 
 
 def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
-    """And an answer that breaks off is none."""
     assert found(tmp_path / "nowhere").files == ()
     assert parse_toolkit(["file /usr/local/nvidia/toolkit/nvidia-ctk"]) is None

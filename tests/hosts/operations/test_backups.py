@@ -10,7 +10,7 @@ import pytest
 
 from gpu_provision.hosts import scripts
 from gpu_provision.hosts.facts import SectionOutput
-from gpu_provision.hosts.facts.remains import Original, Originals, read_originals
+from gpu_provision.hosts.facts.packages import Original, Originals
 from gpu_provision.hosts.operations.backups import FileLines, restore, write_with_backup
 from gpu_provision.hosts.scripts import HOME, ORIGINALS
 from tests.hosts.fleet import SHELLS
@@ -20,34 +20,29 @@ class Scratch:
     """A directory that stands for the root of a host."""
 
     def __init__(self, root: Path, shell: list[str]) -> None:
-        """Make what every root has."""
         self.root, self.shell = root, shell
         for name in ("etc", "var/lib"):
             (root / name).mkdir(parents=True)
 
     def run(self, script: str) -> subprocess.CompletedProcess[str]:
-        """Run a script whose own paths are below the root."""
         moved = script.replace(HOME, str(self.root / HOME.lstrip("/")))
         return subprocess.run([*self.shell, "-c", moved], capture_output=True, text=True, check=False)
 
     def put(self, name: str, content: FileLines, *, mode: str = "") -> None:
-        """Put a file below the root."""
         done = self.run(write_with_backup(str(self.root / name), content, mode=mode).get_raw_value())
         assert (done.returncode, done.stderr) == (0, "")
 
     def restore(self) -> None:
-        """Restore all of it."""
         done = self.run(restore().get_raw_value())
         assert (done.returncode, done.stderr) == (0, "")
 
     def known(self) -> Originals:
-        """Return what the fact says, with paths below the root."""
         lines = (
             self.run(f"{scripts.assign()}{scripts.load('facts.sh')}read_originals")
             .stdout.replace(f"{self.root}/", "")
             .splitlines()
         )
-        return read_originals(SectionOutput(lines))
+        return Originals.read(SectionOutput(lines))
 
     def tree(self) -> dict[str, object]:
         """Return everything that can be told of the files, but for the times of directories and parts of seconds."""
@@ -65,7 +60,6 @@ def _told(path: Path) -> object:
 
 @pytest.fixture(params=SHELLS, ids=lambda words: words[0])
 def scratch(request: pytest.FixtureRequest, tmp_path: Path) -> Scratch:
-    """A scratch root and a shell."""
     return Scratch(tmp_path, request.param)
 
 
@@ -118,7 +112,6 @@ def test_originals_are_for_root_alone(scratch: Scratch) -> None:
 
 
 def test_directory_that_others_use_stays(scratch: Scratch) -> None:
-    """Only what we put there goes."""
     scratch.put("etc/made/ours.conf", ("x",))
     (scratch.root / "etc/made/theirs.conf").write_text("y")
     scratch.restore()
@@ -126,7 +119,6 @@ def test_directory_that_others_use_stays(scratch: Scratch) -> None:
 
 
 def test_original_that_cannot_be_kept_stops_the_change(scratch: Scratch) -> None:
-    """Without a place for originals nothing is changed."""
     (scratch.root / "etc/a").write_text("first\n")
     (scratch.root / HOME.lstrip("/")).write_text("a file where the directory should be")
     done = scratch.run(write_with_backup(str(scratch.root / "etc/a"), ("second",)).get_raw_value())
@@ -158,7 +150,6 @@ def test_an_interrupted_backup_starts_again(scratch: Scratch) -> None:
 
 
 def test_fact_sees_what_differs(scratch: Scratch) -> None:
-    """By content and by mode; what is as it was differs in nothing."""
     for name in ("content", "mode", "same"):
         (scratch.root / "etc" / name).write_text("x\n")
         scratch.put(f"etc/{name}", ("x",))

@@ -1,18 +1,11 @@
-"""Kernel headers and held packages: decided from records, done on hosts of three families."""
+"""Kernel headers and held packages on hosts of three families."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gpu_provision.hosts.facts.driver import Driver
-from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.facts.kernel import Certainty, Kernel, Kernels, NextKernel
-from gpu_provision.hosts.facts.packages import Holds, Package, Packages
-from gpu_provision.hosts.operations.driver import has_own_driver
-from gpu_provision.hosts.operations.packages import HeaderChanges, header_changes, headers_missing, is_compiled_here
 from gpu_provision.hosts.runner import prepare, teardown
 from gpu_provision.model.inventory import Inventory
 from tests.hosts.fleet import FIRST, files, inventory, with_settings
@@ -28,16 +21,6 @@ LISTS = {"ubuntu-1": ".sandbox/packages", "rhel-1": "etc/dnf/plugins/versionlock
 def with_packages(directory: Path, *names: str, headers: bool | str = False, hold: bool = False) -> Inventory:
     """Return an inventory of some hosts, with headers installed or packages held."""
     return with_settings(inventory(directory, *names), kernel_headers=headers, hold_packages=hold)
-
-
-def record(kernel: str = "6.8.0-85-generic", manager: str = "dpkg", *tools: str, **parts: object) -> HostRecord:
-    """Return a host without headers."""
-    return HostRecord(
-        kernel=Kernel(running=kernel),
-        packages=Packages(manager=manager),
-        holds=Holds(tools=tools or ("apt-mark",)),
-        **parts,  # type: ignore[arg-type]
-    )
 
 
 def test_headers_are_installed_once_and_removed_on_every_family(tmp_path: Path, sandbox: Path) -> None:
@@ -75,7 +58,6 @@ def test_headers_are_held_in_the_run_that_installs_them(tmp_path: Path, sandbox:
     ("name", "said"), [("old-1", "E: Unable to locate package"), ("old-2", "Error: Unable to find a match")]
 )
 def test_archive_without_them_fails_the_host_with_its_own_words(tmp_path: Path, name: str, said: str) -> None:
-    """And says which way out there is; nothing is left to remove."""
     (host,) = prepare(with_packages(tmp_path, name, headers=True)).hosts
     (finding,) = host.errors
     assert finding.code == "GP665"
@@ -88,77 +70,7 @@ def test_archive_without_them_fails_the_host_with_its_own_words(tmp_path: Path, 
 
 @pytest.mark.usefixtures("sandbox")
 def test_driver_container_needs_no_headers_of_the_host(tmp_path: Path) -> None:
-    """It installs its own."""
     assert [host.changes for host in prepare(with_packages(tmp_path, "ubuntu-1", headers="auto")).hosts] == [FIRST]
-
-
-@pytest.mark.parametrize(
-    ("driver", "packages", "compiled"),
-    [
-        (Driver(), (), False),
-        (Driver(dkms=(("550.54.15", "6.8.0-85-generic"),)), (), True),
-        (Driver(programs=("/usr/bin/nvidia-uninstall",)), (), True),
-        (Driver(), (Package("nvidia-dkms-550-server", "550"),), True),
-        (Driver(module="/lib/modules/k/nvidia.ko"), (Package("linux-modules-nvidia-550-server-open-k", "1"),), False),
-    ],
-)
-def test_driver_of_dkms_or_of_the_installer_is_compiled_here(
-    driver: Driver, packages: tuple[Package, ...], *, compiled: bool
-) -> None:
-    """Precompiled modules are not."""
-    known = replace(record(driver=driver), packages=Packages(manager="dpkg", installed=packages))
-    assert is_compiled_here(known) is compiled
-
-
-def test_driver_of_the_host_is_not_used_beside_a_container() -> None:
-    """Whatever lies around."""
-    known = record(driver=Driver(loaded="550.54.15", module="/lib/modules/k/nvidia.ko"))
-    expected = {"node": "n", "pool": "p"}
-    assert has_own_driver(known, None)
-    assert not has_own_driver(known, expected)
-    assert has_own_driver(known, {**expected, "driver_container": False})
-    assert not has_own_driver(record(driver=Driver(loaded="550.54.15", in_container=True)), None)
-
-
-def suse(kernel: str, version: str) -> HostRecord:
-    """Return a SUSE with one package of a kernel."""
-    packages = Packages(manager="rpm", installed=(Package("kernel-default", version),))
-    return replace(record(kernel, "rpm", "zypper"), packages=packages)
-
-
-NEXT = NextKernel("6.8.0-90-generic", Certainty.LIKELY, "the link /vmlinuz")
-RED_HAT = "5.14.0-570.19.1.el9_6.aarch64+64k"
-UPDATED, INSTALLED = "6.4.0-150600.23.47", "6.4.0-150600.21"
-HEADERS = {
-    "the kernel that boots next needs some too": (
-        record(kernels=Kernels(next=NEXT, with_headers=("6.8.0-85-generic",))),
-        ("linux-headers-6.8.0-90-generic",),
-    ),
-    "Red Hat's are named by what they provide": (record(RED_HAT, "rpm", "dnf"), (f"kernel-devel-uname-r = {RED_HAT}",)),
-    "SUSE's build is that of the kernel's package": (
-        suse(f"{UPDATED}-default", f"{UPDATED}.2"),
-        (f"kernel-default-devel = {UPDATED}.2",),
-    ),
-    "also of a first release": (
-        suse(f"{INSTALLED}-default", f"{INSTALLED}.1"),
-        (f"kernel-default-devel = {INSTALLED}.1",),
-    ),
-    "another build is none": (suse(f"{UPDATED}-default", f"{UPDATED}0.1"), ()),
-    "nor another flavor": (suse("6.4.0-150600.8.5-azure", "6.4.0-150600.8.5.1"), ()),
-}
-
-
-@pytest.mark.parametrize(("known", "packages"), HEADERS.values(), ids=HEADERS)
-def test_headers_are_those_of_the_exact_kernel(known: HostRecord, packages: tuple[str, ...]) -> None:
-    assert header_changes(known).packages == packages
-
-
-def test_credentials_of_an_archive_are_not_told() -> None:
-    """Some stand in its address."""
-    log = ["Error: Failed to download https://me:secret@mirror.example.com/repodata/repomd.xml"]
-    finding = headers_missing(HeaderChanges(tool="dnf"), "n", ["k"], log)
-    assert "secret" not in str(finding)
-    assert "https://mirror.example.com/repodata" in finding.evidence
 
 
 def test_packages_are_held_once_and_released_on_every_family(tmp_path: Path, sandbox: Path) -> None:
@@ -185,7 +97,6 @@ def test_packages_are_held_once_and_released_on_every_family(tmp_path: Path, san
 
 
 def test_dnf_without_its_plugin_fails_the_host(tmp_path: Path, sandbox: Path) -> None:
-    """With the package that brings it."""
     declared = with_packages(tmp_path, "rhel-1", hold=True)
     prepare(declared, dry_run=True)
     (sandbox / "mine/hosts/rhel-1/etc/dnf/plugins/versionlock.conf").unlink()

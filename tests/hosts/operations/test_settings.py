@@ -1,57 +1,73 @@
-"""Kernel parameters, limits and huge pages: done on simulated hosts, the shell on scratch roots."""
+"""Kernel parameters, limits, huge pages and persistence mode: done on simulated hosts, the shell on scratch roots."""
 
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gpu_provision.hosts.facts.host import command, parse
+from gpu_provision.hosts.facts.gpus import DAEMON
 from gpu_provision.hosts.facts.system import Settings
 from gpu_provision.hosts.operations.settings import reserve_now, settings_changes, sysctl_command
 from gpu_provision.hosts.runner import prepare, teardown
-from gpu_provision.hosts.scripts import HUGEPAGES_FILE, LINKS_RULE, LINKS_SCRIPT, STATE, SYSCTL_FILE, UNAWARE_KUBELETS
+from gpu_provision.hosts.scripts import HUGEPAGES_FILE, LINKS_SCRIPT, STATE, SYSCTL_FILE, UNAWARE_KUBELETS
+from gpu_provision.model.hosts import Preflight
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.sandbox import hosts
 from gpu_provision.sandbox.hosts import SimulatedHost
-from gpu_provision.sandbox.hosts.spec import HostSpec
+from tests import data_file
 from tests.hosts.fleet import FIRST, SHELLS, files, inventory, only, with_settings
 
-SYSCTLS = {"vm.max_map_count": "262144", "net.ipv4.tcp_rmem": "4096 131072 16777216"}
+LIVES = data_file.document(Path(__file__).with_suffix(".yaml").read_text())
 
 
-def test_settings_are_made_once_kept_for_the_boot_and_taken_back(fresh: tuple[Inventory, Path]) -> None:
-    """First run, second run, a value changed behind our back, nothing declared any more, teardown."""
-    plain, root = fresh
+def read_only(directory: Path, sandbox: Path, node: str) -> tuple[Inventory, Path]:
+    """Return an inventory of a host that was only read yet, and its root; a driver of its own is used."""
+    declared = inventory(directory, node)
+    if node == "driver-1":
+        t4 = replace(declared.pools["t4"], driver=replace(declared.pools["t4"].driver, enabled=False))
+        codes = ("GP615", "GP616", "GP620", "GP621", "GP623")
+        declared = replace(declared, pools={**declared.pools, "t4": t4}, preflight=Preflight(ignore=codes))
+    prepare(declared, dry_run=True)
+    return declared, sandbox / "mine/hosts" / node
+
+
+@pytest.mark.parametrize("life", LIVES, ids=lambda life: life["case"])
+def test_setting_is_made_once_kept_repaired_and_taken_back(tmp_path: Path, sandbox: Path, life: dict[str, Any]) -> None:
+    plain, root = read_only(tmp_path, sandbox, life.get("node", "good-1"))
+    for path, text in life.get("before", {}).items():
+        (root / path).write_text(text)
     before = files(root)
-    declared = with_settings(plain, sysctls=SYSCTLS, dev_char_symlinks=True)
-    assert only(declared).changes == (
-        *FIRST,
-        "kernel parameters set: vm.max_map_count=262144, net.ipv4.tcp_rmem=4096 131072 16777216",
-        "kernel parameters kept for the boot",
-        "GPUs linked in /dev/char",
-    )
-    assert (root / "proc/sys/vm/max_map_count").read_text() == "262144\n"
-    assert (root / SYSCTL_FILE.lstrip("/")).read_text().splitlines()[1:] == [
-        "vm.max_map_count = 262144",
-        "net.ipv4.tcp_rmem = 4096 131072 16777216",
-    ]
-    assert LINKS_SCRIPT in (root / LINKS_RULE.lstrip("/")).read_text()
+    declared = with_settings(plain, **life["settings"])
+    assert only(declared).changes == (*FIRST, *life["first"])
+    for path, text in life["hold"].items():
+        assert text in (root / path).read_text()
     assert only(declared).changes == ()
-    (root / "proc/sys/vm/max_map_count").write_text("1\n")
-    assert only(declared).changes == ("kernel parameters set: vm.max_map_count=262144",)
-    assert only(plain).changes == (
-        "kernel parameters no longer kept for the boot",
-        "GPUs no longer linked in /dev/char",
-    )
-    assert only(plain).changes == ()
-    teardown(plain)
+    for path, (old, new) in life["changed"].items():
+        (root / path).write_text((root / path).read_text().replace(old, new))
+    assert only(declared).changes == tuple(life["repaired"])
+    without = with_settings(plain, **life.get("without", {}))
+    assert only(without).changes == tuple(life["gone"])
+    assert only(without).changes == ()
+    only(declared)
+    teardown(declared)
     assert files(root) == before
+    assert all(text in (root / path).read_text() for path, text in life.get("after", {}).items())
+
+
+def test_pages_are_there_after_a_reboot(fresh: tuple[Inventory, Path]) -> None:
+    plain, root = fresh
+    declared = with_settings(plain, hugepages={"2Mi": 512})
+    only(declared)
+    hosts.reboot(SimulatedHost("good-1", root))
+    assert (root / "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages").read_text() == "512\n"
+    assert only(declared).changes == ()
 
 
 def test_unknown_kernel_parameter_fails_the_host(fresh: tuple[Inventory, Path]) -> None:
-    """With its name; nothing is written for the boot."""
     declared, root = fresh
     outcome = only(with_settings(declared, sysctls={"vm.no_such": "1"}))
     assert outcome.failed
@@ -97,90 +113,12 @@ def test_a_kernel_parameter_is_no_shell_command(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-DROP_IN = "etc/systemd/system/containerd.service.d/90-gpu-provision-limits.conf"
-LIMITS = {"memlock": "unlimited", "stack": "64Mi"}
-
-
-def test_limits_are_set_once_kept_for_the_boot_and_taken_back(fresh: tuple[Inventory, Path]) -> None:
-    """First run, second run, other limits behind our back, nothing declared any more, teardown."""
-    plain, root = fresh
-    before = files(root)
-    declared = with_settings(plain, limits=LIMITS)
-    assert only(declared).changes == (
-        *FIRST,
-        "limits of containerd set: memlock=unlimited, stack=67108864",
-        "limits kept for the boot: containerd.service",
-    )
-    assert (root / DROP_IN).read_text().splitlines()[1:] == [
-        "[Service]",
-        "LimitMEMLOCK=infinity",
-        "LimitSTACK=67108864",
-    ]
-    assert "Max locked memory unlimited unlimited" in (root / "proc/812/limits").read_text()
-    assert only(declared).changes == ()
-    shown = root / "proc/812/limits"
-    shown.write_text(shown.read_text().replace("Max locked memory unlimited", "Max locked memory 65536"))
-    assert only(declared).changes == ("limits of containerd set: memlock=unlimited",)
-    assert only(plain).changes == ("limits no longer kept for the boot: containerd.service",)
-    assert only(plain).changes == ()
-    teardown(plain)
-    limits_of_the_process = "proc/812/limits"
-    assert {path: text for path, text in files(root).items() if path != limits_of_the_process} == {
-        path: text for path, text in before.items() if path != limits_of_the_process
-    }
-
-
 def test_host_without_a_runtime_fails_and_is_left_alone(fresh: tuple[Inventory, Path]) -> None:
-    """There is nothing whose limits could be set."""
     declared, root = fresh
     (root / "proc/812/comm").write_text("gone\n")
-    outcome = only(with_settings(declared, limits=LIMITS))
+    outcome = only(with_settings(declared, limits={"memlock": "unlimited"}))
     assert [finding.code for finding in outcome.errors] == ["GP667"]
-    assert not (root / DROP_IN).exists()
-
-
-def test_unit_of_a_runtime_is_found_on_every_distribution(sandbox: Path) -> None:
-    """The fact finds the unit by the process."""
-    units = {}
-    for kubelet, runtime in (("v1.31.4+k3s1", "containerd://2.0"), ("v1.31.4", "cri-o://1.31.0")):
-        host = hosts.ensure(HostSpec(name=runtime.partition(":")[0], kubelet=kubelet, runtime=runtime), sandbox)
-        record = parse(hosts.run(host, command((), ("kernel", "limits"))).stdout.decode().splitlines())
-        assert record
-        units |= {each.name: (each.unit, each.limits["memlock"]) for each in record.limits.runtimes}
-    limit = ("8388608", "8388608")
-    assert units == {"containerd": ("k3s-agent.service", limit), "crio": ("crio.service", limit)}
-
-
-PAGES = {"2Mi": 512, "1Gi": 4}
-SMALL, LARGE = "sys/kernel/mm/hugepages/hugepages-2048kB", "sys/kernel/mm/hugepages/hugepages-1048576kB"
-
-
-def test_pages_are_reserved_once_kept_and_released(fresh: tuple[Inventory, Path]) -> None:
-    """First run, second run, fewer behind our back, a reboot, nothing declared any more, teardown."""
-    plain, root = fresh
-    before = files(root)
-    declared = with_settings(plain, hugepages=PAGES)
-    restarted = "kubelet restarted, to count huge pages"
-    assert only(declared).changes == (
-        *FIRST,
-        "huge pages reserved: 4 x 1Gi (0 before), 512 x 2Mi (0 before)",
-        "huge pages kept for the boot",
-        restarted,
-    )
-    assert [(root / pool / "nr_hugepages").read_text() for pool in (SMALL, LARGE)] == ["512\n", "4\n"]
-    assert only(declared).changes == ()
-    (root / SMALL / "nr_hugepages").write_text("7\n")
-    assert only(declared).changes == ("huge pages reserved: 512 x 2Mi (7 before)", restarted)
-    hosts.reboot(SimulatedHost("good-1", root))
-    assert (root / SMALL / "nr_hugepages").read_text() == "512\n"
-    assert only(declared).changes == ()
-    assert only(plain).changes == ("huge pages no longer kept for the boot",)
-    assert only(plain).changes == ()
-    teardown(plain)
-    pools = {f"{pool}/nr_hugepages" for pool in (SMALL, LARGE)}
-    left = {path: content for path, content in files(root).items() if path not in pools}
-    assert left.keys() - before.keys() == set()
-    assert not (root / HUGEPAGES_FILE.lstrip("/")).exists()
+    assert not list(root.glob("etc/systemd/system/*/90-gpu-provision-limits.conf"))
 
 
 def test_next_run_restarts_the_kubelet_after_an_interruption(fresh: tuple[Inventory, Path]) -> None:
@@ -196,7 +134,6 @@ def test_next_run_restarts_the_kubelet_after_an_interruption(fresh: tuple[Invent
 
 
 def test_kubelet_of_a_distribution_is_not_restarted_but_told_of(tmp_path: Path, sandbox: Path) -> None:
-    """It is more than a kubelet; the warning is gone once it was restarted."""
     declared = with_settings(inventory(tmp_path, "good-1"), hugepages={"2Mi": 8})
     fleet = tmp_path / "mine.yaml"
     fleet.write_text(fleet.read_text().replace("nodes:", "nodes:\n- {name: unused}").replace(
@@ -212,7 +149,6 @@ def test_kubelet_of_a_distribution_is_not_restarted_but_told_of(tmp_path: Path, 
 
 
 def test_host_that_cannot_have_them_fails_and_is_left_alone(fresh: tuple[Inventory, Path]) -> None:
-    """A size that its processor lacks; more than its memory."""
     declared, root = fresh
     for wanted, words in (({"64Ki": 1}, "no huge pages of 64Ki"), ({"1Gi": 1000}, "too little memory")):
         outcome = only(with_settings(declared, hugepages=wanted))
@@ -233,3 +169,38 @@ def test_shell_remembers_how_many_there_was_room_for(tmp_path: Path, shell: list
         done = subprocess.run([*shell, "-c", script], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "state/hugepages").read_text() == "2Mi 512 3\n"
+
+
+UNIT = f".sandbox/units/{DAEMON}.service"
+
+
+def test_daemon_that_runs_already_is_no_change(tmp_path: Path, sandbox: Path) -> None:
+    declared, root = read_only(tmp_path, sandbox, "driver-1")
+    assert only(declared).changes == FIRST
+    teardown(declared)
+    assert (root / UNIT).read_text().split()[:2] == ["active", "enabled"]
+
+
+@pytest.mark.parametrize("systemd", [True, False])
+def test_driver_that_nothing_can_keep_initialized_is_a_warning(tmp_path: Path, sandbox: Path, *, systemd: bool) -> None:
+    """Without its daemon, or without a systemd that runs: nothing is asked of that then."""
+    declared, root = read_only(tmp_path, sandbox, "driver-1")
+    if systemd:
+        (root / UNIT).unlink()
+    else:
+        tool = root / ".sandbox/bin/systemctl"
+        tool.unlink()
+        tool.write_text("#!/bin/sh\necho offline\necho 'Failed to connect to bus: Host is down' >&2\nexit 1\n")
+        tool.chmod(0o755)
+    result = prepare(declared)
+    assert not result.failed
+    (told,) = [finding for finding in result.findings if finding.code == "GP668"]
+    assert ("systemd does not run here" in told.evidence) is not systemd
+    assert systemd or (root / UNIT).read_text().split()[:2] == ["active", "enabled"]
+
+
+def test_driver_of_a_container_is_left_to_it(tmp_path: Path, sandbox: Path) -> None:
+    declared = replace(inventory(tmp_path, "driver-1"), preflight=Preflight(ignore=("GP615", "GP620")))
+    prepare(declared, dry_run=True)
+    (sandbox / "mine/hosts/driver-1" / UNIT).write_text("inactive disabled\n")
+    assert only(declared).changes == FIRST

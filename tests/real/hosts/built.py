@@ -24,17 +24,11 @@ _SHARED = _HERE / "debian.sh"
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A script that makes things in a folder.
+    """A script that makes things in a folder."""
 
-    Attributes:
-        name: What the results are called in the cache.
-        script: Called with the folder.
-        makes: What is kept of that folder.
-    """
-
-    name: str
-    script: Path
-    makes: tuple[str, ...]
+    name: str  # what the results are called in the cache
+    script: Path  # called with the folder
+    makes: tuple[str, ...]  # what is kept of that folder
 
     @property
     def place(self) -> Path:

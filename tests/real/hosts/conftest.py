@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.answers import Answer
 from tests.contract import servers
 from tests.contract.client import Server
-from tests.real.hosts import built
+from tests.real.hosts import built, state
 from tests.real.hosts.machine import STOCK, Hardware, Machine, started
-
-_TIMES = pytest.StashKey[dict[str, float]]()
+from tests.real.hosts.ssh_host import SshHost
+from tests.real.hosts.user import User
 
 NAMES = ("gpu-1", "gpu-2", "secure", "own-driver-01")
 Boot = Callable[..., Machine]
-Lap = Callable[[str], contextlib.AbstractContextManager[None]]
 
 
 @pytest.fixture(scope="session")
 def image() -> Path:
-    """The disk that every machine starts from."""
     if reason := built.machines_missing():
         pytest.skip(reason)
     return built.IMAGE.built()
@@ -50,21 +48,30 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture(scope="session")
-def lap(request: pytest.FixtureRequest) -> Lap:
-    """Measure a block, for people; no test depends on it."""
-    times = request.config.stash.setdefault(_TIMES, {})
-
-    @contextlib.contextmanager
-    def measured(what: str) -> Iterator[None]:
-        begin = time.monotonic()
-        yield
-        times[what] = time.monotonic() - begin
-
-    return measured
+@pytest.fixture(scope="module")
+def as_they_came(hosts: tuple[SshHost, ...]) -> dict[str, set[str]]:
+    """All that is in /etc of some of a module's hosts before the first run."""
+    return {host.name: state.contents(state.of(host)) for host in hosts[:: 1 + len(hosts) // 6]}
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print what was measured."""
-    for what, seconds in config.stash.get(_TIMES, {}).items():
-        terminalreporter.write_line(f"hosts: {what}: {seconds:.1f} s")
+@pytest.fixture(scope="module")
+def user(
+    request: pytest.FixtureRequest,
+    hosts: tuple[SshHost, ...],
+    cluster: Server,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> User:
+    """The owner of a module's hosts, whose inventory has the module's SETTINGS."""
+    return User(tmp_path_factory.mktemp("owner"), hosts, cluster.kubeconfig, request.module.SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def first_run(user: User, as_they_came: dict[str, set[str]]) -> Answer:
+    """What the first run says of hosts as they came."""
+    assert all(as_they_came.values())
+    return user.apply("--hosts-only")
+
+
+def assert_as_they_came(hosts: tuple[SshHost, ...], as_they_came: dict[str, set[str]]) -> None:
+    """See that every file in /etc is as it was, with mode, owner and time."""
+    assert {host.name: state.contents(state.of(host)) for host in hosts if host.name in as_they_came} == as_they_came

@@ -68,7 +68,6 @@ class Owner(NodeUser):
     """A user with an inventory of machine and cluster: the host phase comes over SSH, as root."""
 
     def __init__(self, folder: Path, machine: JoinedMachine) -> None:
-        """Write the inventory."""
         super().__init__(folder, machine)
         self.virtual = machine.virtual
         self.environment["HOME"] = str(folder)

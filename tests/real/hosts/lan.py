@@ -41,7 +41,6 @@ class Lan:
 
     @property
     def network(self) -> tuple[str, ...]:
-        """What to put before a command that uses this network."""
         return "nsenter", "--target", str(self.holder), "--net", "--"
 
     @property

@@ -58,11 +58,9 @@ class LightHost(NamespacedHost):
         return (self.folder / "sshd.log").read_text(errors="replace").count("Starting session: command")
 
     def freeze(self) -> None:
-        """Stop all that runs on it."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
         self._signal(signal.SIGCONT)
 
     def dies_at(self, program: str) -> None:
@@ -70,15 +68,12 @@ class LightHost(NamespacedHost):
         self._replace(program, "kill -TERM 1; sleep 600")
 
     def freezes_at(self, program: str) -> None:
-        """Let the host freeze when this program is called there."""
         self._replace(program, "kill -STOP -1; sleep 86400")
 
     def fails_at(self, program: str, says: str) -> None:
-        """Let a program fail with these words on the host."""
         self._replace(program, f"echo '{says}' >&2; exit 1")
 
     def ask_for_sudo_password(self, password: str) -> None:
-        """Let sudo ask admin for a password from now on."""
         self._inside("chpasswd", text=f"admin:{password}\n")
         (self.root / "etc/sudoers.d/admin").write_text("admin ALL=(ALL) ALL\n")
 
@@ -89,7 +84,6 @@ class LightHost(NamespacedHost):
         self._inside("mount", "-o", f"remount,size={max(size, 1)}", "/.disk")
 
     def change_host_key(self) -> None:
-        """Let the host have another key, as one that was reinstalled."""
         key = "/etc/ssh/ssh_host_ed25519_key"
         change = f'rm {key} && ssh-keygen -q -t ed25519 -N "" -f {key} && kill -HUP "$(cat /run/sshd.pid)"'
         self._inside("sh", "-c", change)
@@ -106,7 +100,6 @@ class LightHost(NamespacedHost):
         subprocess.run([*into, *command], check=True, input=text, text=True, capture_output=True)
 
     def _replace(self, program: str, script: str) -> None:
-        """Put a shell script where a program is."""
         for folder in ("usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin"):
             place = self.root / folder / program
             if place.exists() or place.is_symlink():

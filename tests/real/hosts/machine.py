@@ -26,24 +26,15 @@ _NETWORK, _GATEWAY, _GUEST = "10.0.2.0/24", "10.0.2.2", "10.0.2.15"
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What a machine is made of.
+    """What a machine is made of."""
 
-    Attributes:
-        functions: Its GPUs, as ``vendor:device:class``.
-        bmc: Whether it has a BMC, for which the kernel loads its IPMI drivers by itself.
-        secure_boot: Whether its firmware is UEFI with Secure Boot on, instead of a BIOS.
-        memory: Its memory, as QEMU writes sizes.
-        disks: Further disks, which it can only read: ``/dev/vdb`` and so on.
-    """
-
-    functions: tuple[str, ...] = (T4, T4)
-    bmc: bool = True
-    secure_boot: bool = False
-    memory: str = "1024M"
-    disks: tuple[Path, ...] = ()
+    functions: tuple[str, ...] = (T4, T4)  # its GPUs, as ``vendor:device:class``
+    bmc: bool = True  # whether it has a BMC, for which the kernel loads its IPMI drivers by itself
+    secure_boot: bool = False  # whether its firmware is UEFI with Secure Boot on, instead of a BIOS
+    memory: str = "1024M"  # its memory, as QEMU writes sizes
+    disks: tuple[Path, ...] = ()  # further disks, which it can only read: ``/dev/vdb`` and so on
 
     def board(self, folder: Path) -> list[str]:
-        """Return QEMU's options for board and firmware."""
         if not self.secure_boot:
             return ["-machine", f"pc,{_BOARD}"]
         code, variables = (_OVMF / name for name in _SECURE)
@@ -98,28 +89,20 @@ def secure_boot_missing() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Machine(SshHost):
-    """A running virtual machine.
+    """A running virtual machine."""
 
-    Attributes:
-        qemu: The process whose child QEMU is.
-        link: How it is connected.
-    """
-
-    qemu: subprocess.Popen[bytes]
-    link: Link
+    qemu: subprocess.Popen[bytes]  # the process whose child QEMU is
+    link: Link  # how it is connected
 
     @property
     def address(self) -> str:
-        """Where its SSH is."""
         return self.link.address
 
     @property
     def proxy(self) -> str:
-        """What ssh connects by."""
         return self.link.proxy
 
     def reboot(self) -> None:
-        """Reboot, and wait until it is another boot that answers."""
         before = self.boot_id()
         self.run("systemctl reboot", check=False)
         self.await_boot(before)

@@ -71,7 +71,6 @@ def write_machine(layer: Path) -> None:
 
 
 def _write_lspci_files(devices: Path) -> None:
-    """Write what lspci reads besides."""
     gpu = bytes(Function.of(T4).space)
     for device in devices.iterdir():
         ours = (device / "vendor").read_text() == "0x10de\n"

@@ -48,7 +48,6 @@ class NspawnHost(NamespacedHost):
         return _child(_child(self.outside.pid))
 
     def kill(self) -> None:
-        """End it as a power failure does; systemd-nspawn ends with it."""
         with contextlib.suppress(OSError, ValueError):  # it has ended already
             os.kill(self.pid, signal.SIGKILL)
         self.outside.wait(30)

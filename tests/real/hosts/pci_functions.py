@@ -56,16 +56,13 @@ class Function:
 
     @classmethod
     def of(cls, text: str) -> Function:
-        """Read ``vendor:device:class``, in hexadecimal."""
         vendor, device, pci_class = (int(part, 16) for part in text.split(":"))
         return cls(vendor, device, pci_class)
 
     def read(self, offset: int, width: int) -> int:
-        """Return a number of that many bytes."""
         return int.from_bytes(self.space[offset : offset + width], "little")
 
     def write(self, offset: int, value: int, width: int) -> None:
-        """Keep a number, where that is possible."""
         if offset in _READ_ONLY or any(offset in addresses for addresses in _BASE_ADDRESSES):
             return
         if offset + width <= _SPACE:
@@ -127,7 +124,6 @@ def run(functions: Sequence[Function], command: Sequence[str]) -> int:
 
 
 def _answer_all(functions: Iterable[tuple[socket.socket, Function]]) -> None:
-    """Answer until the connection ends."""
     with selectors.DefaultSelector() as selector:
         for peer, function in functions:
             selector.register(peer, selectors.EVENT_READ, (peer, function))

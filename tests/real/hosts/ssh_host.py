@@ -21,28 +21,19 @@ _PORTS = range(20000, 32000)  # below those that the kernel gives to clients
 
 @dataclass(frozen=True, slots=True)
 class SshHost:
-    """A host of a test.
+    """A host of a test."""
 
-    Attributes:
-        name: What its inventory calls it.
-        port: The port of its SSH.
-        folder: Its own files: logs, the SSH configuration.
-        key: The private key of root and of admin, who has sudo.
-    """
-
-    name: str
-    port: int
-    folder: Path
-    key: Path
+    name: str  # what its inventory calls it
+    port: int  # the port of its SSH
+    folder: Path  # its own files: logs, the SSH configuration
+    key: Path  # the private key of root and of admin, who has sudo
 
     @property
     def address(self) -> str:
-        """Where its SSH is."""
         return "127.0.0.1"
 
     @property
     def proxy(self) -> str:
-        """What ssh connects by: a command, or ``none``."""
         return "none"
 
     @property
@@ -52,7 +43,6 @@ class SshHost:
 
     @property
     def known_hosts(self) -> Path:
-        """Where the host's key is kept after the first connection."""
         return self.folder / "known_hosts"
 
     def run(self, command: str, *, check: bool = True, seconds: float = _COMMAND_SECONDS) -> str:
@@ -97,27 +87,20 @@ class SshHost:
 
 @dataclass(frozen=True, slots=True)
 class NamespacedHost(SshHost):
-    """A host that is a process of this machine, in namespaces.
+    """A host that is a process of this machine, in namespaces."""
 
-    Attributes:
-        outside: The process whose only child is the host's first process.
-    """
-
-    outside: subprocess.Popen[bytes]
+    outside: subprocess.Popen[bytes]  # the process whose only child is the host's first process
 
     @property
     def pid(self) -> int:
-        """The host's first process, as this machine numbers it."""
         (child,) = Path(f"/proc/{self.outside.pid}/task/{self.outside.pid}/children").read_text().split()
         return int(child)
 
     @property
     def root(self) -> Path:
-        """Its root directory, as long as it runs."""
         return Path(f"/proc/{self.pid}/root")
 
     def kill(self) -> None:
-        """End it as a power failure does."""
         self.outside.kill()
         self.outside.wait(10)
 
@@ -135,7 +118,6 @@ def await_ssh(host: NamespacedHost) -> None:
 
 
 def _greets(port: int) -> bool:
-    """Return whether SSH is there."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as there:
         return there.recv(4) == b"SSH-"
     return False

@@ -63,7 +63,6 @@ for option in -y -y; do "$@" "$option" inventory.py deploy.py || :; done
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightHost]:
-    """A host with SSH, two GPUs and nouveau."""
     if reason := built.namespaces_missing():
         pytest.skip(reason)
     with light_hosts(tmp_path_factory.mktemp("connectors"), 1) as (started,):
@@ -74,16 +73,13 @@ class Runner:
     """Runs pyinfra in a folder that has an inventory of hosts and a deploy file, and nothing else."""
 
     def __init__(self, folder: Path) -> None:
-        """Keep the folder."""
         self.folder = folder
 
     def write(self, host: object, deploy: str) -> None:
-        """Write both files."""
         (self.folder / "inventory.py").write_text(f"hosts = [{host!r}]\n")
         (self.folder / "deploy.py").write_text(deploy)
 
     def run(self, option: str) -> subprocess.CompletedProcess[str]:
-        """Run pyinfra once."""
         return self._run([str(PYINFRA), option, "inventory.py", "deploy.py"])
 
     def within(self, script: str, *arguments: Path) -> subprocess.CompletedProcess[str]:
@@ -106,7 +102,6 @@ class Runner:
 
 @pytest.fixture
 def pyinfra(tmp_path: Path) -> Runner:
-    """Run pyinfra in an empty folder."""
     return Runner(tmp_path)
 
 
@@ -153,7 +148,6 @@ def test_container_without_kernel_modules_is_a_finding(pyinfra: Runner, tmp_path
 
 
 def test_local_changes_this_machine_once(pyinfra: Runner, tmp_path: Path) -> None:
-    """The plan, a run with the change, and a run without."""
     pyinfra.write("@local", NOUVEAU)
     done = pyinfra.within(ON_A_COPY, tmp_path)
     assert done.returncode == 0, done.stdout

@@ -21,7 +21,6 @@ import pytest
 from tests.answers import Answer
 from tests.contract.client import Server
 from tests.real.hosts import built, state
-from tests.real.hosts.conftest import Lap
 from tests.real.hosts.light import LightHost, light_hosts
 from tests.real.hosts.user import User
 
@@ -74,7 +73,6 @@ FAILURES = {
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LightHost, ...]]:
-    """All of them, as they came."""
     if reason := built.namespaces_missing():
         pytest.skip(reason)
     with light_hosts(tmp_path_factory.mktemp("fifty"), COUNT) as running:
@@ -82,22 +80,13 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LightHost,
 
 
 @pytest.fixture(scope="module")
-def user(hosts: tuple[LightHost, ...], cluster: Server, tmp_path_factory: pytest.TempPathFactory) -> User:
-    """Their owner."""
-    return User(tmp_path_factory.mktemp("owner"), hosts, cluster.kubeconfig, SETTINGS)
-
-
-@pytest.fixture(scope="module")
-def run(user: User, hosts: tuple[LightHost, ...], lap: Lap) -> Answer:
-    """One whole run, hosts and cluster."""
+def run(user: User, hosts: tuple[LightHost, ...]) -> Answer:
     for number, failure in FAILURES.items():
         failure.provoke(hosts[number - 1])
-    with lap(f"run on 50 light hosts, {len(FAILURES)} of which fail"):
-        return user.apply()
+    return user.apply()
 
 
 def test_the_others_are_finished(run: Answer, hosts: tuple[LightHost, ...]) -> None:
-    """By an independent reader: past SSH on each, and over SSH on some."""
     assert run.code == 1, run.text
     sound = [host for number, host in enumerate(hosts, 1) if number not in FAILURES]
     for host in sound:
@@ -121,7 +110,6 @@ def _assert_prepared(host: LightHost) -> None:
 
 @pytest.mark.parametrize("number", FAILURES)
 def test_each_failure_is_one_finding_with_its_remedy(run: Answer, hosts: tuple[LightHost, ...], number: int) -> None:
-    """Where it is, what was seen, what helps."""
     expected = FAILURES[number]
     name = hosts[number - 1].name
     (found,) = [each for each in run.document["errors"] if each["where"] == name]
@@ -131,7 +119,6 @@ def test_each_failure_is_one_finding_with_its_remedy(run: Answer, hosts: tuple[L
 
 
 def test_the_cluster_phase_is_held_back(run: Answer, cluster: Server) -> None:
-    """One finding says for whom, and nothing is written."""
     (held,) = [each for each in run.document["errors"] if each["code"] == "GP604"]
     assert len(run.document["errors"]) == len(FAILURES) + 1
     assert held["where"].startswith("light-03, light-05, light-08, ")
@@ -144,7 +131,6 @@ GONE = {3, 21, 40}
 
 
 def _repair(host: LightHost, sound: LightHost) -> None:
-    """Undo every way to fail, whichever it was."""
     host.thaw()
     host.known_hosts.unlink(missing_ok=True)
     host.run("mount -o remount,size=20G /.disk")
@@ -183,12 +169,10 @@ class Few:
     """Some hosts that nothing was wrong with, and their owner, who wants more of them each time."""
 
     def __init__(self, hosts: tuple[LightHost, ...], cluster: Server, folder: Path) -> None:
-        """Choose them."""
         self.hosts, self.folder, self._cluster = hosts[FEW], folder, cluster
         self.waits = self.hosts[2]
 
     def wanting(self, **prerequisites: object) -> User:
-        """Return the owner, with an inventory that wants this, too."""
         more = {**SETTINGS["host_prerequisites"], **prerequisites}
         return User(self.folder, self.hosts, self._cluster.kubeconfig, {**SETTINGS, "host_prerequisites": more})
 
@@ -215,13 +199,11 @@ class Few:
         return not any(user.apply("--hosts-only").changes)
 
     def all_have(self, module: str) -> bool:
-        """Whether a module is loaded on all of them."""
         return all(module in state.loaded(state.of(host)) for host in self.hosts)
 
 
 @pytest.fixture(scope="module")
 def few(hosts: tuple[LightHost, ...], cluster: Server, tmp_path_factory: pytest.TempPathFactory) -> Few:
-    """Six of the fifty."""
     return Few(hosts, cluster, tmp_path_factory.mktemp("few"))
 
 

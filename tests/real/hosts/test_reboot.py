@@ -14,7 +14,6 @@ import pytest
 from tests.answers import Answer
 from tests.contract.client import Event, Object, Server
 from tests.real.hosts import nspawn, state
-from tests.real.hosts.conftest import Lap
 from tests.real.hosts.nspawn import NspawnHost, nspawn_hosts
 from tests.real.hosts.user import User
 
@@ -29,7 +28,6 @@ Run = tuple[Answer, User, list[Event], list[str]]
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NspawnHost, ...]]:
-    """Two, whose systems ask for a reboot."""
     if reason := nspawn.missing():
         pytest.skip(reason)
     with nspawn_hosts(tmp_path_factory.mktemp("rebooted"), 2, name="reboot") as begun:
@@ -84,11 +82,11 @@ def _status(boot: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def run(hosts: tuple[NspawnHost, ...], cluster: Server, tmp_path_factory: pytest.TempPathFactory, lap: Lap) -> Run:
+def run(hosts: tuple[NspawnHost, ...], cluster: Server, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One apply: what it said, whose it was, what became of the node meanwhile, and the boots before."""
     before = [boot_of(host) for host in hosts]
     user = User(tmp_path_factory.mktemp("owner"), hosts, cluster.kubeconfig, SETTINGS)
-    with played(cluster, hosts[0]) as seen, lap("two hosts with systemd are rebooted, one after the other"):
+    with played(cluster, hosts[0]) as seen:
         said = user.cli("apply", "--yes", "--hosts-only", "--verbose")
     (user.folder / "apply.log").write_text(said.err + said.out)
     told = dict.fromkeys(_boot_and_cordon(event.object) for event in seen)
@@ -110,7 +108,6 @@ def test_both_are_in_another_boot(run: Run, hosts: tuple[NspawnHost, ...]) -> No
 def test_the_node_was_cordoned_until_ready_in_its_new_boot(
     run: Run, hosts: tuple[NspawnHost, ...], cluster: Server
 ) -> None:
-    """And then no more."""
     _, _, seen, before = run
     boots, after = [_boot_and_cordon(event.object) for event in seen], boot_of(hosts[0])
     assert (before[0], True) in boots, "cordoned before"
@@ -127,7 +124,6 @@ def _boot_and_cordon(node: Object) -> tuple[str, bool]:
 
 
 def test_the_second_run_reboots_nothing(run: Run, hosts: tuple[NspawnHost, ...]) -> None:
-    """And changes nothing else."""
     for host in hosts:
         nspawn.await_boot(host)
     boots = [boot_of(host) for host in hosts]

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.answers import Answer
-from tests.contract.client import Server
 from tests.real.hosts import nspawn, state
+from tests.real.hosts.conftest import assert_as_they_came
 from tests.real.hosts.nspawn import NspawnHost, nspawn_hosts
 from tests.real.hosts.user import User
 
@@ -54,26 +54,18 @@ OURS = "gpu-provision-persistence"
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NspawnHost]:
-    """The host."""
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NspawnHost, ...]]:
     if reason := nspawn.missing():
         pytest.skip(reason)
-    with nspawn_hosts(tmp_path_factory.mktemp("resources"), 1, name="own-driver") as (begun,):
-        begun.run(DRIVER)
-        begun.run(ARCHIVE)
+    with nspawn_hosts(tmp_path_factory.mktemp("resources"), 1, name="own-driver") as begun:
+        begun[0].run(DRIVER)
+        begun[0].run(ARCHIVE)
         yield begun
 
 
 @pytest.fixture(scope="module")
-def as_it_came(host: NspawnHost) -> set[str]:
-    """All that is in /etc before the first run."""
-    return state.contents(state.of(host))
-
-
-@pytest.fixture(scope="module")
-def user(host: NspawnHost, cluster: Server, tmp_path_factory: pytest.TempPathFactory) -> User:
-    """Its owner."""
-    return User(tmp_path_factory.mktemp("driver-owner"), (host,), cluster.kubeconfig, SETTINGS)
+def host(hosts: tuple[NspawnHost, ...]) -> NspawnHost:
+    return hosts[0]
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +76,9 @@ def runtime(host: NspawnHost) -> str:
 
 
 @pytest.fixture(scope="module")
-def first_run(user: User, as_it_came: set[str], runtime: str) -> Answer:
+def first_run(user: User, as_they_came: dict[str, set[str]], runtime: str) -> Answer:
     """What the first run says."""
-    assert as_it_came
+    assert all(as_they_came.values())
     assert runtime
     return user.apply("--hosts-only")
 
@@ -113,7 +105,6 @@ def test_first_run_says_what_it_did(first_run: Answer, host: NspawnHost) -> None
 
 
 def test_missing_hugepages_require_a_reboot(first_run: Answer) -> None:
-    """And no failure."""
     (told,) = [finding["what"] for finding in first_run.document["warnings"] if finding["code"] == "GP603"]
     assert "room for 0 of 16 huge pages of 2Mi" in told
     assert [each["reboot_needed"] for each in first_run.document["hosts"]] == [True]
@@ -121,7 +112,6 @@ def test_missing_hugepages_require_a_reboot(first_run: Answer) -> None:
 
 @pytest.mark.usefixtures("first_run")
 def test_headers_come_from_the_archive_with_what_they_depend_on(host: NspawnHost) -> None:
-    """For the very kernel that runs; apt had no lists of it before."""
     release = host.run("uname -r")
     assert state.of(host).package(f"linux-headers-{release}").is_installed
     assert state.of(host).package("linux-kbuild-test").is_installed
@@ -130,7 +120,6 @@ def test_headers_come_from_the_archive_with_what_they_depend_on(host: NspawnHost
 
 @pytest.mark.usefixtures("first_run")
 def test_limits_are_in_force_without_a_restart_and_after_one(host: NspawnHost, runtime: str) -> None:
-    """First by prlimit, then by the drop-in."""
     assert (host.run("pidof containerd"), _may_lock(host)) == (runtime, "65536")
     host.run("systemctl daemon-reload && systemctl restart containerd")
     assert host.run("pidof containerd") != runtime
@@ -139,7 +128,6 @@ def test_limits_are_in_force_without_a_restart_and_after_one(host: NspawnHost, r
 
 @pytest.mark.usefixtures("first_run")
 def test_unit_for_persistence_mode_tells_nvidia_smi(host: NspawnHost) -> None:
-    """At the boot, and by hand."""
     assert state.of(host).service(OURS).is_enabled
     host.run(f"systemctl start {OURS}")
     assert host.run("cat /run/nvidia-smi-was-told") == "-pm 1"
@@ -147,7 +135,6 @@ def test_unit_for_persistence_mode_tells_nvidia_smi(host: NspawnHost) -> None:
 
 @pytest.mark.usefixtures("first_run")
 def test_second_run_changes_nothing(user: User, host: NspawnHost) -> None:
-    """No operation, and no file."""
     before = state.written(state.of(host))
     second = user.apply("--hosts-only")
     assert (second.code, second.changes) == (0, [[]]), second.text
@@ -155,18 +142,16 @@ def test_second_run_changes_nothing(user: User, host: NspawnHost) -> None:
 
 
 @pytest.mark.usefixtures("first_run")
-def test_teardown_takes_all_of_it_back(user: User, host: NspawnHost, as_it_came: set[str]) -> None:
-    """Files, the packages with all that came with them, and the unit."""
+def test_teardown_takes_all_of_it_back(user: User, host: NspawnHost, as_they_came: dict[str, set[str]]) -> None:
     said = user.pyinfra("host_teardown.py")
     assert said.code == 0, said.text
-    assert state.contents(state.of(host)) == as_it_came
+    assert_as_they_came((host,), as_they_came)
     assert not state.of(host).package(f"linux-headers-{host.run('uname -r')}").is_installed
     assert not state.of(host).package("linux-kbuild-test").is_installed
     assert not state.of(host).service(OURS).is_enabled
 
 
 def test_archive_without_headers_fails_the_host(user: User, host: NspawnHost) -> None:
-    """With apt's own words."""
     host.run("mkdir -p /var/empty && : >/var/empty/Packages && rm -rf /var/lib/apt/lists/*")
     host.run("echo 'deb [trusted=yes] file:/var/empty ./' >/etc/apt/sources.list")
     said = user.apply("--hosts-only")

@@ -34,7 +34,6 @@ PROXY = {
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NspawnHost]:
-    """A host that looks like a node."""
     if reason := nspawn.missing():
         pytest.skip(reason)
     with nspawn_hosts(tmp_path_factory.mktemp("surroundings"), 1) as (host,):
@@ -96,12 +95,10 @@ def user(owner: Owner) -> User:
 
 @pytest.fixture(scope="module")
 def first_run(user: User) -> Answer:
-    """What the first run says."""
     return user.apply("--hosts-only")
 
 
 def test_a_dry_run_shows_the_change_and_no_password(user: User, host: NspawnHost) -> None:
-    """Neither does pyinfra, however much it is asked to print."""
     said = user.pyinfra("host_prerequisites.py", "--dry", "--diff", "-vvv")
     assert said.code == 0, said.text
     assert "proxy.example.com:3128" in said.text
@@ -135,14 +132,12 @@ def test_only_containerd_sees_the_password_of_the_proxy(first_run: Answer, host:
 
 @pytest.mark.usefixtures("first_run")
 def test_the_host_trusts_what_the_authority_has_signed(host: NspawnHost, site: Path) -> None:
-    """By the store that containerd reads."""
     (host.root / "root/registry.pem").write_bytes((site / "registry.pem").read_bytes())
     assert host.run(f"openssl verify -CAfile {BUNDLE} /root/registry.pem") == "/root/registry.pem: OK"
 
 
 @pytest.mark.usefixtures("first_run")
 def test_second_run_changes_nothing_and_restarts_nothing(user: User, host: NspawnHost) -> None:
-    """Also by pyinfra's own count."""
     before = state.written(state.of(host)), _start_of_containerd(host)
     assert user.apply("--hosts-only").changes == [[]]
     said = user.pyinfra("host_prerequisites.py").text
@@ -205,7 +200,6 @@ def test_what_is_no_longer_declared_goes(host: NspawnHost, owner: Owner) -> None
 
 @pytest.mark.usefixtures("first_run")
 def test_teardown_takes_proxy_and_certificates_back(host: NspawnHost, user: User, as_it_came: set[str]) -> None:
-    """With the store made again, and containerd restarted."""
     trusted = host.run(f"sha256sum {BUNDLE}")
     run = user.pyinfra("host_prerequisites.py", "-y", "-vvv")
     assert run.code == 0, run.text

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.answers import Answer
-from tests.contract.client import Server
 from tests.real.hosts import nspawn, state
-from tests.real.hosts.conftest import Lap
+from tests.real.hosts.conftest import assert_as_they_came
 from tests.real.hosts.nspawn import NspawnHost, nspawn_hosts
 from tests.real.hosts.user import User
 
@@ -30,39 +29,17 @@ IMPORT = "/etc/containerd/conf.d/*.toml"
 
 
 @pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory, lap: Lap) -> Iterator[tuple[NspawnHost, ...]]:
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NspawnHost, ...]]:
     """All of them, with containerd running, for a kubelet that is not started."""
     if reason := nspawn.missing():
         pytest.skip(reason)
     with contextlib.ExitStack() as running:
-        with lap("20 hosts with systemd boot"):
-            begun = running.enter_context(nspawn_hosts(tmp_path_factory.mktemp("twenty"), 20))
+        begun = running.enter_context(nspawn_hosts(tmp_path_factory.mktemp("twenty"), 20))
         for host in begun:
             (host.root / "etc/default/kubelet").write_text(KUBELET)
             (host.root / "var/lib/kubelet").mkdir()
             (host.root / "var/lib/kubelet/kubeconfig").touch()
         yield begun
-
-
-@pytest.fixture(scope="module")
-def as_they_came(hosts: tuple[NspawnHost, ...]) -> list[set[str]]:
-    """All that is in /etc of some hosts before the first run."""
-    return [state.contents(state.of(host)) for host in hosts[::6]]
-
-
-@pytest.fixture(scope="module")
-def user(hosts: tuple[NspawnHost, ...], cluster: Server, tmp_path_factory: pytest.TempPathFactory) -> User:
-    """Their owner."""
-    return User(tmp_path_factory.mktemp("owner"), hosts, cluster.kubeconfig, SETTINGS)
-
-
-@pytest.fixture(scope="module")
-def first_run(user: User, hosts: tuple[NspawnHost, ...], as_they_came: list[set[str]], lap: Lap) -> Answer:
-    """What the first run says."""
-    assert all(as_they_came)
-    assert all(_process_of_containerd(host) for host in hosts)
-    with lap("first run on 20 hosts with systemd"):
-        return user.apply("--hosts-only")
 
 
 def _process_of_containerd(host: NspawnHost) -> str:
@@ -96,7 +73,6 @@ def test_containerd_runs_with_the_import_that_it_was_given(hosts: tuple[NspawnHo
 
 @pytest.mark.usefixtures("first_run")
 def test_kernel_parameters_equal_those_of_the_next_boot(hosts: tuple[NspawnHost, ...]) -> None:
-    """What we write is what systemd-sysctl reads."""
     host = hosts[-1]
     host.run("echo 65530 >/proc/sys/vm/max_map_count")
     assert "vm.max_map_count = 262144" in host.run("systemd-analyze cat-config sysctl.d")
@@ -106,7 +82,6 @@ def test_kernel_parameters_equal_those_of_the_next_boot(hosts: tuple[NspawnHost,
 
 @pytest.mark.usefixtures("first_run")
 def test_kernel_packages_are_held(hosts: tuple[NspawnHost, ...]) -> None:
-    """By the real apt-mark, and apt leaves them alone."""
     for host in (hosts[0], hosts[-1]):
         assert state.of(host).check_output("apt-mark showhold").splitlines() == PACKAGES
     removed = hosts[0].run(f"apt-get remove --simulate --yes {PACKAGES[0]} 2>&1", check=False)
@@ -114,11 +89,9 @@ def test_kernel_packages_are_held(hosts: tuple[NspawnHost, ...]) -> None:
 
 
 @pytest.mark.usefixtures("first_run")
-def test_second_run_changes_nothing_and_restarts_nothing(user: User, hosts: tuple[NspawnHost, ...], lap: Lap) -> None:
-    """No operation, no file, and containerd goes on."""
+def test_second_run_changes_nothing_and_restarts_nothing(user: User, hosts: tuple[NspawnHost, ...]) -> None:
     before = [(state.written(state.of(host)), _process_of_containerd(host)) for host in hosts]
-    with lap("second run on 20 hosts with systemd"):
-        second = user.apply("--hosts-only")
+    second = user.apply("--hosts-only")
     assert second.code == 0, second.text
     assert second.changes == [[]] * len(hosts)
     assert [(state.written(state.of(host)), _process_of_containerd(host)) for host in hosts] == before
@@ -126,19 +99,17 @@ def test_second_run_changes_nothing_and_restarts_nothing(user: User, hosts: tupl
 
 @pytest.mark.usefixtures("first_run")
 def test_stock_pyinfra_says_no_changes_of_every_operation(user: User, hosts: tuple[NspawnHost, ...]) -> None:
-    """The deploy file does what apply does."""
     said = user.pyinfra("host_prerequisites.py").text
     assert said.count("No changes") == len(hosts) * said.count("Starting operation") > 0, said
 
 
 @pytest.mark.usefixtures("first_run")
 def test_teardown_restores_every_file_to_the_byte(
-    user: User, hosts: tuple[NspawnHost, ...], as_they_came: list[set[str]]
+    user: User, hosts: tuple[NspawnHost, ...], as_they_came: dict[str, set[str]]
 ) -> None:
-    """With mode, owner and time; and what we held is released."""
     said = user.pyinfra("host_teardown.py")
     assert said.code == 0, said.text
-    assert [state.contents(state.of(host)) for host in hosts[::6]] == as_they_came
+    assert_as_they_came(hosts, as_they_came)
     assert hosts[0].run("apt-mark showhold") == ""
 
 

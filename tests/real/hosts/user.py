@@ -23,22 +23,14 @@ _SECONDS = 600
 
 @dataclass(frozen=True)
 class User:
-    """A folder with an inventory in it. The first host is reached as root, the others through sudo.
+    """A folder with an inventory in it. The first host is reached as root, the others through sudo."""
 
-    Attributes:
-        folder: Where commands run; the inventory is ``hosts.yaml`` there, and ``hosts.py`` for pyinfra.
-        machines: The inventory's nodes.
-        kubeconfig: Of the inventory's cluster.
-        settings: Sections of the inventory besides.
-    """
-
-    folder: Path
-    machines: tuple[SshHost, ...]
-    kubeconfig: Path
-    settings: dict[str, Any] = field(default_factory=dict)
+    folder: Path  # where commands run; the inventory is ``hosts.yaml`` there, and ``hosts.py`` for pyinfra.
+    machines: tuple[SshHost, ...]  # the inventory's nodes
+    kubeconfig: Path  # of the inventory's cluster
+    settings: dict[str, Any] = field(default_factory=dict)  # sections of the inventory besides
 
     def __post_init__(self) -> None:
-        """Write the inventory."""
         self.folder.mkdir(parents=True, exist_ok=True)
         document = yaml.safe_load((Path(__file__).parent / "inventory.yaml").read_text()) | self.settings
         document["cluster"] = {"kubeconfig": str(self.kubeconfig)}
@@ -48,17 +40,14 @@ class User:
 
     @property
     def inventory(self) -> Path:
-        """The inventory's file."""
         return self.folder / "hosts.yaml"
 
     def cli(self, *arguments: str) -> Answer:
-        """Run gpu-provision on this inventory."""
         with self.started(*arguments) as running:
             out, err = running.communicate(timeout=_SECONDS)
             return Answer(running.returncode, out, err)
 
     def apply(self, *arguments: str) -> Answer:
-        """Run gpu-provision apply."""
         return self.cli("apply", "--yes", "--json", *arguments)
 
     def pyinfra(self, deploy: str, *arguments: str) -> Answer:

@@ -17,7 +17,6 @@ import pytest
 
 from tests.answers import Answer
 from tests.real.hosts import joined, state
-from tests.real.hosts.conftest import Lap
 from tests.real.hosts.joined import Owner
 from tests.real.node.nodes import GPUS
 from tests.real.node.settings import NODE
@@ -30,28 +29,23 @@ IMPORTED = "/etc/containerd/conf.d/*.toml imported in /etc/containerd/config.tom
 
 
 @pytest.fixture(scope="module")
-def owner(image: Path, tmp_path_factory: pytest.TempPathFactory, lap: Lap) -> Iterator[Owner]:
-    """A user who owns a machine and its cluster."""
+def owner(image: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Owner]:
     if reason := joined.missing():
         pytest.skip(reason)
     with contextlib.ExitStack() as running:
-        with lap("a machine boots and joins a cluster"):
-            made = running.enter_context(joined.joined(tmp_path_factory.mktemp("joined"), image))
+        made = running.enter_context(joined.joined(tmp_path_factory.mktemp("joined"), image))
         yield made
 
 
 @pytest.fixture(scope="module")
 def kubelet(owner: Owner) -> str:
-    """The process of kubelet before the first run."""
     return _kubelet(owner)
 
 
 @pytest.fixture(scope="module")
-def first_run(owner: Owner, kubelet: str, lap: Lap) -> Answer:
-    """What the first run says."""
+def first_run(owner: Owner, kubelet: str) -> Answer:
     assert kubelet
-    with lap("first run, host and cluster"):
-        said = owner.apply("--json", "--verbose")
+    said = owner.apply("--json", "--verbose")
     _keep(owner, "first-run", said)
     return said
 
@@ -88,17 +82,14 @@ def test_the_first_run_prepares_the_host_and_validates_gpus(owner: Owner, first_
 
 @pytest.mark.usefixtures("first_run")
 def test_kubelet_survives_a_restart_of_its_runtime(owner: Owner, kubelet: str) -> None:
-    """The same process as before."""
     assert _kubelet(owner) == kubelet
 
 
 @pytest.mark.usefixtures("first_run")
-def test_the_second_run_changes_nothing_on_either_side(owner: Owner, lap: Lap) -> None:
-    """No operation, no file, and by the API server's audit log no write."""
+def test_the_second_run_changes_nothing_on_either_side(owner: Owner) -> None:
     host = state.of(owner.virtual)
     files, writes = state.written(host), len(owner.writes())
-    with lap("second run, host and cluster"):
-        second = owner.apply("--json")
+    second = owner.apply("--json")
     assert second.code == 0, second.text
     assert _changes(second) == []
     assert owner.writes()[writes:] == []
@@ -107,7 +98,6 @@ def test_the_second_run_changes_nothing_on_either_side(owner: Owner, lap: Lap) -
 
 @pytest.mark.usefixtures("first_run")
 def test_acceptance_tests_of_host_and_cluster_pass(owner: Owner, tmp_path: Path) -> None:
-    """In one JUnit file."""
     said = owner.cli("verify", "-i", str(owner.inventory), "--junit", str(tmp_path / "junit.xml"))
     assert said.code == 0, said.text
     suite = ET.parse(tmp_path / "junit.xml").getroot()[0]  # noqa: S314 - our own file
@@ -118,7 +108,6 @@ def test_acceptance_tests_of_host_and_cluster_pass(owner: Owner, tmp_path: Path)
 
 @pytest.mark.usefixtures("first_run")
 def test_the_kubernetes_api_shows_the_same_host_as_ssh_does(owner: Owner) -> None:
-    """Preflight by a helper pod finds what preflight over SSH finds."""
     inventory = owner.without_ssh()
     rights = owner.folder / "more-rights.yaml"
     rights.write_text(owner.cli("rbac", "--user", "gpu-provision", "-i", str(inventory), check=True).out)
@@ -132,12 +121,11 @@ def _preflight(owner: Owner, inventory: Path) -> tuple[Any, ...]:
 
 
 @pytest.mark.usefixtures("first_run")
-def test_a_run_drains_reboots_and_validates_again(owner: Owner, lap: Lap) -> None:
+def test_a_run_drains_reboots_and_validates_again(owner: Owner) -> None:
     """When its system asks for a reboot; the run after that changes nothing on either side."""
     before = _boot(owner)
     owner.virtual.run("touch /run/reboot-required")
-    with lap("run with a reboot, until all pods are back and validated"):
-        third = owner.apply("--json", "--verbose")
+    third = owner.apply("--json", "--verbose")
     _keep(owner, "reboot", third)
     assert third.code == 0, third.text
     rebooted, evicted = _changes(third)
@@ -160,5 +148,4 @@ def _boot(owner: Owner) -> str:
 
 
 def _keep(owner: Owner, name: str, answer: Answer) -> None:
-    """Keep what a run said with the logs."""
     (owner.folder / f"{name}.log").write_text(answer.err + answer.out)

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.hosts
 
 @pytest.fixture(scope="module")
 def machine(start: Boot) -> Machine:
-    """The machine."""
     if reason := secure_boot_missing():
         pytest.skip(reason)
     begun = start("secure", Hardware(secure_boot=True))
@@ -25,12 +24,10 @@ def machine(start: Boot) -> Machine:
 
 @pytest.fixture(scope="module")
 def user(machine: Machine, cluster: Server, tmp_path_factory: pytest.TempPathFactory) -> User:
-    """Its owner."""
     return User(tmp_path_factory.mktemp("owner"), (machine,), cluster.kubeconfig)
 
 
 def test_its_kernel_is_locked_down(machine: Machine) -> None:
-    """What the finding is about, by an independent reader."""
     host = state.of(machine)
     assert "[integrity]" in host.file("/sys/kernel/security/lockdown").content_string
     assert "Secure boot enabled" in host.check_output("dmesg")

@@ -1,29 +1,28 @@
-"""What a container runtime is started with, proxies and trusted certificates, decided from a host's record alone."""
+"""What a host's container runtime reads: the toolkit's drop-in, proxies and certificates, decided from its record."""
 
 from __future__ import annotations
 
 import hashlib
+import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import PurePosixPath
 
 from pyinfra.api.command import StringCommand
 from pyinfra.context import host
 
-from gpu_provision.hosts.background_script import (
-    longest_seconds,
-    runtime_variables,
-    script_problem,
-    start_script,
-    wait_for_result,
-)
+from gpu_provision.components.toolkit_runtimes import RUNTIMES
+from gpu_provision.hosts import scripts
+from gpu_provision.hosts.background_script import runtime_variables, script_problem, start_script, wait_for_result
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.runtime import CONTAINERD, ContainerRuntime, TrustStore
 from gpu_provision.hosts.facts.system import without_credentials
-from gpu_provision.hosts.operations.base import (
+from gpu_provision.hosts.operations import (
     Commands,
     add_finding,
+    host_failure,
     host_operation,
     record_changes,
     require_host,
@@ -31,13 +30,16 @@ from gpu_provision.hosts.operations.base import (
 )
 from gpu_provision.hosts.scripts import CERTIFICATE_PREFIX, ENVIRONMENT_DROP_IN, PROXY_FILE
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, RunFailedError, Severity
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.hosts import KUBEADM, OTHER, Expectation, paths_of
 
 _DEFAULT_UNITS = {CONTAINERD: "containerd.service", "cri-o": "crio.service", "docker": "docker.service"}
+
 
 _OWN_PREFIX = ("k3s", "rke2", "k0s")
 """Beginnings of the units that hand variables with the prefix on to their containerd, and no others: their kubelet is
 not to be sent through a proxy (https://github.com/k3s-io/k3s/pull/4009, k0s' documentation, environment variables)."""
+
 
 _DROP_IN_TEXT = f"""# Written by gpu-provision: the proxies that images are pulled through.
 [Service]
@@ -47,17 +49,11 @@ EnvironmentFile={PROXY_FILE}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proxy:
-    """Proxies that images are pulled through; their text shows no credentials.
+    """Proxies that images are pulled through; their text shows no credentials."""
 
-    Attributes:
-        http_proxy: Address for plain HTTP; empty for none.
-        https_proxy: Likewise, for HTTPS, which registries speak.
-        no_proxy: What is reached without, separated by commas.
-    """
-
-    http_proxy: str = ""
-    https_proxy: str = ""
-    no_proxy: str = ""
+    http_proxy: str = ""  # address for plain HTTP; empty for none
+    https_proxy: str = ""  # likewise, for HTTPS, which registries speak
+    no_proxy: str = ""  # what is reached without, separated by commas
 
     @property
     def is_declared(self) -> bool:
@@ -102,7 +98,7 @@ def environment_change(record: HostRecord, proxy: Proxy, certificates: Sequence[
     wanted = {**_proxy_files(record, proxy), **_certificate_files(record, certificates)}
     known = record.environment.files
     files: dict[str, HostFile | None] = {path: None for path in known if path not in wanted}
-    if proxy.is_declared and not _unit(used_runtime(record)):  # such as one that is down just now
+    if proxy.is_declared and not _unit_of(used_runtime(record)):  # such as one that is down just now
         files = {path: file for path, file in files.items() if _is_anchor(path)}
     files |= {path: file for path, file in wanted.items() if known.get(path) != file.digest}
     anchors = [path for path in files if _is_anchor(path)]
@@ -122,26 +118,23 @@ def used_runtime(record: HostRecord) -> ContainerRuntime | None:
     return record.cri or alone
 
 
-def _unit(runtime: ContainerRuntime | None) -> str:
+def _unit_of(runtime: ContainerRuntime | None) -> str:
     """Return the unit that can be told of a proxy; empty for none. A snap's reads a file of its own."""
     unit = (runtime.unit or _DEFAULT_UNITS[runtime.kind]) if runtime else ""
     return "" if unit.startswith("snap.") else unit
 
 
 def _proxy_files(record: HostRecord, proxy: Proxy) -> dict[str, HostFile]:
-    unit = _unit(used_runtime(record))
+    unit = _unit_of(used_runtime(record))
     if not unit or not proxy.is_declared:
         return {}
     prefix = "CONTAINERD_" if unit.startswith(_OWN_PREFIX) else ""
-    lines = [f'{prefix}{name.upper()}="{_quoted(value)}"\n' for name, value in asdict(proxy).items() if value]
+    quoted = {name: re.sub(r'(["\\$`])', r"\\\1", value) for name, value in asdict(proxy).items() if value}
+    lines = [f'{prefix}{name.upper()}="{value}"\n' for name, value in quoted.items()]
     return {
         PROXY_FILE: HostFile(text="".join(lines), mode="600"),
         f"/etc/systemd/system/{unit}.d/{ENVIRONMENT_DROP_IN}": HostFile(text=_DROP_IN_TEXT),
     }
-
-
-def _quoted(value: str) -> str:
-    return re.sub(r'(["\\$`])', r"\\\1", value)
 
 
 def _certificate_files(record: HostRecord, certificates: Sequence[str]) -> dict[str, HostFile]:
@@ -185,7 +178,7 @@ def redact(path: str, file: HostFile | None) -> tuple[str, ...]:
 def proxy_unsupported(record: HostRecord, host: str, proxy: Proxy) -> Finding | None:
     """Return the warning about a host whose runtime cannot be told of a proxy; None if it can, or has to know none."""
     runtime = used_runtime(record)
-    if _unit(runtime) or not proxy.is_declared:
+    if _unit_of(runtime) or not proxy.is_declared:
         return None
     fix = "set host_prerequisites.proxy to {} for this node or its pool, or install the runtime first"
     if runtime:
@@ -214,15 +207,12 @@ def runtime_environment(proxy: Proxy, certificates: Sequence[str] = (), patience
     """
     record = require_host(SECTIONS)
     if certificates and not record.environment.trust:
-        raise RunFailedError(
-            Finding(
-                code=codes.NO_TRUST_STORE,
-                what="certificates cannot be made to be trusted on this host",
-                where=host.name,
-                evidence="neither update-ca-certificates nor update-ca-trust is installed",
-                fix="install the package ca-certificates,"
-                " or take host_prerequisites.ca_certificates off this node or its pool",
-            )
+        raise host_failure(
+            codes.NO_TRUST_STORE,
+            "certificates cannot be made to be trusted on this host",
+            evidence="neither update-ca-certificates nor update-ca-trust is installed",
+            fix="install the package ca-certificates,"
+            " or take host_prerequisites.ca_certificates off this node or its pool",
         )
     if left := proxy_unsupported(record, host.name, proxy):
         add_finding(left)
@@ -233,14 +223,14 @@ def runtime_environment(proxy: Proxy, certificates: Sequence[str] = (), patience
     record_changes(change.words)
     for path, file in change.files.items():
         show_diff(path, ["(not shown)"] if path in record.environment.files else None, redact(path, file) or None)
-    yield start(change, patience)
+    yield start_change(change, patience)
     kind = change.runtime.kind if change.runtime else "the system"
     remedy = "correct host_prerequisites.proxy or ca_certificates, or take them off this node"
     problem = partial(script_problem, kind=kind, change="its proxy and certificates", remedy=remedy)
-    yield wait_for_result(problem, longest_seconds(patience))
+    yield wait_for_result(problem, patience)
 
 
-def start(change: EnvironmentChange, patience: int) -> StringCommand:
+def start_change(change: EnvironmentChange, patience: int) -> StringCommand:
     """Return the command that starts the script, which reads files and their content from standard input."""
     variables = {
         **runtime_variables(change.runtime, patience),
@@ -248,14 +238,122 @@ def start(change: EnvironmentChange, patience: int) -> StringCommand:
         "trust": change.trust.command if change.trust else "",
     }
     script = start_script("backups.sh", "runtime.sh", "environment.sh", takes_stdin="yes", **variables)
-    return StringCommand(script, _stdin="".join(_packed(change.files)))
+    lines = []  # for each file one that says where to, then what it holds behind bars
+    for path, file in change.files.items():
+        lines += [f"+ {file.mode} {path}", *(f"|{line}" for line in file.text.splitlines())] if file else [f"- {path}"]
+    return StringCommand(script, _stdin="".join(f"{line}\n" for line in lines))
 
 
-def _packed(files: Mapping[str, HostFile | None]) -> Iterator[str]:
-    """Yield files as the script reads them: a line that says where to, then what it holds behind a bar."""
-    for path, file in files.items():
-        if file is None:
-            yield f"- {path}\n"
-        else:
-            yield f"+ {file.mode} {path}\n"
-            yield "".join(f"|{line}\n" for line in file.text.splitlines())
+_FIRST_WITH_DROP_IN = (1, 18)
+
+
+_FIRST_WITH_IMPORTS = 2
+"""Schema of containerd's configuration in which plugins have the names that the toolkit writes."""
+
+
+def wanted_pattern(wish: bool | str, expected: Expectation | None) -> str:  # noqa: FBT001 - as YAML has it
+    """Return the pattern of files for containerd to import; empty for none.
+
+    Args:
+        wish: The inventory's ``host_prerequisites.runtime_imports``: ``auto`` wants it where our toolkit writes a
+            drop-in, so that a bad configuration is found and taken back.
+        expected: What the inventory expects of the host; None without one.
+    """
+    wanted = str(wish).lower()
+    if wanted == "auto" and expected and expected.toolkit and expected.gpu_count:
+        # a version that says nothing, such as a digest, counts as new
+        said = re.match(r"v?(\d+)\.(\d+)", expected.toolkit_version)
+        wanted = str(said is None or (int(said[1]), int(said[2])) >= _FIRST_WITH_DROP_IN).lower()
+    if wanted in {"false", "auto"}:
+        return ""
+    drop_in = (expected.toolkit_drop_in if expected else "") or RUNTIMES[CONTAINERD].drop_in
+    return f"{posixpath.dirname(drop_in)}/*.toml"
+
+
+def runtime_to_change(record: HostRecord, pattern: str) -> ContainerRuntime | None:
+    """Return the kubelet's containerd if it does not import files yet, and can be told to; else None."""
+    runtime = _own_containerd(record)
+    return None if runtime is None or _imports(runtime, pattern) or _is_old(runtime) else runtime
+
+
+def unsupported_reason(record: HostRecord, host: str, pattern: str) -> Finding | None:
+    """Return the warning about a containerd that cannot be told to import files; None if there is none."""
+    runtime, kubernetes = record.cri, record.kubernetes
+    if runtime is None or runtime.kind != CONTAINERD or _imports(runtime, pattern):
+        return None
+    if runtime is not _own_containerd(record):
+        evidence = f"{runtime.config} is written by {kubernetes.distribution} at each start"
+        fix = (
+            f"nothing while the toolkit is ours: it changes {kubernetes.places.toolkit_config}, which lasts; else"
+            f" import {pattern} there"
+        )
+    elif _is_old(runtime):
+        evidence = f"{runtime.config} is of schema {runtime.schema}"
+        fix = f"containerd config migrate > {runtime.config}.new, look at it, put it in place, restart containerd"
+    else:
+        return None
+    return Finding(
+        code=codes.RUNTIME_LEFT,
+        what="containerd's imports are left as they are",
+        where=host,
+        evidence=evidence,
+        fix=fix,
+        severity=Severity.WARNING,
+    )
+
+
+def _own_containerd(record: HostRecord) -> ContainerRuntime | None:
+    """Return the kubelet's containerd if it is the system's; one of a distribution has a template."""
+    runtime, distribution = record.cri, record.kubernetes.distribution
+    if runtime is None or runtime.kind != CONTAINERD or not runtime.binary or not runtime.socket:
+        return None
+    has_template = distribution not in {KUBEADM, OTHER} and runtime.config == paths_of(distribution).containerd_config
+    return None if has_template else runtime
+
+
+def _is_old(runtime: ContainerRuntime) -> bool:
+    return runtime.has_config and runtime.schema < _FIRST_WITH_IMPORTS
+
+
+def _imports(runtime: ContainerRuntime, pattern: str) -> bool:
+    """Return whether a configuration imports what lies beside a file that the pattern stands for."""
+    file = PurePosixPath(pattern.replace("*", "99-nvidia"))
+    base = posixpath.dirname(runtime.config)
+    return any(file.match(posixpath.normpath(posixpath.join(base, known))) for known in runtime.imports)
+
+
+@host_operation
+def runtime_imports(pattern: str, insist: bool = True, patience: int = 60) -> Commands:  # noqa: FBT001, FBT002 - pyinfra operations take their state so
+    """Have the kubelet's containerd import files, such as the toolkit's drop-in; it is restarted if that is new.
+
+    Its root configuration is changed in that alone, after the node's own containerd has accepted the result. If
+    containerd does not answer after its restart, the host puts the old configuration back by itself, even if the
+    connection is lost, and the operation fails (GP672). What was there before the first change is kept for teardown.
+    Left alone: hosts without a kubelet, other runtimes, and the containerd of a distribution that writes its
+    configuration at each start.
+
+    Args:
+        pattern: Absolute pattern of files.
+        insist: Whether to warn where this cannot be done (GP670).
+        patience: Seconds that a restarted containerd may take to answer.
+    """
+    record = require_host(("system", "kernel", "runtimes", "kubernetes"))
+    left = unsupported_reason(record, host.name, pattern) if insist else None
+    if left:
+        add_finding(left)
+    runtime = runtime_to_change(record, pattern)
+    if runtime is None:
+        host.noop("the container runtime needs no import")
+        return
+    new = "" if runtime.has_config else ", which is new"
+    record_changes([f"{pattern} imported in {runtime.config}{new}", "containerd restarted"])
+    yield StringCommand(start_import(runtime, pattern, patience))
+    remedy = f"look at the files that {pattern} takes in, or set host_prerequisites.runtime_imports: false"
+    problem = partial(script_problem, kind=CONTAINERD, change=f"{pattern} imported", remedy=remedy)
+    yield wait_for_result(problem, patience)
+
+
+def start_import(runtime: ContainerRuntime, pattern: str, patience: int) -> str:
+    """Return the command that starts the script."""
+    variables = {**runtime_variables(runtime, patience), "pattern": pattern, "edit": scripts.load("imports.awk")}
+    return start_script("backups.sh", "runtime.sh", "imports.sh", **variables)
