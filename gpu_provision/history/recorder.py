@@ -16,7 +16,7 @@ from gpu_provision.history.restore import redact
 from gpu_provision.history.store import encode, expired, fit_to_size, parse_history, plan_digest, unfinished
 from gpu_provision.inventory.redaction import without_users
 from gpu_provision.kube.client import KubeClient, connect
-from gpu_provision.kube.context import find_context
+from gpu_provision.kube.config import find_context
 from gpu_provision.kube.lease import process_identity
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.model import codes

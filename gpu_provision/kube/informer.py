@@ -8,11 +8,10 @@ import threading
 import time
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
-from gpu_provision.kube.client import Keep, KubeClient, ObjectList
+from gpu_provision.kube.client import KINDS, Keep, KubeClient, ObjectList
 from gpu_provision.kube.errors import ExpiredError, UnavailableError
-from gpu_provision.kube.resources import KINDS
 from gpu_provision.kube.retry import QUIET_SECONDS
 from gpu_provision.kube.transport import LOG, WatchEvent, WatchStream
 from gpu_provision.kube.trim import is_same, whole
@@ -31,6 +30,11 @@ class Scope(NamedTuple):
     label_selector: str = ""
     field_selector: str = ""
     namespace: str = ""
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """The arguments of `KubeClient.list` and `KubeClient.watch` besides the kind."""
+        return {key: value for key, value in self._asdict().items() if key != "kind"}
 
 
 @dataclass(slots=True, eq=False)
@@ -193,14 +197,7 @@ class InformerCache:
             self._signal.changed.notify_all()
 
     def _list(self, scope: Scope, retry_seconds: float | None = None) -> ObjectList:
-        return self._cluster.list(
-            scope.kind,
-            namespace=scope.namespace,
-            label_selector=scope.label_selector,
-            field_selector=scope.field_selector,
-            retry_seconds=retry_seconds,
-            keep=self._keep,
-        )
+        return self._cluster.list(scope.kind, **scope.where, retry_seconds=retry_seconds, keep=self._keep)
 
     def _hold(self, watched: _Watched, listing: ObjectList) -> None:
         with self._signal.changed:
@@ -236,14 +233,7 @@ class InformerCache:
     def _watch(self, watched: _Watched) -> None:
         if not watched.version:
             self._hold(watched, self._list(watched.scope, retry_seconds=0.0))
-        scope = watched.scope
-        watched.stream = self._cluster.watch(
-            scope.kind,
-            watched.version,
-            namespace=scope.namespace,
-            label_selector=scope.label_selector,
-            field_selector=scope.field_selector,
-        )
+        watched.stream = self._cluster.watch(watched.scope.kind, watched.version, **watched.scope.where)
         if self._stopped.is_set() or watched.is_over:
             watched.stream.close()
         watched.silent_since = None

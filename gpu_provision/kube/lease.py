@@ -63,14 +63,11 @@ def process_identity() -> str:
     The last part stands for this boot of this machine and the process ids that are seen here: containers of one host
     may share its name, and none of them sees the processes of the others.
     """
-    return f"{_user()}@{socket.gethostname()} pid {os.getpid()} start {_started(os.getpid())} on {_place()}"
-
-
-def _user() -> str:
     try:
-        return getpass.getuser()
+        user = getpass.getuser()
     except (KeyError, OSError):
-        return str(os.getuid())
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()} pid {os.getpid()} start {_started(os.getpid())} on {_place()}"
 
 
 def _started(pid: int) -> str:
@@ -295,12 +292,7 @@ class LeaderElector(HeldLease):
         return max(0.0, self._heard_at + self._timing.fresh_seconds + ARRIVAL_SECONDS - boottime())
 
     def _loss(self, _lease: Manifest | None) -> LockedError:
-        return LockedError(
-            Finding(
-                code="GP308",
-                what="this controller leads no more, and its run writes nothing more",
-                where=self._cluster.server,
-                evidence=f"it held the lease {self.name} as {self.identity}",
-                consequence="the controller that leads goes on from there",
-            )
-        )
+        what = "this controller leads no more, and its run writes nothing more"
+        said = f"it held the lease {self.name} as {self.identity}"
+        then, where = "the controller that leads goes on from there", self._cluster.server
+        return LockedError(Finding(code="GP308", what=what, where=where, evidence=said, consequence=then))

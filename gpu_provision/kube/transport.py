@@ -7,11 +7,11 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 
@@ -102,9 +102,9 @@ class Connection:
 
     def _decoded(self, shape: type[_Shape], verb: str, path: str, subject: str, **options: Any) -> _Shape:
         """Return the answer as ``shape``; fields that it lacks are not decoded."""
-        response = self._send(verb, path, subject, **options)
+        data = self._send(verb, path, subject, **options).data
         try:
-            return msgspec.json.decode(response.data, type=shape)
+            return msgspec.json.decode(data, type=shape)
         except ValueError as error:
             raise no_api_server(self._place(verb, subject)) from error
 
@@ -275,15 +275,9 @@ class RequestPool(ThreadPoolExecutor):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Wait for the threads; after Ctrl-C, only for what they have sent already."""
-        is_interrupted = kind is not None and not issubclass(kind, Exception)
-        if is_interrupted:
+        if is_interrupted := kind is not None and not issubclass(kind, Exception):
             self._connection.cancel_retries()
         self.shutdown(cancel_futures=is_interrupted)
-
-
-_TORN = "the stream was torn"
-_SHOWN = 200  # bytes of a line that is no event
-_PIECE = 2**16  # bytes that are read at a time at most: a server may send thousands of events at once
 
 
 class WatchEvent(NamedTuple):
@@ -324,7 +318,7 @@ class WatchStream:
         """Yield events until the stream ends. Raises ExpiredError, UnreachableError, and ValueError for odd lines."""
         with self._noted():
             buffer = b""
-            for chunk in self._response.stream(amt=_PIECE, decode_content=True):
+            for chunk in self._response.stream(amt=2**16, decode_content=True):  # thousands of events may come at once
                 *lines, buffer = (buffer + chunk).split(b"\n")
                 for line in filter(None, lines):
                     yield _event_of(line)
@@ -343,22 +337,20 @@ def _event_of(line: bytes) -> WatchEvent:
     try:
         event = msgspec.json.decode(line, type=_Event)
         if event.type == "ERROR":
-            raise _error(msgspec.json.decode(event.object, type=dict[str, Any]))
+            from kubernetes.client.exceptions import ApiException
+
+            status = msgspec.json.decode(event.object, type=dict[str, Any])
+            error = ApiException(status=status.get("code"), reason=status.get("reason"))
+            error.body = json.dumps(status)
+            raise error
         metadata = msgspec.json.decode(event.object, type=_Object)["metadata"]
         is_event = "resourceVersion" in metadata and (event.type == "BOOKMARK" or "name" in metadata)
     except msgspec.ValidationError:
         is_event = False
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise OSError(_TORN) from error
+        message = "the stream was torn"
+        raise OSError(message) from error
     if not is_event:
-        message = f"no event of a watch: {line[:_SHOWN]!r}"
+        message = f"no event of a watch: {line[:200]!r}"
         raise ValueError(message)
     return WatchEvent(event.type, event.object, metadata["resourceVersion"])
-
-
-def _error(status: Mapping[str, Any]) -> Exception:
-    from kubernetes.client.exceptions import ApiException
-
-    error = ApiException(status=status.get("code"), reason=status.get("reason"))
-    error.body = json.dumps(status)
-    return cast("Exception", error)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from gpu_provision.hosts.messages import DrainPreview, HostMembership, NodeRole, OnProgress
 from gpu_provision.kube.client import KubeClient, connect
-from gpu_provision.kube.context import resolve_context
+from gpu_provision.kube.config import resolve_context
 from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.kube.observe import NODE, node_facts, ready_message

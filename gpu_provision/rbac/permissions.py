@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 
 from gpu_provision.components import nfd, prerequisites
 from gpu_provision.history.store import history_ref
+from gpu_provision.kube.client import KINDS
 from gpu_provision.kube.lock import lock_ref
-from gpu_provision.kube.observe import MEMBER_KINDS, SERVICE_MONITORS, named_config_maps, named_secrets
-from gpu_provision.kube.records import validations_ref
-from gpu_provision.kube.resources import KINDS
+from gpu_provision.kube.observe import MEMBER_KINDS, SERVICE_MONITORS, named_config_maps, named_secrets, validations_ref
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change

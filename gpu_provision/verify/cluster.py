@@ -10,10 +10,9 @@ from typing import Any
 from gpu_provision.components.labels import COMPONENT, STACK
 from gpu_provision.components.targets import node_pools
 from gpu_provision.kube.client import KubeClient, connect
-from gpu_provision.kube.context import resolve_context
+from gpu_provision.kube.config import resolve_context
 from gpu_provision.kube.errors import NotFoundError
-from gpu_provision.kube.observe import node_facts
-from gpu_provision.kube.records import validations_of
+from gpu_provision.kube.observe import node_facts, validations_of
 from gpu_provision.kube.retry import FIRST_CONTACT_SECONDS
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ref_of
 from gpu_provision.model.hosts import HostPrerequisites

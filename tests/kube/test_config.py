@@ -26,8 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 from gpu_provision.kube import config as reader
 from gpu_provision.kube import credentials as plugins
 from gpu_provision.kube.client import connect
-from gpu_provision.kube.config import api_client, names
-from gpu_provision.kube.context import resolve_context
+from gpu_provision.kube.config import api_client, names, resolve_context
 from gpu_provision.kube.observe import observe_facts
 from gpu_provision.model.findings import ProvisionError, UsageError
 from gpu_provision.model.inventory import ClusterConfig
@@ -94,11 +93,6 @@ BAD_USERS: Mapping[str, tuple[Mapping[str, Any], str, str]] = {
         "unencrypted",
     ),
     "a cloud's provider": ({"auth-provider": {"name": "gcp"}}, "auth-provider", "name a credential plugin"),
-    "an ended OIDC token": (
-        {"auth-provider": {"name": "oidc", "config": {"id-token": _token(exp=1)}}},
-        "auth-provider.config.id-token",
-        "has expired; kubectl version renews it",
-    ),
     "no OIDC token": ({"auth-provider": {"name": "oidc"}}, "auth-provider.config.id-token", "it is empty"),
     "no command": (_exec(command=""), "exec.command", "it is missing"),
     "an unknown version": (_exec(apiVersion="v3"), "exec.apiVersion", "must be one of"),
@@ -321,7 +315,9 @@ def test_a_damaged_kubeconfig_is_one_error(tmp_path: Path, monkeypatch: pytest.M
 
     def read(given: tuple[str, str]) -> None:
         text, answer = given
-        monkeypatch.setattr(plugins, "_run", lambda *_, **__: (0, answer.encode(errors="replace"), b""))
+        monkeypatch.setattr(
+            plugins.CredentialPlugin, "_run", lambda *_, **__: (0, answer.encode(errors="replace"), b"")
+        )
         path.write_text(text, encoding="utf-8", errors="surrogateescape")
         names(str(path), "")
         is_refused = False

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from gpu_provision.kube.client import KubeClient
-from gpu_provision.kube.observe import Listed, find_absent, node_facts, observe, observe_facts, os_of_image
-from gpu_provision.model.cluster import ClusterFacts, Kind, ObjectRef
+from gpu_provision.kube.client import KubeClient, ObjectList
+from gpu_provision.kube.observe import (
+    Listed,
+    ResourceClaims,
+    find_absent,
+    node_facts,
+    observe,
+    observe_facts,
+    os_of_image,
+    read_validations,
+    validations_manifest,
+    write_validations,
+)
+from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, ForbiddenError
 from gpu_provision.model.inventory import Inventory, OperatingSystem
 from gpu_provision.planning.applyset import PART_OF, applyset_id, parent
@@ -140,14 +152,11 @@ def test_only_what_is_referred_to_and_was_not_read_is_asked_for(cluster: KubeCli
     before = cluster.requests
     assert find_absent(cluster, stack, ClusterFacts(), ()) == (frozenset(), frozenset())
     assert cluster.requests == before
-    found = find_absent(cluster, stack, ClusterFacts(), refs)
-    assert {ref.name for ref in found.missing} == {"read-before", "nowhere"}
-    assert (found.unread, cluster.requests - before) == (frozenset(), 2)
-    assert "nowhere" not in {ref.name for ref in find_absent(_refusing(cluster), stack, ClusterFacts(), refs).missing}
-    assert {ref.name for ref in find_absent(_refusing(cluster), stack, ClusterFacts(), refs).unread} == {
-        "there",
-        "nowhere",
-    }
+    missing, unread = find_absent(cluster, stack, ClusterFacts(), refs)
+    assert {ref.name for ref in missing} == {"read-before", "nowhere"}
+    assert (unread, cluster.requests - before) == (frozenset(), 2)
+    missing, unread = find_absent(_refusing(cluster), stack, ClusterFacts(), refs)
+    assert ({ref.name for ref in missing}, {ref.name for ref in unread}) == ({"read-before"}, {"there", "nowhere"})
 
 
 REFERRED = (("ConfigMap", "read-before"), ("Secret", "there"), ("Secret", "nowhere"))
@@ -234,3 +243,82 @@ def test_only_a_keyed_digest_of_a_secret_is_kept(cluster: KubeClient) -> None:
     cluster.delete(ref)
     cluster.create({**secret, "data": {"gridd.conf": "QT0y"}})
     assert len({first, second, digest()}) == 3
+
+
+PASSED = {
+    ("driver_validation", "t4-1"): "a1",
+    ("device_plugin_validation", "t4-1"): "b2",
+    ("driver_validation", "h100-1"): "c3",
+}
+
+
+@pytest.fixture
+def stack(request: pytest.FixtureRequest) -> Inventory:
+    """A stack of the test's own in the default namespace."""
+    base = inventory()
+    name = f"stack-{hashlib.sha256(request.node.name.encode()).hexdigest()[:12]}"
+    return replace(base, name=name, cluster=replace(base.cluster, namespace="default"))
+
+
+def test_what_is_written_is_read(cluster: KubeClient, stack: Inventory) -> None:
+    assert read_validations(cluster, stack) == {}
+    before = cluster.requests
+    write_validations(cluster, stack, PASSED)
+    assert cluster.requests == before + 1
+    assert read_validations(cluster, stack) == PASSED
+    write_validations(cluster, stack, {("driver_validation", "h100-1"): "c4"})
+    assert read_validations(cluster, stack) == {("driver_validation", "h100-1"): "c4"}, "a node has left"
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", "null", "7", '"text"'])
+def test_a_damaged_entry_is_no_entry(cluster: KubeClient, stack: Inventory, damage: str) -> None:
+    write_validations(cluster, stack, PASSED)
+    manifest = validations_manifest(stack, {})
+    cluster.apply({**manifest, "data": {"t4-1": damage}}, manager="other", take_back=True)
+    assert read_validations(cluster, stack) == {("driver_validation", "h100-1"): "c3"}
+
+
+class Server:
+    """Has claims in one version, or none."""
+
+    def __init__(self, version: str = "", *, refuses: bool = False) -> None:
+        """Serve this version."""
+        self.version, self.refuses, self.lists = version, refuses, list[Kind]()
+
+    def served(self, version: str) -> frozenset[str]:
+        """Return the resources of a version."""
+        return frozenset({"resourceclaims"} if version == self.version else ())
+
+    def list(self, kind: Kind) -> ObjectList:
+        """Return one claim."""
+        if self.refuses:
+            raise ForbiddenError(Finding(code="GP303", what="no"))
+        self.lists.append(kind)
+        return ObjectList([{"metadata": {"name": "mine", "namespace": "default"}}], "1")
+
+
+def pod(claim: str = "") -> Manifest:
+    claims = [{"name": "gpu", "resourceClaimName": claim}] if claim else []
+    return {"metadata": {"name": "a", "namespace": "default"}, "spec": {"resourceClaims": claims}}
+
+
+def claims_of(server: Any) -> ResourceClaims:
+    return ResourceClaims(cast("KubeClient", server))
+
+
+def test_claims_are_read_where_a_pod_has_a_new_one() -> None:
+    """In whichever version the server has them."""
+    server = Server("resource.k8s.io/v1beta1")
+    claims = claims_of(server)
+    assert (claims.of([pod()]), server.lists) == ((), [])
+    found = claims.of([pod(), pod("mine")])
+    assert found is not None
+    assert [claim["metadata"]["name"] for claim in found] == ["mine"]
+    assert claims.of([pod("mine")]) is found
+    claims.of([pod("another")])
+    assert server.lists == [Kind("resource.k8s.io/v1beta1", "ResourceClaim")] * 2
+
+
+def test_server_without_claims_or_rights_leaves_a_doubt() -> None:
+    assert claims_of(Server()).of([pod("mine")]) is None
+    assert claims_of(Server("resource.k8s.io/v1", refuses=True)).of([pod("mine")]) is None

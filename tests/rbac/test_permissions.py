@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gpu_provision import rbac
+from gpu_provision.kube.client import KINDS
 from gpu_provision.kube.observe import MEMBER_KINDS
-from gpu_provision.kube.resources import KINDS
 from gpu_provision.model.cluster import ClusterFacts, NodeFacts, Permission, ref_of
 from gpu_provision.model.hosts import ConnectionMethod, Reboot
 from gpu_provision.model.inventory import Inventory, OperatingSystem
