@@ -37,7 +37,8 @@ def cordon(cluster: KubeClient, name: str, purpose: str) -> bool:
     def change(node: Manifest) -> Change | None:
         if node["spec"].get("unschedulable"):
             return None
-        return {"annotations": {CORDONED: _mark(purpose)}, "unschedulable": True}
+        mark = f"{purpose} since {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        return {"annotations": {CORDONED: mark}, "unschedulable": True}
 
     node = _change(cluster, name, change)
     return _marked(node["metadata"].get("annotations"), purpose)
@@ -54,30 +55,24 @@ def uncordon(cluster: KubeClient, name: str, purpose: str) -> None:
     _change(cluster, name, change)
 
 
-def _mark(purpose: str) -> str:
-    return f"{purpose} since {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
 def _marked(annotations: Mapping[str, str] | None, purpose: str) -> bool:
     return str((annotations or {}).get(CORDONED, "")).startswith(f"{purpose} since ")
 
 
 def _change(cluster: KubeClient, name: str, change: Callable[[Manifest], Change | None]) -> Manifest:
     """Write what a node needs, on exactly the version that was looked at. Raises NotFoundError, ConflictError."""
-    ref = ObjectRef("v1", "Node", "", name)
-    for _ in range(_TRIES):
-        with contextlib.suppress(ConflictError):
-            return _try(cluster, ref, change)
-    return _try(cluster, ref, change)
-
-
-def _try(cluster: KubeClient, ref: ObjectRef, change: Callable[[Manifest], Change | None]) -> Manifest:
-    node = cluster.read(ref)
-    wanted = change(node)
-    if wanted is None:
-        return node
-    metadata = {"resourceVersion": node["metadata"]["resourceVersion"], "annotations": wanted["annotations"]}
-    return cluster.merge(ref, {"metadata": metadata, "spec": {"unschedulable": wanted["unschedulable"]}})
+    ref, left = ObjectRef("v1", "Node", "", name), _TRIES
+    while True:
+        node = cluster.read(ref)
+        if (wanted := change(node)) is None:
+            return node
+        metadata = {"resourceVersion": node["metadata"]["resourceVersion"], "annotations": wanted["annotations"]}
+        try:
+            return cluster.merge(ref, {"metadata": metadata, "spec": {"unschedulable": wanted["unschedulable"]}})
+        except ConflictError:
+            left -= 1
+            if left < 0:
+                raise
 
 
 POD = Kind("v1", "Pod")
@@ -199,14 +194,9 @@ class Drainer:
         for pod in left.evict:
             uid = pod["metadata"]["uid"]
             if uid not in self.evicted and (again or uid not in evictor.refusals):
-                self._ask(pod, uid, evictor)
-
-    def _ask(self, pod: Manifest, uid: str, evictor: Evictor) -> None:
-        try:
-            if evictor.ask(ref_of(pod), uid):
-                self.evicted[uid] = describe_pod(pod)
-        except (NotFoundError, ConflictError):
-            return  # it is gone, and the watch will say so
+                with contextlib.suppress(NotFoundError, ConflictError):  # it is gone, and the watch will say so
+                    if evictor.ask(ref_of(pod), uid):
+                        self.evicted[uid] = describe_pod(pod)
 
 
 def _awaited(left: DrainPlan, refusals: Mapping[str, str]) -> str:

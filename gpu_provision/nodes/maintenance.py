@@ -59,7 +59,13 @@ class NodeMaintenance:
 
     def membership(self, node: str) -> HostMembership:
         """Return what a node is. Asks the cluster once for all nodes, and raises nothing."""
-        known = self._known()
+        with self._asking:
+            if self._nodes is None:
+                try:
+                    self._nodes = {each.name: each for each in map(node_facts, self._connected().list(NODE).items)}
+                except ProvisionError as error:
+                    self._nodes = error.findings[0].what
+            known = self._nodes
         if isinstance(known, str):
             return HostMembership(role=NodeRole.UNKNOWN, why=known)
         if node not in known:
@@ -113,7 +119,17 @@ class NodeMaintenance:
         with InformerCache(self._connected(), [scope], patience=seconds) as mirror:
             while why := _awaited(mirror.of(NODE).values(), boot_id):
                 if self._stopped.is_set() or time.monotonic() > give_up:
-                    raise RunFailedError(_not_back(node, seconds, why))
+                    fix = "see to its kubelet, then run again, which uncordons it"
+                    raise RunFailedError(
+                        Finding(
+                            code=codes.NOT_BACK,
+                            what=f"the machine is back, and its node is not ready {seconds} s later",
+                            where=node,
+                            evidence=why,
+                            consequence="the node stays cordoned, and no further machine is rebooted",
+                            fix=f"{fix}; more time: host_prerequisites.reboot_timeout",
+                        )
+                    )
                 tell(f"waiting for the node: {why}")
                 mirror.wait(_LOOK_SECONDS)
         self._hold(say)
@@ -148,8 +164,9 @@ class NodeMaintenance:
                 return
             cluster = self._connected()
             home = ObjectRef("v1", "Namespace", "", self.inventory.cluster.namespace)
-            if cluster.get(home) is None:
-                cluster.apply(_namespace(self.inventory, home))
+            if cluster.get(home) is None:  # it is made as a run makes it, so that a removal knows it as the stack's
+                _, desired = prepare(self.inventory, ClusterFacts())
+                cluster.apply(next(each for each in desired["prerequisites"] if ref_of(each) == home))
                 self._made = home
             self._lock = WriteLock(cluster, self.inventory, on_wait=say).__enter__()
 
@@ -163,35 +180,15 @@ class NodeMaintenance:
                 self._cluster = connect(*resolve_context(self.inventory))
             return self._cluster
 
-    def _known(self) -> dict[str, NodeFacts] | str:
-        """Return the cluster's nodes, or why it does not tell them; asked once."""
-        with self._asking:
-            if self._nodes is None:
-                self._nodes = self._listed()
-            return self._nodes
-
-    def _listed(self) -> dict[str, NodeFacts] | str:
-        try:
-            cluster = self._connected()
-            nodes = {node.name: node for node in map(node_facts, cluster.list(NODE).items)}
-        except ProvisionError as error:
-            return error.findings[0].what
-        return nodes
-
-
-def _namespace(inventory: Inventory, home: ObjectRef) -> Manifest:
-    """Return the namespace as a run applies it, so that a removal knows it as the stack's."""
-    _, desired = prepare(inventory, ClusterFacts())
-    return next(manifest for manifest in desired["prerequisites"] if ref_of(manifest) == home)
-
 
 def _news(say: OnProgress) -> OnProgress:
     """Return a function that passes on what differs from the last time."""
-    last = [""]
+    last = ""
 
     def tell(message: str) -> None:
-        if message != last[0]:
-            last[0] = message
+        nonlocal last
+        if message != last:
+            last = message
             say(message)
 
     return tell
@@ -207,14 +204,3 @@ def _awaited(found: Iterable[Manifest], boot_id: str) -> str:
         return "its kubelet has not reported since the reboot"
     message = ready_message(node)
     return "" if facts.ready else f"it is not ready{f': {message}' if message else ''}"
-
-
-def _not_back(node: str, seconds: int, why: str) -> Finding:
-    return Finding(
-        code=codes.NOT_BACK,
-        what=f"the machine is back, and its node is not ready {seconds} s later",
-        where=node,
-        evidence=why,
-        consequence="the node stays cordoned, and no further machine is rebooted",
-        fix="see to its kubelet, then run again, which uncordons it; more time: host_prerequisites.reboot_timeout",
-    )

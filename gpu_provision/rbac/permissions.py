@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
+from itertools import product
 from typing import Any, NamedTuple
 
 from gpu_provision.components import nfd, prerequisites
@@ -165,8 +166,7 @@ def for_destroy(inventory: Inventory) -> frozenset[Permission]:
     return frozenset(
         (
             *for_read(inventory, MEMBER_KINDS),
-            *_rows(inventory, _DESTROY),
-            *_for_claims(inventory),
+            *_rows(inventory, (*_DESTROY, *(_CLAIMS if inventory.evicts else ()))),
             *_for_host_shells(inventory),
             *(one for one in pruned if one.resource != "namespaces"),
             *(one._replace(verb=verb) for one in shared for verb in ("get", "patch")),
@@ -184,7 +184,7 @@ def for_destroy_plan(inventory: Inventory, changes: Iterable[Change], *, evict: 
 
 
 def for_adopt(inventory: Inventory) -> frozenset[Permission]:
-    """Return what an account needs to take a cluster over: all that an apply needs, and more."""
+    """Return what an account needs to take a cluster over."""
     return for_apply(inventory) | beyond_apply(inventory)
 
 
@@ -258,10 +258,10 @@ def _rows(inventory: Inventory, rows: Iterable[Allow]) -> Iterator[Permission]:
         "validations": validations_ref(inventory).name,
     }
     for row in rows:
-        for namespace in _namespaces(inventory, row.where):
-            for resource, _, group in (each.partition(".") for each in row.resources.split()):
-                for verb in row.verbs.split():
-                    yield Permission(verb, group, resource, namespace, row.name.format(**names))
+        every = product(_namespaces(inventory, row.where), row.resources.split(), row.verbs.split())
+        for namespace, qualified, verb in every:
+            resource, _, group = qualified.partition(".")
+            yield Permission(verb, group, resource, namespace, row.name.format(**names))
 
 
 def _namespaces(inventory: Inventory, where: str) -> tuple[str, ...]:
@@ -277,13 +277,9 @@ def _namespaces(inventory: Inventory, where: str) -> tuple[str, ...]:
 
 def _optional(inventory: Inventory) -> Iterator[Permission]:
     """Yield what no run fails without: ResourceClaims, and whether the objects exist that pods refer to."""
-    yield from _for_claims(inventory)
+    yield from _rows(inventory, _CLAIMS if inventory.evicts else ())
     for reference in references(prepare(inventory, _FACTS)[1]):
         yield from on_object(reference.ref, "get")
-
-
-def _for_claims(inventory: Inventory) -> Iterator[Permission]:
-    yield from _rows(inventory, _CLAIMS if inventory.evicts else ())
 
 
 def _for_host_shells(inventory: Inventory) -> Iterator[Permission]:
