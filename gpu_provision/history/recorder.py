@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from gpu_provision.history import store
 from gpu_provision.history.restore import redact
@@ -141,11 +141,11 @@ class RunRecorder:
         """Write a local record of how far the run has come, if it is time: that of a large fleet is long."""
         if now < self._next_local:
             return
-        self._write_local(())
+        store.write_local(self.record, self._details)
         self._next_local = now + max(KEEP_SECONDS, (time.monotonic() - now) / _SHARE_OF_TIME)
 
-    def _write_local(self, findings: tuple[Finding, ...]) -> None:
-        store.write_local(self.record, lambda: store.run_details(self._spec.plan, self._progress(), findings))
+    def _details(self, findings: tuple[Finding, ...] = ()) -> Mapping[str, Any]:
+        return store.run_details(self._spec.plan, self._progress(), findings)
 
     def end(self, ending: Ending, *, changed: int = 0, reason: str = "") -> None:
         """Say how the run ended; it is written on leaving."""
@@ -162,7 +162,7 @@ class RunRecorder:
             self.end(Ending.INTERRUPTED, changed=self._progress().changed)
         if isinstance(error, UnreachableError) or (error is not None and not isinstance(error, Exception)):
             self._cluster.retry_seconds = 0.0  # the server was waited for already, or a person ends the run
-        self._write_local(findings)
+        store.write_local(self.record, lambda: self._details(findings))
         gone = expired(History((*self.earlier.records, self.record), self.earlier.damaged), self._limit)
         try:
             self._write((*unfinished(self.earlier), self.record), gone)
