@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.inventory import load
-from gpu_provision.verify import hosts
+from gpu_provision.verify.checks.hosts import is_blacklisted
 from gpu_provision.verify.hosts import host_of
 
 
@@ -32,9 +32,9 @@ def host(sandbox: Path, inventory_file: Path) -> Any:
 )
 def test_blacklists_of_modprobe(host: Any, line: str, keeps_away: bool) -> None:  # noqa: FBT001 - a column of the table
     """A blacklist, or an install command that loads nothing."""
-    assert not hosts.is_blacklisted(host, "nouveau")
+    assert not is_blacklisted(host, "nouveau")
     host.run_test(f"echo '{line}' >/etc/modprobe.d/x.conf")
-    assert hosts.is_blacklisted(host, "nouveau") is keeps_away
+    assert is_blacklisted(host, "nouveau") is keeps_away
 
 
 class CommandLine:
@@ -53,5 +53,5 @@ class CommandLine:
 @pytest.mark.parametrize("name", ["modprobe.blacklist", "module_blacklist", "rd.driver.blacklist"])
 def test_blacklists_of_the_kernels_command_line(name: str) -> None:
     """Among others there."""
-    assert hosts.is_blacklisted(CommandLine(f"quiet {name}=floppy,nouveau splash"), "nouveau")
-    assert not hosts.is_blacklisted(CommandLine(f"quiet {name}=nouveau2"), "nouveau")
+    assert is_blacklisted(CommandLine(f"quiet {name}=floppy,nouveau splash"), "nouveau")
+    assert not is_blacklisted(CommandLine(f"quiet {name}=nouveau2"), "nouveau")
