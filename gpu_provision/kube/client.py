@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypedDict
 import msgspec
 
 from gpu_provision.kube import retry
-from gpu_provision.kube.config import api_client, names
+from gpu_provision.kube.config import api_client
 from gpu_provision.kube.errors import LOG, AlreadyExistsError, ConflictError, ExpiredError, NotFoundError, no_api_server
 from gpu_provision.kube.transport import CONNECT_SECONDS, WATCH_READ_SECONDS, Answer, Connection, Done, WatchStream
 from gpu_provision.kube.trim import whole
@@ -118,10 +118,6 @@ class KubeClient(Connection):
         if not version:
             raise no_api_server(self._place("GET", "version"))
         return str(version)
-
-    def groups(self) -> frozenset[str]:
-        """Return the names of the API groups that the server has."""
-        return frozenset(group["name"] for group in self._json("GET", "/apis", "/apis").get("groups") or ())
 
     def served(self, group_version: str) -> frozenset[str]:
         """Return the plural names of the resources of an API group version; empty if there is no such group."""
@@ -381,8 +377,7 @@ def connect(kubeconfig: str = "", context: str = "", *, retry_seconds: float | N
     """
     from kubernetes.dynamic import DynamicClient
 
-    dynamic = DynamicClient(api := api_client(kubeconfig, context), discoverer=lambda _client, _cache: None)
-    named, user = names(kubeconfig, context)
-    server = api.configuration.host
+    api, named, user = api_client(kubeconfig, context)
+    dynamic, server = DynamicClient(api, discoverer=lambda _client, _cache: None), api.configuration.host
     retry_seconds = retry.retry_seconds_of(os.environ) if retry_seconds is None else retry_seconds
     return KubeClient(dynamic, name=context or named or server, server=server, user=user, retry_seconds=retry_seconds)

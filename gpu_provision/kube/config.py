@@ -108,9 +108,7 @@ class Entry:
             raise self.bad(key=key, reason=f"{path} cannot be read: {reason}") from error
 
 
-class Chosen(NamedTuple):
-    """A context with its cluster and user."""
-
+class _Chosen(NamedTuple):
     name: str
     cluster: Entry
     user: Entry
@@ -122,7 +120,7 @@ def _default_files() -> list[Path]:
     return [path for path in (Path(place).expanduser() for place in places if place) if path.exists()]
 
 
-def choose(kubeconfig: str, context: str) -> Chosen:
+def _choose(kubeconfig: str, context: str) -> _Chosen:
     """Return a context. Of several files the first one that names an entry, or a current context, decides."""
     files = [Path(kubeconfig)] if kubeconfig else _default_files()
     where = os.pathsep.join(map(str, files)) or "the default kubeconfig"
@@ -139,7 +137,7 @@ def choose(kubeconfig: str, context: str) -> Chosen:
         if entry is None and (kind == "cluster" or found.text(kind)):
             raise found.bad(kind, f"there is no such {kind}")
     no_user = Entry(found.file, found.place, {})  # a context need not have a user
-    return Chosen(name, entries["cluster"] or no_user, entries["user"] or no_user, found.text("user"))
+    return _Chosen(name, entries["cluster"] or no_user, entries["user"] or no_user, found.text("user"))
 
 
 # What PyYAML raises of texts such as !!int x, !!bool x, !!timestamp x, and a thousand brackets.
@@ -174,10 +172,11 @@ _TOKEN_SECONDS = 60  # after which a tokenFile is read again, as by kubectl
 _TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
-def api_client(kubeconfig: str = "", context: str = "") -> Any:
-    """Return the ``kubernetes.client.ApiClient`` that a kubeconfig names; nothing is sent yet.
+def api_client(kubeconfig: str = "", context: str = "") -> tuple[Any, str, str]:
+    """Return the ``kubernetes.client.ApiClient`` that a kubeconfig names, and the names of context and user.
 
-    A credential plugin runs, and runs again before its credential ends and when the server refuses it.
+    Nothing is sent yet. A credential plugin runs, and runs again before its credential ends and when the server refuses
+    it. The pod's service account has no names.
 
     Args:
         kubeconfig: Path; empty for $KUBECONFIG, else ~/.kube/config, else the pod's service account.
@@ -192,12 +191,10 @@ def api_client(kubeconfig: str = "", context: str = "") -> Any:
     settings.retries = False  # the caller owns the retries
     settings.connection_pool_maxsize = 24
     if not kubeconfig and not context and not _default_files() and _TOKEN.exists():
-        files: list[MemoryFile] = []
-        login = _account(settings)
+        chosen, files, login = None, list[MemoryFile](), _account(settings)
     else:
-        chosen = choose(kubeconfig, context)
-        files = _secure(settings, chosen)
-        login = _login(chosen)
+        chosen = _choose(kubeconfig, context)
+        files, login = _secure(settings, chosen), _login(chosen)
     if authorization := login.credential().authorization:
         # Websockets ask the settings for it, requests the transport.
         settings.api_key["BearerToken"] = authorization
@@ -205,16 +202,7 @@ def api_client(kubeconfig: str = "", context: str = "") -> Any:
     api = client.ApiClient(settings)
     api.rest_client = Transport(settings, login, files)
     api.user_agent = "gpu-provision"
-    return api
-
-
-def names(kubeconfig: str, context: str) -> tuple[str, str]:
-    """Return the name of the context, by default of the current one, and that of its user; empty if there is none."""
-    try:
-        chosen = choose(kubeconfig, context)
-    except UsageError:
-        return "", ""
-    return chosen.name, chosen.user_name
+    return (api, chosen.name, chosen.user_name) if chosen else (api, "", "")
 
 
 def _account(settings: Any) -> Login:
@@ -228,7 +216,7 @@ def _account(settings: Any) -> Login:
     return Login(partial(_token_of_file, Entry(_TOKEN, "the pod's service account", {"tokenFile": _TOKEN.name})))
 
 
-def _secure(settings: Any, chosen: Chosen) -> list[MemoryFile]:
+def _secure(settings: Any, chosen: _Chosen) -> list[MemoryFile]:
     """Let settings name the API server and what TLS needs; return the files to keep as long as they are used."""
     from urllib3.exceptions import InsecureRequestWarning
     from urllib3.util import parse_url
@@ -287,7 +275,7 @@ def _url(entry: Entry, key: str, schemes: tuple[str, ...]) -> str:
     return text
 
 
-def _login(chosen: Chosen) -> Login:
+def _login(chosen: _Chosen) -> Login:
     """Return the login of a user, by the first of its ways in the order of kubectl."""
     user = chosen.user
     if token := user.text("token"):

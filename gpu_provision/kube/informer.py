@@ -58,11 +58,6 @@ class _Watched:
     problem: str = ""
     is_over: bool = False
 
-    def hold(self, listing: ObjectList) -> None:
-        """Replace all objects."""
-        self.objects = {ref_of(item): item for item in listing.items}
-        self.version = listing.resource_version
-
     def backoff(self) -> float:
         """Exponential with full jitter, so that not all watches are opened at once after a restart of the server."""
         longest = min(_MAX_PAUSE_SECONDS, _PAUSE_SECONDS * 2.0 ** min(self.failures, 10))
@@ -201,7 +196,8 @@ class InformerCache:
 
     def _hold(self, watched: _Watched, listing: ObjectList) -> None:
         with self._signal.changed:
-            watched.hold(listing)
+            watched.objects = {ref_of(item): item for item in listing.items}
+            watched.version = listing.resource_version
         self.wake()
 
     def _follow(self, watched: _Watched) -> None:
@@ -224,7 +220,10 @@ class InformerCache:
             except Exception as error:  # noqa: BLE001 - a thread that ends would leave the copies as they are
                 if watched.failures >= _RESTARTS:
                     return self._fail(watched, error)
-                self._note_problem(watched, error)
+                plural = KINDS[watched.scope.kind]
+                watched.problem = f"the watch of {plural} starts again after {type(error).__name__}: {error}"
+                LOG.error("%s", watched.problem, exc_info=error)
+                self.wake()
                 watched.version, pause = "", watched.backoff()
             watched.failures += 1
             self._stopped.wait(pause)
@@ -252,12 +251,6 @@ class InformerCache:
             what = f"the API server has not answered for {seconds:.0f} s; trying for another {left:.0f} s"
             self._cluster.report(f"{what} (WATCH {KINDS[watched.scope.kind]})")
         return seconds
-
-    def _note_problem(self, watched: _Watched, error: Exception) -> None:
-        plural = KINDS[watched.scope.kind]
-        watched.problem = f"the watch of {plural} starts again after {type(error).__name__}: {error}"
-        LOG.error("%s", watched.problem, exc_info=error)
-        self.wake()
 
     def _take(self, watched: _Watched, event: WatchEvent) -> None:
         if event.type == "BOOKMARK":

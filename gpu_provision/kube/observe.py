@@ -66,6 +66,7 @@ def node_facts(node: Manifest) -> NodeFacts:
     gpus = str(status.get("allocatable", {}).get("nvidia.com/gpu", ""))
     taints = tuple(node.get("spec", {}).get("taints") or ())
     is_tainted = any(each.get("key") == NOT_VALIDATED for each in taints)
+    named_distribution = re.search(r"\+(k3s|rke2|k0s)", info.get("kubeletVersion", ""))  # as in v1.31.5+rke2r1
     return NodeFacts(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
@@ -76,7 +77,7 @@ def node_facts(node: Manifest) -> NodeFacts:
         architecture=info.get("architecture", ""),
         container_runtime=runtime,
         container_runtime_version=runtime_version,
-        distribution=_distribution(info.get("kubeletVersion", ""), found),
+        distribution="microk8s" if _MICROK8S in found else named_distribution[1] if named_distribution else "",
         boot_id=info.get("bootID", ""),
         ready=any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", ())),
         unschedulable=unschedulable,
@@ -95,14 +96,6 @@ def os_of_image(text: str) -> OperatingSystem | None:
         if match:
             return OperatingSystem(name, ".".join(match.groups()))
     return None
-
-
-def _distribution(version: str, labels: dict[str, str]) -> str:
-    """Return what the kubelet's version ends in, as in ``v1.31.5+rke2r1``; MicroK8s says it by a label."""
-    if _MICROK8S in labels:
-        return "microk8s"
-    found = re.search(r"\+(k3s|rke2|k0s)", version)
-    return found[1] if found else ""
 
 
 def ready_message(node: Manifest) -> str:
@@ -164,7 +157,7 @@ def observe_facts(cluster: KubeClient, inventory: Inventory, listed: Listed | No
 
 def _resources(cluster: KubeClient) -> frozenset[str]:
     """Return which resources of others, and of the controller, the server has: one request where it has none."""
-    groups = cluster.groups()
+    groups = {group["name"] for group in cluster.ask("/apis").get("groups") or ()}
     monitoring, stacks = _MONITORING.partition("/")[0], GPU_STACKS.partition(".")[2]
     monitors = cluster.served(_MONITORING) if monitoring in groups else ()
     return frozenset((*(f"{name}.{monitoring}" for name in monitors), *((GPU_STACKS,) if stacks in groups else ())))

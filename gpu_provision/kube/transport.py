@@ -153,7 +153,15 @@ class Connection:
             except retried as error:
                 retries.seconds = self._retry_seconds(retry_seconds)
                 delay = retries.delay(error, now := time.monotonic())
-                if delay is None or self._await_retry(retries, place, delay):
+                if delay is None:
+                    raise
+                with self._counting:
+                    self.retries += 1
+                LOG.debug("%s %s: %s; again in %.1f s", place.verb, place.subject, retries, delay)
+                if retries.is_worth_saying:
+                    left = retries.left(time.monotonic())
+                    self.report(f"{retries}; trying for another {left:.0f} s ({place.verb} {place.subject})")
+                if self._cancelled.wait(delay):
                     raise
                 # A busy server gets more time for a handshake with each try.
                 connect = min(2 * connect, READ_SECONDS, max(CONNECT_SECONDS, retries.left(now)))
@@ -165,16 +173,6 @@ class Connection:
     def _retry_seconds(self, limit: float | None) -> float:
         seconds = self.retry_seconds if self.health.has_answered else min(self._first_seconds, self.retry_seconds)
         return seconds if limit is None else min(limit, seconds)
-
-    def _await_retry(self, retries: Retries, place: RequestContext, delay: float) -> bool:
-        """Wait for the next try; return whether there is none, since `cancel_retries` was called."""
-        with self._counting:
-            self.retries += 1
-        LOG.debug("%s %s: %s; again in %.1f s", place.verb, place.subject, retries, delay)
-        if retries.is_worth_saying:
-            left = retries.left(time.monotonic())
-            self.report(f"{retries}; trying for another {left:.0f} s ({place.verb} {place.subject})")
-        return self._cancelled.wait(delay)
 
     def report(self, what: str) -> None:
         """Say that a request is repeated, unless something of the kind was said a moment ago."""

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 from gpu_provision.kube import config as reader
 from gpu_provision.kube import credentials as plugins
 from gpu_provision.kube.client import connect
-from gpu_provision.kube.config import api_client, names, resolve_context
+from gpu_provision.kube.config import api_client, resolve_context
 from gpu_provision.kube.observe import observe_facts
 from gpu_provision.model.findings import ProvisionError, UsageError
 from gpu_provision.model.inventory import ClusterConfig
@@ -216,15 +216,15 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 @pytest.mark.usefixtures("files")
 def test_several_files_are_one_kubeconfig() -> None:
     """The first current context counts, as in kubectl; paths begin at the file that names them."""
-    assert names("", "") == ("of-one", "of-one")
-    found = api_client("", "of-two")
-    assert found.configuration.host == "https://two:1"
-    assert found.configuration.api_key["BearerToken"] == "Bearer two"
+    assert api_client()[1:] == ("of-one", "of-one")
+    found = api_client("", "of-two")[0].configuration
+    assert found.host == "https://two:1"
+    assert found.api_key["BearerToken"] == "Bearer two"
 
 
 def test_an_entry_of_the_first_file_hides_that_of_a_later_one(files: list[Path]) -> None:
     files[1].write_text(files[1].read_text().replace("of-two", "of-one"))
-    assert api_client().configuration.host == "https://one:1"
+    assert api_client()[0].configuration.host == "https://one:1"
 
 
 def test_a_default_kubeconfig_that_is_damaged_is_no_missing_one(
@@ -251,14 +251,14 @@ def test_a_pod_without_a_kubeconfig_uses_its_account(tmp_path: Path, monkeypatch
 
 
 def test_a_name_and_a_password_are_sent(tmp_path: Path) -> None:
-    settings = api_client(str(kubeconfig(tmp_path, URL, user={"username": "ada", "password": "é"}))).configuration
+    settings = api_client(str(kubeconfig(tmp_path, URL, user={"username": "ada", "password": "é"})))[0].configuration
     assert settings.api_key["BearerToken"] == f"Basic {_encoded('ada:é')}"
 
 
 def test_an_oidc_token_of_kubectl_is_used_until_its_end(tmp_path: Path) -> None:
     token = _token(exp=4e9)
     path = kubeconfig(tmp_path, URL, user={"auth-provider": {"name": "oidc", "config": {"id-token": token}}})
-    assert api_client(str(path)).configuration.api_key["BearerToken"] == f"Bearer {token}"
+    assert api_client(str(path))[0].configuration.api_key["BearerToken"] == f"Bearer {token}"
 
 
 def test_an_unverified_server_is_noticed_without_other_warnings(server: Running, tmp_path: Path) -> None:
@@ -319,7 +319,6 @@ def test_a_damaged_kubeconfig_is_one_error(tmp_path: Path, monkeypatch: pytest.M
             plugins.CredentialPlugin, "_run", lambda *_, **__: (0, answer.encode(errors="replace"), b"")
         )
         path.write_text(text, encoding="utf-8", errors="surrogateescape")
-        names(str(path), "")
         is_refused = False
         try:
             api_client(str(path))
