@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -26,28 +27,14 @@ from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, ForbiddenError
 from gpu_provision.model.inventory import Inventory, OperatingSystem
 from gpu_provision.planning.applyset import PART_OF, applyset_id, parent
+from tests import data_file
 from tests.components.builders import inventory, with_spec
 from tests.kube.conftest import config_map
 
+DATA = data_file.document(Path(__file__).with_suffix(".yaml").read_text())
 
-@pytest.mark.parametrize(
-    ("image", "tag"),
-    [
-        ("Ubuntu 22.04.5 LTS", "ubuntu22.04"),
-        ("Ubuntu 24.04 LTS", "ubuntu24.04"),
-        ("Debian GNU/Linux 12 (bookworm)", "debian12"),
-        ("Red Hat Enterprise Linux 9.4 (Plow)", "rhel9"),
-        ("Red Hat Enterprise Linux CoreOS 417.94.202410090854-0", "rhcos417"),
-        ("Rocky Linux 9.5 (Blue Onyx)", "rocky9"),
-        ("Oracle Linux Server 8.10", "ol8"),
-        ("CentOS Stream 9", "centos9"),
-        ("SUSE Linux Enterprise Server 15 SP6", "sles15.6"),
-        ("Flatcar Container Linux by Kinvolk 3975.2.1 (Oklo)", "flatcar3975.2.1"),
-        ("Amazon Linux 2", "amzn2"),
-        ("Talos (v1.8.0)", ""),
-        ("", ""),
-    ],
-)
+
+@pytest.mark.parametrize(("image", "tag"), DATA["systems"])
 def test_the_operating_system_is_read_off_its_pretty_name(image: str, tag: str) -> None:
     found = os_of_image(image)
     assert (found.tag if found else "") == tag
@@ -104,21 +91,10 @@ def test_a_node_whose_kubelet_is_silent_is_not_ready(status: str) -> None:
     assert not node_facts(node(conditions=[{"type": "Ready", "status": status}])).ready
 
 
-@pytest.mark.parametrize(
-    ("version", "labels", "distribution"),
-    [
-        ("v1.31.4+k3s1", {}, "k3s"),
-        ("v1.31.5+rke2r1", {}, "rke2"),
-        ("v1.31.3+k0s", {}, "k0s"),
-        ("v1.31.4", {"microk8s.io/cluster": "true"}, "microk8s"),
-        ("v1.34.1", {}, ""),
-        ("v1.31.4-eks-ae9a62a", {}, ""),
-    ],
-)
+@pytest.mark.parametrize(("version", "labels", "distribution"), DATA["distributions"])
 def test_the_distribution_is_read_off_the_kubelets_version(
     version: str, labels: dict[str, str], distribution: str
 ) -> None:
-    """MicroK8s' kubelet says nothing, but its nodes have a label."""
     node = {"metadata": {"name": "a", "labels": labels}, "status": {"nodeInfo": {"kubeletVersion": version}}}
     assert node_facts(node).distribution == distribution
 

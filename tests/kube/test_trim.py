@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from gpu_provision.kube import trim as reading
 from gpu_provision.kube.observe import node_facts
 from gpu_provision.kube.trim import is_same
 from gpu_provision.model.cluster import Kind, Manifest
+from tests import data_file
 
 CORDON = {"manager": "kubectl-cordon", "time": "2026-11-21T08:00:00Z", "fieldsV1": {"f:spec": {"f:unschedulable": {}}}}
 MANAGERS = [{"manager": "kubelet", "fieldsV1": {"f:status": {f"f:{word}": {} for word in "abcdefghijklmnop"}}}]
@@ -57,26 +59,7 @@ def pod(name: str = "driver-1", *, labels: dict[str, str] | None = None, **statu
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
 
 
-PODS = (
-    pod(
-        phase="Running", conditions=[{"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T08:00:00Z"}]
-    ),
-    pod(
-        phase="Pending",
-        containerStatuses=[{"name": "d", "ready": False, "restartCount": 3, "state": {"waiting": WAITING}}],
-    ),
-    pod(phase="Pending", initContainerStatuses=[{"name": "d", "ready": False, "state": {"terminated": ENDED}}]),
-    pod(
-        phase="Running",
-        containerStatuses=[{"name": "d", "ready": False, "lastState": {"terminated": ENDED}, "state": {}}],
-    ),
-    pod(
-        phase="Pending",
-        conditions=[{"type": "PodScheduled", "status": "False", "message": "Insufficient nvidia.com/gpu"}],
-    ),
-    pod(phase="Failed", reason="Evicted", message="The node was low on resource: memory."),
-    pod(),
-)
+PODS = [pod(**status) for status in data_file.document(Path(__file__).with_suffix(".yaml").read_text())]
 
 
 @pytest.mark.parametrize("whole", PODS, ids=range(len(PODS)))

@@ -16,18 +16,7 @@ from gpu_provision.verify.hosts import SkippedHostError, host_of
 from tests.connectors.node_server import NodeServer, node_server
 from tests.kube.conftest import kubeconfig
 
-OVER_SSH = """
-name: test
-cluster: {context: prod}
-release: "26.7.0"
-pools:
-  t4: {os: ubuntu22.04, gpu: {model: T4, count: 1}}
-ssh: {user: admin, port: 2222, key: KEYS/id, known_hosts_file: "KEYS/known hosts"}
-nodes:
-- {name: gpu-1, pool: t4, address: 192.0.2.7}
-- {name: gpu-2, pool: t4, address: "2001:db8::7", ssh: {user: root}}
-- {name: gpu-3, pool: t4, ssh: {bastion: "jump@bastion.example"}}
-"""
+HERE = Path(__file__).parent
 
 
 @pytest.fixture
@@ -35,7 +24,7 @@ def over_ssh(tmp_path: Path) -> Path:
     """An inventory with every SSH setting."""
     path = tmp_path / "ssh.yaml"
     (tmp_path / "id").touch(0o600)
-    path.write_text(OVER_SSH.replace("KEYS", str(tmp_path)))
+    path.write_text((HERE / "over_ssh.yaml").read_text().replace("KEYS", str(tmp_path)))
     return path
 
 
@@ -112,18 +101,6 @@ def test_machine_without_ssh_says_so(over_ssh: Path, monkeypatch: pytest.MonkeyP
         host_of(load(over_ssh), "gpu-1")
 
 
-INVENTORY = """
-name: test
-cluster: {kubeconfig: KUBECONFIG}
-connect: kubernetes
-helper_pod: {image: "registry.example.com/own/tools:1", namespace: own-hosts}
-pools:
-  t4: {os: ubuntu22.04, gpu: {model: T4, count: 1}}
-nodes:
-- {name: n1, pool: t4}
-"""
-
-
 @pytest.fixture
 def server() -> Iterator[NodeServer]:
     """An API server whose pods run their processes here."""
@@ -135,7 +112,8 @@ def server() -> Iterator[NodeServer]:
 def inventory(server: NodeServer, tmp_path: Path) -> Inventory:
     """An inventory of its one node."""
     path = tmp_path / "inventory.yaml"
-    path.write_text(INVENTORY.replace("KUBECONFIG", str(kubeconfig(tmp_path, server.url))))
+    text = (HERE / "over_kubernetes.yaml").read_text()
+    path.write_text(text.replace("KUBECONFIG", str(kubeconfig(tmp_path, server.url))))
     return load(path)
 
 
