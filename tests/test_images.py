@@ -129,7 +129,6 @@ class _Server(ThreadingHTTPServer):
 
 @pytest.fixture
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
-    """A registry whose certificate this process trusts, and a user without credentials."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
@@ -152,7 +151,6 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Regist
 
 
 def log_in(directory: Path, host: str, **entry: str) -> None:
-    """Write docker's configuration as ``docker login`` does."""
     (directory / "docker").mkdir(exist_ok=True)
     (directory / "docker/config.json").write_text(json.dumps({"auths": {host: entry}}))
 

@@ -160,7 +160,6 @@ def test_every_version_of_the_schema_is_in_the_table() -> None:
 
 
 def _paths(part: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of all settings of the schema."""
     found = resolved(part)
     yield from [path] if path else []
     below = {**found.get("properties", {}), ANY: found.get("items") or found.get("additionalProperties") or {}}
@@ -273,7 +272,6 @@ DRIVER = 'driver: {version: "580.126.20"}\n'
 
 
 def of_stack(text: str) -> Record:
-    """The record of a controller's run."""
     return Record(id="b", number=2, text=redact(text), source=OF_RESOURCE)
 
 

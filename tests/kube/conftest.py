@@ -43,13 +43,11 @@ def fault(cluster: KubeClient, **declared: Any) -> None:
 def config_map(
     name: str, *, namespace: str = "default", labels: dict[str, str] | None = None, **parts: Any
 ) -> Manifest:
-    """Return a ConfigMap, the object of which nothing follows."""
     metadata = {"name": name, "namespace": namespace, **({"labels": labels} if labels else {})}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **parts}
 
 
 def kubeconfig(folder: Path, url: str, *, user: dict[str, Any] | None = None, **cluster: Any) -> Path:
-    """Write a kubeconfig for a server, by default without credentials."""
     document = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -67,7 +65,6 @@ Canned = tuple[int, dict[str, str], bytes]
 
 
 def added(name: str, version: str = "7") -> Canned:
-    """Return the answer to a watch that brings a new ConfigMap, and ends."""
     manifest = config_map(name)
     item = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}
     return 200, {}, json.dumps({"type": "ADDED", "object": item}).encode() + b"\n"
@@ -75,7 +72,6 @@ def added(name: str, version: str = "7") -> Canned:
 
 @pytest.fixture
 def answering(tmp_path: Path) -> Iterator[Callable[..., KubeClient]]:
-    """Start a server that gives the answers one after the other, the last one for ever; return its client."""
     started: list[ThreadingHTTPServer] = []
 
     def start(*answers: Canned) -> KubeClient:
@@ -111,8 +107,6 @@ Lossy = Callable[..., KubeClient]
 
 @pytest.fixture
 def lossy(cluster: KubeClient, monkeypatch: pytest.MonkeyPatch) -> Lossy:
-    """Return a client that loses the answer to its next write; ``meanwhile`` happens before the next try."""
-
     def make(meanwhile: Callable[[], object] = lambda: None) -> KubeClient:
         request, lost = cluster._client.request, list[str]()
 
@@ -132,6 +126,5 @@ def lossy(cluster: KubeClient, monkeypatch: pytest.MonkeyPatch) -> Lossy:
 
 @pytest.fixture
 def mute(tmp_path: Path) -> Iterator[KubeClient]:
-    """Give the client of a server that accepts connections and never says a word."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield connect(str(kubeconfig(tmp_path, f"http://127.0.0.1:{listener.getsockname()[1]}")))

@@ -199,7 +199,6 @@ def test_an_unverified_server_is_noticed_without_other_warnings(server: Running,
 
 
 def _damaged(dice: Random) -> tuple[str, str]:
-    """Return a kubeconfig, and what its plugin prints."""
     whole = {
         "current-context": "a",
         "contexts": [{"name": "a", "context": {"cluster": "c", "user": "u"}}],

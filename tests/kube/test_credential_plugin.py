@@ -29,8 +29,6 @@ Login = Callable[..., KubeClient]
 
 @pytest.fixture
 def login(server: Running, tmp_path: Path) -> Login:
-    """Connect to the module's server as a user whose plugin runs some lines of shell."""
-
     def connected(*lines: str, **entry: Any) -> KubeClient:
         plugin = tmp_path / "aws"
         plugin.write_text("\n".join(["#!/bin/sh", *lines, ""]))
@@ -113,7 +111,6 @@ def test_a_plugin_that_hangs_is_ended_with_its_children(
 
 
 def _is_released(pipe: int) -> bool:
-    """Whether every process that held the other end has gone."""
     try:
         return os.read(pipe, 1) == b""
     except BlockingIOError:

@@ -38,7 +38,6 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Let the test set the time."""
     return Clock(monkeypatch)
 
 
@@ -119,7 +118,6 @@ Serve = Callable[[Callable[[BaseHTTPRequestHandler], int]], str]
 
 @pytest.fixture
 def authority() -> trustme.CA:
-    """Issue the certificates of a test's server and clients."""
     return trustme.CA()
 
 
@@ -161,7 +159,6 @@ def serve(authority: trustme.CA) -> Iterator[Serve]:
 
 @pytest.fixture
 def client(authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., KubeClient]:
-    """Connect to a server as a user."""
     monkeypatch.setattr(credentials, "_PAUSE_SECONDS", 0)
 
     def connected(url: str, user: dict[str, Any]) -> KubeClient:
@@ -172,7 +169,6 @@ def client(authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def _plugin(folder: Path, *statuses: dict[str, str]) -> dict[str, Any]:
-    """Return the entry of a plugin that prints the statuses in turn, and fails after the last one."""
     for number, status in enumerate(statuses, start=1):
         document = {"apiVersion": VERSION, "kind": "ExecCredential", "status": status}
         (folder / f"answer-{number}").write_text(json.dumps(document))

@@ -25,7 +25,6 @@ PLACE = RequestContext("https://api:6443", "PATCH", "DaemonSet ns/driver")
 def raised(
     code: int, headers: dict[str, str] | None = None, *, place: RequestContext = PLACE, **status: Any
 ) -> ProvisionError:
-    """What an answer of the API server becomes."""
     from kubernetes.client.exceptions import ApiException  # noqa: PLC0415 (slow to import)
 
     error = ApiException(status=code, reason="Reason")

@@ -32,7 +32,6 @@ def names(mirror: InformerCache) -> set[str]:
 
 @pytest.fixture
 def following(cluster: KubeClient, request: pytest.FixtureRequest) -> Iterator[Callable[..., InformerCache]]:
-    """Follow the ConfigMaps of this test."""
     opened: list[InformerCache] = []
 
     def follow(*, patience: float = 60.0) -> InformerCache:
@@ -46,26 +45,10 @@ def following(cluster: KubeClient, request: pytest.FixtureRequest) -> Iterator[C
 
 
 def mine(request: pytest.FixtureRequest, name: str, **parts: Any) -> Manifest:
-    """Return a ConfigMap that this test follows."""
     return config_map(name, labels={"test": request.node.name}, **parts)
 
 
 Following = Callable[..., InformerCache]
-
-
-def test_copies_follow_every_change(cluster: KubeClient, following: Following, request: pytest.FixtureRequest) -> None:
-    """What a reader has got stays as it was."""
-    cluster.create(mine(request, "before"))
-    mirror = following()
-    before = mirror.of(CONFIG_MAP)
-    assert {ref.name for ref in before} == {"before"}
-    live = cluster.create(mine(request, "seen"))
-    eventually(lambda: mirror.wait(0.5) and names(mirror) == {"before", "seen"}, "the creation")
-    cluster.replace({**live, "data": {"a": "1"}})
-    eventually(lambda: mirror.of(CONFIG_MAP)[ref_of(live)].get("data") == {"a": "1"}, "the change")
-    cluster.delete(ref_of(live))
-    eventually(lambda: names(mirror) == {"before"}, "the deletion")
-    assert {ref.name for ref in before} == {"before"}
 
 
 def test_expired_version_lists_again(cluster: KubeClient, following: Following, request: pytest.FixtureRequest) -> None:
@@ -323,8 +306,6 @@ class _Stream:
 
 
 def drops(after: float = 0.0) -> Callable[[], Iterator[WatchEvent]]:
-    """A watch that is lost after so many seconds."""
-
     def play() -> Iterator[WatchEvent]:
         threading.Event().wait(after)
         raise UnreachableError(Finding(code="GP301", what="lost"))
@@ -334,12 +315,10 @@ def drops(after: float = 0.0) -> Callable[[], Iterator[WatchEvent]]:
 
 
 def ends() -> Iterator[WatchEvent]:
-    """A watch that the server ends at once."""
     return iter(())
 
 
 def refused() -> Iterator[WatchEvent]:
-    """A watch that ends as a right is taken away."""
     raise ForbiddenError(Finding(code="GP303", what="a permission is missing"))
 
 

@@ -139,8 +139,6 @@ REFERRED = (("ConfigMap", "read-before"), ("Secret", "there"), ("Secret", "nowhe
 
 
 def _refusing(cluster: KubeClient) -> KubeClient:
-    """Return a cluster that refuses to show single objects."""
-
     def exists(ref: ObjectRef) -> bool:
         raise ForbiddenError(Finding(code="GP303", what=f"may not get {ref}"))
 

@@ -32,7 +32,6 @@ def trimmed(item: Manifest) -> Manifest:
 
 
 def node(name: str = "gpu-1", *, beat: str = "08:00:00", **spec: Any) -> Manifest:
-    """Return a node as a kubelet reports it."""
     ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": f"2026-11-21T{beat}Z", "reason": "KubeletReady"}
     info = {"osImage": "Ubuntu 22.04.5 LTS", "bootID": f"boot-{name}", "kubeletVersion": "v1.34.1+k3s1"}
     info |= {"containerRuntimeVersion": "containerd://1.7.27", "kernelVersion": "5.15", "architecture": "amd64"}
@@ -44,7 +43,6 @@ def node(name: str = "gpu-1", *, beat: str = "08:00:00", **spec: Any) -> Manifes
 
 
 def pod(name: str = "driver-1", *, labels: dict[str, str] | None = None, **status: Any) -> Manifest:
-    """Return a pod of the stack, or one with other labels, with all that a kubelet reports."""
     mine = {STACK: "prod", "gpu-provision.io/component": "driver"}
     metadata = {"name": name, "namespace": "gpus", "uid": name, "labels": mine if labels is None else labels}
     owners = [{"kind": "DaemonSet", "name": "driver", "controller": True}]

@@ -18,17 +18,14 @@ WHY = "reboot"
 
 
 def ref(name: str) -> ObjectRef:
-    """Return the reference of a node."""
     return ObjectRef("v1", "Node", "", name)
 
 
 def made(cluster: KubeClient, name: str, **spec: Any) -> None:
-    """Make a node."""
     cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec})
 
 
 def facts(cluster: KubeClient, name: str) -> NodeFacts:
-    """Return what the cluster knows of a node."""
     return node_facts(cluster.read(ref(name)))
 
 
@@ -87,7 +84,6 @@ POLICY = "policy/v1"
 
 
 def running(cluster: KubeClient, name: str) -> Manifest:
-    """Return a pod that is ready, on a node without a kubelet."""
     made = cluster.create(
         {
             "apiVersion": "v1",

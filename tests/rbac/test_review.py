@@ -99,8 +99,6 @@ As = Callable[..., KubeClient]
 
 @pytest.fixture
 def account(server: Running, tmp_path: Path, request: pytest.FixtureRequest) -> As:
-    """Makes accounts that may do everything that the stack needs, but for something."""
-
     def make(*lacking: Permission) -> KubeClient:
         name = _name_of(request)
         administrator = connect(str(server.server.kubeconfig))
@@ -118,7 +116,6 @@ def _name_of(request: pytest.FixtureRequest) -> str:
 
 
 def found(cluster: KubeClient) -> Finding | None:
-    """Return what is missing for a run from the state as it is."""
     found = read_and_plan(cluster, STACK)
     return review.missing_for_run(
         cluster, STACK, found.plan, found.desired, namespaces=found.observed.namespaces, refused=found.refused

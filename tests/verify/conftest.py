@@ -9,7 +9,6 @@ import pytest
 
 @pytest.fixture
 def inventory_file(tmp_path: Path) -> Path:
-    """An inventory on a fleet of a test's own."""
     path = tmp_path / "inventory.yaml"
     path.write_text(
         Path(__file__).with_name("inventory.yaml").read_text().replace("FLEET", str(tmp_path / "mine.yaml"))

@@ -54,18 +54,15 @@ class Answering(GpuCluster):
 
 @pytest.fixture
 def inventory(inventory_file: Path) -> Inventory:
-    """The inventory of these tests."""
     return load(inventory_file)
 
 
 @pytest.fixture
 def node(inventory: Inventory) -> DeclaredNode:
-    """A node with one GPU."""
     return nodes.listed(inventory)[0]
 
 
 def live(*, ready: str = "True", gpus: str = "1", **labels: str) -> dict[str, Any]:
-    """Return a Node object."""
     conditions = [{"type": "Ready", "status": ready, "message": "kubelet stopped"}]
     return {
         "metadata": {"name": "good-1", "uid": "u", "labels": labels},
@@ -74,12 +71,10 @@ def live(*, ready: str = "True", gpus: str = "1", **labels: str) -> dict[str, An
 
 
 def auto(declared: DeclaredNode) -> DeclaredNode:
-    """Return a node whose driver may be the host's own."""
     return replace(declared, pool=replace(declared.pool, driver=replace(declared.pool.driver, prefer_host=True)))
 
 
 def exporter(gpus: int) -> str:
-    """Return metrics of so many GPUs, as the exporter prints them."""
     lines = [
         f'{name}{{gpu="{number}",UUID="GPU-{number}",device="nvidia{number}"}} 42'
         for name in ("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE")
@@ -89,17 +84,14 @@ def exporter(gpus: int) -> str:
 
 
 def with_exporter(answer: Any) -> Answering:
-    """Return a cluster whose exporter answers so."""
     return Answering({PODS: {"items": [{"metadata": {"name": "dcgm-x"}}]}, METRICS: answer})
 
 
 def error(kind: type[ProvisionError], evidence: str) -> ProvisionError:
-    """Return what the client makes of an answer."""
     return kind(Finding(code="GP305", what="x", evidence=evidence))
 
 
 def daemonset(strategy: str, updated: int, available: int, generation: int = 1) -> Answering:
-    """Return a cluster with one DaemonSet of three pods."""
     status = {
         "desiredNumberScheduled": 3,
         "updatedNumberScheduled": updated,
@@ -155,7 +147,6 @@ CASES: dict[str, tuple[Callable[..., None], Answering, Any, str]] = {
 
 
 def run(check: Callable[..., None], node: DeclaredNode, inventory: Inventory, cluster: GpuCluster) -> None:
-    """Call a check with the fixtures that it names."""
     fixtures = {"inventory_node": node, "gpu_node": node, "gpu_inventory": inventory, "gpu_cluster": cluster}
     check(**{name: fixtures[name] for name in signature(check).parameters})
 

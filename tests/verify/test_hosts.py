@@ -21,7 +21,6 @@ HERE = Path(__file__).parent
 
 @pytest.fixture
 def over_ssh(tmp_path: Path) -> Path:
-    """An inventory with every SSH setting."""
     path = tmp_path / "ssh.yaml"
     (tmp_path / "id").touch(0o600)
     path.write_text((HERE / "over_ssh.yaml").read_text().replace("KEYS", str(tmp_path)))
@@ -42,7 +41,6 @@ def fake_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def asked(fake_ssh: Path) -> list[str]:
-    """Return ssh's arguments."""
     return (fake_ssh / "asked").read_text().splitlines()
 
 
@@ -110,7 +108,6 @@ def server() -> Iterator[NodeServer]:
 
 @pytest.fixture
 def inventory(server: NodeServer, tmp_path: Path) -> Inventory:
-    """An inventory of its one node."""
     path = tmp_path / "inventory.yaml"
     text = (HERE / "over_kubernetes.yaml").read_text()
     path.write_text(text.replace("KUBECONFIG", str(kubeconfig(tmp_path, server.url))))
@@ -119,7 +116,6 @@ def inventory(server: NodeServer, tmp_path: Path) -> Inventory:
 
 @pytest.fixture
 def host(inventory: Inventory) -> Iterator[Host]:
-    """The node's host."""
     found = host_of(inventory, "n1")
     yield found
     found.backend.close()

@@ -14,7 +14,6 @@ from gpu_provision.verify.hosts import host_of
 
 @pytest.fixture
 def host(sandbox: Path, inventory_file: Path) -> Any:
-    """A fresh machine."""
     assert not sandbox.exists()
     return host_of(load(inventory_file), "good-1")
 

@@ -20,12 +20,10 @@ OURS = 9  # checks of a GPU host
 
 
 def outcomes(found: Verification, node: str) -> dict[str, CheckOutcome]:
-    """Return sentence -> outcome of one node."""
     return {check.sentence: check.outcome for check in found.checks if check.node == node}
 
 
 def prepared(inventory_file: Path, node: str) -> None:
-    """Prepare a host by hand."""
     host = host_of(load(inventory_file), node)
     host.run_test("modprobe ipmi_msghandler; echo ipmi_msghandler >/etc/modules-load.d/x.conf")
     host.run_test("echo 'blacklist nouveau' >/etc/modprobe.d/x.conf")
