@@ -6,12 +6,10 @@ import base64
 import json
 import socket
 import ssl
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from email.message import Message
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -22,6 +20,7 @@ import trustme
 from gpu_provision import images as client
 from gpu_provision.images import Credentials, ImageReference, find_credentials, look_up_image, parse_reference
 from gpu_provision.model.hosts import ImageState
+from tests.kube.conftest import QuietHandler, serving
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -57,74 +56,40 @@ class Registry:
         return f"localhost:{self.port}"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     registry: Registry
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802 - the name that http.server calls
         form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-        valid = form["refresh_token"] == ["refresh-me"]
-        self._say(200, {"access_token": TOKEN}) if valid else self._say(401, {})
-
-    def log_message(self, *_: object) -> None:
-        """Keep quiet."""
+        self._say(200, {"access_token": TOKEN}) if form["refresh_token"] == ["refresh-me"] else self._say(401, {})
 
     def _answer(self) -> None:
-        registry, given = self.registry, self.headers.get("Authorization", "")
+        registry, given, url = self.registry, self.headers.get("Authorization", ""), urlsplit(self.path)
         registry.asked.append((self.command, self.path, given))
-        url = urlsplit(self.path)
+        basic = f"Basic {base64.b64encode(registry.user.encode()).decode()}"
+        name, _, version = url.path.removeprefix("/v2/").rpartition("/manifests/")
+        found = registry.images.get(f"{name}:{version}")
         if registry.status:
             self._say(registry.status, {}, {"Location": "https://elsewhere.invalid/"})
         elif url.path == "/token":
-            self._give_token(parse_qs(url.query), given)
-        elif registry.wants and not self._let_in(given):
-            self._challenge()
+            assert parse_qs(url.query)["scope"] == ["repository:nvidia/driver:pull"]
+            self._say(401, {}) if registry.user and given != basic else self._say(200, {"token": TOKEN})
+        elif registry.wants and given != (basic if registry.wants == "basic" else f"Bearer {TOKEN}"):
+            realm = registry.realm or f"https://{registry.host}/token"
+            bearer = f'Bearer realm="{realm}",service="the-registry",scope="repository:nvidia/driver:pull"'
+            challenge = bearer if registry.wants == "bearer" else 'Basic realm="x"'
+            self._say(401, {"errors": [{"code": "UNAUTHORIZED"}]}, {"WWW-Authenticate": challenge})
+        elif found is None:
+            self._say(404, {"errors": [{"code": "MANIFEST_UNKNOWN", "message": "no"}]})
         else:
-            self._manifest(url.path)
+            manifests = [{"platform": {"architecture": each, "os": "linux"}} for each in found]
+            self._say(200, {"manifests": manifests}, {"Content-Type": INDEX if found else MANIFEST})
 
     do_HEAD = do_GET = _answer  # noqa: N815 - the names that http.server calls
 
-    def _give_token(self, query: dict[str, list[str]], given: str) -> None:
-        user = self.registry.user
-        allowed = not user or given == f"Basic {base64.b64encode(user.encode()).decode()}"
-        assert query["scope"] == ["repository:nvidia/driver:pull"]
-        self._say(200, {"token": TOKEN}) if allowed else self._say(401, {})
-
-    def _let_in(self, given: str) -> bool:
-        if self.registry.wants == "basic":
-            return given == f"Basic {base64.b64encode(self.registry.user.encode()).decode()}"
-        return given == f"Bearer {TOKEN}"
-
-    def _challenge(self) -> None:
-        realm = self.registry.realm or f"https://{self.registry.host}/token"
-        bearer = f'Bearer realm="{realm}",service="the-registry",scope="repository:nvidia/driver:pull"'
-        headers = {"WWW-Authenticate": bearer if self.registry.wants == "bearer" else 'Basic realm="x"'}
-        self._say(401, {"errors": [{"code": "UNAUTHORIZED"}]}, headers)
-
-    def _manifest(self, path: str) -> None:
-        name, _, version = path.removeprefix("/v2/").rpartition("/manifests/")
-        found = self.registry.images.get(f"{name}:{version}")
-        if found is None:
-            self._say(404, {"errors": [{"code": "MANIFEST_UNKNOWN", "message": "no"}]})
-            return
-        manifests = [{"platform": {"architecture": each, "os": "linux"}} for each in found]
-        self._say(200, {"manifests": manifests}, {"Content-Type": INDEX if found else MANIFEST})
-
     def _say(self, status: int, content: dict[str, Any], headers: dict[str, str] | None = None) -> None:
         chosen = self.registry.content
-        body = (json.dumps(content) if chosen is None else chosen).encode()
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-
-class _Server(ThreadingHTTPServer):
-    def handle_error(self, *request: Any) -> None:
-        """Print nothing of a client that does not trust the certificate."""
-        if not isinstance(sys.exc_info()[1], ssl.SSLError):
-            super().handle_error(*request)
+        self.say(status, (json.dumps(content) if chosen is None else chosen).encode(), headers)
 
 
 @pytest.fixture
@@ -135,19 +100,10 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Regist
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
     for name in ("REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    state = Registry()
-    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"registry": state}))
-    server.daemon_threads = True
-    state.port = server.server_address[1]
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("localhost").configure_cert(context)
-    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield state
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    state, tls = Registry(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(tls)
+    with serving(type("Handler", (_Handler,), {"registry": state}), tls) as state.port:
+        yield state
 
 
 def log_in(directory: Path, host: str, **entry: str) -> None:
@@ -202,13 +158,19 @@ def test_file_of_any_shape_is_nothing(tmp_path: Path, config: Any) -> None:
     assert credential is None or credential == Credentials("<token>", "\u00e9")
 
 
-@pytest.mark.parametrize("answer", ["null", "[]", "1", '"x"', "{}", '{"Username": 1, "Secret": []}', "[" * 100_000])
-def test_helper_of_any_answer_is_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
-    (tmp_path / "answer").write_text(answer)
+@pytest.fixture
+def helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A credential helper, whose script a test writes."""
     helper = tmp_path / "docker-credential-test"
-    helper.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
-    helper.chmod(0o755)
+    helper.touch(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return helper
+
+
+@pytest.mark.parametrize("answer", ["null", "[]", "1", '"x"', "{}", '{"Username": 1, "Secret": []}', "[" * 100_000])
+def test_helper_of_any_answer_is_nothing(tmp_path: Path, helper: Path, answer: str) -> None:
+    (tmp_path / "answer").write_text(answer)
+    helper.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
     assert found(tmp_path, "nvcr.io", {"credsStore": "test"}) is None
 
 
@@ -218,12 +180,9 @@ def test_podman_comes_first(tmp_path: Path) -> None:
     assert find_credentials("nvcr.io", {"REGISTRY_AUTH_FILE": str(tmp_path / "auth.json"), "HOME": "/nowhere"})
 
 
-def test_credential_helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credential_helper(tmp_path: Path, helper: Path) -> None:
     """docker-credential-NAME get: the registry in, JSON out; one that fails is nothing."""
-    helper = tmp_path / "docker-credential-test"
     helper.write_text('#!/bin/sh\nread -r key\necho "{\\"Username\\": \\"<token>\\", \\"Secret\\": \\"for $key\\"}"\n')
-    helper.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     credential = found(tmp_path, "nvcr.io", {"credHelpers": {"nvcr.io": "test"}})
     assert credential == Credentials("<token>", "for nvcr.io")
     assert credential.is_token

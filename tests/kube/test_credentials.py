@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import math
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,7 @@ from gpu_provision.kube import credentials
 from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.credentials import Credential, CredentialPluginError, Login, renewal_of
 from gpu_provision.model.findings import Finding, ForbiddenError, ProvisionError
-from tests.kube.conftest import kubeconfig
+from tests.kube.conftest import QuietHandler, kubeconfig, serving
 
 VERSION = "client.authentication.k8s.io/v1"
 _NEVER = math.inf
@@ -124,37 +125,23 @@ def authority() -> trustme.CA:
 @pytest.fixture
 def serve(authority: trustme.CA) -> Iterator[Serve]:
     """Start an API server whose version is what the client shows; a judge decides on the status of each answer."""
-    started: list[ThreadingHTTPServer] = []
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    authority.configure_trust(tls)
+    tls.verify_mode = ssl.CERT_OPTIONAL
+    with contextlib.ExitStack() as started:
 
-    def start(judge: Callable[[BaseHTTPRequestHandler], int]) -> str:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                peer = self.connection.getpeercert() or {}
-                names = [value for parts in peer.get("subject", ()) for key, value in parts if key == "commonName"]
-                shown = self.headers.get("Authorization", "".join(names))
-                body = json.dumps({"gitVersion": shown}).encode()
-                self.send_response(judge(self))
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+        def start(judge: Callable[[BaseHTTPRequestHandler], int]) -> str:
+            class Handler(QuietHandler):
+                def do_GET(self) -> None:  # noqa: N802 - the name that http.server calls
+                    peer = self.connection.getpeercert() or {}
+                    names = [value for parts in peer.get("subject", ()) for key, value in parts if key == "commonName"]
+                    shown = self.headers.get("Authorization", "".join(names))
+                    self.say(judge(self), json.dumps({"gitVersion": shown}).encode())
 
-            def log_message(self, *_: object) -> None:
-                """Keep quiet."""
+            return f"https://127.0.0.1:{started.enter_context(serving(Handler, tls))}"
 
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert("127.0.0.1").configure_cert(context)
-        authority.configure_trust(context)
-        context.verify_mode = ssl.CERT_OPTIONAL
-        listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        listener.socket = context.wrap_socket(listener.socket, server_side=True)
-        started.append(listener)
-        threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        return f"https://127.0.0.1:{listener.server_port}"
-
-    yield start
-    for one in started:
-        one.shutdown()
-        one.server_close()
+        yield start
 
 
 @pytest.fixture
