@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from dataclasses import replace
+from dataclasses import asdict, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,55 +41,11 @@ def test_the_operating_system_is_read_off_its_pretty_name(image: str, tag: str) 
     assert (found.tag if found else "") == tag
 
 
-def node(labels: dict[str, str] | None = None, **status: Any) -> dict[str, Any]:
-    return {"metadata": {"name": "n", "uid": "u", "labels": labels}, "status": status}
-
-
-def test_labels_of_nfd_come_before_the_node_itself() -> None:
-    prefix = "feature.node.kubernetes.io/system-os_release"
-    live = node({f"{prefix}.ID": "rhel", f"{prefix}.VERSION_ID": "9.4"}, nodeInfo={"osImage": "Ubuntu 22.04 LTS"})
-    assert node_facts(live).os == OperatingSystem("rhel", "9.4")
-
-
-def test_a_node_that_has_just_joined_says_little() -> None:
-    facts = node_facts({"metadata": {"name": "new", "labels": None, "annotations": None}})
-    assert (facts.name, facts.os, facts.ready, facts.gpus_allocatable, dict(facts.labels)) == (
-        "new",
-        None,
-        False,
-        None,
-        {},
-    )
-
-
-@pytest.mark.parametrize(("unschedulable", "by"), [(True, "kubectl-cordon"), (False, "")])
-def test_who_cordoned_a_node_is_read_while_it_is_cordoned(unschedulable: bool, by: str) -> None:  # noqa: FBT001 - a table
-    """The entry of a manager that has uncordoned the node stays."""
-    entry = {
-        "manager": "kubectl-cordon",
-        "time": "2026-11-21T08:00:00Z",
-        "fieldsV1": {"f:spec": {"f:unschedulable": {}}},
-    }
-    node = {"metadata": {"name": "t4-1", "managedFields": [entry]}, "spec": {"unschedulable": unschedulable}}
-    found = node_facts(node)
-    assert (found.cordoned_by, found.cordoned_at) == (by, entry["time"] if by else "")
-
-
-def test_readiness_runtime_and_gpus_are_read() -> None:
-    live = node(
-        nodeInfo={"containerRuntimeVersion": "containerd://1.7.27", "bootID": "b", "kernelVersion": "5.15"},
-        conditions=[{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": "True"}],
-        allocatable={"nvidia.com/gpu": "8"},
-    )
-    facts = node_facts({**live, "spec": {"unschedulable": True}})
-    assert (facts.container_runtime, facts.container_runtime_version) == ("containerd", "1.7.27")
-    assert (facts.boot_id, facts.kernel) == ("b", "5.15")
-    assert (facts.ready, facts.unschedulable, facts.gpus_allocatable) == (True, True, 8)
-
-
-@pytest.mark.parametrize("status", ["False", "Unknown"])
-def test_a_node_whose_kubelet_is_silent_is_not_ready(status: str) -> None:
-    assert not node_facts(node(conditions=[{"type": "Ready", "status": status}])).ready
+@pytest.mark.parametrize("case", DATA["nodes"], ids=itemgetter("name"))
+def test_what_is_read_of_a_node(case: dict[str, Any]) -> None:
+    facts = asdict(node_facts(case["node"]))
+    facts |= {"os": OperatingSystem(**facts["os"]).tag if facts["os"] else None, "taints": list(facts["taints"])}
+    assert {key: facts[key] for key in case["facts"]} == case["facts"]
 
 
 @pytest.mark.parametrize(("version", "labels", "distribution"), DATA["distributions"])
@@ -97,14 +54,6 @@ def test_the_distribution_is_read_off_the_kubelets_version(
 ) -> None:
     node = {"metadata": {"name": "a", "labels": labels}, "status": {"nodeInfo": {"kubeletVersion": version}}}
     assert node_facts(node).distribution == distribution
-
-
-def test_node_has_a_version_only_with_the_startup_taint() -> None:
-    """Else a node that was written and is as it was would count as another one."""
-    taint, other = {"key": "gpu-provision.io/not-validated", "effect": "NoSchedule"}, {"key": "team"}
-    live = {"metadata": {"name": "n", "resourceVersion": "7"}, "spec": {"taints": [other, taint]}}
-    assert (node_facts(live).taints, node_facts(live).revision) == ((other, taint), "7")
-    assert node_facts({**live, "spec": {"taints": [other]}}).revision == ""
 
 
 KINDS = (Kind("v1", "ConfigMap"), Kind("apps/v1", "DaemonSet"), Kind("v1", "Node"), Kind("v1", "Pod"))
