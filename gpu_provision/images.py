@@ -268,17 +268,11 @@ _HUB_API = "registry-1.docker.io"
 
 @dataclass(frozen=True, slots=True)
 class ImageReference:
-    """An image in a registry.
+    """An image in a registry."""
 
-    Attributes:
-        registry: Host, with a port if there is one: ``nvcr.io``.
-        name: ``nvidia/driver``.
-        version: A tag or a digest.
-    """
-
-    registry: str
-    name: str
-    version: str
+    registry: str  # host, with a port if there is one: ``nvcr.io``
+    name: str  # ``nvidia/driver``
+    version: str  # A tag or a digest
 
     @property
     def host(self) -> str:

@@ -48,20 +48,13 @@ _SHARE_OF_TIME = 0.01  # that a run spends on its local record while it goes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """What a run is about.
-
-    Attributes:
-        plan: What it changes in the cluster.
-        is_first: Whether the stack probably has no record yet.
-        back_to: Number of the run whose inventory this is; 0 if it is no rollback.
-        only: As in Record.
-    """
+    """What a run is about."""
 
     inventory: Inventory
-    plan: Plan
-    is_first: bool = False
-    back_to: int = 0
-    only: str = ""
+    plan: Plan  # what it changes in the cluster
+    is_first: bool = False  # whether the stack probably has no record yet
+    back_to: int = 0  # number of the run whose inventory this is; 0 if it is no rollback
+    only: str = ""  # as in Record
 
 
 def run_spec(

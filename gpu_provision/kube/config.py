@@ -46,15 +46,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A mapping of a kubeconfig.
+    """A mapping of a kubeconfig."""
 
-    Attributes:
-        file: The kubeconfig that has it; relative paths begin at its folder.
-        place: Where it stands there, such as ``users[ada].user``.
-    """
-
-    file: Path
-    place: str
+    file: Path  # the kubeconfig that has it; relative paths begin at its folder
+    place: str  # where it stands there, such as ``users[ada].user``
     data: Mapping[str, Any] = field(repr=False)
 
     def bad(self, key: str, reason: str) -> UsageError:

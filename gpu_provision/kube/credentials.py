@@ -35,21 +35,14 @@ _LEAD_SECONDS = 300.0  # at most, before the end of a token, for several tries t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """What a client shows to an API server.
+    """What a client shows to an API server."""
 
-    Attributes:
-        authorization: Value of the header of this name; empty for none.
-        certificate: PEM of a client certificate; empty for that of the kubeconfig, if it has one.
-        key: PEM of its private key.
-        expires: When it ends, in seconds since 1970.
-        renewal: When to ask for the next one.
-    """
-
-    authorization: str = field(default="", repr=False)
+    authorization: str = field(default="", repr=False)  # value of the header of this name; empty for none
+    # PEM of a client certificate; empty for that of the kubeconfig, if it has one
     certificate: str = field(default="", repr=False)
-    key: str = field(default="", repr=False)
-    expires: float = field(default=math.inf, compare=False)
-    renewal: float = field(default=math.inf, compare=False)
+    key: str = field(default="", repr=False)  # PEM of its private key
+    expires: float = field(default=math.inf, compare=False)  # when it ends, in seconds since 1970
+    renewal: float = field(default=math.inf, compare=False)  # when to ask for the next one
 
 
 class MemoryFile:

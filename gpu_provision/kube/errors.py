@@ -48,15 +48,10 @@ class FieldConflictError(InvalidError):
 
 
 class UnavailableError(UnreachableError):
-    """The API server answered 429, 500, 502, 503 or 504: the same request may succeed later.
+    """The API server answered 429, 500, 502, 503 or 504: the same request may succeed later."""
 
-    Attributes:
-        status: The HTTP status.
-        retry_after: Seconds that the server asks to wait; 0 if it does not say.
-    """
-
-    status: int = 503
-    retry_after: float = 0.0
+    status: int = 503  # the HTTP status
+    retry_after: float = 0.0  # seconds that the server asks to wait; 0 if it does not say
 
 
 class WebhookError(InvalidError):

@@ -39,24 +39,16 @@ class Scope(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Watched:
-    """The copies of one scope, and how its watch goes.
-
-    Attributes:
-        version: Where the watch resumes; empty to list again.
-        failures: How often the watch ended before it brought an event.
-        silent_since: When the API server stopped to answer; None while it does.
-        problem: Why the copies may be out of date.
-        is_over: Whether the scope is followed no longer.
-    """
+    """The copies of one scope, and how its watch goes."""
 
     scope: Scope
     objects: dict[ObjectRef, Manifest] = field(default_factory=dict)
     stream: WatchStream | None = None
-    version: str = ""
-    failures: int = 0
-    silent_since: float | None = None
-    problem: str = ""
-    is_over: bool = False
+    version: str = ""  # where the watch resumes; empty to list again
+    failures: int = 0  # how often the watch ended before it brought an event
+    silent_since: float | None = None  # when the API server stopped to answer; None while it does
+    problem: str = ""  # why the copies may be out of date
+    is_over: bool = False  # whether the scope is followed no longer
 
     def backoff(self) -> float:
         """Exponential with full jitter, so that not all watches are opened at once after a restart of the server."""

@@ -56,15 +56,10 @@ def retry_seconds_of(environ: Mapping[str, str]) -> float | None:
 
 @dataclass(slots=True)
 class Retries:
-    """The failures of one request.
+    """The failures of one request."""
 
-    Attributes:
-        seconds: For how long after its first try the request is repeated.
-        tries: How many have failed.
-    """
-
-    seconds: float = 0.0
-    tries: int = 0
+    seconds: float = 0.0  # for how long after its first try the request is repeated
+    tries: int = 0  # how many have failed
     _last: str = ""  # in words: the error itself would keep the frames of the request, and so its connection
     _began: float = field(default_factory=time.monotonic)
     _webhook_began: float = math.inf

@@ -118,16 +118,11 @@ def drain(cluster: KubeClient, node: str, terms: Drain, *, say: Say, stopped: Ca
 
 @dataclass(slots=True)
 class Evictor:
-    """Asks for evictions, and remembers the answers.
-
-    Attributes:
-        version: The API version of an Eviction; asked for if it is not known.
-        refusals: Uid of a pod that the API server does not let go -> why.
-    """
+    """Asks for evictions, and remembers the answers."""
 
     cluster: KubeClient
-    version: str = ""
-    refusals: dict[str, str] = field(default_factory=dict)
+    version: str = ""  # the API version of an Eviction; asked for if it is not known
+    refusals: dict[str, str] = field(default_factory=dict)  # uid of a pod that the API server does not let go -> why
 
     def ask(self, pod: ObjectRef, uid: str) -> bool:
         """Ask once; return whether the API server lets the pod go.
@@ -148,25 +143,17 @@ class Evictor:
 
 @dataclass(slots=True)
 class Drainer:
-    """Evictions until none of some pods is left.
-
-    Attributes:
-        scope: Where the pods are.
-        chosen: Sorts what is there; raises what forbids it.
-        late: What is wrong with pods that are still there after so many seconds, by what kept each.
-        seconds: How long it may take; 0 means: as long as it takes.
-        title: What is done, for people.
-        say: Told what is waited for, whenever something has happened.
-        evicted: Uid of a pod that the API server lets go -> the pod in words.
-    """
+    """Evictions until none of some pods is left."""
 
     cluster: KubeClient
-    scope: Scope
-    chosen: Callable[[Iterable[Manifest]], DrainPlan]
+    scope: Scope  # where the pods are
+    chosen: Callable[[Iterable[Manifest]], DrainPlan]  # sorts what is there; raises what forbids it
+    # what is wrong with pods that are still there after so many seconds, by what kept each
     late: Callable[[DrainPlan, Mapping[str, str], int], tuple[Finding, ...]]
-    seconds: int
-    title: str
-    say: Say
+    seconds: int  # how long it may take; 0 means: as long as it takes
+    title: str  # what is done, for people
+    say: Say  # told what is waited for, whenever something has happened
+    # uid of a pod that the API server lets go -> the pod in words
     evicted: dict[str, str] = field(default_factory=dict)
     _asked: float = -math.inf
 

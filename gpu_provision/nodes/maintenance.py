@@ -36,12 +36,9 @@ class NodeMaintenance:
     From its first cordon to `close` it has the lock of its stack: two runs together would take more nodes away than
     each of them may, and a rollout has nodes of its own. The very first run finds no namespace to lock in: it is made,
     as the run would make it, and goes again if no node has left after all.
-
-    Attributes:
-        inventory: Names the cluster, which is asked when the first question comes.
     """
 
-    inventory: Inventory
+    inventory: Inventory  # names the cluster, which is asked when the first question comes
     _cordoned: set[str] = field(default_factory=set)
     _cluster: KubeClient | None = None
     _nodes: dict[str, NodeFacts] | str | None = None

@@ -25,17 +25,11 @@ from gpu_provision.planning.validation import RUNS_IN, VALIDATIONS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredNode:
-    """One machine as the inventory declares it.
+    """One machine as the inventory declares it."""
 
-    Attributes:
-        name: Its name in Kubernetes.
-        pool: The pool that it belongs to.
-        node: Its entry under ``nodes``; None if a pool's ``node_selector`` selects it.
-    """
-
-    name: str
-    pool: NodePool
-    node: Node | None = None
+    name: str  # its name in Kubernetes
+    pool: NodePool  # the pool that it belongs to
+    node: Node | None = None  # its entry under ``nodes``; None if a pool's ``node_selector`` selects it
 
     @property
     def gpus(self) -> int:

@@ -32,21 +32,14 @@ class CheckOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One check of one node.
+    """One check of one node."""
 
-    Attributes:
-        sentence: What holds if it passed: ``nouveau is not loaded``.
-        node: The node's name; empty for the cluster as a whole.
-        reason: Why it did not pass.
-        test: pytest's name of the test.
-    """
-
-    sentence: str
-    node: str
+    sentence: str  # what holds if it passed: ``nouveau is not loaded``
+    node: str  # the node's name; empty for the cluster as a whole
     outcome: CheckOutcome
-    reason: str = ""
+    reason: str = ""  # why it did not pass
     seconds: float = 0.0
-    test: str = ""
+    test: str = ""  # pytest's name of the test
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,25 +71,16 @@ _RAN, _NONE_FOUND = frozenset({0, 1}), 5  # pytest's exit codes for tests that r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyOptions:
-    """Which tests to run, against what.
+    """Which tests to run, against what."""
 
-    Attributes:
-        inventory: Path of the inventory.
-        nodes: Names of nodes; none for all.
-        hosts: Whether to run our checks of hosts.
-        cluster: Whether to run our checks of the cluster.
-        tests: Files or folders with tests of the user's own.
-        junit: Where to write JUnit XML; empty for nowhere.
-    """
-
-    inventory: str
+    inventory: str  # path of the inventory
     kubeconfig: str | None = None
     context: str | None = None
-    nodes: tuple[str, ...] = ()
-    hosts: bool = True
-    cluster: bool = True
-    tests: tuple[str, ...] = ()
-    junit: str = ""
+    nodes: tuple[str, ...] = ()  # names of nodes; none for all
+    hosts: bool = True  # whether to run our checks of hosts
+    cluster: bool = True  # whether to run our checks of the cluster
+    tests: tuple[str, ...] = ()  # files or folders with tests of the user's own
+    junit: str = ""  # where to write JUnit XML; empty for nowhere
 
 
 def verify(wanted: VerifyOptions, listen: Callable[[Event], None] = lambda _: None) -> Verification:
