@@ -134,10 +134,7 @@ _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _OK = 401, 403, 404, 200
 
 
 def look_up_image(image: str, architecture: str) -> ImageAnswer:
-    """Return whether a registry has an image for an architecture, such as ``amd64``.
-
-    The user's own credentials are used where the registry wants some. What it says is cut to what holds no secret.
-    """
+    """Return whether a registry has an image for an architecture, such as ``amd64``; the answer holds no secret."""
     reference = parse_reference(image)
     answers: list[ImageAnswer] = []
 

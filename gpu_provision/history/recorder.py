@@ -91,15 +91,7 @@ def finish_record(record: Record, ending: Ending, *, changed: int = 0, reason: s
 
 
 class RunRecorder:
-    """Keeps the record of one run from its beginning to its end; a context manager.
-
-    A record that cannot be written fails no run.
-
-    Attributes:
-        record: As it stands.
-        earlier: The runs before it.
-        problem: Why the record is not, or not completely, in the cluster; None if it is.
-    """
+    """Keeps the record of one run, a context manager; a record that cannot be written fails no run."""
 
     def __init__(
         self,
@@ -203,10 +195,9 @@ def reason_of(states: Iterable[NodeState]) -> str:
 def record_host_changes(
     cluster: KubeClient, spec: RunSpec, hosts: int, *, planned_at: str
 ) -> tuple[int, tuple[Finding, ...]]:
-    """Record that so many hosts were changed where the cluster was as declared: a later run can roll back from it.
+    """Record that so many hosts were changed where the cluster was as declared at the lock's version ``planned_at``.
 
-    Return the number of the run, and what kept it from being on record. ``planned_at`` is the version of the lock when
-    the plan was made.
+    Return the run's number, and what kept it from being on record. A later run can roll back from it.
     """
     reason = f"{_changed(hosts)}, and nothing else"
     return _record_at_once(cluster, spec, Ending.SUCCEEDED, reason, planned_at=planned_at)
@@ -215,13 +206,10 @@ def record_host_changes(
 def record_host_only_run(
     inventory: Inventory, hosts: int, *, failure: str = "", back_to: int = 0
 ) -> tuple[int, tuple[Finding, ...]]:
-    """Record that so many hosts were changed, and the cluster left alone: on this machine, and where the stack is.
+    """Record that so many hosts were changed, and the cluster left alone; ``failure`` says why one is not as declared.
 
-    A cluster that is not there, or has nothing of the stack, is no problem: hosts may come first. Return the number of
-    the run, 0 if it is on record here alone, and what kept it from being on record in a cluster with the stack.
-
-    Args:
-        failure: Why a host is not as declared; empty if all are.
+    Return the run's number, 0 if it is on record here alone, and what kept it from being on record where the stack is.
+    A cluster that is not there, or has nothing of the stack, is no problem: hosts may come first.
     """
     plan = Plan(inventory=inventory.name, release=inventory.release, cluster="not asked", components=(), changes=())
     spec = RunSpec(inventory=inventory, plan=plan, back_to=back_to, only=HOSTS)

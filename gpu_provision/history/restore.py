@@ -101,8 +101,7 @@ def restore(text: str, now: Inventory, *, name: str, release: str = "", of_clust
 def restore_for_comparison(text: str, now: Inventory, *, name: str) -> Inventory | None:
     """Return the cluster's part of an earlier inventory, to compare; None if it cannot be used today.
 
-    A record may have no file of this machine read that the present inventory does not read itself: so the hosts' part
-    is left out, which names files.
+    The hosts' part, which names files, is left out: a record has no file of this machine read.
     """
     try:
         _data(name, text)  # refuses nested aliases, which the next line would write out
@@ -245,11 +244,7 @@ def redact(text: str) -> str:
 
 
 def unredact(text: str, source: str) -> str:
-    """Return the text with those of its secrets that another inventory has.
-
-    A value of the other inventory is taken if it would look the same hidden: a proxy's password is that of the same
-    address.
-    """
+    """Return the text with those of its secrets that another inventory has at the same place and address."""
     known = {(each.path, shown): each.value for each, shown in _recorded(source)}
     hidden_ones = (each for each in _scalars(text) if HIDDEN in each.value)
     spans = {(each.start, each.end): known.get((each.path, each.value)) for each in hidden_ones}
@@ -263,10 +258,7 @@ def replace_values(text: str, values: Mapping[KeyPath, str]) -> str:
 
 
 def _recorded(text: str) -> Iterator[tuple[_Scalar, str]]:
-    """Yield each value of a text, and what a record has for it.
-
-    Free text that looks like a secret or holds a known one is hidden as well.
-    """
+    """Yield each value and its place on record; free text that looks like a secret or holds a known one is hidden."""
     scalars = list(_scalars(text))
     secrets = {each.value for each in scalars if is_secret(each.path) and len(each.value) >= _TELLING}
     for each in scalars:
@@ -317,10 +309,7 @@ def _replace_spans(text: str, changes: Mapping[tuple[int, int], str]) -> str:
 
 
 def declares_same(one: Record, other: Record, now: Inventory) -> bool:
-    """Whether two runs declared the same; what cannot be read today is the same as its own text alone.
-
-    The present inventory has the secrets, which no record has.
-    """
+    """Whether two runs declared the same; what cannot be read today is the same as its own text alone."""
     if one.text == other.text:
         return True
     first, second = (restore_for_comparison(each.text, now, name=f"run {each.number}") for each in (one, other))

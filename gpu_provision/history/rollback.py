@@ -166,9 +166,7 @@ def _not_usable(record: Record, what: str) -> Finding:
 def active_inventory(cluster: KubeClient, inventory: Inventory) -> ActiveInventory | None:
     """Return the present inventory with the versions that the last rollback brought back; None without a rollback.
 
-    Raises:
-        RunFailedError, InvalidInventoryError: As of `restore_inventory`.
-        UnreachableError, ForbiddenError: The cluster cannot be asked.
+    Raises as `restore_inventory`, UnreachableError, ForbiddenError.
     """
     runs = reversed(read_history(cluster, inventory).records)
     record = next((each for each in runs if each.back_to and not each.only), None)
@@ -180,13 +178,9 @@ def find_rollback_target(
 ) -> tuple[RollbackTarget | None, tuple[Finding, ...]]:
     """Return the newest run that succeeded with another inventory, if its versions mean other drivers.
 
-    None if the policy does not ask for it, or if this is a rollback: one that fails is not rolled back in its turn.
-    None as well if the run's versions cannot be used, or bring back the same drivers; then the findings say why. No
-    older run is used in its place, as that would undo more than what failed.
-
-    Args:
-        desired: What the failed run declared.
-        own: Its record.
+    None without the policy, and after a rollback, which is not rolled back in its turn. None as well if the run's
+    versions cannot be used, or bring back the same drivers; then findings say why: an older run would undo more than
+    what failed. ``desired`` and ``own`` are what the failed run declared, and its record.
     """
     inventory = context.inventory
     if inventory.rollout.on_failure is not OnFailure.ROLLBACK or own.back_to:
@@ -203,9 +197,9 @@ def find_rollback_target(
 
 
 def version_warning(cluster: KubeClient, inventory: Inventory) -> tuple[Finding, ...]:
-    """Return the warning that the last run was of another version of the tool, for a plan in which something differs.
+    """Return the warning that the last run was of another version of the tool, which may make other objects.
 
-    Another version of the tool may make other objects of the same inventory. Raises UnreachableError.
+    For a plan in which something differs. Raises UnreachableError.
     """
     try:
         last = store.read_records(cluster, inventory).last

@@ -85,10 +85,7 @@ def fit_to_size(record: Record, keep: int) -> Record:
 
 
 def parse_history(texts: Mapping[str, str], holder: str) -> History:
-    """Return the history that texts hold, by name of the record; ``holder`` of the lock is empty for none.
-
-    A run of another holder that has no end was interrupted.
-    """
+    """Return the history that texts hold by name; a run without an end that does not hold the lock was interrupted."""
     found = {name: decode(name, text) for name, text in texts.items()}
     runs = tuple(
         replace(each, ending=Ending.INTERRUPTED) if each.ending is Ending.RUNNING and each.holder != holder else each
@@ -144,8 +141,7 @@ def write_records(
 ) -> Mapping[str, str]:
     """Write records, remove those that are None, and return all that there are then by name: one request.
 
-    Args:
-        is_first: Whether there is probably no object yet.
+    ``is_first`` says that there is probably no object yet.
     """
     ref = history_ref(inventory)
     if not is_first:
@@ -167,8 +163,7 @@ def local_folder(inventory: str) -> Path:
 def write_local(record: Record, details: Callable[[], Mapping[str, Any]] = dict) -> Path | None:
     """Write a local record and return the file; None where the folder cannot be written, which fails no run.
 
-    Args:
-        details: Called only if the folder can be written: those of a fleet take seconds.
+    ``details`` is called only if it can: those of a fleet take seconds.
     """
     path = local_folder(record.inventory) / f"{record.id}.json"
     try:

@@ -188,11 +188,9 @@ class KubeClient(Connection):
         retry_seconds: float | None = None,
         keep: Keep = whole,
     ) -> ObjectList:
-        """Return all objects of a kind that match, asked for page by page; none if the server does not serve the kind.
+        """Return all objects of a kind that match, page by page; none if the server does not serve the kind.
 
-        Args:
-            retry_seconds: In place of the cluster's own, if that is longer.
-            keep: Decodes an object, or what is read of it.
+        ``keep`` decodes an object, or what is read of it; ``retry_seconds`` counts if the cluster's own are more.
         """
         named = {"apiVersion": kind.api_version, "kind": kind.kind}
         selectors, page = _selectors(label_selector, field_selector), [("limit", str(_PAGE))]
@@ -218,15 +216,10 @@ class KubeClient(Connection):
     def apply(
         self, manifest: Manifest, *, dry_run: bool = False, take_back: bool = False, manager: str = FIELD_MANAGER
     ) -> ApplyResult:
-        """Apply an object on the server's side.
+        """Apply an object on the server's side; with ``take_back`` by force, to undo an edit of an object of the stack.
 
-        Args:
-            manifest: With a resourceVersion, nothing is written over what was not looked at; with a generation beside
-                it, an object whose status alone has changed meanwhile counts as looked at.
-            take_back: Force the apply. Only for fields of the stack's objects that were edited by hand; give the
-                manifest a resourceVersion then.
-
-        Raises FieldConflictError, ConflictError if the object is not the one that was looked at, InvalidError.
+        With a resourceVersion in the manifest, nothing is written over what was not looked at; with a generation beside
+        it, a change of the status alone does not count. Raises FieldConflictError, ConflictError, InvalidError.
         """
         query = [("fieldManager", manager), ("fieldValidation", "Strict")]
         query += [("dryRun", "All")] if dry_run else []
@@ -266,12 +259,7 @@ class KubeClient(Connection):
         return self.merge(ref, {"metadata": {"uid": uid, "labels": dict(labels)}})
 
     def merge(self, ref: ObjectRef, change: Mapping[str, Any], *, part: str = "") -> Manifest:
-        """Merge a change into an object; None removes. Raises ConflictError if it has another version or uid.
-
-        Args:
-            change: With a generation beside a resourceVersion, as with `apply`.
-            part: The subresource to write to, such as ``status``.
-        """
+        """Merge a change into an object, or its subresource ``part``; None removes. Raises ConflictError as `apply`."""
         query = [("fieldManager", FIELD_MANAGER)]
         done = self._if(ref, lambda live: shows(live, change))
         response = self._patch(ref, dict(change), query, _MERGE_PATCH, part=part, done=done)
@@ -285,20 +273,13 @@ class KubeClient(Connection):
         return f"{eviction.get('group', 'policy')}/{eviction.get('version', 'v1')}"
 
     def evict(self, pod: ObjectRef, uid: str, *, api_version: str) -> None:
-        """Have a pod end as budgets allow.
-
-        Raises EvictionBlockedError; NotFoundError or ConflictError for a pod that is gone, also by an earlier try whose
-        answer was lost.
-        """
+        """Have a pod end as budgets allow. Raises EvictionBlockedError; NotFoundError, ConflictError if it is gone."""
         names, options = {"name": pod.name, "namespace": pod.namespace}, {"preconditions": {"uid": uid}}
         body = {"apiVersion": api_version, "kind": "Eviction", "metadata": names, "deleteOptions": options}
         self._json("POST", f"{path_of(pod)}/eviction", f"eviction of {pod}", body=body)
 
     def create(self, manifest: Manifest) -> Manifest:
-        """Create an object, which has a name: so a second try after a lost answer makes no second one.
-
-        Raises AlreadyExistsError.
-        """
+        """Create an object, which has a name, so that a second try makes no second one. Raises AlreadyExistsError."""
         ref = ref_of(manifest)
         query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]
         path, done = path_to(ref.type, ref.namespace), self._if(ref, lambda live: shows(live, manifest))
@@ -312,10 +293,7 @@ class KubeClient(Connection):
         return self._json("PUT", path_of(ref), str(ref), body=manifest, query=query, done=done)
 
     def delete(self, ref: ObjectRef, *, uid: str = "", orphan: bool = False) -> None:
-        """Delete an object if it has this uid; one that is gone already is no error.
-
-        With ``orphan``, what it owns stays, without an owner, and the object is gone only a while later.
-        """
+        """Delete an object if it has this uid; one that is gone is no error. With ``orphan``, what it owns stays."""
         body: dict[str, Any] = {"propagationPolicy": "Orphan" if orphan else "Background"}
         body |= {"preconditions": {"uid": uid}} if uid else {}
 

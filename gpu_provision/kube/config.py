@@ -170,14 +170,9 @@ _TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 def api_client(kubeconfig: str = "", context: str = "") -> tuple[Any, str, str]:
     """Return the ``kubernetes.client.ApiClient`` that a kubeconfig names, and the names of context and user.
 
-    Nothing is sent yet. A credential plugin runs, and runs again before its credential ends and when the server refuses
-    it. The pod's service account has no names.
-
-    Args:
-        kubeconfig: Path; empty for $KUBECONFIG, else ~/.kube/config, else the pod's service account.
-        context: Name of the context; empty for the current one.
-
-    Raises UsageError for a file or context that cannot be used, CredentialPluginError if the plugin fails.
+    Without a path that is $KUBECONFIG, ~/.kube/config or the pod's service account, which has no names; without a
+    context the current one. Nothing is sent yet, but a credential plugin runs, and again before its credential ends and
+    when the server refuses it. Raises UsageError, CredentialPluginError.
     """
     from kubernetes import client
 
@@ -336,9 +331,9 @@ def find_sandbox(fleet: str) -> Sandbox | None:
 
 
 def resolve_context(inventory: Inventory) -> tuple[str, str]:
-    """Return the kubeconfig's path and the context's name that an inventory means; empty for the user's defaults.
+    """Return path and context that an inventory means, empty for the user's defaults; a sandbox is started.
 
-    A sandbox that does not run is started. Raises ProvisionError if it cannot be.
+    Raises ProvisionError if it cannot be.
     """
     if not inventory.cluster.sandbox:
         return inventory.cluster.kubeconfig, inventory.cluster.context

@@ -46,11 +46,7 @@ class Credential:
 
 
 class MemoryFile:
-    """A file of this process alone, for a library that takes paths: a private key reaches no disk.
-
-    Attributes:
-        path: Where this process opens it, as long as this object lives.
-    """
+    """A file of this process alone, at ``path`` as long as this object lives: a private key reaches no disk."""
 
     def __init__(self, content: bytes) -> None:
         """Write it. Where there are no files in memory, it is a temporary one, removed at the end."""
@@ -71,11 +67,7 @@ def is_sendable(token: str) -> bool:
 
 
 def problem_of_pair(certificate: bytes, key: bytes) -> str:
-    """Return why a client certificate and its private key, both PEM, cannot be used; empty if they can.
-
-    Args:
-        key: Empty if it follows the certificate.
-    """
+    """Return why a client certificate and its key, both PEM, cannot be used; an empty key follows the certificate."""
     file, key_file = MemoryFile(certificate), MemoryFile(key)
     try:
         # Without a password the SSL library would ask the terminal for that of an encrypted key.
@@ -140,10 +132,7 @@ class Transport:
         self._rest = self._made(login.credential())
 
     def request(self, method: str, url: str, headers: dict[str, str] | None = None, **options: Any) -> Any:
-        """Send a request, and once more with another credential if the server refuses the first one.
-
-        A refused request was not carried out, whatever it asks for.
-        """
+        """Send a request, and once more with another credential if the first one is refused: it was not carried out."""
 
         def send(credential: Credential) -> Any:
             signed = {"authorization": credential.authorization} if credential.authorization else {}

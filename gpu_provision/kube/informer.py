@@ -166,7 +166,7 @@ class InformerCache:
     def wait(self, seconds: float) -> bool:
         """Wait until something has changed since the last call, at most so long; say whether it has.
 
-        Raises ProvisionError: the API server did not answer for too long, or refuses the watch.
+        Raises what ended a watch, such as UnreachableError after a long silence.
         """
         before, signal = self._seen, self._signal
         with signal.changed:
@@ -262,10 +262,7 @@ class InformerCache:
             self.wake()
 
     def note(self, item: Manifest) -> None:
-        """Take an object in that the server returned to a write: its watch may bring it later.
-
-        An older version than what is there is left out; versions are numbers in every API server so far.
-        """
+        """Take in what the server returned to a write, if it is newer than what is there; its watch may be late."""
         ref = ref_of(item)
         kept = self._keep(ref.type, item)
         with self._signal.changed:

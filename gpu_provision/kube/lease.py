@@ -132,12 +132,7 @@ def lease_manifest(
 
 
 class HeldLease:
-    """A Lease that this process holds, renewed by a thread until it is released or lost.
-
-    Attributes:
-        identity: Names this process.
-        lost: Why it is held no more; every write that rests on it raises this.
-    """
+    """A Lease that this process holds, renewed by a thread until it is released or ``lost``: why it is held no more."""
 
     def __init__(
         self, cluster: KubeClient, ref: ObjectRef, timing: Timing, annotations: Mapping[str, str] | None = None
@@ -153,9 +148,9 @@ class HeldLease:
         self._renewer = threading.Thread(target=self._keep_renewed, name=f"lease {ref.name}", daemon=True)
 
     def hold(self, lease: Manifest | None) -> None:
-        """Take a lease as it was last looked at, None for one that does not exist, and keep it renewed.
+        """Take a lease as it was last looked at, None for none, and keep it renewed.
 
-        If another process was faster, raises AlreadyExistsError, ConflictError or NotFoundError.
+        Raises AlreadyExistsError, ConflictError or NotFoundError if another process was faster.
         """
         began = boottime()
         self._lease = self._write(lease, self.identity)
@@ -234,7 +229,7 @@ class HeldLease:
 
 
 def fence_of(*leases: HeldLease, exempt: str) -> Callable[[str], None]:
-    """Return the fence of writes that rest on leases: a write waits for a late renewal, and raises if one is lost.
+    """Return the fence of writes that rest on leases: one waits for a late renewal, and raises if a lease is lost.
 
     A write whose path begins with ``exempt`` passes: it renews one of them.
     """
@@ -261,12 +256,9 @@ class LeaderElector(HeldLease):
         return f"{self._ref.namespace}/{self._ref.name}"
 
     def acquire(self, live: Manifest | None) -> float:
-        """Take the lease if it is free; return in how many seconds to try again, 0 once it is held.
+        """Take the lease, as a watch shows it, if it is free; return the seconds until the next try, 0 once it is held.
 
         It is free if its holder is unknown, or has ended on this machine, or was not heard of for the lease's time.
-
-        Args:
-            live: As a watch shows it.
         """
         holder = self._predecessor = holder_identity(live)
         if holder not in {"", self.identity} and not holder_is_dead(holder):

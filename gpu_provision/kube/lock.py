@@ -93,10 +93,9 @@ def unlock(
     agreed: Callable[[LockHolder], bool] = lambda _: True,
     on_wait: Callable[[str], None],
 ) -> LockState:
-    """Take the lock away from a dead holder; return it as it was, with an empty version if it still is.
+    """Take the lock away from a dead holder, or with ``force`` from a living one, whose run ends; return it as it was.
 
-    With ``force``, also from a living one, whose run ends then; else that raises LockedError. ``agreed`` is asked once
-    the holder is known.
+    The version is empty if it still is. ``agreed`` is asked once the holder is known. Raises LockedError.
     """
     ref = lock_ref(inventory)
     lease = cluster.get(ref)
@@ -157,10 +156,7 @@ def _abandoned(
 
 
 class WriteLock(HeldLease):
-    """The right to write to a stack, from entering to leaving; a context manager.
-
-    A controller's run rests on its leadership, too (`Connection.leadership`).
-    """
+    """The right to write to a stack while entered; a controller's run rests on its leadership, too."""
 
     def __init__(
         self,

@@ -34,10 +34,7 @@ _HOPELESS = frozenset(
 
 
 def is_orphaned(pod: Manifest) -> bool:
-    """Whether no client uses a helper pod any more: it has ended, or its client was a process here that is gone.
-
-    A client elsewhere counts as alive: another machine cannot tell a dead one from one that waits.
-    """
+    """Whether a helper pod has ended, or its client was a process here that is gone; nothing is known of others."""
     client = (pod["metadata"].get("annotations") or {}).get(CLIENT, "")
     return phase(pod) in _OVER or holder_is_dead(str(client))
 
@@ -201,11 +198,7 @@ class NodeShell:
         return self._shell(f"{begin}{command}", [] if stdin is None else [[stdin]], listen, timeout)
 
     def put(self, path: str, size: int, parts: Iterable[bytes], *, within: Callable[[str], str]) -> None:
-        """Write a file of this size. Raises OSError with what the shell said.
-
-        Args:
-            within: Puts a command into others, such as those that become another user.
-        """
+        """Write a file of this size; ``within`` puts a command into others. Raises OSError with what the shell said."""
         said: list[bytes] = []
         command = within(_PUT.format(path=shlex.quote(path), size=size))
         if self._shell(command, [parts], lambda _, data: said.append(data), None):

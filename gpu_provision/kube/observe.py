@@ -126,11 +126,7 @@ Listed = dict[Kind, ObjectList]
 
 
 def observe_facts(cluster: KubeClient, inventory: Inventory, listed: Listed | None = None) -> ClusterFacts:
-    """Read version, nodes, served resources, and the ConfigMaps and Secrets that the inventory names.
-
-    Args:
-        listed: Where the nodes go.
-    """
+    """Read version, nodes, served resources, and the inventory's ConfigMaps and Secrets; nodes go to ``listed``."""
     settings = cluster.api.configuration
     get = cluster.get
     with RequestPool(cluster) as pool:
@@ -168,9 +164,7 @@ def find_absent(
 ) -> tuple[frozenset[ObjectRef], frozenset[ObjectRef]]:
     """Return which ConfigMaps and Secrets do not exist, and which of them our user may not read.
 
-    Args:
-        facts: From `observe_facts`; what that has read is not asked for again.
-        wanted: Each costs a request otherwise.
+    Each costs a request, but those that `observe_facts` has read.
     """
     refs = frozenset(wanted)
     found: dict[ObjectRef, bool | None] = {
@@ -198,8 +192,8 @@ def config_maps_of(found: Iterable[Manifest]) -> dict[str, dict[str, str]]:
 def secrets_of(found: Iterable[Manifest]) -> dict[str, str]:
     """Return digests of Secrets, by name, as ClusterFacts has them.
 
-    The key is the Secret's uid, which only those can read who may read its content: a reader of the digest, which
-    ends up in a DaemonSet, cannot try values out. A Secret that is deleted and created again is another one.
+    The key is the uid, which only those can read who may read the content: a reader of the digest, which ends up in a
+    DaemonSet, cannot try values out. A Secret that is deleted and created again is another one.
     """
 
     def digest(secret: Manifest) -> str:
@@ -236,13 +230,9 @@ def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
     parent: ObjectRef,
     listed: Listed | None = None,
 ) -> ObservedState:
-    """Read everything that planning compares with.
+    """Read everything that planning compares with the desired objects; what a run follows goes to ``listed``.
 
-    Args:
-        facts: From `observe_facts`.
-        wanted: The desired objects.
-        parent: The stack's own ConfigMap, which names the kinds of earlier runs.
-        listed: Where the objects go that a run follows.
+    ``parent`` is the stack's own ConfigMap, which names the kinds of earlier runs.
     """
     listed, refs = {} if listed is None else listed, frozenset(wanted)
     mark = f"{PART_OF}={applyset_id(inventory.name, inventory.cluster.namespace)}"
@@ -365,10 +355,7 @@ class ResourceClaims:
         self._found: tuple[Manifest, ...] | None = ()
 
     def of(self, pods: Iterable[Manifest]) -> tuple[Manifest, ...] | None:
-        """Return all claims, as last read; None if pods have some and we may not read them, or not in these versions.
-
-        Raises UnreachableError.
-        """
+        """Return all claims, as last read; None if they cannot be read in these versions. Raises UnreachableError."""
         from gpu_provision.rollout.observe import claims_named  # which a plan does without
 
         named = frozenset(name for pod in pods for name in claims_named(pod))

@@ -66,10 +66,7 @@ class Retries:
     _next: float = 0.0
 
     def delay(self, error: ProvisionError, now: float) -> float | None:
-        """Take a failure in, and return the seconds until the next try; None if there is none.
-
-        The last try comes at the end of the time, also if the server asks for a longer pause.
-        """
+        """Take a failure in, and return the seconds until the next try, the last at the end of the time, or None."""
         self.tries += 1
         self._last, end = "answered 500", self._began + self.seconds
         match error:

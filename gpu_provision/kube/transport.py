@@ -221,11 +221,7 @@ SETTLING_SECONDS = 10.0
 
 
 class ApiHealth:
-    """What all requests to one API server have met last.
-
-    Attributes:
-        has_answered: Whether it ever has, whatever it said; from then on requests are repeated for longer.
-    """
+    """What all requests to one API server have met last; once it ``has_answered``, requests are repeated for longer."""
 
     def __init__(self) -> None:
         """Begin with a server of which nothing is known."""
@@ -322,10 +318,7 @@ class WatchStream:
                     yield _event_of(line)
 
     def close(self) -> None:
-        """End the stream; the iterating thread stops with an UnreachableError or at its end.
-
-        Only the socket is shut down: closing the response would wait for the lock of its reader.
-        """
+        """End the stream; the iterating thread stops. Closing the response would wait for the lock of its reader."""
         with contextlib.suppress(OSError, RuntimeError, ValueError):
             self._response.shutdown()
 

@@ -91,15 +91,9 @@ def preview_drain(cluster: KubeClient, node: str, terms: Drain) -> DrainPlan:
 
 
 def drain(cluster: KubeClient, node: str, terms: Drain, *, say: Say, stopped: Callable[[], bool]) -> tuple[str, ...]:
-    """Empty a node that is cordoned; return in words which pods left it.
+    """Empty a node that is cordoned; return in words which pods left it. ``stopped`` is asked again and again.
 
-    Args:
-        say: Told what is waited for, whenever something has happened.
-        stopped: Asked again and again; True ends it as the deadline does.
-
-    Raises:
-        RunFailedError: Pods may not be taken away under these terms, or did not leave in time.
-        ProvisionError: The API server refuses us, or is silent for long.
+    Raises RunFailedError if pods may not be taken away under these terms, or did not leave in time; UnreachableError.
     """
 
     def chosen(pods: Iterable[Manifest]) -> DrainPlan:
@@ -125,10 +119,7 @@ class Evictor:
     refusals: dict[str, str] = field(default_factory=dict)  # uid of a pod that the API server does not let go -> why
 
     def ask(self, pod: ObjectRef, uid: str) -> bool:
-        """Ask once; return whether the API server lets the pod go.
-
-        Raises NotFoundError, ConflictError: it is gone.
-        """
+        """Ask once; return whether the API server lets a pod go. Raises NotFoundError, ConflictError if it is gone."""
         self.version = self.version or self.cluster.eviction_version()
         try:
             self.cluster.evict(pod, uid, api_version=self.version)
@@ -158,12 +149,7 @@ class Drainer:
     _asked: float = -math.inf
 
     def run(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Go on until they are gone; ``stopped`` is asked again and again, and ends it as the deadline does.
-
-        Raises:
-            RunFailedError: Pods may not be taken away, or did not leave in time.
-            ProvisionError: The API server refuses us, or is silent for long.
-        """
+        """Go on until they are gone; ``stopped`` is asked again and again. Raises as `drain`."""
         evictor, began = Evictor(self.cluster), time.monotonic()
         with InformerCache(self.cluster, [self.scope]) as mirror:
             while (left := self.chosen(mirror.of(POD).values())).goes:

@@ -82,7 +82,7 @@ class NodeMaintenance:
     def cordon_and_drain(self, node: str, drain: Drain, say: OnProgress) -> tuple[str, ...]:
         """Cordon a node and take its pods off it; return them in words.
 
-        Raises ProvisionError: it cannot be done; the node is as it was, but for pods that have moved.
+        Raises ProvisionError; the node is as it was then, but for pods that have moved.
         """
         if refusal := self.preview_drain(node, drain).refusal:
             raise RunFailedError(refusal)
@@ -107,10 +107,7 @@ class NodeMaintenance:
         return pods
 
     def wait_and_uncordon(self, node: str, boot_id: str, seconds: int, say: OnProgress) -> None:
-        """Wait until a node is ready in this boot, and undo our cordon.
-
-        Raises ProvisionError: it is not ready after so many seconds; our cordon stays.
-        """
+        """Wait until a node is ready in this boot, and undo our cordon, which stays on any ProvisionError."""
         give_up, tell = time.monotonic() + seconds, _news(say)
         scope = Scope(NODE, field_selector=f"metadata.name={node}")
         with InformerCache(self._connected(), [scope], patience=seconds) as mirror:
@@ -150,12 +147,7 @@ class NodeMaintenance:
             lock.__exit__()
 
     def _hold(self, say: OnProgress) -> None:
-        """Take the lock if it is not ours yet.
-
-        Raises:
-            LockedError: Another run writes.
-            ForbiddenError: Its namespace is not there, and we may not make it.
-        """
+        """Take the lock if it is not ours yet. Raises LockedError, ForbiddenError if its namespace cannot be made."""
         with self._locking:
             if self._lock is not None:
                 return

@@ -194,12 +194,7 @@ def beyond_apply(inventory: Inventory) -> frozenset[Permission]:
 
 
 def for_read(inventory: Inventory, kinds: Iterable[Kind]) -> Iterator[Permission]:
-    """Yield what one reading needs.
-
-    Args:
-        kinds: Those of the stack's objects. They are looked for in the whole cluster: members of an earlier
-            inventory may be anywhere.
-    """
+    """Yield what one reading needs; objects of the kinds are looked for everywhere, as earlier inventories had them."""
     yield from (one for kind in kinds for one in _on_kind(kind, "list"))
     yield from _rows(inventory, (*_READ, *(_PREVIEW if inventory.evicts else ())))
     named = (("ConfigMap", named_config_maps(inventory)), ("Secret", named_secrets(inventory)))
@@ -209,10 +204,7 @@ def for_read(inventory: Inventory, kinds: Iterable[Kind]) -> Iterator[Permission
 
 
 def for_run(inventory: Inventory) -> Iterator[Permission]:
-    """Yield what a run that writes needs besides its objects: lock, records, watches, nodes, validations, causes.
-
-    Where drivers are replaced by the tool, also what a rollout needs.
-    """
+    """Yield what a run, also with a rollout, needs besides its objects: lock, records, watches, nodes, causes."""
     yield from _rows(inventory, (*_RUN, *(_ROLLOUT if inventory.evicts else ())))
 
 
@@ -291,11 +283,7 @@ def _for_host_shells(inventory: Inventory) -> Iterator[Permission]:
 
 
 def _for_prune(inventory: Inventory) -> Iterator[Permission]:
-    """Yield what removing a component that is switched off needs.
-
-    In the stack's namespaces that is any object of a kind that it has there; elsewhere those that some component can
-    have under this inventory.
-    """
+    """Yield what removing a component that is switched off needs: in the stack's namespaces any object of its kinds."""
     namespaces = frozenset(_namespaces(inventory, STACK))
     for ref in (*map(ref_of, _manifests(_with_everything_on(inventory))), *nfd.FORMER):
         if ref.kind in _PER_NODE or ref == ObjectRef("v1", "Namespace", "", inventory.cluster.namespace):

@@ -30,16 +30,11 @@ _PER_NODE = frozenset({"Node", "Pod"})
 def missing_permissions(
     cluster: KubeClient, wanted: Iterable[Permission], *, namespaces: Collection[str] | None = None
 ) -> tuple[Permission, ...]:
-    """Return those permissions that the client's account lacks, sorted.
+    """Return those permissions that the client's account lacks, sorted. Raises UnreachableError.
 
-    One request for each namespace in question and one for the whole cluster. Where an authorizer cannot list its
-    rules, such as a webhook, what no rule grants is asked for one by one. If even that is refused, the permission
-    counts as granted: the request itself will tell.
-
-    Args:
-        namespaces: Those that exist, if that is known: in others only what holds everywhere is granted.
-
-    Raises UnreachableError: the API server does not answer.
+    One request for each of the ``namespaces`` that exist, if that is known, and one for the whole cluster. Where an
+    authorizer cannot list its rules, such as a webhook, what no rule grants is asked for one by one. If even that is
+    refused, the permission counts as granted: the request itself will tell.
     """
     asked = sorted(set(wanted))
     named = {one.namespace for one in asked}
@@ -78,12 +73,8 @@ def missing_for_run(  # noqa: PLR0913 - what a plan was made of
 ) -> Finding | None:
     """Return what the account lacks to carry a plan out; None if nothing is missing.
 
-    Every object of the inventory counts, also those that the plan does not change: a run puts them right when
-    they are edited meanwhile.
-
-    Args:
-        namespaces: Those that exist.
-        refused: What the server said to a dry run that the account may not ask for; it may name the account.
+    Every object of the inventory counts, also those that the plan does not change: a run undoes edits meanwhile.
+    ``refused`` is what the server said to a dry run that the account may not ask for; it may name the account.
     """
     wanted = frozenset(required_for_run(inventory, plan, desired))
     changed = {change.ref for change in plan.changes if change.action in {Action.CREATE, Action.UPDATE}}
@@ -106,11 +97,7 @@ def missing_for_run(  # noqa: PLR0913 - what a plan was made of
 def missing_finding(
     cluster: KubeClient, inventory: Inventory, wanted: Iterable[Permission], *options: str
 ) -> Finding | None:
-    """Return what the account lacks of certain permissions; None if nothing is missing.
-
-    Args:
-        options: With which ``gpu-provision rbac`` prints them.
-    """
+    """Return what the account lacks of permissions, which ``gpu-provision rbac`` prints with these options."""
     found = missing_permissions(cluster, wanted)
     return _finding(cluster, inventory, found, "", *options) if found else None
 
@@ -131,10 +118,7 @@ def required_for_run(inventory: Inventory, plan: Plan, desired: Desired) -> Iter
 
 
 def missing_for_reading(cluster: KubeClient, inventory: Inventory, refusal: ForbiddenError) -> ForbiddenError:
-    """Return the error for a reading that was refused: everything that is missing for reading, or the refusal itself.
-
-    A refusal that RBAC does not explain, such as a proxy's, stays as it is.
-    """
+    """Return the error for a refused reading: all that is missing, or a refusal that RBAC does not explain."""
     if refusal.findings[0].code != _REFUSED:
         return refusal
     _, desired = prepare(inventory, ClusterFacts())

@@ -43,10 +43,7 @@ def _has(given: Collection[str] | None, *wanted: str) -> bool:
 
 
 def rules_of(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
-    """Return rules that grant just these permissions, all of one namespace or all of the cluster.
-
-    Resources that share group, verbs and names share a rule.
-    """
+    """Return rules, as few as may be, that grant just these permissions, all of one namespace or all of the cluster."""
     by_resource: dict[tuple[str, str], dict[str, set[str]]] = {}
     for one in permissions:
         by_resource.setdefault((one.group, one.resource), {}).setdefault(one.name, set()).add(one.verb)

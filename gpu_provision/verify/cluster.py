@@ -48,11 +48,7 @@ def listed(inventory: Inventory) -> tuple[DeclaredNode, ...]:
 
 
 def selected(inventory: Inventory, live: Iterable[Manifest]) -> tuple[DeclaredNode, ...]:
-    """Return the nodes of a cluster that pools select by label, sorted by name.
-
-    Args:
-        live: All Node objects of the cluster.
-    """
+    """Return the nodes, of all Node objects of a cluster, that pools select by label, sorted by name."""
     facts = ClusterFacts(nodes=tuple(map(node_facts, live)))
     names = {node.name for node in inventory.nodes}
     claimed = node_pools(inventory, facts).items()
@@ -65,10 +61,9 @@ def asks_cluster(inventory: Inventory) -> bool:
 
 
 def why_not_validated(inventory: Inventory, cluster: GpuCluster, component: str, node: str) -> str | None:
-    """Say why a validation does not hold on a node today; empty if it does, None if none is declared there.
+    """Say why ``driver_validation`` or ``device_plugin_validation`` does not hold on a node today.
 
-    Args:
-        component: ``driver_validation`` or ``device_plugin_validation``.
+    Empty if it does, None if none is declared there.
     """
     facts = ClusterFacts(nodes=tuple(map(node_facts, cluster.nodes())))
     context, desired = prepare(inventory, facts)
@@ -103,10 +98,7 @@ class GpuCluster:
         self._cluster, self.api, self.namespace = cluster, cluster.api, namespace
 
     def get(self, path: str, **query: str) -> Any:
-        """Return the JSON that the API server has at a path, such as ``/api/v1/nodes/gpu-01``.
-
-        Raises UnreachableError, ForbiddenError, InvalidError: as the API server answers.
-        """
+        """Return the JSON at a path. Raises UnreachableError, ForbiddenError, InvalidError."""
         return json.loads(self._cluster.fetch(path, [*query.items()], accept="application/json"))
 
     def text(self, path: str, **query: str) -> str:

@@ -84,12 +84,7 @@ class VerifyOptions:
 
 
 def verify(wanted: VerifyOptions, listen: Callable[[Event], None] = lambda _: None) -> Verification:
-    """Run acceptance tests and return how each ended.
-
-    Raises:
-        UsageError: The packages of the extra ``verify`` are not installed.
-        RunFailedError: pytest could not run the tests.
-    """
+    """Run acceptance tests, return how each ended. Raises UsageError without the extra's packages, RunFailedError."""
     if missing := [package for module, package in _NEEDED.items() if find_spec(module) is None]:
         what = f"the acceptance tests need {' and '.join(missing)}, an extra of this package"
         raise UsageError(Finding(code=codes.NOT_INSTALLED, what=what, fix="pip install 'gpu-provision[verify]'"))
