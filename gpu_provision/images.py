@@ -123,9 +123,7 @@ def _from_helper(name: str, key: str) -> Credentials | None:
     return _checked(answer.get("Username"), answer.get("Secret"))
 
 
-SECONDS = 15
-"""For all requests about one image together."""
-
+SECONDS = 15  # for all requests about one image together
 _MAX_BYTES = 4 << 20  # what the specification asks registries to accept as a manifest
 _INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 _MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")

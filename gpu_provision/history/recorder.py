@@ -35,12 +35,8 @@ from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import NodeState, RunResult, State
 from gpu_provision.planning.states import Desired
 
-HOSTS = "hosts"
-"""As Record.only: what a run with --hosts-only looked after."""
-
-KEEP_SECONDS = 5.0
-"""How old the local record of a run that goes on may be."""
-
+HOSTS = "hosts"  # as Record.only: what a run with --hosts-only looked after
+KEEP_SECONDS = 5.0  # how old the local record of a run that goes on may be
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _MAX_REASON = 300  # characters; the local record has all of them
 _SHARE_OF_TIME = 0.01  # that a run spends on its local record while it goes

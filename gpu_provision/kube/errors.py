@@ -186,8 +186,7 @@ _UNAVAILABLE = {
     503: "the API server is starting, ending or overloaded",
     504: "the API server, or a proxy before it, ran out of time",
 }
-LOG = "log of "
-"""How the subject of a request for a container's log begins."""
+LOG = "log of "  # how the subject of a request for a container's log begins
 # What kube-apiserver 1.20 to 1.36 says when it does not reach a kubelet: its URL, its address, or konnectivity's words.
 _KUBELET_PORT = re.compile(r"/containerLogs/|no preferred addresses found|:10250|dial(ing)? |No agent available|x509:")
 _WEBHOOK = re.compile(r'failed calling (?:admission )?webhook "([^"]*)"|admission webhook "([^"]*)".*internal error')

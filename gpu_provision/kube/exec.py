@@ -26,8 +26,7 @@ _PROTOCOLS = "v5.channel.k8s.io,v4.channel.k8s.io"
 _QUIET_SECONDS = 15  # after which a ping keeps proxies on the way from closing the connection
 _FRAME = 32 * 1024
 
-Listen = Callable[[int, bytes], None]
-"""Is called with STDOUT or STDERR, and what came there."""
+Listen = Callable[[int, bytes], None]  # is called with STDOUT or STDERR, and what came there
 
 
 def exec_in_pod(  # noqa: PLR0913 - the sides that a process has

@@ -33,8 +33,7 @@ _NAME = re.compile(r"pid (?P<pid>\d+) start (?P<start>\d+) on (?P<place>\S+)$")
 _ENDED = frozenset("ZX")  # proc(5): a zombie, and dead
 _AGAIN_SECONDS = 0.5  # until a renewal is tried again that was not answered
 
-ARRIVAL_SECONDS = 5.0
-"""How long a write may be on its way that the fence let through at the last moment."""
+ARRIVAL_SECONDS = 5.0  # how long a write may be on its way that the fence let through at the last moment
 
 
 class Timing(NamedTuple):

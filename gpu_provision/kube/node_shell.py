@@ -126,9 +126,8 @@ def _does_not_start(node: str, settings: HelperPod, why: str) -> ProvisionError:
     return RunFailedError(Finding(code=codes.POD_AWAY, what=what, where=node, evidence=said, fix=fix))
 
 
+# What goes to stdin; all but the first when the command says with a byte that it is ready for it.
 Turns = Sequence[Iterable[bytes]]
-"""What goes to stdin; all but the first when the command says with a byte that it is ready for it."""
-
 _ENVIRONMENT = (
     "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     *("HOME=/root", "USER=root", "LOGNAME=root", "SHELL=/bin/sh"),

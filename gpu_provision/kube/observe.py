@@ -121,8 +121,7 @@ MEMBER_KINDS = frozenset(kind for kind in KINDS if kind.kind not in _NEVER_MEMBE
 
 
 _FROM_NOW = "0"  # a watch from this version begins with all that there is
-Listed = dict[Kind, ObjectList]
-"""What was listed of kinds that a run follows: it goes on from there."""
+Listed = dict[Kind, ObjectList]  # what was listed of kinds that a run follows: it goes on from there
 
 
 def observe_facts(cluster: KubeClient, inventory: Inventory, listed: Listed | None = None) -> ClusterFacts:
@@ -298,8 +297,7 @@ def _is_marked(item: Manifest, mark: str) -> bool:
     return bool((item["metadata"].get("labels") or {}).get(key) == value)
 
 
-Passed = Mapping[tuple[str, str], str]
-"""(component, node) -> the verdict, see `gpu_provision.planning.validation`."""
+Passed = Mapping[tuple[str, str], str]  # (component, node) -> the verdict, see `gpu_provision.planning.validation`
 
 
 def validations_ref(inventory: Inventory) -> ObjectRef:

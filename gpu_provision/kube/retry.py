@@ -25,18 +25,12 @@ from gpu_provision.model.findings import Finding, ProvisionError, UnreachableErr
 RETRIED = (UnreachableError, WebhookError, LogUnavailableError)
 """Errors after which the same request may succeed. All others are definite answers."""
 
-FIRST_CONTACT_SECONDS = 5.0
-"""For how long a server that has never answered is asked: a wrong address fails fast."""
-
-RETRY_SECONDS = 60.0
-"""For how long a server that has answered once is asked: about a restart of a control plane."""
-
+FIRST_CONTACT_SECONDS = 5.0  # for how long a server that has never answered is asked: a wrong address fails fast
+RETRY_SECONDS = 60.0  # for how long a server that has answered once is asked: about a restart of a control plane
 VARIABLE = "GPU_PROVISION_API_TIMEOUT"
 """Environment variable: the seconds for which every request is repeated, the first one as well."""
 
-QUIET_SECONDS = 4.0
-"""How long repeating takes before it is reported, and between two reports."""
-
+QUIET_SECONDS = 4.0  # how long repeating takes before it is reported, and between two reports
 _DIGITS = 9
 _FIRST_DELAY, _MAX_DELAY = 0.25, 8.0
 _WEBHOOK_SECONDS = 5.0  # one that starts is waited for; one that always fails is named soon

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from gpu_provision.kube.lease import LeaderElector
 
 CONNECT_SECONDS, READ_SECONDS = 5, 30
-WATCH_READ_SECONDS = 120
-"""For how long nothing may arrive in a watch: servers send a bookmark about once a minute."""
-
+WATCH_READ_SECONDS = 120  # for how long nothing may arrive in a watch: servers send a bookmark about once a minute
 LOG = logging.getLogger("gpu_provision.kube")
 """Says at level WARNING that a server does not answer for a while, at DEBUG each time that a request is repeated."""
 
@@ -49,46 +47,26 @@ def no_fence(_path: str) -> None:
 
 
 class Connection:
-    """One API server, one user.
-
-    Attributes:
-        api: The ``kubernetes.client.ApiClient``.
-        name: The kubeconfig context's name.
-        server: URL of the API server.
-        user: Name of the kubeconfig's entry whose credentials are used; what the server calls us is `whoami`.
-        advice: What a reader can do if the API server does not answer.
-        retry_seconds: For how long a request is repeated that fails, once the server has answered one.
-        requests: Number of requests sent so far.
-        retries: How many of them were repetitions.
-        health: Whether the server answers, and since when it does not.
-        fence: Asked before every write with its path; raises if we may not write any more.
-        leadership: What a controller's locks and writes rest on besides; None for a command line.
-        date: The server's clock as its last answer told it; empty if it does not tell.
-    """
+    """One API server, one user."""
 
     def __init__(
         self, client: Any, *, name: str, server: str, user: str = "", retry_seconds: float | None = None
     ) -> None:
-        """Keep a DynamicClient; use `connect` to make one.
-
-        Args:
-            retry_seconds: For every request, also before the server has answered one; by default RETRY_SECONDS, and
-                FIRST_CONTACT_SECONDS before.
-        """
+        """Keep a DynamicClient; with ``retry_seconds``, every request is repeated for so long, also the first one."""
         self._client = client
-        self.api: Any = getattr(client, "client", None)
-        self._counting = threading.Lock()
-        self.name, self.server, self.user = name, server, user
+        self.api: Any = getattr(client, "client", None)  # the ``kubernetes.client.ApiClient``
+        self.name, self.server = name, server  # of the kubeconfig's context; URL
+        self.user = user  # the kubeconfig's entry whose credentials are used; what the server calls us is `whoami`
         self.advice = "check that the cluster runs and that this machine may reach it: kubectl version"
         self.retry_seconds = RETRY_SECONDS if retry_seconds is None else retry_seconds
         self._first_seconds = FIRST_CONTACT_SECONDS if retry_seconds is None else retry_seconds
-        self._said_at = float("-inf")
-        self.requests = self.retries = 0
+        self.requests = self.retries = 0  # sent so far, and how many of them were repetitions
         self.health = ApiHealth()
-        self.fence: Callable[[str], None] = no_fence
-        self.leadership: LeaderElector | None = None
-        self.date = ""
-        self._cancelled = threading.Event()
+        self.fence: Callable[[str], None] = no_fence  # asked before every write; raises if we may not write any more
+        self.leadership: LeaderElector | None = None  # what a controller's locks and writes rest on besides
+        self.date = ""  # the server's clock as its last answer told it, if it does
+        self._counting, self._cancelled = threading.Lock(), threading.Event()
+        self._said_at = float("-inf")
 
     def cancel_retries(self) -> None:
         """Repeat no request any more, not even those that wait for their next try. From any thread."""

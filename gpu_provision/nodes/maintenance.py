@@ -26,7 +26,8 @@ from gpu_provision.planning.prepare import prepare
 PURPOSE = "reboot"
 _LOOK_SECONDS = 1.0
 _ROLES = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
-_NOT_REBOOTED = "its machine is not rebooted"
+_NOT_REBOOTED, _STAYS = "its machine is not rebooted", "the node stays cordoned, and no further machine is rebooted"
+_FIX = "see to its kubelet, then run again, which uncordons it; more time: host_prerequisites.reboot_timeout"
 
 
 @dataclass(slots=True)
@@ -113,16 +114,9 @@ class NodeMaintenance:
         with InformerCache(self._connected(), [scope], patience=seconds) as mirror:
             while why := _awaited(mirror.of(NODE).values(), boot_id):
                 if self._stopped.is_set() or time.monotonic() > give_up:
-                    fix = "see to its kubelet, then run again, which uncordons it"
+                    what = f"the machine is back, and its node is not ready {seconds} s later"
                     raise RunFailedError(
-                        Finding(
-                            code=codes.NOT_BACK,
-                            what=f"the machine is back, and its node is not ready {seconds} s later",
-                            where=node,
-                            evidence=why,
-                            consequence="the node stays cordoned, and no further machine is rebooted",
-                            fix=f"{fix}; more time: host_prerequisites.reboot_timeout",
-                        )
+                        Finding(code=codes.NOT_BACK, what=what, where=node, evidence=why, consequence=_STAYS, fix=_FIX)
                     )
                 tell(f"waiting for the node: {why}")
                 mirror.wait(_LOOK_SECONDS)

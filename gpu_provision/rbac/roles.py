@@ -9,9 +9,7 @@ from typing import Any
 from gpu_provision.components.objects import RBAC, manifest, rule
 from gpu_provision.model.cluster import Manifest, Permission
 
-Rule = Mapping[str, Any]
-"""A rule as Roles, ClusterRoles and SelfSubjectRulesReviews hold it."""
-
+Rule = Mapping[str, Any]  # A rule as Roles, ClusterRoles and SelfSubjectRulesReviews hold it
 _VERBS = ("get", "list", "watch", "create", "update", "patch", "delete")
 
 

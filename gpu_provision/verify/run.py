@@ -60,9 +60,7 @@ class Verification:
         return ExitCode.UNREACHABLE if self.of(CheckOutcome.UNREACHABLE) else ExitCode.OK
 
 
-COMPONENT = "verification"
-"""Component of the events."""
-
+COMPONENT = "verification"  # component of the events
 _CHECKS = Path(__file__).parent / "checks"
 _BAD = frozenset({CheckOutcome.FAILED, CheckOutcome.UNREACHABLE})
 _NEEDED = {"pytest": "pytest", "testinfra": "pytest-testinfra"}
