@@ -16,7 +16,7 @@ import threading
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from email.message import Message
@@ -51,21 +51,14 @@ class Credentials:
 
 def find_credentials(registry: str, environment: Mapping[str, str] = os.environ) -> Credentials | None:
     """Return what the user has for a registry; None for nothing. Broken files count as nothing."""
-    for path in _files(environment):
+    run, docker = environment.get("XDG_RUNTIME_DIR"), environment.get("DOCKER_CONFIG")
+    podmans = (environment.get("REGISTRY_AUTH_FILE"), run and f"{run}/containers/auth.json")  # if variables name them
+    dockers = f"{docker}/config.json" if docker else f"{environment.get('HOME', '/')}/.docker/config.json"
+    for place in filter(None, (*podmans, dockers)):
         with suppress(OSError):
-            if found := _from_file(_json_object(path.read_bytes()), registry):
+            if found := _from_file(_json_object(Path(place).read_bytes()), registry):
                 return found
     return None
-
-
-def _files(environment: Mapping[str, str]) -> Iterator[Path]:
-    """Yield where credentials may be: podman's places first where its variables are set, then docker's."""
-    if environment.get("REGISTRY_AUTH_FILE"):
-        yield Path(environment["REGISTRY_AUTH_FILE"])
-    if environment.get("XDG_RUNTIME_DIR"):
-        yield Path(environment["XDG_RUNTIME_DIR"], "containers/auth.json")
-    docker = environment.get("DOCKER_CONFIG")
-    yield Path(docker, "config.json") if docker else Path(environment.get("HOME", "/"), ".docker/config.json")
 
 
 def _json_object(text: str | bytes) -> dict[str, Any]:

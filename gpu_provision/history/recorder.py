@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from types import TracebackType
 from typing import Any, Self
 
 from gpu_provision.history import store
@@ -132,9 +131,7 @@ class RunRecorder:
         """Say how the run ended; it is written on leaving."""
         self.record = finish_record(self.record, ending, changed=changed, reason=reason)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         """Write down how the run ended, and delete records that are too old."""
         findings = error.findings if isinstance(error, ProvisionError) else ()
         if findings:
@@ -188,24 +185,20 @@ def reason_of(states: Iterable[NodeState]) -> str:
     return f"{where}: {first.reason}{more}"
 
 
-def record_host_changes(
-    cluster: KubeClient, spec: RunSpec, hosts: int, *, planned_at: str
-) -> tuple[int, tuple[Finding, ...]]:
-    """Record that so many hosts were changed where the cluster was as declared at the lock's version ``planned_at``.
+Recorded = tuple[int, tuple[Finding, ...]]  # the number of a run, and what kept it from being on record
 
-    Return the run's number, and what kept it from being on record. A later run can roll back from it.
-    """
+
+def record_host_changes(cluster: KubeClient, spec: RunSpec, hosts: int, *, planned_at: str) -> Recorded:
+    """Record that so many hosts were changed where the cluster was as declared at the lock's version ``planned_at``."""
     reason = f"{_changed(hosts)}, and nothing else"
     return _record_at_once(cluster, spec, Ending.SUCCEEDED, reason, planned_at=planned_at)
 
 
-def record_host_only_run(
-    inventory: Inventory, hosts: int, *, failure: str = "", back_to: int = 0
-) -> tuple[int, tuple[Finding, ...]]:
+def record_host_only_run(inventory: Inventory, hosts: int, *, failure: str = "", back_to: int = 0) -> Recorded:
     """Record that so many hosts were changed, and the cluster left alone; ``failure`` says why one is not as declared.
 
-    Return the run's number, 0 if it is on record here alone, and what kept it from being on record where the stack is.
-    A cluster that is not there, or has nothing of the stack, is no problem: hosts may come first.
+    The number is 0 if it is on record here alone: a cluster that is not there, or has nothing of the stack, is no
+    problem, as hosts may come first.
     """
     plan = Plan(inventory=inventory.name, release=inventory.release, cluster="not asked", components=(), changes=())
     spec = RunSpec(inventory=inventory, plan=plan, back_to=back_to, only=HOSTS)
@@ -235,7 +228,7 @@ def _cluster_with_stack(inventory: Inventory) -> KubeClient | None:
 
 def _record_at_once(
     cluster: KubeClient, spec: RunSpec, ending: Ending, reason: str, *, planned_at: str | None = None
-) -> tuple[int, tuple[Finding, ...]]:
+) -> Recorded:
     recorder = RunRecorder(cluster, spec)
     lock = WriteLock(cluster, spec.inventory, on_wait=lambda _: None, planned_at=planned_at)
     try:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, TypeVar
 
 import msgspec
@@ -243,9 +242,7 @@ class RequestPool(ThreadPoolExecutor):
         super().__init__(max_workers)
         self._connection = connection
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, _error: object, _trace: object) -> None:
         """Wait for the threads; after Ctrl-C, only for what they have sent already."""
         if is_interrupted := kind is not None and not issubclass(kind, Exception):
             self._connection.cancel_retries()

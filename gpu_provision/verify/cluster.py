@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,18 +72,13 @@ def why_not_validated(inventory: Inventory, cluster: GpuCluster, component: str,
     found = [pod for name in names for pod in cluster.pods(node=node, labels={STACK: inventory.name, COMPONENT: name})]
     whole: list[Manifest] = [{"apiVersion": "v1", "kind": "Pod", **pod} for pod in found]  # items of a list say neither
     pods = {ref_of(pod): pod for pod in whole}
-    observed = ObservedState(cluster="", facts=facts, pods=pods, passed=_record(inventory, cluster))
+    record = {}
+    with suppress(NotFoundError):
+        record = cluster.get(f"/api/v1/namespaces/{cluster.namespace}/configmaps/{inventory.name}-validations")
+    observed = ObservedState(cluster="", facts=facts, pods=pods, passed=validations_of(record.get("data") or {}))
     target = next(each for each in context.targets if each.name == node)
     state = states_of(target, cluster_state(context, desired, observed)).get(component)
     return state.reason if state else None
-
-
-def _record(inventory: Inventory, cluster: GpuCluster) -> Mapping[tuple[str, str], str]:
-    path = f"/api/v1/namespaces/{cluster.namespace}/configmaps/{inventory.name}-validations"
-    try:
-        return validations_of(cluster.get(path).get("data") or {})
-    except NotFoundError:
-        return {}
 
 
 class GpuCluster:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpu_provision.model.findings import ProvisionError, UnreachableError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
@@ -63,7 +65,6 @@ def gpu_inventory(pytestconfig: pytest.Config) -> Inventory:
 @pytest.fixture(scope="session")
 def gpu_cluster(gpu_inventory: Inventory) -> GpuCluster:
     """The inventory's cluster: ``get("/api/v1/...")``, ``nodes()``, ``pods(...)``, and ``api`` for kubernetes' own."""
-    from gpu_provision.model.findings import UnreachableError
     from gpu_provision.verify.cluster import open_cluster
 
     try:
@@ -102,7 +103,6 @@ def _open_host(gpu_inventory: Inventory) -> Iterator[Callable[[DeclaredNode], An
     opened: dict[str, Any] = {}
 
     def open_host(node: DeclaredNode) -> Any:
-        from gpu_provision.model.findings import UnreachableError
         from gpu_provision.verify.hosts import SkippedHostError, host_of
 
         if node.name not in opened:
@@ -130,7 +130,6 @@ def _inventory(config: pytest.Config) -> Inventory:
     """Load the inventory once. Raises pytest.UsageError for none, or a bad one."""
     from gpu_provision.inventory import load
     from gpu_provision.inventory.loader import with_cluster
-    from gpu_provision.model.findings import ProvisionError
 
     if _LOADED in config.stash:
         return config.stash[_LOADED]
@@ -148,7 +147,6 @@ def _inventory(config: pytest.Config) -> Inventory:
 
 def _nodes(config: pytest.Config, *, in_cluster: bool) -> list[DeclaredNode]:
     """Return the nodes; those that only the cluster knows are left out if it does not answer, which tests then say."""
-    from gpu_provision.model.findings import ProvisionError
     from gpu_provision.verify.cluster import asks_cluster, listed, open_cluster, selected
 
     inventory = _inventory(config)
@@ -184,8 +182,6 @@ def pytest_runtest_makereport(
 
 def _result(item: pytest.Item, report: pytest.TestReport, error: BaseException | None) -> dict[str, Any]:
     """Return the fields of a `gpu_provision.verify.run.Check`; a test's name is the sentence that it is."""
-    from gpu_provision.model.findings import UnreachableError
-
     name: str = getattr(item, "originalname", None) or item.name
     return {
         "sentence": name.removeprefix("test_").replace("_", " "),
@@ -199,8 +195,6 @@ def _result(item: pytest.Item, report: pytest.TestReport, error: BaseException |
 
 def reason(error: BaseException) -> str:
     """Return why a test did not pass, in the words of its author, on one line."""
-    from gpu_provision.model.findings import ProvisionError
-
     if isinstance(error, ProvisionError):
         return "; ".join(f"{each.what} ({each.evidence})" if each.evidence else each.what for each in error.findings)
     said = str(getattr(error, "msg", None) or error)
