@@ -293,16 +293,6 @@ def test_other_answers(registry: Registry, status: int, state: ImageState) -> No
     assert f"HTTP {status}" in answer.evidence
 
 
-def test_no_registry_there(registry: Registry) -> None:
-    """A warning's worth, not a crash."""
-    with socket.socket() as deaf:  # keeps its port from others, and accepts no connection
-        deaf.bind(("127.0.0.1", 0))
-        answer = look_up_image(f"localhost:{deaf.getsockname()[1]}/nvidia/driver:{TAG}", "amd64")
-    assert answer.state is ImageState.UNREACHABLE
-    assert "refused" in answer.evidence
-    assert not registry.asked
-
-
 def test_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A firewall that drops packets must not hold a plan for minutes."""
     monkeypatch.setattr(client, "SECONDS", 0.4)

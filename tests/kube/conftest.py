@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import ssl
 import sys
@@ -35,6 +36,14 @@ def cluster(server: Running) -> Iterator[KubeClient]:
     made = connect(str(server.server.kubeconfig))
     yield made
     fault(made)
+
+
+@pytest.fixture
+def namespace(cluster: KubeClient, request: pytest.FixtureRequest) -> str:
+    """A namespace of the test's own."""
+    name = re.sub("[^a-z0-9]+", "-", request.node.name)[-63:].strip("-")
+    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    return name
 
 
 def fault(cluster: KubeClient, **declared: Any) -> None:

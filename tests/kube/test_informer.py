@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import queue
 import subprocess
 import sys
 import threading
@@ -211,32 +210,19 @@ def test_wake_counts_as_a_change_once(following: Following) -> None:
 
 
 def test_heartbeat_is_taken_and_wakes_no_reader() -> None:
-    """Five thousand kubelets send some seventeen heartbeats a second."""
-    first, second, third = ({"data": {"a": a, "beat": beat}} for a, beat in (("1", "1"), ("1", "2"), ("2", "3")))
-    follows: queue.Queue[WatchEvent] = queue.Queue()
-    for kind, version, parts in (("ADDED", "2", first), ("MODIFIED", "3", second)):
-        item = config_map("beating", **parts)
-        follows.put(WatchEvent(kind, {**item, "metadata": {**item["metadata"], "resourceVersion": version}}, version))
+    """Five thousand kubelets send some seventeen heartbeats a second. A writer names the object's version."""
+    scope, events = Scope(CONFIG_MAP), (("ADDED", "1", True), ("MODIFIED", "1", False), ("MODIFIED", "2", True))
 
     def without_beat(_kind: Kind, item: Any) -> Manifest:
         return {**item, "data": {"a": item["data"]["a"]}}
 
-    def version() -> str:
-        return "".join(item["metadata"]["resourceVersion"] for item in mirror.of(CONFIG_MAP).values())
-
-    script = Scripted(lambda: iter(follows.get, None))
-    with InformerCache(script, [Scope(CONFIG_MAP)], patience=10, keep=without_beat) as mirror:  # type: ignore[arg-type]
-        eventually(lambda: version() == "3", "the heartbeat: a writer names the object's version")
-        mirror.wait(0)
-        follows.put(WatchEvent("MODIFIED", {**config_map("beating"), **second, **_version("4")}, "4"))
-        eventually(lambda: version() == "4", "the next one")
-        assert not mirror.wait(0)
-        follows.put(WatchEvent("MODIFIED", {**config_map("beating"), **third, **_version("5")}, "5"))
-        assert mirror.wait(60)
-
-
-def _version(number: str) -> Manifest:
-    return {"metadata": {"name": "beating", "namespace": "default", "resourceVersion": number}}
+    with InformerCache(Scripted(lasts), [scope], patience=10, keep=without_beat) as mirror:  # type: ignore[arg-type]
+        for version, (kind, value, wakes) in zip("234", events, strict=True):
+            mirror.wait(0)
+            item = {**_of_version("beating", version), "data": {"a": value, "beat": version}}
+            mirror._take(mirror._watched[scope], WatchEvent(kind, item, version))
+            assert [each["metadata"]["resourceVersion"] for each in mirror.of(scope).values()] == [version]
+            assert mirror.wait(0) is wakes
 
 
 def test_copies_are_shared_with_a_reader_who_waits_by_himself(
@@ -312,6 +298,11 @@ def drops(after: float = 0.0) -> Callable[[], Iterator[WatchEvent]]:
         yield
 
     return play
+
+
+def lasts() -> Iterator[WatchEvent]:
+    threading.Event().wait()
+    yield
 
 
 def ends() -> Iterator[WatchEvent]:

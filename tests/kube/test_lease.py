@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -37,10 +36,8 @@ ELSEWHERE = "65532@other pid 1 start 7 on 9f86d081"
 
 
 @pytest.fixture
-def ref(cluster: KubeClient, request: pytest.FixtureRequest) -> ObjectRef:
-    name = re.sub("[^a-z0-9]+", "-", request.node.name)[-63:].strip("-")
-    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    return ObjectRef("coordination.k8s.io/v1", "Lease", name, "leader")
+def ref(namespace: str) -> ObjectRef:
+    return ObjectRef("coordination.k8s.io/v1", "Lease", namespace, "leader")
 
 
 @pytest.fixture

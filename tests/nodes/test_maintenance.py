@@ -24,7 +24,6 @@ from tests.components.builders import inventory
 from tests.sandbox.apiserver.conftest import Running
 
 BOOT = "boot-1"
-MERGE = "application/merge-patch+json"
 
 
 @pytest.fixture
@@ -159,7 +158,7 @@ def test_a_cordon_of_a_rollout_outlives_a_reboot(cluster: KubeClient, guard: Nod
     marks = {"annotations": {states.CORDONED: states.MANAGER}, "labels": {states.STATE: "upgrade-failed"}}
     status = {"nodeInfo": {"bootID": BOOT}, "conditions": [{"type": "Ready", "status": "True"}]}
     cluster.merge(ref, {"metadata": marks, "spec": {"unschedulable": True}})
-    cluster._json("PATCH", "/api/v1/nodes/upgraded/status", "status", body={"status": status}, content_type=MERGE)
+    cluster.merge(ref, {"status": status}, part="status")
     guard.cordon_and_drain("upgraded", Drain(), lambda _: None)
     guard.wait_and_uncordon("upgraded", BOOT, 30, lambda _: None)
     live = cluster.read(ref)

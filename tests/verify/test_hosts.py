@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from testinfra.host import Host
@@ -12,6 +13,7 @@ from testinfra.host import Host
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import UnreachableError
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.verify.checks.hosts import is_blacklisted
 from gpu_provision.verify.hosts import SkippedHostError, host_of
 from tests.connectors.node_server import NodeServer, node_server
 from tests.kube.conftest import kubeconfig
@@ -145,3 +147,47 @@ def test_an_account_that_may_make_no_pods_leaves_the_host_out(server: NodeServer
     server.forbids = True
     with pytest.raises(SkippedHostError, match="which this account may not make"):
         host_of(inventory, "n1")
+
+
+@pytest.fixture
+def machine(sandbox: Path, inventory_file: Path) -> Any:
+    assert not sandbox.exists()
+    return host_of(load(inventory_file), "good-1")
+
+
+@pytest.mark.parametrize(
+    ("line", "keeps_away"),
+    [
+        ("blacklist nouveau", True),
+        ("  install nouveau /bin/false", True),
+        ("install nouveau /sbin/modprobe nouveau", False),
+        ("#blacklist nouveau", False),
+        ("blacklist nouveau_vieux", False),
+        ("options nouveau modeset=0", False),
+    ],
+)
+def test_blacklists_of_modprobe(machine: Any, line: str, keeps_away: bool) -> None:  # noqa: FBT001 - a column of the table
+    """A blacklist, or an install command that loads nothing."""
+    assert not is_blacklisted(machine, "nouveau")
+    machine.run_test(f"echo '{line}' >/etc/modprobe.d/x.conf")
+    assert is_blacklisted(machine, "nouveau") is keeps_away
+
+
+class CommandLine:
+    """A machine of which only the kernel's command line is known."""
+
+    def __init__(self, text: str) -> None:
+        """Keep it."""
+        self.text = text
+
+    def run(self, command: str) -> Any:
+        """Answer with the command line, or nothing."""
+        told = self.text if command == "cat /proc/cmdline" else ""
+        return type("Answer", (), {"stdout": told, "rc": 0})()
+
+
+@pytest.mark.parametrize("name", ["modprobe.blacklist", "module_blacklist", "rd.driver.blacklist"])
+def test_blacklists_of_the_kernels_command_line(name: str) -> None:
+    """Among others there."""
+    assert is_blacklisted(CommandLine(f"quiet {name}=floppy,nouveau splash"), "nouveau")
+    assert not is_blacklisted(CommandLine(f"quiet {name}=nouveau2"), "nouveau")
