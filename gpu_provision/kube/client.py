@@ -121,11 +121,10 @@ class KubeClient(Connection):
 
     def served(self, group_version: str) -> frozenset[str]:
         """Return the plural names of the resources of an API group version; empty if there is no such group."""
-        try:
+        with contextlib.suppress(NotFoundError):
             answer = self._json("GET", f"/apis/{group_version}", group_version)
-        except NotFoundError:
-            return frozenset()
-        return frozenset(resource["name"] for resource in answer.get("resources", ()))
+            return frozenset(resource["name"] for resource in answer.get("resources", ()))
+        return frozenset()
 
     def ask(self, path: str, *, retry_seconds: float | None = None) -> Manifest:
         """Return the answer to a GET of any path; of objects in lists the metadata alone, if the server can do that."""

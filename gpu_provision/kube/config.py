@@ -174,14 +174,20 @@ def api_client(kubeconfig: str = "", context: str = "") -> tuple[Any, str, str]:
     context the current one. Nothing is sent yet, but a credential plugin runs, and again before its credential ends and
     when the server refuses it. Raises UsageError, CredentialPluginError.
     """
-    from kubernetes import client
+    from kubernetes import client, config
 
     settings = client.Configuration()
     settings.keep_alive = True  # a connection that died silently is noticed within minutes
     settings.retries = False  # the caller owns the retries
     settings.connection_pool_maxsize = 24
     if not kubeconfig and not context and not _default_files() and _TOKEN.exists():
-        chosen, files, login = None, list[MemoryFile](), _account(settings)
+        place = "the pod's service account"
+        try:
+            config.load_incluster_config(client_configuration=settings, try_refresh_token=False)
+        except (config.ConfigException, OSError, ValueError) as error:
+            raise bad_kubeconfig(place, error) from error
+        chosen, files = None, list[MemoryFile]()
+        login = Login(partial(_token_of_file, Entry(_TOKEN, place, {"tokenFile": _TOKEN.name})))
     else:
         chosen = _choose(kubeconfig, context)
         files, login = _secure(settings, chosen), _login(chosen)
@@ -193,17 +199,6 @@ def api_client(kubeconfig: str = "", context: str = "") -> tuple[Any, str, str]:
     api.rest_client = Transport(settings, login, files)
     api.user_agent = "gpu-provision"
     return (api, chosen.name, chosen.user_name) if chosen else (api, "", "")
-
-
-def _account(settings: Any) -> Login:
-    """Return the login of the pod's service account, and let the settings name the API server."""
-    from kubernetes import config
-
-    try:
-        config.load_incluster_config(client_configuration=settings, try_refresh_token=False)
-    except (config.ConfigException, OSError, ValueError) as error:
-        raise bad_kubeconfig(where="the pod's service account", reason=error) from error
-    return Login(partial(_token_of_file, Entry(_TOKEN, "the pod's service account", {"tokenFile": _TOKEN.name})))
 
 
 def _secure(settings: Any, chosen: _Chosen) -> list[MemoryFile]:

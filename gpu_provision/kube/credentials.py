@@ -302,20 +302,17 @@ class CredentialPlugin:
         for value in sorted(self._env.values(), key=len, reverse=True):
             text = text.replace(value, "***") if len(value) >= _SHORT else text
         lines = [line.strip()[:_COLUMNS] for line in text.splitlines() if line.strip()]
+        said = re.sub(r"[^\n -~\u00a0-\U0010ffff]", lambda each: f"\\x{ord(each[0]):02x}", "\n".join(lines[-_LINES:]))
         return CredentialPluginError(
             Finding(
                 code=PLUGIN_FAILED,
                 what=f"the credential plugin {self._name} {what}",
                 where=self._where,
-                evidence=re.sub(r"[^\n -~\u00a0-\U0010ffff]", _escaped, "\n".join(lines[-_LINES:])),
+                evidence=said,
                 fix=fix
                 or "log in again with the tool that the plugin belongs to; kubectl version runs the same plugin",
             )
         )
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return f"\\x{ord(found[0]):02x}"
 
 
 def _information(cluster: Entry) -> dict[str, Any]:

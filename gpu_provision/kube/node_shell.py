@@ -7,6 +7,9 @@ import secrets
 import shlex
 import time
 from collections.abc import Callable, Iterable, Sequence
+from importlib import resources
+
+import yaml
 
 from gpu_provision.components import labels
 from gpu_provision.diagnostics.pods import cause, phase
@@ -48,35 +51,14 @@ def remove_orphaned(cluster: KubeClient, namespace: str) -> None:
 
 def helper_pod(node: str, settings: HelperPod) -> Manifest:
     """Return a new helper pod for a node."""
-    container = {
-        "name": "shell",
-        "image": settings.image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": [*ENTER, "sleep", str(LIFETIME_SECONDS)],
-        "securityContext": {"privileged": True, "runAsUser": 0},
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": f"gpu-provision-{PURPOSE}-{secrets.token_hex(5)}",
-            "namespace": settings.namespace,
-            "labels": {"app.kubernetes.io/managed-by": "gpu-provision", labels.HELPER: PURPOSE},
-            "annotations": {CLIENT: process_identity()},
-        },
-        "spec": {
-            "nodeName": node,
-            "hostPID": True,
-            "restartPolicy": "Never",
-            "activeDeadlineSeconds": LIFETIME_SECONDS,
-            "terminationGracePeriodSeconds": 1,
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
-            "tolerations": [{"operator": "Exists"}],
-            "imagePullSecrets": [{"name": name} for name in settings.image_pull_secrets],
-            "containers": [container],
-        },
-    }
+    pod: Manifest = yaml.safe_load(resources.files(__package__).joinpath("helper_pod.yaml").read_text(encoding="utf-8"))
+    pod["metadata"] |= {"name": f"gpu-provision-{PURPOSE}-{secrets.token_hex(5)}", "namespace": settings.namespace}
+    pod["metadata"] |= {"annotations": {CLIENT: process_identity()}}
+    pod["metadata"]["labels"][labels.HELPER] = PURPOSE
+    pull_secrets = [{"name": name} for name in settings.image_pull_secrets]
+    pod["spec"] |= {"nodeName": node, "activeDeadlineSeconds": LIFETIME_SECONDS, "imagePullSecrets": pull_secrets}
+    pod["spec"]["containers"][0] |= {"image": settings.image, "command": [*ENTER, "sleep", str(LIFETIME_SECONDS)]}
+    return pod
 
 
 def start_helper_pod(cluster: KubeClient, node: str, settings: HelperPod) -> ObjectRef:

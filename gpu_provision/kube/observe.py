@@ -126,7 +126,6 @@ Listed = dict[Kind, ObjectList]  # what was listed of kinds that a run follows: 
 
 def observe_facts(cluster: KubeClient, inventory: Inventory, listed: Listed | None = None) -> ClusterFacts:
     """Read version, nodes, served resources, and the inventory's ConfigMaps and Secrets; nodes go to ``listed``."""
-    settings = cluster.api.configuration
     get = cluster.get
     with RequestPool(cluster) as pool:
         version = pool.submit(cluster.version)
@@ -146,7 +145,7 @@ def observe_facts(cluster: KubeClient, inventory: Inventory, listed: Listed | No
         resources=resources,
         config_maps=config_maps_of(filter(None, config_maps)),
         secrets=secrets_of(filter(None, secrets)),
-        unverified="" if settings.verify_ssl else cluster.server,
+        unverified="" if cluster.api.configuration.verify_ssl else cluster.server,
     )
 
 
