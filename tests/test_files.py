@@ -27,14 +27,12 @@ files.put(Path(sys.argv[1]), "x" * 1000)
 
 @pytest.fixture(params=[0o022, 0o000, 0o777], ids=oct)
 def umask(request: pytest.FixtureRequest) -> Iterator[int]:
-    """The umask of the process, as long as the test lasts."""
     before = os.umask(request.param)
     yield request.param
     os.umask(before)
 
 
 def mode(path: Path) -> int:
-    """Return the permissions of a file."""
     return stat.S_IMODE(path.stat().st_mode)
 
 

@@ -10,7 +10,7 @@ import click
 from gpu_provision.cli import options
 from gpu_provision.cli.output import Output
 from gpu_provision.cli.root import SuggestingGroup
-from gpu_provision.kube.context import as_findings, find_sandbox, start_sandbox
+from gpu_provision.kube.config import as_findings, find_sandbox, start_sandbox
 from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, UnreachableError
 from gpu_provision.output.findings import document

@@ -14,11 +14,10 @@ from gpu_provision.destroy import findings
 from gpu_provision.destroy.nodes import StackIdentity, gpu_users, marked_nodes, running_operator
 from gpu_provision.destroy.plan import DestroyPlan, StackObjects, plan_destroy, takes_gpus
 from gpu_provision.history.store import history_ref
-from gpu_provision.kube import lock, node_shell, records
+from gpu_provision.kube import lock, node_shell, observe
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import NotFoundError
-from gpu_provision.kube.observe import MEMBER_KINDS, NODE, POD, node_facts
-from gpu_provision.kube.resource_claims import ResourceClaims
+from gpu_provision.kube.observe import MEMBER_KINDS, NODE, POD, ResourceClaims, node_facts
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, by_ref, ref_of
 from gpu_provision.model.findings import ForbiddenError, InvalidError, UnreachableError
@@ -172,7 +171,7 @@ def _is_record(config_map: Manifest, inventory: Inventory) -> bool:
     metadata = config_map["metadata"]
     if metadata["namespace"] != inventory.cluster.namespace or PART_OF in metadata["labels"]:
         return False
-    return metadata["name"] in {inventory.name, records.validations_ref(inventory).name, history_ref(inventory).name}
+    return metadata["name"] in {inventory.name, observe.validations_ref(inventory).name, history_ref(inventory).name}
 
 
 def _abandoned_helpers(pods: Iterable[Manifest], inventory: Inventory) -> Iterator[Manifest]:

@@ -8,15 +8,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from gpu_provision.history import store
 from gpu_provision.history.restore import redact
 from gpu_provision.history.store import encode, expired, fit_to_size, parse_history, plan_digest, unfinished
 from gpu_provision.inventory.redaction import without_users
 from gpu_provision.kube.client import KubeClient, connect
-from gpu_provision.kube.context import find_context
+from gpu_provision.kube.config import find_context
 from gpu_provision.kube.lease import process_identity
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.model import codes
@@ -35,12 +34,8 @@ from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import NodeState, RunResult, State
 from gpu_provision.planning.states import Desired
 
-HOSTS = "hosts"
-"""As Record.only: what a run with --hosts-only looked after."""
-
-KEEP_SECONDS = 5.0
-"""How old the local record of a run that goes on may be."""
-
+HOSTS = "hosts"  # as Record.only: what a run with --hosts-only looked after
+KEEP_SECONDS = 5.0  # how old the local record of a run that goes on may be
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _MAX_REASON = 300  # characters; the local record has all of them
 _SHARE_OF_TIME = 0.01  # that a run spends on its local record while it goes
@@ -48,20 +43,13 @@ _SHARE_OF_TIME = 0.01  # that a run spends on its local record while it goes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """What a run is about.
-
-    Attributes:
-        plan: What it changes in the cluster.
-        is_first: Whether the stack probably has no record yet.
-        back_to: Number of the run whose inventory this is; 0 if it is no rollback.
-        only: As in Record.
-    """
+    """What a run is about."""
 
     inventory: Inventory
-    plan: Plan
-    is_first: bool = False
-    back_to: int = 0
-    only: str = ""
+    plan: Plan  # what it changes in the cluster
+    is_first: bool = False  # whether the stack probably has no record yet
+    back_to: int = 0  # number of the run whose inventory this is; 0 if it is no rollback
+    only: str = ""  # as in Record
 
 
 def run_spec(
@@ -98,15 +86,7 @@ def finish_record(record: Record, ending: Ending, *, changed: int = 0, reason: s
 
 
 class RunRecorder:
-    """Keeps the record of one run from its beginning to its end; a context manager.
-
-    A record that cannot be written fails no run.
-
-    Attributes:
-        record: As it stands.
-        earlier: The runs before it.
-        problem: Why the record is not, or not completely, in the cluster; None if it is.
-    """
+    """Keeps the record of one run, a context manager; a record that cannot be written fails no run."""
 
     def __init__(
         self,
@@ -141,19 +121,17 @@ class RunRecorder:
         """Write a local record of how far the run has come, if it is time: that of a large fleet is long."""
         if now < self._next_local:
             return
-        self._write_local(())
+        store.write_local(self.record, self._details)
         self._next_local = now + max(KEEP_SECONDS, (time.monotonic() - now) / _SHARE_OF_TIME)
 
-    def _write_local(self, findings: tuple[Finding, ...]) -> None:
-        store.write_local(self.record, lambda: store.run_details(self._spec.plan, self._progress(), findings))
+    def _details(self, findings: tuple[Finding, ...] = ()) -> Mapping[str, Any]:
+        return store.run_details(self._spec.plan, self._progress(), findings)
 
     def end(self, ending: Ending, *, changed: int = 0, reason: str = "") -> None:
         """Say how the run ended; it is written on leaving."""
         self.record = finish_record(self.record, ending, changed=changed, reason=reason)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         """Write down how the run ended, and delete records that are too old."""
         findings = error.findings if isinstance(error, ProvisionError) else ()
         if findings:
@@ -162,7 +140,7 @@ class RunRecorder:
             self.end(Ending.INTERRUPTED, changed=self._progress().changed)
         if isinstance(error, UnreachableError) or (error is not None and not isinstance(error, Exception)):
             self._cluster.retry_seconds = 0.0  # the server was waited for already, or a person ends the run
-        self._write_local(findings)
+        store.write_local(self.record, lambda: self._details(findings))
         gone = expired(History((*self.earlier.records, self.record), self.earlier.damaged), self._limit)
         try:
             self._write((*unfinished(self.earlier), self.record), gone)
@@ -207,28 +185,20 @@ def reason_of(states: Iterable[NodeState]) -> str:
     return f"{where}: {first.reason}{more}"
 
 
-def record_host_changes(
-    cluster: KubeClient, spec: RunSpec, hosts: int, *, planned_at: str
-) -> tuple[int, tuple[Finding, ...]]:
-    """Record that so many hosts were changed where the cluster was as declared: a later run can roll back from it.
+Recorded = tuple[int, tuple[Finding, ...]]  # the number of a run, and what kept it from being on record
 
-    Return the number of the run, and what kept it from being on record. ``planned_at`` is the version of the lock when
-    the plan was made.
-    """
+
+def record_host_changes(cluster: KubeClient, spec: RunSpec, hosts: int, *, planned_at: str) -> Recorded:
+    """Record that so many hosts were changed where the cluster was as declared at the lock's version ``planned_at``."""
     reason = f"{_changed(hosts)}, and nothing else"
     return _record_at_once(cluster, spec, Ending.SUCCEEDED, reason, planned_at=planned_at)
 
 
-def record_host_only_run(
-    inventory: Inventory, hosts: int, *, failure: str = "", back_to: int = 0
-) -> tuple[int, tuple[Finding, ...]]:
-    """Record that so many hosts were changed, and the cluster left alone: on this machine, and where the stack is.
+def record_host_only_run(inventory: Inventory, hosts: int, *, failure: str = "", back_to: int = 0) -> Recorded:
+    """Record that so many hosts were changed, and the cluster left alone; ``failure`` says why one is not as declared.
 
-    A cluster that is not there, or has nothing of the stack, is no problem: hosts may come first. Return the number of
-    the run, 0 if it is on record here alone, and what kept it from being on record in a cluster with the stack.
-
-    Args:
-        failure: Why a host is not as declared; empty if all are.
+    The number is 0 if it is on record here alone: a cluster that is not there, or has nothing of the stack, is no
+    problem, as hosts may come first.
     """
     plan = Plan(inventory=inventory.name, release=inventory.release, cluster="not asked", components=(), changes=())
     spec = RunSpec(inventory=inventory, plan=plan, back_to=back_to, only=HOSTS)
@@ -258,7 +228,7 @@ def _cluster_with_stack(inventory: Inventory) -> KubeClient | None:
 
 def _record_at_once(
     cluster: KubeClient, spec: RunSpec, ending: Ending, reason: str, *, planned_at: str | None = None
-) -> tuple[int, tuple[Finding, ...]]:
+) -> Recorded:
     recorder = RunRecorder(cluster, spec)
     lock = WriteLock(cluster, spec.inventory, on_wait=lambda _: None, planned_at=planned_at)
     try:

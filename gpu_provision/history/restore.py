@@ -6,9 +6,9 @@ import hashlib
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path as FilePath
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -47,8 +47,7 @@ _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # C is ten times f
 _LONGEST = 100  # characters of a value on record, in a finding
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoredInventory:
+class RestoredInventory(NamedTuple):
     """What came of an inventory on record.
 
     Attributes:
@@ -60,7 +59,7 @@ class RestoredInventory:
     """
 
     inventory: Inventory | None
-    unknown: Mapping[str, str] = field(default_factory=dict)
+    unknown: Mapping[str, str] = MappingProxyType({})
     kept: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
 
@@ -102,8 +101,7 @@ def restore(text: str, now: Inventory, *, name: str, release: str = "", of_clust
 def restore_for_comparison(text: str, now: Inventory, *, name: str) -> Inventory | None:
     """Return the cluster's part of an earlier inventory, to compare; None if it cannot be used today.
 
-    A record may have no file of this machine read that the present inventory does not read itself: so the hosts' part
-    is left out, which names files.
+    The hosts' part, which names files, is left out: a record has no file of this machine read.
     """
     try:
         _data(name, text)  # refuses nested aliases, which the next line would write out
@@ -129,8 +127,7 @@ def _path(now: Inventory) -> FilePath:
 
 
 def _data(name: str, text: str) -> Data:
-    source = Source(name=name, path=FilePath(name), text=text, digest="")
-    return parse(source)[0].data
+    return parse(Source(name=name, path=FilePath(name), text=text, digest=""))[0].data
 
 
 def _dump(data: Data) -> str:
@@ -155,22 +152,15 @@ def _places(pools: Collection[str]) -> Iterator[KeyPath]:
 
 def _known_versions(path: KeyPath, now: Data) -> frozenset[Any]:
     """Return the versions that may stand at a path: those of the catalogue, and those that the inventory names."""
-    here = (_at(now, each) for each in _places(_mapping(now, "pools")) if _software(each) == _software(path))
-    return frozenset({*_catalogue(_software(path)), *here})
+    software = _software(path)
+    here = (_at(now, each) for each in _places(_mapping(now, "pools")) if _software(each) == software)
+    if software == "release":
+        return frozenset((*here, *releases.names(), *(f"v{name}" for name in releases.names())))
+    return frozenset((*here, *(releases.driver_versions() if software == "driver" else releases.versions(software))))
 
 
 def _software(path: KeyPath) -> str:
     return VERSIONS[(path[0], ANY, *path[2:]) if path[0] == "pools" else path]
-
-
-def _catalogue(software: str) -> Collection[str]:
-    match software:
-        case "release":
-            return [spelled for name in releases.names() for spelled in (name, f"v{name}")]
-        case "driver":
-            return releases.driver_versions()
-        case _:
-            return releases.versions(software)
 
 
 def _with_versions(now: Inventory, current: Data, versions: Mapping[KeyPath, Any]) -> str:
@@ -248,24 +238,14 @@ class _Scalar(NamedTuple):
 
 def redact(text: str) -> str:
     """Return the text of a valid inventory with placeholders for secrets, and without comments."""
-    scalars = list(_scalars(text))
-    secrets = _secrets(scalars)
-    recorded = ((each, _as_recorded(each, secrets)) for each in scalars)
-    hidden_last = sorted(recorded, key=lambda each: each[1] == HIDDEN)  # an alias hidden at one place is so at all
-    return _without_comments(
-        _replace_spans(text, {(each.start, each.end): new for each, new in hidden_last if new != each.value})
-    )
+    hidden_last = sorted(_recorded(text), key=lambda each: each[1] == HIDDEN)  # an alias hidden once is so at all
+    spans = {(each.start, each.end): new for each, new in hidden_last if new != each.value}
+    return _without_comments(_replace_spans(text, spans))
 
 
 def unredact(text: str, source: str) -> str:
-    """Return the text with those of its secrets that another inventory has.
-
-    A value of the other inventory is taken if it would look the same hidden: a proxy's password is that of the same
-    address.
-    """
-    others = list(_scalars(source)) if source else []
-    secrets = _secrets(others)
-    known = {(each.path, _as_recorded(each, secrets)): each.value for each in others}
+    """Return the text with those of its secrets that another inventory has at the same place and address."""
+    known = {(each.path, shown): each.value for each, shown in _recorded(source)}
     hidden_ones = (each for each in _scalars(text) if HIDDEN in each.value)
     spans = {(each.start, each.end): known.get((each.path, each.value)) for each in hidden_ones}
     return _replace_spans(text, {span: value for span, value in spans.items() if value is not None})
@@ -277,44 +257,35 @@ def replace_values(text: str, values: Mapping[KeyPath, str]) -> str:
     return _replace_spans(text, {(each.start, each.end): values[each.path] for each in found})
 
 
-def _secrets(scalars: Iterable[_Scalar]) -> frozenset[str]:
-    return frozenset(each.value for each in scalars if is_secret(each.path) and len(each.value) >= _TELLING)
-
-
-def _as_recorded(each: _Scalar, secrets: frozenset[str]) -> str:
-    """Return a value as a record has it. Free text that looks like a secret or holds a known one is hidden as well."""
-    parent, last = each.path[-2:] if len(each.path) > 1 else ("", "")
-    guessed = {"args": may_hold_secret(each.value), "annotations": looks_secret(str(last))}.get(str(parent))
-    if guessed is None:
-        return redaction.redact(each.path, each.value)
-    is_hidden = each.value and (guessed or any(secret in each.value for secret in secrets))
-    return HIDDEN if is_hidden else redaction.redact(each.path, each.value)
+def _recorded(text: str) -> Iterator[tuple[_Scalar, str]]:
+    """Yield each value and its place on record; free text that looks like a secret or holds a known one is hidden."""
+    scalars = list(_scalars(text))
+    secrets = {each.value for each in scalars if is_secret(each.path) and len(each.value) >= _TELLING}
+    for each in scalars:
+        parent, last = each.path[-2:] if len(each.path) > 1 else ("", "")
+        guessed = {"args": may_hold_secret(each.value), "annotations": looks_secret(str(last))}.get(str(parent))
+        is_held = guessed is not None and any(secret in each.value for secret in secrets)
+        is_hidden = bool(each.value) and (guessed or is_held)
+        yield each, HIDDEN if is_hidden else redaction.redact(each.path, each.value)
 
 
 def _scalars(text: str) -> Iterator[_Scalar]:
     starts = [0, *(found.end() for found in _LINE_END.finditer(text))]
 
-    def place(mark: Any) -> int:
-        return int(starts[mark.line] + mark.column)
+    def below(node: Any, path: KeyPath) -> Iterator[_Scalar]:
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                yield from below(value, (*path, str(key.value)))
+        elif isinstance(node, yaml.SequenceNode):
+            for index, item in enumerate(node.value):  # a name identifies an item at any place
+                pairs = item.value if isinstance(item, yaml.MappingNode) else ()
+                name = next((str(value.value) for key, value in pairs if key.value == "name"), "")
+                yield from below(item, (*path, name or index))
+        elif node is not None:
+            start, end = (starts[mark.line] + mark.column for mark in (node.start_mark, node.end_mark))
+            yield _Scalar(start, end, node.value, path)
 
-    yield from _scalars_below(yaml.compose(text, Loader=_LOADER), (), place)
-
-
-def _scalars_below(node: Any, path: KeyPath, place: Callable[[Any], int]) -> Iterator[_Scalar]:
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            yield from _scalars_below(value, (*path, str(key.value)), place)
-    elif isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            yield from _scalars_below(item, (*path, _name_of(item) or index), place)
-    elif node is not None:
-        yield _Scalar(place(node.start_mark), place(node.end_mark), node.value, path)
-
-
-def _name_of(item: Any) -> str:
-    """Return the name of a list's item, which identifies it at any place."""
-    pairs = item.value if isinstance(item, yaml.MappingNode) else ()
-    return next((str(value.value) for key, value in pairs if key.value == "name"), "")
+    return below(yaml.compose(text, Loader=_LOADER), ())
 
 
 def _without_comments(text: str) -> str:
@@ -338,10 +309,7 @@ def _replace_spans(text: str, changes: Mapping[tuple[int, int], str]) -> str:
 
 
 def declares_same(one: Record, other: Record, now: Inventory) -> bool:
-    """Whether two runs declared the same; what cannot be read today is the same as its own text alone.
-
-    The present inventory has the secrets, which no record has.
-    """
+    """Whether two runs declared the same; what cannot be read today is the same as its own text alone."""
     if one.text == other.text:
         return True
     first, second = (restore_for_comparison(each.text, now, name=f"run {each.number}") for each in (one, other))

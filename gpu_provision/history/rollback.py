@@ -61,18 +61,11 @@ def read_history(cluster: KubeClient, inventory: Inventory) -> History:
 
 def find_run(history: History, number: int) -> Record:
     """Return the run of a number. Raises UsageError."""
-    record = history.numbered(number)
-    if record is None:
-        numbers = ", ".join(str(each.number) for each in history.records) or "none"
-        raise UsageError(
-            Finding(
-                code=codes.NO_SUCH_RUN,
-                what=f"there is no run {number} on record",
-                evidence=f"on record: {numbers}",
-                fix="gpu-provision history lists them",
-            )
-        )
-    return record
+    if (record := history.numbered(number)) is not None:
+        return record
+    what, fix = f"there is no run {number} on record", "gpu-provision history lists them"
+    said = f"on record: {', '.join(str(each.number) for each in history.records) or 'none'}"
+    raise UsageError(Finding(code=codes.NO_SUCH_RUN, what=what, evidence=said, fix=fix))
 
 
 def previous_run(history: History, record: Record, now: Inventory) -> Record | None:
@@ -82,16 +75,11 @@ def previous_run(history: History, record: Record, now: Inventory) -> Record | N
 
 def default_target(history: History, now: Inventory) -> Record:
     """Return the run that a rollback without a number goes back to. Raises UsageError."""
-    record = previous_run(history, history.last, now) if history.last else None
-    if record is None:
-        raise UsageError(
-            Finding(
-                code=codes.NO_SUCH_RUN,
-                what="there is nothing to go back to: no other inventory than that of the last run has succeeded",
-                fix="gpu-provision history lists the runs, gpu-provision rollback N goes back to a certain one",
-            )
-        )
-    return record
+    if history.last and (record := previous_run(history, history.last, now)):
+        return record
+    what = "there is nothing to go back to: no other inventory than that of the last run has succeeded"
+    fix = "gpu-provision history lists the runs, gpu-provision rollback N goes back to a certain one"
+    raise UsageError(Finding(code=codes.NO_SUCH_RUN, what=what, fix=fix))
 
 
 def inventory_text(source: Record | Inventory) -> str:
@@ -100,15 +88,9 @@ def inventory_text(source: Record | Inventory) -> str:
         return redact(source.text) if source.text else ""
     if source.text:
         return source.text
-    raise RunFailedError(
-        Finding(
-            code=codes.NOT_ON_RECORD,
-            where=f"run {source.number}",
-            what="the inventory of this run is not on record",
-            evidence=source.lacks,
-            fix="take the inventory from where you keep it, such as git, and apply that",
-        )
-    )
+    what, where = "the inventory of this run is not on record", f"run {source.number}"
+    fix = "take the inventory from where you keep it, such as git, and apply that"
+    raise RunFailedError(Finding(code=codes.NOT_ON_RECORD, where=where, what=what, evidence=source.lacks, fix=fix))
 
 
 def restore_inventory(record: Record, now: Inventory) -> tuple[Inventory, tuple[Finding, ...]]:
@@ -154,21 +136,15 @@ def restore_inventory(record: Record, now: Inventory) -> tuple[Inventory, tuple[
 
 
 def _not_usable(record: Record, what: str) -> Finding:
-    return Finding(
-        code=codes.NOT_UNDERSTOOD,
-        where=f"run {record.number}",
-        what=what,
-        evidence=f"it was applied by gpu-provision {record.tool or 'of an unknown version'}",
-        fix=f"gpu-provision history show {record.number} --text > FILE, correct that, and apply it",
-    )
+    said = f"it was applied by gpu-provision {record.tool or 'of an unknown version'}"
+    fix = f"gpu-provision history show {record.number} --text > FILE, correct that, and apply it"
+    return Finding(code=codes.NOT_UNDERSTOOD, where=f"run {record.number}", what=what, evidence=said, fix=fix)
 
 
 def active_inventory(cluster: KubeClient, inventory: Inventory) -> ActiveInventory | None:
     """Return the present inventory with the versions that the last rollback brought back; None without a rollback.
 
-    Raises:
-        RunFailedError, InvalidInventoryError: As of `restore_inventory`.
-        UnreachableError, ForbiddenError: The cluster cannot be asked.
+    Raises as `restore_inventory`, UnreachableError, ForbiddenError.
     """
     runs = reversed(read_history(cluster, inventory).records)
     record = next((each for each in runs if each.back_to and not each.only), None)
@@ -180,13 +156,9 @@ def find_rollback_target(
 ) -> tuple[RollbackTarget | None, tuple[Finding, ...]]:
     """Return the newest run that succeeded with another inventory, if its versions mean other drivers.
 
-    None if the policy does not ask for it, or if this is a rollback: one that fails is not rolled back in its turn.
-    None as well if the run's versions cannot be used, or bring back the same drivers; then the findings say why. No
-    older run is used in its place, as that would undo more than what failed.
-
-    Args:
-        desired: What the failed run declared.
-        own: Its record.
+    None without the policy, and after a rollback, which is not rolled back in its turn. None as well if the run's
+    versions cannot be used, or bring back the same drivers; then findings say why: an older run would undo more than
+    what failed. ``desired`` and ``own`` are what the failed run declared, and its record.
     """
     inventory = context.inventory
     if inventory.rollout.on_failure is not OnFailure.ROLLBACK or own.back_to:
@@ -203,9 +175,9 @@ def find_rollback_target(
 
 
 def version_warning(cluster: KubeClient, inventory: Inventory) -> tuple[Finding, ...]:
-    """Return the warning that the last run was of another version of the tool, for a plan in which something differs.
+    """Return the warning that the last run was of another version of the tool, which may make other objects.
 
-    Another version of the tool may make other objects of the same inventory. Raises UnreachableError.
+    For a plan in which something differs. Raises UnreachableError.
     """
     try:
         last = store.read_records(cluster, inventory).last

@@ -13,6 +13,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def decode(name: str, line: str) -> Record | None:
     """Return the record that a text holds; None if it holds none, or is damaged."""
     try:
         values = json.loads(line)
-        text = _unpack(values.get(_PACKED) or "")
+        text = _unpack(values[_PACKED]) if values.get(_PACKED) else ""
         known: dict[str, Any] = {key: str(values.get(key) or "") for key in _TEXTS}
         known |= {key: int(values.get(key) or 0) for key in _NUMBERS}
         return Record(id=name, ending=Ending(values["ending"]), text=text, **known)
@@ -64,8 +65,6 @@ def decode(name: str, line: str) -> Record | None:
 
 
 def _unpack(packed: str) -> str:
-    if not packed:
-        return ""
     from io import BytesIO  # noqa: PLC0415  only a reader of history needs it
 
     with gzip.GzipFile(fileobj=BytesIO(base64.b64decode(packed, validate=True))) as file:
@@ -86,10 +85,7 @@ def fit_to_size(record: Record, keep: int) -> Record:
 
 
 def parse_history(texts: Mapping[str, str], holder: str) -> History:
-    """Return the history that texts hold, by name of the record; ``holder`` of the lock is empty for none.
-
-    A run of another holder that has no end was interrupted.
-    """
+    """Return the history that texts hold by name; a run without an end that does not hold the lock was interrupted."""
     found = {name: decode(name, text) for name, text in texts.items()}
     runs = tuple(
         replace(each, ending=Ending.INTERRUPTED) if each.ending is Ending.RUNNING and each.holder != holder else each
@@ -122,13 +118,9 @@ def expired(history: History, keep: int) -> tuple[str, ...]:
 
 def plan_digest(plan: Plan) -> str:
     """Return what names the changes of a plan: objects, actions and fields, but no values, which may be secret."""
-    changes: list[Any] = [
-        (change.action.value, str(change.ref), [field.path for field in change.fields]) for change in plan.changes
-    ]
-    return digest(changes, 64)
+    return digest([(each.action.value, str(each.ref), [one.path for one in each.fields]) for each in plan.changes], 64)
 
 
-_MANAGER = "gpu-provision-history-"
 _LOCAL_LIMIT = 50
 
 
@@ -149,24 +141,18 @@ def write_records(
 ) -> Mapping[str, str]:
     """Write records, remove those that are None, and return all that there are then by name: one request.
 
-    Args:
-        is_first: Whether there is probably no object yet.
+    ``is_first`` says that there is probably no object yet.
     """
     ref = history_ref(inventory)
     if not is_first:
-        try:
+        with suppress(NotFoundError):
             return cluster.merge(ref, {"data": dict(changes)}).get("data") or {}
-        except NotFoundError:
-            pass
     texts = {name: text for name, text in changes.items() if text is not None}
-    metadata = {
-        "name": ref.name,
-        "namespace": ref.namespace,
-        "labels": {labels.MANAGED_BY: "gpu-provision", labels.RECORD: "history", labels.STACK: inventory.name},
-    }
+    marks = {labels.MANAGED_BY: "gpu-provision", labels.RECORD: "history", labels.STACK: inventory.name}
+    metadata = {"name": ref.name, "namespace": ref.namespace, "labels": marks}
     manifest = {"apiVersion": ref.api_version, "kind": ref.kind, "metadata": metadata, "data": texts}
     # A field manager of this run's own: should the object exist after all, its other records stay.
-    return cluster.apply(manifest, manager=f"{_MANAGER}{min(texts)}").object.get("data") or {}
+    return cluster.apply(manifest, manager=f"gpu-provision-history-{min(texts)}").object.get("data") or {}
 
 
 def local_folder(inventory: str) -> Path:
@@ -177,8 +163,7 @@ def local_folder(inventory: str) -> Path:
 def write_local(record: Record, details: Callable[[], Mapping[str, Any]] = dict) -> Path | None:
     """Write a local record and return the file; None where the folder cannot be written, which fails no run.
 
-    Args:
-        details: Called only if the folder can be written: those of a fleet take seconds.
+    ``details`` is called only if it can: those of a fleet take seconds.
     """
     path = local_folder(record.inventory) / f"{record.id}.json"
     try:
@@ -212,14 +197,11 @@ def run_details(plan: Plan, result: RunResult, findings: Sequence[Finding]) -> d
         ],
         **msgspec.to_builtins(replace(result, timeline=())),
         "findings": msgspec.to_builtins(list(findings)),
-        "timeline": [_line(transition) for transition in result.timeline],
+        "timeline": [  # a line each: there may be fifty thousand
+            "\t".join((f"{each.at:.3f}", each.component, each.node, each.state.value, each.step, each.reason))
+            for each in result.timeline
+        ],
     }
-
-
-def _line(transition: Transition) -> str:
-    """Return a transition in one line: there may be fifty thousand."""
-    where = f"{transition.at:.3f}", transition.component, transition.node
-    return "\t".join((*where, transition.state.value, transition.step, transition.reason))
 
 
 def transition_of(line: str) -> Transition:
@@ -230,7 +212,7 @@ def transition_of(line: str) -> Transition:
 
 def find_local(inventory: str, number: int | None = None) -> dict[str, Any] | None:
     """Return the local record of a run by its number, or the newest; None if there is none that can be read."""
-    readable = (_read(path) for path in sorted(local_folder(inventory).glob("*.json"), reverse=True))
+    readable = map(_read, sorted(local_folder(inventory).glob("*.json"), reverse=True))
     return next((each for each in readable if each and number in {None, each.get("number")}), None)
 
 

@@ -8,14 +8,14 @@ import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from http import HTTPStatus
 from typing import Any, NamedTuple, TypedDict
 
 import msgspec
 
 from gpu_provision.kube import retry
-from gpu_provision.kube.config import api_client, names
+from gpu_provision.kube.config import api_client
 from gpu_provision.kube.errors import LOG, AlreadyExistsError, ConflictError, ExpiredError, NotFoundError, no_api_server
-from gpu_provision.kube.resources import KINDS, path_of, path_to
 from gpu_provision.kube.transport import CONNECT_SECONDS, WATCH_READ_SECONDS, Answer, Connection, Done, WatchStream
 from gpu_provision.kube.trim import whole
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, Permission, ref_of
@@ -24,15 +24,53 @@ from gpu_provision.planning.diff import FIELD_MANAGER, shows, shows_applied
 
 _MERGE_PATCH = "application/merge-patch+json"
 _APPLY_PATCH = "application/apply-patch+yaml"
-_METADATA_ALONE = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-_ONE_METADATA_ALONE = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-_CREATED = 201
+_METADATA_ALONE = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+_ONE_METADATA_ALONE = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 _PAGE = 1000  # objects of an answer: of pods some 8 MB, and five times that as dicts
 _LOG_BYTES, _LOG_SECONDS = 1 << 20, 10.0  # of a log; for how long it is asked for: it is evidence, nothing waits for it
-_MAX_EVENTS = 500
 _STATUS_CHANGES = 5  # of an object whose edit is undone; controllers write a status several times a second in a rollout
 _AUTHORIZATION = "authorization.k8s.io/v1"
 _NOWHERE = "gpu-provision.none"  # no namespace can have this name, so only what holds everywhere holds there
+
+
+_SERVED = {
+    "apiextensions.k8s.io/v1": "CustomResourceDefinition",
+    "apps/v1": "ControllerRevision DaemonSet Deployment",
+    "coordination.k8s.io/v1": "Lease",
+    "gpu-provision.io/v1alpha1": "GPUStack",
+    "monitoring.coreos.com/v1": "ServiceMonitor",
+    "networking.k8s.io/v1": "NetworkPolicy",
+    "nfd.k8s-sigs.io/v1alpha1": "NodeFeature",
+    "node.k8s.io/v1": "RuntimeClass",
+    "nvidia.com/v1": "ClusterPolicy",
+    "nvidia.com/v1alpha1": "NVIDIADriver",
+    "policy/v1": "PodDisruptionBudget",
+    "policy/v1beta1": "PodDisruptionBudget",  # before Kubernetes 1.22
+    "rbac.authorization.k8s.io/v1": "ClusterRole ClusterRoleBinding Role RoleBinding",
+    **{f"resource.k8s.io/{version}": "ResourceClaim" for version in ("v1", "v1alpha3", "v1beta1", "v1beta2")},
+    "v1": "ConfigMap Event Namespace Node Pod Secret Service ServiceAccount",
+}
+
+
+def _plural(kind: str) -> str:
+    word = kind.lower()
+    return f"{word[:-1]}ies" if word.endswith("y") else f"{word}es" if word.endswith("s") else f"{word}s"
+
+
+KINDS: Mapping[Kind, str] = {Kind(each, kind): _plural(kind) for each in _SERVED for kind in _SERVED[each].split()}
+"""Every kind that this tool reads or writes, and its plural name in the REST path: no discovery is needed."""
+
+
+def path_to(kind: Kind, namespace: str = "", name: str = "") -> str:
+    """Return the REST path of an object, or of all objects of a kind if it has no name."""
+    prefix = "/apis/" if "/" in kind.api_version else "/api/"
+    scope = f"/namespaces/{namespace}" if namespace else ""
+    return f"{prefix}{kind.api_version}{scope}/{KINDS[kind]}{f'/{name}' if name else ''}"
+
+
+def path_of(ref: ObjectRef) -> str:
+    """Return an object's REST path."""
+    return path_to(ref.type, ref.namespace, ref.name)
 
 
 class ObjectList(NamedTuple):
@@ -43,7 +81,6 @@ class ObjectList(NamedTuple):
 
 
 Query = Sequence[tuple[str, str]]
-
 Keep = Callable[[Kind, Manifest | msgspec.Raw], Manifest]
 """Returns what is held of an object of a kind, which is JSON or decoded already."""
 
@@ -82,27 +119,20 @@ class KubeClient(Connection):
             raise no_api_server(self._place("GET", "version"))
         return str(version)
 
-    def groups(self) -> frozenset[str]:
-        """Return the names of the API groups that the server has."""
-        return frozenset(group["name"] for group in self._json("GET", "/apis", "/apis").get("groups") or ())
-
     def served(self, group_version: str) -> frozenset[str]:
         """Return the plural names of the resources of an API group version; empty if there is no such group."""
-        try:
+        with contextlib.suppress(NotFoundError):
             answer = self._json("GET", f"/apis/{group_version}", group_version)
-        except NotFoundError:
-            return frozenset()
-        return frozenset(resource["name"] for resource in answer.get("resources", ()))
+            return frozenset(resource["name"] for resource in answer.get("resources", ()))
+        return frozenset()
 
     def ask(self, path: str, *, retry_seconds: float | None = None) -> Manifest:
         """Return the answer to a GET of any path; of objects in lists the metadata alone, if the server can do that."""
-        accept = f"{_METADATA_ALONE},application/json"
-        return self._json("GET", path, path, accept=accept, retry_seconds=retry_seconds)
+        return self._json("GET", path, path, accept=_METADATA_ALONE, retry_seconds=retry_seconds)
 
     def fetch(self, path: str, query: Query, *, accept: str, retry_seconds: float | None = None) -> bytes:
         """Return what the server has at a path in this media type."""
-        options: dict[str, Any] = {"query": query, "accept": accept, "retry_seconds": retry_seconds}
-        return bytes(self._send("GET", path, path, **options).data)
+        return bytes(self._send("GET", path, path, query=query, accept=accept, retry_seconds=retry_seconds).data)
 
     def whoami(self) -> str:
         """Return our user name at the server. Raises NotFoundError before Kubernetes 1.28."""
@@ -138,7 +168,7 @@ class KubeClient(Connection):
     def exists(self, ref: ObjectRef) -> bool:
         """Whether an object is there. Its content is not asked for if the server can leave it out, and never kept."""
         try:
-            self._json("GET", path_of(ref), str(ref), accept=f"{_ONE_METADATA_ALONE},application/json")
+            self._json("GET", path_of(ref), str(ref), accept=_ONE_METADATA_ALONE)
         except NotFoundError:
             return False
         return True
@@ -157,20 +187,16 @@ class KubeClient(Connection):
         retry_seconds: float | None = None,
         keep: Keep = whole,
     ) -> ObjectList:
-        """Return all objects of a kind that match, asked for page by page; none if the server does not serve the kind.
+        """Return all objects of a kind that match, page by page; none if the server does not serve the kind.
 
-        Args:
-            retry_seconds: In place of the cluster's own, if that is longer.
-            keep: Decodes an object, or what is read of it.
+        ``keep`` decodes an object, or what is read of it; ``retry_seconds`` counts if the cluster's own are more.
         """
         named = {"apiVersion": kind.api_version, "kind": kind.kind}
-        selectors, path = _selectors(label_selector, field_selector), path_to(kind, namespace)
-        page = [("limit", str(_PAGE))]
-        found = ObjectList([], "")
+        selectors, page = _selectors(label_selector, field_selector), [("limit", str(_PAGE))]
+        found, ask = ObjectList([], ""), partial(self._decoded, _List, "GET", path_to(kind, namespace), KINDS[kind])
         while True:
-            query = [*selectors, *page]
             try:
-                answer = self._decoded(_List, "GET", path, KINDS[kind], query=query, retry_seconds=retry_seconds)
+                answer = ask(query=[*selectors, *page], retry_seconds=retry_seconds)
             except NotFoundError:
                 return ObjectList([], "")
             except ExpiredError:
@@ -189,15 +215,10 @@ class KubeClient(Connection):
     def apply(
         self, manifest: Manifest, *, dry_run: bool = False, take_back: bool = False, manager: str = FIELD_MANAGER
     ) -> ApplyResult:
-        """Apply an object on the server's side.
+        """Apply an object on the server's side; with ``take_back`` by force, to undo an edit of an object of the stack.
 
-        Args:
-            manifest: With a resourceVersion, nothing is written over what was not looked at; with a generation beside
-                it, an object whose status alone has changed meanwhile counts as looked at.
-            take_back: Force the apply. Only for fields of the stack's objects that were edited by hand; give the
-                manifest a resourceVersion then.
-
-        Raises FieldConflictError, ConflictError if the object is not the one that was looked at, InvalidError.
+        With a resourceVersion in the manifest, nothing is written over what was not looked at; with a generation beside
+        it, a change of the status alone does not count. Raises FieldConflictError, ConflictError, InvalidError.
         """
         query = [("fieldManager", manager), ("fieldValidation", "Strict")]
         query += [("dryRun", "All")] if dry_run else []
@@ -205,7 +226,7 @@ class KubeClient(Connection):
         ref = ref_of(manifest)
         done = self._if(ref, lambda live: shows_applied(live, manifest))
         response = self._patch(ref, manifest, query, _APPLY_PATCH, done=done)
-        return ApplyResult(json.loads(response.data), response.status == _CREATED)
+        return ApplyResult(json.loads(response.data), response.status == HTTPStatus.CREATED)
 
     def _if(self, ref: ObjectRef, shows_it: Callable[[Manifest], bool]) -> Done:
         """Return what recognizes, when its repetition is refused, a write of our own whose answer was lost."""
@@ -237,12 +258,7 @@ class KubeClient(Connection):
         return self.merge(ref, {"metadata": {"uid": uid, "labels": dict(labels)}})
 
     def merge(self, ref: ObjectRef, change: Mapping[str, Any], *, part: str = "") -> Manifest:
-        """Merge a change into an object; None removes. Raises ConflictError if it has another version or uid.
-
-        Args:
-            change: With a generation beside a resourceVersion, as with `apply`.
-            part: The subresource to write to, such as ``status``.
-        """
+        """Merge a change into an object, or its subresource ``part``; None removes. Raises ConflictError as `apply`."""
         query = [("fieldManager", FIELD_MANAGER)]
         done = self._if(ref, lambda live: shows(live, change))
         response = self._patch(ref, dict(change), query, _MERGE_PATCH, part=part, done=done)
@@ -256,20 +272,13 @@ class KubeClient(Connection):
         return f"{eviction.get('group', 'policy')}/{eviction.get('version', 'v1')}"
 
     def evict(self, pod: ObjectRef, uid: str, *, api_version: str) -> None:
-        """Have a pod end as budgets allow.
-
-        Raises EvictionBlockedError; NotFoundError or ConflictError for a pod that is gone, also by an earlier try whose
-        answer was lost.
-        """
+        """Have a pod end as budgets allow. Raises EvictionBlockedError; NotFoundError, ConflictError if it is gone."""
         names, options = {"name": pod.name, "namespace": pod.namespace}, {"preconditions": {"uid": uid}}
         body = {"apiVersion": api_version, "kind": "Eviction", "metadata": names, "deleteOptions": options}
         self._json("POST", f"{path_of(pod)}/eviction", f"eviction of {pod}", body=body)
 
     def create(self, manifest: Manifest) -> Manifest:
-        """Create an object, which has a name: so a second try after a lost answer makes no second one.
-
-        Raises AlreadyExistsError.
-        """
+        """Create an object, which has a name, so that a second try makes no second one. Raises AlreadyExistsError."""
         ref = ref_of(manifest)
         query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]
         path, done = path_to(ref.type, ref.namespace), self._if(ref, lambda live: shows(live, manifest))
@@ -283,20 +292,22 @@ class KubeClient(Connection):
         return self._json("PUT", path_of(ref), str(ref), body=manifest, query=query, done=done)
 
     def delete(self, ref: ObjectRef, *, uid: str = "", orphan: bool = False) -> None:
-        """Delete an object if it has this uid; one that is gone already is no error.
-
-        With ``orphan``, what it owns stays, without an owner, and the object is gone only a while later.
-        """
+        """Delete an object if it has this uid; one that is gone is no error. With ``orphan``, what it owns stays."""
         body: dict[str, Any] = {"propagationPolicy": "Orphan" if orphan else "Background"}
         body |= {"preconditions": {"uid": uid}} if uid else {}
+
+        def done(refusal: InvalidError) -> Answer | None:
+            """With a uid, an earlier try whose answer was lost was carried out if another object has the name."""
+            return Answer(b"{}") if isinstance(refusal, ConflictError) else None
+
         with contextlib.suppress(NotFoundError):
-            self._json("DELETE", path_of(ref), str(ref), body=body, done=_if_another_has_its_name)
+            self._json("DELETE", path_of(ref), str(ref), body=body, done=done)
 
     def delete_all(self, kind: Kind, namespace: str, *, label_selector: str, field_selector: str) -> None:
         """Delete all objects of a kind that are selected, in one request, whose answer has them all."""
-        query, path = _selectors(label_selector, field_selector), path_to(kind, namespace)
-        options = {"body": {"propagationPolicy": "Background"}, "accept": f"{_METADATA_ALONE},application/json"}
-        self._decoded(_List, "DELETE", path, KINDS[kind], query=query, **options)
+        query, body = _selectors(label_selector, field_selector), {"propagationPolicy": "Background"}
+        path = path_to(kind, namespace)
+        self._decoded(_List, "DELETE", path, KINDS[kind], query=query, body=body, accept=_METADATA_ALONE)
 
     def log(self, ref: ObjectRef, container: str, *, lines: int = 50, previous: bool = False) -> tuple[str, ...]:
         """Return the last lines that a container printed, up to 1 MiB. Raises LogUnavailableError."""
@@ -308,7 +319,7 @@ class KubeClient(Connection):
     def events(self, item: Manifest) -> Sequence[Manifest]:
         """Return Events about an object, 500 at most; the server keeps them for an hour or so."""
         metadata = item["metadata"]
-        query = [("fieldSelector", f"involvedObject.uid={metadata['uid']}"), ("limit", str(_MAX_EVENTS))]
+        query = [("fieldSelector", f"involvedObject.uid={metadata['uid']}"), ("limit", "500")]
         path = path_to(Kind("v1", "Event"), metadata.get("namespace", ""))
         return self._json("GET", path, f"events of {ref_of(item)}", query=query).get("items") or ()
 
@@ -331,11 +342,6 @@ class KubeClient(Connection):
         return WatchStream(response, lambda: self.health.track(place))
 
 
-def _if_another_has_its_name(refusal: InvalidError) -> Answer | None:
-    """A DELETE with a uid that is repeated after a lost answer may meet an object that was created since."""
-    return Answer(b"{}") if isinstance(refusal, ConflictError) else None
-
-
 def _selectors(labels: str, fields: str) -> list[tuple[str, str]]:
     return [(name, value) for name, value in (("labelSelector", labels), ("fieldSelector", fields)) if value]
 
@@ -348,9 +354,7 @@ def connect(kubeconfig: str = "", context: str = "", *, retry_seconds: float | N
     """
     from kubernetes.dynamic import DynamicClient
 
-    api = api_client(kubeconfig, context)
-    dynamic = DynamicClient(api, discoverer=lambda _client, _cache: None)
-    named, user = names(kubeconfig, context)
-    server = api.configuration.host
+    api, named, user = api_client(kubeconfig, context)
+    dynamic, server = DynamicClient(api, discoverer=lambda _client, _cache: None), api.configuration.host
     retry_seconds = retry.retry_seconds_of(os.environ) if retry_seconds is None else retry_seconds
     return KubeClient(dynamic, name=context or named or server, server=server, user=user, retry_seconds=retry_seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import os
@@ -14,57 +15,48 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpu_provision.model.codes import PLUGIN_FAILED
 from gpu_provision.model.findings import Finding, ProvisionError
 
-_UNAUTHORIZED = 401
+if TYPE_CHECKING:
+    from gpu_provision.kube.config import Entry
+
 _PAUSE_SECONDS = 10.0  # between two runs of a plugin, however short its tokens live
 _LEAD_SECONDS = 300.0  # at most, before the end of a token, for several tries to renew it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """What a client shows to an API server.
+    """What a client shows to an API server."""
 
-    Attributes:
-        authorization: Value of the header of this name; empty for none.
-        certificate: PEM of a client certificate; empty for that of the kubeconfig, if it has one.
-        key: PEM of its private key.
-        expires: When it ends, in seconds since 1970.
-        renewal: When to ask for the next one.
-    """
-
-    authorization: str = field(default="", repr=False)
+    authorization: str = field(default="", repr=False)  # value of the header of this name; empty for none
+    # PEM of a client certificate; empty for that of the kubeconfig, if it has one
     certificate: str = field(default="", repr=False)
-    key: str = field(default="", repr=False)
-    expires: float = field(default=math.inf, compare=False)
-    renewal: float = field(default=math.inf, compare=False)
+    key: str = field(default="", repr=False)  # PEM of its private key
+    expires: float = field(default=math.inf, compare=False)  # when it ends, in seconds since 1970
+    renewal: float = field(default=math.inf, compare=False)  # when to ask for the next one
 
 
 class MemoryFile:
-    """A file of this process alone, for a library that takes paths: a private key reaches no disk.
-
-    Attributes:
-        path: Where this process opens it, as long as this object lives.
-    """
+    """A file of this process alone, at ``path`` as long as this object lives: a private key reaches no disk."""
 
     def __init__(self, content: bytes) -> None:
         """Write it. Where there are no files in memory, it is a temporary one, removed at the end."""
         if hasattr(os, "memfd_create"):
             descriptor = os.memfd_create("gpu-provision")
             self.path = f"/proc/self/fd/{descriptor}"
-            weakref.finalize(self, os.close, descriptor)
         else:
             descriptor, self.path = tempfile.mkstemp()
-            weakref.finalize(self, os.close, descriptor)
             weakref.finalize(self, os.unlink, self.path)
+        weakref.finalize(self, os.close, descriptor)
         with open(descriptor, "wb", closefd=False) as file:
             file.write(content)
 
@@ -75,11 +67,7 @@ def is_sendable(token: str) -> bool:
 
 
 def problem_of_pair(certificate: bytes, key: bytes) -> str:
-    """Return why a client certificate and its private key, both PEM, cannot be used; empty if they can.
-
-    Args:
-        key: Empty if it follows the certificate.
-    """
+    """Return why a client certificate and its key, both PEM, cannot be used; an empty key follows the certificate."""
     file, key_file = MemoryFile(certificate), MemoryFile(key)
     try:
         # Without a password the SSL library would ask the terminal for that of an encrypted key.
@@ -144,29 +132,21 @@ class Transport:
         self._rest = self._made(login.credential())
 
     def request(self, method: str, url: str, headers: dict[str, str] | None = None, **options: Any) -> Any:
-        """Send a request, and once more with another credential if the server refuses the first one.
+        """Send a request, and once more with another credential if the first one is refused: it was not carried out."""
 
-        A refused request was not carried out, whatever it asks for.
-        """
-        used = self._login.credential()
-        answer = self._send(used, method, url, headers, options)
-        if answer.status != _UNAUTHORIZED:
-            return answer
-        other = self._login.other_than(used)
-        if other == used:
+        def send(credential: Credential) -> Any:
+            signed = {"authorization": credential.authorization} if credential.authorization else {}
+            with self._making:
+                if credential.certificate != self._certificate:
+                    self._rest = self._made(credential)
+                rest = self._rest
+            return rest.request(method, url, headers={**(headers or {}), **signed}, **options)
+
+        answer = send(used := self._login.credential())
+        if answer.status != HTTPStatus.UNAUTHORIZED or (other := self._login.other_than(used)) == used:
             return answer
         answer.read()  # which gives its connection back
-        return self._send(other, method, url, headers, options)
-
-    def _send(
-        self, credential: Credential, method: str, url: str, headers: dict[str, str] | None, options: dict[str, Any]
-    ) -> Any:
-        signed = {"authorization": credential.authorization} if credential.authorization else {}
-        with self._making:
-            if credential.certificate != self._certificate:
-                self._rest = self._made(credential)
-            rest = self._rest
-        return rest.request(method, url, headers={**(headers or {}), **signed}, **options)
+        return send(other)
 
     def _made(self, credential: Credential) -> Any:
         from kubernetes.client.rest import RESTClientObject
@@ -180,7 +160,7 @@ class Transport:
         return RESTClientObject(self._settings)
 
 
-VERSIONS = tuple(f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
+_VERSIONS = tuple(f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
 _SECONDS, _INTERACTIVE_SECONDS = 60, 300  # for a plugin by itself, and for one that waits for a person
 _PATIENCE_SECONDS = 1  # after which stderr says what the command waits for
 _MOST_BYTES = 65536  # of its stderr at a time
@@ -192,102 +172,157 @@ class CredentialPluginError(ProvisionError):
     """A credential plugin gives no credential."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plugin:
-    """A command that prints a credential.
+class CredentialPlugin:
+    """A command that prints a credential, as a kubeconfig names it under ``exec``. Its arguments may be secret."""
 
-    Attributes:
-        where: The kubeconfig's entry that names it.
-        command: Program, with a folder or to be found on PATH.
-        api_version: What it is asked in, and answers in; one of VERSIONS.
-        env: Variables besides those of this process; may be secret, as may be the arguments.
-        cluster: What it learns of the cluster; None for nothing.
-        mode: ``Never``, ``IfAvailable`` or ``Always``: whether it gets the terminal.
-        hint: How to install it.
-    """
+    def __init__(self, entry: Entry, cluster: Entry) -> None:
+        """Read the entry. Raises UsageError."""
+        command, self._version = entry.text("command"), entry.text("apiVersion")
+        if not command:
+            raise entry.bad(key="command", reason="it is missing")
+        if self._version not in _VERSIONS:
+            raise entry.bad(key="apiVersion", reason=f"it must be one of {', '.join(_VERSIONS)}")
+        self._mode = entry.text("interactiveMode") or "IfAvailable"
+        if self._mode not in {"Never", "IfAvailable", "Always"}:
+            raise entry.bad(key="interactiveMode", reason="it must be Never, IfAvailable or Always")
+        args = entry.typed("args", list, "it must be a list")
+        if not all(isinstance(each, str) for each in args):
+            raise entry.bad(key="args", reason="it must be a list of texts; put each in quotes")
+        self._env: dict[str, str] = {}
+        for variable in entry.parts("env"):
+            if not variable.text("name"):
+                raise variable.bad(key="name", reason="it is missing")
+            self._env[variable.text("name")] = variable.text("value")
+        self._cluster = _information(cluster) if entry.flag("provideClusterInfo") else None
+        self._where, self._hint, self._name = (
+            f"{entry.file}: {entry.place}",
+            entry.text("installHint"),
+            Path(command).name,
+        )
+        self._command = [str(entry.file.parent / command) if os.sep in command else command, *args]
 
-    where: str
-    command: str
-    api_version: str
-    args: tuple[str, ...] = field(default=(), repr=False)
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    cluster: Mapping[str, Any] | None = None
-    mode: str = "IfAvailable"
-    hint: str = ""
+    def __call__(self) -> Credential:
+        """Run it and return the credential that it prints. Raises CredentialPluginError."""
+        has_terminal = sys.stdin is not None and sys.stdin.isatty()
+        if self._mode == "Always" and not has_terminal:
+            what = "wants to ask a person, and there is no terminal"
+            raise self._failed(None, what, "run the command in a terminal, or name a user whose plugin asks nothing")
+        code, said, complaint = self._run(interactive=has_terminal and self._mode != "Never")
+        if code:
+            raise self._failed(complaint, f"failed with exit code {code}")
+        return self._read(said, complaint)
 
-    @property
-    def name(self) -> str:
-        """The program's name without its folder."""
-        return Path(self.command).name
+    def _run(self, *, interactive: bool) -> tuple[int, bytes, bytes]:
+        """Return the plugin's exit code, and what it wrote to stdout and stderr."""
+        asked: dict[str, Any] = {"interactive": interactive}
+        asked |= {"cluster": self._cluster} if self._cluster is not None else {}
+        request = {"apiVersion": self._version, "kind": "ExecCredential", "spec": asked}
+        with tempfile.TemporaryFile() as complaint:  # which can be read while the plugin runs, also under gevent
+            try:
+                process = subprocess.Popen(  # noqa: S603 - the kubeconfig is the user's own
+                    self._command,
+                    stdin=None if interactive else subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=complaint,
+                    env={**os.environ, **self._env, "KUBERNETES_EXEC_INFO": json.dumps(request)},
+                    start_new_session=not interactive,  # what it started ends with it; a terminal serves one session
+                )
+            except OSError as error:
+                fix = self._hint or "install it, or correct the command in the kubeconfig"
+                raise self._failed(None, f"cannot be started: {error.strerror}", fix) from error
+            except ValueError:  # whose text may hold the environment
+                what = "cannot be started: its arguments or variables hold a character that none may"
+                raise self._failed(None, what) from None
+            with process:
+                try:
+                    said = self._follow(process, complaint.fileno(), interactive=interactive)
+                except BaseException:  # also Ctrl-C
+                    with suppress(ProcessLookupError):
+                        process.kill() if interactive else os.killpg(process.pid, signal.SIGKILL)
+                    raise
+            return process.returncode, said, _written(complaint.fileno())
 
+    def _follow(self, process: subprocess.Popen[bytes], complaint: int, *, interactive: bool) -> bytes:
+        """Return what a process wrote to stdout; say what it waits for if it takes long."""
+        limit = _INTERACTIVE_SECONDS if interactive else _SECONDS
+        end = time.monotonic() + limit
+        shown: int | None = None
+        while True:
+            left = end - time.monotonic()
+            try:
+                return process.communicate(timeout=max(0, min(_PATIENCE_SECONDS, left)))[0]
+            except subprocess.TimeoutExpired as late:
+                if left <= _PATIENCE_SECONDS:
+                    raise self._failed(_written(complaint), f"has not ended after {limit} s") from late
+            if shown is None:
+                _tell(f"Waiting for the credential plugin {self._name}, at most {limit} s.\n")
+                shown = 0
+            if interactive:  # such as where to log in, and with which code
+                said = _written(complaint, shown)
+                shown += len(said)
+                _tell(said.decode(errors="replace"))
 
-def credential_of(plugin: Plugin) -> Credential:
-    """Run a plugin and return the credential that it prints. Raises CredentialPluginError."""
-    has_terminal = sys.stdin is not None and sys.stdin.isatty()
-    if plugin.mode == "Always" and not has_terminal:
-        what = "wants to ask a person, and there is no terminal"
-        raise _failed(plugin, what, fix="run the command in a terminal, or name a user whose plugin asks nothing")
-    code, said, complaint = _run(plugin, interactive=has_terminal and plugin.mode != "Never")
-    if code:
-        raise _failed(plugin, f"failed with exit code {code}", complaint)
-    return _read(plugin, said, complaint)
-
-
-def _run(plugin: Plugin, *, interactive: bool) -> tuple[int, bytes, bytes]:
-    """Return a plugin's exit code, and what it wrote to stdout and stderr."""
-    asked: dict[str, Any] = {"interactive": interactive}
-    asked |= {"cluster": plugin.cluster} if plugin.cluster is not None else {}
-    request = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": asked}
-    with tempfile.TemporaryFile() as complaint:  # which can be read while the plugin runs, also under gevent
+    def _read(self, said: bytes, complaint: bytes) -> Credential:
+        """Return the credential of an ExecCredential. No message quotes it: it holds secrets."""
         try:
-            process = subprocess.Popen(  # noqa: S603 - the kubeconfig is the user's own
-                [plugin.command, *plugin.args],
-                stdin=None if interactive else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=complaint,
-                env={**os.environ, **plugin.env, "KUBERNETES_EXEC_INFO": json.dumps(request)},
-                start_new_session=not interactive,  # what it has started ends with it; a terminal serves one session
+            answer = json.loads(said)
+        except (ValueError, RecursionError):
+            raise self._failed(complaint, "did not print JSON") from None
+        status = answer.get("status") if isinstance(answer, dict) else None
+        if not isinstance(status, dict) or answer.get("kind") != "ExecCredential":
+            raise self._failed(complaint, "did not print an ExecCredential with a status")
+        if answer.get("apiVersion") != self._version:
+            raise self._failed(complaint, f"did not answer in {self._version}, as the kubeconfig asks for")
+        texts = {key: value for key, value in status.items() if isinstance(value, str)}
+        token, certificate, key = (texts.get(name, "") for name in ("token", "clientCertificateData", "clientKeyData"))
+        if not token and not (certificate and key):
+            raise self._failed(complaint, "printed neither a token nor a client certificate with its key")
+        if token and not is_sendable(token):
+            raise self._failed(complaint, "printed a token with characters that no request may hold")
+        if certificate and key and (problem := problem_of_pair(certificate.encode(), key.encode())):
+            raise self._failed(complaint, f"printed a client certificate that cannot be used: {problem}")
+        expires = math.inf
+        if text := status.get("expirationTimestamp"):
+            try:
+                moment = datetime.fromisoformat(text)
+            except (TypeError, ValueError):
+                raise self._failed(complaint, "printed an expirationTimestamp that is no time") from None
+            expires = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        return Credential(
+            authorization=f"Bearer {token}" if token else "",
+            certificate=certificate if key else "",
+            key=key if certificate else "",
+            expires=expires,
+            renewal=renewal_of(expires),
+        )
+
+    def _failed(self, complaint: bytes | None, what: str, fix: str = "") -> CredentialPluginError:
+        """Return the error of the plugin, with the end of its stderr, without the values of its variables."""
+        text = (complaint or b"").decode(errors="replace")
+        for value in sorted(self._env.values(), key=len, reverse=True):
+            text = text.replace(value, "***") if len(value) >= _SHORT else text
+        lines = [line.strip()[:_COLUMNS] for line in text.splitlines() if line.strip()]
+        said = re.sub(r"[^\n -~\u00a0-\U0010ffff]", lambda each: f"\\x{ord(each[0]):02x}", "\n".join(lines[-_LINES:]))
+        return CredentialPluginError(
+            Finding(
+                code=PLUGIN_FAILED,
+                what=f"the credential plugin {self._name} {what}",
+                where=self._where,
+                evidence=said,
+                fix=fix
+                or "log in again with the tool that the plugin belongs to; kubectl version runs the same plugin",
             )
-        except OSError as error:
-            raise _failed(plugin, f"cannot be started: {error.strerror}", fix=plugin.hint or _INSTALL) from error
-        except ValueError:  # whose text may hold the environment
-            what = "cannot be started: its arguments or variables hold a character that none may"
-            raise _failed(plugin, what) from None
-        with process, _ended(process, group=not interactive):
-            said = _followed(process, plugin, complaint.fileno(), interactive=interactive)
-        return process.returncode, said, _written(complaint.fileno())
+        )
 
 
-@contextmanager
-def _ended(process: subprocess.Popen[bytes], *, group: bool) -> Iterator[None]:
-    """End a process that is left before its end, also by Ctrl-C."""
-    try:
-        yield
-    except BaseException:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL) if group else process.kill()
-        raise
-
-
-def _followed(process: subprocess.Popen[bytes], plugin: Plugin, complaint: int, *, interactive: bool) -> bytes:
-    """Return what a process wrote to stdout; say what it waits for if it takes long."""
-    limit = _INTERACTIVE_SECONDS if interactive else _SECONDS
-    end = time.monotonic() + limit
-    shown: int | None = None
-    while True:
-        left = end - time.monotonic()
-        try:
-            return process.communicate(timeout=max(0, min(_PATIENCE_SECONDS, left)))[0]
-        except subprocess.TimeoutExpired as late:
-            if left <= _PATIENCE_SECONDS:
-                raise _failed(plugin, f"has not ended after {limit} s", _written(complaint)) from late
-        if shown is None:
-            _tell(f"Waiting for the credential plugin {plugin.name}, at most {limit} s.\n")
-            shown = 0
-        if interactive:  # such as where to log in, and with which code
-            said = _written(complaint, shown)
-            shown += len(said)
-            _tell(said.decode(errors="replace"))
+def _information(cluster: Entry) -> dict[str, Any]:
+    """Return what a plugin learns of the cluster."""
+    told: dict[str, Any] = {key: cluster.text(key) for key in ("server", "tls-server-name", "proxy-url")}
+    told["insecure-skip-tls-verify"] = cluster.flag("insecure-skip-tls-verify")
+    told["certificate-authority-data"] = base64.b64encode(cluster.content("certificate-authority")).decode()
+    own = (item for item in cluster.parts("extensions") if item.text("name") == "client.authentication.k8s.io/exec")
+    told["config"] = next((item.data.get("extension") for item in own), None)
+    return {key: value for key, value in told.items() if value}
 
 
 def _written(file: int, start: int = 0) -> bytes:
@@ -298,70 +333,3 @@ def _written(file: int, start: int = 0) -> bytes:
 def _tell(text: str) -> None:
     sys.stderr.write(text)
     sys.stderr.flush()
-
-
-def _read(plugin: Plugin, said: bytes, complaint: bytes) -> Credential:
-    """Return the credential of an ExecCredential. No message quotes it: it holds secrets."""
-    try:
-        answer = json.loads(said)
-    except (ValueError, RecursionError):
-        raise _failed(plugin, "did not print JSON", complaint) from None
-    status = answer.get("status") if isinstance(answer, dict) else None
-    if not isinstance(status, dict) or answer.get("kind") != "ExecCredential":
-        raise _failed(plugin, "did not print an ExecCredential with a status", complaint)
-    if answer.get("apiVersion") != plugin.api_version:
-        raise _failed(plugin, f"did not answer in {plugin.api_version}, as the kubeconfig asks for", complaint)
-    token, certificate, key = (_text(status, name) for name in ("token", "clientCertificateData", "clientKeyData"))
-    if not token and not (certificate and key):
-        raise _failed(plugin, "printed neither a token nor a client certificate with its key", complaint)
-    if token and not is_sendable(token):
-        raise _failed(plugin, "printed a token with characters that no request may hold", complaint)
-    if certificate and key and (problem := problem_of_pair(certificate.encode(), key.encode())):
-        raise _failed(plugin, f"printed a client certificate that cannot be used: {problem}", complaint)
-    expires = _expiry(plugin, status)
-    return Credential(
-        authorization=f"Bearer {token}" if token else "",
-        certificate=certificate if key else "",
-        key=key if certificate else "",
-        **({"expires": expires, "renewal": renewal_of(expires)} if expires else {}),
-    )
-
-
-def _text(status: Mapping[str, Any], name: str) -> str:
-    value = status.get(name)
-    return value if isinstance(value, str) else ""
-
-
-def _expiry(plugin: Plugin, status: Mapping[str, Any]) -> float:
-    """Return when a credential ends, in seconds since 1970; 0 if it does not say."""
-    if not (text := status.get("expirationTimestamp")):
-        return 0
-    try:
-        moment = datetime.fromisoformat(text)
-    except (TypeError, ValueError):
-        raise _failed(plugin, "printed an expirationTimestamp that is no time") from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-_INSTALL = "install it, or correct the command in the kubeconfig"
-
-
-def _failed(plugin: Plugin, what: str, complaint: bytes = b"", *, fix: str = "") -> CredentialPluginError:
-    """Return the error of a plugin, with the end of its stderr. The arguments are not told: they may be secret."""
-    return CredentialPluginError(
-        Finding(
-            code=PLUGIN_FAILED,
-            what=f"the credential plugin {plugin.name} {what}",
-            where=plugin.where,
-            evidence=_tail(plugin, complaint),
-            fix=fix or "log in again with the tool that the plugin belongs to; kubectl version runs the same plugin",
-        )
-    )
-
-
-def _tail(plugin: Plugin, complaint: bytes) -> str:
-    text = complaint.decode(errors="replace")
-    for value in sorted(plugin.env.values(), key=len, reverse=True):
-        text = text.replace(value, "***") if len(value) >= _SHORT else text
-    lines = [line.strip()[:_COLUMNS] for line in text.splitlines() if line.strip()]
-    return re.sub(r"[^\n -~\u00a0-\U0010ffff]", lambda found: f"\\x{ord(found[0]):02x}", "\n".join(lines[-_LINES:]))

@@ -18,7 +18,7 @@ from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import RequestContext, UnavailableError, map_api_errors
 from gpu_provision.kube.transport import READ_SECONDS
 from gpu_provision.model.cluster import ObjectRef
-from gpu_provision.model.findings import Finding, InvalidError, UnreachableError
+from gpu_provision.model.findings import InvalidError, UnreachableError
 
 STDOUT, STDERR = 1, 2
 _STDIN, _STATUS = 0, 3
@@ -26,8 +26,7 @@ _PROTOCOLS = "v5.channel.k8s.io,v4.channel.k8s.io"
 _QUIET_SECONDS = 15  # after which a ping keeps proxies on the way from closing the connection
 _FRAME = 32 * 1024
 
-Listen = Callable[[int, bytes], None]
-"""Is called with STDOUT or STDERR, and what came there."""
+Listen = Callable[[int, bytes], None]  # is called with STDOUT or STDERR, and what came there
 
 
 def exec_in_pod(  # noqa: PLR0913 - the sides that a process has
@@ -53,10 +52,20 @@ def exec_in_pod(  # noqa: PLR0913 - the sides that a process has
         UnreachableError: The connection was lost; whether the command goes on is not known.
         ForbiddenError, InvalidError: The server, or the container's runtime, does not do it.
     """
+    from websocket import WebSocketException
+
     place = RequestContext(cluster.server, "EXEC", str(pod), cluster.advice)
     give_up = time.monotonic() + timeout if timeout else None
-    with _connected(cluster, pod, command, place) as channels, _kept(place):
-        return _conversation(channels, iter(stdin), listen, give_up, place)
+    with _connected(cluster, pod, command, place) as channels:
+        try:
+            return _conversation(channels, iter(stdin), listen, give_up, place)
+        except TimeoutError:
+            raise
+        except (WebSocketException, OSError) as error:
+            what = f"the connection to a running command was lost ({error})"
+            unknown = "whether the command goes on, and how it ended, is not known"
+            fix = f"run again; if it stays, {place.advice}"
+            raise UnreachableError(place.finding("GP301", what, unknown, fix)) from error
 
 
 @contextmanager
@@ -70,8 +79,12 @@ def _connected(cluster: KubeClient, pod: ObjectRef, command: Sequence[str], plac
     api.update_params_for_auth(headers, [], ["BearerToken"], path, "GET", None)
     query = [*(("command", word) for word in command), *((name, "true") for name in ("stdin", "stdout", "stderr"))]
     url = get_websocket_url(f"{api.configuration.host}{path}?{urlencode(query)}")
-    channels = WebSocket(sslopt=_tls(api.configuration), skip_utf8_validation=True)
-    options = websocket_proxycare({}, api.configuration, url, headers) if api.configuration.proxy else {}
+    settings = api.configuration
+    files = {"ca_certs": settings.ssl_ca_cert, "certfile": settings.cert_file, "keyfile": settings.key_file}
+    tls = {key: value for key, value in {**files, "server_hostname": settings.tls_server_name}.items() if value}
+    tls["cert_reqs"] = ssl.CERT_REQUIRED if settings.verify_ssl else ssl.CERT_NONE
+    channels = WebSocket(sslopt=tls, skip_utf8_validation=True)
+    options = websocket_proxycare({}, settings, url, headers) if settings.proxy else {}
 
     def connect(_: float) -> None:
         with map_api_errors(place), _as_api_errors():
@@ -83,18 +96,6 @@ def _connected(cluster: KubeClient, pod: ObjectRef, command: Sequence[str], plac
         yield channels
     finally:
         channels.shutdown()  # its close() waits for the other side, and leaves a connection that was lost open
-
-
-def _tls(settings: Any) -> dict[str, Any]:
-    """Return what the kubeconfig says about TLS, as the websocket library calls it."""
-    named = {
-        "ca_certs": settings.ssl_ca_cert,
-        "certfile": settings.cert_file,
-        "keyfile": settings.key_file,
-        "server_hostname": settings.tls_server_name,
-    }
-    verify = ssl.CERT_REQUIRED if settings.verify_ssl else ssl.CERT_NONE
-    return {"cert_reqs": verify, **{key: value for key, value in named.items() if value}}
 
 
 @contextmanager
@@ -113,27 +114,6 @@ def _as_api_errors() -> Iterator[None]:
         raise OSError(str(error)) from error
 
 
-@contextmanager
-def _kept(place: RequestContext) -> Iterator[None]:
-    """Say of a lost connection what it means."""
-    from websocket import WebSocketException
-
-    try:
-        yield
-    except TimeoutError:
-        raise
-    except (WebSocketException, OSError) as error:
-        raise UnreachableError(
-            Finding(
-                code="GP301",
-                what=f"the connection to a running command was lost ({error})",
-                where=str(place),
-                evidence="whether the command goes on, and how it ended, is not known",
-                fix=f"run again; if it stays, {place.advice}",
-            )
-        ) from error
-
-
 def _conversation(
     channels: Any, stdin: Iterator[Iterable[bytes]], listen: Listen, give_up: float | None, place: RequestContext
 ) -> int:
@@ -150,10 +130,8 @@ def _conversation(
             following = next(stdin, None)
         if said:
             listen(channel, said)
-    raise OSError(_CLOSED)
-
-
-_CLOSED = "it was closed"
+    message = "it was closed"
+    raise OSError(message)
 
 
 def _send(channels: Any, parts: Iterable[bytes]) -> None:
@@ -195,5 +173,5 @@ def _exit_status(status: dict[str, Any], place: RequestContext) -> int:
     codes = [int(cause["message"]) for cause in causes if cause.get("reason") == "ExitCode"]
     if codes:
         return codes[0]
-    what = "the command could not be started in the container"
-    raise InvalidError(Finding(code="GP305", what=what, where=str(place), evidence=str(status.get("message", ""))))
+    what, said = "the command could not be started in the container", str(status.get("message", ""))
+    raise InvalidError(place.finding("GP305", what, said))

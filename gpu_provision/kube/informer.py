@@ -8,11 +8,10 @@ import threading
 import time
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
-from gpu_provision.kube.client import Keep, KubeClient, ObjectList
+from gpu_provision.kube.client import KINDS, Keep, KubeClient, ObjectList
 from gpu_provision.kube.errors import ExpiredError, UnavailableError
-from gpu_provision.kube.resources import KINDS
 from gpu_provision.kube.retry import QUIET_SECONDS
 from gpu_provision.kube.transport import LOG, WatchEvent, WatchStream
 from gpu_provision.kube.trim import is_same, whole
@@ -32,32 +31,24 @@ class Scope(NamedTuple):
     field_selector: str = ""
     namespace: str = ""
 
+    @property
+    def where(self) -> dict[str, Any]:
+        """The arguments of `KubeClient.list` and `KubeClient.watch` besides the kind."""
+        return {key: value for key, value in self._asdict().items() if key != "kind"}
+
 
 @dataclass(slots=True, eq=False)
 class _Watched:
-    """The copies of one scope, and how its watch goes.
-
-    Attributes:
-        version: Where the watch resumes; empty to list again.
-        failures: How often the watch ended before it brought an event.
-        silent_since: When the API server stopped to answer; None while it does.
-        problem: Why the copies may be out of date.
-        is_over: Whether the scope is followed no longer.
-    """
+    """The copies of one scope, and how its watch goes."""
 
     scope: Scope
     objects: dict[ObjectRef, Manifest] = field(default_factory=dict)
     stream: WatchStream | None = None
-    version: str = ""
-    failures: int = 0
-    silent_since: float | None = None
-    problem: str = ""
-    is_over: bool = False
-
-    def hold(self, listing: ObjectList) -> None:
-        """Replace all objects."""
-        self.objects = {ref_of(item): item for item in listing.items}
-        self.version = listing.resource_version
+    version: str = ""  # where the watch resumes; empty to list again
+    failures: int = 0  # how often the watch ended before it brought an event
+    silent_since: float | None = None  # when the API server stopped to answer; None while it does
+    problem: str = ""  # why the copies may be out of date
+    is_over: bool = False  # whether the scope is followed no longer
 
     def backoff(self) -> float:
         """Exponential with full jitter, so that not all watches are opened at once after a restart of the server."""
@@ -175,7 +166,7 @@ class InformerCache:
     def wait(self, seconds: float) -> bool:
         """Wait until something has changed since the last call, at most so long; say whether it has.
 
-        Raises ProvisionError: the API server did not answer for too long, or refuses the watch.
+        Raises what ended a watch, such as UnreachableError after a long silence.
         """
         before, signal = self._seen, self._signal
         with signal.changed:
@@ -193,18 +184,12 @@ class InformerCache:
             self._signal.changed.notify_all()
 
     def _list(self, scope: Scope, retry_seconds: float | None = None) -> ObjectList:
-        return self._cluster.list(
-            scope.kind,
-            namespace=scope.namespace,
-            label_selector=scope.label_selector,
-            field_selector=scope.field_selector,
-            retry_seconds=retry_seconds,
-            keep=self._keep,
-        )
+        return self._cluster.list(scope.kind, **scope.where, retry_seconds=retry_seconds, keep=self._keep)
 
     def _hold(self, watched: _Watched, listing: ObjectList) -> None:
         with self._signal.changed:
-            watched.hold(listing)
+            watched.objects = {ref_of(item): item for item in listing.items}
+            watched.version = listing.resource_version
         self.wake()
 
     def _follow(self, watched: _Watched) -> None:
@@ -227,7 +212,10 @@ class InformerCache:
             except Exception as error:  # noqa: BLE001 - a thread that ends would leave the copies as they are
                 if watched.failures >= _RESTARTS:
                     return self._fail(watched, error)
-                self._note_problem(watched, error)
+                plural = KINDS[watched.scope.kind]
+                watched.problem = f"the watch of {plural} starts again after {type(error).__name__}: {error}"
+                LOG.error("%s", watched.problem, exc_info=error)
+                self.wake()
                 watched.version, pause = "", watched.backoff()
             watched.failures += 1
             self._stopped.wait(pause)
@@ -236,14 +224,7 @@ class InformerCache:
     def _watch(self, watched: _Watched) -> None:
         if not watched.version:
             self._hold(watched, self._list(watched.scope, retry_seconds=0.0))
-        scope = watched.scope
-        watched.stream = self._cluster.watch(
-            scope.kind,
-            watched.version,
-            namespace=scope.namespace,
-            label_selector=scope.label_selector,
-            field_selector=scope.field_selector,
-        )
+        watched.stream = self._cluster.watch(watched.scope.kind, watched.version, **watched.scope.where)
         if self._stopped.is_set() or watched.is_over:
             watched.stream.close()
         watched.silent_since = None
@@ -263,12 +244,6 @@ class InformerCache:
             self._cluster.report(f"{what} (WATCH {KINDS[watched.scope.kind]})")
         return seconds
 
-    def _note_problem(self, watched: _Watched, error: Exception) -> None:
-        plural = KINDS[watched.scope.kind]
-        watched.problem = f"the watch of {plural} starts again after {type(error).__name__}: {error}"
-        LOG.error("%s", watched.problem, exc_info=error)
-        self.wake()
-
     def _take(self, watched: _Watched, event: WatchEvent) -> None:
         if event.type == "BOOKMARK":
             return
@@ -287,10 +262,7 @@ class InformerCache:
             self.wake()
 
     def note(self, item: Manifest) -> None:
-        """Take an object in that the server returned to a write: its watch may bring it later.
-
-        An older version than what is there is left out; versions are numbers in every API server so far.
-        """
+        """Take in what the server returned to a write, if it is newer than what is there; its watch may be late."""
         ref = ref_of(item)
         kept = self._keep(ref.type, item)
         with self._signal.changed:

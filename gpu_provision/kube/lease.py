@@ -33,8 +33,7 @@ _NAME = re.compile(r"pid (?P<pid>\d+) start (?P<start>\d+) on (?P<place>\S+)$")
 _ENDED = frozenset("ZX")  # proc(5): a zombie, and dead
 _AGAIN_SECONDS = 0.5  # until a renewal is tried again that was not answered
 
-ARRIVAL_SECONDS = 5.0
-"""How long a write may be on its way that the fence let through at the last moment."""
+ARRIVAL_SECONDS = 5.0  # how long a write may be on its way that the fence let through at the last moment
 
 
 class Timing(NamedTuple):
@@ -63,14 +62,11 @@ def process_identity() -> str:
     The last part stands for this boot of this machine and the process ids that are seen here: containers of one host
     may share its name, and none of them sees the processes of the others.
     """
-    return f"{_user()}@{socket.gethostname()} pid {os.getpid()} start {_started(os.getpid())} on {_place()}"
-
-
-def _user() -> str:
     try:
-        return getpass.getuser()
+        user = getpass.getuser()
     except (KeyError, OSError):
-        return str(os.getuid())
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()} pid {os.getpid()} start {_started(os.getpid())} on {_place()}"
 
 
 def _started(pid: int) -> str:
@@ -135,12 +131,7 @@ def lease_manifest(
 
 
 class HeldLease:
-    """A Lease that this process holds, renewed by a thread until it is released or lost.
-
-    Attributes:
-        identity: Names this process.
-        lost: Why it is held no more; every write that rests on it raises this.
-    """
+    """A Lease that this process holds, renewed by a thread until it is released or ``lost``: why it is held no more."""
 
     def __init__(
         self, cluster: KubeClient, ref: ObjectRef, timing: Timing, annotations: Mapping[str, str] | None = None
@@ -156,9 +147,9 @@ class HeldLease:
         self._renewer = threading.Thread(target=self._keep_renewed, name=f"lease {ref.name}", daemon=True)
 
     def hold(self, lease: Manifest | None) -> None:
-        """Take a lease as it was last looked at, None for one that does not exist, and keep it renewed.
+        """Take a lease as it was last looked at, None for none, and keep it renewed.
 
-        If another process was faster, raises AlreadyExistsError, ConflictError or NotFoundError.
+        Raises AlreadyExistsError, ConflictError or NotFoundError if another process was faster.
         """
         began = boottime()
         self._lease = self._write(lease, self.identity)
@@ -237,7 +228,7 @@ class HeldLease:
 
 
 def fence_of(*leases: HeldLease, exempt: str) -> Callable[[str], None]:
-    """Return the fence of writes that rest on leases: a write waits for a late renewal, and raises if one is lost.
+    """Return the fence of writes that rest on leases: one waits for a late renewal, and raises if a lease is lost.
 
     A write whose path begins with ``exempt`` passes: it renews one of them.
     """
@@ -264,12 +255,9 @@ class LeaderElector(HeldLease):
         return f"{self._ref.namespace}/{self._ref.name}"
 
     def acquire(self, live: Manifest | None) -> float:
-        """Take the lease if it is free; return in how many seconds to try again, 0 once it is held.
+        """Take the lease, as a watch shows it, if it is free; return the seconds until the next try, 0 once it is held.
 
         It is free if its holder is unknown, or has ended on this machine, or was not heard of for the lease's time.
-
-        Args:
-            live: As a watch shows it.
         """
         holder = self._predecessor = holder_identity(live)
         if holder not in {"", self.identity} and not holder_is_dead(holder):
@@ -295,12 +283,7 @@ class LeaderElector(HeldLease):
         return max(0.0, self._heard_at + self._timing.fresh_seconds + ARRIVAL_SECONDS - boottime())
 
     def _loss(self, _lease: Manifest | None) -> LockedError:
-        return LockedError(
-            Finding(
-                code="GP308",
-                what="this controller leads no more, and its run writes nothing more",
-                where=self._cluster.server,
-                evidence=f"it held the lease {self.name} as {self.identity}",
-                consequence="the controller that leads goes on from there",
-            )
-        )
+        what = "this controller leads no more, and its run writes nothing more"
+        said = f"it held the lease {self.name} as {self.identity}"
+        then, where = "the controller that leads goes on from there", self._cluster.server
+        return LockedError(Finding(code="GP308", what=what, where=where, evidence=said, consequence=then))

@@ -10,7 +10,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple, Self
 
-from gpu_provision.kube.client import KubeClient
+from gpu_provision.kube.client import KubeClient, path_of
 from gpu_provision.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from gpu_provision.kube.lease import (
     HeldLease,
@@ -23,7 +23,6 @@ from gpu_provision.kube.lease import (
     lease_version,
     process_identity,
 )
-from gpu_provision.kube.resources import path_of
 from gpu_provision.kube.transport import no_fence
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef
@@ -62,9 +61,8 @@ def lock_holder(cluster: KubeClient, lease: Manifest | None) -> LockHolder | Non
     holder = holder_identity(lease)
     if not lease or not holder:
         return None
-    silent = _silent_seconds(cluster, lease)
-    since, renewed = str(lease["spec"].get("acquireTime") or ""), str(lease["spec"].get("renewTime") or "")
-    held = silent
+    silent = held = _silent_seconds(cluster, lease)
+    since, renewed = (str(lease["spec"].get(key) or "") for key in ("acquireTime", "renewTime"))
     if silent is not None:
         with contextlib.suppress(ValueError):
             held = silent + max(0.0, (datetime.fromisoformat(renewed) - datetime.fromisoformat(since)).total_seconds())
@@ -95,15 +93,14 @@ def unlock(
     agreed: Callable[[LockHolder], bool] = lambda _: True,
     on_wait: Callable[[str], None],
 ) -> LockState:
-    """Take the lock away from a dead holder; return it as it was, with an empty version if it still is.
+    """Take the lock away from a dead holder, or with ``force`` from a living one, whose run ends; return it as it was.
 
-    With ``force``, also from a living one, whose run ends then; else that raises LockedError. ``agreed`` is asked once
-    the holder is known.
+    The version is empty if it still is. ``agreed`` is asked once the holder is known. Raises LockedError.
     """
     ref = lock_ref(inventory)
     lease = cluster.get(ref)
     if not force:
-        lease = _abandoned(cluster, ref, lease, on_wait, error=holder_alive_error)
+        lease = _abandoned(cluster, ref, lease, on_wait, error=_holder_alive_error)
     held = lock_holder(cluster, lease)
     if lease is None or held is None:
         return LockState(None, "")
@@ -113,7 +110,7 @@ def unlock(
         lease = _taken_over(cluster, ref, lease, held, on_wait)
     with contextlib.suppress(ConflictError):
         return LockState(held, lease_version(cluster.replace(lease_manifest(ref, "", lease, TIMING.lease_seconds, {}))))
-    raise holder_alive_error(cluster, lock_holder(cluster, cluster.get(ref)) or held)
+    raise _holder_alive_error(cluster, lock_holder(cluster, cluster.get(ref)) or held)
 
 
 def _taken_over(
@@ -127,7 +124,7 @@ def _taken_over(
             time.sleep(TIMING.fresh_seconds)  # so long a lease is fresh for the run that renewed it
             return taken
         lease = cluster.get(ref) or lease
-    raise holder_alive_error(cluster, lock_holder(cluster, lease) or held)
+    raise _holder_alive_error(cluster, lock_holder(cluster, lease) or held)
 
 
 def _abandoned(
@@ -159,10 +156,7 @@ def _abandoned(
 
 
 class WriteLock(HeldLease):
-    """The right to write to a stack, from entering to leaving; a context manager.
-
-    A controller's run rests on its leadership, too (`Connection.leadership`).
-    """
+    """The right to write to a stack while entered; a controller's run rests on its leadership, too."""
 
     def __init__(
         self,
@@ -183,15 +177,18 @@ class WriteLock(HeldLease):
 
     def __enter__(self) -> Self:
         """Acquire the lock and keep it renewed. Raises LockedError."""
-        self._claim()
+        with _TAKING:
+            is_taken = self._key in _TAKEN
+            _TAKEN.add(self._key)
+        if is_taken:  # by another run of this process, or about to be
+            raise self._locked()
         try:
             self._acquire()
         except BaseException:
             _TAKEN.discard(self._key)
             raise
-        leadership = self._cluster.leadership
-        leases = path_of(self._ref).rpartition("/")[0]
-        self._cluster.fence = fence_of(self, *([leadership] if leadership else []), exempt=leases)
+        leases: list[HeldLease] = [each for each in (self, self._cluster.leadership) if each]
+        self._cluster.fence = fence_of(*leases, exempt=path_of(self._ref).rpartition("/")[0])
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -206,19 +203,11 @@ class WriteLock(HeldLease):
     def _key(self) -> tuple[str, ObjectRef, str]:
         return self._cluster.server, self._ref, self.identity
 
-    def _claim(self) -> None:
-        """Raise LockedError if another run of this process has the lock, or is about to."""
-        with _TAKING:
-            is_taken = self._key in _TAKEN
-            _TAKEN.add(self._key)
-        if is_taken:
-            raise self._locked()
-
     def _acquire(self) -> None:
         found = None if self._planned_at == "" else self._cluster.get(self._ref)  # "": there was none
         lease = self._await_free(found)
         if self._planned_at not in {None, lease_version(lease)}:
-            raise outdated_plan_error(self._cluster)
+            raise _outdated_plan_error(self._cluster)
         try:
             self.hold(lease)
         except (AlreadyExistsError, ConflictError, NotFoundError) as error:
@@ -240,7 +229,7 @@ class WriteLock(HeldLease):
 
     def _locked(self) -> LockedError:
         held = lock_holder(self._cluster, self._cluster.get(self._ref))
-        return locked_error(self._cluster, held) if held else outdated_plan_error(self._cluster)
+        return locked_error(self._cluster, held) if held else _outdated_plan_error(self._cluster)
 
     def _loss(self, lease: Manifest | None) -> LockedError:
         held = lock_holder(self._cluster, lease)
@@ -256,40 +245,28 @@ class WriteLock(HeldLease):
         )
 
 
+def _error(cluster: KubeClient, code: str, what: str, fix: str, consequence: str = "") -> LockedError:
+    return LockedError(Finding(code=code, what=what, where=cluster.server, consequence=consequence, fix=fix))
+
+
 def locked_error(cluster: KubeClient, held: LockHolder) -> LockedError:
     """Return the error that says who holds the lock and since when."""
-    return LockedError(
-        Finding(
-            code=codes.LOCKED,
-            what=f"another run is writing to {cluster.name}: {held}",
-            where=cluster.server,
-            fix="wait until it has ended and run again; a run that died gives the lock up after "
-            f"{TIMING.lease_seconds} s by itself, and gpu-provision unlock takes it away",
-        )
+    fix = (
+        f"wait until it has ended and run again; a run that died gives the lock up after {TIMING.lease_seconds} s "
+        "by itself, and gpu-provision unlock takes it away"
     )
+    return _error(cluster, codes.LOCKED, f"another run is writing to {cluster.name}: {held}", fix)
 
 
-def outdated_plan_error(cluster: KubeClient) -> LockedError:
-    """Return the error of a run whose plan was made before another run wrote."""
-    return LockedError(
-        Finding(
-            code=codes.OUTRUN,
-            what="another run has written since this one looked at the cluster; nothing was written",
-            where=cluster.server,
-            fix="run again, which makes a new plan",
-        )
+def _outdated_plan_error(cluster: KubeClient) -> LockedError:
+    what = "another run has written since this one looked at the cluster; nothing was written"
+    return _error(cluster, codes.OUTRUN, what, "run again, which makes a new plan")
+
+
+def _holder_alive_error(cluster: KubeClient, held: LockHolder) -> LockedError:
+    fix = (
+        "end that run (Ctrl-C gives the lock back); gpu-provision unlock --force takes it away all the same, "
+        "and the run that had it ends"
     )
-
-
-def holder_alive_error(cluster: KubeClient, held: LockHolder) -> LockedError:
-    """Return the error of a command that wants to take the lock away from a living run."""
-    return LockedError(
-        Finding(
-            code="GP350",
-            what=f"the lock is not taken away, since its holder lives: {held}",
-            where=cluster.server,
-            consequence="two runs that write at once undo each other's work",
-            fix="end that run (Ctrl-C gives the lock back); gpu-provision unlock --force takes it away all the same, "
-            "and the run that had it ends",
-        )
-    )
+    what = f"the lock is not taken away, since its holder lives: {held}"
+    return _error(cluster, "GP350", what, fix, "two runs that write at once undo each other's work")

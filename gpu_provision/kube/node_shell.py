@@ -7,7 +7,9 @@ import secrets
 import shlex
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from importlib import resources
+
+import yaml
 
 from gpu_provision.components import labels
 from gpu_provision.diagnostics.pods import cause, phase
@@ -35,12 +37,9 @@ _HOPELESS = frozenset(
 
 
 def is_orphaned(pod: Manifest) -> bool:
-    """Whether no client uses a helper pod any more: it has ended, or its client was a process here that is gone.
-
-    A client elsewhere counts as alive: another machine cannot tell a dead one from one that waits.
-    """
-    annotations = pod["metadata"].get("annotations") or {}
-    return phase(pod) in _OVER or holder_is_dead(str(annotations.get(CLIENT, "")))
+    """Whether a helper pod has ended, or its client was a process here that is gone; nothing is known of others."""
+    client = (pod["metadata"].get("annotations") or {}).get(CLIENT, "")
+    return phase(pod) in _OVER or holder_is_dead(str(client))
 
 
 def remove_orphaned(cluster: KubeClient, namespace: str) -> None:
@@ -52,69 +51,33 @@ def remove_orphaned(cluster: KubeClient, namespace: str) -> None:
 
 def helper_pod(node: str, settings: HelperPod) -> Manifest:
     """Return a new helper pod for a node."""
-    container = {
-        "name": "shell",
-        "image": settings.image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": [*ENTER, "sleep", str(LIFETIME_SECONDS)],
-        "securityContext": {"privileged": True, "runAsUser": 0},
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": f"gpu-provision-{PURPOSE}-{secrets.token_hex(5)}",
-            "namespace": settings.namespace,
-            "labels": {"app.kubernetes.io/managed-by": "gpu-provision", labels.HELPER: PURPOSE},
-            "annotations": {CLIENT: process_identity()},
-        },
-        "spec": {
-            "nodeName": node,
-            "hostPID": True,
-            "restartPolicy": "Never",
-            "activeDeadlineSeconds": LIFETIME_SECONDS,
-            "terminationGracePeriodSeconds": 1,
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
-            "tolerations": [{"operator": "Exists"}],
-            "imagePullSecrets": [{"name": name} for name in settings.image_pull_secrets],
-            "containers": [container],
-        },
-    }
+    pod: Manifest = yaml.safe_load(resources.files(__package__).joinpath("helper_pod.yaml").read_text(encoding="utf-8"))
+    pod["metadata"] |= {"name": f"gpu-provision-{PURPOSE}-{secrets.token_hex(5)}", "namespace": settings.namespace}
+    pod["metadata"] |= {"annotations": {CLIENT: process_identity()}}
+    pod["metadata"]["labels"][labels.HELPER] = PURPOSE
+    pull_secrets = [{"name": name} for name in settings.image_pull_secrets]
+    pod["spec"] |= {"nodeName": node, "activeDeadlineSeconds": LIFETIME_SECONDS, "imagePullSecrets": pull_secrets}
+    pod["spec"]["containers"][0] |= {"image": settings.image, "command": [*ENTER, "sleep", str(LIFETIME_SECONDS)]}
+    return pod
 
 
 def start_helper_pod(cluster: KubeClient, node: str, settings: HelperPod) -> ObjectRef:
     """Return a helper pod that runs on a node. Raises ProvisionError."""
-    _see_that_node_is_ready(cluster, node)
-    pod = cluster.create(helper_pod(node, settings))
-    ref = ref_of(pod)
+    found = cluster.get(ObjectRef("v1", "Node", "", node))
+    if found is None:
+        what, fix = f"{cluster.name} has no node {node}", "write its name as kubectl get nodes shows it"
+        raise RunFailedError(Finding(code=codes.NODE_AWAY, what=what, where=node, fix=fix))
+    if not node_facts(found).ready:  # a pod that is bound to it would stay, and be pending, for good
+        what = "the node is not ready, so no pod can be started on it"
+        said, fix = ready_message(found), "see to its kubelet, or reach this host over SSH (connect: ssh)"
+        raise RunFailedError(Finding(code=codes.NODE_AWAY, what=what, where=node, evidence=said, fix=fix))
+    ref = ref_of(cluster.create(helper_pod(node, settings)))
     try:
         _wait(cluster, ref, node, settings)
     except BaseException:
         cluster.delete(ref)
         raise
     return ref
-
-
-def _see_that_node_is_ready(cluster: KubeClient, node: str) -> None:
-    """A pod that is bound to a node that does not run would stay, and be pending, for good."""
-    found = cluster.get(ObjectRef("v1", "Node", "", node))
-    if found is not None and node_facts(found).ready:
-        return
-    finding = Finding(
-        code=codes.NODE_AWAY,
-        what=f"{cluster.name} has no node {node}",
-        where=node,
-        fix="write its name as kubectl get nodes shows it",
-    )
-    if found is not None:
-        finding = replace(
-            finding,
-            what="the node is not ready, so no pod can be started on it",
-            evidence=ready_message(found),
-            fix="see to its kubelet, or reach this host over SSH (connect: ssh)",
-        )
-    raise RunFailedError(finding)
 
 
 def _wait(cluster: KubeClient, ref: ObjectRef, node: str, settings: HelperPod) -> None:
@@ -133,23 +96,20 @@ def _wait(cluster: KubeClient, ref: ObjectRef, node: str, settings: HelperPod) -
         time.sleep(_POLL_SECONDS)
 
 
-def _does_not_start(node: str, settings: HelperPod, evidence: str) -> ProvisionError:
-    return RunFailedError(
-        Finding(
-            code=codes.POD_AWAY,
-            what="the helper pod does not start on this node",
-            where=node,
-            evidence=f"{evidence} (image {settings.image}, namespace {settings.namespace})",
-            fix="set helper_pod.image to an image that this node can have and that holds nsenter, "
-            "helper_pod.namespace to a namespace that admits privileged pods",
-        )
+def _does_not_start(node: str, settings: HelperPod, why: str) -> ProvisionError:
+    what, said = (
+        "the helper pod does not start on this node",
+        f"{why} (image {settings.image}, namespace {settings.namespace})",
     )
+    fix = (
+        "set helper_pod.image to an image that this node can have and that holds nsenter, "
+        "helper_pod.namespace to a namespace that admits privileged pods"
+    )
+    return RunFailedError(Finding(code=codes.POD_AWAY, what=what, where=node, evidence=said, fix=fix))
 
 
+# What goes to stdin; all but the first when the command says with a byte that it is ready for it.
 Turns = Sequence[Iterable[bytes]]
-"""What goes to stdin; all but the first when the command says with a byte that it is ready for it."""
-
-_MARK = "GPU_PROVISION_COMMAND"
 _ENVIRONMENT = (
     "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     *("HOME=/root", "USER=root", "LOGNAME=root", "SHELL=/bin/sh"),
@@ -177,15 +137,6 @@ kill -9 $(processes) 2>/dev/null
 _STOP_SECONDS = 30.0
 
 
-def open_shell(kubeconfig: str, context: str, node: str, settings: HelperPod) -> NodeShell:
-    """Return the open shell of a node; the caller closes it. Raises ProvisionError if none can be had."""
-    cluster = connect(kubeconfig, context)
-    remove_orphaned(cluster, settings.namespace)
-    shell = NodeShell(cluster, node, settings)
-    shell.open()
-    return shell
-
-
 class NodeShell:
     """The shell of one node, from `open` to `close`."""
 
@@ -207,9 +158,8 @@ class NodeShell:
             raise _no_shell(self._node, first.evidence or first.what, first.fix or "connect: ssh") from error
         if status:
             self.close()
-            evidence = b"".join(said).decode(errors="replace").strip()
             image = f"set helper_pod.image to one that holds nsenter (now {self._settings.image}), or connect: ssh"
-            raise _no_shell(self._node, f"exit status {status}: {evidence}", image)
+            raise _no_shell(self._node, f"exit status {status}: {_text(said)}", image)
 
     def close(self) -> None:
         """Remove the helper pod, and with it whatever still runs in it; a server that does not answer is no error."""
@@ -229,11 +179,7 @@ class NodeShell:
         return self._shell(f"{begin}{command}", [] if stdin is None else [[stdin]], listen, timeout)
 
     def put(self, path: str, size: int, parts: Iterable[bytes], *, within: Callable[[str], str]) -> None:
-        """Write a file of this size. Raises OSError with what the shell said.
-
-        Args:
-            within: Puts a command into others, such as those that become another user.
-        """
+        """Write a file of this size; ``within`` puts a command into others. Raises OSError with what the shell said."""
         said: list[bytes] = []
         command = within(_PUT.format(path=shlex.quote(path), size=size))
         if self._shell(command, [parts], lambda _, data: said.append(data), None):
@@ -241,32 +187,33 @@ class NodeShell:
 
     def get(self, path: str, write: Callable[[bytes], object], *, within: Callable[[str], str]) -> None:
         """Hand the content of a file to ``write``, in parts. Raises OSError with what the shell said."""
-        said: list[bytes] = []
-        received = 0
+        said, received = list[bytes](), 0
 
         def listen(channel: int, data: bytes) -> None:
             nonlocal received
             if channel == STDERR:
                 said.append(data)
-                return
-            received += len(data)
-            write(data)
+            else:
+                received += len(data)
+                write(data)
 
         status = self._shell(within(_GET.format(path=shlex.quote(path))), [], listen, None)
         size, _, complaint = _text(said).partition("\n")
         if status:
             raise OSError(complaint or size)
         if received < int(size):
-            raise OSError(_TORN.format(path=path, received=received, size=size))
+            message = f"{path}: the connection broke off after {received} of {size} bytes"
+            raise OSError(message)
 
     def _shell(self, command: str, stdin: Turns, listen: Listen, timeout: float | None) -> int:
-        text, mark = command.encode(), f"{_MARK}={secrets.token_hex(8)}"
+        text, mark = command.encode(), f"GPU_PROVISION_COMMAND={secrets.token_hex(8)}"
         boot = ("sh", "-c", _READ_COMMAND, "sh", str(len(text)))
         words = (*ENTER, "env", "-i", *_ENVIRONMENT, mark, *boot)
         try:
             return self._execute(words, [[text], *stdin], listen, timeout)
         except TimeoutError:
-            self._stop(mark)
+            with contextlib.suppress(ProvisionError, TimeoutError):  # end it, and all that has the mark from it
+                self._shell(_STOP.format(mark=mark), [], lambda _channel, _data: None, _STOP_SECONDS)
             raise
 
     def _execute(self, words: Sequence[str], stdin: Turns, listen: Listen, timeout: float | None) -> int:
@@ -283,13 +230,14 @@ class NodeShell:
             self._pod = start_helper_pod(self._cluster, self._node, self._settings)
         return exec_in_pod(self._cluster, self._pod, words, stdin=stdin, listen=listen, timeout=timeout)
 
-    def _stop(self, mark: str) -> None:
-        """End a command and all that it has started: they have the mark in their environment."""
-        with contextlib.suppress(ProvisionError, TimeoutError):
-            self._shell(_STOP.format(mark=mark), [], lambda _channel, _data: None, _STOP_SECONDS)
 
-
-_TORN = "{path}: the connection broke off after {received} of {size} bytes"
+def open_shell(kubeconfig: str, context: str, node: str, settings: HelperPod) -> NodeShell:
+    """Return the open shell of a node; the caller closes it. Raises ProvisionError if none can be had."""
+    cluster = connect(kubeconfig, context)
+    remove_orphaned(cluster, settings.namespace)
+    shell = NodeShell(cluster, node, settings)
+    shell.open()
+    return shell
 
 
 def _text(said: Sequence[bytes]) -> str:

@@ -11,15 +11,16 @@ import hmac
 import json
 import re
 from collections.abc import Iterable, Mapping
-from functools import partial
-from typing import NamedTuple
+from contextlib import suppress
 
+import msgspec
+
+from gpu_provision.components import labels
 from gpu_provision.components.labels import NOT_VALIDATED
-from gpu_provision.kube import lock, records
-from gpu_provision.kube.client import KubeClient, ObjectList
+from gpu_provision.kube import lock
+from gpu_provision.kube.client import KINDS, KubeClient, ObjectList, path_to
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.lock import LockState
-from gpu_provision.kube.resources import KINDS, path_to
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, NodeFacts, ObjectRef, ref_of
@@ -33,7 +34,10 @@ _OS_ID, _OS_VERSION = (
     "feature.node.kubernetes.io/system-os_release.ID",
     "feature.node.kubernetes.io/system-os_release.VERSION_ID",
 )
+
+
 _MICROK8S = "microk8s.io/cluster"
+
 
 # How status.nodeInfo.osImage (PRETTY_NAME of /etc/os-release) begins, and the ID that goes with it.
 _OS_IMAGES: tuple[tuple[str, str], ...] = (
@@ -62,6 +66,7 @@ def node_facts(node: Manifest) -> NodeFacts:
     gpus = str(status.get("allocatable", {}).get("nvidia.com/gpu", ""))
     taints = tuple(node.get("spec", {}).get("taints") or ())
     is_tainted = any(each.get("key") == NOT_VALIDATED for each in taints)
+    named_distribution = re.search(r"\+(k3s|rke2|k0s)", info.get("kubeletVersion", ""))  # as in v1.31.5+rke2r1
     return NodeFacts(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
@@ -72,7 +77,7 @@ def node_facts(node: Manifest) -> NodeFacts:
         architecture=info.get("architecture", ""),
         container_runtime=runtime,
         container_runtime_version=runtime_version,
-        distribution=_distribution(info.get("kubeletVersion", ""), found),
+        distribution="microk8s" if _MICROK8S in found else named_distribution[1] if named_distribution else "",
         boot_id=info.get("bootID", ""),
         ready=any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", ())),
         unschedulable=unschedulable,
@@ -93,14 +98,6 @@ def os_of_image(text: str) -> OperatingSystem | None:
     return None
 
 
-def _distribution(version: str, labels: dict[str, str]) -> str:
-    """Return what the kubelet's version ends in, as in ``v1.31.5+rke2r1``; MicroK8s says it by a label."""
-    if _MICROK8S in labels:
-        return "microk8s"
-    found = re.search(r"\+(k3s|rke2|k0s)", version)
-    return found[1] if found else ""
-
-
 def ready_message(node: Manifest) -> str:
     """Return what a kubelet says about the readiness of its node."""
     conditions = node.get("status", {}).get("conditions", ())
@@ -112,26 +109,23 @@ SERVICE_MONITORS = "servicemonitors.monitoring.coreos.com"
 _MONITORING = "monitoring.coreos.com/v1"
 GPU_STACKS = "gpustacks.gpu-provision.io"
 
+
 _NEVER_MEMBERS = frozenset({
     "ClusterPolicy", "ControllerRevision", "Event", "GPUStack", "Lease", "NVIDIADriver", "NetworkPolicy", "Node",
     "NodeFeature", "Pod", "PodDisruptionBudget", "ResourceClaim", "Secret",
 })  # fmt: skip
+
+
 MEMBER_KINDS = frozenset(kind for kind in KINDS if kind.kind not in _NEVER_MEMBERS)
 """Kinds of which a stack can have objects."""
 
 
 _FROM_NOW = "0"  # a watch from this version begins with all that there is
-Listed = dict[Kind, ObjectList]
-"""What was listed of kinds that a run follows: it goes on from there."""
+Listed = dict[Kind, ObjectList]  # what was listed of kinds that a run follows: it goes on from there
 
 
 def observe_facts(cluster: KubeClient, inventory: Inventory, listed: Listed | None = None) -> ClusterFacts:
-    """Read version, nodes, served resources, and the ConfigMaps and Secrets that the inventory names.
-
-    Args:
-        listed: Where the nodes go.
-    """
-    settings = cluster.api.configuration
+    """Read version, nodes, served resources, and the inventory's ConfigMaps and Secrets; nodes go to ``listed``."""
     get = cluster.get
     with RequestPool(cluster) as pool:
         version = pool.submit(cluster.version)
@@ -141,60 +135,51 @@ def observe_facts(cluster: KubeClient, inventory: Inventory, listed: Listed | No
         found = tuple(node_facts(node) for node in nodes.items)
         resources = served.result()
         names, secret_names = sorted(named_config_maps(inventory)), sorted(named_secrets(inventory))
-        config_maps = config_maps_of(filter(None, pool.map(lambda name: get(_config_map(inventory, name)), names)))
-        secrets = secrets_of(filter(None, pool.map(lambda name: get(_secret(inventory, name)), secret_names)))
+        config_maps = pool.map(lambda name: get(_input(inventory, "ConfigMap", name)), names)
+        secrets = pool.map(lambda name: get(_input(inventory, "Secret", name)), secret_names)
     if listed is not None:
         listed[NODE] = nodes
     return ClusterFacts(
         version=told,
         nodes=tuple(sorted(found, key=lambda node: node.name)),
         resources=resources,
-        config_maps=config_maps,
-        secrets=secrets,
-        unverified="" if settings.verify_ssl else cluster.server,
+        config_maps=config_maps_of(filter(None, config_maps)),
+        secrets=secrets_of(filter(None, secrets)),
+        unverified="" if cluster.api.configuration.verify_ssl else cluster.server,
     )
 
 
 def _resources(cluster: KubeClient) -> frozenset[str]:
     """Return which resources of others, and of the controller, the server has: one request where it has none."""
-    groups = cluster.groups()
+    groups = {group["name"] for group in cluster.ask("/apis").get("groups") or ()}
     monitoring, stacks = _MONITORING.partition("/")[0], GPU_STACKS.partition(".")[2]
     monitors = cluster.served(_MONITORING) if monitoring in groups else ()
     return frozenset((*(f"{name}.{monitoring}" for name in monitors), *((GPU_STACKS,) if stacks in groups else ())))
 
 
-class Absent(NamedTuple):
-    """Of some objects, those that do not exist, and those that our user may not read."""
+def find_absent(
+    cluster: KubeClient, inventory: Inventory, facts: ClusterFacts, wanted: Iterable[ObjectRef]
+) -> tuple[frozenset[ObjectRef], frozenset[ObjectRef]]:
+    """Return which ConfigMaps and Secrets do not exist, and which of them our user may not read.
 
-    missing: frozenset[ObjectRef]
-    unread: frozenset[ObjectRef]
-
-
-def find_absent(cluster: KubeClient, inventory: Inventory, facts: ClusterFacts, wanted: Iterable[ObjectRef]) -> Absent:
-    """Return which ConfigMaps and Secrets do not exist.
-
-    Args:
-        facts: From `observe_facts`; what that has read is not asked for again.
-        wanted: Each costs a request otherwise.
+    Each costs a request, but those that `observe_facts` has read.
     """
     refs = frozenset(wanted)
     found: dict[ObjectRef, bool | None] = {
-        **{_config_map(inventory, name): name in facts.config_maps for name in named_config_maps(inventory)},
-        **{_secret(inventory, name): name in facts.secrets for name in named_secrets(inventory)},
+        **{_input(inventory, "ConfigMap", name): name in facts.config_maps for name in named_config_maps(inventory)},
+        **{_input(inventory, "Secret", name): name in facts.secrets for name in named_secrets(inventory)},
     }
+
+    def exists(ref: ObjectRef) -> bool | None:
+        try:
+            return cluster.exists(ref)
+        except ForbiddenError:
+            return None
+
     if asked := sorted(refs - found.keys()):
         with RequestPool(cluster) as pool:
-            found |= zip(asked, pool.map(partial(_exists, cluster), asked), strict=True)
-    missing = frozenset(ref for ref in refs if found[ref] is False)
-    return Absent(missing, unread=frozenset(ref for ref in refs if found[ref] is None))
-
-
-def _exists(cluster: KubeClient, ref: ObjectRef) -> bool | None:
-    """Return None for an object that our user may not read."""
-    try:
-        return cluster.exists(ref)
-    except ForbiddenError:
-        return None
+            found |= zip(asked, pool.map(exists, asked), strict=True)
+    return frozenset(ref for ref in refs if found[ref] is False), frozenset(ref for ref in refs if found[ref] is None)
 
 
 def config_maps_of(found: Iterable[Manifest]) -> dict[str, dict[str, str]]:
@@ -203,8 +188,17 @@ def config_maps_of(found: Iterable[Manifest]) -> dict[str, dict[str, str]]:
 
 
 def secrets_of(found: Iterable[Manifest]) -> dict[str, str]:
-    """Return digests of Secrets, by name, as ClusterFacts has them."""
-    return {item["metadata"]["name"]: _digest(item) for item in found}
+    """Return digests of Secrets, by name, as ClusterFacts has them.
+
+    The key is the uid, which only those can read who may read the content: a reader of the digest, which ends up in a
+    DaemonSet, cannot try values out. A Secret that is deleted and created again is another one.
+    """
+
+    def digest(secret: Manifest) -> str:
+        content = json.dumps(secret.get("data") or {}, sort_keys=True).encode()
+        return hmac.new(secret["metadata"]["uid"].encode(), content, hashlib.sha256).hexdigest()[:32]
+
+    return {item["metadata"]["name"]: digest(item) for item in found}
 
 
 def named_config_maps(inventory: Inventory) -> frozenset[str]:
@@ -222,22 +216,8 @@ def named_secrets(inventory: Inventory) -> frozenset[str]:
     return frozenset(filter(None, (each.licensing_config for each in drivers)))
 
 
-def _secret(inventory: Inventory, name: str) -> ObjectRef:
-    return ObjectRef("v1", "Secret", inventory.cluster.namespace, name)
-
-
-def _digest(secret: Manifest) -> str:
-    """Return a digest of a Secret's content that does not reveal it.
-
-    The key is the Secret's uid, which only those can read who may read its content: a reader of the digest, which
-    ends up in a DaemonSet, cannot try values out. A Secret that is deleted and created again is another one.
-    """
-    content = json.dumps(secret.get("data") or {}, sort_keys=True).encode()
-    return hmac.new(secret["metadata"]["uid"].encode(), content, hashlib.sha256).hexdigest()[:32]
-
-
-def _config_map(inventory: Inventory, name: str) -> ObjectRef:
-    return ObjectRef("v1", "ConfigMap", inventory.cluster.namespace, name)
+def _input(inventory: Inventory, kind: str, name: str) -> ObjectRef:
+    return ObjectRef("v1", kind, inventory.cluster.namespace, name)
 
 
 def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
@@ -248,87 +228,67 @@ def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
     parent: ObjectRef,
     listed: Listed | None = None,
 ) -> ObservedState:
-    """Read everything that planning compares with.
+    """Read everything that planning compares with the desired objects; what a run follows goes to ``listed``.
 
-    Args:
-        facts: From `observe_facts`.
-        wanted: The desired objects.
-        parent: The stack's own ConfigMap, which names the kinds of earlier runs.
-        listed: Where the objects go that a run follows.
+    ``parent`` is the stack's own ConfigMap, which names the kinds of earlier runs.
     """
     listed, refs = {} if listed is None else listed, frozenset(wanted)
+    mark = f"{PART_OF}={applyset_id(inventory.name, inventory.cluster.namespace)}"
+    top, pods, passed, held = None, ObjectList([], _FROM_NOW), dict[tuple[str, str], str](), LockState(None, "")
     with RequestPool(cluster) as pool:
         namespaces = cluster.list(NAMESPACE).items
         existing = frozenset(item["metadata"]["name"] for item in namespaces)
-        home = _home(cluster, inventory, parent, pool) if parent.namespace in existing else _NO_HOME
-        look = partial(_look, cluster, refs=refs, existing=existing) if home.parent is None else partial(_list, cluster)
-        mark = f"{PART_OF}={applyset_id(inventory.name, inventory.cluster.namespace)}"
-        kinds = ({ref.type for ref in refs} | _earlier_kinds(home.parent)) & (MEMBER_KINDS - {NAMESPACE})
-        found = dict(zip(sorted(kinds), pool.map(lambda kind: look(kind, mark), sorted(kinds)), strict=True))
-    listed |= {kind: one.listing for kind, one in found.items()} | {POD: home.pods}
-    members = [item for one in found.values() for item in one.listing.items]
+        if parent.namespace in existing:
+            its_top = pool.submit(cluster.get, parent)
+            its_pods = pool.submit(cluster.list, POD, label_selector=f"{STACK}={inventory.name}", keep=trim)
+            its_record = pool.submit(read_validations, cluster, inventory)
+            its_lock = pool.submit(lock.read_lock, cluster, inventory)
+            top, pods, passed, held = its_top.result(), its_pods.result(), its_record.result(), its_lock.result()
+        earlier = kinds_of(top) if top else ()
+        kinds = {kind for kind in KINDS if group_kind(kind) in earlier} | {ref.type for ref in refs}
+
+        def look(kind: Kind) -> tuple[ObjectList, _Names]:
+            if top:
+                return cluster.list(kind, label_selector=mark), {}
+            return _look(cluster, kind, mark, {ref.namespace for ref in refs if ref.type == kind} & {"", *existing})
+
+        asked = sorted(kinds & (MEMBER_KINDS - {NAMESPACE}))
+        found = dict(zip(asked, pool.map(look, asked), strict=True))
+    listed |= {kind: listing for kind, (listing, _) in found.items()} | {POD: pods}
+    members = [item for listing, _ in found.values() for item in listing.items]
     members += [item for item in namespaces if _is_marked(item, mark)]
-    if home.parent:
-        members.append({"apiVersion": parent.api_version, "kind": parent.kind, **home.parent})
+    if top:
+        members.append({"apiVersion": parent.api_version, "kind": parent.kind, **top})
     return ObservedState(
         cluster=f"{cluster.name} ({facts.version})",
         facts=facts,
         members={ref_of(item): item for item in members},
         namespaces=existing,
-        names={place: names for one in found.values() for place, names in one.names.items()},
-        pods={ref_of(pod): pod for pod in home.pods.items},
-        passed=home.passed,
-        lock=home.lease.lock,
-        lock_version=home.lease.version,
+        names={place: names for _, all_names in found.values() for place, names in all_names.items()},
+        pods={ref_of(pod): pod for pod in pods.items},
+        passed=passed,
+        lock=held.lock,
+        lock_version=held.version,
     )
 
 
-class _Home(NamedTuple):
-    """What is in a stack's own namespace, and the pods of the stack."""
-
-    parent: Manifest | None
-    pods: ObjectList
-    passed: Mapping[tuple[str, str], str]
-    lease: LockState
+_Names = dict[tuple[Kind, str], frozenset[str]]
 
 
-_NO_HOME = _Home(None, ObjectList([], _FROM_NOW), {}, LockState(None, ""))
-
-
-def _home(cluster: KubeClient, inventory: Inventory, parent: ObjectRef, pool: RequestPool) -> _Home:
-    top = pool.submit(cluster.get, parent)
-    pods = pool.submit(cluster.list, POD, label_selector=f"{STACK}={inventory.name}", keep=trim)
-    record = pool.submit(records.read_validations, cluster, inventory)
-    lease = pool.submit(lock.read_lock, cluster, inventory)
-    return _Home(top.result(), pods.result(), record.result(), lease.result())
-
-
-class _Found(NamedTuple):
-    """Members of one kind, and the names of all objects of that kind in the namespaces that were listed whole."""
-
-    listing: ObjectList
-    names: Mapping[tuple[Kind, str], frozenset[str]]
-
-
-def _list(cluster: KubeClient, kind: Kind, mark: str) -> _Found:
-    return _Found(cluster.list(kind, label_selector=mark), {})
-
-
-def _look(cluster: KubeClient, kind: Kind, mark: str, *, refs: Iterable[ObjectRef], existing: frozenset[str]) -> _Found:
-    """Return all names of a kind where objects of it are wanted; members are what a stack has left that is gone."""
-    places = {ref.namespace for ref in refs if ref.type == kind}
-    names, version = {}, _FROM_NOW
-    for place in sorted(places & {"", *existing}):
+def _look(cluster: KubeClient, kind: Kind, mark: str, places: Iterable[str]) -> tuple[ObjectList, _Names]:
+    """Return what an unfinished removal has left of a new stack, and the names of all objects of a kind by place."""
+    names, version = _Names(), _FROM_NOW
+    for place in sorted(places):
         try:
             answer = cluster.ask(path_to(kind, place))
         except NotFoundError:
             continue
         items = answer.get("items") or ()
         if any(_is_marked(item, mark) for item in items):
-            return _list(cluster, kind, mark)
+            return cluster.list(kind, label_selector=mark), {}
         names[kind, place] = frozenset(item["metadata"]["name"] for item in items)
         version = version if version != _FROM_NOW else answer["metadata"]["resourceVersion"]
-    return _Found(ObjectList([], version), names)
+    return ObjectList([], version), names
 
 
 def _is_marked(item: Manifest, mark: str) -> bool:
@@ -336,6 +296,70 @@ def _is_marked(item: Manifest, mark: str) -> bool:
     return bool((item["metadata"].get("labels") or {}).get(key) == value)
 
 
-def _earlier_kinds(parent: Manifest | None) -> frozenset[Kind]:
-    named = kinds_of(parent) if parent else frozenset()
-    return frozenset(kind for kind in KINDS if group_kind(kind) in named)
+Passed = Mapping[tuple[str, str], str]  # (component, node) -> the verdict, see `gpu_provision.planning.validation`
+
+
+def validations_ref(inventory: Inventory) -> ObjectRef:
+    """Return the ConfigMap that holds the stack's records."""
+    return ObjectRef("v1", "ConfigMap", inventory.cluster.namespace, f"{inventory.name}-validations")
+
+
+def read_validations(cluster: KubeClient, inventory: Inventory) -> dict[tuple[str, str], str]:
+    """Return the validations on record; a missing or damaged record is empty: they run again."""
+    return validations_of((cluster.get(validations_ref(inventory)) or {}).get("data") or {})
+
+
+def validations_of(data: Mapping[str, str]) -> dict[tuple[str, str], str]:
+    """Return the validations that the data of a record tells of; what is damaged is left out."""
+    found: dict[tuple[str, str], str] = {}
+    for node, text in data.items():
+        with suppress(ValueError):
+            passed = msgspec.json.decode(text, type=dict[str, str])
+            found |= {(component, node): verdict for component, verdict in passed.items()}
+    return found
+
+
+def write_validations(cluster: KubeClient, inventory: Inventory, passed: Passed) -> None:
+    """Replace the record: one request, however many nodes."""
+    cluster.apply(validations_manifest(inventory, passed), manager="gpu-provision-records")
+
+
+def validations_manifest(inventory: Inventory, passed: Passed) -> Manifest:
+    """Return the record's manifest: a key per node, up to 85 bytes per validation."""
+    by_node: dict[str, dict[str, str]] = {}
+    for (component, node), digest in sorted(passed.items()):
+        by_node.setdefault(node, {})[component] = digest
+    data = {node: json.dumps(entry, sort_keys=True) for node, entry in by_node.items()}
+    ref = validations_ref(inventory)
+    metadata = {"name": ref.name, "namespace": ref.namespace, "labels": {labels.MANAGED_BY: "gpu-provision"}}
+    return {"apiVersion": ref.api_version, "kind": ref.kind, "metadata": metadata, "data": data}
+
+
+VERSIONS = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2", "resource.k8s.io/v1beta1", "resource.k8s.io/v1alpha3")
+"""Of ResourceClaims, the newest first; in all of them an allocation names the driver in the same place."""
+
+
+class ResourceClaims:
+    """The claims of one cluster, read again only when a pod names one that has not been looked up.
+
+    A claim is allocated before its pod gets a node, so that what was read of it holds for as long as the pod is there.
+    """
+
+    def __init__(self, cluster: KubeClient) -> None:
+        """Prepare; nothing is sent."""
+        self._cluster = cluster
+        self._known: frozenset[tuple[str, str]] = frozenset()
+        self._found: tuple[Manifest, ...] | None = ()
+
+    def of(self, pods: Iterable[Manifest]) -> tuple[Manifest, ...] | None:
+        """Return all claims, as last read; None if they cannot be read in these versions. Raises UnreachableError."""
+        from gpu_provision.rollout.observe import claims_named  # which a plan does without
+
+        named = frozenset(name for pod in pods for name in claims_named(pod))
+        if not named <= self._known:
+            self._known |= named
+            self._found = None
+            with suppress(ForbiddenError):
+                version = next((each for each in VERSIONS if "resourceclaims" in self._cluster.served(each)), "")
+                self._found = tuple(self._cluster.list(Kind(version, "ResourceClaim")).items) if version else None
+        return self._found

@@ -25,18 +25,12 @@ from gpu_provision.model.findings import Finding, ProvisionError, UnreachableErr
 RETRIED = (UnreachableError, WebhookError, LogUnavailableError)
 """Errors after which the same request may succeed. All others are definite answers."""
 
-FIRST_CONTACT_SECONDS = 5.0
-"""For how long a server that has never answered is asked: a wrong address fails fast."""
-
-RETRY_SECONDS = 60.0
-"""For how long a server that has answered once is asked: about a restart of a control plane."""
-
+FIRST_CONTACT_SECONDS = 5.0  # for how long a server that has never answered is asked: a wrong address fails fast
+RETRY_SECONDS = 60.0  # for how long a server that has answered once is asked: about a restart of a control plane
 VARIABLE = "GPU_PROVISION_API_TIMEOUT"
 """Environment variable: the seconds for which every request is repeated, the first one as well."""
 
-QUIET_SECONDS = 4.0
-"""How long repeating takes before it is reported, and between two reports."""
-
+QUIET_SECONDS = 4.0  # how long repeating takes before it is reported, and between two reports
 _DIGITS = 9
 _FIRST_DELAY, _MAX_DELAY = 0.25, 8.0
 _WEBHOOK_SECONDS = 5.0  # one that starts is waited for; one that always fails is named soon
@@ -56,44 +50,38 @@ def retry_seconds_of(environ: Mapping[str, str]) -> float | None:
 
 @dataclass(slots=True)
 class Retries:
-    """The failures of one request.
+    """The failures of one request."""
 
-    Attributes:
-        seconds: For how long after its first try the request is repeated.
-        tries: How many have failed.
-    """
-
-    seconds: float = 0.0
-    tries: int = 0
-    _last: str = ""
+    seconds: float = 0.0  # for how long after its first try the request is repeated
+    tries: int = 0  # how many have failed
+    _last: str = ""  # in words: the error itself would keep the frames of the request, and so its connection
     _began: float = field(default_factory=time.monotonic)
     _webhook_began: float = math.inf
     _next: float = 0.0
 
     def delay(self, error: ProvisionError, now: float) -> float | None:
-        """Take a failure in, and return the seconds until the next try; None if there is none.
-
-        The last try comes at the end of the time, also if the server asks for a longer pause.
-        """
+        """Take a failure in, and return the seconds until the next try, the last at the end of the time, or None."""
         self.tries += 1
-        self._last = _last_of(error)
-        asked = error.retry_after if isinstance(error, UnavailableError) else 0.0
-        self._next = min(now + max(_backoff(self.tries), asked), self._until(error, now))
-        return self._next - now if self._next > now else None
-
-    def _until(self, error: ProvisionError, now: float) -> float:
-        """Return when the last try is due after this failure."""
-        end = self._began + self.seconds
+        self._last, end = "answered 500", self._began + self.seconds
         match error:
             case UntrustedCertificateError():
-                return now
-            case LogUnavailableError():
-                return end if self.tries < _LOG_TRIES else now
+                end = now
+            case UnavailableError():
+                self._last = f"answered {error.status}"
+            case UnreachableError():
+                self._last = "does not answer"
+            case ExpiredError():
+                self._last = "answered 410"
+            case LogUnavailableError() if self.tries >= _LOG_TRIES:
+                end = now
             case WebhookError():
                 self._webhook_began = min(self._webhook_began, now)
-                return min(self._webhook_began + _WEBHOOK_SECONDS, end)
-            case _:
-                return end
+                end = min(self._webhook_began + _WEBHOOK_SECONDS, end)
+        # Exponential with full jitter, so that many threads and controllers do not ask in step.
+        pause = random.uniform(0.0, min(_MAX_DELAY, _FIRST_DELAY * 2.0 ** min(self.tries, 10)))  # noqa: S311 - no secret
+        asked = error.retry_after if isinstance(error, UnavailableError) else 0.0
+        self._next = min(now + max(pause, asked), end)
+        return self._next - now if self._next > now else None
 
     def left(self, now: float) -> float:
         """Return for how many more seconds the request is repeated."""
@@ -107,20 +95,3 @@ class Retries:
     def __str__(self) -> str:
         """Return what happened last: ``the API server answered 503``."""
         return f"the API server {self._last}"
-
-
-def _last_of(error: ProvisionError) -> str:
-    match error:
-        case UnavailableError():
-            return f"answered {error.status}"
-        case UnreachableError():
-            return "does not answer"
-        case ExpiredError():
-            return "answered 410"
-        case _:
-            return "answered 500"
-
-
-def _backoff(tries: int) -> float:
-    """Exponential with full jitter, so that many threads and controllers do not ask in step."""
-    return random.uniform(0.0, min(_MAX_DELAY, _FIRST_DELAY * 2.0 ** min(tries, 10)))  # noqa: S311 - no secret

@@ -7,11 +7,10 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 
@@ -24,9 +23,7 @@ if TYPE_CHECKING:
     from gpu_provision.kube.lease import LeaderElector
 
 CONNECT_SECONDS, READ_SECONDS = 5, 30
-WATCH_READ_SECONDS = 120
-"""For how long nothing may arrive in a watch: servers send a bookmark about once a minute."""
-
+WATCH_READ_SECONDS = 120  # for how long nothing may arrive in a watch: servers send a bookmark about once a minute
 LOG = logging.getLogger("gpu_provision.kube")
 """Says at level WARNING that a server does not answer for a while, at DEBUG each time that a request is repeated."""
 
@@ -49,46 +46,26 @@ def no_fence(_path: str) -> None:
 
 
 class Connection:
-    """One API server, one user.
-
-    Attributes:
-        api: The ``kubernetes.client.ApiClient``.
-        name: The kubeconfig context's name.
-        server: URL of the API server.
-        user: Name of the kubeconfig's entry whose credentials are used; what the server calls us is `whoami`.
-        advice: What a reader can do if the API server does not answer.
-        retry_seconds: For how long a request is repeated that fails, once the server has answered one.
-        requests: Number of requests sent so far.
-        retries: How many of them were repetitions.
-        health: Whether the server answers, and since when it does not.
-        fence: Asked before every write with its path; raises if we may not write any more.
-        leadership: What a controller's locks and writes rest on besides; None for a command line.
-        date: The server's clock as its last answer told it; empty if it does not tell.
-    """
+    """One API server, one user."""
 
     def __init__(
         self, client: Any, *, name: str, server: str, user: str = "", retry_seconds: float | None = None
     ) -> None:
-        """Keep a DynamicClient; use `connect` to make one.
-
-        Args:
-            retry_seconds: For every request, also before the server has answered one; by default RETRY_SECONDS, and
-                FIRST_CONTACT_SECONDS before.
-        """
+        """Keep a DynamicClient; with ``retry_seconds``, every request is repeated for so long, also the first one."""
         self._client = client
-        self.api: Any = getattr(client, "client", None)
-        self._counting = threading.Lock()
-        self.name, self.server, self.user = name, server, user
+        self.api: Any = getattr(client, "client", None)  # the ``kubernetes.client.ApiClient``
+        self.name, self.server = name, server  # of the kubeconfig's context; URL
+        self.user = user  # the kubeconfig's entry whose credentials are used; what the server calls us is `whoami`
         self.advice = "check that the cluster runs and that this machine may reach it: kubectl version"
         self.retry_seconds = RETRY_SECONDS if retry_seconds is None else retry_seconds
         self._first_seconds = FIRST_CONTACT_SECONDS if retry_seconds is None else retry_seconds
-        self._said_at = float("-inf")
-        self.requests = self.retries = 0
+        self.requests = self.retries = 0  # sent so far, and how many of them were repetitions
         self.health = ApiHealth()
-        self.fence: Callable[[str], None] = no_fence
-        self.leadership: LeaderElector | None = None
-        self.date = ""
-        self._cancelled = threading.Event()
+        self.fence: Callable[[str], None] = no_fence  # asked before every write; raises if we may not write any more
+        self.leadership: LeaderElector | None = None  # what a controller's locks and writes rest on besides
+        self.date = ""  # the server's clock as its last answer told it, if it does
+        self._counting, self._cancelled = threading.Lock(), threading.Event()
+        self._said_at = float("-inf")
 
     def cancel_retries(self) -> None:
         """Repeat no request any more, not even those that wait for their next try. From any thread."""
@@ -102,9 +79,9 @@ class Connection:
 
     def _decoded(self, shape: type[_Shape], verb: str, path: str, subject: str, **options: Any) -> _Shape:
         """Return the answer as ``shape``; fields that it lacks are not decoded."""
-        response = self._send(verb, path, subject, **options)
+        data = self._send(verb, path, subject, **options).data
         try:
-            return msgspec.json.decode(response.data, type=shape)
+            return msgspec.json.decode(data, type=shape)
         except ValueError as error:
             raise no_api_server(self._place(verb, subject)) from error
 
@@ -153,7 +130,15 @@ class Connection:
             except retried as error:
                 retries.seconds = self._retry_seconds(retry_seconds)
                 delay = retries.delay(error, now := time.monotonic())
-                if delay is None or self._await_retry(retries, place, delay):
+                if delay is None:
+                    raise
+                with self._counting:
+                    self.retries += 1
+                LOG.debug("%s %s: %s; again in %.1f s", place.verb, place.subject, retries, delay)
+                if retries.is_worth_saying:
+                    left = retries.left(time.monotonic())
+                    self.report(f"{retries}; trying for another {left:.0f} s ({place.verb} {place.subject})")
+                if self._cancelled.wait(delay):
                     raise
                 # A busy server gets more time for a handshake with each try.
                 connect = min(2 * connect, READ_SECONDS, max(CONNECT_SECONDS, retries.left(now)))
@@ -165,16 +150,6 @@ class Connection:
     def _retry_seconds(self, limit: float | None) -> float:
         seconds = self.retry_seconds if self.health.has_answered else min(self._first_seconds, self.retry_seconds)
         return seconds if limit is None else min(limit, seconds)
-
-    def _await_retry(self, retries: Retries, place: RequestContext, delay: float) -> bool:
-        """Wait for the next try; return whether there is none, since `cancel_retries` was called."""
-        with self._counting:
-            self.retries += 1
-        LOG.debug("%s %s: %s; again in %.1f s", place.verb, place.subject, retries, delay)
-        if retries.is_worth_saying:
-            left = retries.left(time.monotonic())
-            self.report(f"{retries}; trying for another {left:.0f} s ({place.verb} {place.subject})")
-        return self._cancelled.wait(delay)
 
     def report(self, what: str) -> None:
         """Say that a request is repeated, unless something of the kind was said a moment ago."""
@@ -223,11 +198,7 @@ SETTLING_SECONDS = 10.0
 
 
 class ApiHealth:
-    """What all requests to one API server have met last.
-
-    Attributes:
-        has_answered: Whether it ever has, whatever it said; from then on requests are repeated for longer.
-    """
+    """What all requests to one API server have met last; once it ``has_answered``, requests are repeated for longer."""
 
     def __init__(self) -> None:
         """Begin with a server of which nothing is known."""
@@ -271,19 +242,11 @@ class RequestPool(ThreadPoolExecutor):
         super().__init__(max_workers)
         self._connection = connection
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, _error: object, _trace: object) -> None:
         """Wait for the threads; after Ctrl-C, only for what they have sent already."""
-        is_interrupted = kind is not None and not issubclass(kind, Exception)
-        if is_interrupted:
+        if is_interrupted := kind is not None and not issubclass(kind, Exception):
             self._connection.cancel_retries()
         self.shutdown(cancel_futures=is_interrupted)
-
-
-_TORN = "the stream was torn"
-_SHOWN = 200  # bytes of a line that is no event
-_PIECE = 2**16  # bytes that are read at a time at most: a server may send thousands of events at once
 
 
 class WatchEvent(NamedTuple):
@@ -324,16 +287,13 @@ class WatchStream:
         """Yield events until the stream ends. Raises ExpiredError, UnreachableError, and ValueError for odd lines."""
         with self._noted():
             buffer = b""
-            for chunk in self._response.stream(amt=_PIECE, decode_content=True):
+            for chunk in self._response.stream(amt=2**16, decode_content=True):  # thousands of events may come at once
                 *lines, buffer = (buffer + chunk).split(b"\n")
                 for line in filter(None, lines):
                     yield _event_of(line)
 
     def close(self) -> None:
-        """End the stream; the iterating thread stops with an UnreachableError or at its end.
-
-        Only the socket is shut down: closing the response would wait for the lock of its reader.
-        """
+        """End the stream; the iterating thread stops. Closing the response would wait for the lock of its reader."""
         with contextlib.suppress(OSError, RuntimeError, ValueError):
             self._response.shutdown()
 
@@ -343,22 +303,20 @@ def _event_of(line: bytes) -> WatchEvent:
     try:
         event = msgspec.json.decode(line, type=_Event)
         if event.type == "ERROR":
-            raise _error(msgspec.json.decode(event.object, type=dict[str, Any]))
+            from kubernetes.client.exceptions import ApiException
+
+            status = msgspec.json.decode(event.object, type=dict[str, Any])
+            error = ApiException(status=status.get("code"), reason=status.get("reason"))
+            error.body = json.dumps(status)
+            raise error
         metadata = msgspec.json.decode(event.object, type=_Object)["metadata"]
         is_event = "resourceVersion" in metadata and (event.type == "BOOKMARK" or "name" in metadata)
     except msgspec.ValidationError:
         is_event = False
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise OSError(_TORN) from error
+        message = "the stream was torn"
+        raise OSError(message) from error
     if not is_event:
-        message = f"no event of a watch: {line[:_SHOWN]!r}"
+        message = f"no event of a watch: {line[:200]!r}"
         raise ValueError(message)
     return WatchEvent(event.type, event.object, metadata["resourceVersion"])
-
-
-def _error(status: Mapping[str, Any]) -> Exception:
-    from kubernetes.client.exceptions import ApiException
-
-    error = ApiException(status=status.get("code"), reason=status.get("reason"))
-    error.body = json.dumps(status)
-    return cast("Exception", error)

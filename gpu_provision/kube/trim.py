@@ -106,11 +106,8 @@ def _read(item: Manifest | msgspec.Raw, shape: Any) -> Manifest:
 
 def is_same(one: Manifest, other: Manifest) -> bool:
     """Whether two versions of an object differ in nothing but their version: a heartbeat, once both are trimmed."""
-    return {**one, "metadata": _without_version(one)} == {**other, "metadata": _without_version(other)}
-
-
-def _without_version(item: Manifest) -> dict[str, Any]:
-    return {key: value for key, value in item["metadata"].items() if key != "resourceVersion"}
+    version = one["metadata"].get("resourceVersion")
+    return one == {**other, "metadata": {**other["metadata"], "resourceVersion": version}}
 
 
 def _metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,15 +119,12 @@ def _node(node: Manifest) -> Manifest:
     metadata: dict[str, Any] = {**node["metadata"]}
     status: dict[str, Any] = {**(node.get("status") or {})}
     words = {key: _interned(metadata[key]) for key in ("labels", "annotations") if metadata.get(key)}
-    cordons = list(filter(_is_of_cordon, metadata.pop("managedFields", None) or ()))
+    entries = metadata.pop("managedFields", None) or ()
+    cordons = [each for each in entries if "f:unschedulable" in ((each.get("fieldsV1") or {}).get("f:spec") or {})]
     managers = {"managedFields": cordons} if cordons else {}
     kept = _shared({"conditions": (), **status}, "allocatable", "capacity", "conditions")
     info = {"nodeInfo": _interned(status.get("nodeInfo") or {})}
     return {**node, "metadata": metadata | words | managers, "status": kept | info}
-
-
-def _is_of_cordon(entry: Mapping[str, Any]) -> bool:
-    return "f:unschedulable" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
 
 
 def _interned(words: Mapping[str, str]) -> dict[str, str]:
@@ -142,26 +136,19 @@ def _stack_pod(pod: Manifest) -> Manifest:
     if node := spec.pop("nodeName", ""):
         spec = {"containers": spec.get("containers"), "nodeName": intern(node)}
     status = {key: value for key, value in (pod.get("status") or {}).items() if value}
-    is_timed = metadata["labels"].get(COMPONENT) in _TIMED
-    return {
-        **pod,
-        "metadata": _metadata(metadata),
-        "spec": _shared(spec, "containers"),
-        "status": _timed(status) if is_timed else _one_of_each(_without_times(status)),
-    }
-
-
-def _timed(status: dict[str, Any]) -> dict[str, Any]:
-    """Return a status of whose containers there is one each: one alone may have something of its own to say."""
-    own = {key: [*map(_one_of_each, status[key])] for key in _OF_CONTAINERS & status.keys()}
-    return _shared(status, "phase", "conditions") | own
+    if metadata["labels"].get(COMPONENT) in _TIMED:  # one of its containers alone may have something of its own to say
+        own = {key: [*map(_one_of_each, status[key])] for key in _OF_CONTAINERS & status.keys()}
+        status = _shared(status, "phase", "conditions") | own
+    else:
+        status = _one_of_each(_without_times(status))
+    return {**pod, "metadata": _metadata(metadata), "spec": _shared(spec, "containers"), "status": status}
 
 
 def _without_times(status: dict[str, Any]) -> dict[str, Any]:
     """Return a status whose containers do not say when they started and ended, so that many pods have the same."""
     for each in (*status.get("containerStatuses", ()), *status.get("initContainerStatuses", ())):
-        for state in filter(None, (each.get("state"), each.get("lastState"))):
-            for ran in filter(None, (state.get("running"), state.get("terminated"))):
+        for state in (each.get("state") or {}, each.get("lastState") or {}):
+            for ran in (state.get("running") or {}, state.get("terminated") or {}):
                 ran.pop("startedAt", None)
                 ran.pop("finishedAt", None)
     return status

@@ -37,7 +37,8 @@ def cordon(cluster: KubeClient, name: str, purpose: str) -> bool:
     def change(node: Manifest) -> Change | None:
         if node["spec"].get("unschedulable"):
             return None
-        return {"annotations": {CORDONED: _mark(purpose)}, "unschedulable": True}
+        mark = f"{purpose} since {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        return {"annotations": {CORDONED: mark}, "unschedulable": True}
 
     node = _change(cluster, name, change)
     return _marked(node["metadata"].get("annotations"), purpose)
@@ -54,30 +55,24 @@ def uncordon(cluster: KubeClient, name: str, purpose: str) -> None:
     _change(cluster, name, change)
 
 
-def _mark(purpose: str) -> str:
-    return f"{purpose} since {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
 def _marked(annotations: Mapping[str, str] | None, purpose: str) -> bool:
     return str((annotations or {}).get(CORDONED, "")).startswith(f"{purpose} since ")
 
 
 def _change(cluster: KubeClient, name: str, change: Callable[[Manifest], Change | None]) -> Manifest:
     """Write what a node needs, on exactly the version that was looked at. Raises NotFoundError, ConflictError."""
-    ref = ObjectRef("v1", "Node", "", name)
-    for _ in range(_TRIES):
-        with contextlib.suppress(ConflictError):
-            return _try(cluster, ref, change)
-    return _try(cluster, ref, change)
-
-
-def _try(cluster: KubeClient, ref: ObjectRef, change: Callable[[Manifest], Change | None]) -> Manifest:
-    node = cluster.read(ref)
-    wanted = change(node)
-    if wanted is None:
-        return node
-    metadata = {"resourceVersion": node["metadata"]["resourceVersion"], "annotations": wanted["annotations"]}
-    return cluster.merge(ref, {"metadata": metadata, "spec": {"unschedulable": wanted["unschedulable"]}})
+    ref, left = ObjectRef("v1", "Node", "", name), _TRIES
+    while True:
+        node = cluster.read(ref)
+        if (wanted := change(node)) is None:
+            return node
+        metadata = {"resourceVersion": node["metadata"]["resourceVersion"], "annotations": wanted["annotations"]}
+        try:
+            return cluster.merge(ref, {"metadata": metadata, "spec": {"unschedulable": wanted["unschedulable"]}})
+        except ConflictError:
+            left -= 1
+            if left < 0:
+                raise
 
 
 POD = Kind("v1", "Pod")
@@ -96,15 +91,9 @@ def preview_drain(cluster: KubeClient, node: str, terms: Drain) -> DrainPlan:
 
 
 def drain(cluster: KubeClient, node: str, terms: Drain, *, say: Say, stopped: Callable[[], bool]) -> tuple[str, ...]:
-    """Empty a node that is cordoned; return in words which pods left it.
+    """Empty a node that is cordoned; return in words which pods left it. ``stopped`` is asked again and again.
 
-    Args:
-        say: Told what is waited for, whenever something has happened.
-        stopped: Asked again and again; True ends it as the deadline does.
-
-    Raises:
-        RunFailedError: Pods may not be taken away under these terms, or did not leave in time.
-        ProvisionError: The API server refuses us, or is silent for long.
+    Raises RunFailedError if pods may not be taken away under these terms, or did not leave in time; UnreachableError.
     """
 
     def chosen(pods: Iterable[Manifest]) -> DrainPlan:
@@ -123,22 +112,14 @@ def drain(cluster: KubeClient, node: str, terms: Drain, *, say: Say, stopped: Ca
 
 @dataclass(slots=True)
 class Evictor:
-    """Asks for evictions, and remembers the answers.
-
-    Attributes:
-        version: The API version of an Eviction; asked for if it is not known.
-        refusals: Uid of a pod that the API server does not let go -> why.
-    """
+    """Asks for evictions, and remembers the answers."""
 
     cluster: KubeClient
-    version: str = ""
-    refusals: dict[str, str] = field(default_factory=dict)
+    version: str = ""  # the API version of an Eviction; asked for if it is not known
+    refusals: dict[str, str] = field(default_factory=dict)  # uid of a pod that the API server does not let go -> why
 
     def ask(self, pod: ObjectRef, uid: str) -> bool:
-        """Ask once; return whether the API server lets the pod go.
-
-        Raises NotFoundError, ConflictError: it is gone.
-        """
+        """Ask once; return whether the API server lets a pod go. Raises NotFoundError, ConflictError if it is gone."""
         self.version = self.version or self.cluster.eviction_version()
         try:
             self.cluster.evict(pod, uid, api_version=self.version)
@@ -153,35 +134,22 @@ class Evictor:
 
 @dataclass(slots=True)
 class Drainer:
-    """Evictions until none of some pods is left.
-
-    Attributes:
-        scope: Where the pods are.
-        chosen: Sorts what is there; raises what forbids it.
-        late: What is wrong with pods that are still there after so many seconds, by what kept each.
-        seconds: How long it may take; 0 means: as long as it takes.
-        title: What is done, for people.
-        say: Told what is waited for, whenever something has happened.
-        evicted: Uid of a pod that the API server lets go -> the pod in words.
-    """
+    """Evictions until none of some pods is left."""
 
     cluster: KubeClient
-    scope: Scope
-    chosen: Callable[[Iterable[Manifest]], DrainPlan]
+    scope: Scope  # where the pods are
+    chosen: Callable[[Iterable[Manifest]], DrainPlan]  # sorts what is there; raises what forbids it
+    # what is wrong with pods that are still there after so many seconds, by what kept each
     late: Callable[[DrainPlan, Mapping[str, str], int], tuple[Finding, ...]]
-    seconds: int
-    title: str
-    say: Say
+    seconds: int  # how long it may take; 0 means: as long as it takes
+    title: str  # what is done, for people
+    say: Say  # told what is waited for, whenever something has happened
+    # uid of a pod that the API server lets go -> the pod in words
     evicted: dict[str, str] = field(default_factory=dict)
     _asked: float = -math.inf
 
     def run(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Go on until they are gone; ``stopped`` is asked again and again, and ends it as the deadline does.
-
-        Raises:
-            RunFailedError: Pods may not be taken away, or did not leave in time.
-            ProvisionError: The API server refuses us, or is silent for long.
-        """
+        """Go on until they are gone; ``stopped`` is asked again and again. Raises as `drain`."""
         evictor, began = Evictor(self.cluster), time.monotonic()
         with InformerCache(self.cluster, [self.scope]) as mirror:
             while (left := self.chosen(mirror.of(POD).values())).goes:
@@ -199,14 +167,9 @@ class Drainer:
         for pod in left.evict:
             uid = pod["metadata"]["uid"]
             if uid not in self.evicted and (again or uid not in evictor.refusals):
-                self._ask(pod, uid, evictor)
-
-    def _ask(self, pod: Manifest, uid: str, evictor: Evictor) -> None:
-        try:
-            if evictor.ask(ref_of(pod), uid):
-                self.evicted[uid] = describe_pod(pod)
-        except (NotFoundError, ConflictError):
-            return  # it is gone, and the watch will say so
+                with contextlib.suppress(NotFoundError, ConflictError):  # it is gone, and the watch will say so
+                    if evictor.ask(ref_of(pod), uid):
+                        self.evicted[uid] = describe_pod(pod)
 
 
 def _awaited(left: DrainPlan, refusals: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from gpu_provision.hosts.messages import DrainPreview, HostMembership, NodeRole, OnProgress
 from gpu_provision.kube.client import KubeClient, connect
-from gpu_provision.kube.context import resolve_context
+from gpu_provision.kube.config import resolve_context
 from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.kube.observe import NODE, node_facts, ready_message
@@ -26,7 +26,8 @@ from gpu_provision.planning.prepare import prepare
 PURPOSE = "reboot"
 _LOOK_SECONDS = 1.0
 _ROLES = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
-_NOT_REBOOTED = "its machine is not rebooted"
+_NOT_REBOOTED, _STAYS = "its machine is not rebooted", "the node stays cordoned, and no further machine is rebooted"
+_FIX = "see to its kubelet, then run again, which uncordons it; more time: host_prerequisites.reboot_timeout"
 
 
 @dataclass(slots=True)
@@ -36,12 +37,9 @@ class NodeMaintenance:
     From its first cordon to `close` it has the lock of its stack: two runs together would take more nodes away than
     each of them may, and a rollout has nodes of its own. The very first run finds no namespace to lock in: it is made,
     as the run would make it, and goes again if no node has left after all.
-
-    Attributes:
-        inventory: Names the cluster, which is asked when the first question comes.
     """
 
-    inventory: Inventory
+    inventory: Inventory  # names the cluster, which is asked when the first question comes
     _cordoned: set[str] = field(default_factory=set)
     _cluster: KubeClient | None = None
     _nodes: dict[str, NodeFacts] | str | None = None
@@ -59,7 +57,13 @@ class NodeMaintenance:
 
     def membership(self, node: str) -> HostMembership:
         """Return what a node is. Asks the cluster once for all nodes, and raises nothing."""
-        known = self._known()
+        with self._asking:
+            if self._nodes is None:
+                try:
+                    self._nodes = {each.name: each for each in map(node_facts, self._connected().list(NODE).items)}
+                except ProvisionError as error:
+                    self._nodes = error.findings[0].what
+            known = self._nodes
         if isinstance(known, str):
             return HostMembership(role=NodeRole.UNKNOWN, why=known)
         if node not in known:
@@ -79,7 +83,7 @@ class NodeMaintenance:
     def cordon_and_drain(self, node: str, drain: Drain, say: OnProgress) -> tuple[str, ...]:
         """Cordon a node and take its pods off it; return them in words.
 
-        Raises ProvisionError: it cannot be done; the node is as it was, but for pods that have moved.
+        Raises ProvisionError; the node is as it was then, but for pods that have moved.
         """
         if refusal := self.preview_drain(node, drain).refusal:
             raise RunFailedError(refusal)
@@ -104,16 +108,16 @@ class NodeMaintenance:
         return pods
 
     def wait_and_uncordon(self, node: str, boot_id: str, seconds: int, say: OnProgress) -> None:
-        """Wait until a node is ready in this boot, and undo our cordon.
-
-        Raises ProvisionError: it is not ready after so many seconds; our cordon stays.
-        """
+        """Wait until a node is ready in this boot, and undo our cordon, which stays on any ProvisionError."""
         give_up, tell = time.monotonic() + seconds, _news(say)
         scope = Scope(NODE, field_selector=f"metadata.name={node}")
         with InformerCache(self._connected(), [scope], patience=seconds) as mirror:
             while why := _awaited(mirror.of(NODE).values(), boot_id):
                 if self._stopped.is_set() or time.monotonic() > give_up:
-                    raise RunFailedError(_not_back(node, seconds, why))
+                    what = f"the machine is back, and its node is not ready {seconds} s later"
+                    raise RunFailedError(
+                        Finding(code=codes.NOT_BACK, what=what, where=node, evidence=why, consequence=_STAYS, fix=_FIX)
+                    )
                 tell(f"waiting for the node: {why}")
                 mirror.wait(_LOOK_SECONDS)
         self._hold(say)
@@ -137,19 +141,15 @@ class NodeMaintenance:
             lock.__exit__()
 
     def _hold(self, say: OnProgress) -> None:
-        """Take the lock if it is not ours yet.
-
-        Raises:
-            LockedError: Another run writes.
-            ForbiddenError: Its namespace is not there, and we may not make it.
-        """
+        """Take the lock if it is not ours yet. Raises LockedError, ForbiddenError if its namespace cannot be made."""
         with self._locking:
             if self._lock is not None:
                 return
             cluster = self._connected()
             home = ObjectRef("v1", "Namespace", "", self.inventory.cluster.namespace)
-            if cluster.get(home) is None:
-                cluster.apply(_namespace(self.inventory, home))
+            if cluster.get(home) is None:  # it is made as a run makes it, so that a removal knows it as the stack's
+                _, desired = prepare(self.inventory, ClusterFacts())
+                cluster.apply(next(each for each in desired["prerequisites"] if ref_of(each) == home))
                 self._made = home
             self._lock = WriteLock(cluster, self.inventory, on_wait=say).__enter__()
 
@@ -163,35 +163,15 @@ class NodeMaintenance:
                 self._cluster = connect(*resolve_context(self.inventory))
             return self._cluster
 
-    def _known(self) -> dict[str, NodeFacts] | str:
-        """Return the cluster's nodes, or why it does not tell them; asked once."""
-        with self._asking:
-            if self._nodes is None:
-                self._nodes = self._listed()
-            return self._nodes
-
-    def _listed(self) -> dict[str, NodeFacts] | str:
-        try:
-            cluster = self._connected()
-            nodes = {node.name: node for node in map(node_facts, cluster.list(NODE).items)}
-        except ProvisionError as error:
-            return error.findings[0].what
-        return nodes
-
-
-def _namespace(inventory: Inventory, home: ObjectRef) -> Manifest:
-    """Return the namespace as a run applies it, so that a removal knows it as the stack's."""
-    _, desired = prepare(inventory, ClusterFacts())
-    return next(manifest for manifest in desired["prerequisites"] if ref_of(manifest) == home)
-
 
 def _news(say: OnProgress) -> OnProgress:
     """Return a function that passes on what differs from the last time."""
-    last = [""]
+    last = ""
 
     def tell(message: str) -> None:
-        if message != last[0]:
-            last[0] = message
+        nonlocal last
+        if message != last:
+            last = message
             say(message)
 
     return tell
@@ -207,14 +187,3 @@ def _awaited(found: Iterable[Manifest], boot_id: str) -> str:
         return "its kubelet has not reported since the reboot"
     message = ready_message(node)
     return "" if facts.ready else f"it is not ready{f': {message}' if message else ''}"
-
-
-def _not_back(node: str, seconds: int, why: str) -> Finding:
-    return Finding(
-        code=codes.NOT_BACK,
-        what=f"the machine is back, and its node is not ready {seconds} s later",
-        where=node,
-        evidence=why,
-        consequence="the node stays cordoned, and no further machine is rebooted",
-        fix="see to its kubelet, then run again, which uncordons it; more time: host_prerequisites.reboot_timeout",
-    )

@@ -9,8 +9,8 @@ from typing import Any
 
 from gpu_provision.components.objects import manifest, service_account
 from gpu_provision.components.pods import STARTUP_TOLERATION
+from gpu_provision.kube.client import KINDS
 from gpu_provision.kube.observe import MEMBER_KINDS, named_secrets
-from gpu_provision.kube.resources import KINDS
 from gpu_provision.model.cluster import Manifest, Permission
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import crd

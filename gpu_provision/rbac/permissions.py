@@ -1,21 +1,20 @@
-"""The permissions that each command needs, derived from the inventory alone. Pure.
-
-The tables say what a step asks of the API server, whatever the objects of the inventory are; the functions add those
-objects, and name what each command needs.
-"""
+"""The permissions that each command needs: what permissions.yaml says of its steps, and the inventory's objects."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
-from typing import Any, NamedTuple
+from importlib import resources
+from itertools import product
+from typing import Any
+
+import yaml
 
 from gpu_provision.components import nfd, prerequisites
 from gpu_provision.history.store import history_ref
+from gpu_provision.kube.client import KINDS
 from gpu_provision.kube.lock import lock_ref
-from gpu_provision.kube.observe import MEMBER_KINDS, SERVICE_MONITORS, named_config_maps, named_secrets
-from gpu_provision.kube.records import validations_ref
-from gpu_provision.kube.resources import KINDS
+from gpu_provision.kube.observe import MEMBER_KINDS, SERVICE_MONITORS, named_config_maps, named_secrets, validations_ref
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change
@@ -23,94 +22,9 @@ from gpu_provision.model.specs import OperandSpec, Specs
 from gpu_provision.planning.prepare import prepare, references
 from gpu_provision.rbac.roles import permissions_of
 
-# Where a row holds: in the whole cluster, in the namespace of the operands, in each namespace of the stack, in that of
-# helper pods, in that of Node Feature Discovery.
-CLUSTER, OPERANDS, STACK, HELPERS, NFD = "cluster", "operands", "stack", "helpers", "nfd"
-
-
-class Allow(NamedTuple):
-    """A row: verbs on resources, where, and on which object alone; ``{stack}`` and the like name it."""
-
-    verbs: str
-    resources: str
-    where: str = CLUSTER
-    name: str = ""
-
-
-_LEASES, _BUDGETS = "leases.coordination.k8s.io", "poddisruptionbudgets.policy"
-_GPU_STACKS, _FEATURES = "gpustacks.gpu-provision.io", "nodefeatures.nfd.k8s-sigs.io"
-
-_READ = (
-    Allow("list", "nodes pods namespaces"),
-    Allow("get", "configmaps", OPERANDS, "{stack}"),
-    Allow("get", "configmaps", OPERANDS, "{validations}"),
-    Allow("get", _LEASES, OPERANDS, "{lock}"),
-    Allow("get", _GPU_STACKS, name="{stack}"),
-)
-_HISTORY = (Allow("get", "configmaps", OPERANDS, "{history}"),)
-_PREVIEW = (Allow("list", _BUDGETS),)  # which pods the replacement of drivers will evict
-_CLAIMS = (Allow("list", "resourceclaims.resource.k8s.io"),)  # optional: which pods have GPUs by ResourceClaims
-_LOGS = (Allow("get", "pods/log", STACK),)
-_WATCH = (
-    Allow("list watch", "nodes pods daemonsets.apps deployments.apps customresourcedefinitions.apiextensions.k8s.io"),
-)
-_LOCK = (Allow("create", _LEASES, OPERANDS), Allow("get update", _LEASES, OPERANDS, "{lock}"))  # a POST names nothing
-_RUN = (
-    *_WATCH,
-    *_LOCK,
-    *_LOGS,
-    Allow("get create patch", "configmaps", OPERANDS, "{validations}"),
-    Allow("get create patch", "configmaps", OPERANDS, "{history}"),
-    Allow("patch", "nodes"),
-    Allow("create delete deletecollection", "pods", OPERANDS),
-    Allow("list", "events", STACK),
-)
-_EVICT = (Allow("create", "pods/eviction"),)  # GPU work may be in any namespace
-_ROLLOUT = (Allow("list watch", f"pods {_BUDGETS}"), *_EVICT)
-_PATCH_PODS = (Allow("patch", "pods", OPERANDS),)
-_REBOOT = (
-    *_LOCK,
-    *_EVICT,
-    Allow("get", "namespaces", name="{operands}"),
-    Allow("get list patch watch", "nodes"),
-    Allow("list watch", "pods"),
-)
-# A websocket is a GET; servers of 1.35 and later ask for the right to create as well.
-_HOST_SHELLS = (Allow("create delete get", "pods", HELPERS), Allow("create get", "pods/exec", HELPERS))
-
-_DESTROY_WRITES = (
-    *_LOCK,
-    Allow("delete", _LEASES, OPERANDS, "{lock}"),
-    Allow("get patch watch", "nodes"),
-    Allow("watch", "pods"),
-    Allow("get", "namespaces", name="{operands}"),
-)
-_DESTROY = (
-    *_READ,
-    *_DESTROY_WRITES,
-    *_EVICT,
-    Allow("list", f"{_FEATURES} {_BUDGETS}"),
-    Allow("delete", f"pods {_FEATURES}", STACK),
-    Allow("get delete", _LEASES, STACK, nfd.MASTER_LEASE),
-)
-
-_ADOPTED = "configmaps serviceaccounts services daemonsets.apps deployments.apps"
-_ADOPTED_ROLES = "roles.rbac.authorization.k8s.io rolebindings.rbac.authorization.k8s.io"
-_ADOPTED_MONITORS = "servicemonitors.monitoring.coreos.com"
-_ADOPTED_OF_CLUSTER = (
-    "clusterroles.rbac.authorization.k8s.io clusterrolebindings.rbac.authorization.k8s.io runtimeclasses.node.k8s.io"
-)
-# Objects of the operator are taken over or deleted. The chart's release is in their names, so no row has names.
-_ADOPT = (
-    Allow("list get patch delete", "clusterpolicies.nvidia.com"),
-    Allow("list", "nvidiadrivers.nvidia.com daemonsets.apps deployments.apps"),
-    Allow("list watch", _FEATURES, NFD),
-    Allow("patch delete", "pods", OPERANDS),
-    Allow("list delete", "controllerrevisions.apps", OPERANDS),
-    Allow("get patch delete", f"{_ADOPTED} {_ADOPTED_ROLES} {_ADOPTED_MONITORS}", OPERANDS),
-    Allow("get patch delete", _ADOPTED_OF_CLUSTER),
-)
-
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # C is ten times faster; not every wheel has it
+_TEXT = resources.files(__package__).joinpath("permissions.yaml").read_text(encoding="utf-8")
+_TABLES: dict[str, list[dict[str, str]]] = yaml.load(_TEXT, Loader=_LOADER)  # noqa: S506 - a safe loader
 _APPLY = ("get", "create", "patch")  # an apply is a patch; of an object that is not there yet, a create as well
 _ROLES = frozenset({"Role", "ClusterRole"})
 _PER_NODE = frozenset({"Node", "Pod"})
@@ -136,7 +50,7 @@ def for_own_requests(inventory: Inventory) -> frozenset[Permission]:
         (
             *for_read(inventory, MEMBER_KINDS),
             *for_run(inventory),
-            *_rows(inventory, _PATCH_PODS),
+            *_rows(inventory, "patch_pods"),
             *(one for one in applied if (one.verb, one.resource) != ("create", "namespaces")),
             *_for_prune(inventory),
             *_for_host_shells(inventory),
@@ -152,7 +66,7 @@ def granted_by_stack(inventory: Inventory) -> frozenset[Permission]:
 
 def for_view(inventory: Inventory) -> frozenset[Permission]:
     """Return what an account needs for ``status``, ``history`` and a ``plan`` without the server's dry run."""
-    rows = _rows(inventory, (*_LOGS, *_HISTORY))
+    rows = _rows(inventory, "logs", "history")
     return frozenset((*for_read(inventory, MEMBER_KINDS), *rows, *_optional(inventory)))
 
 
@@ -166,43 +80,37 @@ def for_destroy(inventory: Inventory) -> frozenset[Permission]:
     return frozenset(
         (
             *for_read(inventory, MEMBER_KINDS),
-            *_rows(inventory, _DESTROY),
-            *_for_claims(inventory),
+            *_rows(inventory, "destroy", "destroy_writes", "lock", "evict", *(["claims"] if inventory.evicts else ())),
             *_for_host_shells(inventory),
             *(one for one in pruned if one.resource != "namespaces"),
             *(one._replace(verb=verb) for one in shared for verb in ("get", "patch")),
-            *(Permission("patch", "", "namespaces", name=name) for name in _namespaces(inventory, STACK)),
+            *(Permission("patch", "", "namespaces", name=name) for name in _namespaces(inventory, "stack")),
         )
     )
 
 
 def for_destroy_plan(inventory: Inventory, changes: Iterable[Change], *, evict: bool) -> Iterator[Permission]:
     """Yield what a removal needs for what it found."""
-    yield from _rows(inventory, (*_DESTROY_WRITES, *(_EVICT if evict else ())))
+    yield from _rows(inventory, "destroy_writes", "lock", *(["evict"] if evict else ()))
     for change in changes:
         if change.action is Action.DELETE or change.ref.kind != "Node":
             yield from on_object(change.ref, "delete" if change.action is Action.DELETE else "patch")
 
 
 def for_adopt(inventory: Inventory) -> frozenset[Permission]:
-    """Return what an account needs to take a cluster over: all that an apply needs, and more."""
+    """Return what an account needs to take a cluster over."""
     return for_apply(inventory) | beyond_apply(inventory)
 
 
 def beyond_apply(inventory: Inventory) -> frozenset[Permission]:
     """Return what an adoption needs besides what an apply needs."""
-    return frozenset(_rows(inventory, _ADOPT))
+    return frozenset(_rows(inventory, "adopt"))
 
 
 def for_read(inventory: Inventory, kinds: Iterable[Kind]) -> Iterator[Permission]:
-    """Yield what one reading needs.
-
-    Args:
-        kinds: Those of the stack's objects. They are looked for in the whole cluster: members of an earlier
-            inventory may be anywhere.
-    """
+    """Yield what one reading needs; objects of the kinds are looked for everywhere, as earlier inventories had them."""
     yield from (one for kind in kinds for one in _on_kind(kind, "list"))
-    yield from _rows(inventory, (*_READ, *(_PREVIEW if inventory.evicts else ())))
+    yield from _rows(inventory, "read", *(["preview"] if inventory.evicts else ()))
     named = (("ConfigMap", named_config_maps(inventory)), ("Secret", named_secrets(inventory)))
     for kind, names in named:
         for name in sorted(names):
@@ -210,21 +118,18 @@ def for_read(inventory: Inventory, kinds: Iterable[Kind]) -> Iterator[Permission
 
 
 def for_run(inventory: Inventory) -> Iterator[Permission]:
-    """Yield what a run that writes needs besides its objects: lock, records, watches, nodes, validations, causes.
-
-    Where drivers are replaced by the tool, also what a rollout needs.
-    """
-    yield from _rows(inventory, (*_RUN, *(_ROLLOUT if inventory.evicts else ())))
+    """Yield what a run, also with a rollout, needs besides its objects: lock, records, watches, nodes, causes."""
+    yield from _rows(inventory, "run", "watch", "lock", "logs", *(["rollout", "evict"] if inventory.evicts else ()))
 
 
 def for_watches(inventory: Inventory) -> Iterator[Permission]:
     """Yield what it takes to see how everything stands while it changes."""
-    yield from _rows(inventory, _WATCH)
+    yield from _rows(inventory, "watch")
 
 
 def for_reboots(inventory: Inventory) -> Iterator[Permission]:
     """Yield what cordons and drains around reboots need, under the lock; nothing where no machine may be rebooted."""
-    yield from _rows(inventory, _REBOOT if inventory.may_reboot else ())
+    yield from _rows(inventory, *(["reboot", "lock", "evict"] if inventory.may_reboot else ()))
 
 
 def for_object(manifest: Manifest) -> Iterator[Permission]:
@@ -250,58 +155,49 @@ def _on_kind(kind: Kind, *verbs: str, namespace: str = "", name: str = "") -> It
         yield Permission(verb, group, KINDS[kind], namespace, name)
 
 
-def _rows(inventory: Inventory, rows: Iterable[Allow]) -> Iterator[Permission]:
+def _rows(inventory: Inventory, *tables: str) -> Iterator[Permission]:
     names = {
         "stack": inventory.name,
         "operands": inventory.cluster.namespace,
         "lock": lock_ref(inventory).name,
         "history": history_ref(inventory).name,
         "validations": validations_ref(inventory).name,
+        "nfd_master": nfd.MASTER_LEASE,
     }
-    for row in rows:
-        for namespace in _namespaces(inventory, row.where):
-            for resource, _, group in (each.partition(".") for each in row.resources.split()):
-                for verb in row.verbs.split():
-                    yield Permission(verb, group, resource, namespace, row.name.format(**names))
+    for row in (row for table in tables for row in _TABLES[table]):
+        places = _namespaces(inventory, row["where"]) if "where" in row else ("",)
+        for namespace, qualified, verb in product(places, row["resources"].split(), row["verbs"].split()):
+            resource, _, group = qualified.partition(".")
+            yield Permission(verb, group, resource, namespace, row.get("name", "").format(**names))
 
 
 def _namespaces(inventory: Inventory, where: str) -> tuple[str, ...]:
     spaces = {
-        CLUSTER: ("",),
-        OPERANDS: (inventory.cluster.namespace,),
-        STACK: prerequisites.spec(inventory).namespaces,
-        HELPERS: (inventory.helper_pod.namespace,),
-        NFD: (inventory.specs.nfd.namespace,),
+        "operands": (inventory.cluster.namespace,),
+        "stack": prerequisites.spec(inventory).namespaces,
+        "helpers": (inventory.helper_pod.namespace,),
+        "nfd": (inventory.specs.nfd.namespace,),
     }
     return spaces[where]
 
 
 def _optional(inventory: Inventory) -> Iterator[Permission]:
     """Yield what no run fails without: ResourceClaims, and whether the objects exist that pods refer to."""
-    yield from _for_claims(inventory)
+    yield from _rows(inventory, *(["claims"] if inventory.evicts else ()))
     for reference in references(prepare(inventory, _FACTS)[1]):
         yield from on_object(reference.ref, "get")
 
 
-def _for_claims(inventory: Inventory) -> Iterator[Permission]:
-    yield from _rows(inventory, _CLAIMS if inventory.evicts else ())
-
-
 def _for_host_shells(inventory: Inventory) -> Iterator[Permission]:
     """Yield what the shells of hosts without SSH need: helper pods, and processes in them."""
-    nodes = inventory.hosts_without_ssh
-    yield from _rows(
-        inventory, (*(Allow("get", "nodes", name=node.name) for node in nodes), *(_HOST_SHELLS if nodes else ()))
-    )
+    for node in inventory.hosts_without_ssh:
+        yield Permission("get", "", "nodes", "", node.name)
+    yield from _rows(inventory, *(["host_shells"] if inventory.hosts_without_ssh else ()))
 
 
 def _for_prune(inventory: Inventory) -> Iterator[Permission]:
-    """Yield what removing a component that is switched off needs.
-
-    In the stack's namespaces that is any object of a kind that it has there; elsewhere those that some component can
-    have under this inventory.
-    """
-    namespaces = frozenset(_namespaces(inventory, STACK))
+    """Yield what removing a component that is switched off needs: in the stack's namespaces any object of its kinds."""
+    namespaces = frozenset(_namespaces(inventory, "stack"))
     for ref in (*map(ref_of, _manifests(_with_everything_on(inventory))), *nfd.FORMER):
         if ref.kind in _PER_NODE or ref == ObjectRef("v1", "Namespace", "", inventory.cluster.namespace):
             continue

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 
 from gpu_provision.kube.client import GrantedRules, KubeClient
 from gpu_provision.kube.transport import RequestPool
-from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, Permission, ref_of
+from gpu_provision.model.cluster import ClusterFacts, Permission, ref_of
 from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError, ProvisionError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Plan
@@ -29,16 +30,11 @@ _PER_NODE = frozenset({"Node", "Pod"})
 def missing_permissions(
     cluster: KubeClient, wanted: Iterable[Permission], *, namespaces: Collection[str] | None = None
 ) -> tuple[Permission, ...]:
-    """Return those permissions that the client's account lacks, sorted.
+    """Return those permissions that the client's account lacks, sorted. Raises UnreachableError.
 
-    One request for each namespace in question and one for the whole cluster. Where an authorizer cannot list its
-    rules, such as a webhook, what no rule grants is asked for one by one. If even that is refused, the permission
-    counts as granted: the request itself will tell.
-
-    Args:
-        namespaces: Those that exist, if that is known: in others only what holds everywhere is granted.
-
-    Raises UnreachableError: the API server does not answer.
+    One request for each of the ``namespaces`` that exist, if that is known, and one for the whole cluster. Where an
+    authorizer cannot list its rules, such as a webhook, what no rule grants is asked for one by one. If even that is
+    refused, the permission counts as granted: the request itself will tell.
     """
     asked = sorted(set(wanted))
     named = {one.namespace for one in asked}
@@ -77,15 +73,18 @@ def missing_for_run(  # noqa: PLR0913 - what a plan was made of
 ) -> Finding | None:
     """Return what the account lacks to carry a plan out; None if nothing is missing.
 
-    Every object of the inventory counts, also those that the plan does not change: a run puts them right when
-    they are edited meanwhile.
-
-    Args:
-        namespaces: Those that exist.
-        refused: What the server said to a dry run that the account may not ask for; it may name the account.
+    Every object of the inventory counts, also those that the plan does not change: a run undoes edits meanwhile.
+    ``refused`` is what the server said to a dry run that the account may not ask for; it may name the account.
     """
     wanted = frozenset(required_for_run(inventory, plan, desired))
-    written = {role: frozenset(permissions.granted_by_role(item)) for role, item in _written_roles(plan, desired)}
+    changed = {change.ref for change in plan.changes if change.action in {Action.CREATE, Action.UPDATE}}
+    # Roles that the plan changes, or whose bindings it changes; a binding has the name of its role.
+    roles = {ref_of(item): item for items in desired.values() for item in items if item["kind"] in _ROLES}
+    written = {
+        ref: frozenset(permissions.granted_by_role(item))
+        for ref, item in roles.items()
+        if changed & {ref, ref._replace(kind=f"{ref.kind}Binding")}
+    }
     waivers = {role: frozenset(permissions.on_object(role, "escalate", "bind")) for role in written}
     asked = wanted.union(*written.values(), *waivers.values())
     missing = frozenset(missing_permissions(cluster, asked, namespaces=namespaces))
@@ -98,11 +97,7 @@ def missing_for_run(  # noqa: PLR0913 - what a plan was made of
 def missing_finding(
     cluster: KubeClient, inventory: Inventory, wanted: Iterable[Permission], *options: str
 ) -> Finding | None:
-    """Return what the account lacks of certain permissions; None if nothing is missing.
-
-    Args:
-        options: With which ``gpu-provision rbac`` prints them.
-    """
+    """Return what the account lacks of permissions, which ``gpu-provision rbac`` prints with these options."""
     found = missing_permissions(cluster, wanted)
     return _finding(cluster, inventory, found, "", *options) if found else None
 
@@ -112,7 +107,7 @@ def required_for_run(inventory: Inventory, plan: Plan, desired: Desired) -> Iter
     yield from permissions.for_run(inventory)
     yield from permissions.for_reboots(inventory)
     created = {change.ref for change in plan.changes if change.action is Action.CREATE}
-    for item in _manifests(desired):
+    for item in (item for items in desired.values() for item in items):
         wanted = permissions.for_object(item)
         yield from (one for one in wanted if one.verb != "create" or ref_of(item) in created)
     for change in plan.changes:
@@ -122,64 +117,36 @@ def required_for_run(inventory: Inventory, plan: Plan, desired: Desired) -> Iter
             yield from permissions.on_object(change.ref, "patch")
 
 
-def _written_roles(plan: Plan, desired: Desired) -> Iterator[tuple[ObjectRef, Manifest]]:
-    """Yield the roles that the plan changes, or whose bindings it changes; a binding has the name of its role."""
-    written = {change.ref for change in plan.changes if change.action in {Action.CREATE, Action.UPDATE}}
-    for item in _manifests(desired):
-        ref = ref_of(item)
-        if ref.kind in _ROLES and written & {ref, ref._replace(kind=f"{ref.kind}Binding")}:
-            yield ref, item
-
-
-def _manifests(desired: Desired) -> Iterator[Manifest]:
-    return (item for items in desired.values() for item in items)
-
-
 def missing_for_reading(cluster: KubeClient, inventory: Inventory, refusal: ForbiddenError) -> ForbiddenError:
-    """Return the error for a reading that was refused: everything that is missing for reading, or the refusal itself.
-
-    A refusal that RBAC does not explain, such as a proxy's, stays as it is.
-    """
+    """Return the error for a refused reading: all that is missing, or a refusal that RBAC does not explain."""
     if refusal.findings[0].code != _REFUSED:
         return refusal
     _, desired = prepare(inventory, ClusterFacts())
     kinds = {ref_of(item).type for items in desired.values() for item in items if item["kind"] not in _PER_NODE}
-    try:
-        missing = missing_permissions(cluster, permissions.for_read(inventory, kinds))
-    except ProvisionError:
-        return refusal
-    if not missing:
-        return refusal
-    return ForbiddenError(_finding(cluster, inventory, missing, refusal.findings[0].evidence))
+    with suppress(ProvisionError):
+        if missing := missing_permissions(cluster, permissions.for_read(inventory, kinds)):
+            return ForbiddenError(_finding(cluster, inventory, missing, refusal.findings[0].evidence))
+    return refusal
 
 
 def _finding(
     cluster: KubeClient, inventory: Inventory, missing: tuple[Permission, ...], refusal: str, *options: str
 ) -> Finding:
-    user = _user(cluster, refusal)
+    user = ""  # as the server calls it, if it tells
+    if named := re.search(r'[Uu]ser "([^"]*)"', refusal):
+        user = named[1]
+    else:
+        with suppress(ProvisionError):
+            user = cluster.whoami()
     who = f"user {user}" if user else f"the kubeconfig's user {cluster.user}".rstrip()
+    account = user.removeprefix(_ACCOUNT)
+    subject = ("--service-account", account) if account != user else ("--user", user or "NAME")
+    command = shlex.join(("gpu-provision", "rbac", "-i", inventory.path or "FILE", *options, *subject))
     number = f"{len(missing)} permissions" if len(missing) > 1 else "a permission"
     return Finding(
         code=_MISSING,
         what=f"{who} lacks {number} that this needs; nothing was written",
         where=f"{cluster.name} ({cluster.server})",
         evidence="\n    ".join(["it may not", *describe(missing)]),
-        fix=f"let an administrator run: {_command(inventory, user, *options)} | kubectl apply -f -",
+        fix=f"let an administrator run: {command} | kubectl apply -f -",
     )
-
-
-def _user(cluster: KubeClient, refusal: str) -> str:
-    """Return the name by which the server knows us; empty if it does not tell."""
-    named = re.search(r'[Uu]ser "([^"]*)"', refusal)
-    if named:
-        return named.group(1)
-    try:
-        return cluster.whoami()
-    except ProvisionError:
-        return ""
-
-
-def _command(inventory: Inventory, user: str, *options: str) -> str:
-    account = user.removeprefix(_ACCOUNT)
-    subject = ("--service-account", account) if account != user else ("--user", user or "NAME")
-    return shlex.join(("gpu-provision", "rbac", "-i", inventory.path or "FILE", *options, *subject))

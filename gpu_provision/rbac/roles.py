@@ -9,9 +9,7 @@ from typing import Any
 from gpu_provision.components.objects import RBAC, manifest, rule
 from gpu_provision.model.cluster import Manifest, Permission
 
-Rule = Mapping[str, Any]
-"""A rule as Roles, ClusterRoles and SelfSubjectRulesReviews hold it."""
-
+Rule = Mapping[str, Any]  # A rule as Roles, ClusterRoles and SelfSubjectRulesReviews hold it
 _VERBS = ("get", "list", "watch", "create", "update", "patch", "delete")
 
 
@@ -43,10 +41,7 @@ def _has(given: Collection[str] | None, *wanted: str) -> bool:
 
 
 def rules_of(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
-    """Return rules that grant just these permissions, all of one namespace or all of the cluster.
-
-    Resources that share group, verbs and names share a rule.
-    """
+    """Return rules, as few as may be, that grant just these permissions, all of one namespace or all of the cluster."""
     by_resource: dict[tuple[str, str], dict[str, set[str]]] = {}
     for one in permissions:
         by_resource.setdefault((one.group, one.resource), {}).setdefault(one.name, set()).add(one.verb)
@@ -63,7 +58,7 @@ def rules_of(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
 
 
 def _ordered(verbs: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted(verbs, key=lambda verb: (_VERBS.index(verb) if verb in _VERBS else len(_VERBS), verb)))
+    return tuple(sorted(sorted(verbs), key=lambda verb: _VERBS.index(verb) if verb in _VERBS else len(_VERBS)))
 
 
 def without_cluster_wide(permissions: Iterable[Permission], granted: Collection[Permission]) -> list[Permission]:
@@ -78,21 +73,20 @@ def describe(permissions: Iterable[Permission]) -> list[str]:
     by_namespace: dict[str, list[Permission]] = {}
     for one in permissions:
         by_namespace.setdefault(one.namespace, []).append(one)
-    return [_describe(one, namespace) for namespace, found in sorted(by_namespace.items()) for one in rules_of(found)]
+    told = []
+    for namespace, found in sorted(by_namespace.items()):
+        scope = f"in namespace {namespace}" if namespace else "in the whole cluster"
+        for each in rules_of(found):
+            resources = ", ".join(qualified_name(each["apiGroups"][0], resource) for resource in each["resources"])
+            names = ", ".join(f'"{name}"' for name in each.get("resourceNames", ()))
+            told.append(f"{', '.join(each['verbs'])} {resources} {f'{names} ' if names else ''}{scope}")
+    return told
 
 
 def qualified_name(group: str, resource: str) -> str:
     """Return a resource as kubectl names it: ``daemonsets.apps``, ``daemonsets.apps/status``."""
     plural, slash, part = resource.partition("/")
     return f"{plural}.{group}{slash}{part}" if group else resource
-
-
-def _describe(one: Rule, namespace: str) -> str:
-    group = one["apiGroups"][0]
-    resources = ", ".join(qualified_name(group, resource) for resource in one["resources"])
-    names = " " + ", ".join(f'"{name}"' for name in one["resourceNames"]) if "resourceNames" in one else ""
-    scope = f"in namespace {namespace}" if namespace else "in the whole cluster"
-    return f"{', '.join(one['verbs'])} {resources}{names} {scope}"
 
 
 ALWAYS_THERE = frozenset({"default", "kube-system"})

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
 
 from gpu_provision.components.labels import DEPLOY_DRIVER, PRE_INSTALLED, VALIDATED
-from gpu_provision.kube import lock, records
+from gpu_provision.kube import lock, observe
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.observe import (
@@ -250,7 +250,7 @@ class StackObserver:
         """Start from what was read; the mirror follows `watched_scopes` of it."""
         inventory = reading.context.inventory
         self._mirror, self._members = mirror, _members(reading)
-        self._record, self._inputs = scope_of_object(records.validations_ref(inventory)), _inputs(inventory)
+        self._record, self._inputs = scope_of_object(observe.validations_ref(inventory)), _inputs(inventory)
         self._inventory, self._resources = inventory, reading.context.facts.resources
         self._situations, self._settler = SituationBuilder(reading), deadline_tracker(reading)
         self._read_with: _Inputs = reading.context.facts.config_maps, reading.context.facts.secrets
@@ -271,7 +271,7 @@ class StackObserver:
     def _see(self) -> tuple[ClusterState, dict[Key, NodeState]]:
         record = next(iter(self._mirror.of(self._record).values()), {})
         members = {ref: live for scope in self._members for ref, live in self._mirror.of(scope).items()}
-        seen = self._situations.build(self._mirror, members, records.validations_of(record.get("data") or {}))
+        seen = self._situations.build(self._mirror, members, observe.validations_of(record.get("data") or {}))
         raw = self._situations.states(seen)
         self._ready = {key: state for key, state in raw.items() if state.state is State.READY}
         return seen, raw
@@ -339,7 +339,7 @@ def watched_scopes(reading: ClusterPlan) -> tuple[Scope, ...]:
     scopes = (
         *run_scopes(inventory),
         *_members(reading),
-        scope_of_object(records.validations_ref(inventory)),
+        scope_of_object(observe.validations_ref(inventory)),
         *_inputs(inventory),
         *((scope_of_object(DEFINITION),) if _wants_service_monitors(inventory) else ()),
     )

@@ -13,7 +13,7 @@ from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import Kernel
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.hosts.runner import judge
-from gpu_provision.images.registry import look_up_image
+from gpu_provision.images import look_up_image
 from gpu_provision.inventory.resolve import expected_of
 from gpu_provision.kube.observe import observe_facts
 from gpu_provision.model import codes

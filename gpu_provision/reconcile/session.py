@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gpu_provision.history import store
 from gpu_provision.kube.client import KubeClient, connect
-from gpu_provision.kube.context import resolve_context
+from gpu_provision.kube.config import resolve_context
 from gpu_provision.kube.lease import LeaderElector
 from gpu_provision.model.findings import Finding, ForbiddenError, RunFailedError
 from gpu_provision.model.inventory import ALL, Inventory, RunSelection

@@ -14,7 +14,7 @@ from gpu_provision.components.labels import APP, COMPONENT, STACK
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.diagnostics.failures import describe_exit
 from gpu_provision.diagnostics.pods import Crash
-from gpu_provision.kube import records
+from gpu_provision.kube import observe
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from gpu_provision.kube.observe import POD
@@ -166,7 +166,7 @@ class Validations:
         if self.passed != self._recorded:
             # A node that left the inventory leaves the record, too.
             of_targets = {key: verdict for key, verdict in self.passed.items() if key[1] in self._targets}
-            records.write_validations(self._cluster, self._inventory, of_targets)
+            observe.write_validations(self._cluster, self._inventory, of_targets)
             self._recorded = dict(self.passed)
 
     def remove_succeeded(self, seen: ClusterState) -> bool:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from gpu_provision.components.labels import COMPONENT, STACK
 from gpu_provision.components.targets import node_pools
 from gpu_provision.kube.client import KubeClient, connect
-from gpu_provision.kube.context import resolve_context
+from gpu_provision.kube.config import resolve_context
 from gpu_provision.kube.errors import NotFoundError
-from gpu_provision.kube.observe import node_facts
-from gpu_provision.kube.records import validations_of
+from gpu_provision.kube.observe import node_facts, validations_of
 from gpu_provision.kube.retry import FIRST_CONTACT_SECONDS
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ref_of
 from gpu_provision.model.hosts import HostPrerequisites
@@ -26,17 +26,11 @@ from gpu_provision.planning.validation import RUNS_IN, VALIDATIONS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredNode:
-    """One machine as the inventory declares it.
+    """One machine as the inventory declares it."""
 
-    Attributes:
-        name: Its name in Kubernetes.
-        pool: The pool that it belongs to.
-        node: Its entry under ``nodes``; None if a pool's ``node_selector`` selects it.
-    """
-
-    name: str
-    pool: NodePool
-    node: Node | None = None
+    name: str  # its name in Kubernetes
+    pool: NodePool  # the pool that it belongs to
+    node: Node | None = None  # its entry under ``nodes``; None if a pool's ``node_selector`` selects it
 
     @property
     def gpus(self) -> int:
@@ -55,11 +49,7 @@ def listed(inventory: Inventory) -> tuple[DeclaredNode, ...]:
 
 
 def selected(inventory: Inventory, live: Iterable[Manifest]) -> tuple[DeclaredNode, ...]:
-    """Return the nodes of a cluster that pools select by label, sorted by name.
-
-    Args:
-        live: All Node objects of the cluster.
-    """
+    """Return the nodes, of all Node objects of a cluster, that pools select by label, sorted by name."""
     facts = ClusterFacts(nodes=tuple(map(node_facts, live)))
     names = {node.name for node in inventory.nodes}
     claimed = node_pools(inventory, facts).items()
@@ -72,10 +62,9 @@ def asks_cluster(inventory: Inventory) -> bool:
 
 
 def why_not_validated(inventory: Inventory, cluster: GpuCluster, component: str, node: str) -> str | None:
-    """Say why a validation does not hold on a node today; empty if it does, None if none is declared there.
+    """Say why ``driver_validation`` or ``device_plugin_validation`` does not hold on a node today.
 
-    Args:
-        component: ``driver_validation`` or ``device_plugin_validation``.
+    Empty if it does, None if none is declared there.
     """
     facts = ClusterFacts(nodes=tuple(map(node_facts, cluster.nodes())))
     context, desired = prepare(inventory, facts)
@@ -83,18 +72,13 @@ def why_not_validated(inventory: Inventory, cluster: GpuCluster, component: str,
     found = [pod for name in names for pod in cluster.pods(node=node, labels={STACK: inventory.name, COMPONENT: name})]
     whole: list[Manifest] = [{"apiVersion": "v1", "kind": "Pod", **pod} for pod in found]  # items of a list say neither
     pods = {ref_of(pod): pod for pod in whole}
-    observed = ObservedState(cluster="", facts=facts, pods=pods, passed=_record(inventory, cluster))
+    record = {}
+    with suppress(NotFoundError):
+        record = cluster.get(f"/api/v1/namespaces/{cluster.namespace}/configmaps/{inventory.name}-validations")
+    observed = ObservedState(cluster="", facts=facts, pods=pods, passed=validations_of(record.get("data") or {}))
     target = next(each for each in context.targets if each.name == node)
     state = states_of(target, cluster_state(context, desired, observed)).get(component)
     return state.reason if state else None
-
-
-def _record(inventory: Inventory, cluster: GpuCluster) -> Mapping[tuple[str, str], str]:
-    path = f"/api/v1/namespaces/{cluster.namespace}/configmaps/{inventory.name}-validations"
-    try:
-        return validations_of(cluster.get(path).get("data") or {})
-    except NotFoundError:
-        return {}
 
 
 class GpuCluster:
@@ -110,10 +94,7 @@ class GpuCluster:
         self._cluster, self.api, self.namespace = cluster, cluster.api, namespace
 
     def get(self, path: str, **query: str) -> Any:
-        """Return the JSON that the API server has at a path, such as ``/api/v1/nodes/gpu-01``.
-
-        Raises UnreachableError, ForbiddenError, InvalidError: as the API server answers.
-        """
+        """Return the JSON at a path. Raises UnreachableError, ForbiddenError, InvalidError."""
         return json.loads(self._cluster.fetch(path, [*query.items()], accept="application/json"))
 
     def text(self, path: str, **query: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import re
 import shlex
 import shutil
 from collections.abc import Mapping
@@ -21,88 +20,16 @@ from gpu_provision.model.findings import Finding, ForbiddenError, ProvisionError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.sandbox import hosts as simulated
 
-_ETC = ("/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib")
-_DISPLAY = ("0x0300", "0x0302")  # VGA and 3D controllers: GPUs, not their sound or USB functions
-_NVIDIA = "0x10de"
-_DEVICES = "for device in /sys/bus/pci/devices/*; do echo $(cat $device/vendor) $(cat $device/class); done"
-_RUNTIMES = (
-    "for name in /proc/[0-9]*/comm; do grep -qxE 'containerd|crio|dockerd' $name && cat ${name%comm}limits; done"
-)
-_KILOBYTES = {"Ki": 1, "Mi": 1024, "Gi": 1024 * 1024}
-_REBOOT = (
-    ("/run/reboot-required exists", "test -e /run/reboot-required", 0),
-    ("needs-restarting -r says so", "if command -v needs-restarting >/dev/null; then needs-restarting -r; fi", 1),
-    ("zypper needs-rebooting says so", "if command -v zypper >/dev/null; then zypper needs-rebooting; fi", 102),
-)
+_ALWAYS = {
+    "BatchMode": "yes",  # ask no questions
+    "StrictHostKeyChecking": "accept-new",  # as pyinfra does
+    "ServerAliveInterval": "5",
+    "ServerAliveCountMax": "3",
+}
 
 
-def canonical(module: str) -> str:
-    """Write a module's name as the kernel does."""
-    return module.strip().replace("-", "_")
-
-
-def loaded(host: Any) -> frozenset[str]:
-    """Return the kernel modules that are loaded."""
-    return frozenset(canonical(line.split()[0]) for line in _lines(host, "cat /proc/modules"))
-
-
-def built_in(host: Any) -> frozenset[str]:
-    """Return the modules that are part of the running kernel."""
-    lines = _lines(host, "cat /lib/modules/$(uname -r)/modules.builtin")
-    return frozenset(canonical(line.rpartition("/")[2].partition(".ko")[0]) for line in lines)
-
-
-def listed_for_boot(host: Any) -> frozenset[str]:
-    """Return the modules that files list for loading at boot."""
-    folders = " ".join(f"{folder}/modules-load.d/*.conf" for folder in _ETC)
-    lines = _lines(host, f"cat /etc/modules {folders}")
-    return frozenset(canonical(line) for line in lines if not line.startswith(("#", ";")))
-
-
-def is_blacklisted(host: Any, module: str) -> bool:
-    """Whether modprobe's configuration or the kernel's command line keeps a module from loading by itself."""
-    folders = " ".join(f"{folder}/modprobe.d/*.conf" for folder in _ETC)
-    lines = _lines(host, f"cat {folders}")
-    never = rf"(blacklist\s+{module}\b|install\s+{module}\s+\S*/(false|true)\b)"
-    if any(re.match(never, line) for line in lines):
-        return True
-    command_line = " ".join(_lines(host, "cat /proc/cmdline"))
-    named = re.findall(r"(?:modprobe\.blacklist|module_blacklist|rd\.driver\.blacklist)=(\S*)", command_line)
-    return any(module in value.split(",") for value in named)
-
-
-def parameter(host: Any, key: str) -> str:
-    """Return a kernel parameter's value, its words a space apart; empty if there is no such parameter."""
-    return " ".join(" ".join(_lines(host, f"cat /proc/sys/{key.replace('.', '/')}")).split())
-
-
-def huge_pages(host: Any, size: str) -> int:
-    """Return the number of huge pages of a size such as ``2Mi``; -1 if the kernel has none of this size."""
-    kilobytes = int(size[:-2]) * _KILOBYTES[size[-2:]]
-    lines = _lines(host, f"cat /sys/kernel/mm/hugepages/hugepages-{kilobytes}kB/nr_hugepages")
-    return int(lines[0]) if lines else -1
-
-
-def limits_of_runtimes(host: Any, title: str) -> frozenset[str]:
-    """Return the soft and hard limits of all processes of container runtimes, by the title that the kernel prints."""
-    lines = (line for line in _lines(host, _RUNTIMES) if line.startswith(f"{title} "))
-    return frozenset(value for line in lines for value in line.removeprefix(title).split()[:2])
-
-
-def gpus(host: Any) -> int:
-    """Return the number of NVIDIA's GPUs on the PCI bus."""
-    found = (line.split() for line in _lines(host, _DEVICES))
-    return sum(len(each) == 2 and each[0] == _NVIDIA and each[1].startswith(_DISPLAY) for each in found)  # noqa: PLR2004 - vendor and class
-
-
-def reboot_reasons(host: Any) -> tuple[str, ...]:
-    """Return who says that the machine has to be rebooted."""
-    return tuple(reason for reason, command, status in _REBOOT if host.run(command).rc == status)
-
-
-def _lines(host: Any, command: str) -> list[str]:
-    """Return what a command prints, without what it says of files that are not there."""
-    return [line.strip() for line in host.run(command).stdout.splitlines() if line.strip()]
+class SkippedHostError(Exception):
+    """A host that is not logged in to; the text says why."""
 
 
 class NodePod(BaseBackend):
@@ -136,30 +63,6 @@ class NodePod(BaseBackend):
         return self.result(status, self.encode(line), said[STDOUT], said[STDERR])
 
 
-def open_node_pod(inventory: Inventory, node: str) -> NodePod:
-    """Return a node's host, with a pod on it. Raises UnreachableError; SkippedHostError without the right to pods."""
-    cluster = inventory.cluster
-    try:
-        return NodePod(node, open_shell(cluster.kubeconfig, cluster.context, node, inventory.helper_pod))
-    except ForbiddenError as error:
-        message = f"it takes a privileged pod to look at it, which this account may not make: {error.findings[0].what}"
-        raise SkippedHostError(message) from error
-    except ProvisionError as error:
-        raise UnreachableError(*error.findings) from error
-
-
-_ALWAYS = {
-    "BatchMode": "yes",  # ask no questions
-    "StrictHostKeyChecking": "accept-new",  # as pyinfra does
-    "ServerAliveInterval": "5",
-    "ServerAliveCountMax": "3",
-}
-
-
-class SkippedHostError(Exception):
-    """A host that is not logged in to; the text says why."""
-
-
 class SandboxBackend(BaseBackend):
     """testinfra on a simulated host of the sandbox."""
 
@@ -186,7 +89,7 @@ class InventorySsh(SshBackend):
             return super().run_ssh(command)
         except RuntimeError as error:
             answer: Any = error.args[0]
-            raise _unreachable(self.hostname, _last(answer.stderr_bytes.decode(errors="replace"))) from error
+            raise _unreachable(self.hostname, answer.stderr_bytes.decode(errors="replace")) from error
 
 
 def host_of(inventory: Inventory, node: str) -> Host:
@@ -198,13 +101,23 @@ def host_of(inventory: Inventory, node: str) -> Host:
     host = Host(_backend(inventory, node, data))
     answer = host.run("true")
     if answer.failed:
-        raise _unreachable(node, _last(answer.stderr) or f"a command ends with {answer.rc}")
+        raise _unreachable(node, answer.stderr)
     return host
 
 
 def _backend(inventory: Inventory, node: str, data: Mapping[str, Any]) -> BaseBackend:
+    if "k8s_kubeconfig" in data:
+        place = inventory.cluster
+        try:
+            return NodePod(node, open_shell(place.kubeconfig, place.context, node, inventory.helper_pod))
+        except ForbiddenError as error:
+            what = "it takes a privileged pod to look at it, which this account may not make"
+            message = f"{what}: {error.findings[0].what}"
+            raise SkippedHostError(message) from error
+        except ProvisionError as error:
+            raise UnreachableError(*error.findings) from error
     if "sandbox_fleet" not in data:
-        return open_node_pod(inventory, node) if "k8s_kubeconfig" in data else _ssh(data)
+        return _ssh(data)
     if problem := simulated.isolation_problem():
         message = f"simulated hosts are left out: {problem}"
         raise SkippedHostError(message)
@@ -236,16 +149,8 @@ def _ssh(data: Mapping[str, Any]) -> InventorySsh:
     )
 
 
-def _unreachable(host: str, why: str) -> UnreachableError:
-    return UnreachableError(
-        Finding(
-            code=codes.NO_LOGIN,
-            what=f"cannot be logged in to: {why}",
-            where=host,
-            fix="see that ssh with the inventory's settings, and sudo where it is on, work without a question",
-        )
-    )
-
-
-def _last(text: str) -> str:
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no word of why")
+def _unreachable(host: str, said: str) -> UnreachableError:
+    """Return the error of a host by the last line of what it said."""
+    why = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "no word of why")
+    fix = "see that ssh with the inventory's settings, and sudo where it is on, work without a question"
+    return UnreachableError(Finding(code=codes.NO_LOGIN, what=f"cannot be logged in to: {why}", where=host, fix=fix))

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpu_provision.model.findings import ProvisionError, UnreachableError
+
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from gpu_provision.model.inventory import Inventory
     from gpu_provision.verify.cluster import DeclaredNode, GpuCluster
@@ -48,14 +50,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave tests of the cluster as a whole out where only some nodes are asked for."""
     if not config.getoption("--gpu-limit"):
         return
-    whole = [item for item in items if _is_of_whole_cluster(item)]
+    names = {item: set(getattr(item, "fixturenames", ())) for item in items}
+    whole = [item for item in items if "gpu_cluster" in names[item] and not names[item] & _BY_NODE]
     items[:] = [item for item in items if item not in whole]
     config.hook.pytest_deselected(items=whole)
-
-
-def _is_of_whole_cluster(item: pytest.Item) -> bool:
-    names = set(getattr(item, "fixturenames", ()))
-    return "gpu_cluster" in names and not names & _BY_NODE
 
 
 @pytest.fixture(scope="session")
@@ -67,7 +65,6 @@ def gpu_inventory(pytestconfig: pytest.Config) -> Inventory:
 @pytest.fixture(scope="session")
 def gpu_cluster(gpu_inventory: Inventory) -> GpuCluster:
     """The inventory's cluster: ``get("/api/v1/...")``, ``nodes()``, ``pods(...)``, and ``api`` for kubernetes' own."""
-    from gpu_provision.model.findings import UnreachableError
     from gpu_provision.verify.cluster import open_cluster
 
     try:
@@ -89,52 +86,41 @@ def inventory_node(request: pytest.FixtureRequest) -> DeclaredNode:
 
 
 @pytest.fixture
-def gpu_host(gpu_node: DeclaredNode, _hosts: _Hosts) -> Any:
+def gpu_host(gpu_node: DeclaredNode, _open_host: Callable[[DeclaredNode], Any]) -> Any:
     """The testinfra host of a node with a GPU."""
-    return _hosts.of(gpu_node)
+    return _open_host(gpu_node)
 
 
 @pytest.fixture
-def inventory_host(inventory_node: DeclaredNode, _hosts: _Hosts) -> Any:
+def inventory_host(inventory_node: DeclaredNode, _open_host: Callable[[DeclaredNode], Any]) -> Any:
     """The testinfra host of a node, with or without a GPU."""
-    return _hosts.of(inventory_node)
+    return _open_host(inventory_node)
 
 
 @pytest.fixture(scope="session")
-def _hosts(gpu_inventory: Inventory) -> Iterator[_Hosts]:
-    opened = _Hosts(gpu_inventory)
-    yield opened
-    opened.close()
+def _open_host(gpu_inventory: Inventory) -> Iterator[Callable[[DeclaredNode], Any]]:
+    """Open each host once, and remember also that one does not answer."""
+    opened: dict[str, Any] = {}
 
-
-class _Hosts:
-    """Opens each host once, and remembers also that one does not answer."""
-
-    def __init__(self, inventory: Inventory) -> None:
-        self._inventory = inventory
-        self._opened: dict[str, Any] = {}
-
-    def of(self, node: DeclaredNode) -> Any:
-        from gpu_provision.model.findings import UnreachableError
+    def open_host(node: DeclaredNode) -> Any:
         from gpu_provision.verify.hosts import SkippedHostError, host_of
 
-        if node.name not in self._opened:
+        if node.name not in opened:
             try:
-                self._opened[node.name] = host_of(self._inventory, node.name)
+                opened[node.name] = host_of(gpu_inventory, node.name)
             except (SkippedHostError, UnreachableError) as error:
-                self._opened[node.name] = error
-        found = self._opened[node.name]
+                opened[node.name] = error
+        found = opened[node.name]
         if isinstance(found, SkippedHostError):
             pytest.skip(str(found))
         if isinstance(found, Exception):
             raise found
         return found
 
-    def close(self) -> None:
-        """Remove what was made to look at hosts."""
-        for host in self._opened.values():
-            if close := getattr(getattr(host, "backend", None), "close", None):
-                close()
+    yield open_host
+    for host in opened.values():  # what was made to look at one goes
+        if close := getattr(getattr(host, "backend", None), "close", None):
+            close()
 
 
 _LOADED = pytest.StashKey["Inventory"]()
@@ -144,7 +130,6 @@ def _inventory(config: pytest.Config) -> Inventory:
     """Load the inventory once. Raises pytest.UsageError for none, or a bad one."""
     from gpu_provision.inventory import load
     from gpu_provision.inventory.loader import with_cluster
-    from gpu_provision.model.findings import ProvisionError
 
     if _LOADED in config.stash:
         return config.stash[_LOADED]
@@ -162,7 +147,6 @@ def _inventory(config: pytest.Config) -> Inventory:
 
 def _nodes(config: pytest.Config, *, in_cluster: bool) -> list[DeclaredNode]:
     """Return the nodes; those that only the cluster knows are left out if it does not answer, which tests then say."""
-    from gpu_provision.model.findings import ProvisionError
     from gpu_provision.verify.cluster import asks_cluster, listed, open_cluster, selected
 
     inventory = _inventory(config)
@@ -198,8 +182,6 @@ def pytest_runtest_makereport(
 
 def _result(item: pytest.Item, report: pytest.TestReport, error: BaseException | None) -> dict[str, Any]:
     """Return the fields of a `gpu_provision.verify.run.Check`; a test's name is the sentence that it is."""
-    from gpu_provision.model.findings import UnreachableError
-
     name: str = getattr(item, "originalname", None) or item.name
     return {
         "sentence": name.removeprefix("test_").replace("_", " "),
@@ -213,8 +195,6 @@ def _result(item: pytest.Item, report: pytest.TestReport, error: BaseException |
 
 def reason(error: BaseException) -> str:
     """Return why a test did not pass, in the words of its author, on one line."""
-    from gpu_provision.model.findings import ProvisionError
-
     if isinstance(error, ProvisionError):
         return "; ".join(f"{each.what} ({each.evidence})" if each.evidence else each.what for each in error.findings)
     said = str(getattr(error, "msg", None) or error)

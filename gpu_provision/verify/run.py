@@ -32,21 +32,14 @@ class CheckOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One check of one node.
+    """One check of one node."""
 
-    Attributes:
-        sentence: What holds if it passed: ``nouveau is not loaded``.
-        node: The node's name; empty for the cluster as a whole.
-        reason: Why it did not pass.
-        test: pytest's name of the test.
-    """
-
-    sentence: str
-    node: str
+    sentence: str  # what holds if it passed: ``nouveau is not loaded``
+    node: str  # the node's name; empty for the cluster as a whole
     outcome: CheckOutcome
-    reason: str = ""
+    reason: str = ""  # why it did not pass
     seconds: float = 0.0
-    test: str = ""
+    test: str = ""  # pytest's name of the test
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,55 +60,41 @@ class Verification:
         return ExitCode.UNREACHABLE if self.of(CheckOutcome.UNREACHABLE) else ExitCode.OK
 
 
-Listen = Callable[[Event], None]
-
-
-COMPONENT = "verification"
-"""Component of the events."""
-
+COMPONENT = "verification"  # component of the events
 _CHECKS = Path(__file__).parent / "checks"
+_BAD = frozenset({CheckOutcome.FAILED, CheckOutcome.UNREACHABLE})
 _NEEDED = {"pytest": "pytest", "testinfra": "pytest-testinfra"}
 _RAN, _NONE_FOUND = frozenset({0, 1}), 5  # pytest's exit codes for tests that ran, and for none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyOptions:
-    """Which tests to run, against what.
+    """Which tests to run, against what."""
 
-    Attributes:
-        inventory: Path of the inventory.
-        nodes: Names of nodes; none for all.
-        hosts: Whether to run our checks of hosts.
-        cluster: Whether to run our checks of the cluster.
-        tests: Files or folders with tests of the user's own.
-        junit: Where to write JUnit XML; empty for nowhere.
-    """
-
-    inventory: str
+    inventory: str  # path of the inventory
     kubeconfig: str | None = None
     context: str | None = None
-    nodes: tuple[str, ...] = ()
-    hosts: bool = True
-    cluster: bool = True
-    tests: tuple[str, ...] = ()
-    junit: str = ""
+    nodes: tuple[str, ...] = ()  # names of nodes; none for all
+    hosts: bool = True  # whether to run our checks of hosts
+    cluster: bool = True  # whether to run our checks of the cluster
+    tests: tuple[str, ...] = ()  # files or folders with tests of the user's own
+    junit: str = ""  # where to write JUnit XML; empty for nowhere
 
 
-def verify(wanted: VerifyOptions, listen: Listen = lambda _: None) -> Verification:
-    """Run acceptance tests and return how each ended.
-
-    Raises:
-        UsageError: The packages of the extra ``verify`` are not installed.
-        RunFailedError: pytest could not run the tests.
-    """
-    _require_packages()
+def verify(wanted: VerifyOptions, listen: Callable[[Event], None] = lambda _: None) -> Verification:
+    """Run acceptance tests, return how each ended. Raises UsageError without the extra's packages, RunFailedError."""
+    if missing := [package for module, package in _NEEDED.items() if find_spec(module) is None]:
+        what = f"the acceptance tests need {' and '.join(missing)}, an extra of this package"
+        raise UsageError(Finding(code=codes.NOT_INSTALLED, what=what, fix="pip install 'gpu-provision[verify]'"))
     checks: list[Check] = []
     with tempfile.TemporaryFile() as output, _pytest(wanted, output) as (process, results):
         for line in results:
             told = json.loads(line)
             check = Check(**{**told, "outcome": CheckOutcome(told["outcome"])})
             checks.append(check)
-            listen(_event(check))
+            state = State.FAILED if check.outcome in _BAD else State.PROGRESSING
+            message = f"{check.sentence}: {check.reason}"
+            listen(Event(component=COMPONENT, node=check.node, state=state, message=message))
         status = process.wait()
         if wanted.junit and files.is_file(path := Path(wanted.junit)):  # pytest escapes only what XML forbids
             files.put(path, visible(path.read_text(encoding="utf-8")))
@@ -123,18 +102,6 @@ def verify(wanted: VerifyOptions, listen: Listen = lambda _: None) -> Verificati
             output.seek(0)
             raise RunFailedError(_not_run(status, output.read().decode(errors="replace")))
     return Verification(checks=tuple(checks))
-
-
-def _require_packages() -> None:
-    missing = [package for module, package in _NEEDED.items() if find_spec(module) is None]
-    if missing:
-        raise UsageError(
-            Finding(
-                code=codes.NOT_INSTALLED,
-                what=f"the acceptance tests need {' and '.join(missing)}, an extra of this package",
-                fix="pip install 'gpu-provision[verify]'",
-            )
-        )
 
 
 def arguments(wanted: VerifyOptions) -> list[str]:
@@ -159,13 +126,16 @@ def arguments(wanted: VerifyOptions) -> list[str]:
 
 @contextlib.contextmanager
 def _pytest(wanted: VerifyOptions, output: IO[bytes]) -> Iterator[tuple[subprocess.Popen[bytes], IO[str]]]:
-    """Start pytest; it ends with this block, however that ends."""
+    """Start pytest with this very package, and without what would change it; it ends with this block."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    path = os.pathsep.join([str(Path(__file__).resolve().parents[2]), *filter(None, [kept.get("PYTHONPATH")])])
+    own = {"PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     reading, writing = os.pipe()
     with os.fdopen(reading, encoding="utf-8") as results:
         command = [sys.executable, "-m", "pytest", f"--gpu-results={writing}", *arguments(wanted)]
         try:
             process = subprocess.Popen(  # noqa: S603 - our own tests, and those that the user names
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=[writing], env=_environment()
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=[writing], env=kept | own
             )
         finally:
             os.close(writing)
@@ -174,20 +144,6 @@ def _pytest(wanted: VerifyOptions, output: IO[bytes]) -> Iterator[tuple[subproce
                 yield process, results
             finally:
                 process.kill()
-
-
-def _environment() -> dict[str, str]:
-    """Return an environment without what would change pytest, and with this very package in it."""
-    package = str(Path(__file__).resolve().parents[2])
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
-    path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**kept, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-
-
-def _event(check: Check) -> Event:
-    bad = check.outcome in {CheckOutcome.FAILED, CheckOutcome.UNREACHABLE}
-    state = State.FAILED if bad else State.PROGRESSING
-    return Event(component=COMPONENT, node=check.node, state=state, message=f"{check.sentence}: {check.reason}")
 
 
 def _not_run(status: int, output: str) -> Finding:

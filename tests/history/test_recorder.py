@@ -132,12 +132,6 @@ def test_killed_runs_do_not_fill_the_object(server: _Server) -> None:
     assert [number for number, *_ in server.runs][-1] == 10
 
 
-def test_the_oldest_go(server: _Server) -> None:
-    for _ in range(5):
-        _run(server)
-    assert [number for number, *_ in server.runs] == [3, 4, 5]
-
-
 def test_an_error_is_the_reason_without_passwords(server: _Server) -> None:
     error = UnreachableError(Finding(code="GP301", what="proxy http://u:p@h does not answer"))
     with pytest.raises(UnreachableError), _recorder(server):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -31,40 +32,13 @@ from gpu_provision.inventory.resolve import merge
 from gpu_provision.model.history import OF_RESOURCE, Record
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator.stack import inventory_of
+from tests import data_file
 from tests.documents import CHECKOUT
 from tests.inventory.planted import VALID, hostile
 from tests.operator.conftest import stored
 
-TEXT = """\
-# the old password: hunter2
-name: x   # see http://bob:pw1@wiki/
-driver:
-  env:
-    NGC_API_KEY: &key nvapi-12345   # ends with nvapi-12345
-    GIT_PAT: ghp-0000
-    # LICENSE: lic-old
-    LICENSE: lic-1
-    PIN: "1234"
-    HTTPS_PROXY: http://u:p@ss/w@h:3128
-    NO_PROXY: me:pw4@h
-    ESCAPED: "http:\\/\\/u:pw2@h"
-    CONTAINERD_CONFIG: "/etc/containerd/config.toml"
-    TOKEN: |
-      first line
-      # second line
-    TEXT: 'a # b'
-    FROM_FILE: {file: secrets/pat}
-    FROM_CALLER: {env: CALLERS_PAT}
-    FROM_CLUSTER: {secret: {name: git, key: pat}}
-  args: [--token=abc123, --verbose, é, *key, --key=nvapi-12345, "# no comment"]
-proxy: {http_proxy: "http://me:pw3@h:1", https_proxy: {env: CALLERS_PROXY}, no_proxy: localhost}
-daemonsets:
-  annotations: {example.com/token: s0, example.com/team: 'vision # 1'}
-pools:
-  b: {driver: {env: {SHORT: s1}}}
-  a:
-    driver: {env: {SECRET: "s # 2", TOKEN: "yes"}}   # the pool's own
-"""
+DATA = Path(__file__).parent / "data"
+TEXT = (DATA / "secrets.yaml").read_text()
 SECRETS = ["hunter2", "pw1", "nvapi", "ghp-0", "lic-", "1234", "p@ss", "pw2", "pw4", "abc123", "pw3", "s0", "s1"]
 
 
@@ -124,33 +98,7 @@ def test_a_value_is_replaced_where_it_stands() -> None:
 
 
 DIGEST = "sha256:" + "0" * 64
-THEN = """\
-name: x
-cluster: {context: old}
-release: "25.10.1"
-driver: {env: {NGC_API_KEY: nvapi-12345}, version: "580.95.05"}
-ssh: {user: old}
-pools:
-  t4: {gpu: {model: T4, count: 1}, labels: {example.com/tier: then}, driver: {version: "580.82.07"}}
-  gone: {gpu: {model: T4, count: 1}, node_selector: {pick: me}, driver: {version: "580.65.99"}}
-nodes:
-  - {name: a, pool: t4, address: 10.0.0.1, labels: {example.com/rack: r1}}
-  - {name: b, pool: t4}
-"""
-NOW = """\
-# of now
-name: x
-cluster: {context: new}
-release: "26.7.0"  # the newest
-driver: {env: {NGC_API_KEY: nvapi-67890}, version: "595.91.07"}
-ssh: {user: new}
-pools:
-  t4: {gpu: {model: T4, count: 1}, driver: {version: "580.126.20"}}
-  h100: {gpu: {model: H100, count: 8}, labels: {example.com/tier: now}, driver: {version: "580.178.04"}}
-nodes:
-  - {name: c, pool: h100}
-  - {name: a, pool: t4, address: 10.0.0.9}
-"""
+THEN, NOW = ((DATA / name).read_text() for name in ("then.yaml", "now.yaml"))
 
 
 def _loaded(folder: Path, text: str) -> Inventory:
@@ -189,20 +137,10 @@ def test_without_other_versions_the_text_is_that_of_now(tmp_path: Path) -> None:
 POOL = "name: x\ncluster: {context: c}\npools:\n  t4: {gpu: {model: T4, count: 1}%s}\n"
 
 
-@pytest.mark.parametrize(
-    ("then", "now"),
-    [
-        ('driver: {version: "580.95.05"}\n' + POOL % "", POOL % ""),
-        ("driver: {manager: {version: v0.9.0}}\n" + POOL % "", POOL % ', driver: {manager: {version: "v0.9.0"}}'),
-        ('release: "25.10.1"\n' + POOL % "", "gfd: {version: &v v0.19.3}\ndevice_plugin: {version: *v}\n" + POOL % ""),
-        ("gfd: {version: v0.20.0}\n" + POOL % "", "gfd: &v {version: v0.19.3}\ndevice_plugin: *v\n" + POOL % ""),
-        (POOL % ', driver: {version: "580.95.05", manager: {version: v0.9.0}}', POOL % ""),
-    ],
-    ids=["the driver's", "to a pool", "the release's", "an alias's", "a pool's"],
-)
-def test_a_version_comes_and_goes_with_its_key(tmp_path: Path, then: str, now: str) -> None:
+@pytest.mark.parametrize("case", data_file.document((DATA / "versions.yaml").read_text()), ids=itemgetter("name"))
+def test_a_version_comes_and_goes_with_its_key(tmp_path: Path, case: dict[str, str]) -> None:
     """A pool whose driver is left empty has no driver of its own."""
-    for one, other in ((then, now), (now, then)):
+    for one, other in ((case["then"], case["now"]), (case["now"], case["then"])):
         current = _loaded(tmp_path, other)
         assert _bare(restore(one, current, name="run 3").inventory) == _read(one, current)
 
@@ -222,7 +160,6 @@ def test_every_version_of_the_schema_is_in_the_table() -> None:
 
 
 def _paths(part: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of all settings of the schema."""
     found = resolved(part)
     yield from [path] if path else []
     below = {**found.get("properties", {}), ANY: found.get("items") or found.get("additionalProperties") or {}}
@@ -255,25 +192,7 @@ def test_a_planted_record_that_a_loader_accepts_is_no_better(tmp_path: Path) -> 
     assert {"registry", "driver.repository", "driver.env", "host_prerequisites.sysctls", "pools"} < set(found.kept)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "25.10.1\n",
-        "25.10.1 ",
-        "26.7.0;id",
-        "26.7.0\x1b[2J",
-        "v0.20.0\0",
-        "",
-        DIGEST,
-        "1.0",
-        25.1,
-        True,
-        [],
-        ["v0.20.0"],
-        {},
-    ],
-    ids=ascii,
-)
+@pytest.mark.parametrize("value", data_file.document((DATA / "refused.yaml").read_text()), ids=ascii)
 def test_a_version_that_nothing_of_now_names_is_refused(tmp_path: Path, value: object) -> None:
     """Wherever it stands. The finding shows it without control characters."""
     now = _loaded(tmp_path, NOW)
@@ -353,7 +272,6 @@ DRIVER = 'driver: {version: "580.126.20"}\n'
 
 
 def of_stack(text: str) -> Record:
-    """The record of a controller's run."""
     return Record(id="b", number=2, text=redact(text), source=OF_RESOURCE)
 
 

@@ -12,7 +12,7 @@ import yaml
 from gpu_provision.history import rollback, store
 from gpu_provision.history import rollback as module
 from gpu_provision.history.restore import redact
-from gpu_provision.history.rollback import active_inventory, find_rollback_target, restore_inventory, version_warning
+from gpu_provision.history.rollback import active_inventory, find_rollback_target, version_warning
 from gpu_provision.inventory import load
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.model.cluster import ClusterFacts, RenderContext
@@ -36,12 +36,6 @@ NOW = load(CHECKOUT / "inventories" / "sandbox.yaml")
 RUN = Record(id="a", number=3, ending=Ending.SUCCEEDED, tool="0.0.1", text=redact(NOW.text))
 
 
-def test_a_run_that_is_not_on_record_is_wrong_usage() -> None:
-    with pytest.raises(UsageError, match="on record: 3"):
-        rollback.find_run(History((RUN,)), 4)
-    assert rollback.find_run(History((RUN,)), 3) == RUN
-
-
 def test_there_has_to_be_something_to_go_back_to() -> None:
     other = replace(RUN, id="b", number=4, text="name: other\n")
     assert rollback.default_target(History((RUN, other)), NOW) == RUN
@@ -54,12 +48,6 @@ def test_there_has_to_be_something_to_go_back_to() -> None:
     ):
         with pytest.raises(UsageError, match="GP331"):
             rollback.default_target(found, NOW)
-
-
-def test_the_way_back_to_the_same_is_the_same() -> None:
-    found, findings = rollback.restore_inventory(RUN, NOW)
-    assert replace(found, digest=NOW.digest, text=NOW.text) == NOW, "a record has no comments"
-    assert findings == ()
 
 
 def test_settings_that_stay_as_now_are_named_in_a_line() -> None:
@@ -152,20 +140,6 @@ def test_it_goes_back_to_other_drivers_that_were_well() -> None:
     assert found
     assert told == ()
     assert (found.name, found.record, found.inventory.specs.driver.image.version) == ("run 1", DRIVER, "580.126.20")
-
-
-def test_a_planted_record_gives_it_nothing_but_versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The automatic way back of a rollout, and what a controller holds a stack to."""
-    text = f'{VALID}name: x\nrelease: "25.10.1"\n'
-    expected, _ = restore_inventory(replace(DRIVER, text='name: x\nrelease: "25.10.1"\npools: {t4: {}}\n'), NOW)
-    found, _ = find_rollback_target(*_look(OnFailure.ROLLBACK), History((replace(DRIVER, text=text),)), OWN)
-    monkeypatch.setattr(module, "read_history", lambda *_: History((replace(BACK, text=text),)))
-    held = active_inventory(cast("KubeClient", None), NOW)
-    assert found
-    assert held
-    assert found.inventory == held.inventory == expected
-    assert "evil" not in repr(expected)
-    assert expected.release == "25.10.1"
 
 
 @pytest.mark.parametrize(

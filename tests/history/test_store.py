@@ -58,7 +58,6 @@ PLAN = Plan(
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A state folder of the test's own."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path / "state"
 
@@ -217,20 +216,6 @@ def test_the_newest_are_kept_and_the_last_that_succeeded() -> None:
     assert expired(History(_runs(good, good, bad, bad, bad)), 2) == ("run-001", "run-003")
     assert expired(History(_runs(good), ("x",)), 2) == ()
     assert expired(History(_runs(good, good), ("x",)), 2) == ("x",)
-
-
-def test_rollback_goes_to_the_newest_other_success() -> None:
-    first, second, third, fourth = _runs(Ending.SUCCEEDED, Ending.SUCCEEDED, Ending.FAILED, Ending.SUCCEEDED)
-    other = replace(first, text="name: other\n")
-    assert History((other, second, third, fourth)).before(fourth, _by_text) == other
-    assert History((first, second, third, fourth)).before(fourth, _by_text) is None
-    assert History((other, second, replace(third, text="name: bad\n"), fourth)).before(fourth, _by_text) == other
-    without = replace(other, text="", lacks="too large")
-    assert History((without, second)).before(second, _by_text) is None
-
-
-def _by_text(one: Record, other: Record) -> bool:
-    return one.text == other.text
 
 
 def test_the_digest_of_a_plan_names_fields_and_no_values() -> None:

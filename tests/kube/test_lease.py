@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -37,11 +36,8 @@ ELSEWHERE = "65532@other pid 1 start 7 on 9f86d081"
 
 
 @pytest.fixture
-def ref(cluster: KubeClient, request: pytest.FixtureRequest) -> ObjectRef:
-    """A lease of the test's own, which does not exist yet."""
-    name = re.sub("[^a-z0-9]+", "-", request.node.name)[-63:].strip("-")
-    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    return ObjectRef("coordination.k8s.io/v1", "Lease", name, "leader")
+def ref(namespace: str) -> ObjectRef:
+    return ObjectRef("coordination.k8s.io/v1", "Lease", namespace, "leader")
 
 
 @pytest.fixture
@@ -61,7 +57,6 @@ def elect(cluster: KubeClient, ref: ObjectRef) -> Iterator[Callable[[], LeaderEl
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time, which passes when a test says so."""
     now = [1000.0]
     monkeypatch.setattr(module, "boottime", lambda: now[0])
     return now
@@ -170,14 +165,6 @@ def test_run_writes_nothing_once_its_leadership_is_lost(
     assert cluster.read(ref_of(config_map("written", namespace=ref.namespace)))["data"] == {"key": "1"}
     elector.release()
     assert holder_identity(cluster.get(ref)) == ELSEWHERE, "a lease of another one is not given back"
-
-
-def test_leadership_is_given_back(cluster: KubeClient, ref: ObjectRef, elect: Callable[[], LeaderElector]) -> None:
-    elector = elect()
-    elector.acquire(None)
-    assert not elector.await_renewal()
-    elector.release()
-    assert holder_identity(cluster.get(ref)) == ""
 
 
 def test_lease_without_a_namespace_is_not_held(cluster: KubeClient) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.lease import Timing, process_identity
 from gpu_provision.kube.lock import WriteLock, lock_ref, unlock
 from gpu_provision.kube.retry import RETRY_SECONDS
-from gpu_provision.model.cluster import Manifest, ref_of
+from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import LockedError, ProvisionError, UnreachableError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import LockHolder
@@ -34,22 +33,17 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def stack(cluster: KubeClient, request: pytest.FixtureRequest) -> Inventory:
-    """A stack of the test's own."""
-    namespace = re.sub("[^a-z0-9]+", "-", request.node.name)[-63:].strip("-")
-    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+def stack(namespace: str) -> Inventory:
     base = inventory()
     return replace(base, cluster=replace(base.cluster, namespace=namespace))
 
 
 def held(cluster: KubeClient, stack: Inventory) -> str:
-    """Who holds the lock, as the cluster says."""
     found = holder(cluster, stack)
     return found.holder if found else ""
 
 
 def holder(cluster: KubeClient, stack: Inventory) -> LockHolder | None:
-    """The lock, as the cluster says."""
     return lock.read_lock(cluster, stack).lock
 
 
@@ -152,39 +146,28 @@ def test_living_holder_elsewhere_keeps_the_lock(cluster: KubeClient, stack: Inve
     assert ELSEWHERE in caught.value.findings[0].what
 
 
-class Interfering(KubeClient):
-    """Does something right after a lease was read."""
-
-    def __init__(self, cluster: KubeClient, *, reads: int, then: Any) -> None:
-        """After ``reads`` reads, ``then`` is called once."""
-        self.__dict__ = dict(cluster.__dict__)
-        self._left, self._then = reads, then
-
-    def get(self, ref: Any) -> Manifest | None:
-        """Read, then let the others act."""
-        found = super().get(ref)
-        self._left -= 1
-        if self._left == 0:
-            self._then()
-        return found
-
-
 def test_one_of_two_waiting_runs_gets_the_lock(
     cluster: KubeClient, stack: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one took it after we had looked for the last time."""
     monkeypatch.setattr(lock, "TIMING", Timing(0.1, 0.2))  # so that one look is the last
-    live = cluster.create(lease(stack, ELSEWHERE))
-    faster = "root@faster pid 8 start 1"
-    ours = Interfering(cluster, reads=2, then=lambda: cluster.replace({**live, "spec": lease(stack, faster)["spec"]}))
-    with pytest.raises(LockedError) as caught, WriteLock(ours, stack, on_wait=quiet):
+    live, faster = cluster.create(lease(stack, ELSEWHERE)), "root@faster pid 8 start 1"
+    reads, get = itertools.count(1), cluster.get
+
+    def overtaken(ref: ObjectRef) -> Manifest | None:
+        found = get(ref)
+        if next(reads) == 2:
+            cluster.replace({**live, "spec": lease(stack, faster)["spec"]})
+        return found
+
+    monkeypatch.setattr(cluster, "get", overtaken)
+    with pytest.raises(LockedError) as caught, WriteLock(cluster, stack, on_wait=quiet):
         pass
     assert faster in caught.value.findings[0].what
     assert held(cluster, stack) == faster
 
 
 def _overwrite(cluster: KubeClient, stack: Inventory, holder: str) -> None:
-    """Replace the lease whatever its version, as often as it takes."""
     for _ in range(50):
         live = cluster.get(lock_ref(stack))
         assert live is not None
@@ -318,21 +301,3 @@ def test_label_on_the_lease_does_not_take_it(cluster: KubeClient, stack: Invento
         before = live["metadata"]["resourceVersion"]
         eventually(lambda: (cluster.get(lock_ref(stack)) or live)["metadata"]["resourceVersion"] != before, "a renewal")
         assert ours.lost is None
-
-
-def test_lock_outlives_a_silence_shorter_than_its_lease(
-    cluster: KubeClient, stack: Inventory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lock, "TIMING", Timing(30, 0.1))
-    with WriteLock(cluster, stack, on_wait=quiet) as ours:
-        fault(cluster, drop={"paths": "leases", "requests": 3})
-        eventually(lambda: _renewed_since(cluster, stack), "a renewal after the silence")
-        assert ours.lost is None
-
-
-def _renewed_since(cluster: KubeClient, stack: Inventory) -> bool:
-    try:
-        live = cluster.get(lock_ref(stack)) or {}
-    except ProvisionError:
-        return False
-    return bool(live["spec"]["renewTime"] > live["spec"]["acquireTime"])

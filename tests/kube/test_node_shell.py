@@ -56,10 +56,6 @@ def plain(command: str) -> str:
     return command
 
 
-def test_exit_status_and_both_outputs_are_separate(shell: NodeShell) -> None:
-    assert outcome(shell, "echo out; echo err >&2; exit 7") == (7, "out\n", "err\n")
-
-
 def test_commands_find_stdin_empty_unless_they_get_one(shell: NodeShell) -> None:
     assert outcome(shell, "cat; echo end") == (0, "end\n", "")
 
@@ -109,17 +105,6 @@ def is_alive(number: str) -> bool:
     """Whether a process goes on; a zombie does not."""
     stat = Path(f"/proc/{number}/stat")
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-@pytest.mark.parametrize("size", [0, 1024 * 1024 + 1])
-def test_files_go_there_and_back_to_the_byte(shell: NodeShell, tmp_path: Path, size: int) -> None:
-    """Also where a name needs quoting."""
-    content, path = os.urandom(size), str(tmp_path / "it's a file")
-    shell.put(path, len(content), [content[:7], content[7:]], within=plain)
-    assert Path(path).read_bytes() == content
-    back = io.BytesIO()
-    shell.get(path, back.write, within=plain)
-    assert back.getvalue() == content
 
 
 def test_file_error_is_what_the_shell_said(shell: NodeShell, tmp_path: Path) -> None:

@@ -3,120 +3,56 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
-from typing import Any
+from dataclasses import asdict, replace
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from gpu_provision.kube.client import KubeClient
-from gpu_provision.kube.observe import Listed, find_absent, node_facts, observe, observe_facts, os_of_image
-from gpu_provision.model.cluster import ClusterFacts, Kind, ObjectRef
+from gpu_provision.kube.client import KubeClient, ObjectList
+from gpu_provision.kube.observe import (
+    Listed,
+    ResourceClaims,
+    find_absent,
+    node_facts,
+    observe,
+    observe_facts,
+    os_of_image,
+    read_validations,
+    validations_of,
+    write_validations,
+)
+from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, ForbiddenError
 from gpu_provision.model.inventory import Inventory, OperatingSystem
 from gpu_provision.planning.applyset import PART_OF, applyset_id, parent
+from tests import data_file
 from tests.components.builders import inventory, with_spec
 from tests.kube.conftest import config_map
 
+DATA = data_file.document(Path(__file__).with_suffix(".yaml").read_text())
 
-@pytest.mark.parametrize(
-    ("image", "tag"),
-    [
-        ("Ubuntu 22.04.5 LTS", "ubuntu22.04"),
-        ("Ubuntu 24.04 LTS", "ubuntu24.04"),
-        ("Debian GNU/Linux 12 (bookworm)", "debian12"),
-        ("Red Hat Enterprise Linux 9.4 (Plow)", "rhel9"),
-        ("Red Hat Enterprise Linux CoreOS 417.94.202410090854-0", "rhcos417"),
-        ("Rocky Linux 9.5 (Blue Onyx)", "rocky9"),
-        ("Oracle Linux Server 8.10", "ol8"),
-        ("CentOS Stream 9", "centos9"),
-        ("SUSE Linux Enterprise Server 15 SP6", "sles15.6"),
-        ("Flatcar Container Linux by Kinvolk 3975.2.1 (Oklo)", "flatcar3975.2.1"),
-        ("Amazon Linux 2", "amzn2"),
-        ("Talos (v1.8.0)", ""),
-        ("", ""),
-    ],
-)
+
+@pytest.mark.parametrize(("image", "tag"), DATA["systems"])
 def test_the_operating_system_is_read_off_its_pretty_name(image: str, tag: str) -> None:
     found = os_of_image(image)
     assert (found.tag if found else "") == tag
 
 
-def node(labels: dict[str, str] | None = None, **status: Any) -> dict[str, Any]:
-    return {"metadata": {"name": "n", "uid": "u", "labels": labels}, "status": status}
+@pytest.mark.parametrize("case", DATA["nodes"], ids=itemgetter("name"))
+def test_what_is_read_of_a_node(case: dict[str, Any]) -> None:
+    facts = asdict(node_facts(case["node"]))
+    facts |= {"os": OperatingSystem(**facts["os"]).tag if facts["os"] else None, "taints": list(facts["taints"])}
+    assert {key: facts[key] for key in case["facts"]} == case["facts"]
 
 
-def test_labels_of_nfd_come_before_the_node_itself() -> None:
-    prefix = "feature.node.kubernetes.io/system-os_release"
-    live = node({f"{prefix}.ID": "rhel", f"{prefix}.VERSION_ID": "9.4"}, nodeInfo={"osImage": "Ubuntu 22.04 LTS"})
-    assert node_facts(live).os == OperatingSystem("rhel", "9.4")
-
-
-def test_a_node_that_has_just_joined_says_little() -> None:
-    facts = node_facts({"metadata": {"name": "new", "labels": None, "annotations": None}})
-    assert (facts.name, facts.os, facts.ready, facts.gpus_allocatable, dict(facts.labels)) == (
-        "new",
-        None,
-        False,
-        None,
-        {},
-    )
-
-
-@pytest.mark.parametrize(("unschedulable", "by"), [(True, "kubectl-cordon"), (False, "")])
-def test_who_cordoned_a_node_is_read_while_it_is_cordoned(unschedulable: bool, by: str) -> None:  # noqa: FBT001 - a table
-    """The entry of a manager that has uncordoned the node stays."""
-    entry = {
-        "manager": "kubectl-cordon",
-        "time": "2026-11-21T08:00:00Z",
-        "fieldsV1": {"f:spec": {"f:unschedulable": {}}},
-    }
-    node = {"metadata": {"name": "t4-1", "managedFields": [entry]}, "spec": {"unschedulable": unschedulable}}
-    found = node_facts(node)
-    assert (found.cordoned_by, found.cordoned_at) == (by, entry["time"] if by else "")
-
-
-def test_readiness_runtime_and_gpus_are_read() -> None:
-    live = node(
-        nodeInfo={"containerRuntimeVersion": "containerd://1.7.27", "bootID": "b", "kernelVersion": "5.15"},
-        conditions=[{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": "True"}],
-        allocatable={"nvidia.com/gpu": "8"},
-    )
-    facts = node_facts({**live, "spec": {"unschedulable": True}})
-    assert (facts.container_runtime, facts.container_runtime_version) == ("containerd", "1.7.27")
-    assert (facts.boot_id, facts.kernel) == ("b", "5.15")
-    assert (facts.ready, facts.unschedulable, facts.gpus_allocatable) == (True, True, 8)
-
-
-@pytest.mark.parametrize("status", ["False", "Unknown"])
-def test_a_node_whose_kubelet_is_silent_is_not_ready(status: str) -> None:
-    assert not node_facts(node(conditions=[{"type": "Ready", "status": status}])).ready
-
-
-@pytest.mark.parametrize(
-    ("version", "labels", "distribution"),
-    [
-        ("v1.31.4+k3s1", {}, "k3s"),
-        ("v1.31.5+rke2r1", {}, "rke2"),
-        ("v1.31.3+k0s", {}, "k0s"),
-        ("v1.31.4", {"microk8s.io/cluster": "true"}, "microk8s"),
-        ("v1.34.1", {}, ""),
-        ("v1.31.4-eks-ae9a62a", {}, ""),
-    ],
-)
+@pytest.mark.parametrize(("version", "labels", "distribution"), DATA["distributions"])
 def test_the_distribution_is_read_off_the_kubelets_version(
     version: str, labels: dict[str, str], distribution: str
 ) -> None:
-    """MicroK8s' kubelet says nothing, but its nodes have a label."""
     node = {"metadata": {"name": "a", "labels": labels}, "status": {"nodeInfo": {"kubeletVersion": version}}}
     assert node_facts(node).distribution == distribution
-
-
-def test_node_has_a_version_only_with_the_startup_taint() -> None:
-    """Else a node that was written and is as it was would count as another one."""
-    taint, other = {"key": "gpu-provision.io/not-validated", "effect": "NoSchedule"}, {"key": "team"}
-    live = {"metadata": {"name": "n", "resourceVersion": "7"}, "spec": {"taints": [other, taint]}}
-    assert (node_facts(live).taints, node_facts(live).revision) == ((other, taint), "7")
-    assert node_facts({**live, "spec": {"taints": [other]}}).revision == ""
 
 
 KINDS = (Kind("v1", "ConfigMap"), Kind("apps/v1", "DaemonSet"), Kind("v1", "Node"), Kind("v1", "Pod"))
@@ -128,10 +64,6 @@ def in_default(stack: Inventory) -> Inventory:
     return replace(stack, cluster=replace(stack.cluster, namespace="default"))
 
 
-def member() -> dict[str, str]:
-    return {PART_OF: applyset_id("sandbox", "default")}
-
-
 def test_only_what_is_referred_to_and_was_not_read_is_asked_for(cluster: KubeClient) -> None:
     """Of a Secret, whether it is there; nothing where there is no reference."""
     stack = in_default(with_spec("device_plugin", config_name="read-before"))
@@ -140,22 +72,17 @@ def test_only_what_is_referred_to_and_was_not_read_is_asked_for(cluster: KubeCli
     before = cluster.requests
     assert find_absent(cluster, stack, ClusterFacts(), ()) == (frozenset(), frozenset())
     assert cluster.requests == before
-    found = find_absent(cluster, stack, ClusterFacts(), refs)
-    assert {ref.name for ref in found.missing} == {"read-before", "nowhere"}
-    assert (found.unread, cluster.requests - before) == (frozenset(), 2)
-    assert "nowhere" not in {ref.name for ref in find_absent(_refusing(cluster), stack, ClusterFacts(), refs).missing}
-    assert {ref.name for ref in find_absent(_refusing(cluster), stack, ClusterFacts(), refs).unread} == {
-        "there",
-        "nowhere",
-    }
+    missing, unread = find_absent(cluster, stack, ClusterFacts(), refs)
+    assert {ref.name for ref in missing} == {"read-before", "nowhere"}
+    assert (unread, cluster.requests - before) == (frozenset(), 2)
+    missing, unread = find_absent(_refusing(cluster), stack, ClusterFacts(), refs)
+    assert ({ref.name for ref in missing}, {ref.name for ref in unread}) == ({"read-before"}, {"there", "nowhere"})
 
 
 REFERRED = (("ConfigMap", "read-before"), ("Secret", "there"), ("Secret", "nowhere"))
 
 
 def _refusing(cluster: KubeClient) -> KubeClient:
-    """Return a cluster that refuses to show single objects."""
-
     def exists(ref: ObjectRef) -> bool:
         raise ForbiddenError(Finding(code="GP303", what=f"may not get {ref}"))
 
@@ -234,3 +161,65 @@ def test_only_a_keyed_digest_of_a_secret_is_kept(cluster: KubeClient) -> None:
     cluster.delete(ref)
     cluster.create({**secret, "data": {"gridd.conf": "QT0y"}})
     assert len({first, second, digest()}) == 3
+
+
+def test_what_is_written_is_read(cluster: KubeClient) -> None:
+    stack, passed = in_default(replace(inventory(), name="written")), {("gfd", "t4-1"): "a1", ("gfd", "h100-1"): "c3"}
+    assert read_validations(cluster, stack) == {}
+    before = cluster.requests
+    write_validations(cluster, stack, passed)
+    assert cluster.requests == before + 1
+    assert read_validations(cluster, stack) == passed
+    write_validations(cluster, stack, {("gfd", "h100-1"): "c4"})
+    assert read_validations(cluster, stack) == {("gfd", "h100-1"): "c4"}, "a node has left"
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", "null", "7", '"text"', '{"a": 1}'])
+def test_a_damaged_entry_is_no_entry(damage: str) -> None:
+    assert validations_of({"t4-1": damage, "h100-1": '{"gfd": "c3"}'}) == {("gfd", "h100-1"): "c3"}
+
+
+class Server:
+    """Has claims in one version, or none."""
+
+    def __init__(self, version: str = "", *, refuses: bool = False) -> None:
+        """Serve this version."""
+        self.version, self.refuses, self.lists = version, refuses, list[Kind]()
+
+    def served(self, version: str) -> frozenset[str]:
+        """Return the resources of a version."""
+        return frozenset({"resourceclaims"} if version == self.version else ())
+
+    def list(self, kind: Kind) -> ObjectList:
+        """Return one claim."""
+        if self.refuses:
+            raise ForbiddenError(Finding(code="GP303", what="no"))
+        self.lists.append(kind)
+        return ObjectList([{"metadata": {"name": "mine", "namespace": "default"}}], "1")
+
+
+def pod(claim: str = "") -> Manifest:
+    claims = [{"name": "gpu", "resourceClaimName": claim}] if claim else []
+    return {"metadata": {"name": "a", "namespace": "default"}, "spec": {"resourceClaims": claims}}
+
+
+def claims_of(server: Any) -> ResourceClaims:
+    return ResourceClaims(cast("KubeClient", server))
+
+
+def test_claims_are_read_where_a_pod_has_a_new_one() -> None:
+    """In whichever version the server has them."""
+    server = Server("resource.k8s.io/v1beta1")
+    claims = claims_of(server)
+    assert (claims.of([pod()]), server.lists) == ((), [])
+    found = claims.of([pod(), pod("mine")])
+    assert found is not None
+    assert [claim["metadata"]["name"] for claim in found] == ["mine"]
+    assert claims.of([pod("mine")]) is found
+    claims.of([pod("another")])
+    assert server.lists == [Kind("resource.k8s.io/v1beta1", "ResourceClaim")] * 2
+
+
+def test_server_without_claims_or_rights_leaves_a_doubt() -> None:
+    assert claims_of(Server()).of([pod("mine")]) is None
+    assert claims_of(Server("resource.k8s.io/v1", refuses=True)).of([pod("mine")]) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
@@ -26,7 +27,7 @@ from gpu_provision.kube.errors import (
 )
 from gpu_provision.kube.retry import Retries
 from gpu_provision.kube.transport import RequestPool
-from gpu_provision.model.cluster import Kind, Manifest, ref_of
+from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError, ProvisionError, UnreachableError
 from tests.kube.conftest import Canned, Lossy, config_map, kubeconfig
 from tests.sandbox.apiserver.conftest import eventually
@@ -41,14 +42,12 @@ Answering = Callable[..., KubeClient]
 
 
 def unavailable(status: int = 503, retry_after: float = 0.0) -> UnavailableError:
-    """What an answer of this status becomes."""
     error = UnavailableError(FINDING)
     error.status, error.retry_after = status, retry_after
     return error
 
 
 def tries(failure: ProvisionError, seconds: float, *, took: float = 0.0) -> list[float]:
-    """Return when each try after the first begins, if all fail so."""
     retries, began = Retries(seconds), 0.0
     retries._began = began
     now, found = took, list[float]()
@@ -147,7 +146,6 @@ def test_an_interrupt_ends_the_retries_of_other_threads(answering: Answering) ->
 
 # Writes whose answer is lost.
 def made(cluster: KubeClient, name: str, **parts: Any) -> Manifest:
-    """Create a ConfigMap; return it as the server has it."""
     manifest = config_map(name, **parts)
     return {**manifest, **cluster.create(manifest)}
 
@@ -214,63 +212,43 @@ class MovingServer:
     def __init__(self, *, moves: int, edits: int = 0) -> None:
         """Move the version on before that many applies; ``edits`` says whether the generation moves, too."""
         self.version, self.generation, self.moves, self.edits = 10, 2, moves, edits
-        self.applied: list[dict[str, Any]] = []
+        self.applied: list[str] = []
 
     def request(self, verb: str, _path: str, *, body: Any = None, **_: Any) -> SimpleNamespace:
         """Answer as the client library's own client does."""
-        metadata = {"name": "d", "resourceVersion": str(self.version), "generation": self.generation}
-        if verb == "get":
-            return self._answer({"metadata": metadata})
-        if self.moves:
-            self.moves, self.version, self.generation = self.moves - 1, self.version + 1, self.generation + self.edits
-        if body["metadata"].get("resourceVersion") != str(self.version):
-            error = ApiException(status=409, reason="Conflict")
-            error.body = json.dumps({"kind": "Status", "reason": "Conflict", "message": "the object has been modified"})
-            raise error
-        self.applied.append(body)
-        return self._answer(body)
-
-    @staticmethod
-    def _answer(body: dict[str, Any]) -> SimpleNamespace:
-        return SimpleNamespace(status=200, headers={}, data=json.dumps(body).encode())
+        answer = {"metadata": {"name": "d", "resourceVersion": str(self.version), "generation": self.generation}}
+        if verb != "get":
+            if self.moves:
+                self.moves, self.version = self.moves - 1, self.version + 1
+                self.generation += self.edits
+            answer = body
+            if body["metadata"]["resourceVersion"] != str(self.version):
+                error = ApiException(status=409, reason="Conflict")
+                error.body = json.dumps({"reason": "Conflict", "message": "the object has been modified"})
+                raise error
+            self.applied.append(body["metadata"]["resourceVersion"])
+        return SimpleNamespace(status=200, headers={}, data=json.dumps(answer).encode())
 
 
-def manifest(**metadata: Any) -> dict[str, Any]:
-    """A DaemonSet as it was looked at."""
-    named = {"name": "d", "namespace": "n", "resourceVersion": "10", **metadata}
-    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": named}
-
-
-def test_a_status_that_moves_on_is_no_obstacle() -> None:
-    """In a rollout, it moves on several times a second."""
-    server = MovingServer(moves=3)
-    KubeClient(server, name="c", server="s").apply(manifest(generation=2), take_back=True)
-    assert [body["metadata"]["resourceVersion"] for body in server.applied] == ["13"]
-
-
-def test_another_edit_in_between_is_not_forced_away() -> None:
-    server = MovingServer(moves=1, edits=1)
-    with pytest.raises(ConflictError):
-        KubeClient(server, name="c", server="s").apply(manifest(generation=2), take_back=True)
-    assert server.applied == []
-
-
-@pytest.mark.parametrize("take_back", [True, False])
-def test_without_a_generation_nothing_is_tried_again(*, take_back: bool) -> None:
-    server = MovingServer(moves=1)
-    with pytest.raises(ConflictError):
-        KubeClient(server, name="c", server="s").apply(manifest(), take_back=take_back)
-    assert server.applied == []
-
-
-def test_a_status_that_never_rests_is_given_up() -> None:
-    server = MovingServer(moves=1_000)
-    with pytest.raises(ConflictError):
-        KubeClient(server, name="c", server="s").apply(manifest(generation=2), take_back=True)
-    assert server.applied == []
-
-
-CONFIG_MAP = Kind("v1", "ConfigMap")
+@pytest.mark.parametrize(
+    ("moves", "edits", "looked_at", "applied"),
+    [
+        (3, 0, {"generation": 2}, ["13"]),
+        (1, 1, {"generation": 2}, []),
+        (1, 0, {}, []),
+        (1000, 0, {"generation": 2}, []),
+    ],
+    ids=["a status that moves on", "another edit in between", "no generation", "a status that never rests"],
+)
+def test_a_status_that_moves_on_is_no_obstacle(
+    moves: int, edits: int, looked_at: dict[str, int], applied: list[str]
+) -> None:
+    """In a rollout, it moves on several times a second; any other edit is not forced away."""
+    server, metadata = MovingServer(moves=moves, edits=edits), {"name": "d", "namespace": "n", "resourceVersion": "10"}
+    manifest = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {**metadata, **looked_at}}
+    with contextlib.nullcontext() if applied else pytest.raises(ConflictError):
+        KubeClient(server, name="c", server="s").apply(manifest, take_back=True)
+    assert server.applied == applied
 
 
 AWAY: Canned = (502, {}, b"Bad Gateway")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,10 +16,9 @@ from gpu_provision.kube import trim as reading
 from gpu_provision.kube.observe import node_facts
 from gpu_provision.kube.trim import is_same
 from gpu_provision.model.cluster import Kind, Manifest
+from tests import data_file
 
-CORDON = {"manager": "kubectl-cordon", "time": "2026-11-21T08:00:00Z", "fieldsV1": {"f:spec": {"f:unschedulable": {}}}}
-MANAGERS = [{"manager": "kubelet", "fieldsV1": {"f:status": {f"f:{word}": {} for word in "abcdefghijklmnop"}}}]
-WAITING = {"reason": "ImagePullBackOff", "message": "no such image"}
+DATA = data_file.document(Path(__file__).with_suffix(".yaml").read_text())
 ENDED = {"exitCode": 1, "message": "no headers", "startedAt": "2026-11-21T08:00:00Z", "containerID": "containerd://1"}
 
 
@@ -29,54 +30,21 @@ def trimmed(item: Manifest) -> Manifest:
     return kept
 
 
-def node(name: str = "gpu-1", *, beat: str = "08:00:00", **spec: Any) -> Manifest:
-    """Return a node as a kubelet reports it."""
-    ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": f"2026-11-21T{beat}Z", "reason": "KubeletReady"}
-    info = {"osImage": "Ubuntu 22.04.5 LTS", "bootID": f"boot-{name}", "kubeletVersion": "v1.34.1+k3s1"}
-    info |= {"containerRuntimeVersion": "containerd://1.7.27", "kernelVersion": "5.15", "architecture": "amd64"}
-    metadata = {"name": name, "uid": name, "resourceVersion": beat, "managedFields": [*MANAGERS, CORDON]}
-    metadata |= {"labels": {"nvidia.com/gpu-driver-upgrade-state": "failed"}, "annotations": {"ours": "1"}}
-    images = [{"names": [f"registry.example.com/image-{number}"], "sizeBytes": number} for number in range(50)]
-    status = {"conditions": [ready], "allocatable": {"nvidia.com/gpu": "8"}, "nodeInfo": info, "images": images}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec, "status": status}
+def node(*, beat: str = "08:00:00", **spec: Any) -> Manifest:
+    item: Manifest = {**copy.deepcopy(DATA["node"]), "spec": spec}
+    item["metadata"]["resourceVersion"] = beat
+    item["status"]["conditions"][0]["lastHeartbeatTime"] = f"2026-11-21T{beat}Z"
+    item["status"]["images"] = [{"names": [f"registry.example.com/image-{number}"]} for number in range(50)]
+    return item
 
 
 def pod(name: str = "driver-1", *, labels: dict[str, str] | None = None, **status: Any) -> Manifest:
-    """Return a pod of the stack, or one with other labels, with all that a kubelet reports."""
-    mine = {STACK: "prod", "gpu-provision.io/component": "driver"}
-    metadata = {"name": name, "namespace": "gpus", "uid": name, "labels": mine if labels is None else labels}
-    owners = [{"kind": "DaemonSet", "name": "driver", "controller": True}]
-    metadata |= {"ownerReferences": owners, "managedFields": MANAGERS, "resourceVersion": "1"}
-    container = {"name": "d", "image": "driver:1", "env": [{"name": "DRIVER_CONFIG_DIGEST", "value": "abc"}]}
-    container |= {"volumeMounts": [{"name": "dev", "mountPath": "/dev"}]}
-    spec = {"nodeName": "gpu-1", "containers": [container], "initContainers": [container]}
-    spec |= {
-        "volumes": [{"name": "dev", "hostPath": {"path": "/dev/nvidia0"}}],
-        "tolerations": [{"operator": "Exists"}],
-    }
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
+    item: Manifest = {**copy.deepcopy(DATA["pod"]), "status": status}
+    item["metadata"] |= {"name": name, "uid": name, **({"labels": labels} if labels is not None else {})}
+    return item
 
 
-PODS = (
-    pod(
-        phase="Running", conditions=[{"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T08:00:00Z"}]
-    ),
-    pod(
-        phase="Pending",
-        containerStatuses=[{"name": "d", "ready": False, "restartCount": 3, "state": {"waiting": WAITING}}],
-    ),
-    pod(phase="Pending", initContainerStatuses=[{"name": "d", "ready": False, "state": {"terminated": ENDED}}]),
-    pod(
-        phase="Running",
-        containerStatuses=[{"name": "d", "ready": False, "lastState": {"terminated": ENDED}, "state": {}}],
-    ),
-    pod(
-        phase="Pending",
-        conditions=[{"type": "PodScheduled", "status": "False", "message": "Insufficient nvidia.com/gpu"}],
-    ),
-    pod(phase="Failed", reason="Evicted", message="The node was low on resource: memory."),
-    pod(),
-)
+PODS = [pod(**status) for status in DATA["statuses"]]
 
 
 @pytest.mark.parametrize("whole", PODS, ids=range(len(PODS)))

@@ -18,17 +18,14 @@ WHY = "reboot"
 
 
 def ref(name: str) -> ObjectRef:
-    """Return the reference of a node."""
     return ObjectRef("v1", "Node", "", name)
 
 
 def made(cluster: KubeClient, name: str, **spec: Any) -> None:
-    """Make a node."""
     cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec})
 
 
 def facts(cluster: KubeClient, name: str) -> NodeFacts:
-    """Return what the cluster knows of a node."""
     return node_facts(cluster.read(ref(name)))
 
 
@@ -87,40 +84,20 @@ POLICY = "policy/v1"
 
 
 def running(cluster: KubeClient, name: str) -> Manifest:
-    """Return a pod that is ready, on a node without a kubelet."""
-    made = cluster.create(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, "namespace": "default", "labels": {"app": name}},
-            "spec": {"nodeName": "absent", "containers": [{"name": "c", "image": "i"}]},
-        }
-    )
+    metadata, spec = {"name": name, "namespace": "default", "labels": {"app": name}}, {"containers": [CONTAINER]}
+    made = cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**spec, "nodeName": "no"}})
     ready = [{"type": "Ready", "status": "True"}]
-    cluster._json(
-        "PATCH",
-        f"/api/v1/namespaces/default/pods/{name}/status",
-        name,
-        body={"status": {"phase": "Running", "conditions": ready}},
-        content_type="application/merge-patch+json",
-    )
-    return made
+    return cluster.merge(ref_of(made), {"status": {"phase": "Running", "conditions": ready}}, part="status")
+
+
+CONTAINER = {"name": "c", "image": "i"}
 
 
 def test_a_budget_is_named(cluster: KubeClient) -> None:
     """It is an answer, not an overload: nothing is repeated."""
-    pod = running(cluster, "guarded")
-    cluster._json(
-        "POST",
-        "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
-        "budget",
-        body={
-            "apiVersion": POLICY,
-            "kind": "PodDisruptionBudget",
-            "metadata": {"name": "tight", "namespace": "default"},
-            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "guarded"}}},
-        },
-    )
+    pod, spec = running(cluster, "guarded"), {"minAvailable": 1, "selector": {"matchLabels": {"app": "guarded"}}}
+    metadata = {"name": "tight", "namespace": "default"}
+    cluster.create({"apiVersion": POLICY, "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec})
     before = cluster.requests
     with pytest.raises(EvictionBlockedError, match="budget") as caught:
         cluster.evict(ref_of(pod), pod["metadata"]["uid"], api_version=POLICY)

@@ -13,9 +13,8 @@ from gpu_provision.components.labels import COMPONENT, CORDONED
 from gpu_provision.hosts.messages import NodeRole
 from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.errors import AlreadyExistsError
-from gpu_provision.kube.lock import WriteLock
 from gpu_provision.model.cluster import ObjectRef
-from gpu_provision.model.findings import Finding, LockedError, RunFailedError, UnreachableError
+from gpu_provision.model.findings import Finding, RunFailedError, UnreachableError
 from gpu_provision.model.hosts import Drain
 from gpu_provision.model.inventory import ClusterConfig
 from gpu_provision.nodes import drain
@@ -25,12 +24,10 @@ from tests.components.builders import inventory
 from tests.sandbox.apiserver.conftest import Running
 
 BOOT = "boot-1"
-MERGE = "application/merge-patch+json"
 
 
 @pytest.fixture
 def guard(server: Running) -> Iterator[NodeMaintenance]:
-    """A guard of that cluster."""
     target = ClusterConfig(kubeconfig=str(server.server.kubeconfig))
     with contextlib.closing(NodeMaintenance(replace(inventory(), cluster=target))) as made:
         yield made
@@ -43,7 +40,6 @@ def cluster(server: Running) -> KubeClient:
 
 
 def node(cluster: KubeClient, name: str, **labels: str) -> ObjectRef:
-    """Make a node."""
     cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
     return ObjectRef("v1", "Node", "", name)
 
@@ -69,26 +65,12 @@ def test_a_cluster_that_does_not_answer_is_not_known(tmp_path: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def home(cluster: KubeClient, guard: NodeMaintenance) -> None:
-    """The stack has been applied once, so that there is a place for its lock."""
     with contextlib.suppress(AlreadyExistsError):
         name = guard.inventory.cluster.namespace
         cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
 
-def test_no_other_run_writes_from_its_first_cordon_on(cluster: KubeClient, guard: NodeMaintenance) -> None:
-    """Also between two machines: another run would take more nodes away than may be."""
-    node(cluster, "away")
-    guard.cordon_and_drain("away", Drain(), lambda _: None)
-    other = WriteLock(cluster, guard.inventory, on_wait=lambda _: None)
-    with pytest.raises(LockedError):
-        other.__enter__()
-    guard.close()
-    with other:
-        pass
-
-
 def first_run(server: Running, namespace: str) -> NodeMaintenance:
-    """Return the guard of a stack that was never applied."""
     target = ClusterConfig(kubeconfig=str(server.server.kubeconfig), namespace=namespace)
     return NodeMaintenance(replace(inventory(), cluster=target))
 
@@ -124,35 +106,6 @@ def test_first_run_without_a_drain_leaves_no_namespace(
         guard.cordon_and_drain("kept", Drain(), lambda _: None)
     left = cluster.get(ObjectRef("v1", "Namespace", "", "vain"))
     assert left is None or left["metadata"]["deletionTimestamp"], "controllers take it away, and here are none"
-
-
-def test_while_another_run_writes_no_node_is_cordoned(cluster: KubeClient, guard: NodeMaintenance) -> None:
-    """A rollout counts on the nodes that it sees."""
-    ref = node(cluster, "stays")
-    with (
-        WriteLock(cluster, guard.inventory, on_wait=lambda _: None),
-        pytest.raises(RunFailedError, match="its machine is not rebooted") as caught,
-    ):
-        guard.cordon_and_drain("stays", Drain(), lambda _: None)
-    assert caught.value.findings[0].code == "GP306"
-    assert "unschedulable" not in cluster.read(ref)["spec"]
-
-
-def test_a_drain_that_fails_gives_the_node_back(
-    cluster: KubeClient, guard: NodeMaintenance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With why, and what comes of it."""
-    ref = node(cluster, "held")
-
-    def fail(*_: object, **__: object) -> tuple[str, ...]:
-        assert cluster.read(ref)["spec"]["unschedulable"]
-        raise RunFailedError(Finding(code="GP696", what="too late"))
-
-    monkeypatch.setattr(drain, "drain", fail)
-    with pytest.raises(RunFailedError, match="its machine is not rebooted"):
-        guard.cordon_and_drain("held", Drain(), lambda _: None)
-    assert "unschedulable" not in cluster.read(ref)["spec"]
-    assert guard.cordoned == frozenset()
 
 
 def test_silent_cluster_leaves_the_node_cordoned(
@@ -205,7 +158,7 @@ def test_a_cordon_of_a_rollout_outlives_a_reboot(cluster: KubeClient, guard: Nod
     marks = {"annotations": {states.CORDONED: states.MANAGER}, "labels": {states.STATE: "upgrade-failed"}}
     status = {"nodeInfo": {"bootID": BOOT}, "conditions": [{"type": "Ready", "status": "True"}]}
     cluster.merge(ref, {"metadata": marks, "spec": {"unschedulable": True}})
-    cluster._json("PATCH", "/api/v1/nodes/upgraded/status", "status", body={"status": status}, content_type=MERGE)
+    cluster.merge(ref, {"status": status}, part="status")
     guard.cordon_and_drain("upgraded", Drain(), lambda _: None)
     guard.wait_and_uncordon("upgraded", BOOT, 30, lambda _: None)
     live = cluster.read(ref)

@@ -10,7 +10,7 @@ import pytest
 
 from gpu_provision.components.labels import COMPONENT, DIGEST
 from gpu_provision.diagnostics.pods import node_of
-from gpu_provision.kube import records
+from gpu_provision.kube import observe
 from gpu_provision.model.cluster import Manifest, ObjectRef, RenderContext, ref_of
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import ALL, RunSelection
@@ -101,7 +101,7 @@ def test_a_record_that_would_not_fit_is_found_by_the_plan(length: int, fits: int
 def test_what_is_said_to_fit_does(length: int, fits: int) -> None:
     """As the API server counts: values alone, and the whole with its book of fields."""
     names = [target.name for target in known(length, fits).targets]
-    record = records.validations_manifest(inventory(), {("device_plugin_validation", name): _LONGEST for name in names})
+    record = observe.validations_manifest(inventory(), {("device_plugin_validation", name): _LONGEST for name in names})
     assert sum(map(len, record["data"].values())) < MOST_OF_VALUES
     book = {f"f:{name}": {} for name in names}
     data = sum(len(key) + len(value) for key, value in record["data"].items())

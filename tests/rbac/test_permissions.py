@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gpu_provision import rbac
+from gpu_provision.kube.client import KINDS
 from gpu_provision.kube.observe import MEMBER_KINDS
-from gpu_provision.kube.resources import KINDS
 from gpu_provision.model.cluster import ClusterFacts, NodeFacts, Permission, ref_of
 from gpu_provision.model.hosts import ConnectionMethod, Reboot
 from gpu_provision.model.inventory import Inventory, OperatingSystem
@@ -117,13 +117,6 @@ def test_objects_of_any_kind_of_node_are_covered() -> None:
     assert [one for one in wanted - made if not _granted(one, STACK)] == []
 
 
-def test_an_account_can_write_every_role_that_it_applies() -> None:
-    """An account may only grant what it holds."""
-    rights = permissions.granted_by_stack(STACK)
-    assert rights
-    assert [one for one in rights if not _granted(one, STACK)] == []
-
-
 def test_a_component_that_is_off_can_be_removed_and_not_made() -> None:
     specs = STACK.specs
     configured = replace(specs, device_plugin=replace(specs.device_plugin, config_name="plans"))
@@ -152,11 +145,6 @@ def test_roles_are_printed_for_each_namespace_of_the_stack(*, read_only: bool) -
         ("Role", "gpu-operator-resources", name),
         ("Role", "node-feature-discovery", name),
     ]
-
-
-def test_a_look_writes_nothing() -> None:
-    assert {one.verb for one in permissions.for_view(STACK)} == {"get", "list"}
-    assert all(_granted(one, STACK) for one in permissions.for_view(STACK))
 
 
 def test_the_roles_are_no_members_of_the_stack() -> None:

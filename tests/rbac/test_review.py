@@ -20,6 +20,7 @@ from gpu_provision.rbac.review import missing_permissions
 from gpu_provision.rbac.roles import RbacSubject, roles
 from gpu_provision.reconcile.plan import read_and_plan
 from gpu_provision.reconcile.session import Session
+from tests import data_file
 from tests.components.builders import inventory
 from tests.sandbox.apiserver.conftest import Running
 
@@ -98,8 +99,6 @@ As = Callable[..., KubeClient]
 
 @pytest.fixture
 def account(server: Running, tmp_path: Path, request: pytest.FixtureRequest) -> As:
-    """Makes accounts that may do everything that the stack needs, but for something."""
-
     def make(*lacking: Permission) -> KubeClient:
         name = _name_of(request)
         administrator = connect(str(server.server.kubeconfig))
@@ -117,7 +116,6 @@ def _name_of(request: pytest.FixtureRequest) -> str:
 
 
 def found(cluster: KubeClient) -> Finding | None:
-    """Return what is missing for a run from the state as it is."""
     found = read_and_plan(cluster, STACK)
     return review.missing_for_run(
         cluster, STACK, found.plan, found.desired, namespaces=found.observed.namespaces, refused=found.refused
@@ -129,31 +127,15 @@ def test_a_user_with_all_rights_gets_no_finding(account: As) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lacking", "told"),
-    [
-        (Permission("patch", "", "nodes"), "patch nodes in the whole cluster"),
-        (Permission("create", "", "pods", OPERANDS), f"create pods in namespace {OPERANDS}"),
-        (
-            Permission("update", "coordination.k8s.io", "leases", OPERANDS, STACK.name),
-            f'update leases.coordination.k8s.io "{STACK.name}" in namespace {OPERANDS}',
-        ),
-        (
-            Permission("create", "node.k8s.io", "runtimeclasses", "", "nvidia"),
-            'create runtimeclasses.node.k8s.io "nvidia" in the whole cluster',
-        ),
-        (
-            Permission("use", "security.openshift.io", "securitycontextconstraints", OPERANDS, "privileged"),
-            f'use securitycontextconstraints.security.openshift.io "privileged" in namespace {OPERANDS}',
-        ),
-    ],
+    "case", data_file.document(Path(__file__).with_suffix(".yaml").read_text().replace("OPERANDS", OPERANDS))
 )
 def test_a_single_missing_permission_is_named(
-    account: As, request: pytest.FixtureRequest, lacking: Permission, told: str
+    account: As, request: pytest.FixtureRequest, case: dict[str, Any]
 ) -> None:
     """Verb, resource, name and namespace; also one that a role of the stack passes on. By the server's account name."""
-    finding = found(account(lacking))
+    finding = found(account(Permission(*case["lacking"])))
     assert finding is not None
-    assert (finding.code, finding.evidence) == ("GP310", f"it may not\n    {told}")
+    assert (finding.code, finding.evidence) == ("GP310", f"it may not\n    {case['told']}")
     name = _name_of(request)
     assert finding.what == f"user {name} lacks a permission that this needs; nothing was written"
     assert finding.fix.endswith(f"gpu-provision rbac -i FILE --user {name} | kubectl apply -f -")

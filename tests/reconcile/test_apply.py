@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_provision.kube import records
+from gpu_provision.kube import observe
 from gpu_provision.kube.client import ApplyResult, KubeClient, connect
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.informer import InformerCache, Scope
@@ -105,11 +105,11 @@ def test_an_object_that_was_deleted_is_created(cluster: KubeClient) -> None:
 
 def test_a_validation_due_again_leaves_the_record(cluster: KubeClient) -> None:
     """A repetition that fails must not leave the old success for the next reader."""
-    records.write_validations(cluster, STACK, {("device_plugin_validation", "t4-1"): "a1"})
+    observe.write_validations(cluster, STACK, {("device_plugin_validation", "t4-1"): "a1"})
     reading = read_and_plan(cluster, STACK, revalidate=True)
     validations = Validations(cluster, reading)
     validations.forget_repeated()
-    assert records.read_validations(cluster, STACK) == {}
+    assert observe.read_validations(cluster, STACK) == {}
 
 
 def test_objects_of_another_stack_are_refused(start: Callable[..., Running]) -> None:

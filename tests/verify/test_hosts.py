@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from testinfra.host import Host
@@ -12,30 +13,19 @@ from testinfra.host import Host
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import UnreachableError
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.verify.checks.hosts import is_blacklisted
 from gpu_provision.verify.hosts import SkippedHostError, host_of
 from tests.connectors.node_server import NodeServer, node_server
 from tests.kube.conftest import kubeconfig
 
-OVER_SSH = """
-name: test
-cluster: {context: prod}
-release: "26.7.0"
-pools:
-  t4: {os: ubuntu22.04, gpu: {model: T4, count: 1}}
-ssh: {user: admin, port: 2222, key: KEYS/id, known_hosts_file: "KEYS/known hosts"}
-nodes:
-- {name: gpu-1, pool: t4, address: 192.0.2.7}
-- {name: gpu-2, pool: t4, address: "2001:db8::7", ssh: {user: root}}
-- {name: gpu-3, pool: t4, ssh: {bastion: "jump@bastion.example"}}
-"""
+HERE = Path(__file__).parent
 
 
 @pytest.fixture
 def over_ssh(tmp_path: Path) -> Path:
-    """An inventory with every SSH setting."""
     path = tmp_path / "ssh.yaml"
     (tmp_path / "id").touch(0o600)
-    path.write_text(OVER_SSH.replace("KEYS", str(tmp_path)))
+    path.write_text((HERE / "over_ssh.yaml").read_text().replace("KEYS", str(tmp_path)))
     return path
 
 
@@ -53,7 +43,6 @@ def fake_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def asked(fake_ssh: Path) -> list[str]:
-    """Return ssh's arguments."""
     return (fake_ssh / "asked").read_text().splitlines()
 
 
@@ -112,18 +101,6 @@ def test_machine_without_ssh_says_so(over_ssh: Path, monkeypatch: pytest.MonkeyP
         host_of(load(over_ssh), "gpu-1")
 
 
-INVENTORY = """
-name: test
-cluster: {kubeconfig: KUBECONFIG}
-connect: kubernetes
-helper_pod: {image: "registry.example.com/own/tools:1", namespace: own-hosts}
-pools:
-  t4: {os: ubuntu22.04, gpu: {model: T4, count: 1}}
-nodes:
-- {name: n1, pool: t4}
-"""
-
-
 @pytest.fixture
 def server() -> Iterator[NodeServer]:
     """An API server whose pods run their processes here."""
@@ -133,15 +110,14 @@ def server() -> Iterator[NodeServer]:
 
 @pytest.fixture
 def inventory(server: NodeServer, tmp_path: Path) -> Inventory:
-    """An inventory of its one node."""
     path = tmp_path / "inventory.yaml"
-    path.write_text(INVENTORY.replace("KUBECONFIG", str(kubeconfig(tmp_path, server.url))))
+    text = (HERE / "over_kubernetes.yaml").read_text()
+    path.write_text(text.replace("KUBECONFIG", str(kubeconfig(tmp_path, server.url))))
     return load(path)
 
 
 @pytest.fixture
 def host(inventory: Inventory) -> Iterator[Host]:
-    """The node's host."""
     found = host_of(inventory, "n1")
     yield found
     found.backend.close()
@@ -171,3 +147,47 @@ def test_an_account_that_may_make_no_pods_leaves_the_host_out(server: NodeServer
     server.forbids = True
     with pytest.raises(SkippedHostError, match="which this account may not make"):
         host_of(inventory, "n1")
+
+
+@pytest.fixture
+def machine(sandbox: Path, inventory_file: Path) -> Any:
+    assert not sandbox.exists()
+    return host_of(load(inventory_file), "good-1")
+
+
+@pytest.mark.parametrize(
+    ("line", "keeps_away"),
+    [
+        ("blacklist nouveau", True),
+        ("  install nouveau /bin/false", True),
+        ("install nouveau /sbin/modprobe nouveau", False),
+        ("#blacklist nouveau", False),
+        ("blacklist nouveau_vieux", False),
+        ("options nouveau modeset=0", False),
+    ],
+)
+def test_blacklists_of_modprobe(machine: Any, line: str, keeps_away: bool) -> None:  # noqa: FBT001 - a column of the table
+    """A blacklist, or an install command that loads nothing."""
+    assert not is_blacklisted(machine, "nouveau")
+    machine.run_test(f"echo '{line}' >/etc/modprobe.d/x.conf")
+    assert is_blacklisted(machine, "nouveau") is keeps_away
+
+
+class CommandLine:
+    """A machine of which only the kernel's command line is known."""
+
+    def __init__(self, text: str) -> None:
+        """Keep it."""
+        self.text = text
+
+    def run(self, command: str) -> Any:
+        """Answer with the command line, or nothing."""
+        told = self.text if command == "cat /proc/cmdline" else ""
+        return type("Answer", (), {"stdout": told, "rc": 0})()
+
+
+@pytest.mark.parametrize("name", ["modprobe.blacklist", "module_blacklist", "rd.driver.blacklist"])
+def test_blacklists_of_the_kernels_command_line(name: str) -> None:
+    """Among others there."""
+    assert is_blacklisted(CommandLine(f"quiet {name}=floppy,nouveau splash"), "nouveau")
+    assert not is_blacklisted(CommandLine(f"quiet {name}=nouveau2"), "nouveau")

@@ -25,7 +25,6 @@ def test_inventory(gpu_inventory): assert gpu_inventory.name == "test"
 
 
 def pytest_of_user(folder: Path, *arguments: str) -> str:
-    """Run pytest on the tests above and return what it prints."""
     (folder / "test_own.py").write_text(TESTS)
     environment = {
         key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "GPU_PROVISION_I"))

@@ -13,18 +13,17 @@ from gpu_provision.model.progress import Event, State
 from gpu_provision.verify import run
 from gpu_provision.verify.hosts import host_of
 from gpu_provision.verify.run import CheckOutcome, Verification, VerifyOptions, verify
+from tests import data_file
 from tests.hostile import left_in
 
 OURS = 9  # checks of a GPU host
 
 
 def outcomes(found: Verification, node: str) -> dict[str, CheckOutcome]:
-    """Return sentence -> outcome of one node."""
     return {check.sentence: check.outcome for check in found.checks if check.node == node}
 
 
 def prepared(inventory_file: Path, node: str) -> None:
-    """Prepare a host by hand."""
     host = host_of(load(inventory_file), node)
     host.run_test("modprobe ipmi_msghandler; echo ipmi_msghandler >/etc/modules-load.d/x.conf")
     host.run_test("echo 'blacklist nouveau' >/etc/modprobe.d/x.conf")
@@ -53,26 +52,7 @@ def test_every_host_is_judged_by_itself(inventory_file: Path) -> None:
 
 @pytest.mark.usefixtures("sandbox")
 @pytest.mark.parametrize(
-    ("damage", "sentence", "reason"),
-    [
-        ("modprobe -r ipmi_msghandler", "kernel modules are loaded", "not loaded: ipmi_msghandler"),
-        (
-            "rm /etc/modules-load.d/x.conf",
-            "kernel modules are listed for the boot",
-            "in no file of modules-load.d: ipmi_msghandler",
-        ),
-        (
-            "rm /etc/modprobe.d/x.conf",
-            "nouveau is blacklisted",
-            "no file of modprobe.d and no kernel parameter blacklists it",
-        ),
-        ("touch /run/reboot-required", "no reboot is pending", "a reboot is pending: /run/reboot-required exists"),
-        (
-            "rm -r /sys/bus/pci/devices/*",
-            "the pci bus has the declared gpus",
-            "the PCI bus has 0 GPUs of NVIDIA's, declared are 1",
-        ),
-    ],
+    ("damage", "sentence", "reason"), data_file.document(Path(__file__).with_name("damage.yaml").read_text())
 )
 def test_damage_fails_exactly_its_check(inventory_file: Path, damage: str, sentence: str, reason: str) -> None:
     """With the reason in a sentence; everything else passes."""

@@ -7,10 +7,9 @@ from itertools import islice
 
 import pytest
 
-from gpu_provision.kube.client import KubeClient, connect
+from gpu_provision.kube.client import KINDS, KubeClient, connect
 from gpu_provision.kube.errors import AlreadyExistsError, ConflictError, ExpiredError, FieldConflictError, NotFoundError
 from gpu_provision.kube.informer import InformerCache, Scope
-from gpu_provision.kube.resources import KINDS
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import ForbiddenError, InvalidError
 from tests.contract.api.definitions import DEFINITIONS, GROUP, definition, establish

@@ -16,7 +16,8 @@ import threading
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from email.message import Message
 from http.client import HTTPException
@@ -50,28 +51,14 @@ class Credentials:
 
 def find_credentials(registry: str, environment: Mapping[str, str] = os.environ) -> Credentials | None:
     """Return what the user has for a registry; None for nothing. Broken files count as nothing."""
-    for path in _files(environment):
-        found = _from_file(_read_json(path), registry)
-        if found:
-            return found
+    run, docker = environment.get("XDG_RUNTIME_DIR"), environment.get("DOCKER_CONFIG")
+    podmans = (environment.get("REGISTRY_AUTH_FILE"), run and f"{run}/containers/auth.json")  # if variables name them
+    dockers = f"{docker}/config.json" if docker else f"{environment.get('HOME', '/')}/.docker/config.json"
+    for place in filter(None, (*podmans, dockers)):
+        with suppress(OSError):
+            if found := _from_file(_json_object(Path(place).read_bytes()), registry):
+                return found
     return None
-
-
-def _files(environment: Mapping[str, str]) -> Iterator[Path]:
-    """Yield where credentials may be: podman's places first where its variables are set, then docker's."""
-    if environment.get("REGISTRY_AUTH_FILE"):
-        yield Path(environment["REGISTRY_AUTH_FILE"])
-    if environment.get("XDG_RUNTIME_DIR"):
-        yield Path(environment["XDG_RUNTIME_DIR"], "containers/auth.json")
-    docker = environment.get("DOCKER_CONFIG")
-    yield Path(docker, "config.json") if docker else Path(environment.get("HOME", "/"), ".docker/config.json")
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return _json_object(path.read_bytes())
-    except OSError:
-        return {}
 
 
 def _json_object(text: str | bytes) -> dict[str, Any]:
@@ -91,8 +78,7 @@ def _from_file(config: Mapping[str, Any], registry: str) -> Credentials | None:
     for key in keys:
         helper = _mapping(config.get("credHelpers")).get(key) or config.get("credsStore")
         found = _from_helper(helper, key) if isinstance(helper, str) else None
-        found = found or _from_entry(_mapping(_mapping(config.get("auths")).get(key)))
-        if found:
+        if found := found or _from_entry(_mapping(_mapping(config.get("auths")).get(key))):
             return found
     return None
 
@@ -100,22 +86,19 @@ def _from_file(config: Mapping[str, Any], registry: str) -> Credentials | None:
 def _from_entry(entry: Mapping[str, Any]) -> Credentials | None:
     if entry.get("identitytoken"):
         return _checked(_TOKEN_USER, entry["identitytoken"])
-    try:
+    with suppress(ValueError, TypeError):
         user, colon, password = base64.b64decode(entry.get("auth", "")).decode().partition(":")
-    except (ValueError, TypeError):
-        return None
-    return Credentials(user, password) if colon else None
+        return Credentials(user, password) if colon else None
+    return None
 
 
 def _checked(user: Any, password: Any) -> Credentials | None:
     """Return credentials of two texts that can be sent; None for anything else that JSON can hold."""
-    if not (isinstance(user, str) and isinstance(password, str)):
-        return None
-    try:
-        f"{user}{password}".encode()
-    except UnicodeEncodeError:  # half of a surrogate pair
-        return None
-    return Credentials(user, password)
+    if isinstance(user, str) and isinstance(password, str):
+        with suppress(UnicodeEncodeError):  # of half of a surrogate pair
+            f"{user}{password}".encode()
+            return Credentials(user, password)
+    return None
 
 
 def _from_helper(name: str, key: str) -> Credentials | None:
@@ -133,9 +116,7 @@ def _from_helper(name: str, key: str) -> Credentials | None:
     return _checked(answer.get("Username"), answer.get("Secret"))
 
 
-SECONDS = 15
-"""For all requests about one image together."""
-
+SECONDS = 15  # for all requests about one image together
 _MAX_BYTES = 4 << 20  # what the specification asks registries to accept as a manifest
 _INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 _MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
@@ -144,10 +125,7 @@ _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _OK = 401, 403, 404, 200
 
 
 def look_up_image(image: str, architecture: str) -> ImageAnswer:
-    """Return whether a registry has an image for an architecture, such as ``amd64``.
-
-    The user's own credentials are used where the registry wants some. What it says is cut to what holds no secret.
-    """
+    """Return whether a registry has an image for an architecture, such as ``amd64``; the answer holds no secret."""
     reference = parse_reference(image)
     answers: list[ImageAnswer] = []
 
@@ -162,12 +140,8 @@ def look_up_image(image: str, architecture: str) -> ImageAnswer:
     thread = threading.Thread(target=fetch, name=f"registry {reference.host}", daemon=True)
     thread.start()
     thread.join(SECONDS)
-    late = ImageAnswer(image, ImageState.UNREACHABLE, f"{reference.host}: {_timeout_message()}")
+    late = ImageAnswer(image, ImageState.UNREACHABLE, f"{reference.host}: no answer within {SECONDS} seconds")
     return answers[0] if answers else late
-
-
-def _timeout_message() -> str:
-    return f"no answer within {SECONDS} seconds"
 
 
 class _NoAnswerError(Exception):
@@ -190,13 +164,6 @@ class _EveryStatus(urllib.request.HTTPErrorProcessor):
 
     def https_response(self, request: urllib.request.Request, response: Any) -> Any:  # noqa: ARG002 - urllib's signature
         return response
-
-
-def _seconds_left(deadline: float) -> float:
-    """Return the seconds up to a deadline. Raises TimeoutError if there are none."""
-    if (left := deadline - time.monotonic()) <= 0:
-        raise TimeoutError(_timeout_message())
-    return left
 
 
 def _manifest(reference: ImageReference, deadline: float) -> _Response:
@@ -225,18 +192,14 @@ def _authorization(challenge: str, reference: ImageReference, known: Credentials
     if scheme.lower() != "bearer" or not realm.startswith("https://"):
         return ""
     query = {"service": parameters.get("service", ""), "scope": f"repository:{reference.name}:pull"}
-    token = _token(realm, query, known, deadline)
-    return f"Bearer {token}" if token else ""
-
-
-def _token(realm: str, query: dict[str, str], known: Credentials | None, deadline: float) -> str:
     if known and known.is_token:
         form = {**query, "grant_type": "refresh_token", "client_id": "gpu-provision", "refresh_token": known.password}
         response = _request(realm, {}, deadline, urllib.parse.urlencode(form).encode())
     else:
         headers = {"Authorization": known.basic} if known else {}
         response = _request(f"{realm}?{urllib.parse.urlencode(query)}", headers, deadline)
-    return str(response.content.get("token") or response.content.get("access_token") or "")
+    token = str(response.content.get("token") or response.content.get("access_token") or "")
+    return f"Bearer {token}" if token else ""
 
 
 def _request(
@@ -248,9 +211,8 @@ def _request(
         request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - https by construction
         handler = urllib.request.HTTPSHandler(context=ssl.create_default_context())
         # Each step may take that long; the caller bounds them together.
-        with urllib.request.build_opener(_EveryStatus, handler).open(
-            request, timeout=_seconds_left(deadline)
-        ) as response:
+        left = max(0.01, deadline - time.monotonic())
+        with urllib.request.build_opener(_EveryStatus, handler).open(request, timeout=left) as response:
             return _Response(response.status, response.headers, response.read(_MAX_BYTES))
     except (OSError, HTTPException) as error:
         message = f"{host}: {getattr(error, 'reason', error)}"
@@ -266,34 +228,25 @@ def _answer(image: str, reference: ImageReference, architecture: str, response: 
         return ImageAnswer(image, ImageState.ABSENT, said)
     if response.status in {_UNAUTHORIZED, _FORBIDDEN}:
         return ImageAnswer(image, ImageState.REFUSED, said)
-    if response.status == _OK:
-        return _by_platform(image, reference, architecture, response)
-    redirected = 300 <= response.status < 400  # noqa: PLR2004 - the class of statuses
-    return ImageAnswer(image, ImageState.PRESENT if redirected else ImageState.UNREACHABLE, said)
-
-
-def _by_platform(image: str, reference: ImageReference, architecture: str, response: _Response) -> ImageAnswer:
-    """Look for the architecture in an index; a bare manifest does not name one."""
-    entries = response.content.get("manifests")
-    names = (_architecture(entry) for entry in entries) if isinstance(entries, list) else ()
-    found = sorted({name for name in names if name not in {"", "unknown"}})
-    said = f"{reference.host}: {', '.join(found) or 'one manifest'}"
+    if response.status != _OK:
+        redirected = 300 <= response.status < 400  # noqa: PLR2004 - the class of statuses
+        return ImageAnswer(image, ImageState.PRESENT if redirected else ImageState.UNREACHABLE, said)
+    # Only an index names architectures.
+    named = (_mapping(_mapping(each).get("platform")).get("architecture") for each in _items(response, "manifests"))
+    found = sorted({name for name in named if isinstance(name, str) and name not in {"", "unknown"}})
     lacks = bool(found) and bool(architecture) and architecture not in found
-    return ImageAnswer(image, ImageState.OTHER_ARCHITECTURE if lacks else ImageState.PRESENT, said)
+    state = ImageState.OTHER_ARCHITECTURE if lacks else ImageState.PRESENT
+    return ImageAnswer(image, state, f"{reference.host}: {', '.join(found) or 'one manifest'}")
 
 
-def _architecture(entry: Any) -> str:
-    """Return an index entry's architecture; empty if it has none, or another shape than the specification's."""
-    platform = _mapping(entry).get("platform")
-    name = _mapping(platform).get("architecture")
-    return name if isinstance(name, str) else ""
+def _items(response: _Response, key: str) -> list[Any]:
+    found = response.content.get(key)
+    return found if isinstance(found, list) else []
 
 
 def _reason(response: _Response) -> str:
     """Return the code of the registry's first error, such as MANIFEST_UNKNOWN."""
-    errors = response.content.get("errors")
-    first = errors[0] if isinstance(errors, list) and errors else None
-    code = str(_mapping(first).get("code", ""))
+    code = next((str(_mapping(each).get("code", "")) for each in _items(response, "errors")), "")
     return f" {code}" if re.fullmatch(r"[A-Z_]{1,40}", code) else ""
 
 
@@ -303,17 +256,11 @@ _HUB_API = "registry-1.docker.io"
 
 @dataclass(frozen=True, slots=True)
 class ImageReference:
-    """An image in a registry.
+    """An image in a registry."""
 
-    Attributes:
-        registry: Host, with a port if there is one: ``nvcr.io``.
-        name: ``nvidia/driver``.
-        version: A tag or a digest.
-    """
-
-    registry: str
-    name: str
-    version: str
+    registry: str  # host, with a port if there is one: ``nvcr.io``
+    name: str  # ``nvidia/driver``
+    version: str  # A tag or a digest
 
     @property
     def host(self) -> str:

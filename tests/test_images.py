@@ -1,21 +1,115 @@
-"""Asking a registry for an image, with the user's own credentials."""
+"""Asking a registry for an image, with the user's own credentials: a small one with TLS on the loopback interface."""
 
 from __future__ import annotations
 
 import base64
 import json
 import socket
+import ssl
 import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from email.message import Message
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import trustme
 
-from gpu_provision.images import registry as client
-from gpu_provision.images.registry import Credentials, ImageReference, find_credentials, look_up_image, parse_reference
+from gpu_provision import images as client
+from gpu_provision.images import Credentials, ImageReference, find_credentials, look_up_image, parse_reference
 from gpu_provision.model.hosts import ImageState
-from tests.images.conftest import TOKEN, Registry, log_in
+from tests.kube.conftest import QuietHandler, serving
+
+INDEX = "application/vnd.oci.image.index.v1+json"
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+TOKEN = "token-of-the-test"  # noqa: S105 - the test's own
+
+
+@dataclass(slots=True)
+class Registry:
+    """What the registry has and wants, and what it was asked.
+
+    Attributes:
+        images: ``name:version`` -> the architectures that it exists for; none for a bare manifest.
+        wants: ``""``, ``bearer`` or ``basic``.
+        user: ``name:password`` that it lets in; empty for everybody.
+        realm: Where it sends for tokens; empty for itself.
+        status: A status that it answers to everything, if set.
+        asked: (method, path, Authorization) of every request.
+        content: The body of every answer, instead of what fits; None for what fits.
+    """
+
+    port: int = 0
+    images: dict[str, list[str]] = field(default_factory=dict)
+    wants: str = ""
+    user: str = ""
+    realm: str = ""
+    status: int = 0
+    asked: list[tuple[str, str, str]] = field(default_factory=list)
+    content: str | None = None
+
+    @property
+    def host(self) -> str:
+        """Its name in references."""
+        return f"localhost:{self.port}"
+
+
+class _Handler(QuietHandler):
+    registry: Registry
+
+    def do_POST(self) -> None:  # noqa: N802 - the name that http.server calls
+        form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        self._say(200, {"access_token": TOKEN}) if form["refresh_token"] == ["refresh-me"] else self._say(401, {})
+
+    def _answer(self) -> None:
+        registry, given, url = self.registry, self.headers.get("Authorization", ""), urlsplit(self.path)
+        registry.asked.append((self.command, self.path, given))
+        basic = f"Basic {base64.b64encode(registry.user.encode()).decode()}"
+        name, _, version = url.path.removeprefix("/v2/").rpartition("/manifests/")
+        found = registry.images.get(f"{name}:{version}")
+        if registry.status:
+            self._say(registry.status, {}, {"Location": "https://elsewhere.invalid/"})
+        elif url.path == "/token":
+            assert parse_qs(url.query)["scope"] == ["repository:nvidia/driver:pull"]
+            self._say(401, {}) if registry.user and given != basic else self._say(200, {"token": TOKEN})
+        elif registry.wants and given != (basic if registry.wants == "basic" else f"Bearer {TOKEN}"):
+            realm = registry.realm or f"https://{registry.host}/token"
+            bearer = f'Bearer realm="{realm}",service="the-registry",scope="repository:nvidia/driver:pull"'
+            challenge = bearer if registry.wants == "bearer" else 'Basic realm="x"'
+            self._say(401, {"errors": [{"code": "UNAUTHORIZED"}]}, {"WWW-Authenticate": challenge})
+        elif found is None:
+            self._say(404, {"errors": [{"code": "MANIFEST_UNKNOWN", "message": "no"}]})
+        else:
+            manifests = [{"platform": {"architecture": each, "os": "linux"}} for each in found]
+            self._say(200, {"manifests": manifests}, {"Content-Type": INDEX if found else MANIFEST})
+
+    do_HEAD = do_GET = _answer  # noqa: N815 - the names that http.server calls
+
+    def _say(self, status: int, content: dict[str, Any], headers: dict[str, str] | None = None) -> None:
+        chosen = self.registry.content
+        self.say(status, (json.dumps(content) if chosen is None else chosen).encode(), headers)
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
+    for name in ("REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    state, tls = Registry(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(tls)
+    with serving(type("Handler", (_Handler,), {"registry": state}), tls) as state.port:
+        yield state
+
+
+def log_in(directory: Path, host: str, **entry: str) -> None:
+    (directory / "docker").mkdir(exist_ok=True)
+    (directory / "docker/config.json").write_text(json.dumps({"auths": {host: entry}}))
+
 
 JANE = base64.b64encode(b"jane:s3:cret").decode()
 
@@ -38,6 +132,7 @@ def test_docker_login(tmp_path: Path, registry: str, key: str) -> None:
 
 HALF = "\ud800"
 NO_TEXTS = [None, 0, 1.5, True, [], ["x"], {}, {"x": 1}]
+
 
 BROKEN = [
     *NO_TEXTS,
@@ -63,13 +158,19 @@ def test_file_of_any_shape_is_nothing(tmp_path: Path, config: Any) -> None:
     assert credential is None or credential == Credentials("<token>", "\u00e9")
 
 
-@pytest.mark.parametrize("answer", ["null", "[]", "1", '"x"', "{}", '{"Username": 1, "Secret": []}', "[" * 100_000])
-def test_helper_of_any_answer_is_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
-    (tmp_path / "answer").write_text(answer)
+@pytest.fixture
+def helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A credential helper, whose script a test writes."""
     helper = tmp_path / "docker-credential-test"
-    helper.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
-    helper.chmod(0o755)
+    helper.touch(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return helper
+
+
+@pytest.mark.parametrize("answer", ["null", "[]", "1", '"x"', "{}", '{"Username": 1, "Secret": []}', "[" * 100_000])
+def test_helper_of_any_answer_is_nothing(tmp_path: Path, helper: Path, answer: str) -> None:
+    (tmp_path / "answer").write_text(answer)
+    helper.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
     assert found(tmp_path, "nvcr.io", {"credsStore": "test"}) is None
 
 
@@ -79,12 +180,9 @@ def test_podman_comes_first(tmp_path: Path) -> None:
     assert find_credentials("nvcr.io", {"REGISTRY_AUTH_FILE": str(tmp_path / "auth.json"), "HOME": "/nowhere"})
 
 
-def test_credential_helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credential_helper(tmp_path: Path, helper: Path) -> None:
     """docker-credential-NAME get: the registry in, JSON out; one that fails is nothing."""
-    helper = tmp_path / "docker-credential-test"
     helper.write_text('#!/bin/sh\nread -r key\necho "{\\"Username\\": \\"<token>\\", \\"Secret\\": \\"for $key\\"}"\n')
-    helper.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     credential = found(tmp_path, "nvcr.io", {"credHelpers": {"nvcr.io": "test"}})
     assert credential == Credentials("<token>", "for nvcr.io")
     assert credential.is_token
@@ -193,16 +291,6 @@ def test_other_answers(registry: Registry, status: int, state: ImageState) -> No
     answer = look_up_image(image(registry), "amd64")
     assert answer.state is state
     assert f"HTTP {status}" in answer.evidence
-
-
-def test_no_registry_there(registry: Registry) -> None:
-    """A warning's worth, not a crash."""
-    with socket.socket() as deaf:  # keeps its port from others, and accepts no connection
-        deaf.bind(("127.0.0.1", 0))
-        answer = look_up_image(f"localhost:{deaf.getsockname()[1]}/nvidia/driver:{TAG}", "amd64")
-    assert answer.state is ImageState.UNREACHABLE
-    assert "refused" in answer.evidence
-    assert not registry.asked
 
 
 def test_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

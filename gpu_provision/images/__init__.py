@@ -1,1 +1,0 @@
-"""The door to container registries: does an image exist? Nothing is pulled."""
