@@ -1,16 +1,19 @@
-"""What becomes of each object of the GPU Operator when an inventory takes its cluster over."""
+"""What becomes of each object and of each running driver of the GPU Operator when an inventory takes over."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from gpu_provision.adopt import checks
 from gpu_provision.adopt.discovery import DRIVER_APP, OperatorInstall, is_discovery, is_operator, is_owned, labels_of
-from gpu_provision.adopt.drivers import RunningDriver, compare_driver
 from gpu_provision.components import labels
+from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.model.cluster import Manifest, ObjectRef, RenderContext, by_ref, ref_of
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.plan import FieldChange
@@ -19,9 +22,15 @@ from gpu_provision.planning.diff import differences
 from gpu_provision.planning.managed_fields import as_transferred
 from gpu_provision.planning.node_validation import label_changes
 from gpu_provision.planning.states import Desired
+from gpu_provision.rollout.states import installation_digest
 
 _PER_NODE = frozenset({"Node", "Pod"})
 _NFD_GROUP = ".nfd.k8s-sigs.io"
+_DRIVER = "nvidia-driver-ctr"
+# Where a pod is, and what its own operator calls what is installed.
+_OF_NO_EFFECT = frozenset({"NODE_NAME", "NODE_IP", "DRIVER_CONFIG_DIGEST"})
+_PROBE = "nvidia-driver-startup-probe"
+_TOKEN = "/var/run/secrets/kubernetes.io/"  # noqa: S105 - where the server mounts tokens, before 1.21 out of a Secret
 
 # Label `app` of the operator's DaemonSets that do what one of our components does.
 OPERANDS: Mapping[str, str] = {
@@ -58,6 +67,30 @@ class ObjectPlan:
     live: Manifest
     fields: tuple[FieldChange, ...] = ()
     effects: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningDriver:
+    """The driver pod of a node.
+
+    Attributes:
+        differs: In what it is not the driver that is wanted; empty if it is.
+        labels: What it gets, so that our DaemonSet takes it up, and None for what only the ClusterPolicy asked for.
+        annotations: The same of annotations.
+    """
+
+    node: str
+    ref: ObjectRef
+    uid: str
+    differs: tuple[str, ...]
+    labels: Mapping[str, str | None]
+    annotations: Mapping[str, str | None]
+    live: Manifest
+
+    @property
+    def keeps(self) -> bool:
+        """Whether it goes on running."""
+        return not self.differs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,13 +200,13 @@ def _take_over(live: Manifest, wanted: Manifest) -> ObjectPlan:
     ref = ref_of(live)
     if fixed := _immutable_difference(live, wanted):
         return ObjectPlan(ref=ref, fate=Disposition.REPLACED, live=live, effects=(f"its {fixed} cannot be changed",))
-    changes = differences(with_metadata_maps(wanted), with_metadata_maps(as_transferred(live)))
+    changes = differences(_with_metadata_maps(wanted), _with_metadata_maps(as_transferred(live)))
     effects: tuple[str, ...] = ()
     if live["kind"] == "DaemonSet" and any(change.path.startswith("spec.template") for change in changes):
         number = (live.get("status") or {}).get("desiredNumberScheduled", 0)
         pods = "its pod" if number == 1 else f"its {number} pods, node by node"
         effects = (f"restarts {pods}; containers that have a GPU keep it",)
-    fields = tuple(change for change in changes if not is_noise(change))
+    fields = tuple(change for change in changes if not _is_noise(change))
     return ObjectPlan(ref=ref, fate=Disposition.TAKEN, live=live, fields=fields, effects=effects)
 
 
@@ -240,7 +273,83 @@ def _drivers(found: OperatorInstall, context: RenderContext, desired: Desired) -
     for pod in found.driver_pods():
         template = templates.get(groups.get(pod["spec"].get("nodeName", ""), ""))
         if template is not None and labels.COMPONENT not in labels_of(pod):
-            yield compare_driver(pod, template, asked)
+            yield _compare_driver(pod, template, asked)
+
+
+def _compare_driver(pod: Manifest, template: Manifest, asked: Mapping[str, Any]) -> RunningDriver:
+    """Compare a driver pod with the template of the DaemonSet that is to serve its node.
+
+    ``asked`` is the section ``daemonsets`` of the ClusterPolicy, whose labels and annotations the pod has.
+    """
+
+    def surplus(key: str) -> dict[str, str | None]:
+        """Return what the pod has because the ClusterPolicy asked for it, and the inventory does not: it goes."""
+        live, wanted = pod["metadata"].get(key) or {}, template["metadata"].get(key, {})
+        return dict.fromkeys(sorted((asked.get(key) or {}).keys() & live.keys() - wanted.keys()))
+
+    differs = tuple(_differences(pod, template))
+    marks = dict(template["metadata"]["labels"])
+    if differs:  # digests are only for a pod that is as good as made from the template
+        del marks[labels.DIGEST]
+    else:
+        marks[labels.INSTALLATION] = installation_digest(template)
+    return RunningDriver(
+        node=node_of(pod),
+        ref=ref_of(pod),
+        uid=pod["metadata"]["uid"],
+        differs=differs,
+        labels=surplus("labels") | marks,
+        annotations=surplus("annotations") | template["metadata"].get("annotations", {}),
+        live=pod,
+    )
+
+
+def _differences(pod: Manifest, template: Manifest) -> Iterator[str]:
+    live, wanted = _container(pod), _container(template)
+    if live is None or wanted is None:
+        yield f"no container {_DRIVER}"
+        return
+    if live["image"] != wanted["image"]:
+        yield f"image {live['image']}, {wanted['image']} is wanted"
+    if _command(live) != _command(wanted):
+        yield f"command {' '.join(_command(live))}, {' '.join(_command(wanted))} is wanted"
+    here, there = _environment(live), _environment(wanted)
+    for name in sorted(here.keys() | there.keys()):
+        if here.get(name) != there.get(name):
+            yield f"{name} is {_value(here.get(name))}, {_value(there.get(name))} is wanted"
+    for source in sorted(_inputs(pod, live) ^ _inputs(template, wanted)):
+        yield f"{source} is mounted in only one of the two"
+    containers = [{each["name"] for each in one["spec"]["containers"]} for one in (pod, template)]
+    for name in sorted(containers[0] - containers[1]):
+        yield f"container {name} runs beside it"
+
+
+def _value(value: Any) -> str:
+    return "not set" if value is None else repr(value) if isinstance(value, str) else "set from elsewhere"
+
+
+def _container(pod: Manifest) -> dict[str, Any] | None:
+    return next((each for each in pod["spec"]["containers"] if each["name"] == _DRIVER), None)
+
+
+def _command(container: Mapping[str, Any]) -> tuple[str, ...]:
+    return (*container.get("command", ()), *container.get("args", ()))
+
+
+def _environment(container: Mapping[str, Any]) -> dict[str, Any]:
+    found = {each["name"]: each.get("valueFrom", each.get("value", "")) for each in container.get("env") or ()}
+    found |= {f"envFrom {number}": each for number, each in enumerate(container.get("envFrom") or ())}
+    return {name: value for name, value in found.items() if name not in _OF_NO_EFFECT}
+
+
+def _inputs(pod: Manifest, container: Mapping[str, Any]) -> set[str]:
+    """Return the ConfigMaps and Secrets that a container gets as files; how they are laid out is no difference."""
+    mounts = container.get("volumeMounts") or ()
+    mounted = {mount["name"] for mount in mounts if not mount["mountPath"].startswith(_TOKEN)}
+    volumes = [volume for volume in pod["spec"].get("volumes") or () if volume["name"] in mounted]
+    maps = {f"ConfigMap {volume['configMap']['name']}" for volume in volumes if "configMap" in volume}
+    secrets = {f"Secret {volume['secret']['secretName']}" for volume in volumes if "secret" in volume}
+    return (maps | secrets) - {f"ConfigMap {_PROBE}"}
 
 
 def _nodes(found: OperatorInstall, desired: Desired) -> Iterator[NodeLabels]:
@@ -253,56 +362,27 @@ def _nodes(found: OperatorInstall, desired: Desired) -> Iterator[NodeLabels]:
 
 
 _OUR_MARKS = (
-    labels.MANAGED_BY,
-    PART_OF,
-    labels.COMPONENT,
-    labels.STACK,
-    labels.DIGEST,
-    labels.CONFIG,
+    *(labels.MANAGED_BY, PART_OF, labels.COMPONENT, labels.STACK, labels.DIGEST, labels.CONFIG),
     "deprecated.daemonset.template.generation",
 )
-
-# Values that the API server fills in: they belong to the client that created the object, and come back without it.
-_DEFAULTS: Mapping[str, tuple[Any, ...]] = {
-    "apiVersion": ("v1",),
-    "conversion": ({"strategy": "None"},),
-    "defaultMode": (0o644,),
-    "dnsPolicy": ("ClusterFirst",),
-    "failureThreshold": (3,),
-    "internalTrafficPolicy": ("Cluster",),
-    "ipFamilyPolicy": ("SingleStack",),
-    "maxSurge": (0,),
-    "periodSeconds": (10,),
-    "progressDeadlineSeconds": (600,),
-    "protocol": ("TCP",),
-    "resources": ({},),
-    "restartPolicy": ("Always",),
-    "revisionHistoryLimit": (10,),
-    "schedulerName": ("default-scheduler",),
-    "scheme": ("HTTP",),
-    "securityContext": ({},),
-    "sessionAffinity": ("None",),
-    "successThreshold": (1,),
-    "terminationGracePeriodSeconds": (30,),
-    "terminationMessagePath": ("/dev/termination-log",),
-    "terminationMessagePolicy": ("File",),
-    "timeoutSeconds": (1,),
-    "type": ("", "ClusterIP"),
-}
-_ALLOTTED = frozenset({"clusterIP", "clusterIPs", "ipFamilies", "serviceAccount"})  # whatever their values
+_SERVER_DEFAULTS: Mapping[str, Any] = yaml.safe_load(
+    Path(__file__).with_name("server_defaults.yaml").read_text(encoding="utf-8")
+)
 
 
-def is_noise(change: FieldChange) -> bool:
+def _is_noise(change: FieldChange) -> bool:
     """Whether a field is one of our marks, or a default of the server."""
     if change.path.endswith(tuple(f'"{mark}"' for mark in _OUR_MARKS)):
         return True
     name = change.path.rpartition(".")[2]
-    return change.new is None and (name in _ALLOTTED or change.old in _DEFAULTS.get(name, ()))
+    if change.new is not None or name not in _SERVER_DEFAULTS:
+        return False
+    return _SERVER_DEFAULTS[name] is None or change.old in _SERVER_DEFAULTS[name]
 
 
-def with_metadata_maps(item: Manifest) -> Manifest:
+def _with_metadata_maps(item: Manifest) -> Manifest:
     """Return an object that has labels and annotations, if only empty ones, so that each key is compared by itself."""
     full = {**item, "metadata": {"labels": {}, "annotations": {}, **(item.get("metadata") or {})}}
     if template := (item.get("spec") or {}).get("template"):
-        full["spec"] = {**item["spec"], "template": with_metadata_maps(template)}
+        full["spec"] = {**item["spec"], "template": _with_metadata_maps(template)}
     return full

@@ -24,8 +24,7 @@ from gpu_provision.adopt.discovery import (
     labels_of,
     uids_of,
 )
-from gpu_provision.adopt.drivers import RunningDriver
-from gpu_provision.adopt.plan import Adoption, Disposition, ObjectPlan, plan_adoption
+from gpu_provision.adopt.plan import Adoption, Disposition, ObjectPlan, RunningDriver, plan_adoption
 from gpu_provision.components import labels
 from gpu_provision.components.nfd import NODE_FEATURE, NODE_OF_FEATURE
 from gpu_provision.diagnostics import pods as pod_view
@@ -77,8 +76,7 @@ def transfer_ownership(session: Session, listen: Listen) -> None:
         LockedError: Another run writes.
     """
     check(session, plan(session))
-    lock, runner = _locked(session, listen)
-    with lock:
+    with _locked(session, listen) as runner:
         runner.transfer_ownership(plan(session))
 
 
@@ -89,8 +87,7 @@ def finalize(session: Session, listen: Listen) -> None:
         RunFailedError: A step does not complete.
         LockedError: Another run writes.
     """
-    lock, runner = _locked(session, listen)
-    with lock:
+    with _locked(session, listen) as runner:
         runner.finalize(plan(session), lambda: discover(session.cluster, session.inventory))
 
 
@@ -120,11 +117,13 @@ def required_permissions(adoption: Adoption) -> Iterator[Permission]:
         yield from on_object(ObjectRef(*NODE_FEATURE, adoption.discovery, ""), "list", "watch")
 
 
-def _locked(session: Session, listen: Listen) -> tuple[WriteLock, AdoptionRunner]:
+@contextlib.contextmanager
+def _locked(session: Session, listen: Listen) -> Iterator[AdoptionRunner]:
     def say(message: str) -> None:
         listen(Event(component="", node="", state=State.PROGRESSING, message=message))
 
-    return WriteLock(session.cluster, session.inventory, on_wait=say), AdoptionRunner(session.cluster, say)
+    with WriteLock(session.cluster, session.inventory, on_wait=say):
+        yield AdoptionRunner(session.cluster, say)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +178,12 @@ class AdoptionRunner:
             for revision in self.cluster.list(REVISION, namespace=namespace, label_selector=selector).items:
                 if not revision["metadata"].get("ownerReferences"):
                     self._delete(revision)
-        for doomed in _in_deletion_order(adoption):
-            self._each(self._delete, doomed)
+        removed = [item.live for item in adoption.of(Disposition.REMOVED)]
+        # Workloads, then what they needed; last the operator, which names the release for a run that resumes.
+        theirs = [item for item in removed if not is_operator(item)]
+        self._each(self._delete, [item for item in theirs if item["kind"] in _WORKLOADS])
+        self._each(self._delete, [item for item in theirs if item["kind"] not in _WORKLOADS])
+        self._each(self._delete, filter(is_operator, removed))
         found = look()
         if found.owned:
             finding = _unfinished(
@@ -292,15 +295,6 @@ class AdoptionRunner:
             time.sleep(_POLL_SECONDS)
 
 
-def _in_deletion_order(adoption: Adoption) -> Iterator[list[Manifest]]:
-    """Yield workloads, then what they needed; last the operator, which names the release for a run that resumes."""
-    removed = [item.live for item in adoption.of(Disposition.REMOVED)]
-    theirs = [item for item in removed if not is_operator(item)]
-    yield [item for item in theirs if item["kind"] in _WORKLOADS]
-    yield [item for item in theirs if item["kind"] not in _WORKLOADS]
-    yield [item for item in removed if is_operator(item)]
-
-
 def unseen_nodes(
     nodes: Iterable[str], features: Mapping[ObjectRef, Manifest], pods: Mapping[ObjectRef, Manifest]
 ) -> dict[str, str]:
@@ -315,14 +309,17 @@ def unseen_nodes(
         for pod in pods.values()
         if component_of(pod) == "nfd" and not pod_view.is_of_deployment(pod)
     }
-    return {node: _why_unseen(workers.get(node)) for node in sorted(nodes) if node not in published}
-
-
-def _why_unseen(worker: Manifest | None) -> str:
-    if worker is None:
-        return "no worker pod"
-    where = f"worker {worker['metadata']['namespace']}/{worker['metadata']['name']}"
-    return f"{where} has published nothing" if pod_view.is_ready(worker) else f"{where}: {pod_view.cause(worker)}"
+    missing = {}
+    for node in sorted(set(nodes) - published):
+        worker = workers.get(node)
+        where = f"worker {worker['metadata']['namespace']}/{worker['metadata']['name']}" if worker else ""
+        if worker is None:
+            missing[node] = "no worker pod"
+        elif pod_view.is_ready(worker):
+            missing[node] = f"{where} has published nothing"
+        else:
+            missing[node] = f"{where}: {pod_view.cause(worker)}"
+    return missing
 
 
 def _unfinished(what: str, where: str, *, evidence: str = "", fix: str = "run this again, which resumes") -> Finding:
