@@ -50,7 +50,7 @@ class DestroyJob:
         Raises:
             ProvisionError: As `gpu_provision.destroy` says.
         """
-        from gpu_provision.destroy.findings import hosts_held_back
+        from gpu_provision.destroy.plan import hosts_held_back
 
         in_cluster = None
         try:
@@ -113,8 +113,8 @@ def destroy(job: DestroyJob, *, dry_run: bool, listen: Listen) -> DestroyResult:
     if stack and not work.refusal():
         remote_run.release_stack(cluster, inventory.name, seconds=job.timeout, say=say)
         work = discover()
-    wanted = permissions.for_destroy_plan(inventory, work.found.plan.changes, evict=bool(work.found.users))
-    if work.found.plan.stages and (missing := review.missing_finding(cluster, inventory, wanted, "--destroy")):
+    wanted = permissions.for_destroy_plan(inventory, work.plan.changes, evict=bool(work.plan.users))
+    if work.plan.stages and (missing := review.missing_finding(cluster, inventory, wanted, "--destroy")):
         raise ForbiddenError(missing)
     done = remote_run.with_warnings(work.execute(), stack)
     return raise_on_errors(replace(done, requests=cluster.requests))

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from gpu_provision.components import labels, nfd, validator
 from gpu_provision.components.targets import node_pools
-from gpu_provision.destroy import findings
-from gpu_provision.destroy.nodes import StackIdentity, gpu_users, marked_nodes, running_operator
-from gpu_provision.destroy.plan import DestroyPlan, StackObjects, plan_destroy, takes_gpus
+from gpu_provision.destroy.nodes import StackIdentity, marked_nodes, running_operator
+from gpu_provision.destroy.plan import DestroyPlan, StackObjects, plan_destroy
 from gpu_provision.history.store import history_ref
 from gpu_provision.kube import lock, node_shell, records
 from gpu_provision.kube.client import KubeClient
@@ -20,8 +19,9 @@ from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.observe import MEMBER_KINDS, NODE, POD, node_facts
 from gpu_provision.kube.resource_claims import ResourceClaims
 from gpu_provision.kube.transport import RequestPool
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, by_ref, ref_of
-from gpu_provision.model.findings import ForbiddenError, InvalidError, UnreachableError
+from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError, Severity, UnreachableError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.planning.applyset import PART_OF, SET_ID, STACK, applyset_id, component_of
 from gpu_provision.planning.managed_fields import other_managers
@@ -62,21 +62,6 @@ class DestroyOptions:
     seconds: int = 300
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Discovery:
-    """One reading, and what follows from it."""
-
-    objects: StackObjects
-    stack: StackIdentity
-    plan: DestroyPlan
-
-    @property
-    def users(self) -> dict[str, tuple[Manifest, ...]]:
-        """Pods of others that would lose their GPUs, by node."""
-        nodes = marked_nodes(self.objects.nodes, self.stack.name)
-        return gpu_users(self.objects.others, nodes, self.objects.claims) if takes_gpus(self.plan) else {}
-
-
 class ListableKind(NamedTuple):
     """A kind of namespaced object that can be listed."""
 
@@ -87,7 +72,7 @@ class ListableKind(NamedTuple):
 
 def discover(
     cluster: KubeClient, inventory: Inventory, options: DestroyOptions, *, known: frozenset[str] = frozenset()
-) -> Discovery:
+) -> DestroyPlan:
     """Read what is left of a stack, and plan its removal.
 
     Args:
@@ -110,9 +95,21 @@ def discover(
     if any(change.component == "toolkit" and change.ref.kind == "DaemonSet" for change in plan.changes):
         reached = {node.name for node in inventory.nodes if inventory.prerequisites_of(node).enabled}
         if nodes := set(marked_nodes(found.nodes, inventory.name)) - reached:
-            warning = findings.programs_kept(nodes, f"{inventory.specs.toolkit.install_dir}/toolkit")
+            warning = _programs_kept(nodes, f"{inventory.specs.toolkit.install_dir}/toolkit")
             plan = replace(plan, kept=(*plan.kept, warning))
-    return Discovery(objects=found, stack=stack, plan=plan)
+    return plan
+
+
+def _programs_kept(nodes: Iterable[str], folder: str) -> Finding:
+    """Return the warning about hosts that keep what the container toolkit leaves, as their host phase is off."""
+    return Finding(
+        code=codes.PROGRAMS_KEPT,
+        what=f"the container toolkit's programs stay in {folder}: the host phase, which removes them, is off",
+        where=f"Node {', '.join(sorted(nodes))}",
+        fix=f"when no container uses them any more, on each of these: rm -r {folder}; or turn host_prerequisites on, "
+        "and run gpu-provision destroy --hosts-only",
+        severity=Severity.WARNING,
+    )
 
 
 def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, known: frozenset[str]) -> StackObjects:

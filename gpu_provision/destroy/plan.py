@@ -1,4 +1,4 @@
-"""What is left of a stack, the stages in which it goes, and what stays."""
+"""What is left of a stack, the stages in which it goes, and what stays and why."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 
 from gpu_provision.components import COMPONENTS, labels
-from gpu_provision.destroy import findings
-from gpu_provision.destroy.nodes import NodeRemnants, StackIdentity, find_remnants
+from gpu_provision.destroy.nodes import NodeRemnants, StackIdentity, find_remnants, gpu_users, marked_nodes
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Severity
@@ -83,8 +82,10 @@ class DestroyStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestroyPlan:
-    """All that a removal does, in order, and what stays. ``kept`` are warnings."""
+    """What is left of a stack, and all that its removal does, in order. ``kept`` are warnings about what stays."""
 
+    objects: StackObjects
+    stack: StackIdentity
     stages: tuple[DestroyStage, ...]
     kept: tuple[Finding, ...] = ()
 
@@ -92,6 +93,14 @@ class DestroyPlan:
     def changes(self) -> tuple[Change, ...]:
         """Everything that is written."""
         return tuple(change for stage in self.stages for change in stage.changes)
+
+    @property
+    def users(self) -> dict[str, tuple[Manifest, ...]]:
+        """Pods of others that would lose their GPUs, by node."""
+        if not any(stage.components & {*ACCESS, "driver", "toolkit"} for stage in self.stages):
+            return {}
+        nodes = marked_nodes(self.objects.nodes, self.stack.name)
+        return gpu_users(self.objects.others, nodes, self.objects.claims)
 
 
 def plan_destroy(found: StackObjects, stack: StackIdentity, *, crds: bool) -> DestroyPlan:
@@ -127,15 +136,40 @@ def plan_destroy(found: StackObjects, stack: StackIdentity, *, crds: bool) -> De
         DestroyStage(title="records and namespaces", changes=(*records, *shared_changes("Namespace")), is_last=True),
     )
     present = {component_of(pod) for pod in found.pods.values()}
+    if definitions and not crds:
+        kept = Finding(
+            code=codes.CRDS_KEPT,
+            what="these stay, for with them all their objects would go",
+            where="CustomResourceDefinition " + ", ".join(sorted(ref.name for ref in definitions)),
+            fix="add --crds to remove them, too",
+            severity=Severity.WARNING,
+        )
+        warnings.append(kept)
     return DestroyPlan(
+        objects=found,
+        stack=stack,
         stages=tuple(stage for stage in stages if stage.changes or stage.components & present),
-        kept=(*warnings, *findings.taken_over(remnants), *(() if crds else findings.kept_definitions(definitions))),
+        kept=(*warnings, *_taken_over(remnants)),
     )
 
 
-def takes_gpus(plan: DestroyPlan) -> bool:
-    """Whether a removal takes anything that pods need to use GPUs."""
-    return any(stage.components & {*ACCESS, "driver", "toolkit"} for stage in plan.stages)
+def _taken_over(judged: Iterable[NodeRemnants]) -> Iterator[Finding]:
+    """Yield a warning for each label and cordon that stays, those of several nodes together."""
+    nodes: dict[tuple[str, str], list[str]] = {}
+    for node in judged:
+        for what, evidence in node.kept.items():
+            nodes.setdefault((what, evidence), []).append(node.name)
+    for (what, evidence), names in sorted(nodes.items()):
+        kind, _, key = what.partition(" ")
+        command = "kubectl uncordon" if kind == "cordon" else "kubectl label node"
+        yield Finding(
+            code=codes.TAKEN_OVER,
+            what=f"{what} stays, since others write it, too",
+            where=f"Node {', '.join(sorted(names))}",
+            evidence=evidence,
+            fix=f"if it is of no use to them: {command} {' '.join(sorted(names))}{f' {key}-' if key else ''}",
+            severity=Severity.WARNING,
+        )
 
 
 def waves() -> list[frozenset[str]]:
@@ -221,3 +255,12 @@ def _plan_shared(item: Manifest, foreign: tuple[str, ...]) -> tuple[Change | Non
     fields = tuple(_removed_fields("labels", dict(sorted(ours.items()))))
     update = Change(component=component_of(item), action=Action.UPDATE, ref=ref, fields=fields, manifest=patch)
     return update, warning
+
+
+def hosts_held_back() -> Finding:
+    """Return the error about hosts that keep what the host phase did, since containers may still use it."""
+    return Finding(
+        code=codes.HOSTS_HELD_BACK,
+        what="hosts were left as they are: the cluster still has something of the stack, which may need them",
+        fix="see to what is left there and run again; hosts alone: --hosts-only, or deploys/host_teardown.py",
+    )
