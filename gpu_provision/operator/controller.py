@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from importlib.metadata import version
 
 from gpu_provision.destroy.discovery import DestroyOptions, discover
 from gpu_provision.destroy.runner import DestroyRunner
@@ -20,13 +21,13 @@ from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event
 from gpu_provision.operator.client import add_finalizer, remove_finalizer
-from gpu_provision.operator.overview import version_annotation
 from gpu_provision.operator.queue import Backoff, OverlapChecker, ReconcileRequest
 from gpu_provision.operator.reconciler import StackReconciler
 from gpu_provision.operator.stack import (
     CONTROLLER_NAME,
     CONTROLLER_NAMESPACE,
     DEFAULT_LEASE,
+    LEADER_VERSION,
     STACK,
     inventory_of,
     is_released,
@@ -259,7 +260,7 @@ class Controller:
         while not self._stopping.is_set():
             self._active_at = time.monotonic()
             try:
-                elector = LeaderElector(self._cluster, self._lease, version_annotation())
+                elector = LeaderElector(self._cluster, self._lease, {LEADER_VERSION: version("gpu-provision")})
                 if self._is_elected(elector):
                     self._lead(elector)
             except ProvisionError as error:

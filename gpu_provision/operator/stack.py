@@ -45,6 +45,9 @@ ON_DELETE, KEEP = f"{GROUP}/on-delete", "keep"
 BACK_TO = f"{GROUP}/back-to"
 """Annotation of a rolled back stack: number of the run that it goes back to, and generation that declares that."""
 
+LEADER_VERSION = f"{GROUP}/version"
+"""Annotation of the leader's lease: the version of the controller that leads."""
+
 NAMESPACE_IS_FIXED = "The namespace of a stack cannot be changed: what is in the old one would be left behind."
 PROXY_NEEDS_NONE = "A stack has no proxy that needs credentials: who may read stacks would see them."
 

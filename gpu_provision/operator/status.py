@@ -9,11 +9,14 @@ from enum import Enum, StrEnum, auto
 from typing import Any
 
 from gpu_provision.components import labels
-from gpu_provision.model.cluster import Manifest, NodeFacts
+from gpu_provision.kube.client import KubeClient
+from gpu_provision.kube.lease import holder_identity
+from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef
 from gpu_provision.model.codes import LOCKED, OUTRUN, ROLLED_BACK
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.operator.crd import MOST_PROBLEMS
+from gpu_provision.operator.stack import CONTROLLER_NAME, CONTROLLER_NAMESPACE, LEADER_VERSION, STACK, lease_of
 from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.reconcile.status import component_rows, node_rows
 from gpu_provision.rollout import states as upgrade
@@ -302,3 +305,92 @@ def failed_components(stack: Manifest) -> Mapping[tuple[str, str], str]:
     told = {component for component, _ in on_nodes}
     failed = [row for row in status.get("components") or () if row.get("state") == State.FAILED]
     return on_nodes | {(row["name"], ""): row.get("reason", "") for row in failed if row["name"] not in told}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackRow:
+    """One stack as its status says; empty texts before anybody has looked after it.
+
+    Attributes:
+        is_current: Whether the status is about what the stack declares now.
+    """
+
+    name: str
+    release: str
+    is_ready: bool
+    is_current: bool
+    nodes: str
+    gpus: int
+    rollout: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """The operator of a cluster.
+
+    Attributes:
+        leader: The controller that works; empty if none does.
+        lease: By which it leads.
+        version: Of that controller; empty if none works, or if it does not say.
+        controllers: How many of those in the cluster are ready, such as ``2/2``; empty if there are none.
+    """
+
+    leader: str
+    lease: str
+    version: str
+    controllers: str
+    stacks: tuple[StackRow, ...]
+
+    @property
+    def is_well(self) -> bool:
+        """Whether a controller leads, and every stack is as declared."""
+        return bool(self.leader) and all(row.is_ready and row.is_current for row in self.stacks)
+
+
+def read_overview(cluster: KubeClient) -> Overview:
+    """Return its state; three requests, if no stack names another lease. Raises UnreachableError, ForbiddenError."""
+    deployment = cluster.get(ObjectRef("apps/v1", "Deployment", CONTROLLER_NAMESPACE, CONTROLLER_NAME))
+    stacks = cluster.list(STACK).items
+    refs = sorted({lease_of(stack) for stack in stacks}) or [lease_of(None)]
+    leases = [(ref, cluster.get(ref) or {}) for ref in refs]
+    ref, lease = next((each for each in leases if holder_identity(each[1])), leases[0])
+    controllers = ""
+    if deployment:
+        ready = (deployment.get("status") or {}).get("readyReplicas", 0)
+        controllers = f"{ready}/{deployment['spec'].get('replicas', 1)}"
+    return Overview(
+        leader=holder_identity(lease),
+        lease=str(ref),
+        version=_version_of(lease),
+        controllers=controllers,
+        stacks=tuple(_row(stack) for stack in sorted(stacks, key=lambda each: str(each["metadata"]["name"]))),
+    )
+
+
+def _row(stack: Manifest) -> StackRow:
+    status: Mapping[str, Any] = stack.get("status") or {}
+    nodes, rollout = status.get("nodes") or {}, status.get("rollout") or {}
+    ready = condition_of(stack, "Ready")
+    return StackRow(
+        name=stack["metadata"]["name"],
+        release=status.get("release", ""),
+        is_ready=ready.get("status") == "True",
+        is_current=status.get("observedGeneration") == stack["metadata"].get("generation"),
+        nodes=nodes.get("summary", ""),
+        gpus=nodes.get("gpus", 0),
+        rollout=rollout.get("summary", ""),
+        message=ready.get("message", "no controller has reconciled it yet"),
+    )
+
+
+def condition_of(item: Manifest, kind: str) -> Mapping[str, Any]:
+    """Return a condition of an object's status; empty if it has none of that kind."""
+    conditions = (item.get("status") or {}).get("conditions") or ()
+    return next((each for each in conditions if each["type"] == kind), {})
+
+
+def _version_of(lease: Manifest) -> str:
+    """Return the version of the leader; empty if the lease does not say it, or has no holder."""
+    annotations = (lease.get("metadata") or {}).get("annotations") or {}
+    return str(annotations.get(LEADER_VERSION) or "") if holder_identity(lease) else ""

@@ -12,7 +12,7 @@ import pytest
 
 from gpu_provision.kube.observe import MEMBER_KINDS
 from gpu_provision.model.progress import State
-from gpu_provision.operator.crd import definition, spec_schema
+from gpu_provision.operator.crd import MOST_PROBLEMS, definition, spec_schema
 from gpu_provision.operator.stack import STACK
 from gpu_provision.operator.status import StackObservation, status_of
 from gpu_provision.planning.states import states
@@ -45,7 +45,9 @@ def test_all_that_a_status_says_has_a_place(failed: bool) -> None:  # noqa: FBT0
     unknown: list[str] = []
     assert prune(status, schema_of("status"), unknown=unknown) == status
     assert unknown == []
-    assert {row["type"] for row in status["conditions"]} == {"Ready", "Progressing", "Degraded"}
+    problems = schema_of("status")["properties"]["nodes"]["properties"]["problems"]
+    assert problems["maxItems"] == MOST_PROBLEMS
+    assert problems["items"]["properties"]["state"]["enum"] == [*State]
     assert bool(status["nodes"]["problems"]) is failed
 
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import Any
+from importlib.metadata import version
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
-from gpu_provision.model.findings import InvalidError, RunFailedError, Severity
+from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError, RunFailedError, Severity
 from gpu_provision.operator import install as installing
 from gpu_provision.operator.client import add_finalizer, remove_finalizer
 from gpu_provision.operator.crd import CRD_NAME, DEFINITION, RULES_KEY, definition
-from gpu_provision.operator.install import MANAGER, install, uninstall
+from gpu_provision.operator.install import MANAGER, install, skew_findings, uninstall
 from gpu_provision.operator.manifests import InstallOptions, manifests
-from gpu_provision.operator.stack import HOME, LED_BY, STACK, stack_of
+from gpu_provision.operator.stack import DEFAULT_LEASE, HOME, LED_BY, STACK, stack_of
 from gpu_provision.sandbox.apiserver.errors import Cause
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.validation import object_causes
@@ -168,3 +170,37 @@ def test_a_stack_is_held_once_with_where_it_is_installed(cluster: KubeClient) ->
     assert cluster.get(stack)
     remove_finalizer(cluster, stack)
     assert cluster.get(stack) is None
+
+
+OURS = version("gpu-provision")
+
+
+def shorter() -> Any:
+    """Return a definition without one of the keys."""
+    live = copy.deepcopy(definition())
+    del live["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["rollout"]
+    return live
+
+
+@pytest.mark.parametrize(
+    ("live", "controller", "told"),
+    [
+        ({**definition(), "status": {}}, OURS, []),
+        ({**definition(rules=True), "status": {}}, "", []),
+        (None, OURS, []),
+        (definition(), "0.0.9", ["0.0.9"]),
+        (ForbiddenError(Finding(code="GP303", what="no")), "0.0.9", ["0.0.9"]),
+        (shorter(), OURS, ["rollout"]),
+    ],
+    ids=["one version", "rules are the API server's affair", "no stacks", "controller", "no rights", "definition"],
+)
+def test_parts_of_another_version_are_named(live: Any, controller: str, told: list[str]) -> None:
+    def get(_: ObjectRef) -> Any:
+        if isinstance(live, Exception):
+            raise live
+        return live
+
+    found = skew_findings(cast("KubeClient", SimpleNamespace(get=get)), controller, f"Lease {DEFAULT_LEASE}")
+    assert [(each.code, each.severity.value) for each in found] == [("GP436", "warning")] * len(told)
+    assert all("operator install" in each.fix for each in found)
+    assert all(word in f"{each.what} {each.evidence}" for word, each in zip(told, found, strict=True))

@@ -12,7 +12,7 @@ import yaml
 from gpu_provision.model.cluster import Permission
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import manifests
-from gpu_provision.operator.manifests import InstallOptions, budget_version, grouped, kustomization
+from gpu_provision.operator.manifests import InstallOptions, grouped, kustomization
 from gpu_provision.operator.stack import inventory_of, stack_of
 from gpu_provision.rbac import permissions
 from gpu_provision.rbac.permissions import for_destroy
@@ -87,24 +87,17 @@ def test_secrets_are_read_only_if_a_stack_names_them() -> None:
     ("shape", "kinds"),
     [
         ({}, {"Deployment", "NetworkPolicy", "PodDisruptionBudget"}),
+        ({"kubernetes": "v1.20.2"}, {"Deployment", "NetworkPolicy", "PodDisruptionBudget"}),
         ({"replicas": 1}, {"Deployment", "NetworkPolicy"}),
         ({"image": ""}, set()),
     ],
-    ids=["several", "one, whose node a budget would keep", "outside the cluster"],
+    ids=["several", "old server", "one, whose node a budget would keep", "outside the cluster"],
 )
 def test_controllers_have_what_they_need(shape: dict[str, Any], kinds: set[str]) -> None:
-    found = {item["kind"] for item in made(**shape)}
-    assert found & {"Deployment", "NetworkPolicy", "PodDisruptionBudget"} == kinds
-    assert {"CustomResourceDefinition", "ClusterRole", "ServiceAccount", "Namespace"} <= found
-
-
-@pytest.mark.parametrize(
-    ("kubernetes", "expected"),
-    [("1.20", "policy/v1beta1"), ("v1.20.2", "policy/v1beta1"), ("1.21", "policy/v1"), ("", "policy/v1")],
-)
-def test_budgets_are_of_the_version_that_the_cluster_has(kubernetes: str, expected: str) -> None:
-    """One went with Kubernetes 1.25, the other came with 1.21."""
-    assert budget_version(kubernetes) == expected
+    found = {item["kind"]: item["apiVersion"] for item in made(**shape)}
+    assert found.keys() & {"Deployment", "NetworkPolicy", "PodDisruptionBudget"} == kinds
+    assert found.get("PodDisruptionBudget") in {None, "policy/v1beta1" if "kubernetes" in shape else "policy/v1"}
+    assert {"CustomResourceDefinition", "ClusterRole", "ServiceAccount", "Namespace"} <= found.keys()
 
 
 def test_the_example_is_what_is_rendered() -> None:
