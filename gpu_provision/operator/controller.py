@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import version
@@ -34,14 +35,8 @@ from gpu_provision.operator.stack import (
     namespace_changed,
     namespace_of,
 )
-from gpu_provision.operator.status import Reason, StackProblem, internal_error, problem_of, since
-from gpu_provision.operator.telemetry import (
-    ControllerMetrics,
-    EventSink,
-    StackEvent,
-    StatusWriter,
-    internal_error_event,
-)
+from gpu_provision.operator.status import Reason, StackProblem, problem_of, since
+from gpu_provision.operator.telemetry import ControllerMetrics, EventSink, StackEvent, StatusWriter
 from gpu_provision.reconcile.observer import scope_of_object
 from gpu_provision.reconcile.session import Session
 
@@ -123,8 +118,11 @@ class StackWorker:
                 self._report_problem(request, since(rolled_back, problem_of(error.findings)))
             except Exception as error:  # noqa: BLE001 - a bug about one stack must not stop the others
                 self._backoff.failed(time.monotonic())
-                self._take(internal_error_event(error, request.name))
-                self._report_problem(request, internal_error(error))
+                message = "".join(traceback.format_exception(error))
+                self._take(StackEvent(reason="Mistake", message=message, stack=request.name, is_warning=True))
+                first_line = f"{type(error).__name__}: {error}".splitlines()[0]
+                problem = StackProblem(Reason.MISTAKE, f"a mistake in gpu-provision itself: {first_line}")
+                self._report_problem(request, problem)
 
     def _reconcile(self, request: ReconcileRequest) -> None:
         if request.is_deleting:

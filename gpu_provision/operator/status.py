@@ -15,6 +15,7 @@ from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef
 from gpu_provision.model.codes import LOCKED, OUTRUN, ROLLED_BACK
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.progress import NodeState, State
+from gpu_provision.model.text import join_limited
 from gpu_provision.operator.crd import MOST_PROBLEMS
 from gpu_provision.operator.stack import CONTROLLER_NAME, CONTROLLER_NAMESPACE, LEADER_VERSION, STACK, lease_of
 from gpu_provision.planning.states import ClusterState, Key
@@ -22,8 +23,7 @@ from gpu_provision.reconcile.status import component_rows, node_rows
 from gpu_provision.rollout import states as upgrade
 
 _MESSAGE = 1024  # characters: what the API server takes is 32 KiB, what a reader takes is less
-_FINDINGS = 4096  # characters: someone has to mend each
-_ROOM = len("; and 1000000 more")
+_FINDINGS, _MOST_FINDINGS = 4096, 20  # characters, and findings: someone has to mend each
 _SINCE = "; since then: "
 _ABOUT_TO = "a run is about to begin"
 
@@ -203,22 +203,6 @@ def truncate(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def join_sentences(sentences: Sequence[str], most: int) -> str:
-    """Return whole sentences, the first one in any case, in so many characters at most, and how many are left out."""
-    text = truncate(sentences[0], most - _ROOM)
-    for position, sentence in enumerate(sentences[1:], start=1):
-        if len(text) + len(sentence) + _ROOM > most:
-            return f"{text}; and {len(sentences) - position} more"
-        text = f"{text}; {sentence}"
-    return text
-
-
-def internal_error(error: Exception) -> StackProblem:
-    """Return the problem of a stack for a mistake in gpu-provision; its traceback is for the log."""
-    first_line = f"{type(error).__name__}: {error}".splitlines()[0]
-    return StackProblem(Reason.MISTAKE, f"a mistake in gpu-provision itself: {first_line}")
-
-
 def problem_of(findings: Sequence[Finding], reason: Reason = Reason.RUN_FAILED) -> StackProblem | None:
     """Return the problem that findings amount to; None if there is no error among them."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
@@ -226,14 +210,13 @@ def problem_of(findings: Sequence[Finding], reason: Reason = Reason.RUN_FAILED) 
         return None
     codes = {finding.code for finding in errors}
     found = next((_REASONS[code] for code in _REASONS if code in codes), reason)
-    return StackProblem(found, join_sentences([*map(_sentence, errors)], _FINDINGS))
-
-
-def _sentence(finding: Finding) -> str:
-    place = f"{finding.where}: " if finding.where else ""
-    seen = f" ({finding.evidence})" if finding.evidence else ""
-    fix = f". Fix: {finding.fix.rstrip('.')}" if finding.fix else ""
-    return f"{finding.code} {place}{finding.what.rstrip('.')}{seen}{fix}"
+    sentences = []
+    for finding in errors:
+        place = f"{finding.where}: " if finding.where else ""
+        seen = f" ({finding.evidence})" if finding.evidence else ""
+        fix = f". Fix: {finding.fix.rstrip('.')}" if finding.fix else ""
+        sentences.append(f"{finding.code} {place}{finding.what.rstrip('.')}{seen}{fix}")
+    return StackProblem(found, truncate(join_limited(sentences, _MOST_FINDINGS, "; "), _FINDINGS))
 
 
 def since(rolled_back: StackProblem | None, problem: StackProblem | None) -> StackProblem | None:

@@ -24,7 +24,7 @@ from gpu_provision.operator import queue, reconciler
 from gpu_provision.operator.controller import Controller, StackWorker
 from gpu_provision.operator.crd import definition
 from gpu_provision.operator.queue import ReconcileRequest
-from gpu_provision.operator.stack import HOME, STACK, inventory_of, stack_of
+from gpu_provision.operator.stack import STACK, inventory_of, stack_of
 from gpu_provision.operator.telemetry import StackEvent
 from tests.sandbox.apiserver.conftest import Running
 
@@ -92,29 +92,6 @@ def work(cluster: KubeClient, aim: Callable[[Inventory], Inventory]) -> Iterator
     for each in workers:
         each.stop()
         each.thread.join(DEADLINE)
-
-
-@pytest.mark.parametrize(
-    ("spec", "findings"),
-    [
-        (
-            {"release": "9.9.9", "nodes": [{"name": "n", "pool": "nope"}], "rollout": {"canary": {"nodes": 0}}},
-            ["GP130 gpustack/main spec.release", "GP142 gpustack/main spec.nodes[0].pool", "GP168 gpustack/main spec"],
-        ),
-        ({"annotations": {HOME: "old"}, "cluster": {"namespace": "new"}}, ["GP393 gpustack/main spec.cluster.name"]),
-    ],
-    ids=["findings of the loader", "another namespace"],
-)
-def test_invalid_stack_has_each_finding_in_its_condition(
-    work: Callable[..., list[StackEvent]], cluster: KubeClient, spec: dict[str, Any], findings: list[str]
-) -> None:
-    """With its place, and what mends it."""
-    work("main", **spec)
-    until(lambda: "main" in degraded(cluster), "no condition")
-    found = degraded(cluster)["main"]
-    assert found["reason"] == "InvalidSpec"
-    assert [finding for finding in findings if finding not in found["message"]] == []
-    assert found["message"].count("Fix: ") == len(findings)
 
 
 def test_another_run_is_waited_for_and_is_no_failure(

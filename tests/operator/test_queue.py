@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpu_provision.operator import queue
 from gpu_provision.operator.queue import (
-    EDIT_SECONDS,
-    SETTLE_SECONDS,
     Backoff,
     EditConflictBackoff,
     OverlapChecker,
@@ -19,119 +17,31 @@ from gpu_provision.operator.queue import (
 )
 from gpu_provision.operator.stack import FINALIZER, HOME, is_released, stack_of
 from gpu_provision.operator.status import Reason
+from tests.data_file import document
 
-LATER = 0.5
-NAME = EDIT = "DaemonSet a/b"
-NEVER = float("inf")
-Step = Callable[[ReconcileScheduler], None]
-
-
-def look(now: float, *needs: str, edited: Collection[str] = ()) -> Step:
-    return lambda scheduler: scheduler.look({*needs, *edited}, now, edited={*edited})
-
-
-def start(now: float) -> Step:
-    return lambda scheduler: scheduler.on_start(now)
-
-
-def finish(now: float, *needs: str, well: bool = False) -> Step:
-    return lambda scheduler: scheduler.on_finish({*needs}, now, is_well=well)
-
-
-def preempt(scheduler: ReconcileScheduler) -> None:
-    scheduler.on_preempt()
-
-
-def due(now: float, *, expected: bool = True) -> Step:
-    def check(scheduler: ReconcileScheduler) -> None:
-        assert scheduler.is_due(now) is expected, now
-
-    return check
-
-
-def wait(now: float, seconds: float, *, running: bool = False) -> Step:
-    def check(scheduler: ReconcileScheduler) -> None:
-        assert scheduler.wait(now, is_running=running) == seconds, now
-
-    return check
-
-
-def edits(now: float, *expected: str) -> Step:
-    def check(scheduler: ReconcileScheduler) -> None:
-        assert scheduler.new_edits(now) == {*expected}, now
-
-    return check
-
-
-REPEATED = [step for number in range(5) for step in (look(100.0 * number, edited=[EDIT]), look(100.0 * (number + 1)))]
-
-SCRIPTS: dict[str, list[Step]] = {
-    "without pending changes nothing begins": [look(0.0), due(100.0, expected=False), wait(100.0, NEVER)],
-    "the echo of our own writes is no change": [
-        *(look(0.0, "a"), due(0.0, expected=False), wait(0.0, SETTLE_SECONDS)),
-        *(look(LATER / 2), look(LATER, "a"), due(LATER, expected=False)),
-    ],
-    "a change that lasts is due": [look(0.0, "a"), look(LATER, "a"), due(LATER)],
-    "what a run has left undone is tried again later": [
-        *(look(0.0, "a"), finish(1.0, "a"), look(2.0, "a"), due(2.0, expected=False)),
-        *(wait(2.0, 4.0), look(6.0, "a"), due(6.0)),
-    ],
-    "a new change does not wait with a failed one": [
-        *(finish(0.0, "a"), look(1.0, "a", "b"), look(1.0 + LATER, "a", "b"), due(1.0 + LATER))
-    ],
-    "what shows right after a run was left by it": [
-        *(finish(0.0), look(SETTLE_SECONDS / 2, "a"), look(LATER * 3, "a"), due(LATER * 3, expected=False))
-    ],
-    "what was mended since is new when it comes back": [
-        *(finish(0.0, "a"), look(1.0), look(2.0, "a"), look(2.0 + LATER, "a"), due(2.0 + LATER))
-    ],
-    "an edit needs no time to settle": [
-        *(look(0.0, edited=[EDIT]), due(0.0, expected=False), wait(0.0, EDIT_SECONDS), due(EDIT_SECONDS))
-    ],
-    "a run learns once of each edit": [
-        *(look(0.0, edited=[EDIT]), edits(0.0), edits(SETTLE_SECONDS, EDIT), edits(SETTLE_SECONDS * 2)),
-        *(look(5.0), edits(5.0), look(6.0, edited=[EDIT]), edits(6.0 + LATER, EDIT)),
-    ],
-    "what is desired only now is no edit": [look(0.0, "new"), edits(10.0), wait(0.0, NEVER, running=True)],
-    "a run ends when an edit has settled, and is not asked all the time": [
-        *(look(0.0, edited=[EDIT]), wait(0.0, SETTLE_SECONDS, running=True)),
-        wait(SETTLE_SECONDS, 1.0, running=True),
-    ],
-    "a run that was preempted is followed at once": [
-        *(look(0.0, "a"), start(1.0), look(2.0, "a", edited=[EDIT])),
-        *(look(2.0 + SETTLE_SECONDS, "a", edited=[EDIT]), preempt),
-        *(due(2.0 + SETTLE_SECONDS), wait(2.0 + SETTLE_SECONDS, 0.0)),
-    ],
-    "an edit at the end of a failed run is not left undone by it": [
-        *(look(0.0, "a"), start(0.0), look(9.9, "a", edited=[EDIT])),
-        *(finish(10.0, "a", EDIT), look(10.1, "a", edited=[EDIT]), due(10.1)),
-    ],
-    "an edit at the end of a run is not left undone by it": [
-        *(look(0.0, "a"), start(0.0), look(9.9, "a", edited=[EDIT])),
-        *(finish(10.0, "a", EDIT, well=True), look(10.1, "a", edited=[EDIT]), due(10.1)),
-    ],
-    "an edit that a run could not undo waits with the rest": [
-        *(look(0.0, edited=[EDIT]), start(1.0), finish(2.0, EDIT)),
-        *(look(3.0, edited=[EDIT]), due(3.0, expected=False)),
-    ],
-    "what came up while a run succeeded does not wait": [
-        *(look(0.0, "a"), start(1.0), look(4.0, "b"), finish(5.0, "b", well=True)),
-        *(look(5.1, "b"), look(5.0 + LATER, "b"), due(5.0 + LATER)),
-    ],
-    "what a run leaves although it succeeded is no reason for the next": [
-        *(look(0.0, "a"), start(1.0), finish(2.0, "a", well=True), look(3.0, "a"), due(3.0, expected=False))
-    ],
-    "an object that is edited repeatedly waits longer": [
-        *(*REPEATED, look(500.0, edited=[EDIT]), wait(500.0, 4.0), wait(500.0, 4.0, running=True))
-    ],
-}
+NAME = "DaemonSet a/b"
+SCRIPTS: dict[str, list[dict[str, Any]]] = document(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("steps", SCRIPTS.values(), ids=SCRIPTS)
-def test_scheduler(steps: list[Step]) -> None:
+def test_scheduler(steps: list[dict[str, Any]]) -> None:
     scheduler = ReconcileScheduler()
     for step in steps:
-        step(scheduler)
+        now, edited = step["at"], {*step.get("edited", ())}
+        if step.keys() & {"look", "edited"}:
+            scheduler.look({*step.get("look", ()), *edited}, now, edited=edited)
+        if "start" in step:
+            scheduler.on_start(now)
+        if "finish" in step:
+            scheduler.on_finish({*step["finish"]}, now, is_well=step.get("well", False))
+        if "preempt" in step:
+            scheduler.on_preempt()
+        if "new_edits" in step:
+            assert scheduler.new_edits(now) == {*step["new_edits"]}, step
+        if "due" in step:
+            assert scheduler.is_due(now) is step["due"], step
+        if "wait" in step:
+            assert scheduler.wait(now, is_running=step.get("running", False)) == step["wait"], step
 
 
 def test_failures_double_the_pause_until_a_success() -> None:
@@ -189,15 +99,9 @@ GOING = {"deletionTimestamp": "2026-11-22T09:00:00Z"}
 KEEP = {"annotations": {"gpu-provision.io/on-delete": "keep"}}
 
 
-def test_deleted_stack_is_removed_unless_annotated() -> None:
-    """By an annotation that kubectl can set."""
-    assert not is_released(request(**GOING).stack)
-    assert not is_released(request(annotations={"gpu-provision.io/on-delete": "remove"}).stack)
-    assert is_released(request(**GOING, **KEEP).stack)
-
-
-def test_the_annotation_counts_also_while_a_removal_waits() -> None:
+def test_annotation_to_keep_counts_while_a_removal_waits() -> None:
     """And ends no run while the stack is not deleted."""
+    assert not is_released(request(annotations={"gpu-provision.io/on-delete": "remove"}).stack)
     assert request().is_equivalent(request(**KEEP))
     assert not request(**GOING).is_equivalent(request(**GOING, **KEEP))
 

@@ -24,7 +24,6 @@ from gpu_provision.operator.telemetry import (
     StackEvent,
     StackMetrics,
     condition_events,
-    reconciliation_status,
     record_event,
     serve,
 )
@@ -74,7 +73,7 @@ def test_every_stack_has_every_metric_in_prometheus_own_words() -> None:
 )
 def test_the_status_of_the_reference_means_what_it_means_there(conditions: dict[str, Any], value: int) -> None:
     found = figures(**conditions)
-    assert reconciliation_status(found) == value
+    assert found.reconciliation_status == value
     assert (found.succeeded_at > 0.0) is (value == 1)
 
 
