@@ -31,23 +31,13 @@ _CHART_KINDS = frozenset({"ConfigMap", "DaemonSet", "Deployment", "Service", *_R
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorInstall:
-    """One look at a cluster.
+    """One look at a cluster."""
 
-    Attributes:
-        cluster: The cluster as people name it.
-        policies: ClusterPolicies, the oldest first: the operator heeds that one alone.
-        drivers: NVIDIADriver resources.
-        objects: Objects of every kind that a stack can have, the operator's and others'.
-        pods: The pods of all namespaces that have an object of the operator.
-        nodes: All nodes.
-        facts: The same as facts.
-    """
-
-    cluster: str
-    policies: tuple[Manifest, ...] = ()
-    drivers: tuple[Manifest, ...] = ()
-    objects: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
-    pods: tuple[Manifest, ...] = ()
+    cluster: str  # the cluster as people name it
+    policies: tuple[Manifest, ...] = ()  # ClusterPolicies, the oldest first: the operator heeds that one alone
+    drivers: tuple[Manifest, ...] = ()  # NVIDIADriver resources
+    objects: Mapping[ObjectRef, Manifest] = field(default_factory=dict)  # the operator's and others'
+    pods: tuple[Manifest, ...] = ()  # the pods of all namespaces that have an object of the operator
     nodes: tuple[Manifest, ...] = ()
     facts: ClusterFacts = field(default_factory=ClusterFacts)
 

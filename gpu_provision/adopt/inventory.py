@@ -26,11 +26,11 @@ from gpu_provision.model.settings import camel_case, reference_of, settings_of
 
 Spec = Mapping[str, Any]
 
+# Section of a ClusterPolicy -> component.
 OPERANDS: Mapping[str, str] = {
     camel_case(name): name
     for name in ("validator", "driver", "toolkit", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
 }
-"""Section of a ClusterPolicy -> component."""
 
 _FACTS: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name("cluster_policy.yaml").read_text(encoding="utf-8"))
 _NOTHING: tuple[Any, ...] = (None, "", {}, [])
@@ -60,12 +60,12 @@ def _settings_in(record: type[Any], field: str, setting: str) -> Iterator[tuple[
             yield f"{field}.{reference}", here
 
 
+# Field of a ClusterPolicy -> setting.
 _SETTINGS: Mapping[str, str] = {
     field: setting
     for name in (*OPERANDS.values(), "daemonsets", "cdi", "mig", "operator")
     for field, setting in _settings_in(section_type(name), camel_case(name), name)
 }
-"""Field of a ClusterPolicy -> setting."""
 
 _CARRIED_OVER = {*_SETTINGS, *(f"{each}.{part}" for each in (*OPERANDS, "driver.manager") for part in _IMAGE)}
 

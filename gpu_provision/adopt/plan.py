@@ -55,36 +55,25 @@ class Disposition(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectPlan:
-    """An object and what becomes of it.
-
-    Attributes:
-        fields: What the first apply changes in it.
-        effects: What else happens, in words.
-    """
+    """An object and what becomes of it."""
 
     ref: ObjectRef
     fate: Disposition
     live: Manifest
-    fields: tuple[FieldChange, ...] = ()
-    effects: tuple[str, ...] = ()
+    fields: tuple[FieldChange, ...] = ()  # what the first apply changes in it
+    effects: tuple[str, ...] = ()  # what else happens, in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningDriver:
-    """The driver pod of a node.
-
-    Attributes:
-        differs: In what it is not the driver that is wanted; empty if it is.
-        labels: What it gets, so that our DaemonSet takes it up, and None for what only the ClusterPolicy asked for.
-        annotations: The same of annotations.
-    """
+    """The driver pod of a node."""
 
     node: str
     ref: ObjectRef
     uid: str
-    differs: tuple[str, ...]
-    labels: Mapping[str, str | None]
-    annotations: Mapping[str, str | None]
+    differs: tuple[str, ...]  # in what it is not the driver that is wanted; empty if it is
+    labels: Mapping[str, str | None]  # by which our DaemonSet takes it up; None: only the ClusterPolicy asked for it
+    annotations: Mapping[str, str | None]  # the same of annotations
     live: Manifest
 
     @property
@@ -104,31 +93,20 @@ class NodeLabels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """Everything that an adoption does, before the apply that completes it, and after.
-
-    Attributes:
-        policies: ClusterPolicies, which go last: while one is there, the adoption is not over.
-        operators: Deployments to be stopped before anything else.
-        objects: Everything of the operator and of its chart.
-        targets: Nodes with a GPU that the cluster has and the inventory claims.
-        nodes: Labels that come before our DaemonSets.
-        discovery: Namespace of the inventory's Node Feature Discovery; empty if the inventory has it off.
-        leftovers: Pods of the operator's own validations, which are over.
-        created: Objects that the apply makes.
-    """
+    """Everything that an adoption does, before the apply that completes it, and after."""
 
     cluster: str
     inventory: str
     release: str
-    policies: tuple[Manifest, ...] = ()
-    operators: tuple[Manifest, ...] = ()
-    objects: tuple[ObjectPlan, ...] = ()
+    policies: tuple[Manifest, ...] = ()  # ClusterPolicies, which go last: while one is there, the adoption is not over
+    operators: tuple[Manifest, ...] = ()  # Deployments to be stopped before anything else
+    objects: tuple[ObjectPlan, ...] = ()  # everything of the operator and of its chart
     drivers: tuple[RunningDriver, ...] = ()
-    targets: tuple[str, ...] = ()
-    nodes: tuple[NodeLabels, ...] = ()
-    discovery: str = ""
-    leftovers: tuple[Manifest, ...] = ()
-    created: tuple[ObjectRef, ...] = ()
+    targets: tuple[str, ...] = ()  # nodes with a GPU that the cluster has and the inventory claims
+    nodes: tuple[NodeLabels, ...] = ()  # labels that come before our DaemonSets
+    discovery: str = ""  # namespace of the inventory's Node Feature Discovery; empty if the inventory has it off
+    leftovers: tuple[Manifest, ...] = ()  # pods of the operator's own validations, which are over
+    created: tuple[ObjectRef, ...] = ()  # objects that the apply makes
     findings: tuple[Finding, ...] = ()
 
     @property

@@ -49,17 +49,11 @@ _ACCOUNT = "kubernetes.io/service-account.name"  # annotation of token Secrets, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestroyOptions:
-    """What a removal may do.
-
-    Attributes:
-        crds: Whether CustomResourceDefinitions go, too.
-        evict: Whether pods that use GPUs are evicted; without it they forbid the removal.
-        seconds: How long each stage may take.
-    """
+    """What a removal may do."""
 
     crds: bool = False
-    evict: bool = False
-    seconds: int = 300
+    evict: bool = False  # whether pods that use GPUs are evicted; without it they forbid the removal
+    seconds: int = 300  # how long each stage may take
 
 
 class ListableKind(NamedTuple):
@@ -95,21 +89,17 @@ def discover(
     if any(change.component == "toolkit" and change.ref.kind == "DaemonSet" for change in plan.changes):
         reached = {node.name for node in inventory.nodes if inventory.prerequisites_of(node).enabled}
         if nodes := set(marked_nodes(found.nodes, inventory.name)) - reached:
-            warning = _programs_kept(nodes, f"{inventory.specs.toolkit.install_dir}/toolkit")
+            folder = f"{inventory.specs.toolkit.install_dir}/toolkit"
+            warning = Finding(
+                code=codes.PROGRAMS_KEPT,
+                what=f"the container toolkit's programs stay in {folder}: the host phase, which removes them, is off",
+                where=f"Node {', '.join(sorted(nodes))}",
+                fix=f"when no container uses them any more, on each of these: rm -r {folder}; or turn "
+                "host_prerequisites on, and run gpu-provision destroy --hosts-only",
+                severity=Severity.WARNING,
+            )
             plan = replace(plan, kept=(*plan.kept, warning))
     return plan
-
-
-def _programs_kept(nodes: Iterable[str], folder: str) -> Finding:
-    """Return the warning about hosts that keep what the container toolkit leaves, as their host phase is off."""
-    return Finding(
-        code=codes.PROGRAMS_KEPT,
-        what=f"the container toolkit's programs stay in {folder}: the host phase, which removes them, is off",
-        where=f"Node {', '.join(sorted(nodes))}",
-        fix=f"when no container uses them any more, on each of these: rm -r {folder}; or turn host_prerequisites on, "
-        "and run gpu-provision destroy --hosts-only",
-        severity=Severity.WARNING,
-    )
 
 
 def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, known: frozenset[str]) -> StackObjects:
@@ -132,6 +122,7 @@ def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, know
     ours = {ref: pod for ref, pod in by_ref(pods.result().items).items() if labels_of(pod).get(STACK) == inventory.name}
     others = [pod for pod in pods.result().items if ref_of(pod) not in ours]
     generated = by_ref(pod for pod in others if pod["metadata"].get("namespace") == home and validator.has_made(pod))
+    without_ssh = {node.name for node in inventory.hosts_without_ssh}
     config_maps = own.result().items
     parents = [item["metadata"] for item in config_maps if SET_ID in item["metadata"]["labels"]]
     stacks = {f"{metadata['namespace']}/{metadata['name']}" for metadata in parents}
@@ -144,7 +135,7 @@ def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, know
             **by_ref(filter(None, masters)),
             **by_ref(_published_features(features.result().items, nodes.result().items, {home, *namespaces}, members)),
             **(generated if members else {}),
-            **by_ref(_abandoned_helpers(others, inventory)),
+            **by_ref(pod for pod in others if _is_abandoned_helper(pod, without_ssh)),
         },
         pods=ours,
         others=tuple(pod for pod in others if ref_of(pod) not in generated),
@@ -172,12 +163,10 @@ def _is_record(config_map: Manifest, inventory: Inventory) -> bool:
     return metadata["name"] in {inventory.name, records.validations_ref(inventory).name, history_ref(inventory).name}
 
 
-def _abandoned_helpers(pods: Iterable[Manifest], inventory: Inventory) -> Iterator[Manifest]:
-    """Yield helper pods on our hosts without SSH whose clients are gone; the others end with their clients."""
-    nodes = {node.name for node in inventory.hosts_without_ssh}
-    for pod in pods:
-        if labels.HELPER in labels_of(pod) and pod["spec"].get("nodeName") in nodes and node_shell.is_orphaned(pod):
-            yield pod
+def _is_abandoned_helper(pod: Manifest, nodes: Collection[str]) -> bool:
+    """Whether a pod helps on one of these hosts without SSH, and its client is gone; else it ends with its client."""
+    is_there = pod["spec"].get("nodeName") in nodes
+    return is_there and labels.HELPER in labels_of(pod) and node_shell.is_orphaned(pod)
 
 
 def _published_features(

@@ -17,11 +17,11 @@ from gpu_provision.planning.applyset import component_of
 from gpu_provision.planning.diff import path_of
 from gpu_provision.planning.managed_fields import other_managers, own_labels
 
+# Components that give GPUs to pods; they go before anything that would break a pod, so that no new one comes.
 ACCESS = frozenset({"device_plugin", "device_plugin_validation"})
-"""Components that give GPUs to pods; they go before anything that would break a pod, so that no new one comes."""
 
+# Kinds of objects that others may have made, or may use, too.
 SHARED_KINDS = frozenset({"Namespace", "RuntimeClass", "CustomResourceDefinition"})
-"""Kinds of objects that others may have made, or may use, too."""
 
 _WORKLOADS = frozenset({"DaemonSet", "Deployment"})
 _DEFINITION = "CustomResourceDefinition"
@@ -30,32 +30,19 @@ _MAX_FOREIGN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackObjects:
-    """What one reading found. All objects are live ones, by reference.
+    """What one reading found. All objects are live ones, by reference."""
 
-    Attributes:
-        cluster: Context and version.
-        members: What carries the stack's membership, of every kind that the tool ever applies.
-        records: The stack's own objects: its ConfigMap, validations on record, history.
-        lease: Its lock, if there is one.
-        traces: What its components made while they ran: NodeFeatures, pods of the validator, leases.
-        pods: The stack's own pods.
-        others: Pods that are neither the stack's nor traces of it.
-        claims: ResourceClaims; None if pods have some, and they cannot be read.
-        stacks: Names of the other stacks of this tool in the cluster.
-        foreign: Our Namespace or CustomResourceDefinition -> what others have in it, in words.
-    """
-
-    cluster: str
-    members: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
-    records: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
+    cluster: str  # context and version
+    members: Mapping[ObjectRef, Manifest] = field(default_factory=dict)  # what carries the stack's membership
+    records: Mapping[ObjectRef, Manifest] = field(default_factory=dict)  # its ConfigMap, validations and history
     lease: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
-    traces: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
+    traces: Mapping[ObjectRef, Manifest] = field(default_factory=dict)  # what its components made while they ran
     pods: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
-    others: tuple[Manifest, ...] = ()
-    claims: tuple[Manifest, ...] | None = ()
+    others: tuple[Manifest, ...] = ()  # pods that are neither the stack's nor traces of it
+    claims: tuple[Manifest, ...] | None = ()  # ResourceClaims; None if pods have some, and they cannot be read
     nodes: tuple[Manifest, ...] = ()
-    stacks: frozenset[str] = frozenset()
-    foreign: Mapping[ObjectRef, tuple[str, ...]] = field(default_factory=dict)
+    stacks: frozenset[str] = frozenset()  # names of the other stacks of this tool in the cluster
+    foreign: Mapping[ObjectRef, tuple[str, ...]] = field(default_factory=dict)  # what others have in ours, in words
 
     @property
     def uids(self) -> frozenset[str]:
@@ -66,18 +53,12 @@ class StackObjects:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestroyStage:
-    """Changes that are made at the same time, and awaited before the next stage.
+    """Changes that are made at the same time, and awaited before the next stage."""
 
-    Attributes:
-        title: What goes, for people.
-        components: Those whose pods have to be gone before the stage is over.
-        is_last: Whether it takes the ground on which the lock stands, so that it has to be given back before.
-    """
-
-    title: str
+    title: str  # what goes, for people
     changes: tuple[Change, ...]
-    components: frozenset[str] = frozenset()
-    is_last: bool = False
+    components: frozenset[str] = frozenset()  # those whose pods have to be gone before the stage is over
+    is_last: bool = False  # takes the ground on which the lock stands, which is given back before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

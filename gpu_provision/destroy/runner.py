@@ -50,18 +50,13 @@ Listen = Callable[[Event], None]
 
 @dataclass(slots=True)
 class DestroyRunner:
-    """One removal. Make it, `execute` it once.
-
-    Attributes:
-        plan: What was found before the first write, and what goes.
-        listen: Called with what happens, from the executing thread.
-    """
+    """One removal. Make it, `execute` it once."""
 
     cluster: KubeClient
     inventory: Inventory
-    plan: DestroyPlan
+    plan: DestroyPlan  # what was found before the first write, and what goes
     options: DestroyOptions
-    listen: Listen = lambda _: None
+    listen: Listen = lambda _: None  # called with what happens, from the executing thread
     _written: list[Change] = field(default_factory=list)
     _evicted: tuple[str, ...] = ()
     _stuck: list[Finding] = field(default_factory=list)
@@ -239,7 +234,16 @@ class DestroyRunner:
         self._say("looking for what is left")
         now = discover(self.cluster, self.inventory, self.options)
         stuck = {finding.where for finding in self._stuck}
-        left = [_left_over(change) for change in now.changes if str(change.ref) not in stuck]
+        left = list[Finding]()
+        for change in now.changes:
+            marks = ", ".join(field.path for field in change.fields) or "marks"
+            found = Finding(
+                code=codes.LEFT_OVER,
+                what=f"still has: {marks}" if change.action is Action.UPDATE else "is still there",
+                where=str(change.ref),
+                fix="run again, which removes what is left",
+            )
+            left += [found] if found.where not in stuck else []
         every = (*self.plan.kept, *self._kept, *now.kept)
         kept = {finding.where + finding.what: finding for finding in every}
         return tuple(kept.values()), (*self._stuck, *left)
@@ -267,25 +271,23 @@ def gpu_pod_eviction(cluster: KubeClient, nodes: frozenset[str], seconds: int, s
         return DrainPlan(tuple(pod for pod in found if pod not in ending), tuple(ending))
 
     def late(left: DrainPlan, refusals: Mapping[str, str], seconds: int) -> tuple[Finding, ...]:
-        return tuple(_not_evicted(pod_of(pod, refusals=refusals), seconds) for pod in left.goes)
+        pods = [pod_of(pod, refusals=refusals) for pod in left.goes]
+        return tuple(
+            Finding(
+                code=codes.GPUS_IN_USE,
+                what=f"the pod still uses a GPU {seconds} s after it was to be evicted; drivers were not removed",
+                where=f"Pod {pod.namespace}/{pod.name}",
+                evidence=pod.refusal or ("it is still terminating" if pod.is_terminating else ""),
+                fix="end it, or change what its PodDisruptionBudget allows, and run again, which goes on from here",
+            )
+            for pod in pods
+        )
 
     title = "evicting pods that use GPUs"
     return Drainer(cluster, Scope(POD), plan, late, seconds=seconds, title=title, say=say)
 
 
-def _not_evicted(pod: Pod, seconds: int) -> Finding:
-    """Return the error about a pod that could not be evicted in time."""
-    return Finding(
-        code=codes.GPUS_IN_USE,
-        what=f"the pod still uses a GPU {seconds} s after it was to be evicted; drivers were not removed",
-        where=f"Pod {pod.namespace}/{pod.name}",
-        evidence=pod.refusal or ("it is still terminating" if pod.is_terminating else ""),
-        fix="end it, or change what its PodDisruptionBudget allows, and run again, which goes on from here",
-    )
-
-
 def _not_gone(item: Manifest, nodes: Mapping[str, Manifest], seconds: int) -> Finding:
-    """Return the error about an object that is still there so many seconds after it was deleted."""
     ref = ref_of(item)
     return Finding(
         code=codes.NOT_GONE,
@@ -294,18 +296,6 @@ def _not_gone(item: Manifest, nodes: Mapping[str, Manifest], seconds: int) -> Fi
         evidence=why_there(item, nodes),
         fix=f"kubectl get {ref.kind.lower()} {ref.name}{f' -n {ref.namespace}' if ref.namespace else ''} -o yaml shows"
         " all of it; see to what holds it, and run again",
-    )
-
-
-def _left_over(change: Change) -> Finding:
-    """Return the error about something of the stack that the audit found."""
-    marks = ", ".join(field.path for field in change.fields) or "marks"
-    return Finding(
-        code=codes.LEFT_OVER,
-        what=f"still has: {marks}" if change.action is Action.UPDATE else "is still there",
-        where=str(change.ref),
-        consequence="the removal is not complete",
-        fix="run again, which removes what is left",
     )
 
 

@@ -40,19 +40,12 @@ _CONFLICT = "GP304"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackResource:
-    """A stack's resource beside an inventory.
+    """A stack's resource beside an inventory."""
 
-    Attributes:
-        live: The resource as it was read.
-        wanted: What the inventory makes of it; None if it declares the same already, or if that is unknown.
-        fields: What that changes.
-        findings: What is against it, and what a reader should know.
-    """
-
-    live: Manifest
-    wanted: Manifest | None = None
-    fields: tuple[FieldChange, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    live: Manifest  # the resource as it was read
+    wanted: Manifest | None = None  # what the inventory makes of it; None if that is declared already, or unknown
+    fields: tuple[FieldChange, ...] = ()  # what that changes
+    findings: tuple[Finding, ...] = ()  # what is against it, and what a reader should know
 
     @property
     def name(self) -> str:
@@ -274,6 +267,7 @@ _MARKS = (
     ("labels", "app.kubernetes.io/instance", "Argo CD or Helm, as", ""),
 )
 
+# Operation -> what a tool that declares the resource as well does, what comes of it, and what to do.
 _ELSEWHERE = {
     "release": (
         "declares it, too, so that it may come back",
@@ -287,7 +281,6 @@ _ELSEWHERE = {
     ),
     "take over": ("declares it, too, and may set back what is taken over", "the controller follows", "change it there"),
 }
-"""Operation -> what a tool that declares the resource as well does, what comes of it, and what to do."""
 
 
 def managed_by(stack: Manifest) -> str:

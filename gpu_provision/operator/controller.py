@@ -40,8 +40,7 @@ from gpu_provision.operator.telemetry import ControllerMetrics, EventSink, Stack
 from gpu_provision.reconcile.observer import scope_of_object
 from gpu_provision.reconcile.session import Session
 
-Aim = Callable[[Inventory], Inventory]
-"""Says which cluster an inventory means: the one that the controller looks after."""
+Aim = Callable[[Inventory], Inventory]  # says which cluster an inventory means: the one that the controller looks after
 
 _ASK_AGAIN_SECONDS = 60.0
 _STEP_SECONDS = 10.0
@@ -51,12 +50,7 @@ _STACKS, _NODES = Scope(STACK), Scope(NODE)
 
 
 class StackWorker:
-    """Carries out the last request for one stack, in a thread of its own; ``take`` is called from there.
-
-    Attributes:
-        figures: What is counted of the stack.
-        thread: Ends by itself only by a bug; locks are given back at its end.
-    """
+    """Carries out the last request for one stack, in a thread of its own; ``take`` is called from there."""
 
     def __init__(
         self,
@@ -70,7 +64,7 @@ class StackWorker:
         """Prepare; `thread` has to be started. Writes rest on the ``leadership``, besides the stack's lock."""
         self._cluster, self._request, self._aim, self._take, self._leadership = cluster, request, aim, take, leadership
         self._reporter = StatusWriter(cluster, request.stack, take)
-        self.figures = self._reporter.figures
+        self.figures = self._reporter.figures  # what is counted of the stack
         self._backoff = Backoff()
         self._news = threading.Condition()
         self._reconciler: StackReconciler | None = None

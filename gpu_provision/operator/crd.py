@@ -17,14 +17,13 @@ Schema = dict[str, Any]
 
 DEFINITION = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 CRD_NAME = f"{PLURAL}.{GROUP}"
-MOST_PROBLEMS = 50
-"""So many nodes are named in a status; it has to stay small on 5,000."""
+MOST_PROBLEMS = 50  # so many nodes are named in a status; it has to stay small on 5,000
 
+# Of every object that makes up the operator. They are no members of a stack, so that none prunes them.
 LABELS = {"app.kubernetes.io/name": "gpu-provision", "app.kubernetes.io/component": "operator"}
-"""Of every object that makes up the operator. They are no members of a stack, so that none prunes them."""
 
+# Under which a schema has rules in CEL; API servers name it, too, where they refuse one.
 RULES_KEY = "x-kubernetes-validations"
-"""Under which a schema has rules in CEL; API servers name it, too, where they refuse one."""
 
 
 def are_known(kubernetes: str) -> bool:
@@ -47,18 +46,18 @@ def definition(*, rules: bool = False) -> Manifest:
 
 
 _BOUNDS = ("enum", "maxItems", "maxLength", "maximum", "minItems", "minLength", "minimum", "pattern")
+# Keywords that mean the same. `required` is not among them: it may name keys that a stack does not have.
 _SAME = ("description", *_BOUNDS, "type")
-"""Keywords that mean the same. ``required`` is not among them: it may name keys that a stack does not have."""
 
+# Descriptions of what is more in a file than in the cluster.
 _DESCRIPTIONS: dict[KeyPath, str] = {
     (): "Which nodes of this cluster have which GPUs, and which software they run: the keys of an inventory.",
     ("cluster",): "Where in the cluster the operands are.",
 }
-"""Descriptions of what is more in a file than in the cluster."""
 
 _NODES = ("nodes",)
+# Two writers can each have items of such a list of their own.
 _KEYED_BY_NAME = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
-"""Two writers can each have items of such a list of their own."""
 
 
 def spec_schema(*, rules: bool = False) -> Schema:

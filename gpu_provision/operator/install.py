@@ -22,14 +22,20 @@ from gpu_provision.operator import manifests
 from gpu_provision.operator.client import warn_if_declared_elsewhere
 from gpu_provision.operator.crd import CRD_NAME, DEFINITION, LABELS, RULES_KEY, definition
 from gpu_provision.operator.manifests import InstallOptions
-from gpu_provision.operator.stack import CONTROLLER_NAME, CONTROLLER_NAMESPACE, STACK, inventory_of, label_of, lease_of
+from gpu_provision.operator.stack import (
+    CONTROLLER_NAME,
+    CONTROLLER_NAMESPACE,
+    STACK,
+    inventory_of,
+    lease_of,
+    stack_label,
+)
 from gpu_provision.operator.status import condition_of
 from gpu_provision.planning.diff import differences
 from gpu_provision.rbac.roles import ALWAYS_THERE
 from gpu_provision.reconcile.observer import scope_of_object
 
-MANAGER = "gpu-provision-operator"
-"""Field manager; another one than a stack's, which has some of the same namespaces."""
+MANAGER = "gpu-provision-operator"  # field manager; another one than a stack's, which has some of the same namespaces
 
 _UNKNOWN_KEY = "GP120"
 _LABELLED = ",".join(f"{key}={value}" for key, value in LABELS.items())
@@ -221,7 +227,7 @@ def uninstall(
         ForbiddenError, InvalidError, UnreachableError: As the API server answers.
     """
     stacks = cluster.list(STACK).items
-    names = ", ".join(label_of(stack["metadata"]["name"]) for stack in stacks)
+    names = ", ".join(map(stack_label, stacks))
     if stacks and not with_stacks:
         refusal = Finding(
             code=codes.STACKS_EXIST,

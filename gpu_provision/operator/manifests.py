@@ -100,19 +100,12 @@ _FILE_OF = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallOptions:
-    """How the controller runs.
+    """How the controller runs."""
 
-    Attributes:
-        image: Its image; empty for no controller in the cluster: it runs elsewhere.
-        replicas: How many; one works, the others wait to take over.
-        pull_secrets: Names of Secrets in its namespace.
-        kubernetes: Version of the cluster; an empty one, or one that is not known, counts as new.
-    """
-
-    image: str = ""
-    replicas: int = 2
-    pull_secrets: tuple[str, ...] = ()
-    kubernetes: str = ""
+    image: str = ""  # its image; empty for no controller in the cluster: it runs elsewhere
+    replicas: int = 2  # how many; one works, the others wait to take over
+    pull_secrets: tuple[str, ...] = ()  # names of Secrets in its namespace
+    kubernetes: str = ""  # version of the cluster; an empty one, or one that is not known, counts as new
 
 
 def manifests(shape: InstallOptions, stacks: Iterable[Inventory] = ()) -> list[Manifest]:

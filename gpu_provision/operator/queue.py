@@ -15,11 +15,11 @@ from gpu_provision.model.text import join_limited
 from gpu_provision.operator.stack import FINALIZER, inventory_of, is_released, namespace_of
 from gpu_provision.operator.status import Reason, StackObservation, StackProblem
 
+# How long a need has to last: the effect of our own writes takes a moment to come back, and nodes join in crowds.
 SETTLE_SECONDS = 0.3
-"""How long a need has to last: the effect of our own writes takes a moment to come back, and nodes join in crowds."""
 
+# How long an edit has to last between two runs: it is no effect of a run, but an editor may make several.
 EDIT_SECONDS = 0.1
-"""How long an edit has to last between two runs: it is no effect of a run, but an editor may make several."""
 
 _NOT_YET_SECONDS = 1.0
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 5.0, 600.0
@@ -78,13 +78,9 @@ class EditConflictBackoff:
 
 @dataclass(slots=True)
 class ReconcileScheduler:
-    """Compares pending changes with what the last run could not do. Times are of a monotonic clock.
+    """Compares pending changes with what the last run could not do. Times are of a monotonic clock."""
 
-    Attributes:
-        undone: What the last run has left.
-    """
-
-    undone: frozenset[str] = frozenset()
+    undone: frozenset[str] = frozenset()  # what the last run has left
     _since: dict[str, float] = field(default_factory=dict)
     _edited: frozenset[str] = frozenset()
     _told: frozenset[str] = frozenset()

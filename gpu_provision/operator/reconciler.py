@@ -55,8 +55,7 @@ def free_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-OTHER_RUN_SECONDS = 5.0
-"""For how long another run is left alone before the next look whether it has ended."""
+OTHER_RUN_SECONDS = 5.0  # for how long another run is left alone before the next look whether it has ended
 
 _MOST_NAMED = 3
 _LONGEST_WAIT, _LEAST_WAIT = 30.0, 0.05
@@ -68,21 +67,15 @@ _OTHER_RUN = "a run waits: another run writes to this stack, such as gpu-provisi
 
 @dataclass(slots=True)
 class StackReconciler:
-    """Reconciles one stack as one request has it, over any number of runs.
-
-    Attributes:
-        is_superseded: Whether something else is asked by now.
-        leadership: What the right to write rests on besides the stack's lock; None for nothing.
-        rolled_back: That what is declared has failed, and was taken back: only another spec is tried.
-    """
+    """Reconciles one stack as one request has it, over any number of runs."""
 
     request: ReconcileRequest
     inventory: Inventory
     reporter: StatusWriter
     take: EventSink
-    is_superseded: Callable[[], bool]
-    leadership: LeaderElector | None = None
-    rolled_back: StackProblem | None = None
+    is_superseded: Callable[[], bool]  # whether something else is asked by now
+    leadership: LeaderElector | None = None  # what writes rest on besides the stack's lock
+    rolled_back: StackProblem | None = None  # what is declared failed and was taken back: only another spec is tried
     _scheduler: ReconcileScheduler = field(default_factory=ReconcileScheduler)
     _mirror: InformerCache | None = None
     _session: Session | None = None

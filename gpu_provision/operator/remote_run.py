@@ -38,8 +38,8 @@ from gpu_provision.reconcile.run import Outcome
 from gpu_provision.reconcile.states import ProgressReporter, with_steps
 from gpu_provision.reconcile.status import evidence
 
+# How long a renewal may take to come: one controller may have ended just now, and another one takes over.
 TAKEOVER_SECONDS = LEADER.lease_seconds + LEADER.renew_seconds
-"""How long a renewal may take to come: one controller may have ended just now, and another one takes over."""
 
 _NO_HOLDER_SECONDS = 3.0  # a controller that ends in order is followed at once
 _LOOK_SECONDS = 2.0  # the lease is renewed as often
@@ -48,16 +48,11 @@ _REPAIR_SECONDS = 30.0  # for a controller that calls ready what we would change
 
 @dataclass(slots=True)
 class LeaderMonitor:
-    """Whether a controller leads, as a client sees it: it renews its Lease while we watch.
-
-    Attributes:
-        holder: The leader; empty for none.
-        renewal_seen: Whether the lease was renewed since we watch.
-    """
+    """Whether a controller leads, as a client sees it: it renews its Lease while we watch."""
 
     lease: ObjectRef
-    holder: str = ""
-    renewal_seen: bool = False
+    holder: str = ""  # the leader; empty for none
+    renewal_seen: bool = False  # whether the lease was renewed since we watch
     _version: str = ""
     _since: float = field(default_factory=time.monotonic)
 

@@ -47,8 +47,8 @@ class Reason(StrEnum):
     OTHER_RUN = "OtherRun"
 
 
+# Codes of findings that are a reason of their own.
 _REASONS = {ROLLED_BACK: Reason.ROLLED_BACK, LOCKED: Reason.OTHER_RUN, OUTRUN: Reason.OTHER_RUN}
-"""Codes of findings that are a reason of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,25 +61,15 @@ class StackProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackObservation:
-    """All that a status is made from.
+    """All that a status is made from."""
 
-    Attributes:
-        generation: Of the stack that this is about.
-        release: Which it declares.
-        seen: What was looked at; None before the first look.
-        states: Where each component stands.
-        is_working: Whether a run is under way, or about to be.
-        hold_up: Why one that is about to be does not begin yet.
-        problem: Why nothing is done, or why the last run failed.
-    """
-
-    generation: int
-    release: str = ""
-    seen: ClusterState | None = None
-    states: Mapping[Key, NodeState] | None = None
-    is_working: bool = False
-    hold_up: str = ""
-    problem: StackProblem | None = None
+    generation: int  # of the stack that this is about
+    release: str = ""  # which it declares
+    seen: ClusterState | None = None  # what was looked at; None before the first look
+    states: Mapping[Key, NodeState] | None = None  # where each component stands
+    is_working: bool = False  # whether a run is under way, or about to be
+    hold_up: str = ""  # why one that is about to be does not begin yet
+    problem: StackProblem | None = None  # why nothing is done, or why the last run failed
 
 
 def status_of(observation: StackObservation, before: Mapping[str, Any], now: str) -> dict[str, Any]:
@@ -245,15 +235,11 @@ class StackPhase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StackEvaluation:
-    """How far a controller is, and why it got no further.
-
-    Attributes:
-        told: Reason and message of the condition that says so: ``NodesFailed: driver on t4-1: ...``.
-    """
+    """How far a controller is, and why it got no further."""
 
     phase: StackPhase
     reason: str = ""
-    told: str = ""
+    told: str = ""  # reason and message of the condition that says so: `NodesFailed: driver on t4-1: ...`
 
 
 def evaluate_status(stack: Manifest) -> StackEvaluation:
@@ -292,16 +278,12 @@ def failed_components(stack: Manifest) -> Mapping[tuple[str, str], str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackRow:
-    """One stack as its status says; empty texts before anybody has looked after it.
-
-    Attributes:
-        is_current: Whether the status is about what the stack declares now.
-    """
+    """One stack as its status says; empty texts before anybody has looked after it."""
 
     name: str
     release: str
     is_ready: bool
-    is_current: bool
+    is_current: bool  # whether the status is about what the stack declares now
     nodes: str
     gpus: int
     rollout: str
@@ -310,19 +292,12 @@ class StackRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """The operator of a cluster.
+    """The operator of a cluster."""
 
-    Attributes:
-        leader: The controller that works; empty if none does.
-        lease: By which it leads.
-        version: Of that controller; empty if none works, or if it does not say.
-        controllers: How many of those in the cluster are ready, such as ``2/2``; empty if there are none.
-    """
-
-    leader: str
-    lease: str
-    version: str
-    controllers: str
+    leader: str  # the controller that works; empty if none does
+    lease: str  # by which it leads
+    version: str  # of that controller; empty if none works, or if it does not say
+    controllers: str  # how many of those in the cluster are ready, such as `2/2`; empty if there are none
     stacks: tuple[StackRow, ...]
 
     @property

@@ -30,16 +30,11 @@ _MESSAGE = 1024  # characters: what the API server takes of an Event
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackEvent:
-    """Something that happened.
+    """Something that happened."""
 
-    Attributes:
-        reason: One word in CamelCase, as Events have it.
-        stack: Name of the stack that it is about; empty if it is about the controller itself.
-    """
-
-    reason: str
+    reason: str  # one word in CamelCase, as Events have it
     message: str
-    stack: str = ""
+    stack: str = ""  # name of the stack that it is about; empty if it is about the controller itself
     is_warning: bool = False
 
 
@@ -84,22 +79,14 @@ def record_event(cluster: KubeClient, stack: Manifest, note: StackEvent) -> None
 
 @dataclass(slots=True)
 class StackMetrics:
-    """Figures of one stack. Each is set by its worker's thread alone.
+    """Figures of one stack. Each is set by its worker's thread alone."""
 
-    Attributes:
-        status: The last that was reported.
-        runs, failed: Runs that have ended, and those of them that did not end as declared.
-        succeeded_at: When the stack was last as declared, in unix seconds; 0 for never.
-        needs: Number of things to be done.
-        seconds: From when something was to be done until the end of the run that did it, over all runs.
-    """
-
-    status: Mapping[str, Any] = field(default_factory=dict)
-    runs: int = 0
-    failed: int = 0
-    succeeded_at: float = 0.0
-    needs: int = 0
-    seconds: float = 0.0
+    status: Mapping[str, Any] = field(default_factory=dict)  # the last that was reported
+    runs: int = 0  # runs that have ended
+    failed: int = 0  # those of them that did not end as declared
+    succeeded_at: float = 0.0  # when the stack was last as declared, in unix seconds; 0 for never
+    needs: int = 0  # number of things to be done
+    seconds: float = 0.0  # from when something was to be done until the end of the run that did it, over all runs
     _since: float = 0.0
 
     def take_status(self, status: Mapping[str, Any]) -> None:
@@ -151,15 +138,11 @@ _PAUSE_SECONDS = 1.0  # between two writes of a status: a reader sees no more, a
 
 @dataclass(slots=True)
 class StatusWriter:
-    """Keeps the status of one stack current: the last word is always written, those in between at most every second.
-
-    Attributes:
-        take: Receives what became of the stack, once it is written.
-    """
+    """Keeps the status of one stack current: the last word is always written, those in between at most every second."""
 
     cluster: KubeClient
     stack: Manifest
-    take: EventSink
+    take: EventSink  # receives what became of the stack, once it is written
     figures: StackMetrics = field(default_factory=StackMetrics)
     _written: dict[str, Any] = field(default_factory=dict)
     _not_before: float = float("-inf")
@@ -241,11 +224,9 @@ class Collector:
             yield found
 
 
-Question = Callable[[], str]
-"""Answers why not; an empty string if all is well."""
+Question = Callable[[], str]  # answers why not; an empty string if all is well
 
-EVERYWHERE = "::"
-"""Stands for every address, of IPv4 as well: clusters have pods of the one, of the other, or of both."""
+EVERYWHERE = "::"  # stands for every address, of IPv4 as well: clusters have pods of the one, of the other, or of both
 
 _EVERYWHERE_WITHOUT_IPV6 = "0.0.0.0"  # noqa: S104 - as its user asks for
 _MOST_CONNECTIONS = 32  # a thread each, and a head of 6 MiB at most, as http.client reads it

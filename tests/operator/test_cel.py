@@ -86,7 +86,7 @@ def findings(stack: dict[str, Any], before: dict[str, Any] | None = None) -> set
     inventory, found = inventory_of(stack)
     home = inventory_of(before)[0] if before else None
     strayed = (
-        namespace_changed({"metadata": {"annotations": {HOME: home.cluster.namespace}}}, inventory)
+        namespace_changed({"metadata": {"name": "prod", "annotations": {HOME: home.cluster.namespace}}}, inventory)
         if home and inventory
         else None
     )
