@@ -141,10 +141,15 @@ def discover(cluster: KubeClient, inventory: Inventory | None = None) -> Operato
         UnreachableError, ForbiddenError: The cluster cannot be asked.
     """
     version = cluster.version()
-    policies = sorted(cluster.list(CLUSTER_POLICY).items, key=_age)
+    policies = sorted(
+        cluster.list(CLUSTER_POLICY).items,
+        key=lambda item: (item["metadata"].get("creationTimestamp", ""), item["metadata"]["name"]),
+    )
     nodes = tuple(sorted(cluster.list(NODE).items, key=lambda node: str(node["metadata"]["name"])))
     own = prerequisites.spec(inventory).namespaces if inventory else ()
-    namespaces = sorted({*_namespaces(cluster, policies), *own})
+    operators = filter(is_operator, cluster.list(_DEPLOYMENT).items)
+    operands = (item for item in cluster.list(_DAEMON_SET).items if is_owned(item, uids_of(policies)))
+    namespaces = sorted({*own, *(item["metadata"]["namespace"] for item in (*operators, *operands))})
     scopes = [
         (kind, namespace)
         for kind in (*sorted(MEMBER_KINDS), POD)
@@ -163,14 +168,3 @@ def discover(cluster: KubeClient, inventory: Inventory | None = None) -> Operato
         nodes=nodes,
         facts=ClusterFacts(version=version, nodes=tuple(map(node_facts, nodes))),
     )
-
-
-def _age(item: Manifest) -> tuple[str, str]:
-    return item["metadata"].get("creationTimestamp", ""), item["metadata"]["name"]
-
-
-def _namespaces(cluster: KubeClient, policies: Iterable[Manifest]) -> Iterator[str]:
-    """Yield the namespaces of the operator and of what it made."""
-    uids = uids_of(policies)
-    yield from (item["metadata"]["namespace"] for item in cluster.list(_DEPLOYMENT).items if is_operator(item))
-    yield from (item["metadata"]["namespace"] for item in cluster.list(_DAEMON_SET).items if is_owned(item, uids))

@@ -31,16 +31,10 @@ _CONFIG_MAP, _LEASE = Kind("v1", "ConfigMap"), Kind("coordination.k8s.io/v1", "L
 _GFD_FEATURES = "nvidia-features-for-"
 
 # What every namespace has by itself.
-_IN_EVERY_NAMESPACE = frozenset(
-    {
-        ("ConfigMap", "kube-root-ca.crt"),
-        ("ConfigMap", "openshift-service-ca.crt"),
-        ("ServiceAccount", "builder"),
-        ("ServiceAccount", "default"),
-        ("ServiceAccount", "deployer"),
-    }
-)
-_MADE_BY_SERVER = ("system:",)  # OpenShift's RoleBindings of every namespace
+_IN_EVERY_NAMESPACE = {
+    *(("ConfigMap", name) for name in ("kube-root-ca.crt", "openshift-service-ca.crt")),
+    *(("ServiceAccount", name) for name in ("builder", "default", "deployer")),
+}
 _TRANSIENT = frozenset({"Event", "Endpoints", "EndpointSlice"})  # go with the object that they are about
 _COMPUTED = ("metrics.k8s.io",)  # groups without objects of their own
 _LIST_SECONDS = 30.0  # a group whose server is gone for good must not hold a removal up for longer
@@ -143,7 +137,15 @@ def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, know
         nodes=tuple(nodes.result().items),
         stacks=frozenset(stacks - {f"{home}/{inventory.name}"}),
     )
-    return replace(found, foreign=_foreign_objects(cluster, found, found.uids | known, crds=crds))
+    uids, foreign = found.uids | known, dict[ObjectRef, tuple[str, ...]]()
+    may_go = {ref: item for ref, item in members.items() if not other_managers(item)}
+    kinds = listable_kinds(cluster) if any(ref.kind == "Namespace" for ref in may_go) else []
+    for ref, item in may_go.items():
+        if ref.kind == "Namespace":
+            foreign[ref] = tuple(foreign_objects_in(cluster, ref.name, kinds, uids))
+        elif ref.kind == "CustomResourceDefinition" and crds:
+            foreign[ref] = tuple(_foreign_objects_of(cluster, item, uids))
+    return replace(found, foreign=foreign)
 
 
 def labels_of(item: Manifest) -> Mapping[str, str]:
@@ -181,21 +183,6 @@ def _published_features(
         name, about = item["metadata"]["name"], labels_of(item).get(nfd.NODE_OF_FEATURE, "")
         if item["metadata"]["namespace"] in namespaces and (name.removeprefix(_GFD_FEATURES) == about or name in names):
             yield item
-
-
-def _foreign_objects(
-    cluster: KubeClient, found: StackObjects, ours: Collection[str], *, crds: bool
-) -> dict[ObjectRef, tuple[str, ...]]:
-    """Return what others have in those of the stack's objects that hold objects, and that would be deleted."""
-    own = {ref: item for ref, item in found.members.items() if not other_managers(item)}
-    kinds = listable_kinds(cluster) if any(ref.kind == "Namespace" for ref in own) else []
-    foreign: dict[ObjectRef, tuple[str, ...]] = {}
-    for ref, item in own.items():
-        if ref.kind == "Namespace":
-            foreign[ref] = tuple(foreign_objects_in(cluster, ref.name, kinds, ours))
-        elif ref.kind == "CustomResourceDefinition" and crds:
-            foreign[ref] = tuple(_foreign_objects_of(cluster, item, ours))
-    return foreign
 
 
 def listable_kinds(cluster: KubeClient) -> list[ListableKind]:
@@ -253,10 +240,11 @@ def _list_kind(cluster: KubeClient, namespace: str, kind: ListableKind) -> list[
 
 
 def _is_foreign(kind: str, item: Manifest, uids: Collection[str], ours: Collection[str]) -> bool:
+    """Whether an object is of others; RoleBindings ``system:...`` are OpenShift's in every namespace."""
     metadata = item["metadata"]
     if kind in _TRANSIENT or (kind, metadata["name"]) in _IN_EVERY_NAMESPACE or metadata["uid"] in ours:
         return False
-    if metadata["name"].startswith(_MADE_BY_SERVER) or _ACCOUNT in (metadata.get("annotations") or {}):
+    if metadata["name"].startswith("system:") or _ACCOUNT in (metadata.get("annotations") or {}):
         return False
     return not any(owner["uid"] in uids for owner in metadata.get("ownerReferences") or ())
 

@@ -16,7 +16,7 @@ from gpu_provision.model.cluster import Manifest, Permission
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import crd
 from gpu_provision.operator.crd import LABELS, definition
-from gpu_provision.operator.stack import CONTROLLER_NAME, CONTROLLER_NAMESPACE, GROUP, PLURAL, STACK, inventory_of
+from gpu_provision.operator.stack import CONTROLLER_NAME, CONTROLLER_NAMESPACE, GROUP, PLURAL, inventory_of, stack_of
 from gpu_provision.rbac import permissions
 from gpu_provision.rbac.roles import RbacSubject, roles
 
@@ -47,8 +47,9 @@ def of_stacks(inventories: Iterable[Inventory]) -> frozenset[Permission]:
     known = [*inventories]
     if known:
         return frozenset(one for inventory in known for one in _of_stack(inventory))
-    one, other = (frozenset(_of_stack(_any_stack(name))) for name in ("a", "b"))
-    return frozenset(found if found in other else found._replace(name="") for found in one)
+    found = [inventory_of(stack_of({"name": name, **_ALL_ON}))[0] for name in ("a", "b")]
+    one, other = (frozenset(_of_stack(inventory)) for inventory in found if inventory)
+    return frozenset(each if each in other else each._replace(name="") for each in one)
 
 
 def of_editor(inventory: Inventory) -> frozenset[Permission]:
@@ -79,16 +80,6 @@ def _to_follow(inventory: Inventory) -> Iterator[Permission]:
         yield from (Permission(verb, "", "secrets", "", name) for verb in ("list", "watch"))
 
 
-def _any_stack(name: str) -> Inventory:
-    inventory, findings = inventory_of(
-        {"apiVersion": STACK.api_version, "kind": STACK.kind, "metadata": {"name": name}, "spec": _ALL_ON}
-    )
-    if inventory is None:
-        raise AssertionError(findings)
-    return inventory
-
-
-_FILES = ("definition.yaml", "namespaces.yaml", "rights.yaml", "controller.yaml")
 _FILE_OF = {
     "CustomResourceDefinition": "definition.yaml",
     "Namespace": "namespaces.yaml",
@@ -126,10 +117,10 @@ def manifests(shape: InstallOptions, stacks: Iterable[Inventory] = ()) -> list[M
 
 def grouped(found: Iterable[Manifest]) -> dict[str, list[Manifest]]:
     """Return objects by the name of the file that they belong into, in an order in which files can be applied."""
-    files: dict[str, list[Manifest]] = {name: [] for name in _FILES}
+    files: dict[str, list[Manifest]] = {}
     for item in found:
-        files[_FILE_OF.get(item["kind"], "rights.yaml")].append(item)
-    return {name: items for name, items in files.items() if items}
+        files.setdefault(_FILE_OF.get(item["kind"], "rights.yaml"), []).append(item)
+    return files
 
 
 def kustomization(files: Sequence[str]) -> Manifest:

@@ -317,10 +317,11 @@ def read_overview(cluster: KubeClient) -> Overview:
     if deployment:
         ready = (deployment.get("status") or {}).get("readyReplicas", 0)
         controllers = f"{ready}/{deployment['spec'].get('replicas', 1)}"
+    annotations = (lease.get("metadata") or {}).get("annotations") or {}
     return Overview(
         leader=holder_identity(lease),
         lease=str(ref),
-        version=_version_of(lease),
+        version=str(annotations.get(LEADER_VERSION) or "") if holder_identity(lease) else "",
         controllers=controllers,
         stacks=tuple(_row(stack) for stack in sorted(stacks, key=lambda each: str(each["metadata"]["name"]))),
     )
@@ -346,9 +347,3 @@ def condition_of(item: Manifest, kind: str) -> Mapping[str, Any]:
     """Return a condition of an object's status; empty if it has none of that kind."""
     conditions = (item.get("status") or {}).get("conditions") or ()
     return next((each for each in conditions if each["type"] == kind), {})
-
-
-def _version_of(lease: Manifest) -> str:
-    """Return the version of the leader; empty if the lease does not say it, or has no holder."""
-    annotations = (lease.get("metadata") or {}).get("annotations") or {}
-    return str(annotations.get(LEADER_VERSION) or "") if holder_identity(lease) else ""
