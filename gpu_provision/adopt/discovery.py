@@ -123,10 +123,7 @@ def is_discovery(item: Manifest) -> bool:
 
 
 def _is_of_chart(item: Manifest, release: str) -> bool:
-    """Whether Helm made an object for the operator or for its Node Feature Discovery.
-
-    An object of a user's own values carries neither's labels, and stays.
-    """
+    """Whether Helm made an object for the operator or its Node Feature Discovery, and not of a user's own values."""
     annotations, found = item["metadata"].get("annotations") or {}, labels_of(item)
     if annotations.get(_RELEASE) != release or item["kind"] not in _CHART_KINDS:
         return False
@@ -135,11 +132,7 @@ def _is_of_chart(item: Manifest, release: str) -> bool:
 
 
 def discover(cluster: KubeClient, inventory: Inventory | None = None) -> OperatorInstall:
-    """Return what is there, for an adoption by an inventory, or for deriving one.
-
-    Raises:
-        UnreachableError, ForbiddenError: The cluster cannot be asked.
-    """
+    """Return what is there, for an adoption by an inventory, or for deriving one. Raises ProvisionError."""
     version = cluster.version()
     policies = sorted(
         cluster.list(CLUSTER_POLICY).items,

@@ -70,10 +70,8 @@ def plan(session: Session) -> Adoption:
 def transfer_ownership(session: Session, listen: Listen) -> None:
     """Stop the operator and take its objects over; our operands do not run yet, and every driver keeps running.
 
-    Raises:
-        RunFailedError: Something stands against it, and nothing was written; or a step does not complete.
-        ForbiddenError: Permissions are missing; nothing was written.
-        LockedError: Another run writes.
+    Raises RunFailedError or ForbiddenError for what stands against it, before any write; RunFailedError for a step that
+    does not complete; LockedError.
     """
     check(session, plan(session))
     with _locked(session, listen) as runner:
@@ -81,12 +79,7 @@ def transfer_ownership(session: Session, listen: Listen) -> None:
 
 
 def finalize(session: Session, listen: Listen) -> None:
-    """Delete what an apply has replaced, and last the ClusterPolicy.
-
-    Raises:
-        RunFailedError: A step does not complete.
-        LockedError: Another run writes.
-    """
+    """Delete what an apply has replaced, and last the ClusterPolicy. Raises RunFailedError, LockedError."""
     with _locked(session, listen) as runner:
         runner.finalize(plan(session), lambda: discover(session.cluster, session.inventory))
 
@@ -134,12 +127,7 @@ class AdoptionRunner:
     say: Say = lambda _: None
 
     def transfer_ownership(self, adoption: Adoption) -> None:
-        """Take over everything that stays, without touching a running driver, and delete what is in the way.
-
-        Raises:
-            RunFailedError: The operator does not stop, or an object does not go.
-            ProvisionError: As the API server answers.
-        """
+        """Take over everything that stays, without touching a running driver, and delete what is in the way."""
         self._stop(adoption.operators)
         uids = uids_of(adoption.policies)
         moving = adoption.of(Disposition.TAKEN, Disposition.LEFT)
@@ -162,13 +150,7 @@ class AdoptionRunner:
         self.say("the objects are taken over; applying the inventory")
 
     def finalize(self, adoption: Adoption, look: Callable[[], OperatorInstall]) -> None:
-        """Delete what ours has replaced, and last the ClusterPolicy, orphaning its dependents.
-
-        The adoption is one that was planned after the apply; ``look`` discovers again what is there.
-
-        Raises:
-            RunFailedError: Node Feature Discovery does not publish, or an object still belongs to the ClusterPolicy.
-        """
+        """Delete what is left by a plan after the apply, and last the ClusterPolicy; ``look`` discovers once more."""
         self._stop(adoption.operators)
         self._await_discovery(adoption)
         # First: a later run finds the revisions' namespace by the objects that go here. They have lost their owner like

@@ -61,13 +61,9 @@ class ListableKind(NamedTuple):
 def discover(
     cluster: KubeClient, inventory: Inventory, options: DestroyOptions, *, known: frozenset[str] = frozenset()
 ) -> DestroyPlan:
-    """Read what is left of a stack, and plan its removal.
+    """Read what is left of a stack, and plan its removal. Raises UnreachableError, ForbiddenError.
 
-    Args:
-        known: Uids of objects that were the stack's: what they owned may still be there.
-
-    Raises:
-        UnreachableError, ForbiddenError: As the API server answers.
+    ``known`` are uids of objects that were the stack's: what they owned may still be there.
     """
     found = _read_objects(cluster, inventory, crds=options.crds, known=known)
     facts = ClusterFacts(nodes=tuple(map(node_facts, found.nodes)))
@@ -188,8 +184,7 @@ def _published_features(
 def listable_kinds(cluster: KubeClient) -> list[ListableKind]:
     """Return everything namespaced that a server can list, each in the version that it prefers.
 
-    Raises:
-        UnreachableError: A server behind an aggregated API does not answer, so what a namespace holds is unknown.
+    Raises UnreachableError if a server behind an aggregated API does not answer: what a namespace holds is unknown.
     """
     groups = cluster.ask("/apis").get("groups", ())
     versions = ["v1", *(group["preferredVersion"]["groupVersion"] for group in groups)]

@@ -66,10 +66,7 @@ class DestroyRunner:
     def execute(self) -> DestroyResult:
         """Remove the stack and audit what is left.
 
-        Raises:
-            RunFailedError: Pods use GPUs, and may not be evicted.
-            LockedError: Another run writes.
-            UnreachableError, ForbiddenError: As the API server answers.
+        Raises RunFailedError if pods use GPUs, and may not be evicted; LockedError, UnreachableError, ForbiddenError.
         """
         began, before = time.monotonic(), self.cluster.requests
         if refusal := self.refusal():
@@ -159,11 +156,7 @@ class DestroyRunner:
         self._await_objects(change.ref for change in stage.changes if change.ref.kind in _SLOW)
 
     def _remove_last(self) -> None:
-        """Remove records and the lock's object, which has been given back, and then namespaces, as they are now.
-
-        Raises:
-            LockedError: Another run has begun since.
-        """
+        """Remove records and the lock's object, which has been given back, then namespaces. Raises LockedError."""
         now = discover(self.cluster, self.inventory, self.options, known=self.plan.objects.uids)
         if held := lock.read_lock(self.cluster, self.inventory).lock:
             raise lock.locked_error(self.cluster, held)

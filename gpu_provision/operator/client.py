@@ -123,11 +123,7 @@ def apply_stack(cluster: KubeClient, resource: StackResource, *, force: bool, ba
     """Make a resource declare what is desired, if it does not; return it as it is then.
 
     ``back_to`` is the number of the run that declared this before, for the controller's record; 0 if it is no rollback.
-
-    Raises:
-        FieldConflictError: Another manager has set fields, in between.
-        ConflictError: The resource has changed in between.
-        ForbiddenError, InvalidError, UnreachableError: As the API server answers.
+    Raises FieldConflictError or ConflictError for a change in between, else ProvisionError as the API server answers.
     """
     wanted, live = resource.wanted, resource.live
     if wanted is None:

@@ -66,16 +66,14 @@ def install(  # noqa: PLR0913 - what, and on which terms
 ) -> tuple[tuple[ObjectRef, ...], tuple[Finding, ...]]:
     """Make everything of the operator as it should be; return what was made or changed, and what a reader should know.
 
+    Raises RunFailedError if it takes longer, or if nothing is written, since others have fields or stacks would lose
+    keys; else ProvisionError as the API server answers.
+
     Args:
         shape: For any version of Kubernetes; the cluster's own is asked.
         stacks: Those that the controller gets the rights for; none for stacks of any name.
         take_over: Whether fields that others have set otherwise are taken from them.
         seconds: How long the definition and the controller may take to be in force.
-        say: Called with what is waited for.
-
-    Raises:
-        RunFailedError: It takes longer; or nothing is written, since others have fields, or stacks would lose keys.
-        ForbiddenError, InvalidError, UnreachableError: As the API server answers.
     """
     until = time.monotonic() + seconds
     wanted = manifests.manifests(replace(shape, kubernetes=cluster.version()), stacks)
@@ -138,8 +136,7 @@ def _conflicts(cluster: KubeClient, wanted: Iterable[Manifest]) -> Iterator[Find
 def strip_refused_rules(cluster: KubeClient, wanted: Manifest, manager: str) -> tuple[Manifest, tuple[Finding, ...]]:
     """Return the definition as the API server takes it, and a warning if that is without its rules.
 
-    Raises:
-        InvalidError: Something else of it is refused.
+    Raises InvalidError if something else of it is refused.
     """
     plain = definition()
     if wanted == plain:
@@ -217,14 +214,11 @@ def uninstall(
 ) -> tuple[tuple[ObjectRef, ...], tuple[Finding, ...]]:
     """Take the operator off a cluster; return what was deleted, and what a reader should know.
 
+    Raises RunFailedError if there are stacks, and nothing was removed, or if something does not go in time.
+
     Args:
         with_stacks: Whether stacks go first, which the controller takes off the cluster.
         seconds: How long the stacks may take, and then the controller.
-        say: Called with what is waited for.
-
-    Raises:
-        RunFailedError: There are stacks, nothing was removed; or something does not go.
-        ForbiddenError, InvalidError, UnreachableError: As the API server answers.
     """
     stacks = cluster.list(STACK).items
     names = ", ".join(map(stack_label, stacks))

@@ -124,10 +124,8 @@ class RemoteRun:
     def execute(self) -> Outcome:
         """Change the resource if need be, and wait until the controller has reconciled it.
 
-        Raises:
-            RunFailedError: No controller leads, or the resource is changed in between.
-            ForbiddenError: Permissions are missing; nothing was written.
-            UnreachableError: The API server was silent for too long.
+        Raises RunFailedError if no controller leads, or the resource is changed in between, ForbiddenError before
+        anything was written, UnreachableError.
         """
         if errors := [each for each in self._resource.findings if each.severity is Severity.ERROR]:
             raise RunFailedError(*errors)
@@ -164,7 +162,7 @@ class RemoteRun:
     def _require_leader(self, mirror: InformerCache) -> None:
         self._leader.observe(mirror)
         if self._leader.is_missing() and not mirror.silence:
-            stack, lease, holder = self._resource.live, self._leader.lease, self._leader.holder
+            name, lease, holder = self._resource.live["metadata"]["name"], self._leader.lease, self._leader.holder
             later = "the resource is changed, and a controller that comes later carries it out"
             no_leader = Finding(
                 code=codes.NO_CONTROLLER,
@@ -174,7 +172,7 @@ class RemoteRun:
                 consequence=later if self.is_following else "nothing was written",
                 fix=f"see gpu-provision operator status and kubectl -n {lease.namespace} get pods; "
                 "gpu-provision operator run is a controller, too; "
-                f"gpu-provision operator release {stack['metadata']['name']} gives the stack back to the command line",
+                f"gpu-provision operator release {name} gives the stack back to the command line",
             )
             raise RunFailedError(no_leader)
 
@@ -189,8 +187,8 @@ class RemoteRun:
                 states = with_steps({**found.states, **failed}, found.seen)
                 self._reporter.show(states)
                 self._on_states(states)
-                if self._is_done(status, found, now):
-                    return found.seen, self._end_findings(status, found)
+                if (told := self._end(status, found, now)) is not None:
+                    return found.seen, told
             self._require_leader(mirror)
             mirror.wait(min(observer.next_deadline(now), _LOOK_SECONDS))
 
@@ -210,25 +208,19 @@ class RemoteRun:
             raise RunFailedError(superseded)
         return stack if generation == self._generation else None
 
-    def _is_done(self, status: StackEvaluation, found: Observation, now: float) -> bool:
-        if self._cancelled or status.phase is StackPhase.FAILED:
-            return True
-        if status.phase is not StackPhase.READY:
-            self._ready_since = float("inf")
-            return False
-        self._ready_since = min(self._ready_since, now)
-        return not found.needs or now - self._ready_since > _REPAIR_SECONDS
-
-    def _end_findings(self, status: StackEvaluation, found: Observation) -> tuple[Finding, ...]:
-        """Return what the states alone do not tell."""
+    def _end(self, status: StackEvaluation, found: Observation, now: float) -> tuple[Finding, ...] | None:
+        """Return at the end what the states alone do not tell; None before."""
         if self._cancelled:
             return ()
         if status.phase is StackPhase.FAILED:
             has_failures = any(state.state is State.FAILED for state in self._reporter.states.values())
             is_in_states = status.reason == Reason.FAILED and has_failures
             return () if is_in_states else (not_reached_finding(self._resource.name, status.told),)
-        if not found.needs:
+        self._ready_since = min(self._ready_since, now) if status.phase is StackPhase.READY else float("inf")
+        if status.phase is StackPhase.READY and not found.needs:
             return ()
+        if now - self._ready_since <= _REPAIR_SECONDS:
+            return None
         undone = Finding(
             code=codes.NOT_REACHED,
             where=self._resource.name,
@@ -253,11 +245,8 @@ def release_stack(
 ) -> bool:
     """Delete a stack's resource, and leave what it has installed; say whether there was one.
 
-    The controller ends its run before it lets go. Where none works the resource goes all the same.
-
-    Raises:
-        RunFailedError: The stack is being removed; or the controller has not let go in time.
-        ForbiddenError, InvalidError, UnreachableError: As the API server answers.
+    The controller ends its run before it lets go. Where none works the resource goes all the same. Raises
+    RunFailedError if the stack is being removed, or if the controller has not let go in time.
     """
     ref = ObjectRef(*STACK, "", name)
     live = cluster.get(ref)

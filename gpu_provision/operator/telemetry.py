@@ -287,11 +287,7 @@ def serve(
 ) -> int:
     """Answer from a thread that ends with the process; return the port, which the system chooses for 0.
 
-    Args:
-        host: An address, or `EVERYWHERE`, which on a machine without IPv6 means every address that it has.
-
-    Raises:
-        OSError: The address cannot be used.
+    ``host`` is an address, or `EVERYWHERE`, also on a machine without IPv6. Raises OSError if it cannot be used.
     """
     registry = CollectorRegistry()
     registry.register(Collector(look))
