@@ -146,11 +146,7 @@ def _at(value: Any, path: str) -> Any:
 
 
 def derive_inventory(found: OperatorInstall, *, name: str, cluster: Mapping[str, str]) -> dict[str, Any]:
-    """Return an inventory that declares what is there.
-
-    Args:
-        cluster: ``kubeconfig`` and ``context``, as the user named them.
-    """
+    """Return an inventory that declares what is there; ``cluster`` has the user's ``kubeconfig`` and ``context``."""
     spec = (found.policy or {}).get("spec", {})
     release = release_of(found)
     said = _without_defaults(_settings(spec), schema())
@@ -201,10 +197,7 @@ def _without_defaults(settings: Mapping[str, Any], part: Mapping[str, Any]) -> d
 
 
 def _pools(found: OperatorInstall) -> tuple[dict[str, Any], list[dict[str, str]]]:
-    """Return pools of nodes that are alike, and the nodes.
-
-    A pool is named after the model, and after the number and the system where that is not enough.
-    """
+    """Return pools of nodes that are alike, and the nodes; pools are named after what sets them apart."""
     kinds: dict[tuple[str, int, str], list[str]] = {}
     for node in found.facts.nodes:
         if labels.has_gpu(node):

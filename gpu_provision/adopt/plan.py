@@ -149,8 +149,11 @@ def _plan_objects(
     found: OperatorInstall, wanted: Mapping[ObjectRef, Manifest], components: frozenset[str]
 ) -> Iterator[ObjectPlan]:
     keeps_discovery = "nfd" not in components
+    # One that has no owner any more counts as well: a run may have been killed between the two.
     others = [item for ref, item in found.objects.items() if ref not in wanted and ref not in found.chart]
-    staying = [item for item in others if item["kind"] == "DaemonSet" and not _is_member(item) and _stays(item)]
+    staying = [
+        item for item in others if item["kind"] == "DaemonSet" and PART_OF not in labels_of(item) and _stays(item)
+    ]
     for ref, item in {**found.owned, **found.chart}.items():
         if ref in wanted:
             yield _take_over(item, wanted[ref])
@@ -165,12 +168,8 @@ def _plan_objects(
         # Every Node Feature Discovery brings these definitions along; Helm never removes them.
         for ref in wanted:
             is_definition = ref.kind == "CustomResourceDefinition" and ref.name.endswith(_NFD_GROUP)
-            if is_definition and ref in found.objects and not _is_member(found.objects[ref]):
+            if is_definition and ref in found.objects and PART_OF not in labels_of(found.objects[ref]):
                 yield _take_over(found.objects[ref], wanted[ref])
-
-
-def _is_member(item: Manifest) -> bool:
-    return PART_OF in labels_of(item)
 
 
 def _take_over(live: Manifest, wanted: Manifest) -> ObjectPlan:
@@ -222,10 +221,7 @@ def _stays(item: Manifest) -> bool:
 
 
 def _is_used_by(item: Manifest, daemon_set: Manifest) -> bool:
-    """Whether a DaemonSet that stays makes use of an object: its account and rights, its files, its Service.
-
-    One that has no owner any more counts as well: a run may have been killed between the two.
-    """
+    """Whether a DaemonSet that stays makes use of an object: its account and rights, its files, its Service."""
     template, ref = daemon_set["spec"]["template"], ref_of(item)
     pod = template["spec"]
     match ref.kind:
@@ -255,13 +251,10 @@ def _drivers(found: OperatorInstall, context: RenderContext, desired: Desired) -
 
 
 def _compare_driver(pod: Manifest, template: Manifest, asked: Mapping[str, Any]) -> RunningDriver:
-    """Compare a driver pod with the template of the DaemonSet that is to serve its node.
-
-    ``asked`` is the section ``daemonsets`` of the ClusterPolicy, whose labels and annotations the pod has.
-    """
+    """Compare a driver pod with our template; ``asked`` is ``daemonsets`` of the ClusterPolicy."""
 
     def surplus(key: str) -> dict[str, str | None]:
-        """Return what the pod has because the ClusterPolicy asked for it, and the inventory does not: it goes."""
+        """Return the labels that go: the ClusterPolicy has asked for them, and the inventory does not."""
         live, wanted = pod["metadata"].get(key) or {}, template["metadata"].get(key, {})
         return dict.fromkeys(sorted((asked.get(key) or {}).keys() & live.keys() - wanted.keys()))
 

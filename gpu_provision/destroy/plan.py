@@ -92,11 +92,17 @@ def plan_destroy(found: StackObjects, stack: StackIdentity, *, crds: bool) -> De
     shared = {
         ref: _plan_shared(item, found.foreign.get(ref, ()))
         for ref, item in found.members.items()
-        if ref.kind in SHARED_KINDS and not _is_terminating(item)
+        if ref.kind in SHARED_KINDS and not item["metadata"].get("deletionTimestamp")
     }
     definitions = [ref for ref in shared if ref.kind == _DEFINITION]
     warnings = [finding for ref, (_, finding) in shared.items() if finding and (crds or ref not in definitions)]
     remnants = [find_remnants(node, stack) for node in found.nodes]
+    running = frozenset().union(*waves())
+    objects = _deletions(
+        item
+        for ref, item in found.members.items()
+        if ref.kind not in SHARED_KINDS and not (ref.kind in _WORKLOADS and component_of(item) in running)
+    )
     records = _deletions((*found.records.values(), *found.lease.values()), component="prerequisites")
 
     def shared_changes(kind: str) -> tuple[Change, ...]:
@@ -111,7 +117,7 @@ def plan_destroy(found: StackObjects, stack: StackIdentity, *, crds: bool) -> De
         ),
         DestroyStage(title="nodes", changes=tuple(_node_change(node) for node in remnants if not node.is_clean)),
         DestroyStage(title="what components left", changes=_deletions(found.traces.values())),
-        DestroyStage(title="objects", changes=_objects(found)),
+        DestroyStage(title="objects", changes=objects),
         DestroyStage(title="custom resources", changes=shared_changes(_DEFINITION) if crds else ()),
         # What tells the next run that there is something to remove, and where that is, goes last.
         DestroyStage(title="records and namespaces", changes=(*records, *shared_changes("Namespace")), is_last=True),
@@ -172,25 +178,12 @@ def _workloads(found: StackObjects, components: frozenset[str]) -> tuple[Change,
     return _deletions(item for item in (*running, *single) if component_of(item) in components)
 
 
-def _objects(found: StackObjects) -> tuple[Change, ...]:
-    known = frozenset().union(*waves())
-    return _deletions(
-        item
-        for ref, item in found.members.items()
-        if ref.kind not in SHARED_KINDS and not (ref.kind in _WORKLOADS and component_of(item) in known)
-    )
-
-
 def _deletions(items: Iterable[Manifest], *, component: str = "") -> tuple[Change, ...]:
     return tuple(
         Change(component=component_of(item) or component, action=Action.DELETE, ref=ref_of(item))
         for item in items
-        if not _is_terminating(item)
+        if not item["metadata"].get("deletionTimestamp")
     )
-
-
-def _is_terminating(item: Manifest) -> bool:
-    return bool(item["metadata"].get("deletionTimestamp"))
 
 
 def _node_change(node: NodeRemnants) -> Change:

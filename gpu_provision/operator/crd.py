@@ -21,7 +21,6 @@ MOST_PROBLEMS = 50  # so many nodes are named in a status; it has to stay small 
 
 # Of every object that makes up the operator. They are no members of a stack, so that none prunes them.
 LABELS = {"app.kubernetes.io/name": "gpu-provision", "app.kubernetes.io/component": "operator"}
-
 # Under which a schema has rules in CEL; API servers name it, too, where they refuse one.
 RULES_KEY = "x-kubernetes-validations"
 
@@ -48,14 +47,11 @@ def definition(*, rules: bool = False) -> Manifest:
 _BOUNDS = ("enum", "maxItems", "maxLength", "maximum", "minItems", "minLength", "minimum", "pattern")
 # Keywords that mean the same. `required` is not among them: it may name keys that a stack does not have.
 _SAME = ("description", *_BOUNDS, "type")
-
 # Descriptions of what is more in a file than in the cluster.
 _DESCRIPTIONS: dict[KeyPath, str] = {
     (): "Which nodes of this cluster have which GPUs, and which software they run: the keys of an inventory.",
     ("cluster",): "Where in the cluster the operands are.",
 }
-
-_NODES = ("nodes",)
 # Two writers can each have items of such a list of their own.
 _KEYED_BY_NAME = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
 
@@ -81,8 +77,8 @@ def _translated(part: Schema, path: KeyPath, *, in_entry: bool) -> Schema:
     result: Schema = {key: own[key] for key in _SAME if key in own} | _union(own)
     if kinds == "array":
         result["items"] = _translated(own["items"], (*path, ANY), in_entry=True)
-        result |= _KEYED_BY_NAME if path == _NODES else {}
-        result |= {"x-kubernetes-list-type": "set"} if own.get("uniqueItems") and path != _NODES else {}
+        result |= _KEYED_BY_NAME if path == ("nodes",) else {}
+        result |= {"x-kubernetes-list-type": "set"} if own.get("uniqueItems") and path != ("nodes",) else {}
     if isinstance(entries, dict):
         result["additionalProperties"] = _translated(entries, (*path, ANY), in_entry=True)
     if kinds == "object" and "properties" in own:

@@ -277,12 +277,7 @@ def _deleted(cluster: KubeClient, items: Iterable[Manifest]) -> list[ObjectRef]:
 
 
 def skew_findings(cluster: KubeClient, controller: str, lease: str) -> tuple[Finding, ...]:
-    """Return warnings about parts of another version than this one; one request. Raises UnreachableError.
-
-    Args:
-        controller: Version of the controller that leads; empty if it is not known.
-        lease: The lease by which it leads.
-    """
+    """Return warnings about the definition and about the leader: its version, if known, and its lease. One request."""
     ours, found = version("gpu-provision"), list[Finding]()
     if controller not in {"", ours}:
         other_controller = Finding(

@@ -102,8 +102,7 @@ class InstallOptions:
 def manifests(shape: InstallOptions, stacks: Iterable[Inventory] = ()) -> list[Manifest]:
     """Return all objects, in an order in which they can be applied.
 
-    Args:
-        stacks: Those that the controller gets the rights for; none for stacks of any name in the usual namespaces.
+    The controller gets the rights for ``stacks``; without any, for stacks of any name in the usual namespaces.
     """
     account = RbacSubject("ServiceAccount", CONTROLLER_NAME, CONTROLLER_NAMESPACE)
     rights = roles(CONTROLLER_NAME, {*of_stacks(stacks), *of_controller()}, [account])

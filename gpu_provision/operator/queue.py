@@ -17,10 +17,8 @@ from gpu_provision.operator.status import Reason, StackObservation, StackProblem
 
 # How long a need has to last: the effect of our own writes takes a moment to come back, and nodes join in crowds.
 SETTLE_SECONDS = 0.3
-
 # How long an edit has to last between two runs: it is no effect of a run, but an editor may make several.
 EDIT_SECONDS = 0.1
-
 _NOT_YET_SECONDS = 1.0
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 5.0, 600.0
 _FREE_REPAIRS = 3

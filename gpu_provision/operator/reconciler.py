@@ -34,6 +34,13 @@ from gpu_provision.reconcile.observer import Observation, StackObserver, watched
 from gpu_provision.reconcile.session import Session
 
 _M_ARENA_MAX = -8  # of glibc's mallopt
+OTHER_RUN_SECONDS = 5.0  # for how long another run is left alone before the next look whether it has ended
+_MOST_NAMED = 3
+_LONGEST_WAIT, _LEAST_WAIT = 30.0, 0.05
+_PAUSES, _LONGEST_PAUSE = 4.0, 2.0
+_BLIND_WAIT = 1.0  # a watch that has ended is asked for as often
+_UNSEEN = "a run waits: a watch has ended, and the API server does not answer a new one, so what is there may be old"
+_OTHER_RUN = "a run waits: another run writes to this stack, such as gpu-provision validate --gpus"
 
 
 def use_one_arena() -> None:
@@ -53,16 +60,6 @@ def free_memory() -> None:
     gc.freeze()
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
-
-
-OTHER_RUN_SECONDS = 5.0  # for how long another run is left alone before the next look whether it has ended
-
-_MOST_NAMED = 3
-_LONGEST_WAIT, _LEAST_WAIT = 30.0, 0.05
-_PAUSES, _LONGEST_PAUSE = 4.0, 2.0
-_BLIND_WAIT = 1.0  # a watch that has ended is asked for as often
-_UNSEEN = "a run waits: a watch has ended, and the API server does not answer a new one, so what is there may be old"
-_OTHER_RUN = "a run waits: another run writes to this stack, such as gpu-provision validate --gpus"
 
 
 @dataclass(slots=True)

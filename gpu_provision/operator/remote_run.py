@@ -40,7 +40,6 @@ from gpu_provision.reconcile.status import evidence
 
 # How long a renewal may take to come: one controller may have ended just now, and another one takes over.
 TAKEOVER_SECONDS = LEADER.lease_seconds + LEADER.renew_seconds
-
 _NO_HOLDER_SECONDS = 3.0  # a controller that ends in order is followed at once
 _LOOK_SECONDS = 2.0  # the lease is renewed as often
 _REPAIR_SECONDS = 30.0  # for a controller that calls ready what we would change

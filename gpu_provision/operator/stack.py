@@ -52,9 +52,6 @@ def spec_of(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the spec of an inventory's stack, and the paths of what of the inventory it does not have.
 
     The release is always named: another version of the controller would take another one for granted.
-
-    Args:
-        data: The inventory as its file says it.
     """
     kept, left = cluster_part(data)
     said = {key: value for key, value in kept.items() if key != "cluster" or value}

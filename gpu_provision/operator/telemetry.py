@@ -23,7 +23,7 @@ from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import ProvisionError, visible
-from gpu_provision.operator.status import Reason, StackObservation, status_of
+from gpu_provision.operator.status import Reason, StackObservation, condition_of, status_of
 
 _MESSAGE = 1024  # characters: what the API server takes of an Event
 
@@ -128,9 +128,8 @@ class StackMetrics:
         return float((self.status.get(part) or {}).get(key, 0) if key else getattr(self, source))
 
     def _reason_if_true(self, condition: str) -> str:
-        conditions = self.status.get("conditions", ())
-        found = (each["reason"] for each in conditions if each["type"] == condition and each["status"] == "True")
-        return str(next(found, ""))
+        found = condition_of({"status": self.status}, condition)
+        return str(found["reason"]) if found.get("status") == "True" else ""
 
 
 _PAUSE_SECONDS = 1.0  # between two writes of a status: a reader sees no more, and a rollout of a fleet writes no more
