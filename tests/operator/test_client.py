@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,8 @@ from gpu_provision.operator.client import (
     warn_if_declared_elsewhere,
 )
 from gpu_provision.operator.stack import rollback_run, stack_of
-from tests.operator.conftest import SANDBOX, as_stored, data_of, stored
+from gpu_provision.sandbox.apiserver.rest import merge_patch
+from tests.operator.conftest import SANDBOX, a_stack, as_stored, data_of, stored
 
 NOW = load(SANDBOX)
 
@@ -97,13 +97,6 @@ def test_a_resource_takes_no_value_of_this_machine(by_flux: KubeClient) -> None:
     assert found.wanted is None
 
 
-POOLS = {"gpu": {"gpu": {"model": "T4", "count": 1}, "node_selector": {"gpu": "yes"}}}
-
-
-def a_stack(**spec: Any) -> dict[str, Any]:
-    return stack_of({"name": "prod", "cluster": {}, "pools": POOLS, **spec})
-
-
 def test_what_a_server_has_written_into_a_stack_says_nothing_new(file: Path) -> None:
     """Or an unchanged apply would write."""
     wanted = stack_of(data_of(file))
@@ -134,7 +127,7 @@ def test_omitted_fields_are_named_and_can_be_removed() -> None:
     found = {each.path: each.old for each in omitted_fields(live, wanted)}
     assert found["spec.driver.timeout"] == 77
     assert found["spec.dcgm"]["enabled"] is True
-    without = _merged(live["spec"], removal_patch(live["spec"], wanted["spec"]))
+    without = merge_patch(live["spec"], removal_patch(live["spec"], wanted["spec"]))
     assert specs_equivalent(as_stored({**live, "spec": without}), wanted)
 
 
@@ -152,27 +145,26 @@ def managed_stack(manager: str = "gpu-provision", **metadata: Any) -> dict[str, 
 
 
 FLUX = {"kustomize.toolkit.fluxcd.io/name": "gpu", "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}
-HELM = {"meta.helm.sh/release-name": "gpu", "meta.helm.sh/release-namespace": "infra"}
 OF_FLUX = {"helm.toolkit.fluxcd.io/name": "gpu", "helm.toolkit.fluxcd.io/namespace": "flux-system"}
+HELM = {"meta.helm.sh/release-name": "gpu", "meta.helm.sh/release-namespace": "infra"}
 TRACKED = {"argocd.argoproj.io/tracking-id": "gpu-stacks:gpu-provision.io/GPUStack:/prod"}
 
 
 @pytest.mark.parametrize(
-    ("stack", "who"),
+    ("manager", "labels", "annotations", "who"),
     [
-        (managed_stack(annotations=TRACKED), "Argo CD's application gpu-stacks"),
-        (managed_stack(labels={"argocd.argoproj.io/instance": "gpu"}), "Argo CD's application gpu"),
-        (managed_stack(labels=FLUX), "Flux's Kustomization flux-system/gpu"),
-        (managed_stack(labels=OF_FLUX, annotations=HELM), "Flux's HelmRelease flux-system/gpu"),
-        (managed_stack(annotations=HELM), "Helm's release infra/gpu"),
-        (managed_stack(labels={"app.kubernetes.io/instance": "gpu"}), "Argo CD or Helm, as gpu"),
-        (managed_stack("Terraform"), "the field manager Terraform"),
-        (managed_stack("argocd-controller", annotations=TRACKED), "Argo CD's application gpu-stacks"),
+        ("argocd-controller", {}, TRACKED, "Argo CD's application gpu-stacks"),
+        ("gpu-provision", {"argocd.argoproj.io/instance": "gpu"}, {}, "Argo CD's application gpu"),
+        ("gpu-provision", FLUX, {}, "Flux's Kustomization flux-system/gpu"),
+        ("gpu-provision", OF_FLUX, HELM, "Flux's HelmRelease flux-system/gpu"),
+        ("gpu-provision", {}, HELM, "Helm's release infra/gpu"),
+        ("gpu-provision", {"app.kubernetes.io/instance": "gpu"}, {}, "Argo CD or Helm, as gpu"),
+        ("Terraform", {}, {}, "the field manager Terraform"),
     ],
 )
-def test_other_declaring_tool_is_known_by_name(stack: dict[str, Any], who: str) -> None:
+def test_other_declaring_tool_is_known_by_name(manager: str, labels: Any, annotations: Any, who: str) -> None:
     """So that its reader knows where to look."""
-    assert managed_by(stack) == who
+    assert managed_by(managed_stack(manager, labels=labels, annotations=annotations)) == who
 
 
 @pytest.mark.parametrize("manager", ["gpu-provision", "kubectl-edit", "kubectl-client-side-apply", "kubectl"])
@@ -193,16 +185,3 @@ def test_consequence_and_remedy_are_named() -> None:
     assert "gpu-provision.io/on-delete: keep" in release.fix
     assert "installs the stack again" in removal.consequence
     assert "set back" in taking.what
-
-
-def _merged(value: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    """What a JSON merge patch makes of a value."""
-    found = deepcopy(value)
-    for key, item in patch.items():
-        if item is None:
-            found.pop(key, None)
-        elif isinstance(item, dict):
-            found[key] = _merged(found.get(key, {}), item)
-        else:
-            found[key] = item
-    return found

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from gpu_provision.kube.client import KubeClient, connect
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError, RunFailedError, Severity
 from gpu_provision.operator.client import add_finalizer, remove_finalizer
@@ -21,18 +20,9 @@ from gpu_provision.operator.stack import DEFAULT_LEASE, HOME, LED_BY, stack_of
 from gpu_provision.sandbox.apiserver.errors import Cause
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.validation import object_causes
-from tests.sandbox.apiserver.conftest import Running
 
 ROLE = ObjectRef("rbac.authorization.k8s.io/v1", "ClusterRole", "", "gpu-provision-operator")
 ACCOUNT = ObjectRef("v1", "ServiceAccount", "gpu-operator", "gpu-provision-operator")
-
-
-@pytest.fixture
-def cluster(tmp_path: Any) -> Iterator[KubeClient]:
-    """An empty API server."""
-    running = Running(tmp_path)
-    yield connect(str(running.server.kubeconfig))
-    running.stop()
 
 
 def test_a_conflict_is_reported_before_any_write(cluster: KubeClient) -> None:

@@ -8,18 +8,11 @@ from typing import Any
 import pytest
 
 from gpu_provision.operator import queue
-from gpu_provision.operator.queue import (
-    Backoff,
-    EditConflictBackoff,
-    OverlapChecker,
-    ReconcileRequest,
-    ReconcileScheduler,
-)
+from gpu_provision.operator.queue import Backoff, OverlapChecker, ReconcileRequest, ReconcileScheduler
 from gpu_provision.operator.stack import FINALIZER, HOME, is_released, stack_of
 from gpu_provision.operator.status import Reason
 from tests.data_file import document
 
-NAME = "DaemonSet a/b"
 SCRIPTS: dict[str, list[dict[str, Any]]] = document(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
 
@@ -45,50 +38,16 @@ def test_scheduler(steps: list[dict[str, Any]]) -> None:
 
 
 def test_failures_double_the_pause_until_a_success() -> None:
-    backoff, waits = Backoff(), []
+    backoff = Backoff()
     assert backoff.left(100.0) == 0.0
-    for _ in range(9):
+    for seconds in (5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 600.0, 600.0):
         backoff.failed(100.0)
-        waits.append(backoff.left(100.0))
-    assert waits == [5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 600.0, 600.0]
+        assert backoff.left(100.0) == seconds
     assert (backoff.left(699.0), backoff.left(701.0)) == (1.0, 0.0)
     backoff.succeeded()
     assert backoff.left(100.0) == 0.0
     backoff.failed(100.0)
     assert backoff.left(100.0) == 5.0
-
-
-def after_repairs(number: int) -> EditConflictBackoff:
-    conflicts = EditConflictBackoff()
-    for _ in range(number):
-        conflicts.look((), {NAME}, 0.0)
-        conflicts.look({NAME}, (), 0.0)
-    return conflicts
-
-
-def test_repeated_edits_are_undone_ever_later() -> None:
-    """The first ones at once: an administrator tries something. Two programs would go on for ever."""
-    delays = [after_repairs(number).delay(NAME) for number in (0, 2, 3, 4, 5, 12)]
-    assert delays == [0.0, 0.0, 1.0, 2.0, 4.0, 60.0]
-    assert after_repairs(9).delay("DaemonSet a/c") == 0.0
-
-
-def test_edits_are_forgotten_once_they_stop() -> None:
-    conflicts = after_repairs(9)
-    conflicts.look((), (), 60.0)
-    assert conflicts.delay(NAME) == 60.0
-    conflicts.look((), {NAME}, 119.0)
-    conflicts.look((), {NAME}, 500.0)
-    assert conflicts.delay(NAME) == 60.0, "an edit that lasts is not forgotten"
-    conflicts.look((), (), 501.0)
-    assert conflicts.delay(NAME) == 0.0
-
-
-def test_edit_that_was_gone_before_it_was_undone_is_no_repair() -> None:
-    conflicts = after_repairs(2)
-    conflicts.look((), {NAME}, 0.0)
-    conflicts.look((), (), 0.0)
-    assert conflicts.delay(NAME) == 0.0
 
 
 def request(**metadata: Any) -> ReconcileRequest:
