@@ -34,6 +34,9 @@ def with_object(cluster: OperatorInstall, kind: str, name: str, **metadata: Any)
     }
 
 
+_OLM = {"kind": "ClusterServiceVersion", "name": "gpu-operator-certified", "uid": "1"}
+
+
 def test_every_object_of_operator_and_chart_has_a_fate(tmp_path: Path) -> None:
     """Nothing that would go with the ClusterPolicy, or with helm uninstall, is overlooked."""
     cluster = found()
@@ -56,7 +59,7 @@ def test_it_stays_also_when_only_half_of_them_were_let_go(tmp_path: Path) -> Non
     """The run was killed in between: the DaemonSet has no owner already, its account still the policy."""
     objects = with_object(found(), "DaemonSet", "nvidia-mig-manager", ownerReferences=[])
     found_fates = fates(adopted(tmp_path, found(objects=objects)))
-    assert "DaemonSet nvidia-mig-manager" not in found_fates
+    assert found_fates.get("DaemonSet nvidia-mig-manager") is None
     assert found_fates["ServiceAccount nvidia-mig-manager"] is Disposition.LEFT
 
 
@@ -121,19 +124,14 @@ def test_a_driver_upgrade_under_way_stands_against_it(
         ({"drivers": ({"metadata": {"name": "default"}},)}, {}, "GP362"),
         ({}, {"cluster": {"context": "any", "namespace": "elsewhere"}}, "GP363"),
         ({"pods": (driver_pod("gpu-9"),)}, {}, "GP363"),
+        ({"objects": with_object(found(), "Deployment", "gpu-operator", ownerReferences=[_OLM])}, {}, "GP362"),
     ],
+    ids=["GPUDirect Storage", "NVIDIADriver", "namespace", "a node", "installed by OLM, which would scale it up again"],
 )
 def test_what_an_inventory_cannot_take_over_stands_against_it(
     tmp_path: Path, changes: dict[str, Any], inventory: dict[str, Any], code: str
 ) -> None:
     assert code in against(adopted(tmp_path, found(**changes), **inventory))
-
-
-def test_an_operator_with_another_owner_stands_against_it(tmp_path: Path) -> None:
-    """The Operator Lifecycle Manager would scale it up again."""
-    owner = {"kind": "ClusterServiceVersion", "name": "gpu-operator-certified", "uid": "1"}
-    objects = with_object(found(), "Deployment", "gpu-operator", ownerReferences=[owner])
-    assert against(adopted(tmp_path, found(objects=objects))) == {"GP362"}
 
 
 def test_where_no_policy_is_there_is_nothing_to_do(tmp_path: Path) -> None:

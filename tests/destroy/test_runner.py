@@ -12,7 +12,7 @@ from gpu_provision.destroy.discovery import ListableKind, foreign_objects_in, li
 from gpu_provision.destroy.runner import eviction_warnings, gpu_pod_eviction, why_there
 from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.model import codes
-from gpu_provision.model.cluster import ObjectRef
+from gpu_provision.model.cluster import ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, RunFailedError
 from tests.sandbox.apiserver.conftest import Running
 
@@ -27,22 +27,23 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeClient]:
     running.stop()
 
 
-def train(cluster: KubeClient, name: str) -> ObjectRef:
-    """Make a pod that uses a GPU and is ready."""
+def train(cluster: KubeClient, name: str, *, is_protected: bool = False) -> ObjectRef:
+    """Make a pod that uses a GPU and is ready, and, if asked to, a budget that lets it not go."""
     container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     metadata = {"name": name, "namespace": "default", "labels": {"app": name}}
     spec = {"nodeName": "gpu-1", "containers": [container]}
-    cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    ref = ref_of(cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    _send(cluster, "PATCH", f"/api/v1/namespaces/default/pods/{name}/status", {"status": status})
-    return ObjectRef("v1", "Pod", "default", name)
-
-
-def protect(cluster: KubeClient, app: str) -> None:
-    """Make a budget that lets no pod of an app go."""
-    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": app}}}
-    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": f"keep-{app}"}}
-    _send(cluster, "POST", "/apis/policy/v1/namespaces/default/poddisruptionbudgets", {**budget, "spec": spec})
+    cluster.merge(ref, {"status": status}, part="status")
+    if is_protected:
+        budget = {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {**metadata, "name": f"keep-{name}"},
+        }
+        spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": name}}}
+        cluster.create({**budget, "spec": spec})
+    return ref
 
 
 def failed(cluster: KubeClient, say: Callable[[str], None] = lambda _: None) -> tuple[tuple[Finding, ...], list[str]]:
@@ -53,19 +54,12 @@ def failed(cluster: KubeClient, say: Callable[[str], None] = lambda _: None) -> 
     return caught.value.findings, list(eviction.evicted.values())
 
 
-def _send(cluster: KubeClient, verb: str, path: str, body: dict[str, Any]) -> None:
-    kind = "application/merge-patch+json" if verb == "PATCH" else "application/json"
-    cluster._json(verb, path, path, body=body, content_type=kind)
-
-
 def test_the_budget_that_keeps_a_pod_is_named_at_once_and_first(cluster: KubeClient) -> None:
     """While there are minutes to change it, and where a terminal cuts the line."""
     free, said = train(cluster, "free"), list[str]()
-    train(cluster, "kept")
-    protect(cluster, "kept")
+    train(cluster, "kept", is_protected=True)
     findings, evicted = failed(cluster, said.append)
-    begins = "evicting pods that use GPUs: The disruption budget keep-kept "
-    assert said[0].startswith(begins)
+    assert said[0].startswith("evicting pods that use GPUs: The disruption budget keep-kept ")
     assert said[0].endswith("default/kept and 1 more")
     assert evicted == ["default/free"]
     assert cluster.read(free)["metadata"]["deletionTimestamp"]
