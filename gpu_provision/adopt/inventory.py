@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
@@ -32,10 +33,16 @@ OPERANDS: Mapping[str, str] = {
     for name in ("validator", "driver", "toolkit", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
 }
 
-_FACTS: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name("cluster_policy.yaml").read_text(encoding="utf-8"))
 _NOTHING: tuple[Any, ...] = (None, "", {}, [])
 _IMAGE = ("repository", "image", "version")
 _VERSION = re.compile(r"v?(\d+\.\d+\.\d+)")
+
+
+@cache
+def facts(file: str) -> Mapping[str, Any]:
+    """Return a table of facts from beside this module; it is read where it is needed, as `status` imports this."""
+    found: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name(file).read_text(encoding="utf-8"))
+    return found
 
 
 class UnsupportedSetting(NamedTuple):
@@ -86,12 +93,12 @@ def _settings(spec: Spec) -> dict[str, Any]:
 
 def _written(setting: str, value: Any) -> Any:
     """Return a value as an inventory has it, without what the chart itself has set."""
-    section, _, key = setting.partition(".")
+    known, (section, _, key) = facts("cluster_policy.yaml"), setting.partition(".")
     if key == "env":
         variables = {entry["name"]: str(entry.get("value", "")) for entry in value}
-        return _without(_FACTS["chart_variables"].get(section, {}), variables)
+        return _without(known["chart_variables"].get(section, {}), variables)
     if setting == "daemonsets.labels":
-        return _without(_FACTS["chart_labels"], value)
+        return _without(known["chart_labels"], value)
     if key.endswith("max_unavailable"):
         return int(value) if str(value).isdigit() else value
     if setting == "driver.args" and value[0] == "init":  # a ClusterPolicy's replace it, an inventory's follow it
@@ -119,13 +126,14 @@ def _images(spec: Spec) -> dict[str, dict[str, str]]:
 
 def unsupported_settings(spec: Spec) -> Iterator[UnsupportedSetting]:
     """Yield what a ClusterPolicy's spec says and an inventory cannot."""
-    needed, not_needed, ignored = _FACTS["needed"], _FACTS["not_needed"], _FACTS["ignored"]
+    known = facts("cluster_policy.yaml")
+    needed, not_needed, ignored = known["needed"], known["not_needed"], known["ignored"]
     for path, value in _leaves(spec, ()):
         if any(".".join(path[:length]) in _CARRIED_OVER for length in range(1, len(path) + 1)):
             continue
         text, written = ".".join(path), str(value).lower() if isinstance(value, bool) else str(value)
         field = next((each for each in (*needed, *not_needed, *ignored) if f"{text}.".startswith(f"{each}.")), "")
-        is_default = value is False or value in (*_NOTHING, *_FACTS["defaults"].get(field, ()))
+        is_default = value is False or value in (*_NOTHING, *known["defaults"].get(field, ()))
         if field not in ignored and not is_default:
             meaning = needed.get(field) or not_needed.get(field, "not known here")
             yield UnsupportedSetting(text, written, meaning, is_needed=field in needed)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from gpu_provision.adopt import checks
 from gpu_provision.adopt.discovery import DRIVER_APP, OperatorInstall, is_discovery, is_operator, is_owned, labels_of
+from gpu_provision.adopt.inventory import facts
 from gpu_provision.components import labels
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.model.cluster import Manifest, ObjectRef, RenderContext, by_ref, ref_of
@@ -336,19 +334,14 @@ _OUR_MARKS = (
     *(labels.MANAGED_BY, PART_OF, labels.COMPONENT, labels.STACK, labels.DIGEST, labels.CONFIG),
     "deprecated.daemonset.template.generation",
 )
-_SERVER_DEFAULTS: Mapping[str, Any] = yaml.safe_load(
-    Path(__file__).with_name("server_defaults.yaml").read_text(encoding="utf-8")
-)
 
 
 def _is_noise(change: FieldChange) -> bool:
     """Whether a field is one of our marks, or a default of the server."""
     if change.path.endswith(tuple(f'"{mark}"' for mark in _OUR_MARKS)):
         return True
-    name = change.path.rpartition(".")[2]
-    if change.new is not None or name not in _SERVER_DEFAULTS:
-        return False
-    return _SERVER_DEFAULTS[name] is None or change.old in _SERVER_DEFAULTS[name]
+    name, defaults = change.path.rpartition(".")[2], facts("server_defaults.yaml")
+    return change.new is None and name in defaults and (defaults[name] is None or change.old in defaults[name])
 
 
 def _with_metadata_maps(item: Manifest) -> Manifest:

@@ -93,10 +93,7 @@ def discover(
 
 
 def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, known: frozenset[str]) -> StackObjects:
-    """Read what is left of a stack: one LIST per kind, whatever the number of nodes.
-
-    What others have in namespaces and CustomResourceDefinitions of the stack is looked for where these would go.
-    """
+    """Read what is left of a stack, by one LIST for each kind, and what others have in what would go."""
     home, set_id = inventory.cluster.namespace, applyset_id(inventory.name, inventory.cluster.namespace)
     with RequestPool(cluster, _PARALLEL) as pool:
         version = pool.submit(cluster.version)

@@ -85,10 +85,7 @@ class DestroyPlan:
 
 
 def plan_destroy(found: StackObjects, stack: StackIdentity, *, crds: bool) -> DestroyPlan:
-    """Return how a stack goes, with ``crds`` also definitions and all their objects that are ours.
-
-    Stages without anything to do are left out.
-    """
+    """Return the stages in which a stack goes, with ``crds`` also definitions and all their objects that are ours."""
     shared = {
         ref: _plan_shared(item, found.foreign.get(ref, ()))
         for ref, item in found.members.items()
@@ -206,8 +203,7 @@ def _removed_fields(part: str, values: Mapping[str, str]) -> Iterator[FieldChang
 def _plan_shared(item: Manifest, foreign: tuple[str, ...]) -> tuple[Change | None, Finding | None]:
     """Return what happens to an object of SHARED_KINDS, if anything, and a warning if it stays.
 
-    ``foreign`` is what others have in it, in words. An update removes the labels that only this tool has set; its
-    manifest is the merge patch.
+    An update removes the labels that only this tool has set; its manifest is the merge patch.
     """
     ref = ref_of(item)
     if managers := other_managers(item):

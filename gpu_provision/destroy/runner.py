@@ -114,10 +114,9 @@ class DestroyRunner:
         if self.options.evict or not self.plan.users:
             return None
         users = {node: tuple(map(pod_of, pods)) for node, pods in self.plan.users.items()}
-        count = sum(map(len, users.values()))
         return Finding(
             code=codes.GPUS_IN_USE,
-            what=f"{count} pod{'s use' if count > 1 else ' uses'} GPUs; nothing was removed",
+            what="pods use GPUs; nothing was removed",
             where=f"Node {', '.join(users)}",
             evidence="; ".join(f"{node}: {name_pods(pods)}" for node, pods in users.items()),
             consequence="without the driver they would fail, and could not be started again",

@@ -66,14 +66,9 @@ def install(  # noqa: PLR0913 - what, and on which terms
 ) -> tuple[tuple[ObjectRef, ...], tuple[Finding, ...]]:
     """Make everything of the operator as it should be; return what was made or changed, and what a reader should know.
 
-    Raises RunFailedError if it takes longer, or if nothing is written, since others have fields or stacks would lose
-    keys; else ProvisionError as the API server answers.
-
-    Args:
-        shape: For any version of Kubernetes; the cluster's own is asked.
-        stacks: Those that the controller gets the rights for; none for stacks of any name.
-        take_over: Whether fields that others have set otherwise are taken from them.
-        seconds: How long the definition and the controller may take to be in force.
+    The controller gets the rights for ``stacks``, without any for stacks of any name. With ``take_over``, fields that
+    others have set otherwise are taken from them. Raises RunFailedError if definition or controller are not in force in
+    time, or, before any write, if others have fields or stacks would lose keys.
     """
     until = time.monotonic() + seconds
     wanted = manifests.manifests(replace(shape, kubernetes=cluster.version()), stacks)
@@ -214,11 +209,8 @@ def uninstall(
 ) -> tuple[tuple[ObjectRef, ...], tuple[Finding, ...]]:
     """Take the operator off a cluster; return what was deleted, and what a reader should know.
 
+    With ``with_stacks`` the controller takes the stacks off first, in so many seconds; its own end may take as long.
     Raises RunFailedError if there are stacks, and nothing was removed, or if something does not go in time.
-
-    Args:
-        with_stacks: Whether stacks go first, which the controller takes off the cluster.
-        seconds: How long the stacks may take, and then the controller.
     """
     stacks = cluster.list(STACK).items
     names = ", ".join(map(stack_label, stacks))

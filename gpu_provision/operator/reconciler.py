@@ -52,8 +52,7 @@ def use_one_arena() -> None:
 def free_memory() -> None:
     """Give free memory back now, and spare what is left from being searched for garbage before the next time.
 
-    Live copies of a thousand nodes are a hundred thousand objects: to search them takes a tenth of a second, and would
-    else be done each time that a node joins.
+    To search the live copies of a thousand nodes takes 0.1 s, and would else be done each time that a node joins.
     """
     gc.unfreeze()
     gc.collect()

@@ -128,3 +128,14 @@ def test_parts_of_another_version_are_named(live: Any, controller: str, told: li
     assert [(each.code, each.severity.value) for each in found] == [("GP436", "warning")] * len(told)
     assert all("operator install" in each.fix for each in found)
     assert all(word in f"{each.what} {each.evidence}" for word, each in zip(told, found, strict=True))
+
+
+def test_key_that_a_stack_would_lose_stops_the_installation(cluster: KubeClient) -> None:
+    """The API server would drop it in silence. A whole upgrade is in tests/scenarios/test_operator_installation.py."""
+    older = definition()
+    spec = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    spec["properties"]["legacy"] = {"type": "string"}
+    cluster.apply(older, manager="gpu-provision-operator")
+    cluster.create({**stack_of({"name": "old"}), "spec": {"legacy": "x"}})
+    with pytest.raises(RunFailedError, match=r"GP395 gpustack/old spec\.legacy"):
+        install(cluster, InstallOptions(), [], seconds=30)
