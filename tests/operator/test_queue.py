@@ -9,11 +9,12 @@ import pytest
 
 from gpu_provision.operator import queue
 from gpu_provision.operator.queue import Backoff, OverlapChecker, ReconcileRequest, ReconcileScheduler
-from gpu_provision.operator.stack import FINALIZER, HOME, is_released, stack_of
+from gpu_provision.operator.stack import is_released
 from gpu_provision.operator.status import Reason
 from tests.data_file import document
+from tests.operator.conftest import a_stack
 
-SCRIPTS: dict[str, list[dict[str, Any]]] = document(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+SCRIPTS: dict[str, list[dict[str, Any]]] = document(Path(__file__).with_name("test_queue_scheduler.yaml").read_text())
 
 
 @pytest.mark.parametrize("steps", SCRIPTS.values(), ids=SCRIPTS)
@@ -65,57 +66,23 @@ def test_annotation_to_keep_counts_while_a_removal_waits() -> None:
     assert not request(**GOING).is_equivalent(request(**GOING, **KEEP))
 
 
-def claiming(name: str, since: int, *nodes: str, namespace: str = "", **metadata: Any) -> dict[str, Any]:
+OVERLAPS: dict[str, dict[str, Any]] = document(Path(__file__).with_name("test_queue_overlaps.yaml").read_text())
+
+
+def claiming(name: str, nodes: list[str], *, since: int = 1, namespace: str = "", **metadata: Any) -> dict[str, Any]:
     """Return a stack that wants nodes and a namespace, its own by default."""
-    pools = {"gpu": {"gpu": {"model": "T4", "count": 1}, "node_selector": {"never": "there"}}}
-    cluster = {"namespace": namespace or f"home-of-{name}"}
     listed = [{"name": node, "pool": "gpu"} for node in nodes]
-    made = stack_of({"name": name, "cluster": cluster, "pools": pools, "nodes": listed})
-    created = f"2026-11-22T09:00:0{since}Z"
-    return {**made, "metadata": {"name": name, "uid": name, "generation": 1, "creationTimestamp": created, **metadata}}
+    known = {"uid": name, "generation": 1, "creationTimestamp": f"2026-11-22T09:00:0{since}Z", **metadata}
+    made = a_stack(name, cluster={"namespace": namespace or f"home-of-{name}"}, nodes=listed)
+    return {**made, "metadata": {"name": name, **known}}
 
 
-A, B = claiming("a", 1, "n1"), claiming("b", 2, "n1", "n2")
-IN_GPUS, MOVED = (
-    claiming("a", 1, "n1", namespace="gpus"),
-    claiming("a", 1, "n1", namespace="elsewhere", annotations={HOME: "gpus"}),
-)
-MANY = [f"n{number:04}" for number in range(5000)]
-OWNS_NODE, OWNS_GPUS = "stack a owns nodes that b wants, too: n1", "stack a owns the namespace gpus, which b wants, too"
-
-
-@pytest.mark.parametrize(
-    ("stacks", "problem"),
-    [
-        ([A, claiming("b", 2, "n2")], ""),
-        ([B, A], OWNS_NODE),
-        ([claiming("b", 1, "n1"), A], OWNS_NODE),
-        ([A, B, claiming("c", 3, "n2")], OWNS_NODE),
-        ([IN_GPUS, claiming("b", 2, "n2", namespace="gpus")], OWNS_GPUS),
-        ([MOVED, claiming("b", 2, "n2", namespace="gpus")], OWNS_GPUS),
-        ([MOVED, claiming("b", 2, "n2", namespace="elsewhere")], ""),
-        ([claiming("a", 1, "n1", finalizers=[FINALIZER], **GOING), B], OWNS_NODE),
-        ([claiming("a", 1, "n1", **GOING), B], ""),
-        ([claiming("a", 1, *MANY), claiming("b", 2, *MANY)], "stack a owns nodes that b wants, too: n0000, "),
-    ],
-    ids=[
-        "side by side",
-        "the older keeps",
-        "of one second",
-        "what gives way hinders no other",
-        "a namespace has one stack, as operands have the same names",
-        "a stack owns the namespace that it is in",
-        "not the one that it declares",
-        "a stack in removal still owns its nodes",
-        "and nothing when it is gone",
-        "many nodes",
-    ],
-)
-def test_older_stack_keeps_what_both_want(stacks: list[dict[str, Any]], problem: str) -> None:
-    found = OverlapChecker().look(stacks, [])
-    assert found.keys() == ({"b"} if problem else set())
+@pytest.mark.parametrize("case", OVERLAPS.values(), ids=OVERLAPS)
+def test_older_stack_keeps_what_both_want(case: dict[str, Any]) -> None:
+    found = OverlapChecker().look([claiming(**each) for each in case["stacks"]], [])
+    assert found.keys() == ({"b"} if "problem" in case else set())
     for each in found.values():
-        assert (each.reason, each.message.startswith(problem), len(each.message) < 300) == (Reason.OVERLAP, True, True)
+        assert (each.reason, each.message.partition(": delete")[0]) == (Reason.OVERLAP, case["problem"])
 
 
 def test_inventory_is_read_once_and_errors_are_left_to_workers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,10 +95,10 @@ def test_inventory_is_read_once_and_errors_are_left_to_workers(monkeypatch: pyte
 
     inventory_of = queue.inventory_of
     monkeypatch.setattr(queue, "inventory_of", counted)
-    checker = OverlapChecker()
+    checker, a, b = OverlapChecker(), claiming("a", ["n1"]), claiming("b", ["n1", "n2"], since=2)
     for _ in range(3):
-        assert checker.look([A, B], []).keys() == {"b"}
+        assert checker.look([a, b], []).keys() == {"b"}
     assert read == ["a", "b"]
-    checker.look([A, claiming("b", 2, "n2", generation=2)], [])
+    checker.look([a, claiming("b", ["n2"], since=2, generation=2)], [])
     assert read == ["a", "b", "b"]
-    assert checker.look([claiming("broken", 0, "n1"), A, B], []).keys() == {"b"}
+    assert checker.look([claiming("broken", ["n1"], since=0), a, b], []).keys() == {"b"}
