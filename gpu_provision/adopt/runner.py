@@ -56,7 +56,6 @@ _PARALLEL = 12
 _TRIES = 8  # of a write to an object that a controller keeps writing to
 _REPLICAS = "gpu-provision.io/adopted-replicas"  # what the operator's Deployment asked for before
 _WORKLOADS = ("Deployment", "DaemonSet")
-_FIELD_CONFLICT = "GP304"
 _MAX_NODES = 3
 
 
@@ -87,7 +86,7 @@ def finalize(session: Session, listen: Listen) -> None:
 def check(session: Session, adoption: Adoption) -> None:
     """Raise RunFailedError for what stands against an adoption, ForbiddenError for missing permissions."""
     ours_soon = {str(item.ref) for item in adoption.of(Disposition.TAKEN, Disposition.REPLACED)}
-    conflicts = (item for item in session.refusals() if item.code != _FIELD_CONFLICT or item.where not in ours_soon)
+    conflicts = (item for item in session.refusals() if item.code != "GP304" or item.where not in ours_soon)
     if errors := [item for item in (*adoption.findings, *conflicts) if item.severity is Severity.ERROR]:
         raise RunFailedError(*errors)
     wanted = required_permissions(adoption)

@@ -35,8 +35,6 @@ from gpu_provision.operator.status import StackPhase, evaluate_status
 from gpu_provision.planning.diff import FIELD_MANAGER, changes_between, differences
 from gpu_provision.planning.managed_fields import managers_of
 
-_CONFLICT = "GP304"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackResource:
@@ -110,7 +108,7 @@ def _dry_run(cluster: KubeClient, live: Manifest, wanted: Manifest, *, force: bo
         return StackResource(live=live, wanted=wanted, fields=fields, findings=found)
     managers = ", ".join(other_managers(live)) or "another manager"
     error = Finding(
-        code=_CONFLICT,
+        code="GP304",
         where=stack_label(live),
         what=f"another field manager owns what the inventory does not say: {managers}",
         evidence=", ".join(each.path for each in left),
