@@ -16,8 +16,7 @@ from types import ModuleType
 from typing import Any
 
 _NAMES = {
-    "adopt.drivers": "RunningDriver",
-    "adopt.plan": "Adoption Disposition ObjectPlan NodeLabels",
+    "adopt.plan": "Adoption Disposition NodeLabels ObjectPlan RunningDriver",
     "api.options": "render",
     "api.results": "Shown StackPlan StackRemoval StackRun",
     "api.verbs": "StackHistory apply destroy going_back history plan rbac revalidate rollback unlock",

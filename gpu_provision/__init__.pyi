@@ -1,9 +1,9 @@
 # What gpu_provision exports, for checkers and editors: __init__.py imports each name when it is first used.
-from gpu_provision.adopt.drivers import RunningDriver as RunningDriver
 from gpu_provision.adopt.plan import Adoption as Adoption
 from gpu_provision.adopt.plan import Disposition as Disposition
 from gpu_provision.adopt.plan import NodeLabels as NodeLabels
 from gpu_provision.adopt.plan import ObjectPlan as ObjectPlan
+from gpu_provision.adopt.plan import RunningDriver as RunningDriver
 from gpu_provision.api.options import render as render
 from gpu_provision.api.results import Shown as Shown
 from gpu_provision.api.results import StackPlan as StackPlan

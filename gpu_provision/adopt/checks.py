@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-from gpu_provision.adopt.cluster_policy import UnsupportedSetting, unsupported_settings
 from gpu_provision.adopt.discovery import OperatorInstall, labels_of
-from gpu_provision.adopt.drivers import RunningDriver
+from gpu_provision.adopt.inventory import unsupported_settings
 from gpu_provision.model import codes
-from gpu_provision.model.cluster import Manifest, RenderContext, ref_of
+from gpu_provision.model.cluster import RenderContext, ref_of
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.text import join_limited
 from gpu_provision.planning.diff import FIELD_MANAGER
 from gpu_provision.planning.managed_fields import managers_of
 from gpu_provision.rollout.states import STATE, UpgradeState
+
+if TYPE_CHECKING:
+    from gpu_provision.adopt.plan import RunningDriver
 
 _IDLE = frozenset({UpgradeState.UNKNOWN.value, UpgradeState.DONE.value})
 _MAX_NODES = 10
@@ -27,8 +30,7 @@ def check_cluster(found: OperatorInstall, context: RenderContext) -> Iterator[Fi
     yield from _upgrading(found)
     yield from _installed_otherwise(found)
     yield from check_policy(found)
-    yield from _another_namespace(found, context)
-    yield from _nodes_without(found, context)
+    yield from _not_as_inventory(found, context)
 
 
 def nothing_to_adopt(cluster: str) -> Finding:
@@ -43,31 +45,28 @@ def nothing_to_adopt(cluster: str) -> Finding:
 
 
 def check_policy(found: OperatorInstall) -> Iterator[Finding]:
-    """Yield what the ClusterPolicy says and an inventory cannot."""
+    """Yield what the ClusterPolicy says and an inventory cannot: an error for what workloads may need."""
     policy = found.policy
-    if policy is None:
-        return
-    said = tuple(unsupported_settings(policy["spec"]))
-    yield from _not_expressible(policy, [note for note in said if note.is_needed], Severity.ERROR)
-    yield from _not_expressible(policy, [note for note in said if not note.is_needed], Severity.WARNING)
-
-
-def _not_expressible(policy: Manifest, said: list[UnsupportedSetting], severity: Severity) -> Iterator[Finding]:
-    if not said:
-        return
-    needed = severity is Severity.ERROR
-    yield Finding(
-        code=codes.NOT_EXPRESSIBLE,
-        what="workloads may need what the ClusterPolicy says, and an inventory cannot say it"
-        if needed
-        else "what the ClusterPolicy says beyond an inventory is not carried over",
-        where=str(ref_of(policy)),
-        evidence="\n    ".join(["", *(f"{note.path}: {note.value}  ({note.meaning})" for note in said)]).rstrip(),
-        fix="stay with the GPU Operator, or turn it off in the ClusterPolicy first, and see that no workload misses it"
-        if needed
-        else "nothing, if no workload needs it",
-        severity=severity,
-    )
+    notes = tuple(unsupported_settings(policy["spec"])) if policy else ()
+    for severity, what, fix in (
+        (
+            Severity.ERROR,
+            "workloads may need what the ClusterPolicy says, and an inventory cannot say it",
+            "stay with the GPU Operator, or turn it off in the ClusterPolicy first, and see that no workload misses it",
+        ),
+        (
+            Severity.WARNING,
+            "what the ClusterPolicy says beyond an inventory is not carried over",
+            "nothing, if no workload needs it",
+        ),
+    ):
+        said = [note for note in notes if note.is_needed == (severity is Severity.ERROR)]
+        if policy and said:
+            evidence = "".join(f"\n    {note.path}: {note.value}  ({note.meaning})" for note in said)
+            where = str(ref_of(policy))
+            yield Finding(
+                code=codes.NOT_EXPRESSIBLE, what=what, where=where, evidence=evidence, fix=fix, severity=severity
+            )
 
 
 def _upgrading(found: OperatorInstall) -> Iterator[Finding]:
@@ -99,16 +98,15 @@ def _installed_otherwise(found: OperatorInstall) -> Iterator[Finding]:
                 fix="uninstall the operator with the tool that installed it, but keep its ClusterPolicy until then",
             )
     if found.drivers:
-        names = ", ".join(item["metadata"]["name"] for item in found.drivers)
         yield Finding(
             code=codes.NOT_EXPRESSIBLE,
             what="drivers come of NVIDIADriver resources, which cannot be taken over",
-            where=f"NVIDIADriver {names}",
+            where=f"NVIDIADriver {', '.join(item['metadata']['name'] for item in found.drivers)}",
             fix="go over to driver settings in the ClusterPolicy first (driver.nvidiaDriverCRD.enabled=false)",
         )
 
 
-def _another_namespace(found: OperatorInstall, context: RenderContext) -> Iterator[Finding]:
+def _not_as_inventory(found: OperatorInstall, context: RenderContext) -> Iterator[Finding]:
     if found.namespace and found.namespace != context.namespace:
         yield Finding(
             code=codes.NOT_AS_INVENTORY,
@@ -117,16 +115,9 @@ def _another_namespace(found: OperatorInstall, context: RenderContext) -> Iterat
             evidence=f"cluster.namespace of the inventory is {context.namespace}",
             fix=f"set cluster.namespace to {found.namespace}",
         )
-
-
-def _nodes_without(found: OperatorInstall, context: RenderContext) -> Iterator[Finding]:
     groups = {target.name: target.driver_group for target in context.targets}
-    lost = sorted(
-        pod["spec"]["nodeName"]
-        for pod in found.driver_pods()
-        if pod["spec"].get("nodeName") and not groups.get(pod["spec"]["nodeName"])
-    )
-    if lost:
+    with_driver = {pod["spec"].get("nodeName") for pod in found.driver_pods()} - {None, ""}
+    if lost := [node for node in with_driver if not groups.get(node)]:
         yield Finding(
             code=codes.NOT_AS_INVENTORY,
             what="these nodes have a driver of the GPU Operator's, and the inventory has none for them",

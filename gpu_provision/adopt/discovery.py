@@ -31,23 +31,13 @@ _CHART_KINDS = frozenset({"ConfigMap", "DaemonSet", "Deployment", "Service", *_R
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorInstall:
-    """One look at a cluster.
+    """One look at a cluster."""
 
-    Attributes:
-        cluster: The cluster as people name it.
-        policies: ClusterPolicies, the oldest first: the operator heeds that one alone.
-        drivers: NVIDIADriver resources.
-        objects: Objects of every kind that a stack can have, the operator's and others'.
-        pods: The pods of all namespaces that have an object of the operator.
-        nodes: All nodes.
-        facts: The same as facts.
-    """
-
-    cluster: str
-    policies: tuple[Manifest, ...] = ()
-    drivers: tuple[Manifest, ...] = ()
-    objects: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
-    pods: tuple[Manifest, ...] = ()
+    cluster: str  # the cluster as people name it
+    policies: tuple[Manifest, ...] = ()  # ClusterPolicies, the oldest first: the operator heeds that one alone
+    drivers: tuple[Manifest, ...] = ()  # NVIDIADriver resources
+    objects: Mapping[ObjectRef, Manifest] = field(default_factory=dict)  # the operator's and others'
+    pods: tuple[Manifest, ...] = ()  # the pods of all namespaces that have an object of the operator
     nodes: tuple[Manifest, ...] = ()
     facts: ClusterFacts = field(default_factory=ClusterFacts)
 
@@ -133,10 +123,7 @@ def is_discovery(item: Manifest) -> bool:
 
 
 def _is_of_chart(item: Manifest, release: str) -> bool:
-    """Whether Helm made an object for the operator or for its Node Feature Discovery.
-
-    An object of a user's own values carries neither's labels, and stays.
-    """
+    """Whether Helm made an object for the operator or its Node Feature Discovery, and not of a user's own values."""
     annotations, found = item["metadata"].get("annotations") or {}, labels_of(item)
     if annotations.get(_RELEASE) != release or item["kind"] not in _CHART_KINDS:
         return False
@@ -145,16 +132,17 @@ def _is_of_chart(item: Manifest, release: str) -> bool:
 
 
 def discover(cluster: KubeClient, inventory: Inventory | None = None) -> OperatorInstall:
-    """Return what is there, for an adoption by an inventory, or for deriving one.
-
-    Raises:
-        UnreachableError, ForbiddenError: The cluster cannot be asked.
-    """
+    """Return what is there, for an adoption by an inventory, or for deriving one. Raises ProvisionError."""
     version = cluster.version()
-    policies = sorted(cluster.list(CLUSTER_POLICY).items, key=_age)
+    policies = sorted(
+        cluster.list(CLUSTER_POLICY).items,
+        key=lambda item: (item["metadata"].get("creationTimestamp", ""), item["metadata"]["name"]),
+    )
     nodes = tuple(sorted(cluster.list(NODE).items, key=lambda node: str(node["metadata"]["name"])))
     own = prerequisites.spec(inventory).namespaces if inventory else ()
-    namespaces = sorted({*_namespaces(cluster, policies), *own})
+    operators = filter(is_operator, cluster.list(_DEPLOYMENT).items)
+    operands = (item for item in cluster.list(_DAEMON_SET).items if is_owned(item, uids_of(policies)))
+    namespaces = sorted({*own, *(item["metadata"]["namespace"] for item in (*operators, *operands))})
     scopes = [
         (kind, namespace)
         for kind in (*sorted(MEMBER_KINDS), POD)
@@ -173,14 +161,3 @@ def discover(cluster: KubeClient, inventory: Inventory | None = None) -> Operato
         nodes=nodes,
         facts=ClusterFacts(version=version, nodes=tuple(map(node_facts, nodes))),
     )
-
-
-def _age(item: Manifest) -> tuple[str, str]:
-    return item["metadata"].get("creationTimestamp", ""), item["metadata"]["name"]
-
-
-def _namespaces(cluster: KubeClient, policies: Iterable[Manifest]) -> Iterator[str]:
-    """Yield the namespaces of the operator and of what it made."""
-    uids = uids_of(policies)
-    yield from (item["metadata"]["namespace"] for item in cluster.list(_DEPLOYMENT).items if is_operator(item))
-    yield from (item["metadata"]["namespace"] for item in cluster.list(_DAEMON_SET).items if is_owned(item, uids))

@@ -1,4 +1,4 @@
-"""What becomes of each object of the GPU Operator when an inventory takes its cluster over."""
+"""What becomes of each object and of each running driver of the GPU Operator when an inventory takes over."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 
 from gpu_provision.adopt import checks
 from gpu_provision.adopt.discovery import DRIVER_APP, OperatorInstall, is_discovery, is_operator, is_owned, labels_of
-from gpu_provision.adopt.drivers import RunningDriver, compare_driver
+from gpu_provision.adopt.inventory import facts
 from gpu_provision.components import labels
+from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.model.cluster import Manifest, ObjectRef, RenderContext, by_ref, ref_of
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.plan import FieldChange
@@ -19,9 +20,15 @@ from gpu_provision.planning.diff import differences
 from gpu_provision.planning.managed_fields import as_transferred
 from gpu_provision.planning.node_validation import label_changes
 from gpu_provision.planning.states import Desired
+from gpu_provision.rollout.states import installation_digest
 
 _PER_NODE = frozenset({"Node", "Pod"})
 _NFD_GROUP = ".nfd.k8s-sigs.io"
+_DRIVER = "nvidia-driver-ctr"
+# Where a pod is, and what its own operator calls what is installed.
+_OF_NO_EFFECT = frozenset({"NODE_NAME", "NODE_IP", "DRIVER_CONFIG_DIGEST"})
+_PROBE = "nvidia-driver-startup-probe"
+_TOKEN = "/var/run/secrets/kubernetes.io/"  # noqa: S105 - where the server mounts tokens, before 1.21 out of a Secret
 
 # Label `app` of the operator's DaemonSets that do what one of our components does.
 OPERANDS: Mapping[str, str] = {
@@ -46,18 +53,31 @@ class Disposition(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectPlan:
-    """An object and what becomes of it.
-
-    Attributes:
-        fields: What the first apply changes in it.
-        effects: What else happens, in words.
-    """
+    """An object and what becomes of it."""
 
     ref: ObjectRef
     fate: Disposition
     live: Manifest
-    fields: tuple[FieldChange, ...] = ()
-    effects: tuple[str, ...] = ()
+    fields: tuple[FieldChange, ...] = ()  # what the first apply changes in it
+    effects: tuple[str, ...] = ()  # what else happens, in words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningDriver:
+    """The driver pod of a node."""
+
+    node: str
+    ref: ObjectRef
+    uid: str
+    differs: tuple[str, ...]  # in what it is not the driver that is wanted; empty if it is
+    labels: Mapping[str, str | None]  # by which our DaemonSet takes it up; None: only the ClusterPolicy asked for it
+    annotations: Mapping[str, str | None]  # the same of annotations
+    live: Manifest
+
+    @property
+    def keeps(self) -> bool:
+        """Whether it goes on running."""
+        return not self.differs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,31 +91,20 @@ class NodeLabels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """Everything that an adoption does, before the apply that completes it, and after.
-
-    Attributes:
-        policies: ClusterPolicies, which go last: while one is there, the adoption is not over.
-        operators: Deployments to be stopped before anything else.
-        objects: Everything of the operator and of its chart.
-        targets: Nodes with a GPU that the cluster has and the inventory claims.
-        nodes: Labels that come before our DaemonSets.
-        discovery: Namespace of the inventory's Node Feature Discovery; empty if the inventory has it off.
-        leftovers: Pods of the operator's own validations, which are over.
-        created: Objects that the apply makes.
-    """
+    """Everything that an adoption does, before the apply that completes it, and after."""
 
     cluster: str
     inventory: str
     release: str
-    policies: tuple[Manifest, ...] = ()
-    operators: tuple[Manifest, ...] = ()
-    objects: tuple[ObjectPlan, ...] = ()
+    policies: tuple[Manifest, ...] = ()  # ClusterPolicies, which go last: while one is there, the adoption is not over
+    operators: tuple[Manifest, ...] = ()  # Deployments to be stopped before anything else
+    objects: tuple[ObjectPlan, ...] = ()  # everything of the operator and of its chart
     drivers: tuple[RunningDriver, ...] = ()
-    targets: tuple[str, ...] = ()
-    nodes: tuple[NodeLabels, ...] = ()
-    discovery: str = ""
-    leftovers: tuple[Manifest, ...] = ()
-    created: tuple[ObjectRef, ...] = ()
+    targets: tuple[str, ...] = ()  # nodes with a GPU that the cluster has and the inventory claims
+    nodes: tuple[NodeLabels, ...] = ()  # labels that come before our DaemonSets
+    discovery: str = ""  # namespace of the inventory's Node Feature Discovery; empty if the inventory has it off
+    leftovers: tuple[Manifest, ...] = ()  # pods of the operator's own validations, which are over
+    created: tuple[ObjectRef, ...] = ()  # objects that the apply makes
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -138,8 +147,11 @@ def _plan_objects(
     found: OperatorInstall, wanted: Mapping[ObjectRef, Manifest], components: frozenset[str]
 ) -> Iterator[ObjectPlan]:
     keeps_discovery = "nfd" not in components
+    # One that has no owner any more counts as well: a run may have been killed between the two.
     others = [item for ref, item in found.objects.items() if ref not in wanted and ref not in found.chart]
-    staying = [item for item in others if item["kind"] == "DaemonSet" and not _is_member(item) and _stays(item)]
+    staying = [
+        item for item in others if item["kind"] == "DaemonSet" and PART_OF not in labels_of(item) and _stays(item)
+    ]
     for ref, item in {**found.owned, **found.chart}.items():
         if ref in wanted:
             yield _take_over(item, wanted[ref])
@@ -154,12 +166,8 @@ def _plan_objects(
         # Every Node Feature Discovery brings these definitions along; Helm never removes them.
         for ref in wanted:
             is_definition = ref.kind == "CustomResourceDefinition" and ref.name.endswith(_NFD_GROUP)
-            if is_definition and ref in found.objects and not _is_member(found.objects[ref]):
+            if is_definition and ref in found.objects and PART_OF not in labels_of(found.objects[ref]):
                 yield _take_over(found.objects[ref], wanted[ref])
-
-
-def _is_member(item: Manifest) -> bool:
-    return PART_OF in labels_of(item)
 
 
 def _take_over(live: Manifest, wanted: Manifest) -> ObjectPlan:
@@ -167,13 +175,13 @@ def _take_over(live: Manifest, wanted: Manifest) -> ObjectPlan:
     ref = ref_of(live)
     if fixed := _immutable_difference(live, wanted):
         return ObjectPlan(ref=ref, fate=Disposition.REPLACED, live=live, effects=(f"its {fixed} cannot be changed",))
-    changes = differences(with_metadata_maps(wanted), with_metadata_maps(as_transferred(live)))
+    changes = differences(_with_metadata_maps(wanted), _with_metadata_maps(as_transferred(live)))
     effects: tuple[str, ...] = ()
     if live["kind"] == "DaemonSet" and any(change.path.startswith("spec.template") for change in changes):
         number = (live.get("status") or {}).get("desiredNumberScheduled", 0)
         pods = "its pod" if number == 1 else f"its {number} pods, node by node"
         effects = (f"restarts {pods}; containers that have a GPU keep it",)
-    fields = tuple(change for change in changes if not is_noise(change))
+    fields = tuple(change for change in changes if not _is_noise(change))
     return ObjectPlan(ref=ref, fate=Disposition.TAKEN, live=live, fields=fields, effects=effects)
 
 
@@ -211,10 +219,7 @@ def _stays(item: Manifest) -> bool:
 
 
 def _is_used_by(item: Manifest, daemon_set: Manifest) -> bool:
-    """Whether a DaemonSet that stays makes use of an object: its account and rights, its files, its Service.
-
-    One that has no owner any more counts as well: a run may have been killed between the two.
-    """
+    """Whether a DaemonSet that stays makes use of an object: its account and rights, its files, its Service."""
     template, ref = daemon_set["spec"]["template"], ref_of(item)
     pod = template["spec"]
     match ref.kind:
@@ -240,7 +245,80 @@ def _drivers(found: OperatorInstall, context: RenderContext, desired: Desired) -
     for pod in found.driver_pods():
         template = templates.get(groups.get(pod["spec"].get("nodeName", ""), ""))
         if template is not None and labels.COMPONENT not in labels_of(pod):
-            yield compare_driver(pod, template, asked)
+            yield _compare_driver(pod, template, asked)
+
+
+def _compare_driver(pod: Manifest, template: Manifest, asked: Mapping[str, Any]) -> RunningDriver:
+    """Compare a driver pod with our template; ``asked`` is ``daemonsets`` of the ClusterPolicy."""
+
+    def surplus(key: str) -> dict[str, str | None]:
+        """Return the labels that go: the ClusterPolicy has asked for them, and the inventory does not."""
+        live, wanted = pod["metadata"].get(key) or {}, template["metadata"].get(key, {})
+        return dict.fromkeys(sorted((asked.get(key) or {}).keys() & live.keys() - wanted.keys()))
+
+    differs = tuple(_differences(pod, template))
+    marks = dict(template["metadata"]["labels"])
+    if differs:  # digests are only for a pod that is as good as made from the template
+        del marks[labels.DIGEST]
+    else:
+        marks[labels.INSTALLATION] = installation_digest(template)
+    return RunningDriver(
+        node=node_of(pod),
+        ref=ref_of(pod),
+        uid=pod["metadata"]["uid"],
+        differs=differs,
+        labels=surplus("labels") | marks,
+        annotations=surplus("annotations") | template["metadata"].get("annotations", {}),
+        live=pod,
+    )
+
+
+def _differences(pod: Manifest, template: Manifest) -> Iterator[str]:
+    live, wanted = _container(pod), _container(template)
+    if live is None or wanted is None:
+        yield f"no container {_DRIVER}"
+        return
+    if live["image"] != wanted["image"]:
+        yield f"image {live['image']}, {wanted['image']} is wanted"
+    if _command(live) != _command(wanted):
+        yield f"command {' '.join(_command(live))}, {' '.join(_command(wanted))} is wanted"
+    here, there = _environment(live), _environment(wanted)
+    for name in sorted(here.keys() | there.keys()):
+        if here.get(name) != there.get(name):
+            yield f"{name} is {_value(here.get(name))}, {_value(there.get(name))} is wanted"
+    for source in sorted(_inputs(pod, live) ^ _inputs(template, wanted)):
+        yield f"{source} is mounted in only one of the two"
+    containers = [{each["name"] for each in one["spec"]["containers"]} for one in (pod, template)]
+    for name in sorted(containers[0] - containers[1]):
+        yield f"container {name} runs beside it"
+
+
+def _value(value: Any) -> str:
+    return "not set" if value is None else repr(value) if isinstance(value, str) else "set from elsewhere"
+
+
+def _container(pod: Manifest) -> dict[str, Any] | None:
+    return next((each for each in pod["spec"]["containers"] if each["name"] == _DRIVER), None)
+
+
+def _command(container: Mapping[str, Any]) -> tuple[str, ...]:
+    return (*container.get("command", ()), *container.get("args", ()))
+
+
+def _environment(container: Mapping[str, Any]) -> dict[str, Any]:
+    found = {each["name"]: each.get("valueFrom", each.get("value", "")) for each in container.get("env") or ()}
+    found |= {f"envFrom {number}": each for number, each in enumerate(container.get("envFrom") or ())}
+    return {name: value for name, value in found.items() if name not in _OF_NO_EFFECT}
+
+
+def _inputs(pod: Manifest, container: Mapping[str, Any]) -> set[str]:
+    """Return the ConfigMaps and Secrets that a container gets as files; how they are laid out is no difference."""
+    mounts = container.get("volumeMounts") or ()
+    mounted = {mount["name"] for mount in mounts if not mount["mountPath"].startswith(_TOKEN)}
+    volumes = [volume for volume in pod["spec"].get("volumes") or () if volume["name"] in mounted]
+    maps = {f"ConfigMap {volume['configMap']['name']}" for volume in volumes if "configMap" in volume}
+    secrets = {f"Secret {volume['secret']['secretName']}" for volume in volumes if "secret" in volume}
+    return (maps | secrets) - {f"ConfigMap {_PROBE}"}
 
 
 def _nodes(found: OperatorInstall, desired: Desired) -> Iterator[NodeLabels]:
@@ -253,56 +331,22 @@ def _nodes(found: OperatorInstall, desired: Desired) -> Iterator[NodeLabels]:
 
 
 _OUR_MARKS = (
-    labels.MANAGED_BY,
-    PART_OF,
-    labels.COMPONENT,
-    labels.STACK,
-    labels.DIGEST,
-    labels.CONFIG,
+    *(labels.MANAGED_BY, PART_OF, labels.COMPONENT, labels.STACK, labels.DIGEST, labels.CONFIG),
     "deprecated.daemonset.template.generation",
 )
 
-# Values that the API server fills in: they belong to the client that created the object, and come back without it.
-_DEFAULTS: Mapping[str, tuple[Any, ...]] = {
-    "apiVersion": ("v1",),
-    "conversion": ({"strategy": "None"},),
-    "defaultMode": (0o644,),
-    "dnsPolicy": ("ClusterFirst",),
-    "failureThreshold": (3,),
-    "internalTrafficPolicy": ("Cluster",),
-    "ipFamilyPolicy": ("SingleStack",),
-    "maxSurge": (0,),
-    "periodSeconds": (10,),
-    "progressDeadlineSeconds": (600,),
-    "protocol": ("TCP",),
-    "resources": ({},),
-    "restartPolicy": ("Always",),
-    "revisionHistoryLimit": (10,),
-    "schedulerName": ("default-scheduler",),
-    "scheme": ("HTTP",),
-    "securityContext": ({},),
-    "sessionAffinity": ("None",),
-    "successThreshold": (1,),
-    "terminationGracePeriodSeconds": (30,),
-    "terminationMessagePath": ("/dev/termination-log",),
-    "terminationMessagePolicy": ("File",),
-    "timeoutSeconds": (1,),
-    "type": ("", "ClusterIP"),
-}
-_ALLOTTED = frozenset({"clusterIP", "clusterIPs", "ipFamilies", "serviceAccount"})  # whatever their values
 
-
-def is_noise(change: FieldChange) -> bool:
+def _is_noise(change: FieldChange) -> bool:
     """Whether a field is one of our marks, or a default of the server."""
     if change.path.endswith(tuple(f'"{mark}"' for mark in _OUR_MARKS)):
         return True
-    name = change.path.rpartition(".")[2]
-    return change.new is None and (name in _ALLOTTED or change.old in _DEFAULTS.get(name, ()))
+    name, defaults = change.path.rpartition(".")[2], facts("server_defaults.yaml")
+    return change.new is None and name in defaults and (defaults[name] is None or change.old in defaults[name])
 
 
-def with_metadata_maps(item: Manifest) -> Manifest:
+def _with_metadata_maps(item: Manifest) -> Manifest:
     """Return an object that has labels and annotations, if only empty ones, so that each key is compared by itself."""
     full = {**item, "metadata": {"labels": {}, "annotations": {}, **(item.get("metadata") or {})}}
     if template := (item.get("spec") or {}).get("template"):
-        full["spec"] = {**item["spec"], "template": with_metadata_maps(template)}
+        full["spec"] = {**item["spec"], "template": _with_metadata_maps(template)}
     return full

@@ -24,8 +24,7 @@ from gpu_provision.adopt.discovery import (
     labels_of,
     uids_of,
 )
-from gpu_provision.adopt.drivers import RunningDriver
-from gpu_provision.adopt.plan import Adoption, Disposition, ObjectPlan, plan_adoption
+from gpu_provision.adopt.plan import Adoption, Disposition, ObjectPlan, RunningDriver, plan_adoption
 from gpu_provision.components import labels
 from gpu_provision.components.nfd import NODE_FEATURE, NODE_OF_FEATURE
 from gpu_provision.diagnostics import pods as pod_view
@@ -57,7 +56,6 @@ _PARALLEL = 12
 _TRIES = 8  # of a write to an object that a controller keeps writing to
 _REPLICAS = "gpu-provision.io/adopted-replicas"  # what the operator's Deployment asked for before
 _WORKLOADS = ("Deployment", "DaemonSet")
-_FIELD_CONFLICT = "GP304"
 _MAX_NODES = 3
 
 
@@ -71,33 +69,24 @@ def plan(session: Session) -> Adoption:
 def transfer_ownership(session: Session, listen: Listen) -> None:
     """Stop the operator and take its objects over; our operands do not run yet, and every driver keeps running.
 
-    Raises:
-        RunFailedError: Something stands against it, and nothing was written; or a step does not complete.
-        ForbiddenError: Permissions are missing; nothing was written.
-        LockedError: Another run writes.
+    Raises RunFailedError or ForbiddenError for what stands against it, before any write; RunFailedError for a step that
+    does not complete; LockedError.
     """
     check(session, plan(session))
-    lock, runner = _locked(session, listen)
-    with lock:
+    with _locked(session, listen) as runner:
         runner.transfer_ownership(plan(session))
 
 
 def finalize(session: Session, listen: Listen) -> None:
-    """Delete what an apply has replaced, and last the ClusterPolicy.
-
-    Raises:
-        RunFailedError: A step does not complete.
-        LockedError: Another run writes.
-    """
-    lock, runner = _locked(session, listen)
-    with lock:
+    """Delete what an apply has replaced, and last the ClusterPolicy. Raises RunFailedError, LockedError."""
+    with _locked(session, listen) as runner:
         runner.finalize(plan(session), lambda: discover(session.cluster, session.inventory))
 
 
 def check(session: Session, adoption: Adoption) -> None:
     """Raise RunFailedError for what stands against an adoption, ForbiddenError for missing permissions."""
     ours_soon = {str(item.ref) for item in adoption.of(Disposition.TAKEN, Disposition.REPLACED)}
-    conflicts = (item for item in session.refusals() if item.code != _FIELD_CONFLICT or item.where not in ours_soon)
+    conflicts = (item for item in session.refusals() if item.code != "GP304" or item.where not in ours_soon)
     if errors := [item for item in (*adoption.findings, *conflicts) if item.severity is Severity.ERROR]:
         raise RunFailedError(*errors)
     wanted = required_permissions(adoption)
@@ -120,11 +109,13 @@ def required_permissions(adoption: Adoption) -> Iterator[Permission]:
         yield from on_object(ObjectRef(*NODE_FEATURE, adoption.discovery, ""), "list", "watch")
 
 
-def _locked(session: Session, listen: Listen) -> tuple[WriteLock, AdoptionRunner]:
+@contextlib.contextmanager
+def _locked(session: Session, listen: Listen) -> Iterator[AdoptionRunner]:
     def say(message: str) -> None:
         listen(Event(component="", node="", state=State.PROGRESSING, message=message))
 
-    return WriteLock(session.cluster, session.inventory, on_wait=say), AdoptionRunner(session.cluster, say)
+    with WriteLock(session.cluster, session.inventory, on_wait=say):
+        yield AdoptionRunner(session.cluster, say)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +126,7 @@ class AdoptionRunner:
     say: Say = lambda _: None
 
     def transfer_ownership(self, adoption: Adoption) -> None:
-        """Take over everything that stays, without touching a running driver, and delete what is in the way.
-
-        Raises:
-            RunFailedError: The operator does not stop, or an object does not go.
-            ProvisionError: As the API server answers.
-        """
+        """Take over everything that stays, without touching a running driver, and delete what is in the way."""
         self._stop(adoption.operators)
         uids = uids_of(adoption.policies)
         moving = adoption.of(Disposition.TAKEN, Disposition.LEFT)
@@ -163,13 +149,7 @@ class AdoptionRunner:
         self.say("the objects are taken over; applying the inventory")
 
     def finalize(self, adoption: Adoption, look: Callable[[], OperatorInstall]) -> None:
-        """Delete what ours has replaced, and last the ClusterPolicy, orphaning its dependents.
-
-        The adoption is one that was planned after the apply; ``look`` discovers again what is there.
-
-        Raises:
-            RunFailedError: Node Feature Discovery does not publish, or an object still belongs to the ClusterPolicy.
-        """
+        """Delete what is left by a plan after the apply, and last the ClusterPolicy; ``look`` discovers once more."""
         self._stop(adoption.operators)
         self._await_discovery(adoption)
         # First: a later run finds the revisions' namespace by the objects that go here. They have lost their owner like
@@ -179,8 +159,12 @@ class AdoptionRunner:
             for revision in self.cluster.list(REVISION, namespace=namespace, label_selector=selector).items:
                 if not revision["metadata"].get("ownerReferences"):
                     self._delete(revision)
-        for doomed in _in_deletion_order(adoption):
-            self._each(self._delete, doomed)
+        removed = [item.live for item in adoption.of(Disposition.REMOVED)]
+        # Workloads, then what they needed; last the operator, which names the release for a run that resumes.
+        theirs = [item for item in removed if not is_operator(item)]
+        self._each(self._delete, [item for item in theirs if item["kind"] in _WORKLOADS])
+        self._each(self._delete, [item for item in theirs if item["kind"] not in _WORKLOADS])
+        self._each(self._delete, filter(is_operator, removed))
         found = look()
         if found.owned:
             finding = _unfinished(
@@ -292,15 +276,6 @@ class AdoptionRunner:
             time.sleep(_POLL_SECONDS)
 
 
-def _in_deletion_order(adoption: Adoption) -> Iterator[list[Manifest]]:
-    """Yield workloads, then what they needed; last the operator, which names the release for a run that resumes."""
-    removed = [item.live for item in adoption.of(Disposition.REMOVED)]
-    theirs = [item for item in removed if not is_operator(item)]
-    yield [item for item in theirs if item["kind"] in _WORKLOADS]
-    yield [item for item in theirs if item["kind"] not in _WORKLOADS]
-    yield [item for item in removed if is_operator(item)]
-
-
 def unseen_nodes(
     nodes: Iterable[str], features: Mapping[ObjectRef, Manifest], pods: Mapping[ObjectRef, Manifest]
 ) -> dict[str, str]:
@@ -315,14 +290,17 @@ def unseen_nodes(
         for pod in pods.values()
         if component_of(pod) == "nfd" and not pod_view.is_of_deployment(pod)
     }
-    return {node: _why_unseen(workers.get(node)) for node in sorted(nodes) if node not in published}
-
-
-def _why_unseen(worker: Manifest | None) -> str:
-    if worker is None:
-        return "no worker pod"
-    where = f"worker {worker['metadata']['namespace']}/{worker['metadata']['name']}"
-    return f"{where} has published nothing" if pod_view.is_ready(worker) else f"{where}: {pod_view.cause(worker)}"
+    missing = {}
+    for node in sorted(set(nodes) - published):
+        worker = workers.get(node)
+        where = f"worker {worker['metadata']['namespace']}/{worker['metadata']['name']}" if worker else ""
+        if worker is None:
+            missing[node] = "no worker pod"
+        elif pod_view.is_ready(worker):
+            missing[node] = f"{where} has published nothing"
+        else:
+            missing[node] = f"{where}: {pod_view.cause(worker)}"
+    return missing
 
 
 def _unfinished(what: str, where: str, *, evidence: str = "", fix: str = "run this again, which resumes") -> Finding:

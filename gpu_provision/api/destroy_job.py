@@ -50,7 +50,7 @@ class DestroyJob:
         Raises:
             ProvisionError: As `gpu_provision.destroy` says.
         """
-        from gpu_provision.destroy.findings import hosts_held_back
+        from gpu_provision.destroy.plan import hosts_held_back
 
         in_cluster = None
         try:
@@ -109,12 +109,12 @@ def destroy(job: DestroyJob, *, dry_run: bool, listen: Listen) -> DestroyResult:
 
     work, stack = discover(), client.get_stack(cluster, inventory)
     if dry_run:
-        return remote_run.preview_destroy(work.preview(), stack)
+        return remote_run.add_to_removal(work.preview(), stack, dry_run=True)
     if stack and not work.refusal():
         remote_run.release_stack(cluster, inventory.name, seconds=job.timeout, say=say)
         work = discover()
-    wanted = permissions.for_destroy_plan(inventory, work.found.plan.changes, evict=bool(work.found.users))
-    if work.found.plan.stages and (missing := review.missing_finding(cluster, inventory, wanted, "--destroy")):
+    wanted = permissions.for_destroy_plan(inventory, work.plan.changes, evict=bool(work.plan.users))
+    if work.plan.stages and (missing := review.missing_finding(cluster, inventory, wanted, "--destroy")):
         raise ForbiddenError(missing)
-    done = remote_run.with_warnings(work.execute(), stack)
+    done = remote_run.add_to_removal(work.execute(), stack)
     return raise_on_errors(replace(done, requests=cluster.requests))

@@ -12,7 +12,7 @@ from gpu_provision.api.options import nodes_of, with_ignored
 from gpu_provision.api.results import Shown, StackRun, raise_on_failure
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
-from gpu_provision.model.findings import ExitCode, Finding, RunFailedError, UsageError
+from gpu_provision.model.findings import ExitCode, Finding, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Difference, Drift
 from gpu_provision.model.progress import Event, Status
@@ -50,8 +50,7 @@ def adoption(inventory: Inventory) -> StackAdoption:
     from gpu_provision.reconcile.session import Session
 
     session = Session(inventory)
-    if problems := remote_run.adoption_findings(session.cluster, inventory):
-        raise RunFailedError(*problems)
+    remote_run.refuse_adoption(session.cluster, inventory)
     return StackAdoption.copy_of(planned_adoption(session))
 
 
@@ -74,8 +73,7 @@ def adopt(inventory: Inventory, *, lock_timeout: int = 0, listen: Callable[[Even
 
     heard = listen or ignore
     session = Session(inventory)
-    if problems := remote_run.adoption_findings(session.cluster, inventory):
-        raise RunFailedError(*problems)
+    remote_run.refuse_adoption(session.cluster, inventory)
     call = lock_waiter(inventory, lock_timeout, heard)
     call(lambda: runner.transfer_ownership(session, heard))
     job = ApplyJob(inventory=inventory, hosts=False, command="adopt", lock_timeout=lock_timeout)

@@ -21,7 +21,7 @@ from gpu_provision.output.text import Style
 if TYPE_CHECKING:
     from gpu_provision.kube.client import KubeClient
     from gpu_provision.operator.manifests import InstallOptions
-    from gpu_provision.operator.overview import Overview, StackRow
+    from gpu_provision.operator.status import Overview, StackRow
 
 
 _NO_CONTROLLER = (
@@ -266,7 +266,8 @@ _NOTHING = "-"
 @options.on_cluster
 def status(*, cluster: KubeClient, detailed_exitcode: bool, out: Output) -> ExitCode:
     """Show who leads, and every stack as its status says; and what of the operator is of another version than this."""
-    from gpu_provision.operator.overview import read_overview, skew_findings
+    from gpu_provision.operator.install import skew_findings
+    from gpu_provision.operator.status import read_overview
 
     found = read_overview(cluster)
     warnings = skew_findings(cluster, found.version, found.lease)

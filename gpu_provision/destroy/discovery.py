@@ -10,17 +10,17 @@ from typing import NamedTuple
 
 from gpu_provision.components import labels, nfd, validator
 from gpu_provision.components.targets import node_pools
-from gpu_provision.destroy import findings
-from gpu_provision.destroy.nodes import StackIdentity, gpu_users, marked_nodes, running_operator
-from gpu_provision.destroy.plan import DestroyPlan, StackObjects, plan_destroy, takes_gpus
+from gpu_provision.destroy.nodes import StackIdentity, marked_nodes, running_operator
+from gpu_provision.destroy.plan import DestroyPlan, StackObjects, plan_destroy
 from gpu_provision.history.store import history_ref
 from gpu_provision.kube import lock, node_shell, observe
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.observe import MEMBER_KINDS, NODE, POD, ResourceClaims, node_facts
 from gpu_provision.kube.transport import RequestPool
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, by_ref, ref_of
-from gpu_provision.model.findings import ForbiddenError, InvalidError, UnreachableError
+from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError, Severity, UnreachableError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.planning.applyset import PART_OF, SET_ID, STACK, applyset_id, component_of
 from gpu_provision.planning.managed_fields import other_managers
@@ -30,16 +30,10 @@ _CONFIG_MAP, _LEASE = Kind("v1", "ConfigMap"), Kind("coordination.k8s.io/v1", "L
 _GFD_FEATURES = "nvidia-features-for-"
 
 # What every namespace has by itself.
-_IN_EVERY_NAMESPACE = frozenset(
-    {
-        ("ConfigMap", "kube-root-ca.crt"),
-        ("ConfigMap", "openshift-service-ca.crt"),
-        ("ServiceAccount", "builder"),
-        ("ServiceAccount", "default"),
-        ("ServiceAccount", "deployer"),
-    }
-)
-_MADE_BY_SERVER = ("system:",)  # OpenShift's RoleBindings of every namespace
+_IN_EVERY_NAMESPACE = {
+    *(("ConfigMap", name) for name in ("kube-root-ca.crt", "openshift-service-ca.crt")),
+    *(("ServiceAccount", name) for name in ("builder", "default", "deployer")),
+}
 _TRANSIENT = frozenset({"Event", "Endpoints", "EndpointSlice"})  # go with the object that they are about
 _COMPUTED = ("metrics.k8s.io",)  # groups without objects of their own
 _LIST_SECONDS = 30.0  # a group whose server is gone for good must not hold a removal up for longer
@@ -48,32 +42,11 @@ _ACCOUNT = "kubernetes.io/service-account.name"  # annotation of token Secrets, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestroyOptions:
-    """What a removal may do.
-
-    Attributes:
-        crds: Whether CustomResourceDefinitions go, too.
-        evict: Whether pods that use GPUs are evicted; without it they forbid the removal.
-        seconds: How long each stage may take.
-    """
+    """What a removal may do."""
 
     crds: bool = False
-    evict: bool = False
-    seconds: int = 300
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Discovery:
-    """One reading, and what follows from it."""
-
-    objects: StackObjects
-    stack: StackIdentity
-    plan: DestroyPlan
-
-    @property
-    def users(self) -> dict[str, tuple[Manifest, ...]]:
-        """Pods of others that would lose their GPUs, by node."""
-        nodes = marked_nodes(self.objects.nodes, self.stack.name)
-        return gpu_users(self.objects.others, nodes, self.objects.claims) if takes_gpus(self.plan) else {}
+    evict: bool = False  # whether pods that use GPUs are evicted; without it they forbid the removal
+    seconds: int = 300  # how long each stage may take
 
 
 class ListableKind(NamedTuple):
@@ -86,14 +59,10 @@ class ListableKind(NamedTuple):
 
 def discover(
     cluster: KubeClient, inventory: Inventory, options: DestroyOptions, *, known: frozenset[str] = frozenset()
-) -> Discovery:
-    """Read what is left of a stack, and plan its removal.
+) -> DestroyPlan:
+    """Read what is left of a stack, and plan its removal. Raises UnreachableError, ForbiddenError.
 
-    Args:
-        known: Uids of objects that were the stack's: what they owned may still be there.
-
-    Raises:
-        UnreachableError, ForbiddenError: As the API server answers.
+    ``known`` are uids of objects that were the stack's: what they owned may still be there.
     """
     found = _read_objects(cluster, inventory, crds=options.crds, known=known)
     facts = ClusterFacts(nodes=tuple(map(node_facts, found.nodes)))
@@ -109,16 +78,21 @@ def discover(
     if any(change.component == "toolkit" and change.ref.kind == "DaemonSet" for change in plan.changes):
         reached = {node.name for node in inventory.nodes if inventory.prerequisites_of(node).enabled}
         if nodes := set(marked_nodes(found.nodes, inventory.name)) - reached:
-            warning = findings.programs_kept(nodes, f"{inventory.specs.toolkit.install_dir}/toolkit")
+            folder = f"{inventory.specs.toolkit.install_dir}/toolkit"
+            warning = Finding(
+                code=codes.PROGRAMS_KEPT,
+                what=f"the container toolkit's programs stay in {folder}: the host phase, which removes them, is off",
+                where=f"Node {', '.join(sorted(nodes))}",
+                fix=f"when no container uses them any more, on each of these: rm -r {folder}; or turn "
+                "host_prerequisites on, and run gpu-provision destroy --hosts-only",
+                severity=Severity.WARNING,
+            )
             plan = replace(plan, kept=(*plan.kept, warning))
-    return Discovery(objects=found, stack=stack, plan=plan)
+    return plan
 
 
 def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, known: frozenset[str]) -> StackObjects:
-    """Read what is left of a stack: one LIST per kind, whatever the number of nodes.
-
-    What others have in namespaces and CustomResourceDefinitions of the stack is looked for where these would go.
-    """
+    """Read what is left of a stack, by one LIST for each kind, and what others have in what would go."""
     home, set_id = inventory.cluster.namespace, applyset_id(inventory.name, inventory.cluster.namespace)
     with RequestPool(cluster, _PARALLEL) as pool:
         version = pool.submit(cluster.version)
@@ -134,6 +108,7 @@ def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, know
     ours = {ref: pod for ref, pod in by_ref(pods.result().items).items() if labels_of(pod).get(STACK) == inventory.name}
     others = [pod for pod in pods.result().items if ref_of(pod) not in ours]
     generated = by_ref(pod for pod in others if pod["metadata"].get("namespace") == home and validator.has_made(pod))
+    without_ssh = {node.name for node in inventory.hosts_without_ssh}
     config_maps = own.result().items
     parents = [item["metadata"] for item in config_maps if SET_ID in item["metadata"]["labels"]]
     stacks = {f"{metadata['namespace']}/{metadata['name']}" for metadata in parents}
@@ -146,7 +121,7 @@ def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, know
             **by_ref(filter(None, masters)),
             **by_ref(_published_features(features.result().items, nodes.result().items, {home, *namespaces}, members)),
             **(generated if members else {}),
-            **by_ref(_abandoned_helpers(others, inventory)),
+            **by_ref(pod for pod in others if _is_abandoned_helper(pod, without_ssh)),
         },
         pods=ours,
         others=tuple(pod for pod in others if ref_of(pod) not in generated),
@@ -154,7 +129,15 @@ def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, know
         nodes=tuple(nodes.result().items),
         stacks=frozenset(stacks - {f"{home}/{inventory.name}"}),
     )
-    return replace(found, foreign=_foreign_objects(cluster, found, found.uids | known, crds=crds))
+    uids, foreign = found.uids | known, dict[ObjectRef, tuple[str, ...]]()
+    may_go = {ref: item for ref, item in members.items() if not other_managers(item)}
+    kinds = listable_kinds(cluster) if any(ref.kind == "Namespace" for ref in may_go) else []
+    for ref, item in may_go.items():
+        if ref.kind == "Namespace":
+            foreign[ref] = tuple(foreign_objects_in(cluster, ref.name, kinds, uids))
+        elif ref.kind == "CustomResourceDefinition" and crds:
+            foreign[ref] = tuple(_foreign_objects_of(cluster, item, uids))
+    return replace(found, foreign=foreign)
 
 
 def labels_of(item: Manifest) -> Mapping[str, str]:
@@ -174,12 +157,10 @@ def _is_record(config_map: Manifest, inventory: Inventory) -> bool:
     return metadata["name"] in {inventory.name, observe.validations_ref(inventory).name, history_ref(inventory).name}
 
 
-def _abandoned_helpers(pods: Iterable[Manifest], inventory: Inventory) -> Iterator[Manifest]:
-    """Yield helper pods on our hosts without SSH whose clients are gone; the others end with their clients."""
-    nodes = {node.name for node in inventory.hosts_without_ssh}
-    for pod in pods:
-        if labels.HELPER in labels_of(pod) and pod["spec"].get("nodeName") in nodes and node_shell.is_orphaned(pod):
-            yield pod
+def _is_abandoned_helper(pod: Manifest, nodes: Collection[str]) -> bool:
+    """Whether a pod helps on one of these hosts without SSH, and its client is gone; else it ends with its client."""
+    is_there = pod["spec"].get("nodeName") in nodes
+    return is_there and labels.HELPER in labels_of(pod) and node_shell.is_orphaned(pod)
 
 
 def _published_features(
@@ -196,26 +177,10 @@ def _published_features(
             yield item
 
 
-def _foreign_objects(
-    cluster: KubeClient, found: StackObjects, ours: Collection[str], *, crds: bool
-) -> dict[ObjectRef, tuple[str, ...]]:
-    """Return what others have in those of the stack's objects that hold objects, and that would be deleted."""
-    own = {ref: item for ref, item in found.members.items() if not other_managers(item)}
-    kinds = listable_kinds(cluster) if any(ref.kind == "Namespace" for ref in own) else []
-    foreign: dict[ObjectRef, tuple[str, ...]] = {}
-    for ref, item in own.items():
-        if ref.kind == "Namespace":
-            foreign[ref] = tuple(foreign_objects_in(cluster, ref.name, kinds, ours))
-        elif ref.kind == "CustomResourceDefinition" and crds:
-            foreign[ref] = tuple(_foreign_objects_of(cluster, item, ours))
-    return foreign
-
-
 def listable_kinds(cluster: KubeClient) -> list[ListableKind]:
     """Return everything namespaced that a server can list, each in the version that it prefers.
 
-    Raises:
-        UnreachableError: A server behind an aggregated API does not answer, so what a namespace holds is unknown.
+    Raises UnreachableError if a server behind an aggregated API does not answer: what a namespace holds is unknown.
     """
     groups = cluster.ask("/apis").get("groups", ())
     versions = ["v1", *(group["preferredVersion"]["groupVersion"] for group in groups)]
@@ -266,10 +231,11 @@ def _list_kind(cluster: KubeClient, namespace: str, kind: ListableKind) -> list[
 
 
 def _is_foreign(kind: str, item: Manifest, uids: Collection[str], ours: Collection[str]) -> bool:
+    """Whether an object is of others; RoleBindings ``system:...`` are OpenShift's in every namespace."""
     metadata = item["metadata"]
     if kind in _TRANSIENT or (kind, metadata["name"]) in _IN_EVERY_NAMESPACE or metadata["uid"] in ours:
         return False
-    if metadata["name"].startswith(_MADE_BY_SERVER) or _ACCOUNT in (metadata.get("annotations") or {}):
+    if metadata["name"].startswith("system:") or _ACCOUNT in (metadata.get("annotations") or {}):
         return False
     return not any(owner["uid"] in uids for owner in metadata.get("ownerReferences") or ())
 

@@ -13,7 +13,7 @@ from gpu_provision.model.cluster import Manifest
 from gpu_provision.planning.managed_fields import OURS, managers_of
 from gpu_provision.rollout import states
 from gpu_provision.rollout.observe import claims_of, is_ours, pod_of
-from gpu_provision.rollout.snapshot import GpuUse, Pod
+from gpu_provision.rollout.snapshot import GpuUse
 
 _OWN_LABELS = frozenset(
     {labels.DRIVER_GROUP, labels.HOST_DRIVER, labels.CONTAINER_RUNTIME, labels.VALIDATED, labels.INVENTORY}
@@ -27,49 +27,32 @@ _OPERAND_LABELS = frozenset(map(labels.deploy, OPERANDS))
 _NFD = "nfd.node.kubernetes.io/"  # prefix of annotations in which Node Feature Discovery lists what it wrote
 _NFD_LABELS, _NFD_ANNOTATIONS = f"{_NFD}feature-labels", f"{_NFD}feature-annotations"
 _CERTAIN = frozenset({GpuUse.REQUEST, GpuUse.CLAIM})
+_USES = frozenset(GpuUse) - {GpuUse.NONE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackIdentity:
-    """What a removal has to know of the stack to judge nodes.
+    """What a removal has to know of the stack to judge nodes."""
 
-    Attributes:
-        name: Name of the inventory, and mark on nodes.
-        declared: Node -> the labels that the inventory declares for it.
-        brings_nfd: Whether Node Feature Discovery is the stack's own and goes with it.
-        is_alone: Whether the cluster has no other stack of this tool: field managers do not tell them apart.
-        operator: Pod of the GPU Operator, if one runs in the cluster: ``namespace/name``.
-    """
-
-    name: str
-    declared: Mapping[str, Mapping[str, str]]
-    brings_nfd: bool
-    is_alone: bool
-    operator: str = ""
+    name: str  # name of the inventory, and mark on nodes
+    declared: Mapping[str, Mapping[str, str]]  # node -> the labels that the inventory declares for it
+    brings_nfd: bool  # whether Node Feature Discovery is the stack's own and goes with it
+    is_alone: bool  # whether the cluster has no other stack of this tool: field managers do not tell them apart
+    operator: str = ""  # Pod of the GPU Operator, if one runs in the cluster: `namespace/name`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRemnants:
-    """What a removal takes off one node.
-
-    Attributes:
-        revision: Version of the node that this is about.
-        labels: Our labels, with their values.
-        discovered: Keys of labels that Node Feature Discovery wrote.
-        annotations: Our annotations and those of Node Feature Discovery, with their values.
-        uncordon: Whether its cordon is ours.
-        taints: Those that stay, if the startup taint goes; None if the node does not have it.
-        kept: What stays (``label nvidia.com/gpu.present``) -> the evidence that others write it.
-    """
+    """What a removal takes off one node."""
 
     name: str
     revision: str
-    labels: Mapping[str, str]
-    discovered: tuple[str, ...] = ()
-    annotations: Mapping[str, str]
-    uncordon: bool = False
-    taints: tuple[Mapping[str, Any], ...] | None = None
-    kept: Mapping[str, str]
+    labels: Mapping[str, str]  # ours
+    discovered: tuple[str, ...] = ()  # keys of labels that Node Feature Discovery wrote
+    annotations: Mapping[str, str]  # ours, and those of Node Feature Discovery
+    uncordon: bool = False  # whether its cordon is ours
+    taints: tuple[Mapping[str, Any], ...] | None = None  # those that stay, if the startup taint goes
+    kept: Mapping[str, str]  # what stays (`label nvidia.com/gpu.present`) -> the evidence that others write it
 
     @property
     def is_clean(self) -> bool:
@@ -94,14 +77,19 @@ class NodeRemnants:
 
 
 def find_remnants(node: Manifest, stack: StackIdentity) -> NodeRemnants:
-    """Judge one node."""
+    """Return what a removal takes off a node, and what it leaves to others."""
     metadata = node["metadata"]
     present: Mapping[str, str] = metadata.get("labels") or {}
     notes: Mapping[str, str] = metadata.get("annotations") or {}
     found, kept = _labels(node, stack)
-    cordoned, others = _cordon(node) if _may_be_ours(node, stack) else (False, "")
+    may_be_ours = _may_be_ours(node, stack)
+    cordoned, others = _cordon(node) if may_be_ours else (False, "")
     kept |= {"cordon": others} if others else {}
     discovered = frozenset(_discovered(metadata, _NFD_LABELS, labels.NFD_PREFIX)) if stack.brings_nfd else frozenset()
+    taints = tuple(node.get("spec", {}).get("taints") or ())
+    left = tuple(
+        taint for taint in taints if taint.get("key") != labels.NOT_VALIDATED
+    )  # a key that only this tool sets
     return NodeRemnants(
         name=metadata["name"],
         revision=metadata["resourceVersion"],
@@ -109,7 +97,7 @@ def find_remnants(node: Manifest, stack: StackIdentity) -> NodeRemnants:
         discovered=tuple(sorted(discovered & present.keys())),
         annotations={key: notes[key] for key in sorted(_annotations(node, stack)) if key in notes},
         uncordon=cordoned,
-        taints=_taints(node) if _may_be_ours(node, stack) else None,
+        taints=left if may_be_ours and len(left) < len(taints) else None,
         kept=kept,
     )
 
@@ -173,13 +161,6 @@ def _discovered(metadata: Mapping[str, Any], annotation: str, prefix: str) -> It
     yield from (name if "/" in name else f"{prefix}{name}" for name in listed.split(",") if name)
 
 
-def _taints(node: Manifest) -> tuple[Mapping[str, Any], ...] | None:
-    """Return the taints that a node keeps; None if it does not have the startup taint, whose key is ours alone."""
-    present = tuple(node.get("spec", {}).get("taints") or ())
-    others = tuple(taint for taint in present if taint.get("key") != labels.NOT_VALIDATED)
-    return None if len(others) == len(present) else others
-
-
 def _cordon(node: Manifest) -> tuple[bool, str]:
     """Return whether a node's cordon is ours to lift; if it was, and is not any more, the evidence whose it is."""
     annotations = node["metadata"].get("annotations") or {}
@@ -211,13 +192,12 @@ def gpu_users(
     found: dict[str, tuple[Manifest, ...]] = {}
     for pod in sorted(pods, key=lambda each: (each["metadata"].get("namespace", ""), each["metadata"]["name"])):
         node = pod_view.node_of(pod) if pod["spec"].get("nodeName") else ""
-        if node in known and not is_ours(pod) and _loses_gpu(pod_of(pod, claims=held)):
+        if node not in known or is_ours(pod):
+            continue
+        seen = pod_of(pod, claims=held)
+        if not seen.is_over and seen.use in (_CERTAIN if seen.is_daemon else _USES):
             found[node] = (*found.get(node, ()), pod)
     return dict(sorted(found.items()))
-
-
-def _loses_gpu(pod: Pod) -> bool:
-    return not pod.is_over and pod.use is not GpuUse.NONE and (not pod.is_daemon or pod.use in _CERTAIN)
 
 
 def running_operator(pods: Iterable[Manifest]) -> str:

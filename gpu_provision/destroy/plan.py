@@ -1,4 +1,4 @@
-"""What is left of a stack, the stages in which it goes, and what stays."""
+"""What is left of a stack, the stages in which it goes, and what stays and why."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 
 from gpu_provision.components import COMPONENTS, labels
-from gpu_provision.destroy import findings
-from gpu_provision.destroy.nodes import NodeRemnants, StackIdentity, find_remnants
+from gpu_provision.destroy.nodes import NodeRemnants, StackIdentity, find_remnants, gpu_users, marked_nodes
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Severity
@@ -18,11 +17,11 @@ from gpu_provision.planning.applyset import component_of
 from gpu_provision.planning.diff import path_of
 from gpu_provision.planning.managed_fields import other_managers, own_labels
 
+# Components that give GPUs to pods; they go before anything that would break a pod, so that no new one comes.
 ACCESS = frozenset({"device_plugin", "device_plugin_validation"})
-"""Components that give GPUs to pods; they go before anything that would break a pod, so that no new one comes."""
 
+# Kinds of objects that others may have made, or may use, too.
 SHARED_KINDS = frozenset({"Namespace", "RuntimeClass", "CustomResourceDefinition"})
-"""Kinds of objects that others may have made, or may use, too."""
 
 _WORKLOADS = frozenset({"DaemonSet", "Deployment"})
 _DEFINITION = "CustomResourceDefinition"
@@ -31,32 +30,19 @@ _MAX_FOREIGN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackObjects:
-    """What one reading found. All objects are live ones, by reference.
+    """What one reading found. All objects are live ones, by reference."""
 
-    Attributes:
-        cluster: Context and version.
-        members: What carries the stack's membership, of every kind that the tool ever applies.
-        records: The stack's own objects: its ConfigMap, validations on record, history.
-        lease: Its lock, if there is one.
-        traces: What its components made while they ran: NodeFeatures, pods of the validator, leases.
-        pods: The stack's own pods.
-        others: Pods that are neither the stack's nor traces of it.
-        claims: ResourceClaims; None if pods have some, and they cannot be read.
-        stacks: Names of the other stacks of this tool in the cluster.
-        foreign: Our Namespace or CustomResourceDefinition -> what others have in it, in words.
-    """
-
-    cluster: str
-    members: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
-    records: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
+    cluster: str  # context and version
+    members: Mapping[ObjectRef, Manifest] = field(default_factory=dict)  # what carries the stack's membership
+    records: Mapping[ObjectRef, Manifest] = field(default_factory=dict)  # its ConfigMap, validations and history
     lease: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
-    traces: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
+    traces: Mapping[ObjectRef, Manifest] = field(default_factory=dict)  # what its components made while they ran
     pods: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
-    others: tuple[Manifest, ...] = ()
-    claims: tuple[Manifest, ...] | None = ()
+    others: tuple[Manifest, ...] = ()  # pods that are neither the stack's nor traces of it
+    claims: tuple[Manifest, ...] | None = ()  # ResourceClaims; None if pods have some, and they cannot be read
     nodes: tuple[Manifest, ...] = ()
-    stacks: frozenset[str] = frozenset()
-    foreign: Mapping[ObjectRef, tuple[str, ...]] = field(default_factory=dict)
+    stacks: frozenset[str] = frozenset()  # names of the other stacks of this tool in the cluster
+    foreign: Mapping[ObjectRef, tuple[str, ...]] = field(default_factory=dict)  # what others have in ours, in words
 
     @property
     def uids(self) -> frozenset[str]:
@@ -67,24 +53,20 @@ class StackObjects:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestroyStage:
-    """Changes that are made at the same time, and awaited before the next stage.
+    """Changes that are made at the same time, and awaited before the next stage."""
 
-    Attributes:
-        title: What goes, for people.
-        components: Those whose pods have to be gone before the stage is over.
-        is_last: Whether it takes the ground on which the lock stands, so that it has to be given back before.
-    """
-
-    title: str
+    title: str  # what goes, for people
     changes: tuple[Change, ...]
-    components: frozenset[str] = frozenset()
-    is_last: bool = False
+    components: frozenset[str] = frozenset()  # those whose pods have to be gone before the stage is over
+    is_last: bool = False  # takes the ground on which the lock stands, which is given back before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestroyPlan:
-    """All that a removal does, in order, and what stays. ``kept`` are warnings."""
+    """What is left of a stack, and all that its removal does, in order. ``kept`` are warnings about what stays."""
 
+    objects: StackObjects
+    stack: StackIdentity
     stages: tuple[DestroyStage, ...]
     kept: tuple[Finding, ...] = ()
 
@@ -93,20 +75,31 @@ class DestroyPlan:
         """Everything that is written."""
         return tuple(change for stage in self.stages for change in stage.changes)
 
+    @property
+    def users(self) -> dict[str, tuple[Manifest, ...]]:
+        """Pods of others that would lose their GPUs, by node."""
+        if not any(stage.components & {*ACCESS, "driver", "toolkit"} for stage in self.stages):
+            return {}
+        nodes = marked_nodes(self.objects.nodes, self.stack.name)
+        return gpu_users(self.objects.others, nodes, self.objects.claims)
+
 
 def plan_destroy(found: StackObjects, stack: StackIdentity, *, crds: bool) -> DestroyPlan:
-    """Return how a stack goes, with ``crds`` also definitions and all their objects that are ours.
-
-    Stages without anything to do are left out.
-    """
+    """Return the stages in which a stack goes, with ``crds`` also definitions and all their objects that are ours."""
     shared = {
         ref: _plan_shared(item, found.foreign.get(ref, ()))
         for ref, item in found.members.items()
-        if ref.kind in SHARED_KINDS and not _is_terminating(item)
+        if ref.kind in SHARED_KINDS and not item["metadata"].get("deletionTimestamp")
     }
     definitions = [ref for ref in shared if ref.kind == _DEFINITION]
     warnings = [finding for ref, (_, finding) in shared.items() if finding and (crds or ref not in definitions)]
     remnants = [find_remnants(node, stack) for node in found.nodes]
+    running = frozenset().union(*waves())
+    objects = _deletions(
+        item
+        for ref, item in found.members.items()
+        if ref.kind not in SHARED_KINDS and not (ref.kind in _WORKLOADS and component_of(item) in running)
+    )
     records = _deletions((*found.records.values(), *found.lease.values()), component="prerequisites")
 
     def shared_changes(kind: str) -> tuple[Change, ...]:
@@ -121,21 +114,46 @@ def plan_destroy(found: StackObjects, stack: StackIdentity, *, crds: bool) -> De
         ),
         DestroyStage(title="nodes", changes=tuple(_node_change(node) for node in remnants if not node.is_clean)),
         DestroyStage(title="what components left", changes=_deletions(found.traces.values())),
-        DestroyStage(title="objects", changes=_objects(found)),
+        DestroyStage(title="objects", changes=objects),
         DestroyStage(title="custom resources", changes=shared_changes(_DEFINITION) if crds else ()),
         # What tells the next run that there is something to remove, and where that is, goes last.
         DestroyStage(title="records and namespaces", changes=(*records, *shared_changes("Namespace")), is_last=True),
     )
     present = {component_of(pod) for pod in found.pods.values()}
+    if definitions and not crds:
+        kept = Finding(
+            code=codes.CRDS_KEPT,
+            what="these stay, for with them all their objects would go",
+            where="CustomResourceDefinition " + ", ".join(sorted(ref.name for ref in definitions)),
+            fix="add --crds to remove them, too",
+            severity=Severity.WARNING,
+        )
+        warnings.append(kept)
     return DestroyPlan(
+        objects=found,
+        stack=stack,
         stages=tuple(stage for stage in stages if stage.changes or stage.components & present),
-        kept=(*warnings, *findings.taken_over(remnants), *(() if crds else findings.kept_definitions(definitions))),
+        kept=(*warnings, *_taken_over(remnants)),
     )
 
 
-def takes_gpus(plan: DestroyPlan) -> bool:
-    """Whether a removal takes anything that pods need to use GPUs."""
-    return any(stage.components & {*ACCESS, "driver", "toolkit"} for stage in plan.stages)
+def _taken_over(judged: Iterable[NodeRemnants]) -> Iterator[Finding]:
+    """Yield a warning for each label and cordon that stays, those of several nodes together."""
+    nodes: dict[tuple[str, str], list[str]] = {}
+    for node in judged:
+        for what, evidence in node.kept.items():
+            nodes.setdefault((what, evidence), []).append(node.name)
+    for (what, evidence), names in sorted(nodes.items()):
+        kind, _, key = what.partition(" ")
+        command = "kubectl uncordon" if kind == "cordon" else "kubectl label node"
+        yield Finding(
+            code=codes.TAKEN_OVER,
+            what=f"{what} stays, since others write it, too",
+            where=f"Node {', '.join(sorted(names))}",
+            evidence=evidence,
+            fix=f"if it is of no use to them: {command} {' '.join(sorted(names))}{f' {key}-' if key else ''}",
+            severity=Severity.WARNING,
+        )
 
 
 def waves() -> list[frozenset[str]]:
@@ -157,25 +175,12 @@ def _workloads(found: StackObjects, components: frozenset[str]) -> tuple[Change,
     return _deletions(item for item in (*running, *single) if component_of(item) in components)
 
 
-def _objects(found: StackObjects) -> tuple[Change, ...]:
-    known = frozenset().union(*waves())
-    return _deletions(
-        item
-        for ref, item in found.members.items()
-        if ref.kind not in SHARED_KINDS and not (ref.kind in _WORKLOADS and component_of(item) in known)
-    )
-
-
 def _deletions(items: Iterable[Manifest], *, component: str = "") -> tuple[Change, ...]:
     return tuple(
         Change(component=component_of(item) or component, action=Action.DELETE, ref=ref_of(item))
         for item in items
-        if not _is_terminating(item)
+        if not item["metadata"].get("deletionTimestamp")
     )
-
-
-def _is_terminating(item: Manifest) -> bool:
-    return bool(item["metadata"].get("deletionTimestamp"))
 
 
 def _node_change(node: NodeRemnants) -> Change:
@@ -198,8 +203,7 @@ def _removed_fields(part: str, values: Mapping[str, str]) -> Iterator[FieldChang
 def _plan_shared(item: Manifest, foreign: tuple[str, ...]) -> tuple[Change | None, Finding | None]:
     """Return what happens to an object of SHARED_KINDS, if anything, and a warning if it stays.
 
-    ``foreign`` is what others have in it, in words. An update removes the labels that only this tool has set; its
-    manifest is the merge patch.
+    An update removes the labels that only this tool has set; its manifest is the merge patch.
     """
     ref = ref_of(item)
     if managers := other_managers(item):
@@ -221,3 +225,12 @@ def _plan_shared(item: Manifest, foreign: tuple[str, ...]) -> tuple[Change | Non
     fields = tuple(_removed_fields("labels", dict(sorted(ours.items()))))
     update = Change(component=component_of(item), action=Action.UPDATE, ref=ref, fields=fields, manifest=patch)
     return update, warning
+
+
+def hosts_held_back() -> Finding:
+    """Return the error about hosts that keep what the host phase did, since containers may still use it."""
+    return Finding(
+        code=codes.HOSTS_HELD_BACK,
+        what="hosts were left as they are: the cluster still has something of the stack, which may need them",
+        fix="see to what is left there and run again; hosts alone: --hosts-only, or deploys/host_teardown.py",
+    )

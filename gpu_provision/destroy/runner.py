@@ -10,10 +10,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gpu_provision.destroy import findings
-from gpu_provision.destroy.discovery import DestroyOptions, Discovery, discover
+from gpu_provision.destroy.discovery import DestroyOptions, discover
 from gpu_provision.destroy.nodes import find_remnants, gpu_users
-from gpu_provision.destroy.plan import ACCESS, DestroyStage
+from gpu_provision.destroy.plan import ACCESS, DestroyPlan, DestroyStage
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.kube import lock
 from gpu_provision.kube.client import KubeClient
@@ -23,8 +22,9 @@ from gpu_provision.kube.lease import lease_version
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.kube.observe import NODE, POD, ResourceClaims
 from gpu_provision.kube.transport import RequestPool
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
-from gpu_provision.model.findings import Finding, ForbiddenError, RunFailedError
+from gpu_provision.model.findings import Finding, ForbiddenError, RunFailedError, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, DestroyResult
 from gpu_provision.model.progress import Event, State
@@ -33,7 +33,9 @@ from gpu_provision.nodes.drain import Drainer
 from gpu_provision.planning.applyset import STACK, component_of
 from gpu_provision.planning.drain import DrainPlan
 from gpu_provision.reconcile.rollout import budget_kind
-from gpu_provision.rollout.observe import pod_of
+from gpu_provision.rollout.observe import budgets_of, pod_of
+from gpu_provision.rollout.predicates import name_pods
+from gpu_provision.rollout.snapshot import DisruptionBudget, Pod
 
 _PARALLEL = 16
 _TRIES = 10  # kubelets and controllers write to nodes, too
@@ -47,18 +49,13 @@ Listen = Callable[[Event], None]
 
 @dataclass(slots=True)
 class DestroyRunner:
-    """One removal. Make it, `execute` it once.
-
-    Attributes:
-        found: What was found before the first write.
-        listen: Called with what happens, from the executing thread.
-    """
+    """One removal. Make it, `execute` it once."""
 
     cluster: KubeClient
     inventory: Inventory
-    found: Discovery
+    plan: DestroyPlan  # what was found before the first write, and what goes
     options: DestroyOptions
-    listen: Listen = lambda _: None
+    listen: Listen = lambda _: None  # called with what happens, from the executing thread
     _written: list[Change] = field(default_factory=list)
     _evicted: tuple[str, ...] = ()
     _stuck: list[Finding] = field(default_factory=list)
@@ -68,22 +65,19 @@ class DestroyRunner:
     def execute(self) -> DestroyResult:
         """Remove the stack and audit what is left.
 
-        Raises:
-            RunFailedError: Pods use GPUs, and may not be evicted.
-            LockedError: Another run writes.
-            UnreachableError, ForbiddenError: As the API server answers.
+        Raises RunFailedError if pods use GPUs, and may not be evicted; LockedError, UnreachableError, ForbiddenError.
         """
         began, before = time.monotonic(), self.cluster.requests
         if refusal := self.refusal():
             raise RunFailedError(refusal)
-        kept, left = self.found.plan.kept, tuple[Finding, ...]()
-        if self.found.plan.stages:
+        kept, left = self.plan.kept, tuple[Finding, ...]()
+        if self.plan.stages:
             for finding in self._eviction_warnings():
                 self._say(f"{finding.where}: {finding.what}")
             self._remove()
             kept, left = self._audit()
         return DestroyResult(
-            cluster=self.found.objects.cluster,
+            cluster=self.plan.objects.cluster,
             changes=tuple(self._written),
             evicted=self._evicted,
             requests=self.cluster.requests - before,
@@ -95,40 +89,48 @@ class DestroyRunner:
         """Return what would be done, and why it would be refused."""
         evicted = self._users() if self.options.evict else ()
         return DestroyResult(
-            cluster=self.found.objects.cluster,
-            changes=self.found.plan.changes,
+            cluster=self.plan.objects.cluster,
+            changes=self.plan.changes,
             evicted=tuple(str(pod_of(pod)) for pod in evicted),
             requests=self.cluster.requests,
-            findings=(*filter(None, [self.refusal()]), *self._eviction_warnings(), *self.found.plan.kept),
+            findings=(*filter(None, [self.refusal()]), *self._eviction_warnings(), *self.plan.kept),
         )
 
     def _users(self) -> Iterator[Manifest]:
-        return (pod for pods in self.found.users.values() for pod in pods)
+        return (pod for pods in self.plan.users.values() for pod in pods)
 
     def _eviction_warnings(self) -> tuple[Finding, ...]:
         """Return what the evictions will and may mean; budgets count as far as the account may read them."""
-        if not (self.options.evict and self.found.users):
+        if not (self.options.evict and self.plan.users):
             return ()
         budgets: list[Manifest] = []
         with contextlib.suppress(ForbiddenError):
             budgets = list(self.cluster.list(budget_kind(self.cluster)).items)
-        return tuple(findings.eviction_warnings(self._users(), budgets))
+        return tuple(eviction_warnings(self._users(), budgets))
 
     def refusal(self) -> Finding | None:
         """Return why the stack may not be removed: pods use its GPUs."""
-        if self.options.evict or not self.found.users:
+        if self.options.evict or not self.plan.users:
             return None
-        return findings.gpus_in_use({node: tuple(map(pod_of, pods)) for node, pods in self.found.users.items()})
+        users = {node: tuple(map(pod_of, pods)) for node, pods in self.plan.users.items()}
+        return Finding(
+            code=codes.GPUS_IN_USE,
+            what="pods use GPUs; nothing was removed",
+            where=f"Node {', '.join(users)}",
+            evidence="; ".join(f"{node}: {name_pods(pods)}" for node, pods in users.items()),
+            consequence="without the driver they would fail, and could not be started again",
+            fix="end them, or add --evict, which has them evicted as their PodDisruptionBudgets allow",
+        )
 
     def _remove(self) -> None:
-        stages = [stage for stage in self.found.plan.stages if not stage.is_last]
+        stages = [stage for stage in self.plan.stages if not stage.is_last]
         access = [stage for stage in stages if stage.components & ACCESS]
         own = Scope(POD, f"{STACK}={self.inventory.name}")
         with self._lock(), InformerCache(self.cluster, [Scope(NODE), own]) as mirror:
             for stage in access:
                 self._run_stage(stage, mirror)
-            if self.found.users:
-                drainer = gpu_pod_eviction(self.cluster, frozenset(self.found.users), self.options.seconds, self._say)
+            if self.plan.users:
+                drainer = gpu_pod_eviction(self.cluster, frozenset(self.plan.users), self.options.seconds, self._say)
                 drainer.run()
                 self._evicted = tuple(drainer.evicted.values())
             for stage in stages:
@@ -142,7 +144,7 @@ class DestroyRunner:
         home = self.cluster.get(ObjectRef("v1", "Namespace", "", self.inventory.cluster.namespace))
         if home is None or home["metadata"].get("deletionTimestamp"):
             return contextlib.nullcontext()
-        seen = next(iter(self.found.objects.lease.values()), None)
+        seen = next(iter(self.plan.objects.lease.values()), None)
         return WriteLock(self.cluster, self.inventory, on_wait=self._say, planned_at=lease_version(seen))
 
     def _run_stage(self, stage: DestroyStage, mirror: InformerCache) -> None:
@@ -152,16 +154,12 @@ class DestroyRunner:
         self._await_objects(change.ref for change in stage.changes if change.ref.kind in _SLOW)
 
     def _remove_last(self) -> None:
-        """Remove records and the lock's object, which has been given back, and then namespaces, as they are now.
-
-        Raises:
-            LockedError: Another run has begun since.
-        """
-        now = discover(self.cluster, self.inventory, self.options, known=self.found.objects.uids)
+        """Remove records and the lock's object, which has been given back, then namespaces. Raises LockedError."""
+        now = discover(self.cluster, self.inventory, self.options, known=self.plan.objects.uids)
         if held := lock.read_lock(self.cluster, self.inventory).lock:
             raise lock.locked_error(self.cluster, held)
-        self._kept = now.plan.kept
-        for stage in now.plan.stages:
+        self._kept = now.kept
+        for stage in now.stages:
             if stage.is_last:
                 self._say(f"removing {stage.title}")
                 self._write(change for change in stage.changes if change.ref.kind != "Namespace")
@@ -189,7 +187,7 @@ class DestroyRunner:
         """Remove from a node what is ours, as it is now."""
         for _ in range(_TRIES):
             node = self.cluster.get(ref)
-            found = find_remnants(node, self.found.stack) if node else None
+            found = find_remnants(node, self.plan.stack) if node else None
             if found is None or found.is_clean:
                 return False
             with contextlib.suppress(ConflictError):
@@ -202,11 +200,11 @@ class DestroyRunner:
         while left := _pods_of(stage.components, mirror):
             nodes, passed = {ref.name: node for ref, node in mirror.of(NODE).items()}, time.monotonic() - began
             if passed > self.options.seconds:
-                self._stuck += [findings.not_gone(pod, nodes, self.options.seconds) for pod in left]
+                self._stuck += [_not_gone(pod, nodes, self.options.seconds) for pod in left]
                 return
             if passed > _QUIET_SECONDS:
                 pods = join_limited((str(ref_of(pod)) for pod in left), 1)
-                self._say(f"waiting for {pods} to go: {findings.why_there(left[0], nodes)}")
+                self._say(f"waiting for {pods} to go: {why_there(left[0], nodes)}")
             mirror.wait(_POLL_SECONDS * 2)
 
     def _await_objects(self, refs: Iterable[ObjectRef]) -> None:
@@ -216,10 +214,10 @@ class DestroyRunner:
             while (item := self.cluster.get(ref)) is not None and item["metadata"].get("deletionTimestamp"):
                 passed = time.monotonic() - began
                 if passed > self.options.seconds:
-                    self._stuck.append(findings.not_gone(item, {}, self.options.seconds))
+                    self._stuck.append(_not_gone(item, {}, self.options.seconds))
                     break
                 if passed > _QUIET_SECONDS:
-                    self._say(f"waiting for {ref} to go: {findings.why_there(item, {})}")
+                    self._say(f"waiting for {ref} to go: {why_there(item, {})}")
                 time.sleep(_POLL_SECONDS)
 
     def _audit(self) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
@@ -227,8 +225,17 @@ class DestroyRunner:
         self._say("looking for what is left")
         now = discover(self.cluster, self.inventory, self.options)
         stuck = {finding.where for finding in self._stuck}
-        left = [findings.left_over(change) for change in now.plan.changes if str(change.ref) not in stuck]
-        every = (*self.found.plan.kept, *self._kept, *now.plan.kept)
+        left = list[Finding]()
+        for change in now.changes:
+            marks = ", ".join(field.path for field in change.fields) or "marks"
+            found = Finding(
+                code=codes.LEFT_OVER,
+                what=f"still has: {marks}" if change.action is Action.UPDATE else "is still there",
+                where=str(change.ref),
+                fix="run again, which removes what is left",
+            )
+            left += [found] if found.where not in stuck else []
+        every = (*self.plan.kept, *self._kept, *now.kept)
         kept = {finding.where + finding.what: finding for finding in every}
         return tuple(kept.values()), (*self._stuck, *left)
 
@@ -255,7 +262,83 @@ def gpu_pod_eviction(cluster: KubeClient, nodes: frozenset[str], seconds: int, s
         return DrainPlan(tuple(pod for pod in found if pod not in ending), tuple(ending))
 
     def late(left: DrainPlan, refusals: Mapping[str, str], seconds: int) -> tuple[Finding, ...]:
-        return tuple(findings.not_evicted(pod_of(pod, refusals=refusals), seconds) for pod in left.goes)
+        pods = [pod_of(pod, refusals=refusals) for pod in left.goes]
+        return tuple(
+            Finding(
+                code=codes.GPUS_IN_USE,
+                what=f"the pod still uses a GPU {seconds} s after it was to be evicted; drivers were not removed",
+                where=f"Pod {pod.namespace}/{pod.name}",
+                evidence=pod.refusal or ("it is still terminating" if pod.is_terminating else ""),
+                fix="end it, or change what its PodDisruptionBudget allows, and run again, which goes on from here",
+            )
+            for pod in pods
+        )
 
     title = "evicting pods that use GPUs"
     return Drainer(cluster, Scope(POD), plan, late, seconds=seconds, title=title, say=say)
+
+
+def _not_gone(item: Manifest, nodes: Mapping[str, Manifest], seconds: int) -> Finding:
+    ref = ref_of(item)
+    return Finding(
+        code=codes.NOT_GONE,
+        what=f"it is still there {seconds} s after it was to go",
+        where=str(ref),
+        evidence=why_there(item, nodes),
+        fix=f"kubectl get {ref.kind.lower()} {ref.name}{f' -n {ref.namespace}' if ref.namespace else ''} -o yaml shows"
+        " all of it; see to what holds it, and run again",
+    )
+
+
+def why_there(item: Manifest, nodes: Mapping[str, Manifest]) -> str:
+    """Say why an object that is to go is still there, by its first cause."""
+    metadata = item["metadata"]
+    if not metadata.get("deletionTimestamp"):
+        owners = [f"{owner['kind']} {owner['name']}" for owner in metadata.get("ownerReferences") or ()]
+        return f"waits for the garbage collector, which deletes what {', '.join(owners)} owned" if owners else ""
+    if finalizers := metadata.get("finalizers"):
+        return f"waits for the finalizer {', '.join(finalizers)}"
+    node = nodes.get(node_of(item))
+    if node is not None and not any(each["type"] == "Ready" and each["status"] == "True" for each in _conditions(node)):
+        return f"its node {node['metadata']['name']} is not ready, so it is unknown whether its containers have ended"
+    # A namespace says what is in it, and whose finalizers hold that.
+    true = (each for each in _conditions(item) if each.get("status") == "True" and each["type"] != "Ready")
+    said = (each.get("message", "") for each in true)
+    return "; ".join(filter(None, said)) or f"is terminating since {metadata['deletionTimestamp']}"
+
+
+def _conditions(item: Manifest) -> list[Mapping[str, str]]:
+    return (item.get("status") or {}).get("conditions") or []
+
+
+def eviction_warnings(users: Iterable[Manifest], budgets: Iterable[Manifest]) -> Iterator[Finding]:
+    """Yield warnings about pods without a controller that would be evicted, and about budgets that keep pods."""
+    known = budgets_of(budgets)
+    pods = [pod for pod in (pod_of(each, budgets=known) for each in users) if not pod.is_terminating]
+    if lost := [pod for pod in pods if not pod.owner]:
+        yield Finding(
+            code=codes.UNMANAGED_PODS,
+            what="--evict takes these pods away, and no controller starts them again",
+            where=f"Pod {name_pods(lost)}",
+            consequence="whatever is kept in such a pod alone is gone with it",
+            fix="let it end first, or keep its manifest: kubectl get pod NAME -o yaml",
+            severity=Severity.WARNING,
+        )
+    by_budget: dict[tuple[str, DisruptionBudget], list[Pod]] = {}
+    for pod in pods:
+        for budget in pod.budgets:
+            by_budget.setdefault((pod.namespace, budget), []).append(pod)
+    for (namespace, budget), covered in sorted(by_budget.items()):
+        if budget.allowed >= len(covered):
+            continue
+        now, will = (f"{budget.allowed} of {len(covered)} pods", "may") if budget.allowed > 0 else ("no pod", "will")
+        yield Finding(
+            code=codes.BUDGET_HOLDS,
+            what=f"the budget lets {now} go right now",
+            where=f"PodDisruptionBudget {namespace}/{budget.name}",
+            evidence=f"pods that use GPUs: {name_pods(covered)}",
+            consequence=f"the removal {will} wait, and end with drivers in place after --timeout, unless others of its "
+            "pods become ready elsewhere",
+            fix="have more replicas run where no driver is removed, or change what the budget allows",
+            severity=Severity.WARNING,
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -35,24 +35,15 @@ from gpu_provision.operator.status import StackPhase, evaluate_status
 from gpu_provision.planning.diff import FIELD_MANAGER, changes_between, differences
 from gpu_provision.planning.managed_fields import managers_of
 
-_CONFLICT = "GP304"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackResource:
-    """A stack's resource beside an inventory.
+    """A stack's resource beside an inventory."""
 
-    Attributes:
-        live: The resource as it was read.
-        wanted: What the inventory makes of it; None if it declares the same already, or if that is unknown.
-        fields: What that changes.
-        findings: What is against it, and what a reader should know.
-    """
-
-    live: Manifest
-    wanted: Manifest | None = None
-    fields: tuple[FieldChange, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    live: Manifest  # the resource as it was read
+    wanted: Manifest | None = None  # what the inventory makes of it; None if that is declared already, or unknown
+    fields: tuple[FieldChange, ...] = ()  # what that changes
+    findings: tuple[Finding, ...] = ()  # what is against it, and what a reader should know
 
     @property
     def name(self) -> str:
@@ -77,7 +68,14 @@ def compare_stack(cluster: KubeClient, inventory: Inventory, *, force: bool) -> 
     if live["metadata"].get("deletionTimestamp"):
         return StackResource(live=live, findings=(deletion_finding(live),))
     if not inventory.text:
-        return StackResource(live=live, findings=(_no_text_finding(live),))
+        refusal = Finding(
+            code=codes.NOT_FOR_RESOURCE,
+            where=stack_label(live),
+            what="a controller looks after this stack by its resource, and an inventory that was made in Python has no "
+            "text to change it to",
+            fix="apply an inventory file, or change the resource itself",
+        )
+        return StackResource(live=live, findings=(refusal,))
     path = inventory.path or inventory.name
     document, _ = parse(Source(name=path, path=Path(path), text=inventory.text, digest=inventory.digest))
     if refused := local_values(document):
@@ -104,21 +102,26 @@ def _dry_run(cluster: KubeClient, live: Manifest, wanted: Manifest, *, force: bo
     left = () if specs_equivalent(after, wanted) or inventory_of(wanted)[0] is None else omitted_fields(after, wanted)
     changes = (*changes_between(live, after), *(replace(each, new=None) for each in left))
     by_path = {each.path: each for each in changes if each.path.partition(".")[0] == "spec"}
-    found = warn_if_declared_elsewhere(live, "take over") if force else _omission_findings(live, left)
-    return StackResource(
-        live=live, wanted=wanted, fields=tuple(by_path[path] for path in sorted(by_path)), findings=found
+    fields = tuple(by_path[path] for path in sorted(by_path))
+    if force or not left:
+        found = warn_if_declared_elsewhere(live, "take over") if force else ()
+        return StackResource(live=live, wanted=wanted, fields=fields, findings=found)
+    managers = ", ".join(other_managers(live)) or "another manager"
+    error = Finding(
+        code="GP304",
+        where=stack_label(live),
+        what=f"another field manager owns what the inventory does not say: {managers}",
+        evidence=", ".join(each.path for each in left),
+        fix=f"take it out where {managed_by(live) or managers} has it from; or --take-over takes it out here",
     )
+    return StackResource(live=live, wanted=wanted, fields=fields, findings=(error,))
 
 
 def apply_stack(cluster: KubeClient, resource: StackResource, *, force: bool, back_to: int = 0) -> Manifest:
     """Make a resource declare what is desired, if it does not; return it as it is then.
 
     ``back_to`` is the number of the run that declared this before, for the controller's record; 0 if it is no rollback.
-
-    Raises:
-        FieldConflictError: Another manager has set fields, in between.
-        ConflictError: The resource has changed in between.
-        ForbiddenError, InvalidError, UnreachableError: As the API server answers.
+    Raises FieldConflictError or ConflictError for a change in between, else ProvisionError as the API server answers.
     """
     wanted, live = resource.wanted, resource.live
     if wanted is None:
@@ -179,34 +182,10 @@ def deletion_finding(live: Manifest) -> Finding:
     )
 
 
-def _no_text_finding(live: Manifest) -> Finding:
-    return Finding(
-        code=codes.NOT_FOR_RESOURCE,
-        where=stack_label(live),
-        what="a controller looks after this stack by its resource, and an inventory that was made in Python has no "
-        "text to change it to",
-        fix="apply an inventory file, or change the resource itself",
-    )
-
-
-def _omission_findings(live: Manifest, left: tuple[FieldChange, ...]) -> tuple[Finding, ...]:
-    if not left:
-        return ()
-    managers = ", ".join(other_managers(live)) or "another manager"
-    error = Finding(
-        code=_CONFLICT,
-        where=stack_label(live),
-        what=f"another field manager owns what the inventory does not say: {managers}",
-        evidence=", ".join(each.path for each in left),
-        fix=f"take it out where {managed_by(live) or managers} has it from; or --take-over takes it out here",
-    )
-    return (error,)
-
-
 def specs_equivalent(one: Manifest, other: Manifest) -> bool:
     """Whether two stacks declare the same; one that the loader refuses equals none."""
-    found = [inventory and replace(inventory, text="", digest="") for inventory, _ in map(inventory_of, (one, other))]
-    return found[0] is not None and found[0] == found[1]
+    first, second = (found and replace(found, text="", digest="") for found, _ in map(inventory_of, (one, other)))
+    return first is not None and first == second
 
 
 def omitted_fields(live: Manifest, wanted: Manifest) -> tuple[FieldChange, ...]:
@@ -239,12 +218,11 @@ def removal_patch(live: Any, wanted: Any) -> Any:
 def add_finalizer(cluster: KubeClient, stack: ObjectRef, namespace: str, lease: str = "") -> None:
     """Hold a stack with our finalizer, and annotate its namespace and, unless it is the default, the leader's lease."""
 
-    def change(metadata: Mapping[str, Any]) -> dict[str, Any]:
-        found, notes = metadata.get("finalizers") or [], metadata.get("annotations") or {}
-        held = {} if FINALIZER in found else {"finalizers": [*found, FINALIZER]}
-        marks = {} if HOME in notes else {HOME: namespace}
-        led_by = {} if notes.get(LED_BY, "") == lease else {LED_BY: lease or None}
-        return {**held, "annotations": {**marks, **led_by}} if marks or led_by else held
+    def change(finalizers: Sequence[str], notes: Mapping[str, str]) -> Manifest:
+        held = {} if FINALIZER in finalizers else {"finalizers": [*finalizers, FINALIZER]}
+        marks: dict[str, Any] = {} if HOME in notes else {HOME: namespace}
+        marks |= {} if notes.get(LED_BY, "") == lease else {LED_BY: lease or None}
+        return held | ({"annotations": marks} if marks else {})
 
     _change_metadata(cluster, stack, change)
 
@@ -252,22 +230,23 @@ def add_finalizer(cluster: KubeClient, stack: ObjectRef, namespace: str, lease: 
 def remove_finalizer(cluster: KubeClient, stack: ObjectRef) -> None:
     """Let the stack go."""
 
-    def change(metadata: Mapping[str, Any]) -> dict[str, Any]:
-        found = metadata.get("finalizers") or []
-        return {"finalizers": [each for each in found if each != FINALIZER]} if FINALIZER in found else {}
+    def change(finalizers: Sequence[str], _notes: object) -> Manifest:
+        left = [each for each in finalizers if each != FINALIZER]
+        return {"finalizers": left} if FINALIZER in finalizers else {}
 
     _change_metadata(cluster, stack, change)
 
 
 def _change_metadata(
-    cluster: KubeClient, stack: ObjectRef, change: Callable[[Mapping[str, Any]], dict[str, Any]]
+    cluster: KubeClient, stack: ObjectRef, change: Callable[[Sequence[str], Mapping[str, str]], Manifest]
 ) -> None:
     while live := cluster.get(stack):
-        wanted = change(live["metadata"])
+        metadata = live["metadata"]
+        wanted = change(metadata.get("finalizers") or (), metadata.get("annotations") or {})
         if not wanted:
             return
         with contextlib.suppress(ConflictError, NotFoundError):
-            cluster.merge(stack, {"metadata": {"resourceVersion": live["metadata"]["resourceVersion"], **wanted}})
+            cluster.merge(stack, {"metadata": {"resourceVersion": metadata["resourceVersion"], **wanted}})
             return
 
 
@@ -282,15 +261,15 @@ _MARKS = (
     ("labels", "app.kubernetes.io/instance", "Argo CD or Helm, as", ""),
 )
 
-_COMES_BACK = "declares it, too, so that it may come back"
+# Operation -> what a tool that declares the resource as well does, what comes of it, and what to do.
 _ELSEWHERE = {
     "release": (
-        _COMES_BACK,
+        "declares it, too, so that it may come back",
         "a controller looks after the stack again",
         f"annotate it there with {ON_DELETE}: {KEEP}, then take it out there: its being pruned is the release",
     ),
     "destroy": (
-        _COMES_BACK,
+        "declares it, too, so that it may come back",
         "the controller installs the stack again",
         "take it out there: its being pruned removes the stack, too",
     ),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from importlib.metadata import version
 
 from gpu_provision.destroy.discovery import DestroyOptions, discover
 from gpu_provision.destroy.runner import DestroyRunner
@@ -20,32 +22,25 @@ from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event
 from gpu_provision.operator.client import add_finalizer, remove_finalizer
-from gpu_provision.operator.overview import version_annotation
 from gpu_provision.operator.queue import Backoff, OverlapChecker, ReconcileRequest
 from gpu_provision.operator.reconciler import StackReconciler
 from gpu_provision.operator.stack import (
     CONTROLLER_NAME,
     CONTROLLER_NAMESPACE,
     DEFAULT_LEASE,
+    LEADER_VERSION,
     STACK,
     inventory_of,
     is_released,
     namespace_changed,
     namespace_of,
 )
-from gpu_provision.operator.status import Reason, StackProblem, internal_error, problem_of, since
-from gpu_provision.operator.telemetry import (
-    ControllerMetrics,
-    EventSink,
-    StackEvent,
-    StatusWriter,
-    internal_error_event,
-)
+from gpu_provision.operator.status import Reason, StackProblem, problem_of, since
+from gpu_provision.operator.telemetry import ControllerMetrics, EventSink, StackEvent, StatusWriter
 from gpu_provision.reconcile.observer import scope_of_object
 from gpu_provision.reconcile.session import Session
 
-Aim = Callable[[Inventory], Inventory]
-"""Says which cluster an inventory means: the one that the controller looks after."""
+Aim = Callable[[Inventory], Inventory]  # says which cluster an inventory means: the one that the controller looks after
 
 _ASK_AGAIN_SECONDS = 60.0
 _STEP_SECONDS = 10.0
@@ -55,12 +50,7 @@ _STACKS, _NODES = Scope(STACK), Scope(NODE)
 
 
 class StackWorker:
-    """Carries out the last request for one stack, in a thread of its own; ``take`` is called from there.
-
-    Attributes:
-        figures: What is counted of the stack.
-        thread: Ends by itself only by a bug; locks are given back at its end.
-    """
+    """Carries out the last request for one stack, in a thread of its own; ``take`` is called from there."""
 
     def __init__(
         self,
@@ -74,7 +64,7 @@ class StackWorker:
         """Prepare; `thread` has to be started. Writes rest on the ``leadership``, besides the stack's lock."""
         self._cluster, self._request, self._aim, self._take, self._leadership = cluster, request, aim, take, leadership
         self._reporter = StatusWriter(cluster, request.stack, take)
-        self.figures = self._reporter.figures
+        self.figures = self._reporter.figures  # what is counted of the stack
         self._backoff = Backoff()
         self._news = threading.Condition()
         self._reconciler: StackReconciler | None = None
@@ -122,8 +112,11 @@ class StackWorker:
                 self._report_problem(request, since(rolled_back, problem_of(error.findings)))
             except Exception as error:  # noqa: BLE001 - a bug about one stack must not stop the others
                 self._backoff.failed(time.monotonic())
-                self._take(internal_error_event(error, request.name))
-                self._report_problem(request, internal_error(error))
+                message = "".join(traceback.format_exception(error))
+                self._take(StackEvent(reason="Mistake", message=message, stack=request.name, is_warning=True))
+                first_line = f"{type(error).__name__}: {error}".splitlines()[0]
+                problem = StackProblem(Reason.MISTAKE, f"a mistake in gpu-provision itself: {first_line}")
+                self._report_problem(request, problem)
 
     def _reconcile(self, request: ReconcileRequest) -> None:
         if request.is_deleting:
@@ -259,7 +252,7 @@ class Controller:
         while not self._stopping.is_set():
             self._active_at = time.monotonic()
             try:
-                elector = LeaderElector(self._cluster, self._lease, version_annotation())
+                elector = LeaderElector(self._cluster, self._lease, {LEADER_VERSION: version("gpu-provision")})
                 if self._is_elected(elector):
                     self._lead(elector)
             except ProvisionError as error:

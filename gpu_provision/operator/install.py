@@ -1,11 +1,12 @@
-"""Install the operator into a cluster, or uninstall it; check beforehand what would go wrong."""
+"""Install the operator into a cluster, or uninstall it; name what would go wrong, and parts of other versions."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from importlib.metadata import version
 
 from gpu_provision.destroy import discovery
 from gpu_provision.kube.client import KubeClient
@@ -14,18 +15,27 @@ from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.observe import NAMESPACE, POD
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
-from gpu_provision.model.findings import Finding, InvalidError, RunFailedError, Severity
+from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError, RunFailedError, Severity
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.text import join_limited
 from gpu_provision.operator import manifests
 from gpu_provision.operator.client import warn_if_declared_elsewhere
 from gpu_provision.operator.crd import CRD_NAME, DEFINITION, LABELS, RULES_KEY, definition
 from gpu_provision.operator.manifests import InstallOptions
-from gpu_provision.operator.stack import CONTROLLER_NAME, CONTROLLER_NAMESPACE, STACK, inventory_of, label_of
+from gpu_provision.operator.stack import (
+    CONTROLLER_NAME,
+    CONTROLLER_NAMESPACE,
+    STACK,
+    inventory_of,
+    lease_of,
+    stack_label,
+)
+from gpu_provision.operator.status import condition_of
+from gpu_provision.planning.diff import differences
 from gpu_provision.rbac.roles import ALWAYS_THERE
 from gpu_provision.reconcile.observer import scope_of_object
 
-MANAGER = "gpu-provision-operator"
-"""Field manager; another one than a stack's, which has some of the same namespaces."""
+MANAGER = "gpu-provision-operator"  # field manager; another one than a stack's, which has some of the same namespaces
 
 _UNKNOWN_KEY = "GP120"
 _LABELLED = ",".join(f"{key}={value}" for key, value in LABELS.items())
@@ -56,16 +66,9 @@ def install(  # noqa: PLR0913 - what, and on which terms
 ) -> tuple[tuple[ObjectRef, ...], tuple[Finding, ...]]:
     """Make everything of the operator as it should be; return what was made or changed, and what a reader should know.
 
-    Args:
-        shape: For any version of Kubernetes; the cluster's own is asked.
-        stacks: Those that the controller gets the rights for; none for stacks of any name.
-        take_over: Whether fields that others have set otherwise are taken from them.
-        seconds: How long the definition and the controller may take to be in force.
-        say: Called with what is waited for.
-
-    Raises:
-        RunFailedError: It takes longer; or nothing is written, since others have fields, or stacks would lose keys.
-        ForbiddenError, InvalidError, UnreachableError: As the API server answers.
+    The controller gets the rights for ``stacks``, without any for stacks of any name. With ``take_over``, fields that
+    others have set otherwise are taken from them. Raises RunFailedError if definition or controller are not in force in
+    time, or, before any write, if others have fields or stacks would lose keys.
     """
     until = time.monotonic() + seconds
     wanted = manifests.manifests(replace(shape, kubernetes=cluster.version()), stacks)
@@ -128,8 +131,7 @@ def _conflicts(cluster: KubeClient, wanted: Iterable[Manifest]) -> Iterator[Find
 def strip_refused_rules(cluster: KubeClient, wanted: Manifest, manager: str) -> tuple[Manifest, tuple[Finding, ...]]:
     """Return the definition as the API server takes it, and a warning if that is without its rules.
 
-    Raises:
-        InvalidError: Something else of it is refused.
+    Raises InvalidError if something else of it is refused.
     """
     plain = definition()
     if wanted == plain:
@@ -160,8 +162,7 @@ def _is_bare(item: Manifest) -> bool:
 
 
 def _is_established(live: Manifest) -> bool:
-    conditions = (live.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+    return condition_of(live, "Established").get("status") == "True"
 
 
 def _is_available(deployment: Manifest) -> bool:
@@ -176,25 +177,19 @@ def _await_object(
     cluster: KubeClient, ref: ObjectRef, is_so: Callable[[Manifest], bool], until: float, say: Say
 ) -> None:
     where = f" -n {ref.namespace}" if ref.namespace else ""
-    late = _late(str(ref), "is not ready in time", f"kubectl{where} describe {ref.kind.lower()}/{ref.name}")
-    _await(
-        cluster,
-        scope_of_object(ref),
-        lambda found: any(map(is_so, found)),
-        until=until,
-        on_wait=lambda: say(f"waiting for {ref}"),
-        late=late,
-    )
+    fix = f"kubectl{where} describe {ref.kind.lower()}/{ref.name}"
+    late = Finding(code=codes.NOT_IN_TIME, where=str(ref), what="is not ready in time", fix=fix)
+    _await(cluster, scope_of_object(ref), lambda found: any(map(is_so, found)), late, until=until, say=say)
 
 
 def _await(  # noqa: PLR0913 - what, and what if not
     cluster: KubeClient,
     scope: Scope,
     is_so: Callable[[Sequence[Manifest]], bool],
+    late: Finding,
     *,
     until: float,
-    on_wait: Callable[[], None],
-    late: Finding,
+    say: Say,
 ) -> None:
     """Wait until something is so of the objects of a scope. Raises RunFailedError if that is not in time."""
     with InformerCache(cluster, (scope,)) as mirror:
@@ -204,13 +199,9 @@ def _await(  # noqa: PLR0913 - what, and what if not
             if left <= 0:
                 raise RunFailedError(late)
             if not is_reported:
-                on_wait()
+                say(f"waiting for {late.where}")
                 is_reported = True
             mirror.wait(left)
-
-
-def _late(where: str, what: str, fix: str) -> Finding:
-    return Finding(code=codes.NOT_IN_TIME, where=where, what=what, fix=fix)
 
 
 def uninstall(
@@ -218,44 +209,48 @@ def uninstall(
 ) -> tuple[tuple[ObjectRef, ...], tuple[Finding, ...]]:
     """Take the operator off a cluster; return what was deleted, and what a reader should know.
 
-    Args:
-        with_stacks: Whether stacks go first, which the controller takes off the cluster.
-        seconds: How long the stacks may take, and then the controller.
-        say: Called with what is waited for.
-
-    Raises:
-        RunFailedError: There are stacks, nothing was removed; or something does not go.
-        ForbiddenError, InvalidError, UnreachableError: As the API server answers.
+    With ``with_stacks`` the controller takes the stacks off first, in so many seconds; its own end may take as long.
+    Raises RunFailedError if there are stacks, and nothing was removed, or if something does not go in time.
     """
     stacks = cluster.list(STACK).items
-    names = ", ".join(label_of(stack["metadata"]["name"]) for stack in stacks)
+    names = ", ".join(map(stack_label, stacks))
     if stacks and not with_stacks:
-        raise RunFailedError(_stacks_exist(names))
+        refusal = Finding(
+            code=codes.STACKS_EXIST,
+            where=names,
+            what="there are stacks, and only the operator takes them off the cluster",
+            fix="--with-stacks removes them first, with everything that they have installed; "
+            "gpu-provision operator release NAME lets one go, and leaves what it has installed",
+        )
+        raise RunFailedError(refusal)
 
-    def await_end(scope: Scope, waited_for: str, late: Finding) -> None:
-        until = time.monotonic() + seconds
-        on_wait = partial(say, f"waiting for {waited_for}")
-        _await(cluster, scope, lambda found: not found, until=until, on_wait=on_wait, late=late)
+    def await_end(scope: Scope, where: str, fix: str) -> None:
+        late = Finding(code=codes.NOT_IN_TIME, where=where, what="still there", fix=fix)
+        _await(cluster, scope, lambda found: not found, late, until=time.monotonic() + seconds, say=say)
 
     deleted = _deleted(cluster, stacks)
     if stacks:
         fix = "kubectl get gpus tells why; a controller has to run: gpu-provision operator run, if none does"
-        await_end(Scope(STACK), names, _late(names, "is still there", fix))
+        await_end(Scope(STACK), names, fix)
     deleted += _deleted(cluster, _labelled(cluster, _CONTROLLER))
-    fix = f"kubectl -n {CONTROLLER_NAMESPACE} get pods"
-    late = _late("the controller's pods", "are still there", fix)
-    await_end(Scope(POD, _LABELLED), "the controller to end", late)
+    await_end(Scope(POD, _LABELLED), "the controller's pods", f"kubectl -n {CONTROLLER_NAMESPACE} get pods")
     rights = _labelled(cluster, _RIGHTS)
     homes = {item["metadata"]["namespace"] for item in rights if item["kind"] == "Role"} | {CONTROLLER_NAMESPACE}
-    lease = ObjectRef("coordination.k8s.io/v1", "Lease", CONTROLLER_NAMESPACE, CONTROLLER_NAME)
-    rest = filter(None, map(cluster.get, (lease, ObjectRef(*DEFINITION, "", CRD_NAME))))
+    rest = filter(None, map(cluster.get, (lease_of(None), ObjectRef(*DEFINITION, "", CRD_NAME))))
     deleted += _deleted(cluster, [*rights, *rest])
     warnings = [finding for stack in stacks for finding in warn_if_declared_elsewhere(stack, "destroy")]
     kinds = discovery.listable_kinds(cluster)
     for name in sorted(homes - ALWAYS_THERE):
         namespace = cluster.get(ObjectRef(*NAMESPACE, "", name))
         if namespace and (found := discovery.foreign_objects_in(cluster, name, kinds, ())):
-            warnings.append(_namespace_stays(namespace, found))
+            stays = Finding(
+                code=codes.NAMESPACE_STAYS,
+                where=str(ref_of(namespace)),
+                what="stays, since something is in it",
+                evidence=join_limited(found, _MOST_NAMED),
+                severity=Severity.WARNING,
+            )
+            warnings.append(stays)
         elif namespace:
             deleted += _deleted(cluster, [namespace])
     return tuple(deleted), tuple(warnings)
@@ -273,21 +268,33 @@ def _deleted(cluster: KubeClient, items: Iterable[Manifest]) -> list[ObjectRef]:
     return refs
 
 
-def _stacks_exist(names: str) -> Finding:
-    return Finding(
-        code=codes.STACKS_EXIST,
-        where=names,
-        what="there are stacks, and only the operator takes them off the cluster",
-        fix="--with-stacks removes them first, with everything that they have installed; "
-        "gpu-provision operator release NAME lets one go, and leaves what it has installed",
-    )
-
-
-def _namespace_stays(namespace: Manifest, found: Sequence[str]) -> Finding:
-    return Finding(
-        code=codes.NAMESPACE_STAYS,
-        where=str(ref_of(namespace)),
-        what="stays, since something is in it",
-        evidence=", ".join(found[:_MOST_NAMED]),
-        severity=Severity.WARNING,
-    )
+def skew_findings(cluster: KubeClient, controller: str, lease: str) -> tuple[Finding, ...]:
+    """Return warnings about the definition and about the leader: its version, if known, and its lease. One request."""
+    ours, found = version("gpu-provision"), list[Finding]()
+    if controller not in {"", ours}:
+        other_controller = Finding(
+            code=codes.OTHER_VERSION,
+            where=lease,
+            what=f"the controller is gpu-provision {controller}, and this is {ours}",
+            consequence="plan and apply may see differences here that the controller does not see",
+            fix="gpu-provision operator install --image IMAGE brings it to this version; or use its version here",
+            severity=Severity.WARNING,
+        )
+        found.append(other_controller)
+    live = None
+    with contextlib.suppress(ForbiddenError):  # a role that may read stacks need not allow to read their definition
+        live = cluster.get(ObjectRef(*DEFINITION, "", CRD_NAME))
+    # Rules in CEL are the API server's affair.
+    changes = min((differences(definition(rules=rules), live) for rules in (True, False)), key=len) if live else ()
+    if changes:
+        other_definition = Finding(
+            code=codes.OTHER_VERSION,
+            where=f"CustomResourceDefinition {CRD_NAME}",
+            what="the definition of stacks is not that of this version of gpu-provision",
+            evidence=join_limited([each.path for each in changes], _MOST_NAMED),
+            consequence="keys that it does not know are dropped from stacks",
+            fix="gpu-provision operator install brings it to this version",
+            severity=Severity.WARNING,
+        )
+        found.append(other_definition)
+    return tuple(found)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from gpu_provision.components.objects import manifest, service_account
-from gpu_provision.components.pods import STARTUP_TOLERATION
+import yaml
+
+from gpu_provision.components.objects import compact, is_since, service_account
 from gpu_provision.kube.client import KINDS
 from gpu_provision.kube.observe import MEMBER_KINDS, named_secrets
 from gpu_provision.model.cluster import Manifest, Permission
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import crd
 from gpu_provision.operator.crd import LABELS, definition
-from gpu_provision.operator.stack import CONTROLLER_NAME, CONTROLLER_NAMESPACE, GROUP, PLURAL, STACK, inventory_of
+from gpu_provision.operator.stack import CONTROLLER_NAME, CONTROLLER_NAMESPACE, GROUP, PLURAL, inventory_of, stack_of
 from gpu_provision.rbac import permissions
 from gpu_provision.rbac.roles import RbacSubject, roles
 
@@ -46,8 +47,9 @@ def of_stacks(inventories: Iterable[Inventory]) -> frozenset[Permission]:
     known = [*inventories]
     if known:
         return frozenset(one for inventory in known for one in _of_stack(inventory))
-    one, other = (frozenset(_of_stack(_any_stack(name))) for name in ("a", "b"))
-    return frozenset(found if found in other else found._replace(name="") for found in one)
+    found = [inventory_of(stack_of({"name": name, **_ALL_ON}))[0] for name in ("a", "b")]
+    one, other = (frozenset(_of_stack(inventory)) for inventory in found if inventory)
+    return frozenset(each if each in other else each._replace(name="") for each in one)
 
 
 def of_editor(inventory: Inventory) -> frozenset[Permission]:
@@ -78,18 +80,6 @@ def _to_follow(inventory: Inventory) -> Iterator[Permission]:
         yield from (Permission(verb, "", "secrets", "", name) for verb in ("list", "watch"))
 
 
-def _any_stack(name: str) -> Inventory:
-    inventory, findings = inventory_of(
-        {"apiVersion": STACK.api_version, "kind": STACK.kind, "metadata": {"name": name}, "spec": _ALL_ON}
-    )
-    if inventory is None:
-        raise AssertionError(findings)
-    return inventory
-
-
-PORT = 8080
-_BUDGETS_SINCE = 21  # policy/v1: Kubernetes 1.21
-_FILES = ("definition.yaml", "namespaces.yaml", "rights.yaml", "controller.yaml")
 _FILE_OF = {
     "CustomResourceDefinition": "definition.yaml",
     "Namespace": "namespaces.yaml",
@@ -97,42 +87,22 @@ _FILE_OF = {
     "NetworkPolicy": "controller.yaml",
     "PodDisruptionBudget": "controller.yaml",
 }
-_USER = 65532  # as the Containerfile has it; any will do but root
-_ENVIRONMENT = {
-    "HOME": "/tmp",  # noqa: S108 - a volume of the pod's own
-    "XDG_STATE_HOME": "/dev/null",  # runs are on record in the cluster; local records of thousands of nodes fill a disk
-}
-_TOLERATIONS = (
-    *(
-        {"key": f"node-role.kubernetes.io/{role}", "operator": "Exists", "effect": "NoSchedule"}
-        for role in ("control-plane", "master")
-    ),
-    dict(STARTUP_TOLERATION),  # where every node is new, there is no other place
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallOptions:
-    """How the controller runs.
+    """How the controller runs."""
 
-    Attributes:
-        image: Its image; empty for no controller in the cluster: it runs elsewhere.
-        replicas: How many; one works, the others wait to take over.
-        pull_secrets: Names of Secrets in its namespace.
-        kubernetes: Version of the cluster; an empty one, or one that is not known, counts as new.
-    """
-
-    image: str = ""
-    replicas: int = 2
-    pull_secrets: tuple[str, ...] = ()
-    kubernetes: str = ""
+    image: str = ""  # its image; empty for no controller in the cluster: it runs elsewhere
+    replicas: int = 2  # how many; one works, the others wait to take over
+    pull_secrets: tuple[str, ...] = ()  # names of Secrets in its namespace
+    kubernetes: str = ""  # version of the cluster; an empty one, or one that is not known, counts as new
 
 
 def manifests(shape: InstallOptions, stacks: Iterable[Inventory] = ()) -> list[Manifest]:
     """Return all objects, in an order in which they can be applied.
 
-    Args:
-        stacks: Those that the controller gets the rights for; none for stacks of any name in the usual namespaces.
+    The controller gets the rights for ``stacks``; without any, for stacks of any name in the usual namespaces.
     """
     account = RbacSubject("ServiceAccount", CONTROLLER_NAME, CONTROLLER_NAMESPACE)
     rights = roles(CONTROLLER_NAME, {*of_stacks(stacks), *of_controller()}, [account])
@@ -141,21 +111,15 @@ def manifests(shape: InstallOptions, stacks: Iterable[Inventory] = ()) -> list[M
     found += [_labelled(item) if item["metadata"]["name"] == CONTROLLER_NAMESPACE else item for item in namespaces]
     found.append(service_account(CONTROLLER_NAME, CONTROLLER_NAMESPACE, LABELS))
     found += [_labelled(item) for item in rights if item["kind"] != "Namespace"]
-    return found + (_controller(shape) if shape.image else [])
-
-
-def budget_version(kubernetes: str) -> str:
-    """Return the API version of PodDisruptionBudgets in a version of Kubernetes; an unknown one counts as new."""
-    found = re.match(r"v?1\.(\d+)", kubernetes)
-    return "policy/v1beta1" if found and int(found[1]) < _BUDGETS_SINCE else "policy/v1"
+    return [*found, *(_controller(shape) if shape.image else ())]
 
 
 def grouped(found: Iterable[Manifest]) -> dict[str, list[Manifest]]:
     """Return objects by the name of the file that they belong into, in an order in which files can be applied."""
-    files: dict[str, list[Manifest]] = {name: [] for name in _FILES}
+    files: dict[str, list[Manifest]] = {}
     for item in found:
-        files[_FILE_OF.get(item["kind"], "rights.yaml")].append(item)
-    return {name: items for name, items in files.items() if items}
+        files.setdefault(_FILE_OF.get(item["kind"], "rights.yaml"), []).append(item)
+    return files
 
 
 def kustomization(files: Sequence[str]) -> Manifest:
@@ -167,85 +131,14 @@ def _labelled(item: Manifest) -> Manifest:
     return {**item, "metadata": {**item["metadata"], "labels": dict(LABELS)}}
 
 
-def _controller(shape: InstallOptions) -> list[Manifest]:
-    """Return the objects that run the controller.
-
-    The network policy lets connections in to the port alone; egress stays open, as no address of an API server is
-    known.
-    """
-
-    def namespaced(api_version: str, kind: str, spec: dict[str, Any]) -> Manifest:
-        return manifest((api_version, kind), CONTROLLER_NAME, namespace=CONTROLLER_NAMESPACE, labels=LABELS, spec=spec)
-
-    selector = {"matchLabels": LABELS}
-    ingress = {
-        "podSelector": selector,
-        "policyTypes": ["Ingress"],
-        "ingress": [{"ports": [{"protocol": "TCP", "port": PORT}]}],
-    }
-    deployment = {
-        "replicas": shape.replicas,
-        "selector": selector,
-        "template": {"metadata": {"labels": dict(LABELS)}, "spec": _pod(shape)},
-    }
-    found = [
-        namespaced("networking.k8s.io/v1", "NetworkPolicy", ingress),
-        namespaced("apps/v1", "Deployment", deployment),
-    ]
+def _controller(shape: InstallOptions) -> Iterator[Manifest]:
+    """Yield the objects that run the controller; a budget would keep the node of a single one."""
+    text = Path(__file__).with_name("controller.yaml").read_text(encoding="utf-8")
+    policy, deployment, budget = yaml.safe_load_all(text)
+    pod = deployment["spec"]["template"]["spec"]
+    deployment["spec"]["replicas"], pod["containers"][0]["image"] = shape.replicas, shape.image
+    pod["imagePullSecrets"] = [{"name": name} for name in shape.pull_secrets]
+    yield policy
+    yield compact(deployment)
     if shape.replicas > 1:
-        budget = {"maxUnavailable": 1, "selector": selector}
-        found.append(namespaced(budget_version(shape.kubernetes), "PodDisruptionBudget", budget))
-    return found
-
-
-def _pod(shape: InstallOptions) -> dict[str, Any]:
-    """Return the pod, which prefers nodes without GPUs, as rollouts drain those, and another node than its peers."""
-    no_gpu = {"key": "nvidia.com/gpu.present", "operator": "DoesNotExist"}
-    apart = {"labelSelector": {"matchLabels": LABELS}, "topologyKey": "kubernetes.io/hostname"}
-    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
-    return {
-        "serviceAccountName": CONTROLLER_NAME,
-        "imagePullSecrets": [{"name": name} for name in shape.pull_secrets],
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "affinity": {
-            "nodeAffinity": {preferred: [{"weight": 50, "preference": {"matchExpressions": [no_gpu]}}]},
-            "podAntiAffinity": {preferred: [{"weight": 100, "podAffinityTerm": apart}]},
-        },
-        "tolerations": [*_TOLERATIONS],
-        "containers": [_container(shape.image)],
-        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}],
-    }
-
-
-def _container(image: str) -> dict[str, Any]:
-    return {
-        "name": "operator",
-        "image": image,
-        "args": ["operator", "run", "--address", "::", "--port", str(PORT), "--json"],  # of its pod: both families
-        "env": [{"name": name, "value": value} for name, value in _ENVIRONMENT.items()],
-        "ports": [{"name": "metrics", "containerPort": PORT, "protocol": "TCP"}],
-        "livenessProbe": _probe("/healthz", period=20, failures=3),
-        "readinessProbe": _probe("/readyz", period=5, failures=2),
-        "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - as above
-    }
-
-
-def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
-    return {
-        "httpGet": {"path": path, "port": "metrics"},
-        "initialDelaySeconds": 5,
-        "periodSeconds": period,
-        "timeoutSeconds": 5,
-        "failureThreshold": failures,
-    }
+        yield budget if is_since(shape.kubernetes, (1, 21)) else {**budget, "apiVersion": "policy/v1beta1"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,12 +15,10 @@ from gpu_provision.model.text import join_limited
 from gpu_provision.operator.stack import FINALIZER, inventory_of, is_released, namespace_of
 from gpu_provision.operator.status import Reason, StackObservation, StackProblem
 
+# How long a need has to last: the effect of our own writes takes a moment to come back, and nodes join in crowds.
 SETTLE_SECONDS = 0.3
-"""How long a need has to last: the effect of our own writes takes a moment to come back, and nodes join in crowds."""
-
+# How long an edit has to last between two runs: it is no effect of a run, but an editor may make several.
 EDIT_SECONDS = 0.1
-"""How long an edit has to last between two runs: it is no effect of a run, but an editor may make several."""
-
 _NOT_YET_SECONDS = 1.0
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 5.0, 600.0
 _FREE_REPAIRS = 3
@@ -78,13 +76,9 @@ class EditConflictBackoff:
 
 @dataclass(slots=True)
 class ReconcileScheduler:
-    """Compares pending changes with what the last run could not do. Times are of a monotonic clock.
+    """Compares pending changes with what the last run could not do. Times are of a monotonic clock."""
 
-    Attributes:
-        undone: What the last run has left.
-    """
-
-    undone: frozenset[str] = frozenset()
+    undone: frozenset[str] = frozenset()  # what the last run has left
     _since: dict[str, float] = field(default_factory=dict)
     _edited: frozenset[str] = frozenset()
     _told: frozenset[str] = frozenset()
@@ -197,43 +191,13 @@ class ReconcileRequest:
         return StackObservation(generation=self.generation, release=release, **told)
 
 
-class StackClaim(NamedTuple):
-    """What one stack wants; the older one of two, of RFC 3339 in ``since``, keeps it.
-
-    Attributes:
-        nodes: Names of the GPU nodes that it looks after.
-        namespace: Where its operands are; their names are the same for every stack.
-    """
+class _Claim(NamedTuple):
+    """The GPU nodes and the namespace that one stack wants; the older one of two stacks keeps them."""
 
     since: str
     stack: str
     nodes: frozenset[str]
     namespace: str
-
-
-def find_overlaps(claims: Iterable[StackClaim]) -> Mapping[str, str]:
-    """Return for every stack that has to give way as a whole which stack owns what it wants.
-
-    A stack that gives way owns nothing, so that it hinders no other.
-    """
-    owners: list[StackClaim] = []
-    found: dict[str, str] = {}
-    for claim in sorted(claims):
-        if overlap := next(filter(None, (_overlap(owner, claim) for owner in owners)), ""):
-            found[claim.stack] = overlap
-        else:
-            owners.append(claim)
-    return found
-
-
-def _overlap(owner: StackClaim, other: StackClaim) -> str:
-    if nodes := sorted(owner.nodes & other.nodes):
-        named = join_limited(nodes, _MOST_NAMED)
-        return f"stack {owner.stack} owns nodes that {other.stack} wants, too: {named}"
-    if owner.namespace == other.namespace:
-        way_out = "delete the younger stack, and create it again with another spec.cluster.namespace"
-        return f"stack {owner.stack} owns the namespace {owner.namespace}, which {other.stack} wants, too: {way_out}"
-    return ""
 
 
 @dataclass(slots=True)
@@ -247,11 +211,20 @@ class OverlapChecker:
     _nodes: dict[str, tuple[str, NodeFacts]] = field(default_factory=dict)
 
     def look(self, stacks: Iterable[Manifest], nodes: Iterable[Manifest]) -> Mapping[str, StackProblem]:
-        """Return why stacks may not be worked on, by name."""
+        """Return why stacks may not be worked on, by name. One that has to give way owns nothing."""
         self._nodes = {node["metadata"]["name"]: self._facts(node) for node in nodes}
+        owners: list[_Claim] = []
+        found: dict[str, StackProblem] = {}
+        for claim in sorted(self._claims(stacks)):
+            if overlap := next(filter(None, (_overlap(owner, claim) for owner in owners)), ""):
+                found[claim.stack] = StackProblem(Reason.OVERLAP, overlap)
+            else:
+                owners.append(claim)
+        return found
+
+    def _claims(self, stacks: Iterable[Manifest]) -> Iterator[_Claim]:
         facts = ClusterFacts(nodes=tuple(each for _, each in self._nodes.values()))
         known, self._inventories = self._inventories, {}
-        claims: list[StackClaim] = []
         for stack in stacks:
             metadata = stack["metadata"]
             if metadata.get("deletionTimestamp") and FINALIZER not in (metadata.get("finalizers") or ()):
@@ -259,16 +232,23 @@ class OverlapChecker:
             version = str(metadata["uid"]), int(metadata.get("generation", 0))
             with contextlib.suppress(Exception):  # a bug about one stack, which its worker meets and reports
                 inventory = known[version] if version in known else inventory_of(stack)[0]
-                claims += [_claim(stack, inventory, facts)] if inventory else []
+                if inventory:
+                    wanted = frozenset(name for name, pool in node_pools(inventory, facts).items() if pool.gpu)
+                    namespace = namespace_of(stack) or inventory.cluster.namespace
+                    yield _Claim(metadata["creationTimestamp"], metadata["name"], wanted, namespace)
                 self._inventories[version] = inventory
-        return {name: StackProblem(Reason.OVERLAP, why) for name, why in find_overlaps(claims).items()}
 
     def _facts(self, node: Manifest) -> tuple[str, NodeFacts]:
         version, known = node["metadata"]["resourceVersion"], self._nodes.get(node["metadata"]["name"])
         return known if known and known[0] == version else (version, node_facts(node))
 
 
-def _claim(stack: Manifest, inventory: Inventory, facts: ClusterFacts) -> StackClaim:
-    nodes = frozenset(name for name, pool in node_pools(inventory, facts).items() if pool.gpu)
-    namespace = namespace_of(stack) or inventory.cluster.namespace
-    return StackClaim(stack["metadata"]["creationTimestamp"], stack["metadata"]["name"], nodes, namespace)
+def _overlap(owner: _Claim, other: _Claim) -> str:
+    """Return what an older stack owns of what another one wants: nodes, or the namespace, where names are the same."""
+    if nodes := sorted(owner.nodes & other.nodes):
+        named = join_limited(nodes, _MOST_NAMED)
+        return f"stack {owner.stack} owns nodes that {other.stack} wants, too: {named}"
+    if owner.namespace == other.namespace:
+        way_out = "delete the younger stack, and create it again with another spec.cluster.namespace"
+        return f"stack {owner.stack} owns the namespace {owner.namespace}, which {other.stack} wants, too: {way_out}"
+    return ""

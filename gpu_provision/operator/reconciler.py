@@ -34,6 +34,13 @@ from gpu_provision.reconcile.observer import Observation, StackObserver, watched
 from gpu_provision.reconcile.session import Session
 
 _M_ARENA_MAX = -8  # of glibc's mallopt
+OTHER_RUN_SECONDS = 5.0  # for how long another run is left alone before the next look whether it has ended
+_MOST_NAMED = 3
+_LONGEST_WAIT, _LEAST_WAIT = 30.0, 0.05
+_PAUSES, _LONGEST_PAUSE = 4.0, 2.0
+_BLIND_WAIT = 1.0  # a watch that has ended is asked for as often
+_UNSEEN = "a run waits: a watch has ended, and the API server does not answer a new one, so what is there may be old"
+_OTHER_RUN = "a run waits: another run writes to this stack, such as gpu-provision validate --gpus"
 
 
 def use_one_arena() -> None:
@@ -45,8 +52,7 @@ def use_one_arena() -> None:
 def free_memory() -> None:
     """Give free memory back now, and spare what is left from being searched for garbage before the next time.
 
-    Live copies of a thousand nodes are a hundred thousand objects: to search them takes a tenth of a second, and would
-    else be done each time that a node joins.
+    To search the live copies of a thousand nodes takes 0.1 s, and would else be done each time that a node joins.
     """
     gc.unfreeze()
     gc.collect()
@@ -55,34 +61,17 @@ def free_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-OTHER_RUN_SECONDS = 5.0
-"""For how long another run is left alone before the next look whether it has ended."""
-
-_MOST_NAMED = 3
-_LONGEST_WAIT, _LEAST_WAIT = 30.0, 0.05
-_PAUSES, _LONGEST_PAUSE = 4.0, 2.0
-_BLIND_WAIT = 1.0  # a watch that has ended is asked for as often
-_UNSEEN = "a run waits: a watch has ended, and the API server does not answer a new one, so what is there may be old"
-_OTHER_RUN = "a run waits: another run writes to this stack, such as gpu-provision validate --gpus"
-
-
 @dataclass(slots=True)
 class StackReconciler:
-    """Reconciles one stack as one request has it, over any number of runs.
-
-    Attributes:
-        is_superseded: Whether something else is asked by now.
-        leadership: What the right to write rests on besides the stack's lock; None for nothing.
-        rolled_back: That what is declared has failed, and was taken back: only another spec is tried.
-    """
+    """Reconciles one stack as one request has it, over any number of runs."""
 
     request: ReconcileRequest
     inventory: Inventory
     reporter: StatusWriter
     take: EventSink
-    is_superseded: Callable[[], bool]
-    leadership: LeaderElector | None = None
-    rolled_back: StackProblem | None = None
+    is_superseded: Callable[[], bool]  # whether something else is asked by now
+    leadership: LeaderElector | None = None  # what writes rest on besides the stack's lock
+    rolled_back: StackProblem | None = None  # what is declared failed and was taken back: only another spec is tried
     _scheduler: ReconcileScheduler = field(default_factory=ReconcileScheduler)
     _mirror: InformerCache | None = None
     _session: Session | None = None

@@ -38,9 +38,8 @@ from gpu_provision.reconcile.run import Outcome
 from gpu_provision.reconcile.states import ProgressReporter, with_steps
 from gpu_provision.reconcile.status import evidence
 
+# How long a renewal may take to come: one controller may have ended just now, and another one takes over.
 TAKEOVER_SECONDS = LEADER.lease_seconds + LEADER.renew_seconds
-"""How long a renewal may take to come: one controller may have ended just now, and another one takes over."""
-
 _NO_HOLDER_SECONDS = 3.0  # a controller that ends in order is followed at once
 _LOOK_SECONDS = 2.0  # the lease is renewed as often
 _REPAIR_SECONDS = 30.0  # for a controller that calls ready what we would change
@@ -48,16 +47,11 @@ _REPAIR_SECONDS = 30.0  # for a controller that calls ready what we would change
 
 @dataclass(slots=True)
 class LeaderMonitor:
-    """Whether a controller leads, as a client sees it: it renews its Lease while we watch.
-
-    Attributes:
-        holder: The leader; empty for none.
-        renewal_seen: Whether the lease was renewed since we watch.
-    """
+    """Whether a controller leads, as a client sees it: it renews its Lease while we watch."""
 
     lease: ObjectRef
-    holder: str = ""
-    renewal_seen: bool = False
+    holder: str = ""  # the leader; empty for none
+    renewal_seen: bool = False  # whether the lease was renewed since we watch
     _version: str = ""
     _since: float = field(default_factory=time.monotonic)
 
@@ -129,10 +123,8 @@ class RemoteRun:
     def execute(self) -> Outcome:
         """Change the resource if need be, and wait until the controller has reconciled it.
 
-        Raises:
-            RunFailedError: No controller leads, or the resource is changed in between.
-            ForbiddenError: Permissions are missing; nothing was written.
-            UnreachableError: The API server was silent for too long.
+        Raises RunFailedError if no controller leads, or the resource is changed in between, ForbiddenError before
+        anything was written, UnreachableError.
         """
         if errors := [each for each in self._resource.findings if each.severity is Severity.ERROR]:
             raise RunFailedError(*errors)
@@ -169,7 +161,19 @@ class RemoteRun:
     def _require_leader(self, mirror: InformerCache) -> None:
         self._leader.observe(mirror)
         if self._leader.is_missing() and not mirror.silence:
-            raise RunFailedError(_no_leader_finding(self._resource.live, self._leader, is_written=self.is_following))
+            name, lease, holder = self._resource.live["metadata"]["name"], self._leader.lease, self._leader.holder
+            later = "the resource is changed, and a controller that comes later carries it out"
+            no_leader = Finding(
+                code=codes.NO_CONTROLLER,
+                where=self._resource.name,
+                what="this resource declares the stack, and no controller works that would look after it",
+                evidence=f"{lease} {f'is held by {holder}, who does not renew it' if holder else 'has no holder'}",
+                consequence=later if self.is_following else "nothing was written",
+                fix=f"see gpu-provision operator status and kubectl -n {lease.namespace} get pods; "
+                "gpu-provision operator run is a controller, too; "
+                f"gpu-provision operator release {name} gives the stack back to the command line",
+            )
+            raise RunFailedError(no_leader)
 
     def _follow(self, mirror: InformerCache) -> tuple[ClusterState, tuple[Finding, ...]]:
         observer = StackObserver(self._reading, mirror)
@@ -182,39 +186,48 @@ class RemoteRun:
                 states = with_steps({**found.states, **failed}, found.seen)
                 self._reporter.show(states)
                 self._on_states(states)
-                if self._is_done(status, found, now):
-                    return found.seen, self._end_findings(status, found)
+                if (told := self._end(status, found, now)) is not None:
+                    return found.seen, told
             self._require_leader(mirror)
             mirror.wait(min(observer.next_deadline(now), _LOOK_SECONDS))
 
     def _current_stack(self, mirror: InformerCache) -> Manifest | None:
         """Return the resource; None before the watch has shown the write. Raises RunFailedError if it changed since."""
         stack = next(iter(mirror.of(self._stack).values()), None)
-        if stack is None or stack["metadata"].get("deletionTimestamp"):
-            raise RunFailedError(_in_between(self._resource.name, "it was deleted"))
-        generation = int(stack["metadata"]["generation"])
-        if generation > self._generation:
-            raise RunFailedError(_in_between(self._resource.name, "it was changed in between"))
+        is_gone = stack is None or stack["metadata"].get("deletionTimestamp")
+        generation = 0 if stack is None else int(stack["metadata"]["generation"])
+        if is_gone or generation > self._generation:
+            why, label = "it was deleted" if is_gone else "it was changed in between", self._resource.name
+            superseded = Finding(
+                code=codes.IN_BETWEEN,
+                where=label,
+                what=f"what this command has declared is not waited for any more: {why}",
+                fix=f"see kubectl get {label} -o yaml --show-managed-fields, then run again",
+            )
+            raise RunFailedError(superseded)
         return stack if generation == self._generation else None
 
-    def _is_done(self, status: StackEvaluation, found: Observation, now: float) -> bool:
-        if self._cancelled or status.phase is StackPhase.FAILED:
-            return True
-        if status.phase is not StackPhase.READY:
-            self._ready_since = float("inf")
-            return False
-        self._ready_since = min(self._ready_since, now)
-        return not found.needs or now - self._ready_since > _REPAIR_SECONDS
-
-    def _end_findings(self, status: StackEvaluation, found: Observation) -> tuple[Finding, ...]:
-        """Return what the states alone do not tell."""
+    def _end(self, status: StackEvaluation, found: Observation, now: float) -> tuple[Finding, ...] | None:
+        """Return at the end what the states alone do not tell; None before."""
         if self._cancelled:
             return ()
         if status.phase is StackPhase.FAILED:
             has_failures = any(state.state is State.FAILED for state in self._reporter.states.values())
             is_in_states = status.reason == Reason.FAILED and has_failures
             return () if is_in_states else (not_reached_finding(self._resource.name, status.told),)
-        return (_left_undone(self._resource.name, sorted(found.needs)),) if found.needs else ()
+        self._ready_since = min(self._ready_since, now) if status.phase is StackPhase.READY else float("inf")
+        if status.phase is StackPhase.READY and not found.needs:
+            return ()
+        if now - self._ready_since <= _REPAIR_SECONDS:
+            return None
+        undone = Finding(
+            code=codes.NOT_REACHED,
+            where=self._resource.name,
+            what="the controller calls the stack ready, and this version of gpu-provision would still change it",
+            evidence=", ".join(sorted(found.needs)),
+            fix="bring the controller to the same version: gpu-provision operator install",
+        )
+        return (undone,)
 
 
 def _failed_states(states: Mapping[Key, NodeState], stack: Manifest) -> dict[Key, NodeState]:
@@ -231,11 +244,8 @@ def release_stack(
 ) -> bool:
     """Delete a stack's resource, and leave what it has installed; say whether there was one.
 
-    The controller ends its run before it lets go. Where none works the resource goes all the same.
-
-    Raises:
-        RunFailedError: The stack is being removed; or the controller has not let go in time.
-        ForbiddenError, InvalidError, UnreachableError: As the API server answers.
+    The controller ends its run before it lets go. Where none works the resource goes all the same. Raises
+    RunFailedError if the stack is being removed, or if the controller has not let go in time.
     """
     ref = ObjectRef(*STACK, "", name)
     live = cluster.get(ref)
@@ -256,7 +266,15 @@ def release_stack(
             if leader.is_missing():
                 remove_finalizer(cluster, ref)
             elif time.monotonic() > until:
-                raise RunFailedError(_not_let_go(live, leader))
+                late = Finding(
+                    code=codes.NOT_IN_TIME,
+                    where=stack_label(live),
+                    what="the controller has not let go of the stack in time",
+                    evidence=f"{leader.holder} works" if leader.holder else "",
+                    consequence="the resource goes as soon as the controller's run has ended; the stack stays",
+                    fix=f"kubectl describe {stack_label(live)} tells what it does; then run again",
+                )
+                raise RunFailedError(late)
             elif not is_reported:
                 is_reported = True
                 say(f"waiting for the controller to let go of {stack_label(live)}")
@@ -270,25 +288,22 @@ def release_findings(cluster: KubeClient, name: str) -> tuple[Finding, ...]:
     return warn_if_declared_elsewhere(live, "release") if live else ()
 
 
-def preview_destroy(result: DestroyResult, stack: Manifest | None) -> DestroyResult:
-    """Return what a removal would do, the end of the stack's resource before all else, and whether that lasts."""
+def add_to_removal(result: DestroyResult, stack: Manifest | None, *, dry_run: bool = False) -> DestroyResult:
+    """Return a removal with the end of the stack's resource before all else, and a warning if that may come back."""
     if stack is None:
+        return result
+    result = replace(result, findings=(*result.findings, *warn_if_declared_elsewhere(stack, "destroy")))
+    if not dry_run:
         return result
     effect = "the controller lets go of the stack, and what it has installed is removed after that"
     change = Change(component="operator", action=Action.DELETE, ref=ref_of(stack), effects=(effect,))
-    return with_warnings(replace(result, changes=(change, *result.changes)), stack)
+    return replace(result, changes=(change, *result.changes))
 
 
-def with_warnings(result: DestroyResult, stack: Manifest | None) -> DestroyResult:
-    """Return how a removal ended, and whether the stack's resource may come back."""
-    warnings = warn_if_declared_elsewhere(stack, "destroy") if stack else ()
-    return replace(result, findings=(*result.findings, *warnings))
-
-
-def adoption_findings(cluster: KubeClient, inventory: Inventory) -> tuple[Finding, ...]:
-    """Return why a cluster cannot be adopted: a controller would undo it half way."""
-    stack = get_stack(cluster, inventory)
-    return (_in_the_way(stack, f"gpu-provision operator release {inventory.name}, then adopt"),) if stack else ()
+def refuse_adoption(cluster: KubeClient, inventory: Inventory) -> None:
+    """Raise RunFailedError if a controller looks after the stack: it would undo an adoption half way."""
+    if stack := get_stack(cluster, inventory):
+        raise RunFailedError(_in_the_way(stack, f"gpu-provision operator release {inventory.name}, then adopt"))
 
 
 def refuse_controllers_lock(cluster: KubeClient, inventory: Inventory, lock: LockHolder) -> None:
@@ -306,49 +321,4 @@ def _in_the_way(stack: Manifest, fix: str) -> Finding:
         where=stack_label(stack),
         what="a controller looks after this stack, and would get in the way; nothing was written",
         fix=fix,
-    )
-
-
-def _not_let_go(stack: Manifest, leader: LeaderMonitor) -> Finding:
-    return Finding(
-        code=codes.NOT_IN_TIME,
-        where=stack_label(stack),
-        what="the controller has not let go of the stack in time",
-        evidence=f"{leader.holder} works" if leader.holder else "",
-        consequence="the resource goes as soon as the controller's run has ended; the stack stays",
-        fix=f"kubectl describe {stack_label(stack)} tells what it does; then run again",
-    )
-
-
-def _no_leader_finding(stack: Manifest, leader: LeaderMonitor, *, is_written: bool) -> Finding:
-    holder = f"is held by {leader.holder}, who does not renew it" if leader.holder else "has no holder"
-    later = "the resource is changed, and a controller that comes later carries it out"
-    return Finding(
-        code=codes.NO_CONTROLLER,
-        where=stack_label(stack),
-        what="this resource declares the stack, and no controller works that would look after it",
-        evidence=f"{leader.lease} {holder}",
-        consequence=later if is_written else "nothing was written",
-        fix=f"see gpu-provision operator status and kubectl -n {leader.lease.namespace} get pods; "
-        "gpu-provision operator run is a controller, too; "
-        f"gpu-provision operator release {stack['metadata']['name']} gives the stack back to the command line",
-    )
-
-
-def _in_between(label: str, what: str) -> Finding:
-    return Finding(
-        code=codes.IN_BETWEEN,
-        where=label,
-        what=f"what this command has declared is not waited for any more: {what}",
-        fix=f"see kubectl get {label} -o yaml --show-managed-fields, then run again",
-    )
-
-
-def _left_undone(label: str, needs: list[str]) -> Finding:
-    return Finding(
-        code=codes.NOT_REACHED,
-        where=label,
-        what="the controller calls the stack ready, and this version of gpu-provision would still change it",
-        evidence=", ".join(needs),
-        fix="bring the controller to the same version: gpu-provision operator install",
     )

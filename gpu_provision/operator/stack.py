@@ -24,26 +24,16 @@ from gpu_provision.model.inventory import Inventory
 GROUP, VERSION, PLURAL = "gpu-provision.io", "v1alpha1", "gpustacks"
 STACK = Kind(f"{GROUP}/{VERSION}", "GPUStack")
 
+# Where the controller is, and what everything of it is called, also the Lease by which controllers agree on the leader.
 CONTROLLER_NAMESPACE, CONTROLLER_NAME = "gpu-operator", "gpu-provision-operator"
-"""Where the controller is, and what everything of it is called, also its Lease."""
-
 DEFAULT_LEASE = f"{CONTROLLER_NAMESPACE}/{CONTROLLER_NAME}"
-"""The lease by which controllers agree on the leader, unless another namespace is configured."""
-
-FINALIZER = f"{GROUP}/stack"
-"""Holds a stack that is deleted until the controller has taken it off the cluster, and looked."""
-
-HOME = f"{GROUP}/namespace"
-"""Annotation: where the stack's operands are; the controller writes it before anything else."""
-
-LED_BY = f"{GROUP}/lease"
-"""Annotation: the lease of the controllers that look after the stack, if it is not the default one."""
-
-ON_DELETE, KEEP = f"{GROUP}/on-delete", "keep"
-"""Annotation of a stack whose deletion leaves all that it has installed."""
-
-BACK_TO = f"{GROUP}/back-to"
-"""Annotation of a rolled back stack: number of the run that it goes back to, and generation that declares that."""
+FINALIZER = f"{GROUP}/stack"  # holds a stack that is deleted until the controller has taken it off the cluster
+# Annotations
+HOME = f"{GROUP}/namespace"  # where the stack's operands are; the controller writes it before anything else
+LED_BY = f"{GROUP}/lease"  # the lease of the controllers that look after the stack, if it is not the default one
+ON_DELETE, KEEP = f"{GROUP}/on-delete", "keep"  # the stack's deletion leaves all that it has installed
+BACK_TO = f"{GROUP}/back-to"  # of a rolled back stack: number of the run, and generation that declares that
+LEADER_VERSION = f"{GROUP}/version"  # of the leader's lease: the version of the controller that leads
 
 NAMESPACE_IS_FIXED = "The namespace of a stack cannot be changed: what is in the old one would be left behind."
 PROXY_NEEDS_NONE = "A stack has no proxy that needs credentials: who may read stacks would see them."
@@ -53,23 +43,15 @@ _PLACE = re.compile(r"^(?::\d+){0,2} ?(?P<path>.*)$", re.DOTALL)
 _OTHER_LINE = re.compile(r", first in line \d+")
 
 
-def label_of(name: str) -> str:
-    """Return what findings call a stack: ``gpustack/prod``."""
-    return f"{STACK.kind.lower()}/{name}"
-
-
 def stack_label(stack: Manifest) -> str:
-    """Return what findings call a stack that was read."""
-    return label_of(stack["metadata"]["name"])
+    """Return what findings call a stack: ``gpustack/prod``."""
+    return f"{STACK.kind.lower()}/{stack['metadata']['name']}"
 
 
 def spec_of(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the spec of an inventory's stack, and the paths of what of the inventory it does not have.
 
     The release is always named: another version of the controller would take another one for granted.
-
-    Args:
-        data: The inventory as its file says it.
     """
     kept, left = cluster_part(data)
     said = {key: value for key, value in kept.items() if key != "cluster" or value}
@@ -143,7 +125,7 @@ def namespace_changed(stack: Manifest, inventory: Inventory) -> Finding | None:
         return None
     return Finding(
         code=codes.NAMESPACE_CHANGED,
-        where=f"{label_of(inventory.name)} spec.cluster.namespace",
+        where=f"{stack_label(stack)} spec.cluster.namespace",
         what=NAMESPACE_IS_FIXED,
         evidence=f"it is in {home}, and declares {wanted}",
         fix=f"Set it back to {home}; or delete the stack, and create it again.",
@@ -155,9 +137,17 @@ def inventory_of(stack: Manifest) -> tuple[Inventory | None, tuple[Finding, ...]
 
     Findings name places in the stack. No key of it has a file read: those that would are no part of a stack.
     """
-    if problem := _credentials_finding(stack):
-        return None, (problem,)
     name, label = stack["metadata"]["name"], stack_label(stack)
+    proxy = (stack.get("spec") or {}).get("proxy")
+    if isinstance(proxy, Mapping) and (key := next((key for key in ADDRESSES if "@" in str(proxy.get(key, ""))), None)):
+        # To leave it out in silence would be no help.
+        credentials = Finding(
+            code=codes.PROXY_CREDENTIALS,
+            where=f"{label} spec.proxy.{key}",
+            what=PROXY_NEEDS_NONE,
+            fix="Declare a proxy that needs none; or none, and name package sources in driver.repo_config.",
+        )
+        return None, (credentials,)
     spec, _ = cluster_part(stack.get("spec") or {})
     data = {"name": name, "cluster": spec.pop("cluster", {}), **spec}
     text = yaml.dump(data, Dumper=_DUMPER, sort_keys=False, allow_unicode=True)
@@ -170,21 +160,6 @@ def inventory_of(stack: Manifest) -> tuple[Inventory | None, tuple[Finding, ...]
         return None, (_placed(error.finding, label),)
     found = tuple(_placed(finding, label) for finding in findings.all)
     return (replace(inventory, path="", warnings=()) if inventory else None), found  # the controller reports them
-
-
-def _credentials_finding(stack: Manifest) -> Finding | None:
-    """Return the finding about a proxy that needs credentials: leaving it out in silence would be no help."""
-    proxy = (stack.get("spec") or {}).get("proxy")
-    known = proxy if isinstance(proxy, Mapping) else {}
-    key = next((key for key in ADDRESSES if "@" in str(known.get(key, ""))), None)
-    if key is None:
-        return None
-    return Finding(
-        code=codes.PROXY_CREDENTIALS,
-        where=f"{stack_label(stack)} spec.proxy.{key}",
-        what=PROXY_NEEDS_NONE,
-        fix="Declare a proxy that needs none; or none, and name package sources in driver.repo_config.",
-    )
 
 
 def _placed(finding: Finding, label: str) -> Finding:

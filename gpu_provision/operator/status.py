@@ -9,18 +9,21 @@ from enum import Enum, StrEnum, auto
 from typing import Any
 
 from gpu_provision.components import labels
-from gpu_provision.model.cluster import Manifest, NodeFacts
+from gpu_provision.kube.client import KubeClient
+from gpu_provision.kube.lease import holder_identity
+from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef
 from gpu_provision.model.codes import LOCKED, OUTRUN, ROLLED_BACK
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.progress import NodeState, State
+from gpu_provision.model.text import join_limited
 from gpu_provision.operator.crd import MOST_PROBLEMS
+from gpu_provision.operator.stack import CONTROLLER_NAME, CONTROLLER_NAMESPACE, LEADER_VERSION, STACK, lease_of
 from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.reconcile.status import component_rows, node_rows
 from gpu_provision.rollout import states as upgrade
 
 _MESSAGE = 1024  # characters: what the API server takes is 32 KiB, what a reader takes is less
-_FINDINGS = 4096  # characters: someone has to mend each
-_ROOM = len("; and 1000000 more")
+_FINDINGS, _MOST_FINDINGS = 4096, 20  # characters, and findings: someone has to mend each
 _SINCE = "; since then: "
 _ABOUT_TO = "a run is about to begin"
 
@@ -44,8 +47,8 @@ class Reason(StrEnum):
     OTHER_RUN = "OtherRun"
 
 
+# Codes of findings that are a reason of their own.
 _REASONS = {ROLLED_BACK: Reason.ROLLED_BACK, LOCKED: Reason.OTHER_RUN, OUTRUN: Reason.OTHER_RUN}
-"""Codes of findings that are a reason of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +61,15 @@ class StackProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackObservation:
-    """All that a status is made from.
+    """All that a status is made from."""
 
-    Attributes:
-        generation: Of the stack that this is about.
-        release: Which it declares.
-        seen: What was looked at; None before the first look.
-        states: Where each component stands.
-        is_working: Whether a run is under way, or about to be.
-        hold_up: Why one that is about to be does not begin yet.
-        problem: Why nothing is done, or why the last run failed.
-    """
-
-    generation: int
-    release: str = ""
-    seen: ClusterState | None = None
-    states: Mapping[Key, NodeState] | None = None
-    is_working: bool = False
-    hold_up: str = ""
-    problem: StackProblem | None = None
+    generation: int  # of the stack that this is about
+    release: str = ""  # which it declares
+    seen: ClusterState | None = None  # what was looked at; None before the first look
+    states: Mapping[Key, NodeState] | None = None  # where each component stands
+    is_working: bool = False  # whether a run is under way, or about to be
+    hold_up: str = ""  # why one that is about to be does not begin yet
+    problem: StackProblem | None = None  # why nothing is done, or why the last run failed
 
 
 def status_of(observation: StackObservation, before: Mapping[str, Any], now: str) -> dict[str, Any]:
@@ -200,22 +193,6 @@ def truncate(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def join_sentences(sentences: Sequence[str], most: int) -> str:
-    """Return whole sentences, the first one in any case, in so many characters at most, and how many are left out."""
-    text = truncate(sentences[0], most - _ROOM)
-    for position, sentence in enumerate(sentences[1:], start=1):
-        if len(text) + len(sentence) + _ROOM > most:
-            return f"{text}; and {len(sentences) - position} more"
-        text = f"{text}; {sentence}"
-    return text
-
-
-def internal_error(error: Exception) -> StackProblem:
-    """Return the problem of a stack for a mistake in gpu-provision; its traceback is for the log."""
-    first_line = f"{type(error).__name__}: {error}".splitlines()[0]
-    return StackProblem(Reason.MISTAKE, f"a mistake in gpu-provision itself: {first_line}")
-
-
 def problem_of(findings: Sequence[Finding], reason: Reason = Reason.RUN_FAILED) -> StackProblem | None:
     """Return the problem that findings amount to; None if there is no error among them."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
@@ -223,14 +200,13 @@ def problem_of(findings: Sequence[Finding], reason: Reason = Reason.RUN_FAILED) 
         return None
     codes = {finding.code for finding in errors}
     found = next((_REASONS[code] for code in _REASONS if code in codes), reason)
-    return StackProblem(found, join_sentences([*map(_sentence, errors)], _FINDINGS))
-
-
-def _sentence(finding: Finding) -> str:
-    place = f"{finding.where}: " if finding.where else ""
-    seen = f" ({finding.evidence})" if finding.evidence else ""
-    fix = f". Fix: {finding.fix.rstrip('.')}" if finding.fix else ""
-    return f"{finding.code} {place}{finding.what.rstrip('.')}{seen}{fix}"
+    sentences = []
+    for finding in errors:
+        place = f"{finding.where}: " if finding.where else ""
+        seen = f" ({finding.evidence})" if finding.evidence else ""
+        fix = f". Fix: {finding.fix.rstrip('.')}" if finding.fix else ""
+        sentences.append(f"{finding.code} {place}{finding.what.rstrip('.')}{seen}{fix}")
+    return StackProblem(found, truncate(join_limited(sentences, _MOST_FINDINGS, "; "), _FINDINGS))
 
 
 def since(rolled_back: StackProblem | None, problem: StackProblem | None) -> StackProblem | None:
@@ -259,15 +235,11 @@ class StackPhase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StackEvaluation:
-    """How far a controller is, and why it got no further.
-
-    Attributes:
-        told: Reason and message of the condition that says so: ``NodesFailed: driver on t4-1: ...``.
-    """
+    """How far a controller is, and why it got no further."""
 
     phase: StackPhase
     reason: str = ""
-    told: str = ""
+    told: str = ""  # reason and message of the condition that says so: `NodesFailed: driver on t4-1: ...`
 
 
 def evaluate_status(stack: Manifest) -> StackEvaluation:
@@ -302,3 +274,76 @@ def failed_components(stack: Manifest) -> Mapping[tuple[str, str], str]:
     told = {component for component, _ in on_nodes}
     failed = [row for row in status.get("components") or () if row.get("state") == State.FAILED]
     return on_nodes | {(row["name"], ""): row.get("reason", "") for row in failed if row["name"] not in told}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackRow:
+    """One stack as its status says; empty texts before anybody has looked after it."""
+
+    name: str
+    release: str
+    is_ready: bool
+    is_current: bool  # whether the status is about what the stack declares now
+    nodes: str
+    gpus: int
+    rollout: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """The operator of a cluster."""
+
+    leader: str  # the controller that works; empty if none does
+    lease: str  # by which it leads
+    version: str  # of that controller; empty if none works, or if it does not say
+    controllers: str  # how many of those in the cluster are ready, such as `2/2`; empty if there are none
+    stacks: tuple[StackRow, ...]
+
+    @property
+    def is_well(self) -> bool:
+        """Whether a controller leads, and every stack is as declared."""
+        return bool(self.leader) and all(row.is_ready and row.is_current for row in self.stacks)
+
+
+def read_overview(cluster: KubeClient) -> Overview:
+    """Return its state; three requests, if no stack names another lease. Raises UnreachableError, ForbiddenError."""
+    deployment = cluster.get(ObjectRef("apps/v1", "Deployment", CONTROLLER_NAMESPACE, CONTROLLER_NAME))
+    stacks = cluster.list(STACK).items
+    refs = sorted({lease_of(stack) for stack in stacks}) or [lease_of(None)]
+    leases = [(ref, cluster.get(ref) or {}) for ref in refs]
+    ref, lease = next((each for each in leases if holder_identity(each[1])), leases[0])
+    controllers = ""
+    if deployment:
+        ready = (deployment.get("status") or {}).get("readyReplicas", 0)
+        controllers = f"{ready}/{deployment['spec'].get('replicas', 1)}"
+    annotations = (lease.get("metadata") or {}).get("annotations") or {}
+    return Overview(
+        leader=holder_identity(lease),
+        lease=str(ref),
+        version=str(annotations.get(LEADER_VERSION) or "") if holder_identity(lease) else "",
+        controllers=controllers,
+        stacks=tuple(_row(stack) for stack in sorted(stacks, key=lambda each: str(each["metadata"]["name"]))),
+    )
+
+
+def _row(stack: Manifest) -> StackRow:
+    status: Mapping[str, Any] = stack.get("status") or {}
+    nodes, rollout = status.get("nodes") or {}, status.get("rollout") or {}
+    ready = condition_of(stack, "Ready")
+    return StackRow(
+        name=stack["metadata"]["name"],
+        release=status.get("release", ""),
+        is_ready=ready.get("status") == "True",
+        is_current=status.get("observedGeneration") == stack["metadata"].get("generation"),
+        nodes=nodes.get("summary", ""),
+        gpus=nodes.get("gpus", 0),
+        rollout=rollout.get("summary", ""),
+        message=ready.get("message", "no controller has reconciled it yet"),
+    )
+
+
+def condition_of(item: Manifest, kind: str) -> Mapping[str, Any]:
+    """Return a condition of an object's status; empty if it has none of that kind."""
+    conditions = (item.get("status") or {}).get("conditions") or ()
+    return next((each for each in conditions if each["type"] == kind), {})

@@ -7,14 +7,15 @@ import socket
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from socketserver import ThreadingMixIn
-from typing import Any
+from typing import Any, NamedTuple
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+import yaml
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
@@ -22,33 +23,22 @@ from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import ProvisionError, visible
-from gpu_provision.operator.status import Reason, StackObservation, status_of
+from gpu_provision.operator.status import Reason, StackObservation, condition_of, status_of
 
 _MESSAGE = 1024  # characters: what the API server takes of an Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackEvent:
-    """Something that happened.
+    """Something that happened."""
 
-    Attributes:
-        reason: One word in CamelCase, as Events have it.
-        stack: Name of the stack that it is about; empty if it is about the controller itself.
-    """
-
-    reason: str
+    reason: str  # one word in CamelCase, as Events have it
     message: str
-    stack: str = ""
+    stack: str = ""  # name of the stack that it is about; empty if it is about the controller itself
     is_warning: bool = False
 
 
 EventSink = Callable[[StackEvent], None]
-
-
-def internal_error_event(error: Exception, stack: str) -> StackEvent:
-    """Return what the log says of a mistake in gpu-provision: its traceback."""
-    message = "".join(traceback.format_exception(error))
-    return StackEvent(reason="Mistake", message=message, stack=stack, is_warning=True)
 
 
 def condition_events(before: Mapping[str, Any], after: Mapping[str, Any], stack: str) -> Iterator[StackEvent]:
@@ -89,29 +79,20 @@ def record_event(cluster: KubeClient, stack: Manifest, note: StackEvent) -> None
 
 @dataclass(slots=True)
 class StackMetrics:
-    """Figures of one stack. Each is set by its worker's thread alone.
+    """Figures of one stack. Each is set by its worker's thread alone."""
 
-    Attributes:
-        status: The last that was reported.
-        runs: Runs that have ended.
-        failed: Those of them that did not end as declared.
-        succeeded_at: When the stack was last as declared, in unix seconds; 0 for never.
-        needs: Number of things to be done.
-        seconds: From when something was to be done until the end of the run that did it, over all runs.
-    """
-
-    status: Mapping[str, Any] = field(default_factory=dict)
-    runs: int = 0
-    failed: int = 0
-    succeeded_at: float = 0.0
-    needs: int = 0
-    seconds: float = 0.0
+    status: Mapping[str, Any] = field(default_factory=dict)  # the last that was reported
+    runs: int = 0  # runs that have ended
+    failed: int = 0  # those of them that did not end as declared
+    succeeded_at: float = 0.0  # when the stack was last as declared, in unix seconds; 0 for never
+    needs: int = 0  # number of things to be done
+    seconds: float = 0.0  # from when something was to be done until the end of the run that did it, over all runs
     _since: float = 0.0
 
     def take_status(self, status: Mapping[str, Any]) -> None:
         """Note what is reported."""
         self.status = status
-        if self.reason_if_true("Ready"):
+        if self._reason_if_true("Ready"):
             self.succeeded_at = time.time()
 
     def take_needs(self, number: int, now: float) -> None:
@@ -127,11 +108,28 @@ class StackMetrics:
         self.seconds += now - self._since if self._since else 0.0
         self._since = now
 
-    def reason_if_true(self, condition: str) -> str:
-        """Return the reason of a condition that holds; empty if it does not."""
-        conditions = self.status.get("conditions", ())
-        found = (each["reason"] for each in conditions if each["type"] == condition and each["status"] == "True")
-        return str(next(found, ""))
+    @property
+    def reconciliation_status(self) -> int:
+        """The value of gpu_operator_reconciliation_status, as in the reference."""
+        if self._reason_if_true("Ready"):
+            return 1
+        if not self._reason_if_true("Degraded"):
+            return 0
+        return -1 if self.has_nfd_labels else -2
+
+    @property
+    def has_nfd_labels(self) -> bool:
+        """Whether Node Feature Discovery has labelled a GPU node."""
+        return self._reason_if_true("Degraded") not in {Reason.NO_GPU_NODES, Reason.NO_FEATURES}
+
+    def value(self, source: str) -> float:
+        """Return the value of a metric of `metrics.yaml`."""
+        part, _, key = source.partition(".")
+        return float((self.status.get(part) or {}).get(key, 0) if key else getattr(self, source))
+
+    def _reason_if_true(self, condition: str) -> str:
+        found = condition_of({"status": self.status}, condition)
+        return str(found["reason"]) if found.get("status") == "True" else ""
 
 
 _PAUSE_SECONDS = 1.0  # between two writes of a status: a reader sees no more, and a rollout of a fleet writes no more
@@ -139,15 +137,11 @@ _PAUSE_SECONDS = 1.0  # between two writes of a status: a reader sees no more, a
 
 @dataclass(slots=True)
 class StatusWriter:
-    """Keeps the status of one stack current: the last word is always written, those in between at most every second.
-
-    Attributes:
-        take: Receives what became of the stack, once it is written.
-    """
+    """Keeps the status of one stack current: the last word is always written, those in between at most every second."""
 
     cluster: KubeClient
     stack: Manifest
-    take: EventSink
+    take: EventSink  # receives what became of the stack, once it is written
     figures: StackMetrics = field(default_factory=StackMetrics)
     _written: dict[str, Any] = field(default_factory=dict)
     _not_before: float = float("-inf")
@@ -196,75 +190,13 @@ def _timestamp() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerMetrics:
-    """What a scrape tells.
-
-    Attributes:
-        stacks: Name of a stack -> its figures; empty while another controller leads.
-        requests: API requests since the process began.
-        retries: How many of them were repetitions of requests that failed.
-    """
+class ControllerMetrics(NamedTuple):
+    """What a scrape tells: API requests since the process began, and the stacks; none while another one leads."""
 
     is_leader: bool
     requests: int
-    retries: int
+    retries: int  # requests that were repeated
     stacks: Mapping[str, StackMetrics]
-
-
-def reconciliation_status(figures: StackMetrics) -> int:
-    """Return the value of gpu_operator_reconciliation_status, as in the reference."""
-    if figures.reason_if_true("Ready"):
-        return 1
-    reason = figures.reason_if_true("Degraded")
-    if not reason:
-        return 0
-    return -1 if _has_labelled_nodes(figures) else -2
-
-
-def _has_labelled_nodes(figures: StackMetrics) -> bool:
-    return figures.reason_if_true("Degraded") not in {Reason.NO_GPU_NODES, Reason.NO_FEATURES}
-
-
-def _part(part: str, key: str) -> Callable[[StackMetrics], float]:
-    """Return the reader of a number in the status."""
-    return lambda figures: (figures.status.get(part) or {}).get(key, 0)
-
-
-_GAUGES: tuple[tuple[str, str, Callable[[StackMetrics], float]], ...] = (
-    ("gpu_operator_gpu_nodes_total", "GPU nodes that the stack looks after.", _part("nodes", "total")),
-    ("gpu_provision_ready_nodes", "Those of them on which everything is ready.", _part("nodes", "ready")),
-    ("gpu_provision_allocatable_gpus", "GPUs that these nodes offer to pods.", _part("nodes", "gpus")),
-    (
-        "gpu_operator_reconciliation_status",
-        "1: as declared. 0: on the way. -1: failed. -2: no GPU node, or none that Node Feature Discovery has labelled.",
-        reconciliation_status,
-    ),
-    (
-        "gpu_operator_reconciliation_last_success_ts_seconds",
-        "When the stack was last as declared, in unix seconds.",
-        lambda each: each.succeeded_at,
-    ),
-    (
-        "gpu_operator_reconciliation_has_nfd_labels",
-        "1 if Node Feature Discovery has labelled a GPU node.",
-        _has_labelled_nodes,
-    ),
-    ("gpu_provision_needs", "Objects, labels and validations that are not as declared.", lambda each: each.needs),
-    ("gpu_operator_nodes_upgrades_in_progress", "Nodes whose driver is being replaced.", _part("rollout", "underWay")),
-    ("gpu_operator_nodes_upgrades_done", "Nodes with the driver that is declared.", _part("rollout", "done")),
-    ("gpu_operator_nodes_upgrades_failed", "Nodes where that has failed.", _part("rollout", "failed")),
-    ("gpu_operator_nodes_upgrades_pending", "Nodes that wait for their turn.", _part("rollout", "waiting")),
-)
-_COUNTERS: tuple[tuple[str, str, Callable[[StackMetrics], float]], ...] = (
-    ("gpu_operator_reconciliation_total", "Runs that have ended.", lambda each: each.runs),
-    ("gpu_operator_reconciliation_failed_total", "Runs that did not end as declared.", lambda each: each.failed),
-    (
-        "gpu_provision_reconciliation_seconds_total",
-        "Seconds from when something was to be done to the end of the run that did it.",
-        lambda each: each.seconds,
-    ),
-)
 
 
 class Collector:
@@ -273,6 +205,9 @@ class Collector:
     def __init__(self, look: Callable[[], ControllerMetrics]) -> None:
         """Keep what tells the figures."""
         self._look = look
+        self._stack_metrics: dict[str, tuple[str, str]] = yaml.safe_load(
+            Path(__file__).with_name("metrics.yaml").read_text(encoding="utf-8")
+        )
 
     def collect(self) -> Iterator[Any]:
         """Yield every metric as it is now."""
@@ -280,19 +215,17 @@ class Collector:
         yield GaugeMetricFamily("gpu_provision_leader", "1 if this controller leads.", value=float(now.is_leader))
         yield CounterMetricFamily("gpu_provision_api_requests_total", "Requests to the API server.", value=now.requests)
         yield CounterMetricFamily("gpu_provision_api_retries_total", "Requests that were repeated.", value=now.retries)
-        for family, rows in ((GaugeMetricFamily, _GAUGES), (CounterMetricFamily, _COUNTERS)):
-            for name, description, value in rows:
-                found = family(name, description, labels=["stack"])
-                for stack, figures in sorted(now.stacks.items()):
-                    found.add_metric([stack], float(value(figures)))
-                yield found
+        for name, (source, description) in self._stack_metrics.items():
+            is_counter = name.endswith("_total") and "." not in source
+            found = (CounterMetricFamily if is_counter else GaugeMetricFamily)(name, description, labels=["stack"])
+            for stack, figures in sorted(now.stacks.items()):
+                found.add_metric([stack], figures.value(source))
+            yield found
 
 
-Question = Callable[[], str]
-"""Answers why not; an empty string if all is well."""
+Question = Callable[[], str]  # answers why not; an empty string if all is well
 
-EVERYWHERE = "::"
-"""Stands for every address, of IPv4 as well: clusters have pods of the one, of the other, or of both."""
+EVERYWHERE = "::"  # stands for every address, of IPv4 as well: clusters have pods of the one, of the other, or of both
 
 _EVERYWHERE_WITHOUT_IPV6 = "0.0.0.0"  # noqa: S104 - as its user asks for
 _MOST_CONNECTIONS = 32  # a thread each, and a head of 6 MiB at most, as http.client reads it
@@ -305,9 +238,16 @@ class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
     request_queue_size = _MOST_CONNECTIONS
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, address: tuple[str, int], handler: type[WSGIRequestHandler]) -> None:
         self._since: dict[socket.socket, float] = {}  # oldest first; other threads take theirs out
-        super().__init__(*arguments, **options)
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        """Take connections over IPv4, too, where the address stands for every one."""
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         self._since[request] = time.monotonic()
@@ -336,15 +276,6 @@ def _end(requests: Iterable[socket.socket]) -> None:
             request.shutdown(socket.SHUT_RDWR)
 
 
-class _DualStackServer(_Server):
-    address_family = socket.AF_INET6
-
-    def server_bind(self) -> None:
-        """Take connections over IPv4, too, where the address stands for every one."""
-        self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        super().server_bind()
-
-
 class _ProbeHandler(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name that it has there
         """Log nothing: a probe comes every few seconds."""
@@ -355,11 +286,7 @@ def serve(
 ) -> int:
     """Answer from a thread that ends with the process; return the port, which the system chooses for 0.
 
-    Args:
-        host: An address, or `EVERYWHERE`, which on a machine without IPv6 means every address that it has.
-
-    Raises:
-        OSError: The address cannot be used.
+    ``host`` is an address, or `EVERYWHERE`, also on a machine without IPv6. Raises OSError if it cannot be used.
     """
     registry = CollectorRegistry()
     registry.register(Collector(look))
@@ -379,7 +306,6 @@ def serve(
 
     if host == EVERYWHERE and not socket.has_dualstack_ipv6():
         host = _EVERYWHERE_WITHOUT_IPV6
-    kind = _DualStackServer if ":" in host else _Server
-    server = make_server(host, port, answer, server_class=kind, handler_class=_ProbeHandler)
+    server = make_server(host, port, answer, server_class=_Server, handler_class=_ProbeHandler)
     threading.Thread(target=server.serve_forever, name="endpoint", daemon=True).start()
     return int(server.server_port)

@@ -58,21 +58,12 @@ def driver_pod(on: str = "gpu-1") -> Manifest:
 def found(**changes: Any) -> OperatorInstall:
     """Return what is in a cluster of the chart with one node; ``changes`` replace parts of it."""
     whole = policy()
-    objects = [_live(item) for item in (*chart()["helm"], *owned(whole))]
-    parts: dict[str, Any] = {
-        "cluster": "test",
-        "policies": (whole,),
-        "objects": by_ref(objects),
-        "pods": (driver_pod(),),
-        "nodes": (node(),),
-        **changes,
-    }
+    objects = [*chart()["helm"], *owned(whole)]
+    for item in objects:
+        item["metadata"]["uid"] = f"uid-{item['kind']}-{item['metadata']['name']}"
+    parts = {"policies": (whole,), "objects": by_ref(objects), "pods": (driver_pod(),), "nodes": (node(),), **changes}
     nodes = tuple(map(node_facts, parts["nodes"]))
-    return OperatorInstall(**parts, facts=ClusterFacts(version="v1.34.0", nodes=nodes))
-
-
-def _live(item: Manifest) -> Manifest:
-    return {**item, "metadata": {**item["metadata"], "uid": f"uid-{item['kind']}-{item['metadata']['name']}"}}
+    return OperatorInstall(cluster="test", facts=ClusterFacts(version="v1.34.0", nodes=nodes), **parts)
 
 
 def adopted(folder: Path, there: OperatorInstall, **inventory: Any) -> Adoption:

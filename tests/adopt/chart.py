@@ -26,15 +26,8 @@ _DAEMON_SET = Kind("apps/v1", "DaemonSet")
 _PAUSE_SECONDS = 0.4
 _HASH = "nvidia.com/last-applied-hash"
 _OPERANDS = (
-    "driver",
-    "gpu-feature-discovery",
-    "container-toolkit",
-    "device-plugin",
-    "dcgm",
-    "dcgm-exporter",
-    "node-status-exporter",
-    "operator-validator",
-    "client",
+    *("driver", "gpu-feature-discovery", "container-toolkit", "device-plugin", "dcgm", "dcgm-exporter"),
+    *("node-status-exporter", "operator-validator", "client"),
 )
 
 
@@ -50,22 +43,15 @@ def _chart() -> dict[str, Any]:
     return found
 
 
-def owner(policy: Manifest) -> dict[str, Any]:
-    """Return the reference by which the operator's objects belong to a ClusterPolicy that is in the cluster."""
-    return {
-        "apiVersion": policy["apiVersion"],
-        "kind": policy["kind"],
-        "name": policy["metadata"]["name"],
-        "uid": policy["metadata"]["uid"],
+def owned(policy: Manifest) -> list[Manifest]:
+    """Return what the operator makes, with its owner, a ClusterPolicy that is in the cluster."""
+    owner = {
+        **{key: policy[key] for key in ("apiVersion", "kind")},
+        **{key: policy["metadata"][key] for key in ("name", "uid")},
         "controller": True,
         "blockOwnerDeletion": True,
     }
-
-
-def owned(policy: Manifest) -> list[Manifest]:
-    """Return what the operator makes, with its owner."""
-    reference = [owner(policy)]
-    return [{**item, "metadata": {**item["metadata"], "ownerReferences": reference}} for item in chart()["owned"]]
+    return [{**item, "metadata": {**item["metadata"], "ownerReferences": [owner]}} for item in chart()["owned"]]
 
 
 def install(world: World, nodes: list[str]) -> None:
@@ -74,7 +60,7 @@ def install(world: World, nodes: list[str]) -> None:
     world.submit({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     world.api.create(data["crds"], "helm")
     world.until(lambda: world.api.exists("clusterpolicies"))
-    world.api.create(_nfd_crds(), "helm")
+    world.api.create(nfd.crds(), "helm")  # which every chart of Node Feature Discovery brings along
     world.api.create([*data["helm"], data["policy"]], "helm")
     policy = world.json("clusterpolicy", data["policy"]["metadata"]["name"])
     world.api.create(owned(policy), "gpu-operator")
@@ -82,11 +68,6 @@ def install(world: World, nodes: list[str]) -> None:
     labels["nvidia.com/gpu-driver-upgrade-state"] = "upgrade-done"
     world.api.label("nodes", *nodes, labels=labels, manager="gpu-operator")
     world.until(lambda: all("nvidia.com/gpu" in world.json("node", name)["status"]["allocatable"] for name in nodes))
-
-
-def _nfd_crds() -> list[Manifest]:
-    """Return kinds that every chart of Node Feature Discovery brings along, as it publishes them."""
-    return nfd.crds()
 
 
 class Operator:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_provision.adopt import cluster_policy as policies
 from gpu_provision.adopt.discovery import OperatorInstall
-from gpu_provision.adopt.inventory import derive_inventory, release_of
+from gpu_provision.adopt.inventory import derive_inventory, release_of, unsupported_settings
 from gpu_provision.components import labels
 from gpu_provision.inventory import check
 from tests.adopt.builders import found, node, policy
+from tests.data_file import document
 
 CLUSTER = {"kubeconfig": "", "context": "any"}
 
@@ -39,71 +39,22 @@ def test_what_is_as_the_release_says_is_not_said_again(tmp_path: Path) -> None:
     assert check(file).all == ()
 
 
-CHARTS_LABELS = {"helm.sh/chart": "gpu-operator-v26.7.0", "app.kubernetes.io/managed-by": "gpu-operator"}
-PLUGIN_ENV = [{"name": "PASS_DEVICE_SPECS", "value": "true"}, {"name": "DEVICE_LIST_STRATEGY", "value": "envvar"}]
-GFD_ENV = [{"name": "GFD_SLEEP_INTERVAL", "value": "60s"}, {"name": "GFD_FAIL_ON_INIT_ERROR", "value": "true"}]
-
-SAID: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
-    ("driver", {"version": "580.126.20"}, {"version": "580.126.20"}),
-    ("driver", {"enabled": False}, {"enabled": False}),
-    ("driver", {"kernelModuleType": "open"}, {"kernel_module_type": "open"}),
-    ("driver", {"repoConfig": {"configMapName": "repos"}}, {"repo_config": "repos"}),
-    ("driver", {"licensingConfig": {"secretName": "grid", "nlsEnabled": True}}, {"licensing_config": "grid"}),
-    ("driver", {"manager": {"repository": "r.example.com", "image": "m", "version": "v9"}},
-     {"manager": {"repository": "r.example.com", "image": "m", "version": "v9"}}),
-    ("driver", {"env": [{"name": "HTTPS_PROXY", "value": "http://p:1"}]}, {"env": {"HTTPS_PROXY": "http://p:1"}}),
-    ("driver", {"upgradePolicy": {"maxUnavailable": "50%", "drain": {"enable": True}}},
-     {"upgrade_policy": {"max_unavailable": "50%", "drain": {"enable": True}}}),
-    ("driver", {"args": ["init", "--max-threads=4"]}, {"args": ["--max-threads=4"]}),
-    ("toolkit", {"args": ["init"]}, {"args": ["init"]}),
-    ("toolkit", {"installDir": "/opt/nvidia"}, {"install_dir": "/opt/nvidia"}),
-    ("devicePlugin", {"env": [*PLUGIN_ENV, {"name": "LOG"}, {"name": "FAIL_ON_INIT_ERROR", "value": "false"}]},
-     {"env": {"LOG": "", "FAIL_ON_INIT_ERROR": "false"}}),
-    ("daemonsets", {"labels": {**CHARTS_LABELS, "team": "ml"}}, {"labels": {"team": "ml"}}),
-    ("daemonsets", {"labels": {**CHARTS_LABELS, "app.kubernetes.io/managed-by": "flux"}},
-     {"labels": {"app.kubernetes.io/managed-by": "flux"}}),
-    ("devicePlugin", {"config": {"name": "sharing", "default": "four"}},
-     {"config_name": "sharing", "config_default": "four"}),
-    ("dcgm", {"enabled": True}, {"enabled": True}),
-    ("daemonsets", {"rollingUpdate": {"maxUnavailable": "3"}}, {"max_unavailable": 3}),
-    ("mig", {"strategy": "mixed"}, {"strategy": "mixed"}),
-    ("cdi", {"enabled": False}, {"enabled": False}),
-    ("operator", {"runtimeClass": "gpu"}, {"runtime_class": "gpu"}),
-)  # fmt: skip
+CASES: list[dict[str, Any]] = document(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+REPORTED = {"migManager.enabled": False}
+"""What the chart's own ClusterPolicy says and no inventory can; no workload needs it."""
 
 
-@pytest.mark.parametrize(("section", "said", "declared"), SAID)
-def test_what_the_policy_says_is_declared(
-    tmp_path: Path, section: str, said: dict[str, Any], declared: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["policy"]))
+def test_what_the_policy_says_is_declared_or_reported(tmp_path: Path, case: dict[str, Any]) -> None:
     """In the inventory's words, which its schema accepts."""
-    made = derived(found(policies=(policy(**{section: said}),)))
-    assert made[policies.OPERANDS.get(section, section)] == declared
+    cluster = found(policies=(policy(**case["policy"]),))
+    made = derived(cluster)
+    assert made == derived(found()) | case.get("inventory", {})
+    notes = {note.path: note.is_needed for note in unsupported_settings(cluster.policies[0]["spec"])}
+    assert notes == REPORTED | case.get("reported", {})
     file = tmp_path / "gpu.yaml"
     file.write_text(yaml.safe_dump(made), encoding="utf-8")
     assert check(file).errors == ()
-
-
-@pytest.mark.parametrize(
-    ("section", "said"),
-    [
-        ("driver", {"args": ["init"]}),
-        ("devicePlugin", {"env": PLUGIN_ENV}),
-        ("gfd", {"env": GFD_ENV}),
-        ("validator", {"plugin": {"env": [{"name": "WITH_WORKLOAD", "value": "false"}]}}),
-    ],
-)
-def test_values_of_the_chart_itself_are_not_declared(section: str, said: dict[str, Any]) -> None:
-    """The labels of its template, see the data, and what older charts have in their values; nor are they noted."""
-    cluster = found(policies=(policy(**{section: said}),))
-    assert derived(cluster) == derived(found())
-    assert [note.path for note in policies.unsupported_settings(cluster.policies[0]["spec"])] == ["migManager.enabled"]
-
-
-def test_a_mirror_is_written_image_by_image() -> None:
-    """Other parts of an image stay as the release says."""
-    made = derived(found(policies=(policy(toolkit={"repository": "r.example.com/nvidia"}),)))
-    assert made["toolkit"] == {"repository": "r.example.com/nvidia"}
 
 
 def test_nodes_that_are_alike_are_a_pool() -> None:
@@ -140,28 +91,3 @@ def test_the_release_is_the_charts() -> None:
     assert release_of(found()) == "26.7.0"
     assert release_of(found(objects={}, policies=(policy(validator={"version": "v25.10.1"}),))) == "25.10.1"
     assert release_of(found(objects={}, policies=(policy(validator={"version": "v0.0.1"}),))) == "26.7.0"
-
-
-@pytest.mark.parametrize(
-    ("section", "said", "is_needed"),
-    [
-        ("driver", {"rdma": {"enabled": True}}, True),
-        ("driver", {"usePrecompiled": True}, True),
-        ("gds", {"enabled": True}, True),
-        ("sandboxWorkloads", {"enabled": True}, True),
-        ("cdi", {"nriPluginEnabled": True}, True),
-        ("nodeStatusExporter", {"enabled": True}, False),
-        ("dcgmExporter", {"hostPort": 9400}, False),
-        ("daemonsets", {"podSecurityContext": {"runAsUser": 0}}, False),
-        ("novelty", {"enabled": True}, False),
-    ],
-)
-def test_a_setting_without_a_key_is_reported(section: str, said: dict[str, Any], is_needed: bool) -> None:  # noqa: FBT001
-    """Also a field that is newer than this table."""
-    before = {note.path for note in policies.unsupported_settings(policy()["spec"])}
-    (note,) = [
-        each for each in policies.unsupported_settings(policy(**{section: said})["spec"]) if each.path not in before
-    ]
-    assert note.path.startswith(section)
-    assert note.is_needed is is_needed
-    assert before == {"migManager.enabled"}

@@ -1,17 +1,20 @@
-"""What becomes of each object, and what stands against an adoption."""
+"""What becomes of each object and each running driver, and what stands against an adoption."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpu_provision.adopt.discovery import OperatorInstall
-from gpu_provision.adopt.plan import Adoption, Disposition
+from gpu_provision.adopt.plan import Adoption, Disposition, RunningDriver
+from gpu_provision.components import labels
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Severity
 from gpu_provision.output import views as view
+from gpu_provision.rollout.states import installation_digest
 from tests.adopt.builders import adopted, driver_pod, found, node, policy
 
 
@@ -29,6 +32,9 @@ def with_object(cluster: OperatorInstall, kind: str, name: str, **metadata: Any)
         ref: {**item, "metadata": {**item["metadata"], **metadata}} if (ref.kind, ref.name) == (kind, name) else item
         for ref, item in cluster.objects.items()
     }
+
+
+_OLM = {"kind": "ClusterServiceVersion", "name": "gpu-operator-certified", "uid": "1"}
 
 
 def test_every_object_of_operator_and_chart_has_a_fate(tmp_path: Path) -> None:
@@ -53,38 +59,37 @@ def test_it_stays_also_when_only_half_of_them_were_let_go(tmp_path: Path) -> Non
     """The run was killed in between: the DaemonSet has no owner already, its account still the policy."""
     objects = with_object(found(), "DaemonSet", "nvidia-mig-manager", ownerReferences=[])
     found_fates = fates(adopted(tmp_path, found(objects=objects)))
-    assert "DaemonSet nvidia-mig-manager" not in found_fates
+    assert found_fates.get("DaemonSet nvidia-mig-manager") is None
     assert found_fates["ServiceAccount nvidia-mig-manager"] is Disposition.LEFT
 
 
-def test_a_component_that_is_off_is_removed(tmp_path: Path) -> None:
-    done = adopted(tmp_path, found(), dcgm_exporter={"enabled": False})
-    assert fates(done)["DaemonSet nvidia-dcgm-exporter"] is Disposition.REMOVED
+@pytest.mark.parametrize(
+    ("name", "inventory", "fate"),
+    [
+        ("DaemonSet nvidia-dcgm-exporter", {"dcgm_exporter": {"enabled": False}}, Disposition.REMOVED),
+        ("DaemonSet gpu-operator-node-feature-discovery-worker", {"nfd": {"enabled": False}}, Disposition.LEFT),
+        ("Deployment gpu-operator", {"nfd": {"enabled": False}}, Disposition.REMOVED),
+    ],
+)
+def test_what_is_off_in_the_inventory(tmp_path: Path, name: str, inventory: Any, fate: Disposition) -> None:
+    """An operand goes; Node Feature Discovery stays as it is."""
+    assert fates(adopted(tmp_path, found(), **inventory))[name] is fate
 
 
 def test_an_object_that_cannot_become_ours_is_replaced(tmp_path: Path) -> None:
-    cluster = found()
     objects = {
         ref: {**item, "roleRef": {**item["roleRef"], "name": "other"}} if ref.kind == "ClusterRoleBinding" else item
-        for ref, item in cluster.objects.items()
+        for ref, item in found().objects.items()
     }
     done = adopted(tmp_path, found(objects=objects))
     assert fates(done)["ClusterRoleBinding nvidia-driver"] is Disposition.REPLACED
 
 
-def test_the_charts_nfd_stays_where_the_inventory_has_none(tmp_path: Path) -> None:
-    found_fates = fates(adopted(tmp_path, found(), nfd={"enabled": False}))
-    assert found_fates["DaemonSet gpu-operator-node-feature-discovery-worker"] is Disposition.LEFT
-    assert found_fates["Deployment gpu-operator"] is Disposition.REMOVED
-
-
 def test_what_a_user_added_to_the_release_is_not_touched(tmp_path: Path) -> None:
     """What its values call extraObjects carries Helm's annotations, and none of the chart's labels."""
-    cluster = found()
-    objects = with_object(cluster, "ConfigMap", "gpu-operator-node-feature-discovery-master-conf", labels={"mine": "1"})
-    assert "ConfigMap gpu-operator-node-feature-discovery-master-conf" not in fates(
-        adopted(tmp_path, found(objects=objects))
-    )
+    name = "gpu-operator-node-feature-discovery-master-conf"
+    objects = with_object(found(), "ConfigMap", name, labels={"mine": "1"})
+    assert f"ConfigMap {name}" not in fates(adopted(tmp_path, found(objects=objects)))
 
 
 def test_nodes_are_labelled_before_anything_selects_them(tmp_path: Path) -> None:
@@ -94,18 +99,20 @@ def test_nodes_are_labelled_before_anything_selects_them(tmp_path: Path) -> None
     assert labelled.uid == "uid-gpu-1"
 
 
-@pytest.mark.parametrize("state", ["upgrade-required", "pod-restart-required", "upgrade-failed", "of-tomorrow"])
-def test_a_driver_upgrade_under_way_stands_against_it(tmp_path: Path, state: str) -> None:
-    done = adopted(tmp_path, found(nodes=(node(**{"nvidia.com/gpu-driver-upgrade-state": state}),)))
-    assert against(done) == {"GP361"}
-
-
-@pytest.mark.parametrize(("manager", "codes"), [("gpu-provision", set[str]()), ("gpu-operator", {"GP361"})])
-def test_a_rollout_of_an_adoption_that_was_killed_does_not(tmp_path: Path, manager: str, codes: set[str]) -> None:
-    """The operator is stopped by then, so no other program would end it."""
-    state = "nvidia.com/gpu-driver-upgrade-state"
-    left = node(**{state: "pod-restart-required"})
-    fields = {"f:metadata": {"f:labels": {f"f:{state}": {}}}}
+@pytest.mark.parametrize(
+    ("state", "manager", "codes"),
+    [
+        *((state, "gpu-operator", {"GP361"}) for state in ("upgrade-required", "upgrade-failed", "of-tomorrow")),
+        ("pod-restart-required", "gpu-provision", set[str]()),
+    ],
+)
+def test_a_driver_upgrade_under_way_stands_against_it(
+    tmp_path: Path, state: str, manager: str, codes: set[str]
+) -> None:
+    """Not one of an adoption that was killed: the operator is stopped by then, so no other program would end it."""
+    key = "nvidia.com/gpu-driver-upgrade-state"
+    left = node(**{key: state})
+    fields = {"f:metadata": {"f:labels": {f"f:{key}": {}}}}
     left["metadata"]["managedFields"] = [{"manager": manager, "operation": "Update", "fieldsV1": fields}]
     assert against(adopted(tmp_path, found(nodes=(left,)))) == codes
 
@@ -117,19 +124,14 @@ def test_a_rollout_of_an_adoption_that_was_killed_does_not(tmp_path: Path, manag
         ({"drivers": ({"metadata": {"name": "default"}},)}, {}, "GP362"),
         ({}, {"cluster": {"context": "any", "namespace": "elsewhere"}}, "GP363"),
         ({"pods": (driver_pod("gpu-9"),)}, {}, "GP363"),
+        ({"objects": with_object(found(), "Deployment", "gpu-operator", ownerReferences=[_OLM])}, {}, "GP362"),
     ],
+    ids=["GPUDirect Storage", "NVIDIADriver", "namespace", "a node", "installed by OLM, which would scale it up again"],
 )
 def test_what_an_inventory_cannot_take_over_stands_against_it(
     tmp_path: Path, changes: dict[str, Any], inventory: dict[str, Any], code: str
 ) -> None:
     assert code in against(adopted(tmp_path, found(**changes), **inventory))
-
-
-def test_an_operator_with_another_owner_stands_against_it(tmp_path: Path) -> None:
-    """The Operator Lifecycle Manager would scale it up again."""
-    owner = {"kind": "ClusterServiceVersion", "name": "gpu-operator-certified", "uid": "1"}
-    objects = with_object(found(), "Deployment", "gpu-operator", ownerReferences=[owner])
-    assert against(adopted(tmp_path, found(objects=objects))) == {"GP362"}
 
 
 def test_where_no_policy_is_there_is_nothing_to_do(tmp_path: Path) -> None:
@@ -155,3 +157,102 @@ def test_the_text_says_what_happens_first_and_to_whom(tmp_path: Path) -> None:
     ]
     assert places == sorted(places)
     assert "managed-by" not in text
+
+
+Change = Callable[[Manifest], Any]
+
+
+def driver_of(folder: Path, change: Change = lambda _: None, **driver: Any) -> RunningDriver:
+    """Return the driver of the only node, whose pod was changed, under an inventory with driver settings."""
+    pod = driver_pod()
+    change(pod)
+    (only,) = adopted(folder, found(pods=(pod,)), driver=driver).drivers
+    return only
+
+
+def container(pod: Manifest) -> dict[str, Any]:
+    made: dict[str, Any] = pod["spec"]["containers"][0]
+    return made
+
+
+def mount(pod: Manifest, path: str, **volume: Any) -> None:
+    """Give the driver container another volume."""
+    pod["spec"]["volumes"].append({"name": "more", **volume})
+    container(pod)["volumeMounts"].append({"name": "more", "mountPath": path})
+
+
+def test_the_charts_driver_is_current_under_a_like_inventory(tmp_path: Path) -> None:
+    """It keeps running, and gets every label by which our DaemonSet, plans and rollouts know it."""
+    kept = driver_of(tmp_path)
+    assert (kept.keeps, kept.differs) == (True, ())
+    assert kept.labels[labels.DRIVER_GROUP] == "ubuntu24.04"
+    assert kept.labels[labels.COMPONENT] == "driver"
+    assert len(kept.labels[labels.DIGEST] or "") == 16
+    marked = {**kept.live, "metadata": {**kept.live["metadata"], "labels": dict(kept.labels)}}
+    assert installation_digest(marked) == kept.labels[labels.INSTALLATION] != installation_digest(kept.live)
+
+
+def test_marks_of_the_cluster_policy_alone_go(tmp_path: Path) -> None:
+    """The chart's labels, and what the inventory no longer declares; the mark of another program stays."""
+    asked = {"labels": {"helm.sh/chart": "c", "team": "ml"}, "annotations": {"note": "x", "contact": "y"}}
+    pod = driver_pod()
+    pod["metadata"]["labels"] |= {"helm.sh/chart": "c", "team": "ml", "injected": "by-a-webhook"}
+    pod["metadata"]["annotations"] |= {"note": "x"}
+    there = found(pods=(pod,), policies=(policy(daemonsets=asked),))
+    (only,) = adopted(tmp_path, there, daemonsets={"labels": {"team": "ai"}, "annotations": {"team": "ai"}}).drivers
+    assert {key: only.labels.get(key, "-") for key in ("helm.sh/chart", "team", "injected")} == {
+        "helm.sh/chart": None,
+        "team": "ai",
+        "injected": "-",
+    }
+    default = {"kubectl.kubernetes.io/default-container": "nvidia-driver-ctr"}
+    assert only.annotations == {"note": None, "team": "ai", **default}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda pod: container(pod).update(image="nvcr.io/nvidia/driver:1-ubuntu24.04"), "image nvcr.io"),
+        (lambda pod: container(pod).update(args=["init", "--debug"]), "command nvidia-driver init --debug"),
+        (lambda pod: container(pod)["env"].append({"name": "A", "value": "x"}), "A is 'x', not set is wanted"),
+        (lambda pod: container(pod).update(envFrom=[{"secretRef": {"name": "s"}}]), "envFrom 0 is set from elsewhere"),
+        (lambda pod: mount(pod, "/drivers", configMap={"name": "params"}), "ConfigMap params is mounted"),
+        (lambda pod: mount(pod, "/drivers/gridd.conf", secret={"secretName": "grid"}), "Secret grid is mounted"),
+        (lambda pod: pod["spec"]["containers"].append({"name": "peermem"}), "peermem runs beside"),
+        (lambda pod: container(pod).update(name="other"), "no container nvidia-driver-ctr"),
+    ],
+)
+def test_what_reaches_the_installation_is_a_difference(tmp_path: Path, change: Change, told: str) -> None:
+    """Such a driver is restarted by a rollout: our DaemonSet takes it up, but it does not count as current."""
+    other = driver_of(tmp_path, change)
+    assert any(told in difference for difference in other.differs), other.differs
+    assert other.labels.keys() & {labels.DIGEST, labels.INSTALLATION} == set()
+    assert other.labels[labels.DRIVER_GROUP] == "ubuntu24.04"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda pod: pod["spec"]["initContainers"][0].update(image="other/k8s-driver-manager:v1"),
+        lambda pod: container(pod).update(resources={"limits": {"memory": "1Gi"}}),
+        lambda pod: pod["metadata"]["labels"].update(team="x"),
+        lambda pod: mount(pod, "/var/run/secrets/kubernetes.io/serviceaccount", secret={"secretName": "token"}),
+        lambda pod: pod["spec"]["tolerations"].append({"operator": "Exists"}),
+    ],
+)
+def test_what_does_not_reach_the_installation_is_none(tmp_path: Path, change: Change) -> None:
+    """Nor do digests: they are of two makers."""
+    assert driver_of(tmp_path, change).keeps
+
+
+def test_another_driver_in_the_inventory_is_a_difference(tmp_path: Path) -> None:
+    """Kernel modules of another kind, or another version."""
+    assert "KERNEL_MODULE_TYPE is 'auto', 'open' is wanted" in driver_of(tmp_path, kernel_module_type="open").differs
+    assert "580.126.20-ubuntu24.04 is wanted" in driver_of(tmp_path, version="580.126.20").differs[0]
+
+
+def test_a_driver_that_is_ours_already_is_not_compared(tmp_path: Path) -> None:
+    """It may have been restarted since, and is ours in any case."""
+    pod = driver_pod()
+    pod["metadata"]["labels"][labels.COMPONENT] = "driver"
+    assert adopted(tmp_path, found(pods=(pod,))).drivers == ()

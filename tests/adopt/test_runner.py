@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -16,13 +16,12 @@ from gpu_provision.adopt.runner import AdoptionRunner, check, required_permissio
 from gpu_provision.components import labels, nfd
 from gpu_provision.components.nfd import NODE_FEATURE
 from gpu_provision.inventory import load
-from gpu_provision.kube.client import KubeClient, connect
-from gpu_provision.model.cluster import Manifest, ObjectRef, Permission, by_ref
+from gpu_provision.kube.client import connect
+from gpu_provision.model.cluster import Manifest, Permission, by_ref
 from gpu_provision.model.findings import Finding, ForbiddenError, RunFailedError
 from gpu_provision.rbac import review
 from gpu_provision.rbac.permissions import for_adopt
 from gpu_provision.rbac.roles import grants, rules_of
-from gpu_provision.reconcile.session import Session
 from tests.adopt.builders import adopted, found
 from tests.adopt.chart import NAMESPACE
 from tests.sandbox.apiserver.conftest import Running
@@ -73,36 +72,18 @@ LEFT_BEHIND = {
 }
 
 
-@dataclass
-class Recorder:
-    """A cluster that notes what is deleted, in order; the operator has stopped, and its driver DaemonSet is gone."""
-
-    deleted: list[str]
-
-    def list(self, kind: object, **_: object) -> Any:
-        """Return the revision."""
-        return SimpleNamespace(items=[LEFT_BEHIND] if kind == REVISION else [])
-
-    def merge(self, ref: ObjectRef, _: object) -> None:
-        """Take the scale of the operator."""
-        assert ref.name == "gpu-operator"
-
-    def delete(self, ref: ObjectRef, **_: object) -> None:
-        """Note it."""
-        self.deleted.append(ref.kind)
-
-    def get(self, _: ObjectRef) -> Manifest | None:
-        """Return nothing: all is deleted at once."""
-        return None
-
-
 def test_revisions_go_before_objects_of_their_namespace(tmp_path: Path) -> None:
     """And the ClusterPolicy goes last: it says that the adoption is not over."""
-    adoption = adopted(tmp_path, found())
+    adoption, deleted = adopted(tmp_path, found()), list[str]()
     removed = tuple(item for item in adoption.of(Disposition.REMOVED) if "node-feature-discovery" not in item.ref.name)
-    calls = Recorder([])
-    AdoptionRunner(cast("KubeClient", calls)).finalize(replace(adoption, objects=removed), lambda: found(policies=()))
-    assert (calls.deleted[0], calls.deleted[-2], calls.deleted[-1]) == (REVISION.kind, "Deployment", "ClusterPolicy")
+    cluster: Any = SimpleNamespace(
+        list=lambda kind, **_: SimpleNamespace(items=[LEFT_BEHIND] if kind == REVISION else []),
+        merge=lambda *_: None,  # the scale of the operator, which has stopped
+        delete=lambda ref, **_: deleted.append(ref.kind),
+        get=lambda _: None,
+    )
+    AdoptionRunner(cluster).finalize(replace(adoption, objects=removed), lambda: found(policies=()))
+    assert (deleted[0], deleted[-2], deleted[-1]) == (REVISION.kind, "Deployment", "ClusterPolicy")
 
 
 def test_the_wait_for_discovery_asks_nothing_again_and_again(
@@ -133,11 +114,10 @@ def test_the_wait_for_discovery_asks_nothing_again_and_again(
         AdoptionRunner(ours)._await_discovery(replace(waiting, targets=("gpu-9",)))
 
 
-def session(*conflicts: str) -> Session:
+def session(*conflicts: str) -> Any:
     """Return a session whose dry run finds conflicts over these objects."""
     found = [Finding(code="GP304", what="another field manager owns it", where=where) for where in conflicts]
-    made: Any = SimpleNamespace(refusals=lambda: found, missing_permissions=lambda: None, cluster=None, inventory=None)
-    return cast("Session", made)
+    return SimpleNamespace(refusals=lambda: found, missing_permissions=lambda: None, cluster=None, inventory=None)
 
 
 THEIRS = "ServiceAccount node-feature-discovery/node-feature-discovery"

@@ -1,10 +1,10 @@
-"""Live objects with the API server's books."""
+"""Live objects with the API server's managedFields."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from gpu_provision.components import labels as keys
+from gpu_provision.components.labels import INVENTORY
 from gpu_provision.destroy.nodes import StackIdentity
 from gpu_provision.model.cluster import Manifest
 
@@ -18,7 +18,7 @@ def stack(**fields: Any) -> StackIdentity:
 
 
 def entry(manager: str, *paths: tuple[str, ...]) -> dict[str, Any]:
-    """Return what the books have of one manager."""
+    """Return what managedFields have of one manager."""
     fields: dict[str, Any] = {}
     for path in paths:
         below = fields
@@ -27,26 +27,18 @@ def entry(manager: str, *paths: tuple[str, ...]) -> dict[str, Any]:
     return {"manager": manager, "operation": "Update", "fieldsV1": fields}
 
 
-def node(  # noqa: PLR0913 - the parts of a node
-    labels: dict[str, str] | None = None,
-    *,
-    annotations: dict[str, str] | None = None,
-    hands: dict[str, str] | None = None,
-    cordoned_by: str = "",
-    cordoned: bool = False,
-    marked: bool = True,
-) -> Manifest:
-    """Return a node.
-
-    Args:
-        hands: Key of a label or annotation -> who has written it; of others the writer is unknown.
-        marked: Whether it carries the mark of ``prod``.
-    """
-    own = {**({keys.INVENTORY: "prod"} if marked else {}), **(labels or {})}
-    notes = annotations or {}
-    kinds = {**dict.fromkeys(notes, "annotations"), **dict.fromkeys(own, "labels")}
-    books = [entry(manager, ("metadata", kinds[key], key)) for key, manager in (hands or {}).items()]
-    books += [entry(cordoned_by, ("spec", "unschedulable"))] if cordoned_by else []
+def node(case: dict[str, Any]) -> Manifest:
+    """Return the node of a case of test_nodes.yaml."""
+    mark = case.get("mark", "prod")
+    notes, own = case.get("annotations", {}), case.get("labels", {}) | ({INVENTORY: mark} if mark else {})
+    books = [
+        entry(manager, ("metadata", "annotations" if key in notes else "labels", key))
+        for key, managers in case.get("writers", {}).items()
+        for manager in ([managers] if isinstance(managers, str) else managers)
+    ]
+    spec: dict[str, Any] = {"taints": case["taints"]} if "taints" in case else {}
+    if "cordoned_by" in case:
+        spec["unschedulable"] = True
+        books.append(entry(case["cordoned_by"], ("spec", "unschedulable")))
     metadata = {"name": "n1", "resourceVersion": "7", "labels": own, "annotations": notes, "managedFields": books}
-    is_cordoned = cordoned or bool(cordoned_by)
-    return {"metadata": metadata, "spec": {"unschedulable": True} if is_cordoned else {}}
+    return {"metadata": metadata, "spec": spec}

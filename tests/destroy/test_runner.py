@@ -1,4 +1,4 @@
-"""What a removal asks the API server: evictions of pods that use GPUs, and what others have in a namespace."""
+"""Evictions of pods that use GPUs, what others have in a namespace, and why an object is still there."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from gpu_provision.destroy.discovery import ListableKind, foreign_objects_in, listable_kinds
-from gpu_provision.destroy.runner import gpu_pod_eviction
+from gpu_provision.destroy.runner import eviction_warnings, gpu_pod_eviction, why_there
 from gpu_provision.kube.client import KubeClient, connect
-from gpu_provision.model.cluster import ObjectRef
+from gpu_provision.model import codes
+from gpu_provision.model.cluster import ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, RunFailedError
 from tests.sandbox.apiserver.conftest import Running
 
@@ -26,33 +27,23 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeClient]:
     running.stop()
 
 
-def train(cluster: KubeClient, name: str) -> ObjectRef:
-    """Make a pod that uses a GPU and is ready."""
+def train(cluster: KubeClient, name: str, *, is_protected: bool = False) -> ObjectRef:
+    """Make a pod that uses a GPU and is ready, and, if asked to, a budget that lets it not go."""
     container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     metadata = {"name": name, "namespace": "default", "labels": {"app": name}}
-    cluster.create(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": metadata,
-            "spec": {"nodeName": "gpu-1", "containers": [container]},
-        }
-    )
+    spec = {"nodeName": "gpu-1", "containers": [container]}
+    ref = ref_of(cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    _send(cluster, "PATCH", f"/api/v1/namespaces/default/pods/{name}/status", {"status": status})
-    return ObjectRef("v1", "Pod", "default", name)
-
-
-def protect(cluster: KubeClient, app: str) -> None:
-    """Make a budget that lets no pod of an app go."""
-    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": app}}}
-    budget = {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": f"keep-{app}"},
-        "spec": spec,
-    }
-    _send(cluster, "POST", "/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget)
+    cluster.merge(ref, {"status": status}, part="status")
+    if is_protected:
+        budget = {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {**metadata, "name": f"keep-{name}"},
+        }
+        spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": name}}}
+        cluster.create({**budget, "spec": spec})
+    return ref
 
 
 def failed(cluster: KubeClient, say: Callable[[str], None] = lambda _: None) -> tuple[tuple[Finding, ...], list[str]]:
@@ -63,19 +54,12 @@ def failed(cluster: KubeClient, say: Callable[[str], None] = lambda _: None) -> 
     return caught.value.findings, list(eviction.evicted.values())
 
 
-def _send(cluster: KubeClient, verb: str, path: str, body: dict[str, Any]) -> None:
-    kind = "application/merge-patch+json" if verb == "PATCH" else "application/json"
-    cluster._json(verb, path, path, body=body, content_type=kind)
-
-
 def test_the_budget_that_keeps_a_pod_is_named_at_once_and_first(cluster: KubeClient) -> None:
     """While there are minutes to change it, and where a terminal cuts the line."""
     free, said = train(cluster, "free"), list[str]()
-    train(cluster, "kept")
-    protect(cluster, "kept")
+    train(cluster, "kept", is_protected=True)
     findings, evicted = failed(cluster, said.append)
-    begins = "evicting pods that use GPUs: The disruption budget keep-kept "
-    assert said[0].startswith(begins)
+    assert said[0].startswith("evicting pods that use GPUs: The disruption budget keep-kept ")
     assert said[0].endswith("default/kept and 1 more")
     assert evicted == ["default/free"]
     assert cluster.read(free)["metadata"]["deletionTimestamp"]
@@ -104,3 +88,57 @@ def test_a_list_that_the_server_puts_off_is_asked_for_again(answering: Callable[
     kind = ListableKind("nfd.k8s-sigs.io/v1alpha1", "NodeFeatureGroup", "nodefeaturegroups")
     cluster = answering((429, {"Retry-After": "0"}, b"storage is (re)initializing"), (200, {}, b'{"items": []}'))
     assert foreign_objects_in(cluster, "gpu-operator", [kind], ()) == []
+
+
+_GOING = {"deletionTimestamp": "12:00"}
+_REMAINS = {"type": "NamespaceContentRemaining", "status": "True", "message": "a pod remains"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "node", "conditions", "cause"),
+    [
+        ({"ownerReferences": [{"kind": "DaemonSet", "name": "d"}]}, "", [], "the garbage collector"),
+        ({**_GOING, "finalizers": ["a", "b"]}, "", [], "waits for the finalizer a, b"),
+        (_GOING, "away", [], "its node away is not ready"),
+        (_GOING, "well", [], "is terminating since 12:00"),
+        (_GOING, "", [_REMAINS], "a pod remains"),
+    ],
+)
+def test_the_first_cause_is_reported(metadata: dict[str, Any], node: str, conditions: list[Any], cause: str) -> None:
+    """A node that is being deleted may be ready all the same."""
+    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    nodes = {"away": {"metadata": {"name": "away"}}, "well": {"metadata": {"name": "well", **_GOING}, **ready}}
+    item = {"metadata": metadata, "spec": {"nodeName": node}, "status": {"conditions": conditions}}
+    assert cause in why_there(item, nodes)
+
+
+def job(name: str, *, owner: str = "Job", **metadata: Any) -> dict[str, Any]:
+    owners = [{"kind": owner, "name": "train", "controller": True}] if owner else []
+    labels = {"app": "train"}
+    known = {"namespace": "ml", "name": name, "uid": name, "labels": labels, "ownerReferences": owners, **metadata}
+    return {"metadata": known, "spec": {"containers": []}}
+
+
+def budget(allowed: int, *, namespace: str = "ml") -> dict[str, Any]:
+    metadata, spec = {"namespace": namespace, "name": "train"}, {"selector": {"matchLabels": {"app": "train"}}}
+    return {"metadata": metadata, "spec": spec, "status": {"disruptionsAllowed": allowed}}
+
+
+def test_pods_without_a_controller_are_named() -> None:
+    """Those that are on their way out already are not."""
+    (lost,) = eviction_warnings([job("a"), job("b", owner=""), job("c", owner="", **_GOING)], [])
+    assert (lost.code, lost.where) == (codes.UNMANAGED_PODS, "Pod ml/b")
+
+
+@pytest.mark.parametrize(
+    ("there", "what"),
+    [
+        ([budget(0)], ["the budget lets no pod go right now"]),
+        ([budget(1)], ["the budget lets 1 of 2 pods go right now"]),
+        ([budget(2), budget(0, namespace="web")], []),
+    ],
+    ids=["none", "some", "all, or of others"],
+)
+def test_a_budget_that_keeps_pods_is_named(there: list[dict[str, Any]], what: list[str]) -> None:
+    found = [*eviction_warnings([job("a"), job("b")], there)]
+    assert [(each.code, each.what) for each in found] == [(codes.BUDGET_HOLDS, text) for text in what]

@@ -15,6 +15,7 @@ from gpu_provision.model.cluster import Manifest
 from gpu_provision.operator.crd import definition, spec_schema
 from gpu_provision.operator.stack import stack_of
 from gpu_provision.sandbox.apiserver.custom_resources import fill_defaults, prune
+from tests.operator.rule_cases import POOL
 from tests.sandbox.apiserver.conftest import Running
 
 REPOSITORY = Path(__file__).parents[2]
@@ -23,9 +24,12 @@ INVENTORIES = (
     *sorted((REPOSITORY / "inventories").glob("*.yaml")),
     *sorted((REPOSITORY / "examples/infra-repo/inventories").glob("*.yaml")),
 )
-
-
 SANDBOX = REPOSITORY / "inventories" / "sandbox.yaml"
+
+
+def a_stack(name: str = "prod", **spec: Any) -> Manifest:
+    """Return a stack with a pool, as a client sends it."""
+    return stack_of({"name": name, "cluster": {}, "pools": {"gpu": POOL}, **spec})
 
 
 def data_of(file: Path) -> dict[str, Any]:
@@ -52,13 +56,24 @@ def file(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture
-def by_flux(tmp_path: Path) -> Iterator[KubeClient]:
-    """An API server with the stack of the sandbox's inventory, which Flux declares; no controller."""
+def kubeconfig(tmp_path: Path) -> Iterator[str]:
+    """The path of the kubeconfig of an API server without objects."""
     running = Running(tmp_path)
-    cluster = connect(str(running.server.kubeconfig))
+    yield str(running.server.kubeconfig)
+    running.stop()
+
+
+@pytest.fixture
+def cluster(kubeconfig: str) -> KubeClient:
+    """A client of that server."""
+    return connect(kubeconfig)
+
+
+@pytest.fixture
+def by_flux(cluster: KubeClient) -> KubeClient:
+    """An API server with the stack of the sandbox's inventory, which Flux declares; no controller."""
     cluster.apply(definition())
     stack = stack_of({**data_of(SANDBOX), "rollout": {"stop_after_failures": 2}})
     labels = {"kustomize.toolkit.fluxcd.io/name": "gpu"}
     cluster.apply({**stack, "metadata": {**stack["metadata"], "labels": labels}}, manager="kustomize-controller")
-    yield cluster
-    running.stop()
+    return cluster

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,8 @@ from gpu_provision.operator.client import (
     warn_if_declared_elsewhere,
 )
 from gpu_provision.operator.stack import rollback_run, stack_of
-from tests.operator.conftest import SANDBOX, as_stored, data_of, stored
+from gpu_provision.sandbox.apiserver.rest import merge_patch
+from tests.operator.conftest import SANDBOX, a_stack, as_stored, data_of, stored
 
 NOW = load(SANDBOX)
 
@@ -89,19 +89,11 @@ def test_status_may_change_between_look_and_write(by_flux: KubeClient) -> None:
 
 def test_a_resource_takes_no_value_of_this_machine(by_flux: KubeClient) -> None:
     """An apply says so before it writes anything."""
-    found = compare_stack(
-        by_flux, replace(NOW, text=f"{NOW.text}driver: {{env: {{HOME: {{env: HOME}}}}}}\n"), force=False
-    )
+    inventory = replace(NOW, text=f"{NOW.text}driver: {{env: {{HOME: {{env: HOME}}}}}}\n")
+    found = compare_stack(by_flux, inventory, force=False)
     assert found is not None
     assert [(each.code, each.where.rpartition(" ")[2]) for each in found.findings] == [("GP432", "driver.env.HOME.env")]
     assert found.wanted is None
-
-
-POOLS = {"gpu": {"gpu": {"model": "T4", "count": 1}, "node_selector": {"gpu": "yes"}}}
-
-
-def a_stack(**spec: Any) -> dict[str, Any]:
-    return stack_of({"name": "prod", "cluster": {}, "pools": POOLS, **spec})
 
 
 def test_what_a_server_has_written_into_a_stack_says_nothing_new(file: Path) -> None:
@@ -115,26 +107,19 @@ def test_what_a_server_has_written_into_a_stack_says_nothing_new(file: Path) -> 
     "other", [{"driver": {"version": "580.126.20"}}, {"rollout": {"max_parallel": 2}}, {"release": "26.3.0"}]
 )
 def test_another_declaration_is_another_meaning(other: dict[str, Any]) -> None:
-    """Also where no object follows from it."""
+    """Also where no object follows from it. An invalid stack equals no other, so that an apply mends it."""
     assert not specs_equivalent(a_stack(**other), a_stack())
-
-
-def test_invalid_stack_equals_no_other() -> None:
-    """So that an apply mends it."""
-    broken = a_stack(release="9.9.9")
-    assert not specs_equivalent(broken, broken)
+    assert not specs_equivalent(a_stack(release="9.9.9"), a_stack(release="9.9.9"))
 
 
 def test_omitted_fields_are_named_and_can_be_removed() -> None:
     """A server-side apply leaves what others have set."""
-    live, wanted = (
-        as_stored(a_stack(dcgm={"enabled": True}, driver={"timeout": 77, "version": "580.126.20"})),
-        a_stack(driver={"version": "580.126.20"}),
-    )
+    live = as_stored(a_stack(dcgm={"enabled": True}, driver={"timeout": 77, "version": "580.126.20"}))
+    wanted = a_stack(driver={"version": "580.126.20"})
     found = {each.path: each.old for each in omitted_fields(live, wanted)}
     assert found["spec.driver.timeout"] == 77
     assert found["spec.dcgm"]["enabled"] is True
-    without = _merged(live["spec"], removal_patch(live["spec"], wanted["spec"]))
+    without = merge_patch(live["spec"], removal_patch(live["spec"], wanted["spec"]))
     assert specs_equivalent(as_stored({**live, "spec": without}), wanted)
 
 
@@ -152,27 +137,26 @@ def managed_stack(manager: str = "gpu-provision", **metadata: Any) -> dict[str, 
 
 
 FLUX = {"kustomize.toolkit.fluxcd.io/name": "gpu", "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}
-HELM = {"meta.helm.sh/release-name": "gpu", "meta.helm.sh/release-namespace": "infra"}
 OF_FLUX = {"helm.toolkit.fluxcd.io/name": "gpu", "helm.toolkit.fluxcd.io/namespace": "flux-system"}
+HELM = {"meta.helm.sh/release-name": "gpu", "meta.helm.sh/release-namespace": "infra"}
 TRACKED = {"argocd.argoproj.io/tracking-id": "gpu-stacks:gpu-provision.io/GPUStack:/prod"}
 
 
 @pytest.mark.parametrize(
-    ("stack", "who"),
+    ("manager", "labels", "annotations", "who"),
     [
-        (managed_stack(annotations=TRACKED), "Argo CD's application gpu-stacks"),
-        (managed_stack(labels={"argocd.argoproj.io/instance": "gpu"}), "Argo CD's application gpu"),
-        (managed_stack(labels=FLUX), "Flux's Kustomization flux-system/gpu"),
-        (managed_stack(labels=OF_FLUX, annotations=HELM), "Flux's HelmRelease flux-system/gpu"),
-        (managed_stack(annotations=HELM), "Helm's release infra/gpu"),
-        (managed_stack(labels={"app.kubernetes.io/instance": "gpu"}), "Argo CD or Helm, as gpu"),
-        (managed_stack("Terraform"), "the field manager Terraform"),
-        (managed_stack("argocd-controller", annotations=TRACKED), "Argo CD's application gpu-stacks"),
+        ("argocd-controller", {}, TRACKED, "Argo CD's application gpu-stacks"),
+        ("gpu-provision", {"argocd.argoproj.io/instance": "gpu"}, {}, "Argo CD's application gpu"),
+        ("gpu-provision", FLUX, {}, "Flux's Kustomization flux-system/gpu"),
+        ("gpu-provision", OF_FLUX, HELM, "Flux's HelmRelease flux-system/gpu"),
+        ("gpu-provision", {}, HELM, "Helm's release infra/gpu"),
+        ("gpu-provision", {"app.kubernetes.io/instance": "gpu"}, {}, "Argo CD or Helm, as gpu"),
+        ("Terraform", {}, {}, "the field manager Terraform"),
     ],
 )
-def test_other_declaring_tool_is_known_by_name(stack: dict[str, Any], who: str) -> None:
+def test_other_declaring_tool_is_known_by_name(manager: str, labels: Any, annotations: Any, who: str) -> None:
     """So that its reader knows where to look."""
-    assert managed_by(stack) == who
+    assert managed_by(managed_stack(manager, labels=labels, annotations=annotations)) == who
 
 
 @pytest.mark.parametrize("manager", ["gpu-provision", "kubectl-edit", "kubectl-client-side-apply", "kubectl"])
@@ -184,25 +168,11 @@ def test_a_person_with_kubectl_brings_nothing_back(manager: str) -> None:
 
 
 def test_consequence_and_remedy_are_named() -> None:
-    stack = managed_stack(labels=FLUX)
-    told = [warn_if_declared_elsewhere(stack, each) for each in ("release", "destroy", "take over")]
-    assert [(each.code, each.where, each.severity.value) for (each,) in told] == [
-        ("GP435", "gpustack/prod", "warning")
-    ] * 3
+    told = [
+        warn_if_declared_elsewhere(managed_stack(labels=FLUX), each) for each in ("release", "destroy", "take over")
+    ]
+    assert {(each.code, each.where, each.severity.value) for (each,) in told} == {("GP435", "gpustack/prod", "warning")}
     (release,), (removal,), (taking,) = told
     assert "gpu-provision.io/on-delete: keep" in release.fix
     assert "installs the stack again" in removal.consequence
     assert "set back" in taking.what
-
-
-def _merged(value: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    """What a JSON merge patch makes of a value."""
-    found = deepcopy(value)
-    for key, item in patch.items():
-        if item is None:
-            found.pop(key, None)
-        elif isinstance(item, dict):
-            found[key] = _merged(found.get(key, {}), item)
-        else:
-            found[key] = item
-    return found

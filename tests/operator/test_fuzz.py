@@ -26,7 +26,7 @@ from tests.operator.conftest import INVENTORIES, data_of
 
 STACKS = [stack_of(data_of(file)) for file in INVENTORIES]
 ANNOTATIONS = {BACK_TO: "3 7", HOME: "gpu-operator-resources", LED_BY: "kube-system/x"}
-CREATED = "2026-11-22T09:00:00Z"
+STORED = {"uid": "u", "generation": 7, "creationTimestamp": "2026-11-22T09:00:00Z"}
 
 
 def mutated(dice: Random) -> dict[str, Any]:
@@ -36,13 +36,7 @@ def mutated(dice: Random) -> dict[str, Any]:
     if isinstance(spec, dict) and dice.random() < 0.5:
         spec = fill_defaults(prune(spec, spec_schema()), spec_schema())
     annotations = {key: dice.choice([value, fuzzing.mutated_text(dice, value)]) for key, value in ANNOTATIONS.items()}
-    metadata = {
-        **stack["metadata"],
-        "uid": "u",
-        "generation": 7,
-        "creationTimestamp": CREATED,
-        "annotations": annotations,
-    }
+    metadata = {**stack["metadata"], **STORED, "annotations": annotations}
     text = json.dumps({**stack, "metadata": metadata, "spec": spec}, ensure_ascii=False)
     made: dict[str, Any] = json.loads(text.encode(errors="replace"))  # an API server stores no half characters
     return made

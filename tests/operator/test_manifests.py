@@ -12,20 +12,20 @@ import yaml
 from gpu_provision.model.cluster import Permission
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import manifests
-from gpu_provision.operator.manifests import InstallOptions, budget_version, grouped, kustomization
-from gpu_provision.operator.stack import inventory_of, stack_of
+from gpu_provision.operator.manifests import InstallOptions, grouped, kustomization
+from gpu_provision.operator.stack import inventory_of
 from gpu_provision.rbac import permissions
 from gpu_provision.rbac.permissions import for_destroy
 from gpu_provision.rbac.roles import grants
+from tests.operator.conftest import a_stack
 
 IMAGE = "registry.example.com/gpu-provision:0.1.0"
-POOL = {"gpu": {"model": "T4", "count": 1}, "node_selector": {"gpu": "yes"}}
 
 
-def a_stack(name: str = "prod", **spec: Any) -> Inventory:
-    inventory, findings = inventory_of(stack_of({"name": name, "cluster": {}, "pools": {"gpu": POOL}, **spec}))
-    assert inventory is not None, findings
-    return inventory
+def inventory(name: str = "prod", **spec: Any) -> Inventory:
+    found, findings = inventory_of(a_stack(name, **spec))
+    assert found is not None, findings
+    return found
 
 
 def made(*stacks: Inventory, **shape: Any) -> list[dict[str, Any]]:
@@ -48,18 +48,18 @@ def may(found: list[dict[str, Any]], wanted: Permission) -> bool:
 
 def test_any_stack_in_usual_namespaces_can_be_kept_and_removed() -> None:
     """One that is known at the installation also in others, with a licence and a runtime class of its own name."""
-    special = a_stack(
+    special = inventory(
         cluster={"namespace": "own"},
         nfd={"namespace": "features"},
         driver={"licensing_config": "licence", "repo_config": "sources"},
         operator={"runtime_class": "own-class"},
     )
 
-    def lacking(inventory: Inventory, found: list[dict[str, Any]]) -> set[Permission]:
-        wanted = permissions.for_apply(inventory) | for_destroy(inventory)
+    def lacking(stack: Inventory, found: list[dict[str, Any]]) -> set[Permission]:
+        wanted = permissions.for_apply(stack) | for_destroy(stack)
         return {one for one in wanted if not may(found, one)}
 
-    assert [lacking(a_stack(name), made()) for name in ("prod", "lab")] == [set(), set()]
+    assert [lacking(inventory(name), made()) for name in ("prod", "lab")] == [set(), set()]
     assert lacking(special, made(special)) == set()
     assert {one.namespace for one in lacking(special, made())} >= {"own", "features"}
 
@@ -68,7 +68,7 @@ def test_rights_for_a_known_stack_name_its_objects() -> None:
     """What is known need not be granted for any name."""
     lock = Permission("update", "coordination.k8s.io", "leases", "gpu-operator-resources", "prod")
     other = lock._replace(name="other")
-    known, unknown = made(a_stack()), made()
+    known, unknown = made(inventory()), made()
     assert (may(known, lock), may(known, other)) == (True, False)
     assert (may(unknown, lock), may(unknown, other)) == (True, True)
 
@@ -76,7 +76,7 @@ def test_rights_for_a_known_stack_name_its_objects() -> None:
 def test_secrets_are_read_only_if_a_stack_names_them() -> None:
     """A watch of one secret has its name, and any namespace, as its path has none."""
     assert not [rule for _, rule in rules(made()) if "secrets" in rule["resources"]]
-    found = made(a_stack(driver={"licensing_config": "licence"}))
+    found = made(inventory(driver={"licensing_config": "licence"}))
     named = [rule for _, rule in rules(found) if "secrets" in rule["resources"]]
     assert named
     assert all(rule["resourceNames"] == ["licence"] for rule in named)
@@ -87,24 +87,17 @@ def test_secrets_are_read_only_if_a_stack_names_them() -> None:
     ("shape", "kinds"),
     [
         ({}, {"Deployment", "NetworkPolicy", "PodDisruptionBudget"}),
+        ({"kubernetes": "v1.20.2"}, {"Deployment", "NetworkPolicy", "PodDisruptionBudget"}),
         ({"replicas": 1}, {"Deployment", "NetworkPolicy"}),
         ({"image": ""}, set()),
     ],
-    ids=["several", "one, whose node a budget would keep", "outside the cluster"],
+    ids=["several", "old server", "one, whose node a budget would keep", "outside the cluster"],
 )
 def test_controllers_have_what_they_need(shape: dict[str, Any], kinds: set[str]) -> None:
-    found = {item["kind"] for item in made(**shape)}
-    assert found & {"Deployment", "NetworkPolicy", "PodDisruptionBudget"} == kinds
-    assert {"CustomResourceDefinition", "ClusterRole", "ServiceAccount", "Namespace"} <= found
-
-
-@pytest.mark.parametrize(
-    ("kubernetes", "expected"),
-    [("1.20", "policy/v1beta1"), ("v1.20.2", "policy/v1beta1"), ("1.21", "policy/v1"), ("", "policy/v1")],
-)
-def test_budgets_are_of_the_version_that_the_cluster_has(kubernetes: str, expected: str) -> None:
-    """One went with Kubernetes 1.25, the other came with 1.21."""
-    assert budget_version(kubernetes) == expected
+    found = {item["kind"]: item["apiVersion"] for item in made(**shape)}
+    assert found.keys() & {"Deployment", "NetworkPolicy", "PodDisruptionBudget"} == kinds
+    assert found.get("PodDisruptionBudget") in {None, "policy/v1beta1" if "kubernetes" in shape else "policy/v1"}
+    assert {"CustomResourceDefinition", "ClusterRole", "ServiceAccount", "Namespace"} <= found.keys()
 
 
 def test_the_example_is_what_is_rendered() -> None:

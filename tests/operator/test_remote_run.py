@@ -71,19 +71,10 @@ def test_lease_that_is_given_back_is_no_renewal(watched: Watched) -> None:
     assert watched.look("b", "3").renewal_seen
 
 
-@pytest.mark.parametrize(
-    ("said", "found"),
-    [
-        (None, "gpu-operator/gpu-provision-operator"),
-        ("elsewhere/gpu-provision-operator", "elsewhere/gpu-provision-operator"),
-        ("nonsense", "gpu-operator/gpu-provision-operator"),
-    ],
-    ids=["a stack that says nothing", "one of controllers elsewhere", "nonsense"],
-)
-def test_stack_names_the_lease_of_its_controllers(said: str | None, found: str) -> None:
+def test_stack_names_the_lease_of_its_controllers() -> None:
     """If they were told to agree in another namespace."""
-    stack = {"metadata": {"name": "main", "annotations": {LED_BY: said} if said else {}}}
-    assert f"{lease_of(stack).namespace}/{lease_of(stack).name}" == found
+    stack = {"metadata": {"name": "main", "annotations": {LED_BY: "elsewhere/gpu-provision-operator"}}}
+    assert lease_of(stack) == LEASE._replace(namespace="elsewhere")
 
 
 NOW = load(SANDBOX)
@@ -96,6 +87,8 @@ def test_end_of_a_stack_that_gitops_declares_is_a_warning(by_flux: KubeClient) -
     assert remote_run.release_findings(by_flux, "other") == ()
     stack = get_stack(by_flux, NOW)
     ended = DestroyResult(cluster="test")
-    for told in (remote_run.preview_destroy(ended, stack), remote_run.with_warnings(ended, stack)):
+    for dry_run in (True, False):
+        told = remote_run.add_to_removal(ended, stack, dry_run=dry_run)
         assert [each.code for each in told.findings] == ["GP435"]
-    assert remote_run.with_warnings(ended, None) == ended
+        assert [change.ref.kind for change in told.changes] == (["GPUStack"] if dry_run else [])
+    assert remote_run.add_to_removal(ended, None) == ended

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -21,30 +20,16 @@ from gpu_provision.operator.stack import (
     rollback_annotation,
     rollback_run,
     spec_of,
-    stack_of,
 )
 from gpu_provision.releases import DEFAULT
-from tests.operator.conftest import data_of, stored
-
-
-def a_stack(name: str = "prod", **spec: Any) -> dict[str, Any]:
-    pools = {"gpu": {"gpu": {"model": "T4", "count": 1}, "node_selector": {"gpu": "yes"}}}
-    return stack_of({"name": name, "cluster": {}, "pools": pools, **spec})
+from tests.operator.conftest import a_stack, data_of, stored
+from tests.operator.rule_cases import POOL
 
 
 @pytest.mark.parametrize(
     ("annotation", "run"),
-    [
-        ("3 7", 3),
-        ("3 6", 0),
-        ("3", 0),
-        ("", 0),
-        ("x 7", 0),
-        ("-3 7", 0),
-        ("\u00b3 7", 0),
-        pytest.param("9" * 5000 + " 7", 0, id="endless"),
-        ("3\n 7", 0),
-    ],
+    [("3 7", 3), *((each, 0) for each in ("3 6", "3", "", "x 7", "-3 7", "\u00b3 7", "9" * 5000 + " 7", "3\n 7"))],
+    ids=lambda value: str(value)[:9],
 )
 def test_rollback_holds_until_the_stack_is_changed(annotation: str, run: int) -> None:
     """Anybody may write an annotation."""
@@ -87,15 +72,8 @@ def test_spec_leaves_out_hosts_and_connections() -> None:
     ],
 )
 def test_a_proxy_that_needs_credentials_is_no_part_of_a_stack(proxy: dict[str, str]) -> None:
-    """Who may read stacks would see them; and the driver container is not told of such a proxy."""
-    spec, left = spec_of({"name": "prod", "cluster": {}, "proxy": proxy})
-    assert "proxy" not in spec
-    assert left == ("name", "proxy")
-
-
-def test_a_stack_names_its_release() -> None:
-    """Another version of the controller does not replace drivers by itself."""
-    assert spec_of({"name": "prod", "cluster": {}})[0] == {"release": DEFAULT}
+    """Who may read stacks would see them. The release is part of it: a newer controller does not replace drivers."""
+    assert spec_of({"name": "prod", "cluster": {}, "proxy": proxy}) == ({"release": DEFAULT}, ("name", "proxy"))
 
 
 def test_an_amount_with_a_fraction_becomes_a_text() -> None:
@@ -107,23 +85,20 @@ def test_an_amount_with_a_fraction_becomes_a_text() -> None:
 @pytest.mark.parametrize(
     ("stack", "where"),
     [
-        (a_stack(name="a.b"), "gpustack/a.b metadata.name"),
-        (a_stack(release="9.9.9"), "gpustack/prod spec.release"),
-        (
-            a_stack(pools={"x": {"gpu": {"model": "T4"}, "node_selector": {"a": "b"}}}),
-            "gpustack/prod spec.pools.x.gpu.count",
-        ),
-        (a_stack(nodes=[{"name": "n", "pool": "nope"}]), "gpustack/prod spec.nodes[0].pool"),
-        (a_stack(nodes=[{"name": "n", "pool": "gpu"}] * 2), "gpustack/prod spec.nodes[1].name"),
-        (a_stack(nonsense=1), "gpustack/prod spec.nonsense"),
+        (a_stack("a.b"), "metadata.name"),
+        (a_stack(release="9.9.9"), "spec.release"),
+        (a_stack(pools={"x": {**POOL, "gpu": {"model": "T4"}}}), "spec.pools.x.gpu.count"),
+        (a_stack(nodes=[{"name": "n", "pool": "nope"}]), "spec.nodes[0].pool"),
+        (a_stack(nodes=[{"name": "n", "pool": "gpu"}] * 2), "spec.nodes[1].name"),
+        (a_stack(nonsense=1), "spec.nonsense"),
     ],
-    ids=["name", "release", "missing", "pool", "twice", "unknown"],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_findings_name_the_place_in_the_stack(stack: dict[str, Any], where: str) -> None:
     """The loader reads a generated text, so no line of it is named."""
     inventory, findings = inventory_of(stack)
     assert inventory is None
-    assert where in {finding.where for finding in findings}
+    assert f"gpustack/{stack['metadata']['name']} {where}" in {finding.where for finding in findings}
     assert "line" not in " ".join(finding.what for finding in findings)
 
 
@@ -158,8 +133,7 @@ def test_findings_do_not_tell_secrets() -> None:
 def test_a_text_that_looks_like_something_else_stays_a_text() -> None:
     """The loader reads YAML: a label's value of digits is none of its numbers."""
     labels = {"a": "022", "b": "yes", "c": "1e3", "d": "0x10", "e": "2026-01-01", "f": "", "g": "null"}
-    pool = {"gpu": {"model": "T4", "count": 1}, "node_selector": {"gpu": "yes"}, "labels": labels}
-    inventory, findings = inventory_of(json.loads(json.dumps(a_stack(pools={"gpu": pool}))))
+    inventory, findings = inventory_of(a_stack(pools={"gpu": {**POOL, "labels": labels}}))
     assert findings == ()
     assert inventory is not None
     assert inventory.pools["gpu"].labels == labels

@@ -236,7 +236,7 @@ def test_repeatedly_killed_removals_reach_the_same_state(
     rule = {"apiVersion": "nfd.k8s-sigs.io/v1alpha1", "kind": "NodeFeatureRule", "metadata": {"name": "theirs"}}
     world.submit({**rule, "spec": {"rules": []}})
     inventory, terms, deaths, result = load(world.inventory), DestroyOptions(crds=True), 0, None
-    kept = discover(connect(str(world.account())), inventory, terms).plan.kept
+    kept = discover(connect(str(world.account())), inventory, terms).kept
     while result is None:
         mortal(7)
         cluster = connect(str(world.account()))
