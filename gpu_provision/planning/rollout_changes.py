@@ -11,23 +11,21 @@ from gpu_provision.components import labels
 from gpu_provision.components.node_labels import NAME, leaving
 from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef
 from gpu_provision.model.plan import Action, Change, Departure, FieldChange, Plan, Schedule
-from gpu_provision.planning import node_validation
+from gpu_provision.planning import validation
 from gpu_provision.planning.applyset import selects
 from gpu_provision.planning.diff import path_of
-from gpu_provision.planning.node_validation import NodePatch
 from gpu_provision.planning.plan import (
-    emptied_daemonsets,
     key_of_pod,
     label_path,
     node_change,
     sort_changes,
-    superseded_pod_changes,
     validation_change,
     withdrawn_labels,
 )
+from gpu_provision.planning.prune import emptied_daemonsets, superseded_pod_changes
 from gpu_provision.planning.states import ClusterState, vector_add_of
 from gpu_provision.planning.upgrades import DRIVER, NO_DRIVER_RESTART, STAYS
-from gpu_provision.planning.validation import VALIDATIONS
+from gpu_provision.planning.validation import VALIDATIONS, NodePatch
 from gpu_provision.rollout import states as upgrade
 
 
@@ -127,7 +125,7 @@ def _foreseen(change: Change, kept: Collection[str]) -> Change:
 
 def _is_moot(change: Change, unproven: Collection[str]) -> bool:
     """Whether a change is not made, or worked out again: a validation that does not run, and what it does to labels."""
-    if change.component == node_validation.NAME:
+    if change.component == validation.STARTUP_TAINT:
         return change.ref.name in unproven or not change.fields
     return (change.action is Action.RUN and _about(change) in unproven) or (
         change.ref.kind == "Node" and not change.fields

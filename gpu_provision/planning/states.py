@@ -10,12 +10,10 @@ from gpu_provision.components import labels, node_labels
 from gpu_provision.components.device_plugin_validation import NAME as DEVICE_PLUGIN_VALIDATION
 from gpu_provision.components.pods import first_untolerated
 from gpu_provision.diagnostics import pods as pod_view
-from gpu_provision.model.cluster import Manifest, RenderContext, Target, ref_of
+from gpu_provision.model.cluster import Manifest, NodeObjects, ObservedState, RenderContext, Target, ref_of
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning import node_validation
+from gpu_provision.planning import validation
 from gpu_provision.planning.applyset import belongs, digest_of, selects
-from gpu_provision.planning.node_validation import node_patch
-from gpu_provision.planning.observed import NodeObjects, ObservedState
 from gpu_provision.planning.upgrades import (
     AT_WORK,
     DRIVER,
@@ -25,7 +23,6 @@ from gpu_provision.planning.upgrades import (
     has_stale_rollout,
     is_kept,
     is_rolled_out,
-    postpone_validation,
     upgrade_of,
     with_node_labels,
     with_upgrade,
@@ -38,6 +35,8 @@ from gpu_provision.planning.validation import (
     doubt,
     gpu_text,
     last_verdict,
+    node_patch,
+    postpone_validation,
     verdict_of,
 )
 
@@ -80,7 +79,7 @@ def cluster_state(
     known = per_node(desired) if parts is None else parts
     if stay := groups_that_stay(context.targets, desired, by_key):
         desired, known = _relabelled(desired, known, stay)
-    if expired := node_validation.expired_labels(context, desired, known, observed, by_key):
+    if expired := validation.expired_labels(context, desired, known, observed, by_key):
         desired, known = _relabelled(desired, known, expired)
     return ClusterState(context, desired, observed, by_key, wanted, known)
 
@@ -181,8 +180,8 @@ def _state_of(component: str, target: Target, seen: ClusterState, found: Mapping
         return None
     if manifest := part.single.get(target.name):
         is_written = target.facts is None or node_patch(manifest, target.facts, seen.context.inventory).is_empty
-        if component == node_validation.NAME:
-            return node_validation.state_of(target, found, is_reported=is_written)
+        if component == validation.STARTUP_TAINT:
+            return validation.node_state(target, found, is_reported=is_written)
         return _label_state(component, target, is_written=is_written)
     for daemonset in part.daemonsets:
         if selects(daemonset, _labels_to_be(target, seen)):

@@ -22,15 +22,23 @@ from gpu_provision.kube.observe import (
     node_facts,
     secrets_of,
 )
-from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, NodeFacts, ObjectRef, ref_of
+from gpu_provision.model.cluster import (
+    ClusterFacts,
+    Kind,
+    Manifest,
+    NodeFacts,
+    NodeObjects,
+    ObjectRef,
+    ObservedState,
+    ref_of,
+)
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.applyset import PART_OF, STACK, applyset_id
 from gpu_provision.planning.diff import manual_editors
-from gpu_provision.planning.observed import NodeObjects, ObservedState
-from gpu_provision.planning.plan import deletions, object_change
-from gpu_provision.planning.pod_metadata import pod_changes
+from gpu_provision.planning.plan import object_change, pod_changes
 from gpu_provision.planning.prepare import prepare
+from gpu_provision.planning.prune import deletions
 from gpu_provision.planning.states import (
     ClusterState,
     Key,
@@ -41,9 +49,9 @@ from gpu_provision.planning.states import (
     states_of,
 )
 from gpu_provision.planning.upgrades import between_runs, nodes_to_upgrade
-from gpu_provision.reconcile.actions import next_actions
 from gpu_provision.reconcile.plan import ClusterPlan, build_plan, without_failures
 from gpu_provision.reconcile.states import deadline_tracker
+from gpu_provision.reconcile.steps import next_actions
 
 Name = TypeVar("Name", bound=Hashable)
 Value = TypeVar("Value")

@@ -13,7 +13,7 @@ from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import FieldConflictError, NotFoundError
 from gpu_provision.kube.observe import Listed, find_absent, observe, observe_facts
 from gpu_provision.kube.transport import RequestPool
-from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, RenderContext, ref_of
+from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ObservedState, RenderContext, ref_of
 from gpu_provision.model.codes import ABSENT
 from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError, Severity
 from gpu_provision.model.inventory import ALL, Inventory, RunSelection
@@ -21,7 +21,6 @@ from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import NodeState
 from gpu_provision.planning.applyset import PART_OF, SET_ID, component_of
 from gpu_provision.planning.diff import changes_between, manual_editors
-from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.plan import plan_state, with_effects
 from gpu_provision.planning.prepare import findings, missing_findings, prepare, references, unread_finding
 from gpu_provision.planning.states import ClusterState, Desired, Key, cluster_state, states

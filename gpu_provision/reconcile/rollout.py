@@ -27,17 +27,27 @@ from gpu_provision.planning.rollout_changes import pods_kept_by_labels, with_dep
 from gpu_provision.planning.states import TO_BE_LABELLED, ClusterState, Key, is_observed
 from gpu_provision.planning.upgrades import AT_WORK, DRIVER, KEEPS, STAYS, has_stale_rollout, is_kept, needs_rollout
 from gpu_provision.planning.validation import FAILED_WITH
-from gpu_provision.reconcile.actions import EvictPod, PatchNode, RemovePod, Step, TransitionNode
 from gpu_provision.reconcile.observer import Memo
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.states import with_steps
+from gpu_provision.reconcile.steps import EvictPod, PatchNode, RemovePod, Step, TransitionNode
 from gpu_provision.rollout import predicates
 from gpu_provision.rollout import states as upgrade
-from gpu_provision.rollout.actions import Evict, Restart, RollBack, StateTransition, TakeOff, Validate
 from gpu_provision.rollout.budgets import SHARED, domain_of, policy_of
 from gpu_provision.rollout.observe import COMPONENTS_READ, ClusterObjects, DesiredDriver, observe
 from gpu_provision.rollout.preview import plan_waves
-from gpu_provision.rollout.snapshot import FleetNode, Snapshot, StackPresence, ValidationResult
+from gpu_provision.rollout.snapshot import (
+    Evict,
+    FleetNode,
+    Restart,
+    RollBack,
+    Snapshot,
+    StackPresence,
+    StateTransition,
+    TakeOff,
+    Validate,
+    ValidationResult,
+)
 from gpu_provision.rollout.state_machine import Decision, RolloutPhase, coalesce, decide, retry_failed
 from gpu_provision.rollout.states import LATE, UpgradeState
 

@@ -16,8 +16,17 @@ from math import inf
 from gpu_provision.model.plan import Eviction, NodePreview, Schedule, Wave
 from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.rollout import budgets, predicates, state_machine, states
-from gpu_provision.rollout.actions import StateTransition, apply_transition
-from gpu_provision.rollout.snapshot import DriverPod, FleetNode, GpuUse, Pod, Policy, Snapshot, StackPresence
+from gpu_provision.rollout.snapshot import (
+    DriverPod,
+    FleetNode,
+    GpuUse,
+    Pod,
+    Policy,
+    Snapshot,
+    StackPresence,
+    StateTransition,
+    apply_transition,
+)
 from gpu_provision.rollout.state_machine import Decision
 from gpu_provision.rollout.states import UpgradeState
 

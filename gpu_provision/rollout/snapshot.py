@@ -1,9 +1,12 @@
-"""What the state machine looks at: one reading of the fleet as frozen values, the clock among them."""
+"""What the state machine looks at, and what it asks for: one reading of the fleet, and actions, as frozen values.
+
+Each action is idempotent, and right only for the snapshot that it was decided for. The clock is in the snapshot.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 
 from gpu_provision.model.rollout_policy import RolloutPolicy, UpgradePolicy
@@ -227,3 +230,128 @@ class Policy:
 
     fleet: RolloutPolicy = field(default_factory=RolloutPolicy)
     domains: Mapping[str, BudgetDomain]
+
+
+class Cordon(StrEnum):
+    """What a move does to ``spec.unschedulable``."""
+
+    KEEP = "keep"
+    SET = "set"
+    LIFT = "lift"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateTransition:
+    """Write state, memory and cordon of a node in one patch, refused if the node is of another ``revision``.
+
+    Attributes:
+        annotations: What to write; None removes.
+        reason: Why, for people and for the event on the node.
+    """
+
+    node: str
+    revision: str
+    to: UpgradeState
+    cordon: Cordon = Cordon.KEEP
+    annotations: tuple[tuple[str, str | None], ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evict:
+    """Ask the Eviction API for a pod, by its uid; again later if it refuses."""
+
+    node: str
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """Delete the driver pod of a node, by its uid; its DaemonSet makes another."""
+
+    node: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validate:
+    """See to it that a validation runs on the node for this driver pod."""
+
+    node: str
+    driver: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollBack:
+    """Make ``to`` the wanted content of the fleet again."""
+
+    to: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeOff:
+    """Take the stack's labels off a node, but for its mark; the stack's pods there then end."""
+
+    node: str
+
+
+Action = StateTransition | Evict | Restart | Validate | RollBack | TakeOff
+
+
+def move(
+    node: FleetNode, to: UpgradeState, now: float, *, reason: str = "", also: Mapping[str, str | None] | None = None
+) -> StateTransition:
+    """Return the move of a node into a state, with all that has to be remembered or forgotten there."""
+    notes: dict[str, str | None] = dict.fromkeys(states.PASSING)
+    notes |= {states.ENABLED: "true", states.SINCE: str(int(now)), states.TARGET: node.wanted.digest}
+    match to:
+        case UpgradeState.WAIT_FOR_JOBS_REQUIRED:
+            notes[states.JOBS_SINCE] = str(int(now))
+        case UpgradeState.VALIDATION_REQUIRED:
+            notes[states.VALIDATION_SINCE] = str(int(now))
+        case UpgradeState.FAILED:
+            pod = node.driver.uid if node.driver else None
+            notes |= {states.REASON: reason, states.FAILED_IN: node.state.value, states.FAILED_WITH: pod}
+        case UpgradeState.DONE:
+            notes |= dict.fromkeys(states.MEMORY)
+        case _:
+            pass
+    return write_marks(node, to, {**notes, **(also or {})}, reason=reason)
+
+
+def release(node: FleetNode, cordon: Cordon, reason: str) -> StateTransition:
+    """Return the move that takes everything back that a rollout has written on a node."""
+    notes: dict[str, str | None] = dict.fromkeys(states.ALL_ANNOTATIONS)
+    return replace(write_marks(node, UpgradeState.UNKNOWN, notes, reason=reason), cordon=cordon)
+
+
+def write_marks(node: FleetNode, to: UpgradeState, notes: Mapping[str, str | None], *, reason: str) -> StateTransition:
+    """Return a move that writes only what is not there already."""
+    changed = {key: value for key, value in notes.items() if node.annotations.get(key) != value}
+    return StateTransition(
+        node=node.name, revision=node.revision, to=to, annotations=tuple(sorted(changed.items())), reason=reason
+    )
+
+
+def apply_transition(node: FleetNode, action: StateTransition) -> FleetNode:
+    """Return the node as it is once a move has been written: what we wrote ourselves need not be read to be known."""
+    labels = {**node.labels, states.STATE: action.to.value}
+    if action.to is UpgradeState.UNKNOWN:
+        del labels[states.STATE]
+    notes = {**node.annotations, **dict(action.annotations)}
+    return replace(
+        node,
+        labels=labels,
+        annotations={key: value for key, value in notes.items() if value is not None},
+        is_cordoned=(node.is_cordoned or action.cordon is Cordon.SET) and action.cordon is not Cordon.LIFT,
+        cordoned_by=states.MANAGER if action.cordon is Cordon.SET else node.cordoned_by,
+    )
+
+
+def cordon_node(node: FleetNode, state: UpgradeState, now: float, reason: str) -> StateTransition:
+    """Return the move that cordons a node and marks the cordon as ours."""
+    marks = {states.CORDONED: states.MANAGER, states.WAS_CORDONED: None, states.CORDONED_BY: None}
+    return replace(move(node, state, now, reason=reason, also=marks), cordon=Cordon.SET)

@@ -15,23 +15,25 @@ from typing import assert_never
 
 from gpu_provision.model.rollout_policy import OnFailure
 from gpu_provision.rollout import budgets, predicates, states, steps
-from gpu_provision.rollout.actions import (
-    IDLE,
+from gpu_provision.rollout.budgets import admit, failed_nodes
+from gpu_provision.rollout.canary import Admission, HoldReason, soaking_canaries
+from gpu_provision.rollout.snapshot import (
+    NOTHING,
     Action,
+    BudgetDomain,
     Cordon,
-    NodeDecision,
+    FleetNode,
+    Policy,
     RollBack,
+    Snapshot,
     StateTransition,
-    act,
     apply_transition,
     cordon_node,
-    give_back,
     move,
     write_marks,
 )
-from gpu_provision.rollout.budgets import Admission, HoldReason, admit, failed_nodes
-from gpu_provision.rollout.snapshot import NOTHING, BudgetDomain, FleetNode, Policy, Snapshot
 from gpu_provision.rollout.states import EARLY, ELSEWHERE, LATE, UNDER_WAY, UpgradeState
+from gpu_provision.rollout.steps import IDLE, NodeDecision, act, give_back
 
 
 def coalesce(actions: tuple[Action, ...], snapshot: Snapshot, policy: Policy) -> Iterator[Action]:
@@ -205,7 +207,7 @@ def decide(snapshot: Snapshot, policy: Policy, writing: Mapping[str, StateTransi
             a node does nothing else meanwhile, and the others go on.
     """
     snapshot = _taken(snapshot, writing)
-    soaking = budgets.soaking_canaries(snapshot, policy.fleet.canary)
+    soaking = soaking_canaries(snapshot, policy.fleet.canary)
     turns = {
         node.name: decide_node(node, policy.domains[node.domain], snapshot.now, is_soaking=node.name in soaking)
         if node.name not in writing

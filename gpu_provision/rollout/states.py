@@ -98,6 +98,9 @@ MEMORY = (*PASSING, WAS_CORDONED, TARGET, BEGAN_WITH, FORCED, CORDONED, CORDONED
 ALL_ANNOTATIONS = (*MEMORY, ENABLED, REQUESTED, SINCE, CANARY)
 """Every annotation that a rollout writes, for taking them back."""
 
+NOT_READY = "the driver is not ready"
+"""Beginning of what a node waits for, or failed of, whose new driver pod does not get ready."""
+
 _NAMED = {state.value: state for state in UpgradeState if state is not UpgradeState.FOREIGN}
 
 

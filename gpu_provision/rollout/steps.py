@@ -2,29 +2,81 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import inf
 
 from gpu_provision.model.rollout_policy import PodDeletion, UpgradeDrain
 from gpu_provision.rollout import predicates, states
-from gpu_provision.rollout.actions import (
-    IDLE,
+from gpu_provision.rollout.snapshot import (
+    NOTHING,
+    Action,
+    BudgetDomain,
     Cordon,
+    DriverPod,
     Evict,
-    NodeDecision,
+    FleetNode,
+    Pod,
     Restart,
+    StackPresence,
     StateTransition,
     TakeOff,
-    act,
+    Validate,
     cordon_node,
-    deadline,
-    fail,
-    give_back,
     move,
-    to,
-    validation,
+    release,
 )
-from gpu_provision.rollout.snapshot import NOTHING, BudgetDomain, DriverPod, FleetNode, Pod, StackPresence
-from gpu_provision.rollout.states import UpgradeState
+from gpu_provision.rollout.states import NOT_READY, UpgradeState
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDecision:
+    """What one node does next.
+
+    Attributes:
+        actions: What to do now.
+        waits: What it waits for, in words; empty if it acts, or rests.
+        until: When waiting ends by itself, in unix seconds.
+        is_candidate: Whether it is ready to start and needs a slot.
+    """
+
+    actions: tuple[Action, ...] = ()
+    waits: str = ""
+    until: float = inf
+    is_candidate: bool = False
+
+
+IDLE = NodeDecision()
+
+
+def act(*actions: Action) -> NodeDecision:
+    """Act."""
+    return NodeDecision(actions)
+
+
+def to(node: FleetNode, state: UpgradeState, now: float, reason: str = "") -> NodeDecision:
+    """Go to another state."""
+    return act(move(node, state, now, reason=reason))
+
+
+def fail(node: FleetNode, now: float, reason: str) -> NodeDecision:
+    """Stop here, with the reason on the node."""
+    return to(node, UpgradeState.FAILED, now, reason)
+
+
+def give_back(node: FleetNode, reason: str) -> NodeDecision:
+    """Take back all that a rollout has written on a node, and its cordon if a rollout set it; else rest."""
+    cordon = Cordon.LIFT if predicates.owns_cordon(node) else Cordon.KEEP
+    return act(release(node, cordon, reason)) if predicates.is_marked(node) else IDLE
+
+
+def deadline(node: FleetNode, seconds: int) -> float:
+    """Return when the time of a state is over; zero seconds are without end."""
+    return (node.since() or 0.0) + seconds if seconds else inf
+
+
+def validation(node: FleetNode) -> tuple[Action, ...]:
+    """Return the validation of the driver pod that is there now."""
+    return (Validate(node=node.name, driver=node.driver.uid),) if node.driver else ()
 
 
 def leave(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
@@ -227,9 +279,6 @@ def _evict(node: FleetNode, leaving: tuple[Pod, ...], until: float) -> NodeDecis
     asked = tuple(Evict(node=node.name, namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in staying)
     return NodeDecision(asked, f"pods to go: {predicates.name_pods(leaving, predicates.with_refusal)}", until)
 
-
-NOT_READY = "the driver is not ready"
-"""Beginning of what a node waits for, or failed of, whose new driver pod does not get ready."""
 
 _MOST_RESTARTS = 10  # the reference's limit
 

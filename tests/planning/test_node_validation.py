@@ -13,9 +13,8 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.specs import StartupTaintSpec
-from gpu_provision.planning.node_validation import NAME, TO_BE_TOLD
 from gpu_provision.planning.states import states
-from gpu_provision.planning.validation import NEVER_RUN
+from gpu_provision.planning.validation import NEVER_RUN, STARTUP_TAINT, TO_BE_TOLD
 from tests.components.builders import inventory, specs
 from tests.planning.builders import Stack, labelled, outdated, relabelled, terminating, validation_pod, with_node
 from tests.planning.builders import restarted as restarted_at
@@ -40,7 +39,7 @@ def stack(*, told: bool = True, tainted: bool = False, enabled: bool = True, **n
     """
     chosen = asking(enabled=enabled)
     facts = labelled(chosen=chosen)
-    content = {item["metadata"]["name"]: item["metadata"]["labels"] for item in Stack(asking()).desired[NAME]}
+    content = {item["metadata"]["name"]: item["metadata"]["labels"] for item in Stack(asking()).desired[STARTUP_TAINT]}
     nodes = tuple(
         replace(each, labels={**each.labels, **(content.get(each.name, {}) if told else {})}) for each in facts.nodes
     )
@@ -68,7 +67,7 @@ def forget_driver(made: Stack) -> None:
 
 
 def state(made: Stack) -> NodeState:
-    return states(made.situation)[NAME, NODE]
+    return states(made.situation)[STARTUP_TAINT, NODE]
 
 
 def label_for_now(made: Stack, node: str = NODE) -> Any:
@@ -240,7 +239,7 @@ def test_a_label_that_another_client_writes_is_put_right() -> None:
 def test_a_node_on_which_nothing_is_validated_says_nothing() -> None:
     """By a user's label; the taint stays, which a finding of the plan tells."""
     made = with_labels({labels.DEPLOY_OPERANDS: "false"})
-    assert (NAME, NODE) not in states(made.situation)
+    assert (STARTUP_TAINT, NODE) not in states(made.situation)
     assert label_for_now(made) is None
 
 
@@ -249,7 +248,7 @@ def test_where_it_is_off_label_and_taint_go() -> None:
     made = stack(enabled=False, tainted=True)
     forget(made)
     assert changes(made) == {LABEL: None, NO_TAINT: None}
-    assert NAME not in made.desired
+    assert STARTUP_TAINT not in made.desired
 
 
 def test_a_node_that_leaves_the_inventory_loses_both() -> None:

@@ -8,11 +8,10 @@ from dataclasses import replace
 import pytest
 
 from gpu_provision.components.labels import HOST_DRIVER
-from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, ref_of
+from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, ObservedState, ref_of
 from gpu_provision.model.findings import Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Plan
-from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import findings, prepare
 from tests.components.builders import fleet, inventory, with_spec

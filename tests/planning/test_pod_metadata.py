@@ -12,10 +12,10 @@ from gpu_provision.components import labels
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.plan import Action, Change, Origin
 from gpu_provision.planning.diff import FIELD_MANAGER
-from gpu_provision.planning.drift import KnownState, find_drift
-from gpu_provision.planning.pod_metadata import as_applied, pod_changes
+from gpu_provision.planning.plan import as_applied, pod_changes
 from gpu_provision.planning.states import states
 from gpu_provision.reconcile import observer
+from gpu_provision.reconcile.drift import KnownState, find_drift
 from tests.components.builders import with_spec
 from tests.planning.builders import Stack, outdated, terminating
 

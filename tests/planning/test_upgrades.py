@@ -13,7 +13,8 @@ from gpu_provision.model.plan import Action
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.planning.states import states
-from gpu_provision.planning.upgrades import AT_WORK, KEEPS, NOT_VALIDATED, OUTDATED, between_runs
+from gpu_provision.planning.upgrades import AT_WORK, KEEPS, OUTDATED, between_runs
+from gpu_provision.planning.validation import NOT_VALIDATED
 from gpu_provision.rollout.states import CORDONED, ENABLED, REASON, REQUESTED, SKIP, STATE
 from tests.components.builders import inventory, with_spec
 from tests.planning.builders import Stack, labelled, outdated, regrouped, terminating, with_node

@@ -15,7 +15,7 @@ from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.specs import StartupTaintSpec
 from gpu_provision.planning.states import TO_BE_LABELLED, Key, cluster_state, states
 from gpu_provision.planning.upgrades import KEEPS
-from gpu_provision.reconcile.actions import PatchNode, RemovePod, StartPod, Step, next_actions
+from gpu_provision.reconcile.steps import PatchNode, RemovePod, StartPod, Step, next_actions
 from tests.components.builders import fleet, inventory, specs
 from tests.planning.builders import Stack, labelled, outdated, restarted, shown, terminating, validation_pod, with_node
 

@@ -17,9 +17,9 @@ from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, UnreachableError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change
-from gpu_provision.reconcile.apply import Applier
+from gpu_provision.reconcile.evidence import Validations
 from gpu_provision.reconcile.plan import ClusterPlan, read_and_plan
-from gpu_provision.reconcile.steps import Validations
+from gpu_provision.reconcile.run import Applier
 from tests.components.builders import inventory
 from tests.sandbox.apiserver.conftest import Running
 

@@ -15,10 +15,9 @@ from gpu_provision.components.labels import DEPLOY_DRIVER, DRIVER_GROUP, HOST_DR
 from gpu_provision.kube.client import ApplyResult, KubeClient
 from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.observe import NODE, POD, SERVICE_MONITORS, config_maps_of, secrets_of
-from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ObservedState, ref_of
 from gpu_provision.model.progress import State
 from gpu_provision.model.specs import ServiceMonitorSpec
-from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import states

@@ -11,7 +11,6 @@ from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.planning.states import TO_BE_LABELLED
 from gpu_provision.planning.upgrades import AT_WORK, KEEPS, OUTDATED, STAYS
-from gpu_provision.reconcile.actions import TransitionNode
 from gpu_provision.reconcile.rollout import (
     desired_drivers,
     driver_state,
@@ -20,10 +19,11 @@ from gpu_provision.reconcile.rollout import (
     pending_validation_states,
     validation_results,
 )
+from gpu_provision.reconcile.steps import TransitionNode
 from gpu_provision.rollout import states
-from gpu_provision.rollout.actions import Cordon, StateTransition
 from gpu_provision.rollout.snapshot import (
     NOTHING,
+    Cordon,
     DesiredContent,
     DriverPod,
     FleetNode,
@@ -31,6 +31,7 @@ from gpu_provision.rollout.snapshot import (
     Pod,
     Snapshot,
     StackPresence,
+    StateTransition,
     ValidationResult,
 )
 from gpu_provision.rollout.state_machine import Decision

@@ -16,9 +16,10 @@ from gpu_provision.model.plan import Action, Drift, Origin
 from gpu_provision.model.progress import NodeStatus, Outside, State
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.states import states
+from gpu_provision.reconcile.drift import read_drift
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.session import Session
-from gpu_provision.reconcile.status import component_rows, node_rows, read_drift
+from gpu_provision.reconcile.status import component_rows, node_rows
 from tests.components.builders import DRIVER, NODES, POOLS, fleet, inventory, with_spec
 from tests.planning.builders import Stack, labelled, with_node
 

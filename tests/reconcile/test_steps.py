@@ -18,11 +18,18 @@ from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError, 
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.planning.validation import parse_verdict
-from gpu_provision.reconcile.actions import PatchNode, RemovePod, StartPod, Step, TransitionNode
-from gpu_provision.reconcile.steps import MOST_LOGS, SEEN_SECONDS, Crashes, StepExecutor, Validations
-from gpu_provision.rollout.actions import StateTransition
-from gpu_provision.rollout.states import UpgradeState
-from gpu_provision.rollout.steps import NOT_READY
+from gpu_provision.reconcile.evidence import MOST_LOGS, Crashes, Validations
+from gpu_provision.reconcile.steps import (
+    SEEN_SECONDS,
+    PatchNode,
+    RemovePod,
+    StartPod,
+    Step,
+    StepExecutor,
+    TransitionNode,
+)
+from gpu_provision.rollout.snapshot import StateTransition
+from gpu_provision.rollout.states import NOT_READY, UpgradeState
 from tests.planning.builders import VALIDATED, Stack, shown, validation_pod
 
 BUILD = ("Installing", "ERROR: The kernel module failed to build for kernel 5.15.0-1.", "Unmounting")

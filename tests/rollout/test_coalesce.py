@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gpu_provision.model.rollout_policy import UpgradePolicy, WaitForCompletion
-from gpu_provision.rollout.actions import Action, Cordon, StateTransition
-from gpu_provision.rollout.snapshot import Snapshot
+from gpu_provision.rollout.snapshot import Action, Cordon, Snapshot, StateTransition
 from tests.rollout.rules import ONE, judge_the_end, world
 from tests.rollout.world import BEGINNING, Machine, Trouble, Work, World
 

@@ -21,8 +21,7 @@ from gpu_provision.model.rollout_policy import (
     WaitForCompletion,
 )
 from gpu_provision.rollout import predicates, states
-from gpu_provision.rollout.actions import Evict
-from gpu_provision.rollout.snapshot import BudgetDomain, GpuUse, Policy
+from gpu_provision.rollout.snapshot import BudgetDomain, Evict, GpuUse, Policy
 from gpu_provision.rollout.state_machine import RolloutPhase, retry_failed
 from gpu_provision.rollout.states import UpgradeState
 from tests.rollout.rules import NO_LIMIT, ONE, ended, fleet_of, until, way, world

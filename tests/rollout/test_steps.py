@@ -8,9 +8,8 @@ import pytest
 
 from gpu_provision.model.rollout_policy import Canary, PodDeletion, RolloutPolicy, UpgradePolicy
 from gpu_provision.rollout import states
-from gpu_provision.rollout.actions import Cordon, StateTransition
 from gpu_provision.rollout.preview import plan_waves
-from gpu_provision.rollout.snapshot import NOTHING, BudgetDomain, FleetNode, GpuUse
+from gpu_provision.rollout.snapshot import NOTHING, BudgetDomain, Cordon, FleetNode, GpuUse, StateTransition
 from gpu_provision.rollout.state_machine import decide_node, retry_failed
 from gpu_provision.rollout.states import UpgradeState
 from tests.rollout.rules import ONE, ended, until, way, world

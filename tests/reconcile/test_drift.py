@@ -10,8 +10,8 @@ import pytest
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.plan import Action, Change, Difference, Origin, Writer
 from gpu_provision.planning.diff import FIELD_MANAGER, differences
-from gpu_provision.planning.drift import KnownState, find_drift
 from gpu_provision.planning.managed_fields import owners, writers_of
+from gpu_provision.reconcile.drift import KnownState, find_drift
 from tests.components.builders import inventory
 from tests.planning.builders import Stack, labelled, with_node
 

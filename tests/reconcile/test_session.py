@@ -26,10 +26,9 @@ from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import NodeState, RunResult, State
 from gpu_provision.planning.states import ClusterState
 from gpu_provision.planning.upgrades import OUTDATED
+from gpu_provision.reconcile.evidence import CrashLog, explain
 from gpu_provision.reconcile.run import Outcome
-from gpu_provision.reconcile.run_thread import RunThread, explain, summary
-from gpu_provision.reconcile.session import Session
-from gpu_provision.reconcile.steps import CrashLog
+from gpu_provision.reconcile.session import RunThread, Session, summary
 from gpu_provision.rollout import states
 from tests.components.builders import inventory
 
