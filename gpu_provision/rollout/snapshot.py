@@ -87,6 +87,11 @@ class DriverPod:
     has_owner: bool = True
     is_held_up: bool = False
 
+    @property
+    def has_crashed(self) -> bool:
+        """Whether it is not ready, and has restarted."""
+        return not self.is_ready and self.restarts > 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationResult:

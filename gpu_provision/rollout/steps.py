@@ -12,7 +12,6 @@ from gpu_provision.rollout.snapshot import (
     Action,
     BudgetDomain,
     Cordon,
-    DriverPod,
     Evict,
     FleetNode,
     Pod,
@@ -84,8 +83,7 @@ def leave(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     match node.state:
         case UpgradeState.UNKNOWN | UpgradeState.DONE:  # a node that could not start is not written to
             obstacle = held(node, domain)
-            joins = act(required_by(node, now, predicates.why(node)))
-            return NodeDecision(waits=obstacle) if obstacle else joins
+            return NodeDecision(waits=obstacle) if obstacle else _join_queue(node, now)
         case UpgradeState.UPGRADE_REQUIRED:
             obstacle = held(node, domain)
             return NodeDecision(waits=obstacle, is_candidate=not obstacle)
@@ -121,11 +119,11 @@ def _taken_off(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecisio
 
 def idle(node: FleetNode, now: float) -> NodeDecision:
     """Compare the driver with what is wanted; go on with an upgrade of which the label was removed."""
-    reason, driver, is_ours = predicates.why(node), node.driver, predicates.owns_cordon(node)
+    driver, is_ours = node.driver, predicates.owns_cordon(node)
     if not is_ours and (missing := _not_comparable(node)):
         return NodeDecision(waits=missing)
-    if reason:
-        return act(required_by(node, now, reason))
+    if predicates.why(node):
+        return _join_queue(node, now)
     if is_ours:
         return to(node, UpgradeState.POD_RESTART_REQUIRED, now, "the label went, the cordon stayed")
     if node.state is UpgradeState.DONE:
@@ -144,10 +142,14 @@ def _not_comparable(node: FleetNode) -> str:
     return ""
 
 
-def required_by(node: FleetNode, now: float, reason: str) -> StateTransition:
-    """Return the move with which a node joins those that wait for a slot."""
-    began_with = {states.BEGAN_WITH: node.driver.uid if node.driver else None}
-    return move(node, UpgradeState.UPGRADE_REQUIRED, now, reason=reason, also=began_with)
+def _join_queue(node: FleetNode, now: float) -> NodeDecision:
+    """Join the nodes that wait for a slot."""
+    also = {states.BEGAN_WITH: _uid_of_driver(node)}
+    return act(move(node, UpgradeState.UPGRADE_REQUIRED, now, reason=predicates.why(node), also=also))
+
+
+def _uid_of_driver(node: FleetNode) -> str | None:
+    return node.driver.uid if node.driver else None
 
 
 def required(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
@@ -155,7 +157,7 @@ def required(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     if node.driver is None:
         return NodeDecision(waits="has no driver pod")
     if node.annotations.get(states.TARGET) != node.wanted.digest or states.BEGAN_WITH not in node.annotations:
-        return act(_adopted(node, now, node.driver.uid))
+        return act(_adopted(node, now))
     if not predicates.why(node):
         return _not_required(node, now)
     obstacle = held(node, domain)
@@ -173,11 +175,12 @@ def held(node: FleetNode, domain: BudgetDomain) -> str:
     return "; ".join(predicates.obstacles(node, domain.policy))
 
 
-def _adopted(node: FleetNode, now: float, driver: str) -> StateTransition:
+def _adopted(node: FleetNode, now: float) -> StateTransition:
     """Take over a label that this tool did not write. Where the driver is as wanted it can only mean: once more."""
     by_hand = states.TARGET not in node.annotations and not predicates.why(node)
     forced = "true" if by_hand or predicates.is_forced(node) else None
-    also = {states.BEGAN_WITH: node.annotations.get(states.BEGAN_WITH) or driver, states.FORCED: forced}
+    began_with = node.annotations.get(states.BEGAN_WITH) or _uid_of_driver(node)
+    also = {states.BEGAN_WITH: began_with, states.FORCED: forced}
     return move(node, UpgradeState.UPGRADE_REQUIRED, now, reason="asked for by label" if by_hand else "", also=also)
 
 
@@ -195,7 +198,7 @@ def _not_required(node: FleetNode, now: float) -> NodeDecision:
 def start(node: FleetNode, now: float, canary: str | None) -> StateTransition:
     """Return the move that gives a node its slot; ``canary`` names the content for which it goes first."""
     also = {
-        states.BEGAN_WITH: node.driver.uid if node.driver else None,
+        states.BEGAN_WITH: _uid_of_driver(node),
         states.REQUESTED: None,
         states.FORCED: "true" if predicates.is_forced(node) else None,
     }
@@ -275,8 +278,11 @@ def _trouble(leaving: tuple[Pod, ...], rules: PodDeletion | UpgradeDrain, key: s
 
 
 def _evict(node: FleetNode, leaving: tuple[Pod, ...], until: float) -> NodeDecision:
-    staying = (pod for pod in leaving if not pod.is_terminating)
-    asked = tuple(Evict(node=node.name, namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in staying)
+    asked = tuple(
+        Evict(node=node.name, namespace=pod.namespace, name=pod.name, uid=pod.uid)
+        for pod in leaving
+        if not pod.is_terminating
+    )
     return NodeDecision(asked, f"pods to go: {predicates.name_pods(leaving, predicates.with_refusal)}", until)
 
 
@@ -289,14 +295,10 @@ def restart(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     if driver is None or driver.is_terminating:
         waits = "the previous driver pod is terminating" if driver else "has no driver pod"
         return _overdue(node, waits, until, now)
-    if predicates.must_restart(node):
+    if not predicates.is_current(node) or predicates.is_forced(node):
         return _delete_driver(node, driver.uid, until, now)
     if node.annotations.get(states.SAFE_LOAD):
         return act(move(node, node.state, node.since() or now, reason="is empty", also={states.SAFE_LOAD: None}))
-    return _bring_up(node, driver, until, now)
-
-
-def _bring_up(node: FleetNode, driver: DriverPod, until: float, now: float) -> NodeDecision:
     if driver.is_ready:
         return to(node, UpgradeState.VALIDATION_REQUIRED, now)
     if driver.restarts > _MOST_RESTARTS:
@@ -330,7 +332,7 @@ def _suspected(node: FleetNode) -> str:
 def validate(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     """Have the driver prove itself; there is no way from here to the uncordon but through a proof."""
     until = deadline(node, domain.validation_seconds)
-    if predicates.must_restart(node) and node.driver is not None:
+    if node.driver is not None and (not predicates.is_current(node) or predicates.is_forced(node)):
         return to(node, UpgradeState.POD_DELETION_REQUIRED, now, predicates.why(node))
     if node.driver is None or node.driver.is_terminating or not node.driver.is_ready:
         return _overdue(node, "the driver is no longer ready", until, now)
@@ -366,18 +368,15 @@ def failed(node: FleetNode, now: float) -> NodeDecision:
     tried = node.annotations.get(states.TARGET, node.wanted.digest)
     if node.says(states.REQUESTED) or (tried != node.wanted.digest and not predicates.is_current(node)):
         return act(retry(node, now))
-    if predicates.why(node) or not predicates.is_well(node) or not _has_news(node):
+    # A driver that failed its validation gets no second one for nothing.
+    failed_to_prove = node.annotations.get(states.FAILED_IN) == UpgradeState.VALIDATION_REQUIRED
+    is_same = failed_to_prove and node.annotations.get(states.FAILED_WITH) == driver.uid
+    is_old_news = is_same and not (predicates.is_proven(node) and node.offers_gpus)
+    if predicates.why(node) or not predicates.is_well(node) or is_old_news:
         return IDLE
     if node.is_cordoned:
         return to(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has become ready")
     return act(cordon_node(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has become ready"))
-
-
-def _has_news(node: FleetNode) -> bool:
-    """Whether there is anything new to prove: a driver that failed its validation gets no second one for nothing."""
-    same = node.driver is not None and node.annotations.get(states.FAILED_WITH) == node.driver.uid
-    failed_to_prove = same and node.annotations.get(states.FAILED_IN) == UpgradeState.VALIDATION_REQUIRED
-    return not failed_to_prove or (predicates.is_proven(node) and node.offers_gpus)
 
 
 def retry(node: FleetNode, now: float) -> StateTransition:
@@ -389,7 +388,7 @@ def retry(node: FleetNode, now: float) -> StateTransition:
     could_not_leave = node.annotations.get(states.TARGET) == NOTHING.digest
     if could_not_leave and predicates.is_untouched(node) and not predicates.why(node):
         return move(node, UpgradeState.UNCORDON_REQUIRED, now, reason="is in the inventory again")
-    also = {states.BEGAN_WITH: node.driver.uid if node.driver else None}
-    if predicates.has_crashed(node):
+    also = {states.BEGAN_WITH: _uid_of_driver(node)}
+    if node.driver and node.driver.has_crashed:
         also[states.FORCED] = "true"
     return move(node, UpgradeState.UPGRADE_REQUIRED, now, reason="once more", also=also)
