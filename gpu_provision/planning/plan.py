@@ -53,22 +53,16 @@ def plan_state(seen: ClusterState, known: Mapping[Key, NodeState], findings: tup
     nodes = tuple(_node_changes(seen, known))
     moving = {change.ref.name for change in nodes if change.nodes}
     validations = tuple(_validation_changes(seen, known, moving))
-    changes = (
-        *objects,
-        *pod_changes(seen),
-        *nodes,
-        *validations,
-        *_waits(seen, known, frozenset(change.component for change in objects)),
-        *deletions(seen),
-        *emptied_daemonsets(seen, moving),
-        *superseded_pod_changes(seen, {key_of_pod(change) for change in validations}),
-    )
+    changes = [*objects, *pod_changes(seen), *nodes, *validations]
+    changes += _waits(seen, known, {change.component for change in objects})
+    changes += (*deletions(seen), *emptied_daemonsets(seen, moving))
+    changes += superseded_pod_changes(seen, {key_of_pod(change) for change in validations})
     return Plan(
         inventory=inventory.name,
         release=inventory.release,
         cluster=seen.observed.cluster,
         components=tuple(seen.desired),
-        changes=sort_changes((*changes, *withdrawn_labels(changes, seen)), tuple(seen.desired)),
+        changes=sort_changes([*changes, *withdrawn_labels(changes, seen)], tuple(seen.desired)),
         findings=findings,
     )
 
@@ -107,7 +101,6 @@ def with_effects(change: Change, seen: ClusterState) -> Change:
 
 
 def _pods_of(manifest: Manifest, seen: ClusterState) -> Iterator[tuple[str, Manifest]]:
-    """Yield the pods of a workload with their nodes, but for those of a DaemonSet on nodes that it leaves."""
     component, is_daemon = component_of(manifest), manifest["kind"] == "DaemonSet"
     facts = {node.name: node.labels for node in seen.observed.facts.nodes} if is_daemon else {}
     for (name, node), found in seen.pods.items():
@@ -121,12 +114,9 @@ def _sorted(nodes: Iterable[str]) -> tuple[str, ...]:
 
 
 def _owned_by(pod: Manifest, manifest: Manifest) -> bool:
-    name = manifest["metadata"]["name"]
-    owners = pod["metadata"].get("ownerReferences", ())
-    return any(
-        owner["name"] == name or (owner["kind"] == "ReplicaSet" and owner["name"].rpartition("-")[0] == name)
-        for owner in owners
-    )
+    name, owners = manifest["metadata"]["name"], pod["metadata"].get("ownerReferences", ())
+    of_replica_sets = {each["name"].rpartition("-")[0] for each in owners if each["kind"] == "ReplicaSet"}
+    return name in of_replica_sets.union(each["name"] for each in owners)
 
 
 def _node_changes(seen: ClusterState, known: Mapping[Key, NodeState]) -> Iterator[Change]:
@@ -145,7 +135,6 @@ def _node_changes(seen: ClusterState, known: Mapping[Key, NodeState]) -> Iterato
 
 
 def _is_offline(seen: ClusterState) -> bool:
-    """Whether no cluster was asked, so that all that is declared counts as there."""
     return not seen.observed.facts.version
 
 
@@ -189,20 +178,16 @@ def _validation_changes(
             state = known.get((component, target.name))
             if state is None or (state.reason == NO_NODE and not _is_offline(seen)):
                 continue
-            if state.state is State.READY:
-                if target.name in moving or _is_undone(component, target.name, known):
-                    yield validation_change(component, target, seen)
-                continue
-            told = "" if state.reason in {NO_NODE, NEVER_RUN} else state.reason
-            yield validation_change(component, target, seen, told)
-
-
-def _is_undone(component: str, node: str, known: Mapping[Key, NodeState]) -> bool:
-    """Whether a validation that has passed runs again, since pods that it stands on are replaced by controllers."""
-    stands_on = (known.get((name, node)) for name in VALIDATIONS[component])
-    return not is_kept(known.get((DRIVER, node))) and any(
-        state is not None and state.component != DRIVER and state.reason == OUTDATED for state in stands_on
-    )
+            # One that has passed runs again where pods that it stands on are replaced by controllers.
+            below = (known.get((name, target.name)) for name in VALIDATIONS[component] if name != DRIVER)
+            is_undone = not is_kept(known.get((DRIVER, target.name))) and any(
+                other is not None and other.reason == OUTDATED for other in below
+            )
+            if state.state is not State.READY:
+                told = "" if state.reason in {NO_NODE, NEVER_RUN} else state.reason
+                yield validation_change(component, target, seen, told)
+            elif target.name in moving or is_undone:
+                yield validation_change(component, target, seen)
 
 
 def validation_change(component: str, target: Target, seen: ClusterState, told: str = "") -> Change:
@@ -237,10 +222,12 @@ def withdrawn_labels(changes: Iterable[Change], seen: ClusterState) -> Iterator[
             yield Change(component=name, action=Action.UPDATE, ref=ref_of(manifest), effects=effects, manifest=manifest)
 
 
-def _waits(seen: ClusterState, known: Mapping[Key, NodeState], changing: frozenset[str]) -> Iterator[Change]:
+def _waits(seen: ClusterState, known: Mapping[Key, NodeState], changing: Collection[str]) -> Iterator[Change]:
     nodes: dict[tuple[str, ObjectRef, str], list[str]] = {}
+    members, wanted = seen.observed.members, {name: map(ref_of, items) for name, items in seen.desired.items()}
+    lacking = {name for name, refs in wanted.items() if any(r.kind not in _PER_NODE and r not in members for r in refs)}
     for (component, node), state in known.items():
-        if state.state is State.READY or state.reason == NO_NODE or not _exists(component, seen):
+        if state.state is State.READY or state.reason == NO_NODE or component in lacking:
             continue
         if state.reason == OUTDATED and component in changing:  # the change already says which pods restart
             continue
@@ -253,21 +240,11 @@ def _waits(seen: ClusterState, known: Mapping[Key, NodeState], changing: frozens
         yield Change(component=component, action=Action.WAIT, ref=ref, nodes=where, effects=(reason,))
 
 
-def _exists(component: str, seen: ClusterState) -> bool:
-    return all(
-        ref_of(manifest) in seen.observed.members
-        for manifest in seen.desired[component]
-        if manifest["kind"] not in _PER_NODE
-    )
-
-
 def _what_is_awaited(component: str, node: str, seen: ClusterState) -> ObjectRef:
-    manifests = seen.desired[component]
-    if node:
-        found = next((manifest for manifest in manifests if manifest["kind"] == "DaemonSet"), None)
-    else:
-        found = next((manifest for manifest in manifests if shared_problem(manifest, seen)), None)
-    return ref_of(found) if found else ObjectRef("v1", "Node", "", node)
+    for manifest in seen.desired[component]:
+        if manifest["kind"] == "DaemonSet" if node else shared_problem(manifest, seen):
+            return ref_of(manifest)
+    return ObjectRef("v1", "Node", "", node)
 
 
 _TEMPLATE = ("spec", "template", "metadata")

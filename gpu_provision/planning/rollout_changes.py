@@ -33,12 +33,11 @@ def pods_kept_by_labels(node: NodeFacts, seen: ClusterState) -> Iterator[Manifes
     """Yield the stack's pods on a node that left the inventory, but for those that run on nodes without its labels."""
     daemonsets = {ref.name: live for ref, live in seen.observed.members.items() if ref.kind == "DaemonSet"}
     after = {**node.labels, **seen.node_labels.get(node.name, {})}
-    for component in components.COMPONENTS:
-        for pod in seen.pods.get((component.name, node.name), ()):
-            owners = (each for each in pod["metadata"].get("ownerReferences", ()) if each["kind"] == "DaemonSet")
-            makers = (daemonsets.get(each["name"]) for each in owners)
-            if any(maker is None or not selects(maker, after) for maker in makers):
-                yield pod
+    for pod in (pod for each in components.COMPONENTS for pod in seen.pods.get((each.name, node.name), ())):
+        owners = (each for each in pod["metadata"].get("ownerReferences", ()) if each["kind"] == "DaemonSet")
+        makers = (daemonsets.get(each["name"]) for each in owners)
+        if any(maker is None or not selects(maker, after) for maker in makers):
+            yield pod
 
 
 def with_departures(
@@ -66,16 +65,14 @@ def with_departures(
     rollout = replace(found, skipped=tuple(each for each in found.skipped if each[0] not in nodes))
     moving = {node for change in changes if change.ref.kind == "Node" for node in change.nodes}
     known = {change.ref for change in changes}
-    changes += (
-        each for each in emptied_daemonsets(seen, moving | (nodes.keys() - kept.keys())) if each.ref not in known
-    )
+    moving |= nodes.keys() - kept.keys()
+    changes += (each for each in emptied_daemonsets(seen, moving) if each.ref not in known)
     return replace(plan, changes=tuple(changes), rollout=None if rollout.is_empty else rollout)
 
 
 def _leaving(
     change: Change, node: NodeFacts, seen: ClusterState, users: tuple[str, ...] | None, *, certain: bool
 ) -> Change:
-    """Return the change of a node with what goes besides its labels: what a rollout wrote there, and pods."""
     marks = {label_path(upgrade.STATE): node.labels.get(upgrade.STATE)}
     marks |= {path_of("metadata", "annotations", key): node.annotations.get(key) for key in upgrade.ALL_ANNOTATIONS}
     written = tuple(FieldChange(path, old, None) for path, old in marks.items() if old is not None)
@@ -116,7 +113,6 @@ def with_rollout_changes(
 
 
 def _foreseen(change: Change, kept: Collection[str]) -> Change:
-    """Return a change of a driver's DaemonSet without the nodes that keep their driver; others as they are."""
     if change.component != DRIVER or change.action is not Action.UPDATE or not change.nodes:
         return change
     nodes = tuple(node for node in change.nodes if node not in kept)
@@ -133,7 +129,6 @@ def _is_moot(change: Change, unproven: Collection[str]) -> bool:
 
 
 def _about(change: Change) -> str:
-    """Return the node that a change waits for; empty if it waits for none."""
     if change.action is Action.RUN:
         return key_of_pod(change)[1]
     return change.ref.name if change.ref.kind == "Node" and change.nodes else ""

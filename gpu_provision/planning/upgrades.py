@@ -46,8 +46,7 @@ def has_installed(pod: Manifest, daemonset: Manifest) -> bool:
     return installation_digest(pod) == installation_digest(daemonset["spec"]["template"])
 
 
-def keep_reason(target: Target) -> str:
-    """Say why a node keeps the driver that it has, as its user wants; empty if it does not."""
+def _keep_reason(target: Target) -> str:
     if not target.pool.driver.upgrade_policy.auto_upgrade:
         return "driver.upgrade_policy.auto_upgrade is off"
     left_out = target.facts is not None and target.facts.labels.get(upgrade.SKIP) == "true"
@@ -56,7 +55,7 @@ def keep_reason(target: Target) -> str:
 
 def with_upgrade(state: NodeState, target: Target) -> NodeState:
     """Return the state of a driver with what its Node object says of upgrades."""
-    why = keep_reason(target) if state.reason == OUTDATED else ""
+    why = _keep_reason(target) if state.reason == OUTDATED else ""
     if reason := _at_work(target, is_kept=bool(why)):
         told = ": ".join(filter(None, (reason, state.reason)))
         return replace(state, state=State.PROGRESSING, reason=f"{AT_WORK}: {told}")
@@ -64,7 +63,6 @@ def with_upgrade(state: NodeState, target: Target) -> NodeState:
 
 
 def _at_work(target: Target, *, is_kept: bool) -> str:
-    """Say what on a node is a rollout's to do; empty if nothing is."""
     if target.facts is None:
         return ""
     labels, notes = target.facts.labels, target.facts.annotations
@@ -100,7 +98,7 @@ def between_runs(state: NodeState) -> NodeState:
 
 def needs_rollout(found: Mapping[tuple[str, str], NodeState]) -> bool:
     """Whether there is something to roll out: see `nodes_to_upgrade`."""
-    return any(True for _ in nodes_to_upgrade(found))
+    return any(nodes_to_upgrade(found))
 
 
 def nodes_to_upgrade(found: Mapping[tuple[str, str], NodeState]) -> Iterator[str]:

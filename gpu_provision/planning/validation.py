@@ -227,8 +227,8 @@ def node_patch(manifest: Manifest, node: NodeFacts, inventory: Inventory) -> Nod
     """
     wanted: Mapping[str, str | None] = manifest["metadata"].get("labels", {})
     mark = wanted.get(labels.INVENTORY, "")
-    is_off = bool(mark) and not inventory.specs.startup_taint.enabled
-    frees = bool(wanted.get(labels.VALIDATED)) or mark is None or is_off
+    is_off = mark is None or (bool(mark) and not inventory.specs.startup_taint.enabled)
+    frees = bool(wanted.get(labels.VALIDATED)) or is_off
     return NodePatch(label_changes(manifest, node), frees and has_startup_taint(node))
 
 
@@ -260,11 +260,9 @@ def node_state(target: Target, found: Mapping[str, NodeState], *, is_reported: b
 
 
 def _waits(found: Mapping[str, NodeState]) -> str:
-    """Return what a node waits for in the words of its validation; empty if all has passed."""
     proofs = [found[name] for name in VALIDATIONS if name in found]
-    driver = found.get(DRIVER)
     # A driver that is only configured otherwise is validated without another validation.
-    missing = not proofs or (driver is not None and driver.state is not State.READY)
+    missing = not proofs or (DRIVER in found and found[DRIVER].state is not State.READY)
     waits = (proof.reason or NEVER_RUN for proof in proofs if proof.state is not State.READY)
     return next(waits, NEVER_RUN if missing else "")
 
@@ -298,7 +296,6 @@ def _holds(target: Target, parts: Parts, observed: ObservedState, pods: Pods) ->
 
 
 def _hold(shown: Mapping[str, Verdict], target: Target, pods: Pods, below: Collection[str]) -> bool:
-    """Whether verdicts of whichever content still hold, as far as they stand on some components."""
     return not any(doubt(name, target, "", verdict, pods, below=below) for name, verdict in shown.items())
 
 

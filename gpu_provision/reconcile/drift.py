@@ -183,13 +183,11 @@ def _is_reported(finding: Finding, reading: ClusterPlan) -> bool:
 def _pods(
     changes: Iterable[Change], reading: ClusterPlan, applied: Mapping[ObjectRef, Manifest]
 ) -> Mapping[ObjectRef, Manifest]:
-    """Return the pods whose metadata differ, as the DaemonSets that were applied have them."""
     pods = {change.ref: reading.observed.pods.get(change.ref, {}) for change in changes if change.ref.kind == POD.kind}
     daemonsets = [item for item in applied.values() if item["kind"] == "DaemonSet"]
     return {ref: as_applied(item) for ref, pod in pods.items() for item in daemonsets if pod and belongs(pod, item)}
 
 
 def _nodes(cluster: KubeClient, changes: tuple[Change, ...]) -> Mapping[ObjectRef, Manifest]:
-    """Return the nodes whose labels differ, as they are; one LIST if there are any."""
     wanted = {change.ref for change in changes if change.ref.kind == NODE.kind}
     return {ref_of(node): node for node in cluster.list(NODE).items if ref_of(node) in wanted} if wanted else {}

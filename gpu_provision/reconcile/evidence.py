@@ -110,7 +110,6 @@ def pods_of(state: NodeState, seen: ClusterState) -> Iterator[Manifest]:
 
 
 def _crashing(states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[tuple[Key, Manifest, Crash]]:
-    """Yield the states that are about a pod with a container that ended by itself, with the first such pod."""
     for key, state in states.items():
         if state.state is not State.PROGRESSING and state.state is not State.FAILED:
             continue

@@ -9,19 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
 
 from gpu_provision.components.labels import DEPLOY_DRIVER, PRE_INSTALLED, VALIDATED
-from gpu_provision.kube import lock, records
+from gpu_provision.kube import lock, observe, records
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.informer import InformerCache, Scope
-from gpu_provision.kube.observe import (
-    NODE,
-    POD,
-    SERVICE_MONITORS,
-    config_maps_of,
-    named_config_maps,
-    named_secrets,
-    node_facts,
-    secrets_of,
-)
+from gpu_provision.kube.observe import NODE, POD, SERVICE_MONITORS
 from gpu_provision.model.cluster import (
     ClusterFacts,
     Kind,
@@ -150,7 +141,7 @@ class SituationBuilder:
             passed: Validations on record.
         """
         live = {ref.name: node for ref, node in sorted(mirror.of(NODE).items())}
-        found = self._facts.of(live, lambda name: _with_needs(node_facts(live[name])))
+        found = self._facts.of(live, lambda name: _with_needs(observe.node_facts(live[name])))
         nodes = {name: facts for name, (facts, _) in found.items()}
         self._believe_the_manager(nodes)
         facts = replace(self._read.facts, nodes=tuple(nodes.values()), host_drivers=dict(self._host_drivers))
@@ -176,7 +167,6 @@ class SituationBuilder:
         return states(seen, self._states.of(inputs_of_states(seen), lambda name: states_of(targets[name], seen)))
 
     def _prepare(self, facts: ClusterFacts, needs: list[object]) -> None:
-        """Make context and manifests, unless nothing has changed that they depend on."""
         inputs = replace(facts, nodes=()), needs
         is_known, self._prepared_for = self._prepared_for == inputs, inputs
         if is_known:
@@ -206,7 +196,6 @@ def _not_followed(reading: ClusterPlan) -> ObservedState:
 
 
 def _with_needs(facts: NodeFacts) -> tuple[NodeFacts, object]:
-    """Return facts with those of them that manifests depend on."""
     kept = {
         key: value
         for key, value in facts.labels.items()
@@ -303,7 +292,6 @@ class StackObserver:
     def _edited(
         self, different: frozenset[ObjectRef], wanted: Mapping[ObjectRef, Manifest], seen: ClusterState
     ) -> Iterator[ObjectRef]:
-        """Yield what was as declared, and is not because of an edit that a run undoes."""
         once_held = {ref for ref in different if self._held.get(ref) == wanted[ref]}
         self._held = {ref: wanted[ref] for ref in (wanted.keys() - different) | once_held}
         live = seen.observed.members
@@ -312,8 +300,8 @@ class StackObserver:
     def is_outdated(self) -> bool:
         """Whether what the inventory refers to, such as a ConfigMap, or what is served is not as it was read."""
         live = [item for scope in self._inputs for item in self._mirror.of(scope).values()]
-        config_maps = config_maps_of(item for item in live if item["kind"] == CONFIG_MAP.kind)
-        inputs = config_maps, secrets_of(item for item in live if item["kind"] == SECRET.kind)
+        config_maps = observe.config_maps_of(item for item in live if item["kind"] == CONFIG_MAP.kind)
+        inputs = config_maps, observe.secrets_of(item for item in live if item["kind"] == SECRET.kind)
         return inputs != self._read_with or self._outdated_in(time.monotonic()) <= 0
 
     def next_deadline(self, now: float) -> float:
@@ -322,7 +310,6 @@ class StackObserver:
         return min(self._settler.next_deadline(now), left if left > 0 else float("inf"))
 
     def _outdated_in(self, now: float) -> float:
-        """Return in how many seconds to read again because of ServiceMonitors; infinity if there is no need."""
         if _wants_service_monitors(self._inventory):
             live = self._mirror.of(scope_of_object(DEFINITION)).values()
             if any(map(_serves_service_monitors, live)) != (SERVICE_MONITORS in self._resources):
@@ -369,7 +356,10 @@ def _members(reading: ClusterPlan) -> tuple[Scope, ...]:
 
 
 def _inputs(inventory: Inventory) -> tuple[Scope, ...]:
-    named, home = ((CONFIG_MAP, named_config_maps), (SECRET, named_secrets)), inventory.cluster.namespace
+    named, home = (
+        ((CONFIG_MAP, observe.named_config_maps), (SECRET, observe.named_secrets)),
+        inventory.cluster.namespace,
+    )
     refs = (ObjectRef(*kind, home, name) for kind, names in named for name in sorted(names(inventory)))
     return tuple(map(scope_of_object, refs))
 
@@ -383,7 +373,6 @@ def _named(refs: Iterable[ObjectRef]) -> frozenset[str]:
 
 
 def _steps(seen: ClusterState, raw: Mapping[Key, NodeState], settled: Mapping[Key, NodeState]) -> Iterator[str]:
-    """Yield what a run would do on nodes."""
     yield from (f"{type(step).__name__} {step.ref}" for step in next_actions(seen, settled))
     yield from (f"driver of {node}" for node in nodes_to_upgrade(raw))
     yield from (f"metadata of {change.ref}" for change in pod_changes(seen))

@@ -112,7 +112,6 @@ def _dry_run(  # noqa: PLR0911 - one answer after the other
 
 
 def _other_set(change: Change, before: Manifest) -> str:
-    """Return the id of the other stack's set that an object is in; empty if it is in none."""
     found = before.get("metadata", {}).get("labels", {}).get(PART_OF, "")
     wanted = (change.manifest or {})["metadata"].get("labels", {}).get(PART_OF, found)
     return "" if found == wanted else str(found)
@@ -230,7 +229,6 @@ def build_plan(
 def _absent(
     cluster: KubeClient, desired: Desired, seen: ClusterState, draft: Plan, known: Mapping[Key, NodeState]
 ) -> Iterator[Finding]:
-    """Yield which ConfigMaps and Secrets are missing that pods refer to."""
     found = references(desired)
     changing = {change.ref for change in draft.changes if change.action in _STARTS_PODS}
     if needs_rollout(known):
@@ -245,7 +243,6 @@ _STARTS_PODS = frozenset({Action.CREATE, Action.UPDATE, Action.RUN})
 
 
 def _unvalidated(observed: ObservedState, part: RunSelection) -> ObservedState:
-    """Return what was observed with no vectorAdd of a part that counts."""
     void = frozenset(
         pod["metadata"]["uid"]
         for pod in observed.pods.values()

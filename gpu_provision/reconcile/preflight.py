@@ -62,7 +62,6 @@ def preflight(inventory: Inventory, *, limit: tuple[str, ...], listen: Callable[
 
 
 def _unread(host: HostOutcome) -> Iterator[Finding]:
-    """Yield why a host could not be read, if that is why it failed."""
     if not host.errors:
         yield Finding(
             code=codes.HOST_UNREAD,

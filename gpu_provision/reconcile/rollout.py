@@ -287,7 +287,6 @@ class RolloutController:
 
 
 def _key(node: FleetNode) -> Key:
-    """Return what a node's rollout is about: its driver, or the labels that it loses."""
     return (node_labels.NAME if node.is_leaving else DRIVER), node.name
 
 

@@ -392,7 +392,6 @@ class Run:
     def _with_rollout(
         self, seen: ClusterState, mirror: InformerCache, raw: dict[Key, NodeState]
     ) -> Mapping[Key, NodeState]:
-        """Return the states with what a rollout says of drivers, if there is one."""
         is_rejected = (DRIVER, "") in self._settler.rejected  # the API server has refused the driver's DaemonSet
         before, self._rolls_out = self._rolls_out, self._rollout.is_needed(raw) and not is_rejected
         if self._rolls_out:

@@ -389,7 +389,6 @@ def _gone(back: RollbackTarget, what: str) -> Finding:
 
 
 def _both(first: RunResult, then: RunResult) -> RunResult:
-    """Return one result of two runs, one after the other; where everything stands is as the second one left it."""
     later = tuple(replace(each, at=round(each.at + first.seconds, 3)) for each in then.timeline)
     return replace(
         then,

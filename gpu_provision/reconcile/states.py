@@ -145,7 +145,6 @@ class DeadlineTracker:
 
 
 def _waiting(state: NodeState, required: Mapping[str, NodeState]) -> NodeState | None:
-    """Return the state of what cannot go on, because of what it requires; None if it can."""
     if broken := next((name for name, found in required.items() if found.state in _BROKEN), ""):
         return replace(state, state=State.BLOCKED, reason=f"needs {broken}, which is not ready here")
     if waits := [name for name, found in required.items() if found.state is not State.READY]:

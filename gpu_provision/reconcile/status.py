@@ -100,7 +100,6 @@ def _node(node: NodeFacts, pool: str, target: Target | None, own: list[NodeState
 
 
 def _state_of(node: NodeFacts, pool: str, own: list[NodeState], seen: ClusterState) -> tuple[State | Outside, str]:
-    """Return the state of a node; one without states of ``own`` gets no GPU component."""
     worst, left = worst_of(own) if own else None, ", ".join(_left_on(node, seen))
     if worst and worst.state is State.LEAVING:
         return worst.state, f"{worst.reason}; still has {left or 'its labels'}"
@@ -115,7 +114,6 @@ def _state_of(node: NodeFacts, pool: str, own: list[NodeState], seen: ClusterSta
 
 
 def _left_on(node: NodeFacts, seen: ClusterState) -> list[str]:
-    """Return the components with pods on a node that is to have none."""
     daemons = (name for name, part in seen.parts.items() if part.daemonsets and name != "nfd")  # which is on all nodes
     return [name for name in daemons if seen.pods.get((name, node.name))]
 

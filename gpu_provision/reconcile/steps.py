@@ -21,15 +21,7 @@ from gpu_provision.planning.applyset import digest_of
 from gpu_provision.planning.prune import superseded_pods
 from gpu_provision.planning.states import TO_BE_LABELLED, ClusterState, Key, vector_add_of
 from gpu_provision.planning.upgrades import DRIVER, is_kept
-from gpu_provision.planning.validation import (
-    NOT_RUN,
-    RUNS_IN,
-    VALIDATIONS,
-    NodePatch,
-    node_patch,
-    other_taints,
-    verdict_of,
-)
+from gpu_provision.planning.validation import NOT_RUN, RUNS_IN, VALIDATIONS, NodePatch, node_patch
 from gpu_provision.rollout import states
 from gpu_provision.rollout.snapshot import Cordon, Evict, StateTransition
 
@@ -155,7 +147,7 @@ def _label_steps(seen: ClusterState, settled: Mapping[Key, NodeState]) -> Iterat
 
 
 def _label(key: Key, node: NodeFacts, write: NodePatch) -> PatchNode:
-    freed = TaintRemoval(node.revision, other_taints(node)) if write.frees else None
+    freed = TaintRemoval(node.revision, validation.other_taints(node)) if write.frees else None
     ref = ObjectRef("v1", "Node", "", node.name)
     return PatchNode(key, ref, node.uid, tuple(sorted(write.labels.items())), freed)
 
@@ -173,7 +165,7 @@ def _validation_steps(seen: ClusterState, settled: Mapping[Key, NodeState]) -> I
             elif state and state.state is State.PROGRESSING:
                 wanted = vector_add_of(component, target, seen)
                 found = wanted.pod if wanted else None
-                if found is not None and pod_view.phase(found) in _ENDED and verdict_of(found) is None:
+                if found is not None and pod_view.phase(found) in _ENDED and validation.verdict_of(found) is None:
                     yield _removal(key, found)  # something else has ended it, so that it says nothing
 
 
@@ -184,7 +176,7 @@ def _another_run(key: Key, target: Target, settled: Mapping[Key, NodeState], see
         return
     if (pod := wanted.pod) is not None:
         is_replaced = digest_of(pod) != wanted.content or is_kept(settled.get((DRIVER, target.name)))
-        has_run = pod["metadata"]["uid"] in seen.observed.void or verdict_of(pod) is not None
+        has_run = pod["metadata"]["uid"] in seen.observed.void or validation.verdict_of(pod) is not None
         if has_run and not is_replaced:
             yield _removal(key, pod)
         return

@@ -63,7 +63,6 @@ class UpgradeBudget:
 
 
 def _budget(scope: str, nodes: Collection[FleetNode], parallel: int, unavailable: int | str) -> UpgradeBudget:
-    """Return what is left of the limits of a scope; zero for ``parallel`` means no limit."""
     limit, allowed = parallel or inf, nodes_of(unavailable, len(nodes))
     return UpgradeBudget(
         scope=scope,

@@ -80,7 +80,6 @@ def _canaries(snapshot: Snapshot, canary: Canary | None) -> tuple[FleetNode, ...
 
 
 def _soaked_at(chosen: Sequence[FleetNode], canary: Canary) -> float:
-    """Return when all canaries have been done for long enough; inf while one of them is not."""
     if any(node.state is not UpgradeState.DONE for node in chosen):
         return inf
     return max([node.since() or 0.0 for node in chosen], default=0.0) + canary.soak_seconds

@@ -98,7 +98,6 @@ def _done(seen: Snapshot, names: Iterable[str], moves: Mapping[str, StateTransit
 
 
 def _upgraded(node: FleetNode, now: float) -> FleetNode:
-    """Return a node as it is after an upgrade without trouble; one that leaves, without anything of the stack."""
     if node.is_leaving:
         uncordoned = node.is_cordoned and not predicates.owns_cordon(node)
         return replace(node, labels={}, annotations={}, is_cordoned=uncordoned, pods=(), stack=StackPresence.BARE)
@@ -170,7 +169,6 @@ def _outlook(node: FleetNode, policy: Policy, narrow: frozenset[tuple[str, str]]
 def _evictions(
     node: FleetNode, rules: UpgradePolicy, jobs: tuple[Pod, ...], narrow: frozenset[tuple[str, str]]
 ) -> Iterator[Eviction]:
-    """Yield the pods that use GPUs, and those that follow if evicting these is not enough."""
     holding = predicates.gpu_pods(node)
     yield from (_leaving(pod, certain=pod not in jobs, narrow=narrow) for pod in holding)
     drained = predicates.drained(node, rules.drain) if rules.drain.enable else ()

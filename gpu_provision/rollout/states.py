@@ -141,7 +141,6 @@ def cordoned_by(node: NodeFacts) -> str:
 
 
 def _step_of(node: NodeFacts) -> str:
-    """Return how far the rollout of a node is, as its labels and annotations say it."""
     step, failed_in = node.labels.get(STATE, ""), node.annotations.get(FAILED_IN, "")
     return f"{step} in {failed_in}" if step == UpgradeState.FAILED and failed_in else step
 

@@ -143,7 +143,6 @@ def _not_comparable(node: FleetNode) -> str:
 
 
 def _join_queue(node: FleetNode, now: float) -> NodeDecision:
-    """Join the nodes that wait for a slot."""
     also = {states.BEGAN_WITH: _uid_of_driver(node)}
     return act(move(node, UpgradeState.UPGRADE_REQUIRED, now, reason=predicates.why(node), also=also))
 
@@ -270,7 +269,6 @@ def _nothing_left_to_do(node: FleetNode, now: float) -> NodeDecision | None:
 
 
 def _trouble(leaving: tuple[Pod, ...], rules: PodDeletion | UpgradeDrain, key: str, *, is_over: bool) -> str:
-    """Say why evicting these pods cannot succeed; empty if it still may."""
     if found := [text for pod in leaving if (text := predicates.obstacle(pod, rules, key))]:
         return "; ".join(found)
     late = f"not gone after {rules.timeout_seconds} s ({key}.timeout_seconds)"
