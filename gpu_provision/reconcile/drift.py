@@ -27,14 +27,10 @@ _ALARMING = (Origin.DRIFT, Origin.EITHER, Origin.PENDING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownState:
-    """What tells drift from a changed inventory.
-
-    Attributes:
-        applied: Objects as the last run applied them; None if no record tells.
-    """
+    """What tells drift from a changed inventory."""
 
     live: Mapping[ObjectRef, Manifest]  # objects as they are, those of changed nodes included
-    applied: Mapping[ObjectRef, Manifest] | None = None
+    applied: Mapping[ObjectRef, Manifest] | None = None  # objects as the last run applied them; None if no record tells
 
 
 def find_drift(changes: Iterable[Change], known: KnownState) -> tuple[Difference, ...]:
@@ -121,8 +117,7 @@ _CONFLICT, _NOT_TRIED = "GP304", "GP311"
 def read_drift(session: Session) -> Drift:
     """Return the drift of a stack; what the API server refuses to try is judged without its word, and said so.
 
-    Raises:
-        UnreachableError, ForbiddenError: The cluster cannot be asked.
+    Raises UnreachableError, ForbiddenError: the cluster cannot be asked.
     """
     reading = session.reading()
     changes = tuple(_changes(reading))

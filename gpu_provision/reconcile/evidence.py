@@ -130,19 +130,14 @@ _RUN_BY = {runs_in: validation for validation, runs_in in RUNS_IN.items()}
 
 
 class Validations:
-    """Takes verdicts off pods, and keeps on record those whose pods are deleted at the end.
-
-    Attributes:
-        passed: (component, node) -> the verdict as text, see `gpu_provision.planning.validation`.
-        evidence: (component, node) -> what its vectorAdd printed in this run.
-    """
+    """Takes verdicts off pods, and keeps on record those whose pods are deleted at the end."""
 
     def __init__(self, cluster: KubeClient, reading: ClusterPlan) -> None:
         """Start from the record as it was read."""
         self._cluster, self._inventory = cluster, reading.context.inventory
         self._targets = frozenset(target.name for target in (*reading.context.targets, *reading.context.others))
-        self.passed: dict[Key, str] = dict(reading.observed.passed)
-        self.evidence: dict[Key, Evidence] = {}
+        self.passed: dict[Key, str] = dict(reading.observed.passed)  # the verdict as text, see `planning.validation`
+        self.evidence: dict[Key, Evidence] = {}  # what vectorAdds printed in this run
         self._verdicts = Memo[str, Verdict | None]()
         self._taken: dict[str, Verdict] = {}
         self._is_first = True
@@ -235,10 +230,8 @@ def _symptom(cluster: KubeClient, outcome: Outcome, state: NodeState, *, read: b
         return FailedState(state, "", ())
     told: tuple[str, ...] = ()
     container, ended = pod_view.failing_container(pod)
-    if read:
-        with contextlib.suppress(ProvisionError):
-            told += pod_view.relevant_events(pod, cluster.events(pod))
-    if read and container:
-        with contextlib.suppress(ProvisionError):
-            told += cluster.log(ref_of(pod), container, lines=LOG_LINES, previous=ended)
+    with contextlib.suppress(ProvisionError):
+        told += pod_view.relevant_events(pod, cluster.events(pod)) if read else ()
+    with contextlib.suppress(ProvisionError):
+        told += cluster.log(ref_of(pod), container, lines=LOG_LINES, previous=ended) if read and container else ()
     return FailedState(state, pod["metadata"]["name"], told or (pod_view.cause(pod),))

@@ -61,32 +61,24 @@ class Memo(Generic[Name, Value]):
 
     def of(self, inputs: Mapping[Name, object], work: Callable[[Name], Value]) -> dict[Name, Value]:
         """Return the result for each key, of which all that ``work`` reads is given; other results are forgotten."""
-        before = self._known
-        self._known = {key: _kept(before.get(key), given, key, work) for key, given in inputs.items()}
-        return {key: value for key, (_, value) in self._known.items()}
-
-
-def _kept(
-    known: tuple[object, Value] | None, given: object, key: Name, work: Callable[[Name], Value]
-) -> tuple[object, Value]:
-    if known is None:
-        return given, work(key)
-    before, value = known
-    if before is given or before == given:
-        return known
-    found = work(key)
-    return given, value if found == value else found
+        known: dict[Name, tuple[object, Value]] = {}
+        for key, given in inputs.items():
+            before = self._known.get(key)
+            if before is not None and (before[0] is given or before[0] == given):
+                known[key] = before
+            else:
+                found = work(key)
+                known[key] = given, before[1] if before is not None and before[1] == found else found
+        self._known = known
+        return {key: value for key, (_, value) in known.items()}
 
 
 CONFIG_MAP, SECRET = Kind("v1", "ConfigMap"), Kind("v1", "Secret")
-WATCHED = (
-    Kind("apps/v1", "DaemonSet"),
-    Kind("apps/v1", "Deployment"),
-    Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
-)
+_DEFINITIONS = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+WATCHED = (Kind("apps/v1", "DaemonSet"), Kind("apps/v1", "Deployment"), _DEFINITIONS)
 """Kinds whose objects a run follows."""
 
-DEFINITION = ObjectRef("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", SERVICE_MONITORS)
+DEFINITION = ObjectRef(*_DEFINITIONS, "", SERVICE_MONITORS)
 
 # Labels that GPU Feature Discovery, a rollout or validations keep current; no manifest depends on them.
 _KEPT_CURRENT = ("cuda.", "gfd.", "gpu.", "gpu-driver-upgrade", "mig.")
@@ -107,11 +99,7 @@ def _members_of(inventory: Inventory) -> str:
 
 
 class SituationBuilder:
-    """Builds the state of the cluster at each look. It is worked out whole; what a node alone decides is kept in memos.
-
-    Attributes:
-        desired: What is desired in the end, as of the last look, whose state has what is desired for now.
-    """
+    """Builds the state of the cluster at each look: as a whole; what a node alone decides is kept in memos."""
 
     def __init__(self, reading: ClusterPlan) -> None:
         """Start from what was read; of what is followed, live copies are current and that is not."""
@@ -121,7 +109,7 @@ class SituationBuilder:
         self._manifests = Memo[tuple[str, ObjectRef], Manifest]()
         self._states = Memo[str, Mapping[str, NodeState]]()
         self._prepared_for: object = None
-        self._context, self.desired = reading.context, reading.desired
+        self._context, self.desired = reading.context, reading.desired  # in the end; states have it for now
         self._parts: Mapping[str, NodeObjects] = {}
 
     def copy(self, reading: ClusterPlan) -> SituationBuilder:
@@ -136,9 +124,7 @@ class SituationBuilder:
     ) -> ClusterState:
         """Return the state of the cluster as it is now.
 
-        Args:
-            members: Objects of the stack; of kinds that are followed the mirror's count.
-            passed: Validations on record.
+        ``members``: objects of the stack; of kinds that are followed the mirror's count. ``passed``: as on record.
         """
         live = {ref.name: node for ref, node in sorted(mirror.of(NODE).items())}
         found = self._facts.of(live, lambda name: _with_needs(observe.node_facts(live[name])))
@@ -146,19 +132,12 @@ class SituationBuilder:
         self._believe_the_manager(nodes)
         facts = replace(self._read.facts, nodes=tuple(nodes.values()), host_drivers=dict(self._host_drivers))
         self._prepare(facts, [needs for _, needs in found.values()])
-        targets = tuple(
-            target if target.facts is nodes.get(target.name) else replace(target, facts=nodes.get(target.name))
-            for target in self._context.targets
-        )
+        now = ((target, nodes.get(target.name)) for target in self._context.targets)
+        targets = tuple(each if each.facts is known else replace(each, facts=known) for each, known in now)
         self._context = replace(self._context, facts=facts, targets=targets)
         followed = {ref: item for kind in WATCHED for ref, item in mirror.of(kind).items()}  # a deleted one is missed
-        observed = replace(
-            self._read,
-            facts=facts,
-            members={ref: item for ref, item in members.items() if ref.type not in WATCHED} | followed,
-            pods=mirror.of(POD),
-            passed=dict(passed),
-        )
+        members = {ref: item for ref, item in members.items() if ref.type not in WATCHED} | followed
+        observed = replace(self._read, facts=facts, members=members, pods=mirror.of(POD), passed=dict(passed))
         return cluster_state(self._context, self.desired, observed, self._parts)
 
     def states(self, seen: ClusterState) -> dict[Key, NodeState]:
@@ -218,21 +197,13 @@ _Inputs = tuple[Mapping[str, Mapping[str, str]], Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One look at a stack.
-
-    Attributes:
-        states: The state of each component, as a whole and on each node.
-        objects: Names of objects that are not as declared.
-        edited: Those of them that were, and that were edited by hand or deleted since.
-        steps: Names of what else a run would do: labels of a node, a validation, a driver to be replaced. What nothing
-            can be done about is not among them.
-    """
+    """One look at a stack."""
 
     seen: ClusterState
-    states: Mapping[Key, NodeState]
-    objects: frozenset[str]
-    edited: frozenset[str]
-    steps: frozenset[str]
+    states: Mapping[Key, NodeState]  # the state of each component, as a whole and on each node
+    objects: frozenset[str]  # names of objects that are not as declared
+    edited: frozenset[str]  # those of them that were, and that were edited by hand or deleted since
+    steps: frozenset[str]  # names of what else can be done: labels, a validation, a driver to be replaced
 
     @property
     def needs(self) -> frozenset[str]:
@@ -280,8 +251,7 @@ class StackObserver:
     def read(self, cluster: KubeClient) -> ClusterPlan:
         """Return what is wanted and seen now, and the plan: one request, and one more for each object that differs.
 
-        Raises:
-            UnreachableError, ForbiddenError, InvalidError: As the API server answers.
+        Raises UnreachableError, ForbiddenError, InvalidError: as the API server answers.
         """
         lease = lock.read_lock(cluster, self._inventory)  # first: what others have written since then counts as theirs
         seen, raw = self._see()
@@ -331,13 +301,8 @@ def _serves_service_monitors(definition: Manifest) -> bool:
 def watched_scopes(reading: ClusterPlan) -> tuple[Scope, ...]:
     """Return what an observer looks at: all that a run follows, the stack's objects, its record, and its inputs."""
     inventory = reading.context.inventory
-    scopes = (
-        *run_scopes(inventory),
-        *_members(reading),
-        scope_of_object(records.validations_ref(inventory)),
-        *_inputs(inventory),
-        *((scope_of_object(DEFINITION),) if _wants_service_monitors(inventory) else ()),
-    )
+    single = [records.validations_ref(inventory), *([DEFINITION] if _wants_service_monitors(inventory) else [])]
+    scopes = (*run_scopes(inventory), *_members(reading), *map(scope_of_object, single), *_inputs(inventory))
     return tuple(dict.fromkeys(scopes))
 
 

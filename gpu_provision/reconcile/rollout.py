@@ -131,29 +131,23 @@ def nodes_without_driver(seen: ClusterState) -> dict[str, DesiredDriver]:
     These left the inventory, or came back to it half way with a driver of their own. They go by the inventory's own
     policy.
     """
+    nodes = {target.name: StackPresence.STAYS for target in seen.context.targets if has_stale_rollout(target)}
+    for node in node_labels.leaving(seen.context):
+        presence = StackPresence.ENDING if any(pods_kept_by_labels(node, seen)) else StackPresence.BARE
+        nodes[node.name] = StackPresence.LABELLED if _labels_to_remove(node, seen) else presence
     last, part = len(seen.context.inventory.nodes), seen.context.part
-    nodes = {node.name: _stack_on(node, seen) for node in node_labels.leaving(seen.context)}
-    nodes |= {target.name: StackPresence.STAYS for target in seen.context.targets if has_stale_rollout(target)}
+    left_out = {name: "" if part.has_node(name) else LEFT_OUT for name in nodes}
     return {
-        name: DesiredDriver(
-            domain=SHARED, position=last, template=None, left_out="" if part.has_node(name) else LEFT_OUT, stack=stack
-        )
+        name: DesiredDriver(domain=SHARED, position=last, template=None, left_out=left_out[name], stack=stack)
         for name, stack in nodes.items()
     }
-
-
-def _stack_on(node: NodeFacts, seen: ClusterState) -> StackPresence:
-    if _labels_to_remove(node, seen):
-        return StackPresence.LABELLED
-    return StackPresence.ENDING if any(pods_kept_by_labels(node, seen)) else StackPresence.BARE
 
 
 def _labels_to_remove(node: NodeFacts, seen: ClusterState) -> dict[str, None]:
     """Return the labels that a node that left the inventory loses before the stack's mark."""
     wanted = seen.node_labels.get(node.name, {})
-    return {
-        key: None for key, value in wanted.items() if value is None and key in node.labels if key != labels.INVENTORY
-    }
+    gone = (key for key, value in wanted.items() if value is None and key != labels.INVENTORY)
+    return {key: None for key in gone if key in node.labels}
 
 
 def budget_kind(cluster: KubeClient) -> Kind:
@@ -162,13 +156,7 @@ def budget_kind(cluster: KubeClient) -> Kind:
 
 
 class RolloutController:
-    """The rollout of one run; another process may take over at any moment. Without a need for one it costs nothing.
-
-    Attributes:
-        nodes: The fleet as last looked at, by name.
-        decision: What follows from that.
-        previous: Names what the fleet can go back to; empty for nothing.
-    """
+    """The rollout of one run; another process may take over at any moment. Without a need for one it costs nothing."""
 
     def __init__(self, cluster: KubeClient, inventory: Inventory) -> None:
         """Prepare; nothing is asked."""
@@ -179,9 +167,9 @@ class RolloutController:
         self._budgets_seen = ""
         self._read = Memo[str, FleetNode]()
         self._snapshot: Snapshot | None = None
-        self.nodes: dict[str, FleetNode] = {}
-        self.previous = ""
-        self.decision = Decision(phase=RolloutPhase.DONE)
+        self.nodes: dict[str, FleetNode] = {}  # the fleet as last looked at
+        self.decision = Decision(phase=RolloutPhase.DONE)  # what follows from that
+        self.previous = ""  # names what the fleet can go back to; empty for nothing
 
     def is_needed(self, raw: Mapping[Key, NodeState]) -> bool:
         """Whether there is something to roll out, or has been in this run."""
@@ -197,8 +185,7 @@ class RolloutController:
     ) -> dict[Key, NodeState]:
         """Decide, and return the states with those of the drivers that the rollout looks after.
 
-        Args:
-            writing: Node -> the move that is being written to it.
+        ``writing``: node -> the move that is being written to it.
         """
         is_first = self._snapshot is None
         if is_first:
@@ -266,8 +253,7 @@ class RolloutController:
                 case StateTransition():
                     yield TransitionNode(key, _node_ref(action.node), action)
                 case Evict():
-                    pod = ObjectRef("v1", "Pod", action.namespace, action.name)
-                    yield EvictPod(key, pod, action, self._budgets_seen)
+                    yield EvictPod(key, ObjectRef(*POD, action.namespace, action.name), action, self._budgets_seen)
                 case Restart():
                     yield from _restart(key, action, seen)
                 case TakeOff():
@@ -291,7 +277,7 @@ def _key(node: FleetNode) -> Key:
 
 
 def _node_ref(name: str) -> ObjectRef:
-    return ObjectRef("v1", "Node", "", name)
+    return ObjectRef(*NODE, "", name)
 
 
 def _take_off(key: Key, action: TakeOff, seen: ClusterState) -> Iterator[PatchNode]:
@@ -378,13 +364,13 @@ def _progressing(state: NodeState, node: FleetNode, decision: Decision) -> NodeS
 
 def validation_results(raw: Mapping[Key, NodeState]) -> dict[str, ValidationResult]:
     """Return what validation says of the driver that each node has now; nothing where it has not ended."""
-    found = ((node, state) for (component, node), state in raw.items() if component == "driver_validation" and node)
-    verdicts = ((node, state, state.state is State.READY and not state.reason) for node, state in found)
-    return {
-        node: ValidationResult(passed=passed, reason=state.reason.removeprefix(FAILED_WITH))
-        for node, state, passed in verdicts
-        if passed or state.state is State.FAILED
-    }
+    found = dict[str, ValidationResult]()
+    for node, state in ((key[1], state) for key, state in raw.items() if key[0] == "driver_validation" and key[1]):
+        if state.state is State.FAILED:
+            found[node] = ValidationResult(passed=False, reason=state.reason.removeprefix(FAILED_WITH))
+        elif state.state is State.READY and not state.reason:
+            found[node] = ValidationResult(passed=True)
+    return found
 
 
 def pending_validation_states(
@@ -392,11 +378,8 @@ def pending_validation_states(
 ) -> dict[Key, NodeState]:
     """Return the states of ready drivers whose nodes are still to be given back."""
     found = ((node, settled.get((DRIVER, node.name))) for node in nodes if node.state in LATE)
-    return {
-        (DRIVER, node.name): _progressing(state, node, decision)
-        for node, state in found
-        if state is not None and state.state is State.READY
-    }
+    ready = ((node, state) for node, state in found if state is not None and state.state is State.READY)
+    return {(DRIVER, node.name): _progressing(state, node, decision) for node, state in ready}
 
 
 def drivers_without_deadline(nodes: Iterable[FleetNode]) -> frozenset[Key]:

@@ -79,28 +79,17 @@ class Executor(Protocol):
 
 @dataclass(slots=True)
 class Session:
-    """The work of one process on one stack.
-
-    Attributes:
-        revalidate: Whether validations run again although they have passed.
-        host_drivers: What was just read of hosts, as in ClusterFacts; may be set until the reading is made.
-        back_to: Number of the run whose inventory this is; 0 if it is no rollback.
-        part: What to look after.
-        resident: Who follows the stack already; what it knows is not read.
-        deputy: Carries runs out if a controller looks after the stack; None to carry them out here in any case.
-        leadership: What the right to write rests on besides the stack's lock; None for nothing.
-        recorded: Number of the run that changed hosts alone; 0 if there was none.
-    """
+    """The work of one process on one stack. ``host_drivers`` may be set until the reading is made."""
 
     inventory: Inventory
-    revalidate: bool = False
-    host_drivers: Mapping[str, str] = field(default_factory=dict)
-    back_to: int = 0
-    part: RunSelection = ALL
-    resident: StackObserver | None = None
-    deputy: Executor | None = None
-    leadership: LeaderElector | None = None
-    recorded: int = 0
+    revalidate: bool = False  # whether validations run again although they have passed
+    host_drivers: Mapping[str, str] = field(default_factory=dict)  # as just read, see ClusterFacts
+    back_to: int = 0  # number of the run whose inventory this is; 0 if it is no rollback
+    part: RunSelection = ALL  # what to look after
+    resident: StackObserver | None = None  # who follows the stack already; what it knows is not read
+    deputy: Executor | None = None  # carries runs out if a controller looks after the stack; None: not even then
+    leadership: LeaderElector | None = None  # what the right to write rests on besides the stack's lock
+    recorded: int = 0  # number of the run that changed hosts alone; 0 if there was none
     _cluster: KubeClient | None = None
     _reading: ClusterPlan | None = None
     _run: RunThread | None = None
@@ -156,11 +145,9 @@ class Session:
         return missing_permissions(self.cluster, self.reading())
 
     def start(self) -> None:
-        """Begin the run if it has not begun.
+        """Begin the run if it has not begun. Nothing was written if it raises.
 
-        Raises:
-            RunFailedError: Planning found conflicts; nothing was written.
-            ForbiddenError: Permissions are missing; nothing was written.
+        Raises RunFailedError if planning found conflicts, ForbiddenError if permissions are missing.
         """
         if self._run is not None:
             return
@@ -198,8 +185,7 @@ class Session:
         If something failed, the whole run is awaited first, so that whatever can be finished is finished. ``tick`` is
         told about once a second how far the component is: ``2/3 ready; t4-2: ImagePullBackOff``.
 
-        Raises:
-            ProvisionError: The run itself ended early.
+        Raises ProvisionError: the run itself ended early.
         """
         if self._run is None:
             return ()

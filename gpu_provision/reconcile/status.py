@@ -27,36 +27,28 @@ _WORST = (State.FAILED, State.BLOCKED, State.LEAVING, State.PROGRESSING, State.P
 
 def component_rows(seen: ClusterState, settled: Mapping[Key, NodeState]) -> tuple[ComponentStatus, ...]:
     """Return a row per component, in dependency order."""
-    own = _grouped((name, state) for (name, _), state in settled.items())
+    own: dict[str, list[NodeState]] = {}
+    for (name, _), state in settled.items():
+        own.setdefault(name, []).append(state)
     return tuple(_component(name, own[name], seen) for name in seen.desired if name in own)
 
 
 def node_rows(seen: ClusterState, settled: Mapping[Key, NodeState]) -> tuple[NodeStatus, ...]:
     """Return a row per node of the cluster."""
-    own = _grouped((node, state) for (_, node), state in settled.items())
+    own: dict[str, list[NodeState]] = {}
+    for (_, node), state in settled.items():
+        own.setdefault(node, []).append(state)
     targets = {target.name: target for target in seen.context.targets}
     pools = {name: pool.name for name, pool in node_pools(seen.context.inventory, seen.context.facts).items()}
     return tuple(
-        _node(node, pools.get(node.name, ""), targets.get(node.name), own.get(node.name, []), seen)
-        for node in seen.context.facts.nodes
+        _node(facts, pools.get(facts.name, ""), targets.get(facts.name), own.get(facts.name, []), seen)
+        for facts in seen.context.facts.nodes
     )
 
 
 def worst_of(found: Iterable[NodeState]) -> NodeState:
     """Return the state that a reader should know of first."""
     return min(found, key=lambda state: _WORST.index(state.state))
-
-
-def describe_state(state: NodeState) -> str:
-    """Return the reason of a state with its node."""
-    return f"{state.node}: {state.reason}" if state.node and state.reason else state.reason
-
-
-def _grouped(found: Iterable[tuple[str, NodeState]]) -> dict[str, list[NodeState]]:
-    groups: dict[str, list[NodeState]] = {}
-    for name, state in found:
-        groups.setdefault(name, []).append(state)
-    return groups
 
 
 def _component(name: str, own: list[NodeState], seen: ClusterState) -> ComponentStatus:
@@ -71,7 +63,7 @@ def _component(name: str, own: list[NodeState], seen: ClusterState) -> Component
         desired=len(counted),
         ready=sum(state.state is State.READY for state in counted),
         state=worst.state,
-        reason=describe_state(worst),
+        reason=f"{worst.node}: {worst.reason}" if worst.node and worst.reason else worst.reason,
         versions=pools if name == DRIVER and len(set(pools.values())) > 1 else {},
     )
 
@@ -100,7 +92,9 @@ def _node(node: NodeFacts, pool: str, target: Target | None, own: list[NodeState
 
 
 def _state_of(node: NodeFacts, pool: str, own: list[NodeState], seen: ClusterState) -> tuple[State | Outside, str]:
-    worst, left = worst_of(own) if own else None, ", ".join(_left_on(node, seen))
+    daemons = (name for name, part in seen.parts.items() if part.daemonsets and name != "nfd")  # which is on all nodes
+    left = ", ".join(name for name in daemons if seen.pods.get((name, node.name)))
+    worst = worst_of(own) if own else None
     if worst and worst.state is State.LEAVING:
         return worst.state, f"{worst.reason}; still has {left or 'its labels'}"
     reason = f"{worst.component}: {worst.reason}" if worst and worst.reason else ""
@@ -111,11 +105,6 @@ def _state_of(node: NodeFacts, pool: str, own: list[NodeState], seen: ClusterSta
     if not (worst or pool) and (labels.has_gpu(node) or labels.GPU_PRODUCT in node.labels):
         return Outside.UNDECLARED, "not in the inventory"
     return (State.READY, reason) if node.ready else (State.PROGRESSING, "NotReady")
-
-
-def _left_on(node: NodeFacts, seen: ClusterState) -> list[str]:
-    daemons = (name for name, part in seen.parts.items() if part.daemonsets and name != "nfd")  # which is on all nodes
-    return [name for name in daemons if seen.pods.get((name, node.name))]
 
 
 def _loaded_driver(node: NodeFacts, target: Target | None, seen: ClusterState) -> str:

@@ -198,11 +198,7 @@ _PARALLEL = 16
 
 
 class StepExecutor:
-    """Carries steps out in threads of its own; leaving the context waits for them.
-
-    Attributes:
-        written: Every step that wrote something.
-    """
+    """Carries steps out in threads of its own; leaving the context waits for them."""
 
     def __init__(  # noqa: PLR0913 - what steps need, and whom they tell
         self,
@@ -214,12 +210,10 @@ class StepExecutor:
         on_end: Callable[[], None],
         on_written: Callable[[Manifest], None],
     ) -> None:
-        """Prepare; nothing is started.
+        """Prepare; nothing is started. Other threads call ``on_end`` when something has ended.
 
-        Args:
-            rejected: Told why the API server refused a step for good.
-            on_end: Called from another thread when something has ended.
-            on_written: Called from another thread with a pod or node as it is there, in case its watch lags.
+        ``rejected``: gets why the API server refused a step for good. ``on_written``: called from other threads with a
+        pod or node as it is there, in case its watch lags.
         """
         self._cluster, self._rollout, self._crashes = cluster, rollout, crashes
         self._rejected, self._on_end, self._on_written = rejected, on_end, on_written

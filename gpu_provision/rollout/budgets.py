@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 from functools import lru_cache
 from math import inf
-from typing import assert_never
 
 from gpu_provision.model.inventory import Inventory, NodePool
 from gpu_provision.model.rollout_policy import Day, MaintenanceWindow, Order
@@ -73,21 +72,11 @@ def _budget(scope: str, nodes: Collection[FleetNode], parallel: int, unavailable
     )
 
 
-SortKey = tuple[int, tuple[tuple[str, int], ...], str]
-
-
-def sort_key(node: FleetNode, order: Order) -> SortKey:
+def sort_key(node: FleetNode, order: Order) -> tuple[int, tuple[tuple[str, int], ...], str]:
     """Return what nodes are sorted by; names decide between equals, and node-2 comes before node-10."""
-    natural = _natural(node.name)
-    match order:
-        case Order.NAME:
-            return 0, natural, node.name
-        case Order.LISTED:
-            return node.position, natural, node.name
-        case Order.IDLE_FIRST:
-            return len(predicates.gpu_pods(node)), natural, node.name
-        case _:
-            assert_never(order)
+    first = node.position if order is Order.LISTED else 0
+    first = len(predicates.gpu_pods(node)) if order is Order.IDLE_FIRST else first
+    return first, _natural(node.name), node.name
 
 
 @lru_cache(maxsize=4096)
@@ -144,9 +133,7 @@ def plan_rounds(
 ) -> Iterator[tuple[FleetNode, ...]]:
     """Yield who starts in each round, were every round over before the next begins.
 
-    Args:
-        candidates: In order, with nothing but slots in their way.
-        over: A node -> the node as it is when its upgrade is over.
+    ``candidates`` are in order, with nothing but slots in their way; ``over`` returns a node after its upgrade.
     """
     fleet, domains = _budgets(snapshot, policy)
     while started := tuple(_take_slots(candidates, fleet, domains)):

@@ -24,18 +24,12 @@ class HoldReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Who may start.
-
-    Attributes:
-        waits: Why those who may not have to wait.
-        until: When waiting ends by itself, in unix seconds.
-        open_to: The candidates that may start, in order; as canaries if these are the barrier.
-    """
+    """Who may start."""
 
     barrier: HoldReason
-    waits: str = ""
-    until: float = inf
-    open_to: tuple[FleetNode, ...] = ()
+    waits: str = ""  # why those who may not have to wait
+    until: float = inf  # when waiting ends by itself, in unix seconds
+    open_to: tuple[FleetNode, ...] = ()  # the candidates that may start, in order; as canaries if these are the barrier
 
 
 def soaking_canaries(snapshot: Snapshot, canary: Canary | None) -> frozenset[str]:
@@ -75,8 +69,8 @@ def admit_canaries(snapshot: Snapshot, canary: Canary | None, candidates: Sequen
 def _canaries(snapshot: Snapshot, canary: Canary | None) -> tuple[FleetNode, ...]:
     if canary is None or snapshot.is_rolling_back:
         return ()
-    staying = (node for node in snapshot.nodes if not node.is_leaving)
-    return tuple(node for node in staying if node.annotations.get(states.CANARY) == snapshot.target)
+    marked = (node for node in snapshot.nodes if node.annotations.get(states.CANARY) == snapshot.target)
+    return tuple(node for node in marked if not node.is_leaving)
 
 
 def _soaked_at(chosen: Sequence[FleetNode], canary: Canary) -> float:

@@ -36,32 +36,21 @@ class DisruptionBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A pod on a node that is none of our own.
-
-    Attributes:
-        owner: Its controller as ``Kind name``; empty if nothing would start it again.
-        is_daemon: Whether a DaemonSet or the kubelet itself starts it again on the same node at once.
-        is_over: Succeeded or failed: it holds nothing any more.
-        has_empty_dir: Whether data goes with it.
-        tolerates_cordons: Whether the scheduler may put its successor on the same node although that is cordoned.
-        is_terminating: Whether it is already being deleted.
-        refusal: What the API server last answered to its eviction; empty if it did not refuse.
-        budgets: Those that cover it.
-    """
+    """A pod on a node that is none of our own."""
 
     namespace: str
     name: str
     uid: str
-    owner: str = ""
+    owner: str = ""  # its controller as ``Kind name``; empty if nothing would start it again
     labels: Mapping[str, str] = field(default_factory=dict)
     use: GpuUse = GpuUse.NONE
-    is_daemon: bool = False
-    is_over: bool = False
-    has_empty_dir: bool = False
-    tolerates_cordons: bool = False
-    is_terminating: bool = False
-    refusal: str = ""
-    budgets: tuple[DisruptionBudget, ...] = ()
+    is_daemon: bool = False  # whether a DaemonSet or the kubelet itself starts it again on the same node at once
+    is_over: bool = False  # succeeded or failed: it holds nothing any more
+    has_empty_dir: bool = False  # whether data goes with it
+    tolerates_cordons: bool = False  # whether its successor may come to the same node although that is cordoned
+    is_terminating: bool = False  # whether it is already being deleted
+    refusal: str = ""  # what the API server last answered to its eviction; empty if it did not refuse
+    budgets: tuple[DisruptionBudget, ...] = ()  # those that cover it
 
     def __str__(self) -> str:
         """Return the pod as findings name it."""
@@ -70,22 +59,15 @@ class Pod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverPod:
-    """The driver pod of a node.
-
-    Attributes:
-        digest: Names all that the installation depends on, contents of ConfigMaps and Secrets included.
-        restarts: The most restarts of any of its containers that is not ready.
-        has_owner: Whether a DaemonSet would start it again.
-        is_held_up: Whether it cannot install, since pods on the node still use the driver that is loaded.
-    """
+    """The driver pod of a node."""
 
     uid: str
-    digest: str
+    digest: str  # names all that the installation depends on, contents of ConfigMaps and Secrets included
     is_ready: bool
     is_terminating: bool = False
-    restarts: int = 0
-    has_owner: bool = True
-    is_held_up: bool = False
+    restarts: int = 0  # the most restarts of any of its containers that is not ready
+    has_owner: bool = True  # whether a DaemonSet would start it again
+    is_held_up: bool = False  # whether it cannot install, since pods on the node still use the driver that is loaded
 
     @property
     def has_crashed(self) -> bool:
@@ -95,16 +77,11 @@ class DriverPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationResult:
-    """What validation showed of the driver pod that is there now.
-
-    Attributes:
-        version: Version of the driver as the validation saw it; empty if it did not look.
-        reason: Why it failed.
-    """
+    """What validation showed of the driver pod that is there now."""
 
     passed: bool
-    version: str = ""
-    reason: str = ""
+    version: str = ""  # version of the driver as the validation saw it; empty if it did not look
+    reason: str = ""  # why it failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,39 +109,28 @@ class StackPresence(Enum):
 class FleetNode:
     """One node with the stack's driver, or one that left the inventory.
 
-    Attributes:
-        domain: Names the nodes that share limits; a key of ``Policy.domains``.
-        position: Its place in the inventory.
-        revision: The Node's resourceVersion; what was decided by it holds for no other.
-        cordoned_by: Field manager of ``spec.unschedulable``; empty if unknown.
-        pods: Other people's pods on it.
-        offers_gpus: Whether pods can have its GPUs. True where no device plugin is to offer them.
-        left_out: Why this run leaves it alone, whatever state it is in; empty if it does not. Limits count it.
-        is_template_observed: Whether the DaemonSet controller has observed the wanted template. Until then it replaces
-            a deleted driver pod by the same one.
-        stack: How far the stack is off it, if it left the inventory.
-        state: Where it stands, as its label says.
-        is_unavailable: Whether it takes no work, or is about to: cordoned by anybody, NotReady, under way, or failed.
-            A node without a driver pod is available: a pod that a taint keeps away must not stop the fleet.
+    Until the DaemonSet controller has observed the wanted template, it replaces a deleted driver pod by the same one. A
+    node is unavailable that takes no work, or is about to: cordoned by anybody, NotReady, under way, or failed. One
+    without a driver pod is available: a pod that a taint keeps away must not stop the fleet.
     """
 
     name: str
-    domain: str
+    domain: str  # names the nodes that share limits; a key of ``Policy.domains``
     wanted: DesiredContent
-    position: int = 0
-    revision: str = ""
+    position: int = 0  # its place in the inventory
+    revision: str = ""  # the Node's resourceVersion; what was decided by it holds for no other
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     is_cordoned: bool = False
-    cordoned_by: str = ""
+    cordoned_by: str = ""  # field manager of ``spec.unschedulable``; empty if unknown
     is_ready: bool = True
     driver: DriverPod | None = None
     proof: ValidationResult | None = None
-    pods: tuple[Pod, ...] = ()
-    offers_gpus: bool = True
-    left_out: str = ""
+    pods: tuple[Pod, ...] = ()  # other people's pods on it
+    offers_gpus: bool = True  # whether pods can have its GPUs. True where no device plugin is to offer them
+    left_out: str = ""  # why this run leaves it alone, whatever state it is in; empty if it does not. Limits count it
     is_template_observed: bool = True
-    stack: StackPresence = StackPresence.STAYS
+    stack: StackPresence = StackPresence.STAYS  # how far the stack is off it, if it left the inventory
     state: UpgradeState = field(init=False, repr=False, compare=False)  # kept: it is asked for a dozen times a look
     is_unavailable: bool = field(init=False, repr=False, compare=False)  # the same
 
@@ -199,34 +165,22 @@ class FleetNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The fleet at one moment.
+    """The fleet at one moment."""
 
-    Attributes:
-        now: Unix seconds.
-        target: Names the wanted content of the whole fleet.
-        previous: Names the content that a rollback would bring back; empty if there is none on record.
-        is_rolling_back: Whether ``target`` is what an earlier run has left behind.
-    """
-
-    now: float
-    target: str
+    now: float  # unix seconds
+    target: str  # names the wanted content of the whole fleet
     nodes: tuple[FleetNode, ...]
-    previous: str = ""
-    is_rolling_back: bool = False
+    previous: str = ""  # names the content that a rollback would bring back; empty if there is none on record
+    is_rolling_back: bool = False  # whether ``target`` is what an earlier run has left behind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetDomain:
-    """Nodes with limits in common: those of all pools without an upgrade policy of their own, or those of one pool.
-
-    Attributes:
-        restart_seconds: How long a driver pod may take until it is ready.
-        validation_seconds: How long the proof may take.
-    """
+    """Nodes with limits in common: those of all pools without an upgrade policy of their own, or those of one pool."""
 
     policy: UpgradePolicy = field(default_factory=UpgradePolicy)
-    restart_seconds: int = 1200
-    validation_seconds: int = 600
+    restart_seconds: int = 1200  # how long a driver pod may take until it is ready
+    validation_seconds: int = 600  # how long the proof may take
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,19 +201,14 @@ class Cordon(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateTransition:
-    """Write state, memory and cordon of a node in one patch, refused if the node is of another ``revision``.
-
-    Attributes:
-        annotations: What to write; None removes.
-        reason: Why, for people and for the event on the node.
-    """
+    """Write state, memory and cordon of a node in one patch, refused if the node is of another ``revision``."""
 
     node: str
     revision: str
     to: UpgradeState
     cordon: Cordon = Cordon.KEEP
-    annotations: tuple[tuple[str, str | None], ...] = ()
-    reason: str = ""
+    annotations: tuple[tuple[str, str | None], ...] = ()  # what to write; None removes
+    reason: str = ""  # why, for people and for the event on the node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -166,7 +166,7 @@ _NEXT = {
 
 
 def _left_behind(node: NodeFacts) -> tuple[str, str, bool] | None:
-    """Return how a node stays, what the next run does, and whether it is a cordon of ours that stays."""
+    """Return how a node stays, what the next run does, and whether the cordon is the one of gpu-provision."""
     purpose = node.annotations.get(labels.CORDONED)
     if node.unschedulable and purpose:
         return f"cordoned ({purpose})", "uncordons it once the host is ready", True

@@ -29,19 +29,12 @@ from gpu_provision.rollout.states import NOT_READY, UpgradeState
 
 @dataclass(frozen=True, slots=True)
 class NodeDecision:
-    """What one node does next.
+    """What one node does next."""
 
-    Attributes:
-        actions: What to do now.
-        waits: What it waits for, in words; empty if it acts, or rests.
-        until: When waiting ends by itself, in unix seconds.
-        is_candidate: Whether it is ready to start and needs a slot.
-    """
-
-    actions: tuple[Action, ...] = ()
-    waits: str = ""
-    until: float = inf
-    is_candidate: bool = False
+    actions: tuple[Action, ...] = ()  # what to do now
+    waits: str = ""  # what it waits for, in words; empty if it acts, or rests
+    until: float = inf  # when waiting ends by itself, in unix seconds
+    is_candidate: bool = False  # whether it is ready to start and needs a slot
 
 
 IDLE = NodeDecision()
