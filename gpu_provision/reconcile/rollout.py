@@ -51,6 +51,7 @@ from gpu_provision.rollout.snapshot import (
 from gpu_provision.rollout.state_machine import Decision, RolloutPhase, coalesce, decide, retry_failed
 from gpu_provision.rollout.states import LATE, UpgradeState
 
+_Moves = Mapping[str, StateTransition]  # node -> the move that is being written to it
 LEFT_OUT = "is left out by --limit"
 """Why a rollout leaves a node alone that is not in the part that the run looks after."""
 
@@ -71,7 +72,15 @@ def with_rollout(
             nodes, pods = (each.result().items for each in listing)
         claims = ResourceClaims(cluster).of(pods)
     except ForbiddenError as refusal:
-        plan = replace(plan, findings=(*plan.findings, _not_read(refusal)))
+        warning = Finding(
+            code="GP320",
+            what="a run would replace drivers, and how could not be looked at: that needs rights to read",
+            evidence=refusal.findings[0].evidence,
+            consequence="the plan does not say in which order, nor which pods are evicted",
+            fix="gpu-provision rbac --read-only prints the rights that a plan needs",
+            severity=Severity.WARNING,
+        )
+        plan = replace(plan, findings=(*plan.findings, warning))
         return replace(reading, plan=with_departures(plan, seen, Schedule()))
     proofs = validation_results(known)
     live = ClusterObjects(nodes=nodes, pods=pods, budgets=budgets, claims=claims, proofs=proofs)
@@ -87,17 +96,6 @@ def with_rollout(
         if node.is_leaving
     }
     return replace(reading, plan=with_departures(plan, seen, plan.rollout or found, users))
-
-
-def _not_read(refusal: ForbiddenError) -> Finding:
-    return Finding(
-        code="GP320",
-        what="a run would replace drivers, and how could not be looked at: that needs rights to read",
-        evidence=refusal.findings[0].evidence,
-        consequence="the plan does not say in which order, nor which pods are evicted",
-        fix="gpu-provision rbac --read-only prints the rights that a plan needs",
-        severity=Severity.WARNING,
-    )
 
 
 def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver]:
@@ -176,17 +174,9 @@ class RolloutController:
         return self._snapshot is not None or needs_rollout(raw)
 
     def look(
-        self,
-        seen: ClusterState,
-        mirror: InformerCache,
-        raw: Mapping[Key, NodeState],
-        *,
-        writing: Mapping[str, StateTransition],
+        self, seen: ClusterState, mirror: InformerCache, raw: Mapping[Key, NodeState], writing: _Moves
     ) -> dict[Key, NodeState]:
-        """Decide, and return the states with those of the drivers that the rollout looks after.
-
-        ``writing``: node -> the move that is being written to it.
-        """
+        """Decide, and return the states with those of the drivers that the rollout looks after."""
         is_first = self._snapshot is None
         if is_first:
             mirror.follow(self._others)

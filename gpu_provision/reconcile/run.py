@@ -353,7 +353,7 @@ class Run:
         is_rejected = (DRIVER, "") in self._settler.rejected  # the API server has refused the driver's DaemonSet
         before, self._rolls_out = self._rolls_out, self._rollout.is_needed(raw) and not is_rejected
         if self._rolls_out:
-            return postpone_validations(self._rollout.look(seen, mirror, raw, writing=self._steps.moving))
+            return postpone_validations(self._rollout.look(seen, mirror, raw, self._steps.moving))
         if before:
             self._rollout.stop()
         return raw

@@ -31,30 +31,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class TaintRemoval:
-    """That a node loses its startup taint: the version of it that was looked at, and the taints that stay."""
-
-    revision: str
-    taints: tuple[Mapping[str, Any], ...] = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
 class PatchNode:
-    """Write labels of one node, and take the startup taint off in the same write if it is ``freed``."""
+    """Write labels of one node, and with a ``revision``, that was looked at, take the startup taint off it as well."""
 
     key: Key
     ref: ObjectRef
     uid: str
     labels: tuple[tuple[str, str | None], ...]
-    freed: TaintRemoval | None = None
+    revision: str = ""
+    taints: tuple[Mapping[str, Any], ...] = field(default=(), compare=False)  # those that stay
 
     def patch(self) -> dict[str, Any]:
         """Return the merge patch. Taints are a list that others write to, so they are only of the looked-at version."""
         metadata: dict[str, Any] = {"uid": self.uid, "labels": dict(self.labels)}
-        if self.freed is None:
+        if not self.revision:
             return {"metadata": metadata}
-        taints = [dict(taint) for taint in self.freed.taints]
-        return {"metadata": {**metadata, "resourceVersion": self.freed.revision}, "spec": {"taints": taints or None}}
+        taints = [dict(taint) for taint in self.taints]
+        return {"metadata": {**metadata, "resourceVersion": self.revision}, "spec": {"taints": taints or None}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +140,8 @@ def _label_steps(seen: ClusterState, settled: Mapping[Key, NodeState]) -> Iterat
 
 
 def _label(key: Key, node: NodeFacts, write: NodePatch) -> PatchNode:
-    freed = TaintRemoval(node.revision, validation.other_taints(node)) if write.frees else None
-    ref = ObjectRef("v1", "Node", "", node.name)
-    return PatchNode(key, ref, node.uid, tuple(sorted(write.labels.items())), freed)
+    freed = (node.revision, validation.other_taints(node)) if write.frees else ()
+    return PatchNode(key, ObjectRef("v1", "Node", "", node.name), node.uid, tuple(sorted(write.labels.items())), *freed)
 
 
 def _validation_steps(seen: ClusterState, settled: Mapping[Key, NodeState]) -> Iterator[Step]:

@@ -13,18 +13,8 @@ from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.diagnostics.pods import phase
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.selectors import Selector, selector_of
-from gpu_provision.rollout.snapshot import (
-    NOTHING,
-    DesiredContent,
-    DisruptionBudget,
-    DriverPod,
-    FleetNode,
-    GpuUse,
-    Pod,
-    Snapshot,
-    StackPresence,
-    ValidationResult,
-)
+from gpu_provision.rollout import snapshot
+from gpu_provision.rollout.snapshot import FleetNode, GpuUse, Pod, Snapshot, StackPresence, ValidationResult
 from gpu_provision.rollout.states import installation_digest, writer_of
 
 _WORKLOAD_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")  # with what follows: gpu.shared, mig-1g.5gb
@@ -35,7 +25,7 @@ _MIRROR = "kubernetes.io/config.mirror"  # annotation of a static pod, which the
 _CORDON = "node.kubernetes.io/unschedulable"  # taint of a cordoned node
 _CLAIMS = "gpu.nvidia.com"  # the DRA driver that hands out GPUs
 
-PodBudget = tuple[str, Selector, DisruptionBudget]
+PodBudget = tuple[str, Selector, snapshot.DisruptionBudget]
 """Namespace, the pods that it covers, and what it allows."""
 
 
@@ -121,14 +111,12 @@ def claims_named(manifest: Manifest) -> frozenset[tuple[str, str]]:
 
 def budgets_of(manifests: Iterable[Manifest]) -> tuple[PodBudget, ...]:
     """Return PodDisruptionBudgets (policy/v1) as `pod_of` takes them."""
-    return tuple(
-        (
-            each["metadata"].get("namespace", ""),
-            selector_of(each["spec"].get("selector")),
-            DisruptionBudget(each["metadata"]["name"], (each.get("status") or {}).get("disruptionsAllowed", 0)),
-        )
-        for each in manifests
-    )
+    found = list[PodBudget]()
+    for each in manifests:
+        metadata, allowed = each["metadata"], (each.get("status") or {}).get("disruptionsAllowed", 0)
+        budget = snapshot.DisruptionBudget(metadata["name"], allowed)
+        found.append((metadata.get("namespace", ""), selector_of(each["spec"].get("selector")), budget))
+    return tuple(found)
 
 
 def claims_of(manifests: Iterable[Manifest] | None) -> frozenset[tuple[str, str]] | None:
@@ -230,10 +218,11 @@ def _node(
     ours, others = tuple(filter(is_ours, there)), tuple(read(pod) for pod in there if not is_ours(pod))
     metadata, spec = node["metadata"], node.get("spec") or {}
     conditions = (node.get("status") or {}).get("conditions") or ()
+    digest = installation_digest(wish.template) if wish.template else snapshot.NOTHING.digest
     return FleetNode(
         name=metadata["name"],
         domain=wish.domain,
-        wanted=DesiredContent(installation_digest(wish.template), wish.version) if wish.template else NOTHING,
+        wanted=snapshot.DesiredContent(digest, wish.version),
         position=wish.position,
         revision=metadata["resourceVersion"],
         labels=metadata.get("labels") or {},
@@ -269,7 +258,7 @@ def _of(component: str, pods: Iterable[Manifest]) -> list[Manifest]:
     return sorted(found, key=lambda pod: bool(pod["metadata"].get("deletionTimestamp")))
 
 
-def _driver(own: Iterable[Manifest], others: Iterable[Pod]) -> DriverPod | None:
+def _driver(own: Iterable[Manifest], others: Iterable[Pod]) -> snapshot.DriverPod | None:
     found = next(iter(_of("driver", own)), None)
     if found is None:
         return None
@@ -279,7 +268,7 @@ def _driver(own: Iterable[Manifest], others: Iterable[Pod]) -> DriverPod | None:
     # The driver manager gives up, and is started again, as long as pods on the node use GPUs.
     manager: Manifest = next((each for each in unready if each["name"] == _MANAGER), {})
     gave_up = manager.get("restartCount", 0) > 0 or (manager.get("state") or {}).get("terminated", {}).get("exitCode")
-    return DriverPod(
+    return snapshot.DriverPod(
         uid=metadata["uid"],
         digest=installation_digest(found),
         is_ready=pod_view.is_ready(found),

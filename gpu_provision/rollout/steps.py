@@ -6,23 +6,15 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from gpu_provision.model.rollout_policy import PodDeletion, UpgradeDrain
-from gpu_provision.rollout import predicates, states
+from gpu_provision.rollout import predicates, snapshot, states
 from gpu_provision.rollout.snapshot import (
-    NOTHING,
-    Action,
     BudgetDomain,
-    Cordon,
-    Evict,
     FleetNode,
     Pod,
-    Restart,
     StackPresence,
     StateTransition,
-    TakeOff,
-    Validate,
     cordon_node,
     move,
-    release,
 )
 from gpu_provision.rollout.states import NOT_READY, UpgradeState
 
@@ -31,7 +23,7 @@ from gpu_provision.rollout.states import NOT_READY, UpgradeState
 class NodeDecision:
     """What one node does next."""
 
-    actions: tuple[Action, ...] = ()  # what to do now
+    actions: tuple[snapshot.Action, ...] = ()  # what to do now
     waits: str = ""  # what it waits for, in words; empty if it acts, or rests
     until: float = inf  # when waiting ends by itself, in unix seconds
     is_candidate: bool = False  # whether it is ready to start and needs a slot
@@ -40,7 +32,7 @@ class NodeDecision:
 IDLE = NodeDecision()
 
 
-def act(*actions: Action) -> NodeDecision:
+def act(*actions: snapshot.Action) -> NodeDecision:
     """Act."""
     return NodeDecision(actions)
 
@@ -57,8 +49,8 @@ def fail(node: FleetNode, now: float, reason: str) -> NodeDecision:
 
 def give_back(node: FleetNode, reason: str) -> NodeDecision:
     """Take back all that a rollout has written on a node, and its cordon if a rollout set it; else rest."""
-    cordon = Cordon.LIFT if predicates.owns_cordon(node) else Cordon.KEEP
-    return act(release(node, cordon, reason)) if predicates.is_marked(node) else IDLE
+    cordon = snapshot.Cordon.LIFT if predicates.owns_cordon(node) else snapshot.Cordon.KEEP
+    return act(snapshot.release(node, cordon, reason)) if predicates.is_marked(node) else IDLE
 
 
 def deadline(node: FleetNode, seconds: int) -> float:
@@ -66,9 +58,9 @@ def deadline(node: FleetNode, seconds: int) -> float:
     return (node.since() or 0.0) + seconds if seconds else inf
 
 
-def validation(node: FleetNode) -> tuple[Action, ...]:
+def validation(node: FleetNode) -> tuple[snapshot.Action, ...]:
     """Return the validation of the driver pod that is there now."""
-    return (Validate(node=node.name, driver=node.driver.uid),) if node.driver else ()
+    return (snapshot.Validate(node=node.name, driver=node.driver.uid),) if node.driver else ()
 
 
 def leave(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
@@ -101,7 +93,7 @@ def _taken_off(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecisio
             since = node.since() or now
             return act(move(node, UpgradeState.POD_DELETION_REQUIRED, since, reason="GPU pods have come to the node"))
         case StackPresence.LABELLED:
-            return NodeDecision((TakeOff(node=node.name),), waits, until)
+            return NodeDecision((snapshot.TakeOff(node=node.name),), waits, until)
         case StackPresence.ENDING if now >= until:
             return fail(node, now, f"pods of the stack have not ended after {domain.restart_seconds} s")
         case StackPresence.ENDING:
@@ -270,7 +262,7 @@ def _trouble(leaving: tuple[Pod, ...], rules: PodDeletion | UpgradeDrain, key: s
 
 def _evict(node: FleetNode, leaving: tuple[Pod, ...], until: float) -> NodeDecision:
     asked = tuple(
-        Evict(node=node.name, namespace=pod.namespace, name=pod.name, uid=pod.uid)
+        snapshot.Evict(node=node.name, namespace=pod.namespace, name=pod.name, uid=pod.uid)
         for pod in leaving
         if not pod.is_terminating
     )
@@ -306,7 +298,7 @@ def _delete_driver(node: FleetNode, uid: str, until: float, now: float) -> NodeD
         return _overdue(node, "the DaemonSet controller has not observed the new template", until, now)
     if now >= until:
         return fail(node, now, "the previous driver pod is still there")
-    return NodeDecision((Restart(node=node.name, uid=uid),), "the driver pod to go", until)
+    return NodeDecision((snapshot.Restart(node=node.name, uid=uid),), "the driver pod to go", until)
 
 
 def _overdue(node: FleetNode, waits: str, until: float, now: float) -> NodeDecision:
@@ -341,7 +333,7 @@ def uncordon(node: FleetNode, now: float) -> NodeDecision:
     untouched = predicates.is_untouched(node) and not predicates.why(node)
     if not (untouched or predicates.is_proven(node)):
         return to(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has yet to prove itself")
-    lift = Cordon.LIFT if predicates.owns_cordon(node) else Cordon.KEEP
+    lift = snapshot.Cordon.LIFT if predicates.owns_cordon(node) else snapshot.Cordon.KEEP
     return act(replace(move(node, UpgradeState.DONE, now), cordon=lift))
 
 
@@ -376,7 +368,7 @@ def retry(node: FleetNode, now: float) -> StateTransition:
     One that could not leave, and is in the inventory again, has the driver that it has always had. A pod that has
     crashed is replaced: its restarts would count against this try, and the kubelet delays the next one for minutes.
     """
-    could_not_leave = node.annotations.get(states.TARGET) == NOTHING.digest
+    could_not_leave = node.annotations.get(states.TARGET) == snapshot.NOTHING.digest
     if could_not_leave and predicates.is_untouched(node) and not predicates.why(node):
         return move(node, UpgradeState.UNCORDON_REQUIRED, now, reason="is in the inventory again")
     also = {states.BEGAN_WITH: _uid_of_driver(node)}

@@ -110,22 +110,6 @@ def test_nothing_is_said_while_any_validation_is_to_run(forgets: Any, why: str) 
     assert (state(made).state, state(made).reason) == (State.PENDING, why)
 
 
-def test_a_validation_that_waits_for_a_gpu_tells_why() -> None:
-    """The settler knows by the words that a node in use has failed nothing."""
-    made = stack(told=False)
-    unschedulable = {"type": "PodScheduled", "status": "False", "message": "1 Insufficient nvidia.com/gpu."}
-    made.put(validation_pod(forget(made), "Pending", conditions=[unschedulable]))
-    assert state(made).state is State.PENDING
-    assert "Insufficient nvidia.com/gpu" in state(made).reason
-
-
-def test_a_driver_that_is_not_ready_says_nothing_of_the_node() -> None:
-    """Such as one that is only configured otherwise, or in the middle of its rollout."""
-    made = stack(told=False)
-    made.put(outdated(made.pod("driver", NODE)))
-    assert (state(made).state, state(made).reason) == (State.PENDING, NEVER_RUN)
-
-
 def reboot(made: Stack) -> None:
     """The machine comes back: what has passed was of another boot, the driver starts."""
     forget_driver(made)
@@ -216,24 +200,12 @@ def test_a_label_stays_while_what_was_validated_runs(happens: Any) -> None:
     assert states(made.situation)["node_labels", NODE].state is State.READY
 
 
-@pytest.mark.parametrize("component", ["driver", "toolkit", "device_plugin"])
-def test_a_label_goes_with_a_pod_of_the_same_content(component: str) -> None:
-    """A user has deleted it, or its node was out of the inventory for a while."""
-    made = stack()
-    another(made, component)
-    assert label_for_now(made) is None
-
-
 def test_a_node_that_keeps_its_driver_keeps_its_label() -> None:
     """A plan that says otherwise would never be empty."""
     made = with_labels({"nvidia.com/gpu-driver-upgrade.skip": "true", labels.VALIDATED: "of-earlier-content"})
     waiting(made)
     assert state(made).state is State.READY
     assert changes(made) == {}
-
-
-def test_a_label_that_another_client_writes_is_put_right() -> None:
-    assert state(with_labels({labels.VALIDATED: "yes"})).reason == TO_BE_TOLD
 
 
 def test_a_node_on_which_nothing_is_validated_says_nothing() -> None:

@@ -13,7 +13,7 @@ from gpu_provision.model.plan import Action
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.planning.states import states
-from gpu_provision.planning.upgrades import AT_WORK, KEEPS, OUTDATED, between_runs
+from gpu_provision.planning.upgrades import AT_WORK, KEEPS, OUTDATED
 from gpu_provision.planning.validation import NOT_VALIDATED
 from gpu_provision.rollout.states import CORDONED, ENABLED, REASON, REQUESTED, SKIP, STATE
 from tests.components.builders import inventory, with_spec
@@ -63,14 +63,6 @@ def test_a_node_that_a_rollout_left_halfway_is_not_ready(node: dict[str, Any], r
     driver = found(**node)["driver"]
     assert (driver.state, driver.reason) == (State.PROGRESSING, f"{AT_WORK}: {reason}")
     assert found(**node, is_old=True)["driver"].state is State.PROGRESSING
-
-
-def test_a_failed_upgrade_stays_failed_until_the_next_run() -> None:
-    """A status shows it at once; one that is under way has not failed."""
-    failed = found(labels={STATE: "upgrade-failed"}, annotations={REASON: "no PCI bus"})["driver"]
-    assert (between_runs(failed).state, "no PCI bus" in between_runs(failed).reason) == (State.FAILED, True)
-    under_way = found(labels={STATE: "pod-restart-required"})["driver"]
-    assert between_runs(under_way) == under_way
 
 
 @pytest.mark.parametrize(

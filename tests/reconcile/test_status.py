@@ -72,13 +72,6 @@ def test_a_driver_is_shown_while_its_pod_is_ready() -> None:
     assert loaded(stack) == ""
 
 
-def test_no_driver_is_shown_on_a_node_that_is_away() -> None:
-    """Its pods are as they were before, for a while."""
-    stack = Stack(facts=with_node(labelled(), "t4-1", ready=False))
-    row = row_of(stack, "t4-1")
-    assert (row.driver, row.state, row.reason) == ("", State.PROGRESSING, "NotReady")
-
-
 @pytest.mark.parametrize(
     ("image", "driver"),
     [
@@ -135,13 +128,6 @@ def test_a_node_that_left_is_never_ready() -> None:
     without_gpu = tuple(replace(each, pool="cpu") if each.name == "t4-1" else each for each in NODES)
     row = row_of(Stack(inventory(nodes=without_gpu), labelled()), "t4-1")
     assert (row.pool, row.state) == ("cpu", State.LEAVING)
-
-
-def test_a_cordon_is_shown_with_whose_it_is() -> None:
-    stack = Stack(facts=with_node(labelled(), "t4-1", unschedulable=True, cordoned_by="kubectl-cordon"))
-    row = row_of(stack, "t4-1")
-    assert (row.state, row.cordoned, row.cordoned_by) == (State.READY, True, "kubectl-cordon")
-    assert not row_of(stack, "t4-2").cordoned
 
 
 _DEFINITION = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")

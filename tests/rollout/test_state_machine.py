@@ -84,12 +84,6 @@ def test_a_driver_that_is_as_wanted_is_left_alone() -> None:
     assert (way(found), found.restarts) == (["upgrade-done"], [])
 
 
-def test_time_passes_only_while_a_node_does_its_own_work() -> None:
-    """Each step follows what it waits for; the reference looks every two minutes."""
-    found = ended(world(*fleet_of(4), policy=NO_LIMIT))
-    assert found.now - BEGINNING == 3 + 4 + 3  # the driver pod ends, another starts, GPUs are offered
-
-
 JOB = {"labels": {"job": "yes"}}
 NEVER = math.inf
 USES = (GpuUse.RUNTIME_CLASS, GpuUse.HOST_PATH, GpuUse.ENVIRONMENT, GpuUse.CLAIM)
@@ -171,15 +165,6 @@ def test_a_pod_that_may_hold_the_driver_is_named(*, is_late: bool) -> None:
         "sticky (ReplicaSet sticky) requests GPUs" if is_late else "netdata (DaemonSet netdata) runs with the NVIDIA"
     )
     assert f"default/{named}" in reason(node)
-
-
-def test_gpu_work_that_comes_before_the_restart_is_evicted() -> None:
-    """A pod with nodeName takes no notice of a cordon."""
-    found = world(Machine(name="node-1"))
-    node = until(found, UpgradeState.POD_RESTART_REQUIRED, work=[Work(name="late")])
-    ended(found)
-    assert way(found).count("pod-deletion-required") == 2
-    assert node.work[0].gone < NEVER
 
 
 BY_HAND = {"cordoned_by": "kubectl-cordon", "is_foreign": True}
@@ -482,12 +467,6 @@ class TestStarts:
         found = World([asked, labelled], world().policy, content="550")
         ended(found)
         assert sorted(found.restarts) == ["node-1", "node-2"]
-
-    def test_a_node_that_is_left_out_never_starts(self) -> None:
-        """By the label of the reference."""
-        found = ended(world(Machine(name="node-1", labels={states.SKIP: "true"}), Machine(name="node-2")))
-        assert found.decisions[-1].waits == {"node-1": "is left out by the label nvidia.com/gpu-driver-upgrade.skip"}
-        assert found.restarts == ["node-2"]
 
     @pytest.mark.parametrize("label", ["node-maintenance-required", "some-future-state"])
     def test_a_node_in_other_hands_is_not_touched(self, label: str) -> None:
