@@ -167,6 +167,15 @@ def test_a_pod_that_may_hold_the_driver_is_named(*, is_late: bool) -> None:
     assert f"default/{named}" in reason(node)
 
 
+def test_gpu_work_that_comes_before_the_restart_is_evicted() -> None:
+    """A pod with nodeName takes no notice of a cordon."""
+    found = world(Machine(name="node-1"))
+    node = until(found, UpgradeState.POD_RESTART_REQUIRED, work=[Work(name="late")])
+    ended(found)
+    assert way(found).count("pod-deletion-required") == 2
+    assert node.work[0].gone < NEVER
+
+
 BY_HAND = {"cordoned_by": "kubectl-cordon", "is_foreign": True}
 REBOOT = {labels.CORDONED: "reboot since 2026-11-21T08:00:00Z"}
 FOR_REBOOT = {"cordoned_by": "gpu-provision", "is_foreign": True, "annotations": REBOOT}

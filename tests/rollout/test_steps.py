@@ -12,7 +12,7 @@ from gpu_provision.rollout.preview import plan_waves
 from gpu_provision.rollout.snapshot import NOTHING, BudgetDomain, Cordon, FleetNode, GpuUse, StateTransition
 from gpu_provision.rollout.state_machine import decide_node, retry_failed
 from gpu_provision.rollout.states import UpgradeState
-from tests.rollout.rules import ONE, ended, way, world
+from tests.rollout.rules import ONE, ended, until, way, world
 from tests.rollout.world import BEGINNING, NEW, Machine, Work, World
 
 
@@ -98,6 +98,39 @@ def test_a_budget_that_allows_nothing_fails_the_node(*, comes_back: bool) -> Non
         found.apply(move)
     ended(found)
     assert (node.state, node.cordoned_by, node.proofs) == (UpgradeState.DONE, "", {})
+
+
+def test_pods_that_come_after_the_cordon_are_evicted_too() -> None:
+    found = world(leaving(Work(name="train")))
+    while found.machines["node-1"].state is not UpgradeState.POD_RESTART_REQUIRED:
+        assert found.step(slow={0} if found.machines["node-1"].state is UpgradeState.POD_DELETION_REQUIRED else ())
+    found.machines["node-1"].work.append(Work(name="late"))
+    node = end(found)
+    assert all(work.gone < math.inf for work in node.work)
+    assert way(found).count("labels off") == 1
+
+
+@pytest.mark.parametrize("steps", range(9))
+def test_a_node_may_come_back_at_any_time(steps: int) -> None:
+    """It ends with a driver that is wanted, without a mark or a cordon; an untouched one is not replaced."""
+    found = world(leaving(Work(name="train"), name="node-1"))
+    found.content = found.previous = "550"
+    for _ in range(steps):
+        found.step()
+    node = found.machines["node-1"]
+    node.leaves, node.has_labels, node.is_forgotten = False, True, False
+    node.revision += 1
+    ended(found)
+    assert node.state is UpgradeState.DONE
+    assert not node.cordoned_by
+    assert not found.restarts
+
+
+def test_a_node_leaves_in_the_middle_of_an_upgrade() -> None:
+    """With the new driver or the old one: pods are looked at again, and nothing has to be proven."""
+    found = world(Machine(name="node-1", work=[Work(name="train")]))
+    until(found, UpgradeState.VALIDATION_REQUIRED, leaves=True)
+    assert end(found).is_forgotten
 
 
 def test_leaving_is_no_business_of_canaries() -> None:
