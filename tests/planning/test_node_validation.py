@@ -16,7 +16,7 @@ from gpu_provision.model.specs import StartupTaintSpec
 from gpu_provision.planning.states import states
 from gpu_provision.planning.validation import NEVER_RUN, STARTUP_TAINT, TO_BE_TOLD
 from tests.components.builders import inventory, specs
-from tests.planning.builders import Stack, labelled, outdated, relabelled, terminating, validation_pod, with_node
+from tests.planning.builders import Stack, labelled, outdated, validation_pod, with_node
 from tests.planning.builders import restarted as restarted_at
 
 NODE, PLUGIN_PROOF = "t4-1", "device_plugin_validation"
@@ -116,17 +116,6 @@ def reboot(made: Stack) -> None:
     made.put({**made.pod("driver", NODE), "status": {"phase": "Running"}})
 
 
-def replaced(made: Stack) -> None:
-    """A rollout has deleted the driver's pod."""
-    made.put(terminating(outdated(made.pod("driver", NODE))))
-
-
-def restarted(made: Stack) -> None:
-    """A rollout has brought the driver, the toolkit is still to follow."""
-    made.put({**made.pod("driver", NODE), "status": {"phase": "Running"}})
-    made.put(relabelled(made.pod("toolkit", NODE)))
-
-
 def edited(made: Stack) -> None:
     """What has passed is of the content before an edit of the inventory, which has replaced nothing yet."""
     key = PLUGIN_PROOF, NODE
@@ -137,12 +126,6 @@ def waiting(made: Stack) -> None:
     """The node's turn in the rollout is still to come."""
     edited(made)
     made.put(outdated(made.pod("driver", NODE)))
-
-
-def waiting_longer(made: Stack) -> None:
-    """The toolkit has been replaced, the driver is still to follow."""
-    waiting(made)
-    another(made, "toolkit")
 
 
 def waiting_revalidated(made: Stack) -> None:
@@ -161,12 +144,6 @@ def waiting_rebooted(made: Stack) -> None:
     made.context = replace(made.context, targets=targets)
 
 
-def behind(made: Stack) -> None:
-    """The toolkit's pods are replaced one after the other."""
-    edited(made)
-    made.put(relabelled(made.pod("toolkit", NODE)))
-
-
 def another(made: Stack, component: str) -> None:
     """A pod was replaced by another one of the same content."""
     made.put(restarted_at(made.pod(component, NODE), "2026-11-21T08:00:00Z"))
@@ -182,7 +159,7 @@ def unrecorded(made: Stack) -> None:
     made.put(validation_pod(forget(made), "Succeeded"))
 
 
-@pytest.mark.parametrize("happens", [reboot, replaced, restarted, failed, waiting_rebooted])
+@pytest.mark.parametrize("happens", [reboot, failed, waiting_rebooted])
 def test_a_label_goes_when_its_content_does_not_run_any_more(happens: Any) -> None:
     made = stack()
     happens(made)
@@ -191,7 +168,7 @@ def test_a_label_goes_when_its_content_does_not_run_any_more(happens: Any) -> No
     assert label_for_now(made, "t4-2") is ...
 
 
-@pytest.mark.parametrize("happens", [waiting, waiting_longer, waiting_revalidated, behind, unrecorded])
+@pytest.mark.parametrize("happens", [waiting, waiting_revalidated, unrecorded])
 def test_a_label_stays_while_what_was_validated_runs(happens: Any) -> None:
     """Else every node of a fleet would lose it at once, and get it back only with the end of a rollout."""
     made = stack()

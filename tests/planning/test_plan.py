@@ -122,28 +122,6 @@ def test_validation_pods_without_successor_are_deleted() -> None:
     assert (change.action, change.component, change.ref) == (Action.DELETE, "device_plugin_validation", ref_of(pod))
 
 
-def test_a_validation_runs_for_new_content_and_after_failure() -> None:
-    stack = Stack()
-    del stack.passed["device_plugin_validation", "t4-1"]
-    (change,) = stack.plan.changes
-    assert (change.action, change.effects) == (Action.RUN, ("runs vectorAdd on t4-1",))
-    manifest = next(item for item in stack.validations() if "t4-1" in item["metadata"]["name"])
-    stack.put(validation_pod(manifest, "Failed"))
-    (change,) = stack.plan.changes
-    assert change.effects == ("runs vectorAdd on t4-1", "the validation failed: no CUDA-capable device")
-
-
-def test_a_pod_that_a_killed_run_has_left_is_deleted() -> None:
-    """It has succeeded, whether that is on record or not."""
-    stack = Stack()
-    stack.passed = {}
-    for pod in stack.validations():
-        stack.put(validation_pod(pod, "Succeeded"))
-    changes = stack.plan.changes
-    assert {(change.action, change.component) for change in changes} == {(Action.DELETE, "device_plugin_validation")}
-    assert [change.ref for change in changes] == [ref_of(pod) for pod in stack.validations()]
-
-
 def test_the_first_vector_add_is_the_pod_of_the_validator() -> None:
     """A live one is deleted for another run; before there is one, it has the name of its DaemonSet and its node."""
     stack = Stack()

@@ -138,12 +138,6 @@ def runs(found: Plan) -> dict[str, bool]:
     }
 
 
-def test_each_node_whose_driver_restarts_is_validated_again() -> None:
-    """Also where the same content has passed; a later wave follows only if the first one goes well."""
-    found = runs(made(upgraded(), rollout(("t4-1",), ("t4-2",))))
-    assert found == {f"{name}/{node}": node == "t4-1" for name in VALIDATIONS for node in ("t4-1", "t4-2")}
-
-
 @pytest.mark.parametrize(("kept", "written"), [("t4-2", []), ("h100-1", ["t4-2"])])
 def test_a_node_that_keeps_its_driver_says_what_it_said(kept: str, written: list[str]) -> None:
     """Its label names another content only once its next driver is validated."""
@@ -169,17 +163,6 @@ def test_a_driver_that_has_proven_itself_is_not_validated_again() -> None:
     under_way = Schedule(under_way=("t4-1",))
     assert runs(made(upgraded(), under_way, proven=("t4-1",))) == {}
     assert runs(made(upgraded(), under_way)).keys() == {f"{name}/t4-1" for name in VALIDATIONS}
-
-
-def test_a_driver_that_is_left_as_it_is_restarts_no_pod() -> None:
-    """Whatever its DaemonSet says: with auto_upgrade off, or where nothing may be evicted."""
-    stack = Stack()
-    ref = ref_of(stack.daemonset("driver"))
-    change = Change(component="driver", action=Action.UPDATE, ref=ref, nodes=("t4-1", "t4-2"))
-    empty = stack.plan
-    for kept, told in ((("t4-2",), (("t4-1",), ())), (("t4-1", "t4-2"), ((), ("no driver restart",)))):
-        found = with_rollout_changes(replace(empty, changes=(change,)), rollout(skipped=kept), stack.situation)
-        assert [(each.nodes, each.effects) for each in found.changes] == [told]
 
 
 def test_a_node_that_gets_its_first_driver_is_not_called_skipped() -> None:

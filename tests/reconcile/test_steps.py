@@ -129,14 +129,6 @@ def test_the_validator_pod_is_deleted_for_another_vector_add() -> None:
     assert of_driver(stack) == []
 
 
-def test_a_validation_due_again_is_removed() -> None:
-    stack = Stack()
-    validator, pod = stack.pod("validator", "t4-1"), validation_pod(forgotten(stack), "Succeeded")
-    stack.put(pod)
-    found = steps(stack, validator, pod)
-    assert [(type(step), step.ref) for step in found] == [(RemovePod, ref_of(validator)), (RemovePod, ref_of(pod))]
-
-
 def test_a_postponed_validation_leaves_the_earlier_pod() -> None:
     """The driver keeps its content, so none runs in its place, and the plan says nothing of it."""
     stack = Stack()

@@ -158,12 +158,6 @@ def test_the_next_window_is_known(moment: str, opening: str) -> None:
     assert next_opening(NIGHT, at(moment)) == at(opening)
 
 
-def test_a_window_of_a_day_on_every_day_never_closes() -> None:
-    """The defaults are no restriction."""
-    always = MaintenanceWindow()
-    assert all(is_open(always, at(f"2026-11-2{day}T{hour:02}:59:59")) for day in range(7) for hour in (0, 12, 23))
-
-
 @pytest.fixture
 def _without_time_zones(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for module in ["tzdata", *(name for name in sys.modules if name.startswith("tzdata."))]:

@@ -77,13 +77,6 @@ def test_a_node_that_is_left_out_counts_all_the_same() -> None:
     assert "max_parallel_upgrades" in found.decisions[-1].waits["node-2"]
 
 
-def test_a_driver_that_is_as_wanted_is_left_alone() -> None:
-    """Nothing is evicted for a change that the installation does not depend on."""
-    found = World(fleet_of(1, work=[Work(name="train")]), world().policy, content="550")
-    found.run()
-    assert (way(found), found.restarts) == (["upgrade-done"], [])
-
-
 JOB = {"labels": {"job": "yes"}}
 NEVER = math.inf
 USES = (GpuUse.RUNTIME_CLASS, GpuUse.HOST_PATH, GpuUse.ENVIRONMENT, GpuUse.CLAIM)
@@ -417,14 +410,6 @@ class TestCanaries:
         canary.is_ready = True
         assert ended(found).decisions[-1].phase is RolloutPhase.DONE
         assert found.restarts == ["node-1", "node-2"]
-
-    def test_after_a_failed_canary_not_even_another_canary_starts(self) -> None:
-        """However many failures the policy bears otherwise."""
-        nodes = [Machine(name=f"node-{number}", trouble=Trouble.DISPROVEN) for number in range(1, 5)]
-        fleet = RolloutPolicy(canary=Canary(nodes=3), stop_after_failures=99)
-        found = ended(world(*nodes, policy=replace(ONE, max_unavailable="100%"), fleet=fleet))
-        assert found.restarts == ["node-1"]
-        assert found.decisions[-1].phase is RolloutPhase.PAUSED
 
     def test_a_canary_that_falls_ill_holds_the_others_up(self) -> None:
         """They go on when it is well again."""
