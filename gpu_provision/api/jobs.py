@@ -11,7 +11,7 @@ from gpu_provision.api.options import Words, components_of, nodes_of, with_ignor
 from gpu_provision.api.results import StackPlan, StackRun
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
-from gpu_provision.model.cluster import ClusterFacts
+from gpu_provision.model.cluster import ClusterFacts, ObservedState
 from gpu_provision.model.findings import Finding, LockedError, RunFailedError, UsageError
 from gpu_provision.model.inventory import Inventory, RunSelection
 from gpu_provision.model.plan import DestroyResult, Plan
@@ -19,7 +19,6 @@ from gpu_provision.model.progress import Event, RunResult, State
 from gpu_provision.output.findings import has_errors
 from gpu_provision.output.text import ranges
 from gpu_provision.planning import plan as planning
-from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.prepare import findings, part_of, prepare
 
 if TYPE_CHECKING:
@@ -340,8 +339,8 @@ def apply(
 def drift(job: ApplyJob, *, on_hosts: HostsResult) -> Drift:
     """Return what in the cluster is not as declared, and why. Raises UnreachableError, ForbiddenError."""
     from gpu_provision.operator.executor import OperatorExecutor
+    from gpu_provision.reconcile.drift import read_drift
     from gpu_provision.reconcile.session import Session
-    from gpu_provision.reconcile.status import read_drift
 
     return read_drift(Session(job.inventory, host_drivers=on_hosts.drivers, deputy=OperatorExecutor()))
 

@@ -1,7 +1,7 @@
 """Startup taint: a node registers with it, and loses it once all of its validations have passed.
 
 The manifests are partial Nodes with the label that names what was validated; its writer takes the taint off in
-the same write (`gpu_provision.planning.node_validation`). A node that has not been seen yet gets none.
+the same write (`gpu_provision.planning.validation`). A node that has not been seen yet gets none.
 """
 
 from __future__ import annotations

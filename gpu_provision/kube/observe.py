@@ -23,11 +23,10 @@ from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.lock import LockState
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.kube.trim import trim
-from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, NodeFacts, ObjectRef, ref_of
+from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, NodeFacts, ObjectRef, ObservedState, ref_of
 from gpu_provision.model.findings import ForbiddenError
 from gpu_provision.model.inventory import Inventory, OperatingSystem
 from gpu_provision.planning.applyset import PART_OF, STACK, applyset_id, group_kind, kinds_of
-from gpu_provision.planning.observed import ObservedState
 from gpu_provision.rollout.states import writer_of
 
 _OS_ID, _OS_VERSION = (

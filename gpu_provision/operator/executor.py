@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class OperatorExecutor:
-    """See `gpu_provision.reconcile.run_thread.Executor`. ``force`` takes fields over from other managers."""
+    """See `gpu_provision.reconcile.session.Executor`. ``force`` takes fields over from other managers."""
 
     force: bool = False
     _resource: StackResource | None = None

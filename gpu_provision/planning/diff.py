@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpu_provision.model.cluster import Manifest, ref_of
@@ -20,16 +20,12 @@ _NOISE = (*_VERSIONS, "uid", "creationTimestamp", "selfLink")
 
 # Lists whose items the API server tells apart by keys (x-kubernetes-list-map-keys); all others count by position.
 # Source: list types of the core API, Kubernetes 1.36.
+_BY_NAME = ("containers", "env", "ephemeralContainers", "imagePullSecrets", "initContainers", "volumes")
 _LIST_KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "containers": (("name",),),
-    "env": (("name",),),
-    "ephemeralContainers": (("name",),),
-    "imagePullSecrets": (("name",),),
-    "initContainers": (("name",),),
+    **dict.fromkeys(_BY_NAME, (("name",),)),
     "ports": (("containerPort", "protocol"), ("port", "protocol")),
     "volumeDevices": (("devicePath",),),
     "volumeMounts": (("mountPath",),),
-    "volumes": (("name",),),
 }
 
 
@@ -50,17 +46,16 @@ def changes_between(before: Manifest, after: Manifest) -> tuple[FieldChange, ...
 def shows(live: Manifest, sent: Mapping[str, Any]) -> bool:
     """Return whether an object has every field as a write has sent it; the write removes fields that are None."""
     metadata = {key: value for key, value in sent.get("metadata", {}).items() if key not in _VERSIONS}
-    return all(map(_says_nothing, _unequal({**sent, "metadata": metadata}, live, ())))
+    return _are_empty(_unequal({**sent, "metadata": metadata}, live, ()))
 
 
 def shows_applied(live: Manifest, applied: Manifest) -> bool:
     """Return whether an object is as an apply leaves it: with every field, and without those that it gives up."""
-    return all(map(_says_nothing, differences(applied, live)))
+    return _are_empty(differences(applied, live))
 
 
-def _says_nothing(change: FieldChange) -> bool:
-    """Whether a field that is not there differs only from an empty value, which API servers leave out."""
-    return change.old is None and not change.new
+def _are_empty(changes: Iterable[FieldChange]) -> bool:
+    return all(change.old is None and not change.new for change in changes)  # API servers leave empty values out
 
 
 # Follows from the rest of the template, so it says nothing of its own as long as something else differs.
@@ -154,14 +149,11 @@ def _label(item: Mapping[str, Any], keys: tuple[str, ...]) -> str:
 
 
 def _owned(live: Manifest) -> Mapping[str, Any]:
-    entries = live.get("metadata", {}).get("managedFields") or ()
-    ours = (
-        entry.get("fieldsV1", {})
-        for entry in entries
-        if entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Apply"
-        if not entry.get("subresource")
-    )
-    return next(ours, {})
+    for entry in live.get("metadata", {}).get("managedFields") or ():
+        is_ours = entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Apply"
+        if is_ours and not entry.get("subresource"):
+            return dict(entry.get("fieldsV1", {}))
+    return {}
 
 
 def _no_longer_wanted(owned: Mapping[str, Any], desired: Any, live: Any, path: Path) -> Iterator[FieldChange]:
@@ -224,16 +216,14 @@ def diff_manifests(before: Manifests, after: Manifests) -> tuple[Change, ...]:
     Pods are validations, one for each content: new ones run, and old ones stay.
     """
     old, new = (
-        {ref_of(item): (component, item) for component, items in each.items() for item in items}
-        for each in (before, after)
+        {ref_of(item): (name, item) for name, items in each.items() for item in items} for each in (before, after)
     )
     found: list[Change] = []
     for ref, (component, manifest) in new.items():
-        if ref not in old:
-            action = Action.RUN if ref.kind == "Pod" else Action.CREATE
-            found.append(Change(component=component, action=action, ref=ref, manifest=manifest))
-        elif fields := changes_between(old[ref][1], manifest):
-            found.append(Change(component=component, action=Action.UPDATE, ref=ref, fields=fields, manifest=manifest))
+        fields = changes_between(old[ref][1], manifest) if ref in old else ()
+        action = Action.UPDATE if ref in old else Action.RUN if ref.kind == "Pod" else Action.CREATE
+        if fields or ref not in old:
+            found.append(Change(component=component, action=action, ref=ref, fields=fields, manifest=manifest))
     gone = ((ref, component) for ref, (component, _) in old.items() if ref not in new and ref.kind != "Pod")
     found += (Change(component=component, action=Action.DELETE, ref=ref) for ref, component in gone)
     return tuple(found)

@@ -41,23 +41,19 @@ def plan_drain(pods: Iterable[Manifest], terms: Drain) -> DrainPlan:
     """Sort the pods of one node."""
     concerned = sorted((pod for pod in pods if not _stays(pod)), key=_name)
     ending = tuple(pod for pod in concerned if pod["metadata"].get("deletionTimestamp"))
-    others = [pod for pod in concerned if pod not in ending]
-    kept = tuple((pod, why) for pod in others if (why := _loss(pod, terms)))
-    held = [pod for pod, _ in kept]
-    return DrainPlan(tuple(pod for pod in others if pod not in held), ending, kept)
+    others = [(pod, _loss(pod, terms)) for pod in concerned if pod not in ending]
+    return DrainPlan(tuple(pod for pod, why in others if not why), ending, tuple(each for each in others if each[1]))
 
 
 def _stays(pod: Manifest) -> bool:
     """Whether a pod is none of a drain's business: it would be back at once, it is over, or it is our own way in."""
     metadata = pod["metadata"]
-    static = _MIRROR in (metadata.get("annotations") or {})
-    helper = labels.HELPER in (metadata.get("labels") or {})
-    of_daemon_set = _controller(pod).get("kind") == "DaemonSet"
-    return static or helper or of_daemon_set or phase(pod) in _OVER
+    is_helper = labels.HELPER in (metadata.get("labels") or {})
+    is_back_at_once = _MIRROR in (metadata.get("annotations") or {}) or _controller(pod).get("kind") == "DaemonSet"
+    return is_helper or is_back_at_once or phase(pod) in _OVER
 
 
 def _loss(pod: Manifest, terms: Drain) -> str:
-    """Return what would be lost with a pod although the terms do not allow it; empty for nothing."""
     is_managed = (pod["metadata"].get("labels") or {}).get(labels.MANAGED_BY) == "gpu-provision"
     ours = is_managed or validator.has_made(pod)
     has_empty_dir = any("emptyDir" in volume for volume in pod.get("spec", {}).get("volumes") or ())

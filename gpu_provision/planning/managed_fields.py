@@ -86,9 +86,7 @@ def _paths(owned: Mapping[str, Any], live: Any, path: Path) -> Iterator[str]:
 
 def writers_of(path: str, known: Owners) -> tuple[Writer, ...]:
     """Return who owns a field: itself, what it is a part of, or its parts; the nearest first."""
-    if path in known:
-        return known[path]
-    around = max((each for each in known if _is_within(path, each)), key=len, default="")
+    around = max((each for each in known if path == each or _is_within(path, each)), key=len, default="")
     if around:
         return known[around]
     return tuple(writer for each, found in known.items() if _is_within(each, path) for writer in found)
@@ -110,7 +108,7 @@ def is_ours(writers: tuple[Writer, ...]) -> bool:
 
 def last_of_others(writers: tuple[Writer, ...]) -> Writer | None:
     """Return who of the others wrote last; None if there are no others."""
-    others = [writer for writer in writers if writer.manager != FIELD_MANAGER]
+    others = (writer for writer in writers if writer.manager != FIELD_MANAGER)
     return max(others, key=lambda writer: writer.time, default=None)
 
 

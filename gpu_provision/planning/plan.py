@@ -7,17 +7,16 @@ from dataclasses import replace
 from functools import lru_cache
 
 from gpu_provision.components import labels
+from gpu_provision.components.labels import DIGEST
 from gpu_provision.diagnostics import pods as pod_view
-from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef, RenderContext, Target, ref_of
+from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef, ObservedState, RenderContext, Target, ref_of
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.plan import Action, Change, FieldChange, Plan
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning import node_validation
-from gpu_provision.planning.applyset import component_of, selects
-from gpu_provision.planning.diff import differences, path_of
-from gpu_provision.planning.node_validation import NodePatch, node_patch
-from gpu_provision.planning.observed import ObservedState
-from gpu_provision.planning.pod_metadata import pod_changes
+from gpu_provision.planning import validation
+from gpu_provision.planning.applyset import belongs, component_of, selects
+from gpu_provision.planning.diff import changes_between, differences, owned_keys, path_of
+from gpu_provision.planning.prune import deletions, emptied_daemonsets, superseded_pod_changes
 from gpu_provision.planning.states import (
     NO_NODE,
     TO_BE_LABELLED,
@@ -29,29 +28,10 @@ from gpu_provision.planning.states import (
     states,
     vector_add_of,
 )
-from gpu_provision.planning.upgrades import (
-    DRIVER,
-    NO_DRIVER_RESTART,
-    OUTDATED,
-    has_installed,
-    is_in_use,
-    is_kept,
-    is_rolled_out,
-)
-from gpu_provision.planning.validation import NEVER_RUN, RUNS_IN, VALIDATIONS
+from gpu_provision.planning.upgrades import DRIVER, NO_DRIVER_RESTART, OUTDATED, has_installed, is_kept, is_rolled_out
+from gpu_provision.planning.validation import NEVER_RUN, RUNS_IN, VALIDATIONS, NodePatch, node_patch
 
 _PER_NODE = frozenset({"Node", "Pod"})
-
-
-def superseded_pods(seen: ClusterState) -> Iterator[tuple[Key, Manifest]]:
-    """Yield the validation pods that a run deletes: of other content, where none is wanted any more, or succeeded."""
-    for key in (key for key in seen.pods if key[0] in VALIDATIONS and seen.context.part.has(*key)):
-        part = seen.parts.get(key[0])
-        wanted = part.single.get(key[1]) if part else None
-        for pod in seen.pods[key]:
-            is_needed = wanted and ref_of(wanted) == ref_of(pod) and pod_view.phase(pod) != "Succeeded"
-            if not is_needed and not pod["metadata"].get("deletionTimestamp"):
-                yield key, pod
 
 
 def plan(context: RenderContext, desired: Desired, observed: ObservedState, findings: tuple[Finding, ...] = ()) -> Plan:
@@ -73,22 +53,16 @@ def plan_state(seen: ClusterState, known: Mapping[Key, NodeState], findings: tup
     nodes = tuple(_node_changes(seen, known))
     moving = {change.ref.name for change in nodes if change.nodes}
     validations = tuple(_validation_changes(seen, known, moving))
-    changes = (
-        *objects,
-        *pod_changes(seen),
-        *nodes,
-        *validations,
-        *_waits(seen, known, frozenset(change.component for change in objects)),
-        *deletions(seen),
-        *emptied_daemonsets(seen, moving),
-        *superseded_pod_changes(seen, {key_of_pod(change) for change in validations}),
-    )
+    changes = [*objects, *pod_changes(seen), *nodes, *validations]
+    changes += _waits(seen, known, {change.component for change in objects})
+    changes += (*deletions(seen), *emptied_daemonsets(seen, moving))
+    changes += superseded_pod_changes(seen, {key_of_pod(change) for change in validations})
     return Plan(
         inventory=inventory.name,
         release=inventory.release,
         cluster=seen.observed.cluster,
         components=tuple(seen.desired),
-        changes=sort_changes((*changes, *withdrawn_labels(changes, seen)), tuple(seen.desired)),
+        changes=sort_changes([*changes, *withdrawn_labels(changes, seen)], tuple(seen.desired)),
         findings=findings,
     )
 
@@ -127,7 +101,6 @@ def with_effects(change: Change, seen: ClusterState) -> Change:
 
 
 def _pods_of(manifest: Manifest, seen: ClusterState) -> Iterator[tuple[str, Manifest]]:
-    """Yield the pods of a workload with their nodes, but for those of a DaemonSet on nodes that it leaves."""
     component, is_daemon = component_of(manifest), manifest["kind"] == "DaemonSet"
     facts = {node.name: node.labels for node in seen.observed.facts.nodes} if is_daemon else {}
     for (name, node), found in seen.pods.items():
@@ -141,18 +114,15 @@ def _sorted(nodes: Iterable[str]) -> tuple[str, ...]:
 
 
 def _owned_by(pod: Manifest, manifest: Manifest) -> bool:
-    name = manifest["metadata"]["name"]
-    owners = pod["metadata"].get("ownerReferences", ())
-    return any(
-        owner["name"] == name or (owner["kind"] == "ReplicaSet" and owner["name"].rpartition("-")[0] == name)
-        for owner in owners
-    )
+    name, owners = manifest["metadata"]["name"], pod["metadata"].get("ownerReferences", ())
+    of_replica_sets = {each["name"].rpartition("-")[0] for each in owners if each["kind"] == "ReplicaSet"}
+    return name in of_replica_sets.union(each["name"] for each in owners)
 
 
 def _node_changes(seen: ClusterState, known: Mapping[Key, NodeState]) -> Iterator[Change]:
     facts = {node.name: node for node in seen.observed.facts.nodes}
     # Nodes that keep what they say of their validation, as they keep their driver.
-    put_off = {key for key, each in known.items() if key[0] == node_validation.NAME and each.state is State.READY}
+    put_off = {key for key, each in known.items() if key[0] == validation.STARTUP_TAINT and each.state is State.READY}
     for component, manifests in seen.desired.items():
         for manifest in (manifest for manifest in manifests if manifest["kind"] == "Node"):
             name = manifest["metadata"]["name"]
@@ -165,7 +135,6 @@ def _node_changes(seen: ClusterState, known: Mapping[Key, NodeState]) -> Iterato
 
 
 def _is_offline(seen: ClusterState) -> bool:
-    """Whether no cluster was asked, so that all that is declared counts as there."""
     return not seen.observed.facts.version
 
 
@@ -209,20 +178,16 @@ def _validation_changes(
             state = known.get((component, target.name))
             if state is None or (state.reason == NO_NODE and not _is_offline(seen)):
                 continue
-            if state.state is State.READY:
-                if target.name in moving or _is_undone(component, target.name, known):
-                    yield validation_change(component, target, seen)
-                continue
-            told = "" if state.reason in {NO_NODE, NEVER_RUN} else state.reason
-            yield validation_change(component, target, seen, told)
-
-
-def _is_undone(component: str, node: str, known: Mapping[Key, NodeState]) -> bool:
-    """Whether a validation that has passed runs again, since pods that it stands on are replaced by controllers."""
-    stands_on = (known.get((name, node)) for name in VALIDATIONS[component])
-    return not is_kept(known.get((DRIVER, node))) and any(
-        state is not None and state.component != DRIVER and state.reason == OUTDATED for state in stands_on
-    )
+            # One that has passed runs again where pods that it stands on are replaced by controllers.
+            below = (known.get((name, target.name)) for name in VALIDATIONS[component] if name != DRIVER)
+            is_undone = not is_kept(known.get((DRIVER, target.name))) and any(
+                other is not None and other.reason == OUTDATED for other in below
+            )
+            if state.state is not State.READY:
+                told = "" if state.reason in {NO_NODE, NEVER_RUN} else state.reason
+                yield validation_change(component, target, seen, told)
+            elif target.name in moving or is_undone:
+                yield validation_change(component, target, seen)
 
 
 def validation_change(component: str, target: Target, seen: ClusterState, told: str = "") -> Change:
@@ -248,26 +213,21 @@ def withdrawn_labels(changes: Iterable[Change], seen: ClusterState) -> Iterator[
     known = tuple(changes)
     running = {key_of_pod(change)[1] for change in known if change.action is Action.RUN}
     written = {change.ref.name for change in known if change.ref.kind == "Node"}
-    single = seen.parts[node_validation.NAME].single if node_validation.NAME in seen.parts else {}
+    single = seen.parts[validation.STARTUP_TAINT].single if validation.STARTUP_TAINT in seen.parts else {}
     for target in seen.context.targets:
         says = target.facts is not None and labels.VALIDATED in target.facts.labels
         if says and target.name in running - written and target.name in single:
-            name, manifest = node_validation.NAME, single[target.name]
+            name, manifest = validation.STARTUP_TAINT, single[target.name]
             effects = (f"{labels.VALIDATED} goes until the validations have passed on {target.name}",)
             yield Change(component=name, action=Action.UPDATE, ref=ref_of(manifest), effects=effects, manifest=manifest)
 
 
-def superseded_pod_changes(seen: ClusterState, running: Collection[Key]) -> Iterator[Change]:
-    """Yield the deletions of validation pods in whose place none is run."""
-    for key, pod in superseded_pods(seen):
-        if key not in running:
-            yield Change(component=key[0], action=Action.DELETE, ref=ref_of(pod))
-
-
-def _waits(seen: ClusterState, known: Mapping[Key, NodeState], changing: frozenset[str]) -> Iterator[Change]:
+def _waits(seen: ClusterState, known: Mapping[Key, NodeState], changing: Collection[str]) -> Iterator[Change]:
     nodes: dict[tuple[str, ObjectRef, str], list[str]] = {}
+    members, wanted = seen.observed.members, {name: map(ref_of, items) for name, items in seen.desired.items()}
+    lacking = {name for name, refs in wanted.items() if any(r.kind not in _PER_NODE and r not in members for r in refs)}
     for (component, node), state in known.items():
-        if state.state is State.READY or state.reason == NO_NODE or not _exists(component, seen):
+        if state.state is State.READY or state.reason == NO_NODE or component in lacking:
             continue
         if state.reason == OUTDATED and component in changing:  # the change already says which pods restart
             continue
@@ -280,41 +240,67 @@ def _waits(seen: ClusterState, known: Mapping[Key, NodeState], changing: frozens
         yield Change(component=component, action=Action.WAIT, ref=ref, nodes=where, effects=(reason,))
 
 
-def _exists(component: str, seen: ClusterState) -> bool:
-    return all(
-        ref_of(manifest) in seen.observed.members
-        for manifest in seen.desired[component]
-        if manifest["kind"] not in _PER_NODE
-    )
-
-
 def _what_is_awaited(component: str, node: str, seen: ClusterState) -> ObjectRef:
-    manifests = seen.desired[component]
-    if node:
-        found = next((manifest for manifest in manifests if manifest["kind"] == "DaemonSet"), None)
-    else:
-        found = next((manifest for manifest in manifests if shared_problem(manifest, seen)), None)
-    return ref_of(found) if found else ObjectRef("v1", "Node", "", node)
+    for manifest in seen.desired[component]:
+        if manifest["kind"] == "DaemonSet" if node else shared_problem(manifest, seen):
+            return ref_of(manifest)
+    return ObjectRef("v1", "Node", "", node)
 
 
-def deletions(seen: ClusterState) -> Iterator[Change]:
-    """Yield the deletions of what is no longer wanted, nor in use until something else has taken its place."""
-    for ref, live in _unwanted(seen):
-        if not is_in_use(live, seen.context, seen.pods):
-            yield Change(component=component_of(live), action=Action.DELETE, ref=ref)
+_TEMPLATE = ("spec", "template", "metadata")
+_MAPS = ("labels", "annotations")
+Marks = Mapping[str, Mapping[str, str | None]]
+"""``labels`` and ``annotations`` -> key -> value; None for a key that goes."""
 
 
-def emptied_daemonsets(seen: ClusterState, moved: Collection[str]) -> Iterator[Change]:
-    """Yield the deletions of DaemonSets that serve no node once these nodes have gone over to others, or left."""
-    for ref, live in _unwanted(seen):
-        if is_in_use(live, seen.context, seen.pods) and not is_in_use(live, seen.context, seen.pods, without=moved):
-            yield Change(component=component_of(live), action=Action.DELETE, ref=ref, certain=False)
+def pod_changes(seen: ClusterState) -> Iterator[Change]:
+    """Yield a change for each driver pod that lacks labels or annotations of its template, or has earlier ones.
+
+    Pods are patched whatever their installation: one that waits for its rollout, or keeps its driver, is no exception.
+    """
+    for component, part in seen.parts.items():
+        for daemonset in filter(is_rolled_out, part.daemonsets):
+            marks = _marks(daemonset, seen.observed.members.get(ref_of(daemonset), {}))
+            for pod in (pod for (name, _), pods in seen.pods.items() if name == component for pod in pods):
+                if belongs(pod, daemonset) and not pod["metadata"].get("deletionTimestamp"):
+                    yield from _change(component, pod, marks)
 
 
-def _unwanted(seen: ClusterState) -> Iterator[tuple[ObjectRef, Manifest]]:
-    manifests = (manifest for each in seen.desired.values() for manifest in each)
-    wanted = {ref_of(manifest) for manifest in manifests if manifest["kind"] not in _PER_NODE}
-    for ref, live in seen.observed.members.items():
-        is_looked_at = seen.context.part.has_component(component_of(live))
-        if is_looked_at and ref not in wanted and not live["metadata"].get("deletionTimestamp"):
-            yield ref, live
+def as_applied(daemonset: Manifest) -> Manifest:
+    """Return what a DaemonSet gives its pods for metadata, as a partial Pod."""
+    return {"metadata": _marks(daemonset, {})}
+
+
+def _marks(daemonset: Manifest, live: Manifest) -> Marks:
+    """Return what the pods of a DaemonSet are to have, and not to have any more.
+
+    Left out are labels that select pods, and the digest, which names the template that a pod was made from.
+    """
+    template = daemonset["spec"]["template"]["metadata"]
+    fixed = {*daemonset["spec"]["selector"]["matchLabels"], DIGEST}
+    found = {key: dict.fromkeys(owned_keys(live, *_TEMPLATE, key)) | template.get(key, {}) for key in _MAPS}
+    return {key: {name: each[name] for name in sorted(each.keys() - fixed)} for key, each in found.items()}
+
+
+def _change(component: str, pod: Manifest, marks: Marks) -> Iterator[Change]:
+    live: Marks = {key: pod["metadata"].get(key) or {} for key in _MAPS}
+    patch = {key: {name: value for name, value in marks[key].items() if live[key].get(name) != value} for key in _MAPS}
+    if not any(patch.values()):
+        return
+    after = {
+        key: {name: value for name, value in {**live[key], **patch[key]}.items() if value is not None} for key in _MAPS
+    }
+    names = {key: pod["metadata"][key] for key in ("name", "namespace", "uid")}
+    yield Change(
+        component=component,
+        action=Action.UPDATE,
+        ref=ref_of(pod),
+        fields=changes_between({"metadata": live}, {"metadata": after}),
+        effects=(NO_DRIVER_RESTART,),
+        manifest={
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {**names, **{key: each for key, each in patch.items() if each}},
+            "spec": {"nodeName": pod_view.node_of(pod)},
+        },
+    )

@@ -120,7 +120,6 @@ def references(desired: Desired) -> tuple[PodReference, ...]:
 
 
 def _required(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield kind and name of each object without which a pod does not start."""
     volumes = pod.get("volumes", ())
     projected = (source for volume in volumes for source in volume.get("projected", {}).get("sources", ()))
     containers = (*pod.get("initContainers", ()), *pod.get("containers", ()))
@@ -154,36 +153,30 @@ def missing_findings(
 
     ``changing`` are the objects whose pods a run would start or replace, ``namespaces`` those that exist.
     """
-    by_ref: dict[ObjectRef, list[PodReference]] = {}
+    uses_of: dict[ObjectRef, list[PodReference]] = {}
     for reference in found:
         if reference.ref in missing:
-            by_ref.setdefault(reference.ref, []).append(reference)
-    for ref, uses in by_ref.items():
-        yield _absent(ref, uses, changing, has_namespace=ref.namespace in namespaces)
-
-
-def _absent(
-    ref: ObjectRef, uses: Iterable[PodReference], changing: Collection[ObjectRef], *, has_namespace: bool
-) -> Finding:
-    required = [use for use in uses if use.is_required]
-    is_error = any(use.user in changing for use in required)
-    components = ", ".join(dict.fromkeys(use.component for use in required or uses))
-    if is_error:
-        consequence = "their pods would not start; nothing is changed as long as it is missing"
-    elif required:
-        consequence = "pods that run go on without it; a pod that is started again does not start"
-    else:
-        consequence = "images are pulled without its credentials"
-    return Finding(
-        code=ABSENT,
-        what=f"{ref.kind} {ref.name} does not exist, to which the pods of {components} refer",
-        where=str(ref),
-        consequence=consequence,
-        fix=f"create it: {'' if has_namespace else f'kubectl create namespace {ref.namespace}; '}"
-        f"kubectl -n {ref.namespace} create {_CREATE[ref.kind, bool(required)].format(name=ref.name)}; "
-        "or correct its name in the inventory",
-        severity=Severity.ERROR if is_error else Severity.WARNING,
-    )
+            uses_of.setdefault(reference.ref, []).append(reference)
+    for ref, uses in uses_of.items():
+        required = [use for use in uses if use.is_required]
+        is_error = any(use.user in changing for use in required)
+        if is_error:
+            consequence = "their pods would not start; nothing is changed as long as it is missing"
+        elif required:
+            consequence = "pods that run go on without it; a pod that is started again does not start"
+        else:
+            consequence = "images are pulled without its credentials"
+        users = ", ".join(dict.fromkeys(use.component for use in required or uses))
+        first = "" if ref.namespace in namespaces else f"kubectl create namespace {ref.namespace}; "
+        create = _CREATE[ref.kind, bool(required)].format(name=ref.name)
+        yield Finding(
+            code=ABSENT,
+            what=f"{ref.kind} {ref.name} does not exist, to which the pods of {users} refer",
+            where=str(ref),
+            consequence=consequence,
+            fix=f"create it: {first}kubectl -n {ref.namespace} create {create}; or correct its name in the inventory",
+            severity=Severity.ERROR if is_error else Severity.WARNING,
+        )
 
 
 _CREATE = {

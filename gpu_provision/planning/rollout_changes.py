@@ -11,23 +11,21 @@ from gpu_provision.components import labels
 from gpu_provision.components.node_labels import NAME, leaving
 from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef
 from gpu_provision.model.plan import Action, Change, Departure, FieldChange, Plan, Schedule
-from gpu_provision.planning import node_validation
+from gpu_provision.planning import validation
 from gpu_provision.planning.applyset import selects
 from gpu_provision.planning.diff import path_of
-from gpu_provision.planning.node_validation import NodePatch
 from gpu_provision.planning.plan import (
-    emptied_daemonsets,
     key_of_pod,
     label_path,
     node_change,
     sort_changes,
-    superseded_pod_changes,
     validation_change,
     withdrawn_labels,
 )
+from gpu_provision.planning.prune import emptied_daemonsets, superseded_pod_changes
 from gpu_provision.planning.states import ClusterState, vector_add_of
 from gpu_provision.planning.upgrades import DRIVER, NO_DRIVER_RESTART, STAYS
-from gpu_provision.planning.validation import VALIDATIONS
+from gpu_provision.planning.validation import VALIDATIONS, NodePatch
 from gpu_provision.rollout import states as upgrade
 
 
@@ -35,12 +33,11 @@ def pods_kept_by_labels(node: NodeFacts, seen: ClusterState) -> Iterator[Manifes
     """Yield the stack's pods on a node that left the inventory, but for those that run on nodes without its labels."""
     daemonsets = {ref.name: live for ref, live in seen.observed.members.items() if ref.kind == "DaemonSet"}
     after = {**node.labels, **seen.node_labels.get(node.name, {})}
-    for component in components.COMPONENTS:
-        for pod in seen.pods.get((component.name, node.name), ()):
-            owners = (each for each in pod["metadata"].get("ownerReferences", ()) if each["kind"] == "DaemonSet")
-            makers = (daemonsets.get(each["name"]) for each in owners)
-            if any(maker is None or not selects(maker, after) for maker in makers):
-                yield pod
+    for pod in (pod for each in components.COMPONENTS for pod in seen.pods.get((each.name, node.name), ())):
+        owners = (each for each in pod["metadata"].get("ownerReferences", ()) if each["kind"] == "DaemonSet")
+        makers = (daemonsets.get(each["name"]) for each in owners)
+        if any(maker is None or not selects(maker, after) for maker in makers):
+            yield pod
 
 
 def with_departures(
@@ -68,16 +65,14 @@ def with_departures(
     rollout = replace(found, skipped=tuple(each for each in found.skipped if each[0] not in nodes))
     moving = {node for change in changes if change.ref.kind == "Node" for node in change.nodes}
     known = {change.ref for change in changes}
-    changes += (
-        each for each in emptied_daemonsets(seen, moving | (nodes.keys() - kept.keys())) if each.ref not in known
-    )
+    moving |= nodes.keys() - kept.keys()
+    changes += (each for each in emptied_daemonsets(seen, moving) if each.ref not in known)
     return replace(plan, changes=tuple(changes), rollout=None if rollout.is_empty else rollout)
 
 
 def _leaving(
     change: Change, node: NodeFacts, seen: ClusterState, users: tuple[str, ...] | None, *, certain: bool
 ) -> Change:
-    """Return the change of a node with what goes besides its labels: what a rollout wrote there, and pods."""
     marks = {label_path(upgrade.STATE): node.labels.get(upgrade.STATE)}
     marks |= {path_of("metadata", "annotations", key): node.annotations.get(key) for key in upgrade.ALL_ANNOTATIONS}
     written = tuple(FieldChange(path, old, None) for path, old in marks.items() if old is not None)
@@ -118,7 +113,6 @@ def with_rollout_changes(
 
 
 def _foreseen(change: Change, kept: Collection[str]) -> Change:
-    """Return a change of a driver's DaemonSet without the nodes that keep their driver; others as they are."""
     if change.component != DRIVER or change.action is not Action.UPDATE or not change.nodes:
         return change
     nodes = tuple(node for node in change.nodes if node not in kept)
@@ -127,7 +121,7 @@ def _foreseen(change: Change, kept: Collection[str]) -> Change:
 
 def _is_moot(change: Change, unproven: Collection[str]) -> bool:
     """Whether a change is not made, or worked out again: a validation that does not run, and what it does to labels."""
-    if change.component == node_validation.NAME:
+    if change.component == validation.STARTUP_TAINT:
         return change.ref.name in unproven or not change.fields
     return (change.action is Action.RUN and _about(change) in unproven) or (
         change.ref.kind == "Node" and not change.fields
@@ -135,7 +129,6 @@ def _is_moot(change: Change, unproven: Collection[str]) -> bool:
 
 
 def _about(change: Change) -> str:
-    """Return the node that a change waits for; empty if it waits for none."""
     if change.action is Action.RUN:
         return key_of_pod(change)[1]
     return change.ref.name if change.ref.kind == "Node" and change.nodes else ""

@@ -10,36 +10,12 @@ from gpu_provision.components import labels, node_labels
 from gpu_provision.components.device_plugin_validation import NAME as DEVICE_PLUGIN_VALIDATION
 from gpu_provision.components.pods import first_untolerated
 from gpu_provision.diagnostics import pods as pod_view
-from gpu_provision.model.cluster import Manifest, RenderContext, Target, ref_of
+from gpu_provision.model.cluster import Manifest, NodeObjects, ObservedState, RenderContext, Target, ref_of
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning import node_validation
+from gpu_provision.planning import upgrades, validation
 from gpu_provision.planning.applyset import belongs, digest_of, selects
-from gpu_provision.planning.node_validation import node_patch
-from gpu_provision.planning.observed import NodeObjects, ObservedState
-from gpu_provision.planning.upgrades import (
-    AT_WORK,
-    DRIVER,
-    OUTDATED,
-    groups_that_stay,
-    has_installed,
-    has_stale_rollout,
-    is_kept,
-    is_rolled_out,
-    postpone_validation,
-    upgrade_of,
-    with_node_labels,
-    with_upgrade,
-)
-from gpu_provision.planning.validation import (
-    REPEATED,
-    RUNS_IN,
-    VALIDATIONS,
-    count_problem,
-    doubt,
-    gpu_text,
-    last_verdict,
-    verdict_of,
-)
+from gpu_provision.planning.upgrades import DRIVER, is_kept, is_rolled_out
+from gpu_provision.planning.validation import RUNS_IN, VALIDATIONS
 
 Desired = Mapping[str, Sequence[Manifest]]
 """Component name -> its manifests, in dependency order, marked as members."""
@@ -78,18 +54,12 @@ def cluster_state(
     wanted = {item["metadata"]["name"]: item["metadata"]["labels"] for item in desired.get("node_labels", ())}
     by_key = _by_key(observed.pods.values())
     known = per_node(desired) if parts is None else parts
-    if stay := groups_that_stay(context.targets, desired, by_key):
-        desired, known = _relabelled(desired, known, stay)
-    if expired := node_validation.expired_labels(context, desired, known, observed, by_key):
-        desired, known = _relabelled(desired, known, expired)
+    stay = upgrades.groups_that_stay(context.targets, desired, by_key)
+    expired = validation.expired_labels(context, desired, known, observed, by_key)
+    for other in filter(None, (stay, expired)):
+        desired = upgrades.with_node_labels(desired, other)
+        known = {**known, "node_labels": _on_nodes(desired["node_labels"])}
     return ClusterState(context, desired, observed, by_key, wanted, known)
-
-
-def _relabelled(
-    desired: Desired, parts: Mapping[str, NodeObjects], other: Mapping[str, Mapping[str, str | None]]
-) -> tuple[Desired, Mapping[str, NodeObjects]]:
-    desired = with_node_labels(desired, other)
-    return desired, {**parts, "node_labels": _on_nodes(desired["node_labels"])}
 
 
 def _by_key(pods: Iterable[Manifest]) -> dict[Key, tuple[Manifest, ...]]:
@@ -118,7 +88,7 @@ def states(seen: ClusterState, on_nodes: Mapping[str, Mapping[str, NodeState]] |
     # Whether pods of others use the GPUs of nodes that left is not known here.
     for left in node_labels.leaving(seen.context):
         if left.name in seen.node_labels:
-            reason = ": ".join((LEFT, *upgrade_of(left)))
+            reason = ": ".join((LEFT, *upgrades.upgrade_of(left)))
             leaving = NodeState(component=node_labels.NAME, node=left.name, state=State.LEAVING, reason=reason)
             found[node_labels.NAME, left.name] = leaving
     return found
@@ -164,30 +134,27 @@ def states_of(target: Target, seen: ClusterState) -> dict[str, NodeState]:
     for component in seen.desired:
         if state := _state_of(component, target, seen, found):
             found[component] = state
-    driver = found.get(DRIVER)
-    return (
-        {component: postpone_validation(state, driver) for component, state in found.items()}
-        if is_kept(driver)
-        else found
-    )
+    if is_kept(driver := found.get(DRIVER)):
+        return {component: validation.postpone_validation(state, driver) for component, state in found.items()}
+    return found
 
 
 def _state_of(component: str, target: Target, seen: ClusterState, found: Mapping[str, NodeState]) -> NodeState | None:
-    """Return where a component stands on a node, None if it does not concern it; ``found``: those before it."""
     if component in VALIDATIONS:
         return _validation_state(component, target, seen, found)
     part = seen.parts.get(component)
     if part is None or not seen.context.part.has_component(component):
         return None
     if manifest := part.single.get(target.name):
-        is_written = target.facts is None or node_patch(manifest, target.facts, seen.context.inventory).is_empty
-        if component == node_validation.NAME:
-            return node_validation.state_of(target, found, is_reported=is_written)
+        facts, inventory = target.facts, seen.context.inventory
+        is_written = facts is None or validation.node_patch(manifest, facts, inventory).is_empty
+        if component == validation.STARTUP_TAINT:
+            return validation.node_state(target, found, is_reported=is_written)
         return _label_state(component, target, is_written=is_written)
     for daemonset in part.daemonsets:
         if selects(daemonset, _labels_to_be(target, seen)):
             state = _daemon_state(component, target, daemonset, seen)
-            return with_upgrade(state, target) if is_rolled_out(daemonset) else state
+            return upgrades.with_upgrade(state, target) if is_rolled_out(daemonset) else state
     return None
 
 
@@ -233,11 +200,14 @@ def is_observed(live: Manifest) -> bool:
 def _label_state(component: str, target: Target, *, is_written: bool) -> NodeState:
     facts = target.facts
     if facts is None or is_written:
-        if has_stale_rollout(target):
-            return _state(component, target, State.PROGRESSING, f"{AT_WORK}: the node has a driver of its own")
-        gone = facts is not None and labels.nfd_has_spoken(facts.labels) and not labels.has_gpu(facts.labels)
-        reason = f"the inventory declares a GPU ({gpu_text(target)}), but NFD sees no NVIDIA device on the PCI bus"
-        return _state(component, target, *((State.PROGRESSING, reason) if gone else (State.READY, "")))
+        if upgrades.has_stale_rollout(target):
+            reason = f"{upgrades.AT_WORK}: the node has a driver of its own"
+        elif facts is not None and labels.nfd_has_spoken(facts.labels) and not labels.has_gpu(facts.labels):
+            declared = validation.gpu_text(target)
+            reason = f"the inventory declares a GPU ({declared}), but NFD sees no NVIDIA device on the PCI bus"
+        else:
+            return _state(component, target, State.READY)
+        return _state(component, target, State.PROGRESSING, reason)
     if not labels.nfd_has_spoken(facts.labels):
         return _state(component, target, State.PENDING, "waits for Node Feature Discovery to label the node")
     return _state(component, target, State.PROGRESSING, TO_BE_LABELLED)
@@ -249,17 +219,16 @@ def _validation_state(
     wanted = vector_add_of(component, target, seen)
     if wanted is None:
         return None
-    problem = count_problem(target, seen.context) if component == DEVICE_PLUGIN_VALIDATION else ""
-    if problem:
+    is_second = component == DEVICE_PLUGIN_VALIDATION
+    if is_second and (problem := validation.count_problem(target, seen.context)):
         return _state(component, target, State.PENDING, problem)
     pod = wanted.pod
     if pod is not None and pod["metadata"]["uid"] in seen.observed.void:
-        return _state(component, target, State.PENDING, REPEATED)
-    shown = last_verdict(component, target.name, seen.observed, seen.pods)
-    doubtful = doubt(component, target, wanted.content, shown, seen.pods, below=found)
-    if doubtful and pod is not None and digest_of(pod) == wanted.content and verdict_of(pod) is None:
-        is_bound = bool(pod.get("spec", {}).get("nodeName"))
-        kept_off = "" if is_bound else _kept_off(target, wanted.spec)
+        return _state(component, target, State.PENDING, validation.REPEATED)
+    shown = validation.last_verdict(component, target.name, seen.observed, seen.pods)
+    doubtful = validation.doubt(component, target, wanted.content, shown, seen.pods, below=found)
+    if doubtful and pod is not None and digest_of(pod) == wanted.content and validation.verdict_of(pod) is None:
+        kept_off = "" if pod["spec"].get("nodeName") else _kept_off(target, wanted.spec)
         return _state(component, target, State.PROGRESSING, kept_off or pod_view.cause(pod))
     if doubtful or shown is None:
         return _state(component, target, State.PENDING, doubtful)
@@ -294,7 +263,10 @@ def vector_add_of(component: str, target: Target, seen: ClusterState) -> WantedP
 def _daemon_state(component: str, target: Target, daemonset: Manifest, seen: ClusterState) -> NodeState:
     candidates = seen.pods.get((component, target.name), ())
     pods = [pod for pod in candidates if is_rolled_out(daemonset) or belongs(pod, daemonset)]
-    current = [pod for pod in pods if _is_current(pod, daemonset)]
+    if is_rolled_out(daemonset):
+        current = [pod for pod in pods if upgrades.has_installed(pod, daemonset) and belongs(pod, daemonset)]
+    else:
+        current = [pod for pod in pods if digest_of(pod) == digest_of(daemonset["spec"]["template"])]
     if any(pod_view.is_ready(pod) for pod in current):
         return _state(component, target, State.READY)
     silent = "" if target.facts and target.facts.ready else "; the node is NotReady"
@@ -302,8 +274,9 @@ def _daemon_state(component: str, target: Target, daemonset: Manifest, seen: Clu
         return _state(component, target, State.PROGRESSING, f"{pod_view.cause(current[0])}{silent}")
     if staying_pods := [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]:
         # Either a driver's content is behind, or only the DaemonSet that its pod is of.
-        moves = is_rolled_out(daemonset) and all(has_installed(pod, daemonset) for pod in staying_pods)
-        return _state(component, target, State.PROGRESSING, "goes over to another DaemonSet" if moves else OUTDATED)
+        moves = is_rolled_out(daemonset) and all(upgrades.has_installed(pod, daemonset) for pod in staying_pods)
+        reason = "goes over to another DaemonSet" if moves else upgrades.OUTDATED
+        return _state(component, target, State.PROGRESSING, reason)
     if pods:
         return _state(component, target, State.PROGRESSING, f"the previous pod is still terminating{silent}")
     kept_off = _kept_off(target, daemonset["spec"]["template"]["spec"])
@@ -311,16 +284,9 @@ def _daemon_state(component: str, target: Target, daemonset: Manifest, seen: Clu
 
 
 def _kept_off(target: Target, spec: Mapping[str, Any]) -> str:
-    """Say which taint keeps a pod off a node; an empty string if none does."""
     taints = target.facts.taints if target.facts else ()
     taint = first_untolerated(taints, spec.get("tolerations", ()))
     return f"the pods do not tolerate the node's taint {{{taint}}}" if taint else ""
-
-
-def _is_current(pod: Manifest, daemonset: Manifest) -> bool:
-    if is_rolled_out(daemonset):
-        return has_installed(pod, daemonset) and belongs(pod, daemonset)
-    return digest_of(pod) == digest_of(daemonset["spec"]["template"])
 
 
 def _labels_to_be(target: Target, seen: ClusterState) -> Mapping[str, str | None]:

@@ -5,15 +5,12 @@ A node that moves to another driver DaemonSet stays with its own until the rollo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gpu_provision.components import labels
-from gpu_provision.components.node_labels import leaving
-from gpu_provision.model.cluster import Manifest, NodeFacts, RenderContext, Target
+from gpu_provision.model.cluster import Manifest, NodeFacts, Target
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.applyset import belongs, component_of
-from gpu_provision.planning.validation import NOT_RUN
 from gpu_provision.rollout import states as upgrade
 from gpu_provision.rollout.states import EARLY, LATE, UpgradeState, installation_digest
 
@@ -32,12 +29,8 @@ STAYS = "keeps the stack"
 AT_WORK = "its upgrade is not over"
 """Beginning of the reason of a driver on a node that a rollout has left in the middle, or that asks for one."""
 
-NOT_VALIDATED = f"not validated: the driver {KEEPS}"
-"""Reason of a validation of content that its node has not got."""
-
 _UNFINISHED = EARLY | LATE | {UpgradeState.UPGRADE_REQUIRED, UpgradeState.FAILED}
 _FAILED = f"{AT_WORK}: {UpgradeState.FAILED.value}"
-
 NO_DRIVER_RESTART = "no driver restart"
 """Effect of a change on which no installation depends, of a driver's DaemonSet or pod."""
 
@@ -53,8 +46,7 @@ def has_installed(pod: Manifest, daemonset: Manifest) -> bool:
     return installation_digest(pod) == installation_digest(daemonset["spec"]["template"])
 
 
-def keep_reason(target: Target) -> str:
-    """Say why a node keeps the driver that it has, as its user wants; empty if it does not."""
+def _keep_reason(target: Target) -> str:
     if not target.pool.driver.upgrade_policy.auto_upgrade:
         return "driver.upgrade_policy.auto_upgrade is off"
     left_out = target.facts is not None and target.facts.labels.get(upgrade.SKIP) == "true"
@@ -63,7 +55,7 @@ def keep_reason(target: Target) -> str:
 
 def with_upgrade(state: NodeState, target: Target) -> NodeState:
     """Return the state of a driver with what its Node object says of upgrades."""
-    why = keep_reason(target) if state.reason == OUTDATED else ""
+    why = _keep_reason(target) if state.reason == OUTDATED else ""
     if reason := _at_work(target, is_kept=bool(why)):
         told = ": ".join(filter(None, (reason, state.reason)))
         return replace(state, state=State.PROGRESSING, reason=f"{AT_WORK}: {told}")
@@ -71,7 +63,6 @@ def with_upgrade(state: NodeState, target: Target) -> NodeState:
 
 
 def _at_work(target: Target, *, is_kept: bool) -> str:
-    """Say what on a node is a rollout's to do; empty if nothing is."""
     if target.facts is None:
         return ""
     labels, notes = target.facts.labels, target.facts.annotations
@@ -107,7 +98,7 @@ def between_runs(state: NodeState) -> NodeState:
 
 def needs_rollout(found: Mapping[tuple[str, str], NodeState]) -> bool:
     """Whether there is something to roll out: see `nodes_to_upgrade`."""
-    return any(True for _ in nodes_to_upgrade(found))
+    return any(nodes_to_upgrade(found))
 
 
 def nodes_to_upgrade(found: Mapping[tuple[str, str], NodeState]) -> Iterator[str]:
@@ -122,21 +113,6 @@ def is_kept(state: NodeState | None) -> bool:
     """Whether a driver works on with previous content."""
     return state is not None and state.reason.startswith(KEEPS)
 
-
-def postpone_validation(state: NodeState, driver: NodeState | None) -> NodeState:
-    """Return the state of a validation, put off where the driver that it is to prove is not there; others as is."""
-    is_needless = state.reason.startswith(NOT_RUN) and is_kept(driver)
-    return replace(state, state=State.READY, reason=NOT_VALIDATED) if is_needless else state
-
-
-def postpone_validations(found: Mapping[tuple[str, str], NodeState]) -> dict[tuple[str, str], NodeState]:
-    """Return the states with validations put off where the driver that they are to prove is not there."""
-    drivers = {node: state for (component, node), state in found.items() if component == DRIVER and is_kept(state)}
-    return {key: postpone_validation(state, drivers.get(key[1])) for key, state in found.items()}
-
-
-FOLLOWS_NODES = frozenset({DRIVER, "toolkit"})
-"""Components that have DaemonSets for some nodes only, so that one goes with the last of these nodes."""
 
 Desired = Mapping[str, Sequence[Manifest]]
 Pods = Mapping[tuple[str, str], tuple[Manifest, ...]]
@@ -171,14 +147,3 @@ def with_node_labels(desired: Desired, other: Mapping[str, Mapping[str, str | No
         for item in desired.get("node_labels", ())
     ]
     return {**desired, "node_labels": changed}
-
-
-def is_in_use(live: Manifest, context: RenderContext, pods: Pods, *, without: Collection[str] = ()) -> bool:
-    """Return whether an object is a DaemonSet that nodes, but for those ``without`` it by then, still need for now."""
-    component = component_of(live)
-    if live["kind"] != "DaemonSet" or component not in FOLLOWS_NODES:
-        return False
-    going_over = context.targets if component == DRIVER else ()
-    names = {target.name for target in going_over if target.driver_group} | {node.name for node in leaving(context)}
-    served = (pods.get((component, name), ()) for name in names.difference(without))
-    return any(_stays(pod) and belongs(pod, live) for found in served for pod in found)

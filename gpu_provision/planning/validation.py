@@ -1,24 +1,37 @@
-"""What a vectorAdd has shown, and for how long that holds. Pure.
+"""What a vectorAdd has shown, for how long that holds, and what a node says of it: its label and its startup taint.
 
 The termination message of the container tells the boot and the driver; its status tells when it started. What it has
 shown holds for the same content, in the same boot, while nothing that it stands on has started since: the containers of
 driver, toolkit and, for the second validation, device plugin. All of these times are of one clock, the kubelet's, in
 whole seconds; of two starts in the same second the order is not known, so that one does not prove the other.
+
+The label that names what was validated holds as long as the verdicts that earned it: it goes with a reboot, or with a
+pod that is replaced. A node that waits for another driver keeps it until that one comes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
-from gpu_provision.components import device_plugin_validation, driver_validation, labels, validator
+from gpu_provision.components import device_plugin_validation, driver_validation, labels, startup_taint, validator
 from gpu_provision.diagnostics import pods as pod_view
-from gpu_provision.model.cluster import DriverBasis, Manifest, RenderContext, Target
-from gpu_provision.planning.applyset import digest_of
-from gpu_provision.planning.observed import ObservedState
+from gpu_provision.model.cluster import (
+    DriverBasis,
+    Manifest,
+    NodeFacts,
+    NodeObjects,
+    ObservedState,
+    RenderContext,
+    Target,
+)
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.progress import NodeState, State
+from gpu_provision.planning.applyset import digest_of, selects
+from gpu_provision.planning.upgrades import DRIVER, KEEPS, has_installed, is_kept
 
 VALIDATIONS: Mapping[str, tuple[str, ...]] = {
     driver_validation.NAME: ("driver", "toolkit"),
@@ -35,6 +48,9 @@ RUNS_IN: Mapping[str, str] = {
 NOT_RUN = "has not run"
 """Beginning of the reason of the state of a validation that is still to be started."""
 
+NOT_VALIDATED = f"not validated: the driver {KEEPS}"
+"""Reason of a validation of content that its node has not got."""
+
 NEVER_RUN = f"{NOT_RUN} for this content"
 FAILED_WITH = "the validation failed: "
 REPEATED = f"{NOT_RUN} again, as was asked for"
@@ -43,7 +59,8 @@ _DRIVER = re.compile(r"^driver (\S+)$", re.MULTILINE)
 _FROM_OUTSIDE = frozenset({137, 143, 255})  # exit codes of a container that something ended: SIGKILL, SIGTERM, a reboot
 _OUT_OF_MEMORY = "OOMKilled"
 _NOT_STARTED = "StartError"  # its container is said to have started in 1970
-
+Desired = Mapping[str, Sequence[Manifest]]
+Parts = Mapping[str, NodeObjects]
 Pods = Mapping[tuple[str, str], tuple[Manifest, ...]]
 
 
@@ -170,3 +187,127 @@ def count_problem(target: Target, context: RenderContext) -> str:
 def gpu_text(target: Target) -> str:
     """Return the GPUs that the inventory declares for a node, in words."""
     return f"{target.pool.gpu.count} x {target.pool.gpu.model}" if target.pool.gpu else "none"
+
+
+def postpone_validation(state: NodeState, driver: NodeState | None) -> NodeState:
+    """Return the state of a validation, put off where the driver that it is to prove is not there; others as is."""
+    is_needless = state.reason.startswith(NOT_RUN) and is_kept(driver)
+    return replace(state, state=State.READY, reason=NOT_VALIDATED) if is_needless else state
+
+
+def postpone_validations(found: Mapping[tuple[str, str], NodeState]) -> dict[tuple[str, str], NodeState]:
+    """Return the states with validations put off where the driver that they are to prove is not there."""
+    drivers = {node: state for (component, node), state in found.items() if component == DRIVER and is_kept(state)}
+    return {key: postpone_validation(state, drivers.get(key[1])) for key, state in found.items()}
+
+
+STARTUP_TAINT = startup_taint.NAME
+
+TO_BE_TOLD = "its label is not written yet"
+"""Reason of the state of a node that is validated, and does not say so yet."""
+
+
+class NodePatch(NamedTuple):
+    """Labels that are to change, None removes one; ``frees`` says that the startup taint goes with the same write."""
+
+    labels: dict[str, str | None]
+    frees: bool
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the node is as desired."""
+        return not (self.labels or self.frees)
+
+
+def node_patch(manifest: Manifest, node: NodeFacts, inventory: Inventory) -> NodePatch:
+    """Return what makes a node as a partial Node of an inventory's components says.
+
+    The label that says what was validated ends the startup taint. Where it never comes, since the inventory turns it
+    off or has the node no more, the taint goes with the other labels: no other program would ever take it off.
+    """
+    wanted: Mapping[str, str | None] = manifest["metadata"].get("labels", {})
+    mark = wanted.get(labels.INVENTORY, "")
+    is_off = mark is None or (bool(mark) and not inventory.specs.startup_taint.enabled)
+    frees = bool(wanted.get(labels.VALIDATED)) or is_off
+    return NodePatch(label_changes(manifest, node), frees and has_startup_taint(node))
+
+
+def label_changes(manifest: Manifest, node: NodeFacts) -> dict[str, str | None]:
+    """Return the labels of a node that are not as a partial Node says; None means: to be removed."""
+    wanted: Mapping[str, str | None] = manifest["metadata"].get("labels", {})
+    return {key: value for key, value in wanted.items() if node.labels.get(key) != value}
+
+
+def has_startup_taint(node: NodeFacts) -> bool:
+    """Whether a node has the startup taint, whatever its effect."""
+    return len(other_taints(node)) < len(node.taints)
+
+
+def other_taints(node: NodeFacts) -> tuple[Mapping[str, Any], ...]:
+    """Return the taints of a node but for the startup taint."""
+    return tuple(taint for taint in node.taints if taint.get("key") != labels.NOT_VALIDATED)
+
+
+def node_state(target: Target, found: Mapping[str, NodeState], *, is_reported: bool) -> NodeState:
+    """Return where a node stands on its way to say that it is validated; ``found``: where its other components do."""
+    if is_kept(found.get(DRIVER)):
+        state, reason = State.READY, NOT_VALIDATED
+    elif reason := _waits(found):
+        state = State.PENDING
+    else:
+        state, reason = (State.READY, "") if is_reported else (State.PROGRESSING, TO_BE_TOLD)
+    return NodeState(component=STARTUP_TAINT, node=target.name, state=state, reason=reason)
+
+
+def _waits(found: Mapping[str, NodeState]) -> str:
+    proofs = [found[name] for name in VALIDATIONS if name in found]
+    # A driver that is only configured otherwise is validated without another validation.
+    missing = not proofs or (DRIVER in found and found[DRIVER].state is not State.READY)
+    waits = (proof.reason or NEVER_RUN for proof in proofs if proof.state is not State.READY)
+    return next(waits, NEVER_RUN if missing else "")
+
+
+def expired_labels(
+    context: RenderContext, desired: Desired, parts: Parts, observed: ObservedState, pods: Pods
+) -> dict[str, dict[str, str | None]]:
+    """Return the label that says what does not hold any more, as one to remove, by node."""
+    if STARTUP_TAINT not in desired:
+        return {}
+    told = (target for target in context.targets if target.facts and labels.VALIDATED in target.facts.labels)
+    return {each.name: {labels.VALIDATED: None} for each in told if not _holds(each, parts, observed, pods)}
+
+
+def _holds(target: Target, parts: Parts, observed: ObservedState, pods: Pods) -> bool:
+    if STARTUP_TAINT not in parts or target.name not in parts[STARTUP_TAINT].single:
+        return False  # validations do not run there any more
+    shown = {
+        name: last_verdict(name, target.name, observed, pods)
+        for name, runs_in in RUNS_IN.items()
+        if _concerns(parts.get(runs_in), target)
+    }
+    known = {name: verdict for name, verdict in shown.items() if verdict}
+    if not known or not all(verdict.passed for verdict in known.values()):
+        return False
+    below = [name for name, part in parts.items() if _concerns(part, target)]
+    if len(known) == len(shown) and _hold(known, target, pods, below):
+        return True
+    # A validator's pod that was replaced has no verdict yet; that of the pod before it is gone with it.
+    return _hold(known, target, pods, {DRIVER}.intersection(below)) and _waits_for_driver(target, parts, pods)
+
+
+def _hold(shown: Mapping[str, Verdict], target: Target, pods: Pods, below: Collection[str]) -> bool:
+    return not any(doubt(name, target, "", verdict, pods, below=below) for name, verdict in shown.items())
+
+
+def _concerns(part: NodeObjects | None, target: Target) -> bool:
+    live = target.facts.labels if target.facts else {}
+    return part is not None and (target.name in part.single or any(selects(each, live) for each in part.daemonsets))
+
+
+def _waits_for_driver(target: Target, parts: Parts, pods: Pods) -> bool:
+    """Whether the driver is still to be replaced. Its validation waits for that, whatever else is replaced before."""
+    daemonsets = parts[DRIVER].daemonsets if DRIVER in parts else ()
+    groups = ((each, each["spec"]["template"]["spec"]["nodeSelector"].get(labels.DRIVER_GROUP)) for each in daemonsets)
+    wanted = next((each for each, group in groups if group == target.driver_group), None)
+    drivers = (pod for pod in pods.get((DRIVER, target.name), ()) if not pod["metadata"].get("deletionTimestamp"))
+    return wanted is not None and any(not has_installed(pod, wanted) for pod in drivers)

@@ -12,25 +12,24 @@ from gpu_provision.components.labels import DEPLOY_DRIVER, PRE_INSTALLED, VALIDA
 from gpu_provision.kube import lock, observe
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.informer import InformerCache, Scope
-from gpu_provision.kube.observe import (
-    NODE,
-    POD,
-    SERVICE_MONITORS,
-    config_maps_of,
-    named_config_maps,
-    named_secrets,
-    node_facts,
-    secrets_of,
+from gpu_provision.kube.observe import NODE, POD, SERVICE_MONITORS
+from gpu_provision.model.cluster import (
+    ClusterFacts,
+    Kind,
+    Manifest,
+    NodeFacts,
+    NodeObjects,
+    ObjectRef,
+    ObservedState,
+    ref_of,
 )
-from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.applyset import PART_OF, STACK, applyset_id
 from gpu_provision.planning.diff import manual_editors
-from gpu_provision.planning.observed import NodeObjects, ObservedState
-from gpu_provision.planning.plan import deletions, object_change
-from gpu_provision.planning.pod_metadata import pod_changes
+from gpu_provision.planning.plan import object_change, pod_changes
 from gpu_provision.planning.prepare import prepare
+from gpu_provision.planning.prune import deletions
 from gpu_provision.planning.states import (
     ClusterState,
     Key,
@@ -41,9 +40,9 @@ from gpu_provision.planning.states import (
     states_of,
 )
 from gpu_provision.planning.upgrades import between_runs, nodes_to_upgrade
-from gpu_provision.reconcile.actions import next_actions
 from gpu_provision.reconcile.plan import ClusterPlan, build_plan, without_failures
 from gpu_provision.reconcile.states import deadline_tracker
+from gpu_provision.reconcile.steps import next_actions
 
 Name = TypeVar("Name", bound=Hashable)
 Value = TypeVar("Value")
@@ -62,32 +61,24 @@ class Memo(Generic[Name, Value]):
 
     def of(self, inputs: Mapping[Name, object], work: Callable[[Name], Value]) -> dict[Name, Value]:
         """Return the result for each key, of which all that ``work`` reads is given; other results are forgotten."""
-        before = self._known
-        self._known = {key: _kept(before.get(key), given, key, work) for key, given in inputs.items()}
-        return {key: value for key, (_, value) in self._known.items()}
-
-
-def _kept(
-    known: tuple[object, Value] | None, given: object, key: Name, work: Callable[[Name], Value]
-) -> tuple[object, Value]:
-    if known is None:
-        return given, work(key)
-    before, value = known
-    if before is given or before == given:
-        return known
-    found = work(key)
-    return given, value if found == value else found
+        known: dict[Name, tuple[object, Value]] = {}
+        for key, given in inputs.items():
+            before = self._known.get(key)
+            if before is not None and (before[0] is given or before[0] == given):
+                known[key] = before
+            else:
+                found = work(key)
+                known[key] = given, before[1] if before is not None and before[1] == found else found
+        self._known = known
+        return {key: value for key, (_, value) in known.items()}
 
 
 CONFIG_MAP, SECRET = Kind("v1", "ConfigMap"), Kind("v1", "Secret")
-WATCHED = (
-    Kind("apps/v1", "DaemonSet"),
-    Kind("apps/v1", "Deployment"),
-    Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
-)
+_DEFINITIONS = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+WATCHED = (Kind("apps/v1", "DaemonSet"), Kind("apps/v1", "Deployment"), _DEFINITIONS)
 """Kinds whose objects a run follows."""
 
-DEFINITION = ObjectRef("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", SERVICE_MONITORS)
+DEFINITION = ObjectRef(*_DEFINITIONS, "", SERVICE_MONITORS)
 
 # Labels that GPU Feature Discovery, a rollout or validations keep current; no manifest depends on them.
 _KEPT_CURRENT = ("cuda.", "gfd.", "gpu.", "gpu-driver-upgrade", "mig.")
@@ -108,11 +99,7 @@ def _members_of(inventory: Inventory) -> str:
 
 
 class SituationBuilder:
-    """Builds the state of the cluster at each look. It is worked out whole; what a node alone decides is kept in memos.
-
-    Attributes:
-        desired: What is desired in the end, as of the last look, whose state has what is desired for now.
-    """
+    """Builds the state of the cluster at each look: as a whole; what a node alone decides is kept in memos."""
 
     def __init__(self, reading: ClusterPlan) -> None:
         """Start from what was read; of what is followed, live copies are current and that is not."""
@@ -122,7 +109,7 @@ class SituationBuilder:
         self._manifests = Memo[tuple[str, ObjectRef], Manifest]()
         self._states = Memo[str, Mapping[str, NodeState]]()
         self._prepared_for: object = None
-        self._context, self.desired = reading.context, reading.desired
+        self._context, self.desired = reading.context, reading.desired  # in the end; states have it for now
         self._parts: Mapping[str, NodeObjects] = {}
 
     def copy(self, reading: ClusterPlan) -> SituationBuilder:
@@ -137,29 +124,20 @@ class SituationBuilder:
     ) -> ClusterState:
         """Return the state of the cluster as it is now.
 
-        Args:
-            members: Objects of the stack; of kinds that are followed the mirror's count.
-            passed: Validations on record.
+        ``members``: objects of the stack; of kinds that are followed the mirror's count. ``passed``: as on record.
         """
         live = {ref.name: node for ref, node in sorted(mirror.of(NODE).items())}
-        found = self._facts.of(live, lambda name: _with_needs(node_facts(live[name])))
+        found = self._facts.of(live, lambda name: _with_needs(observe.node_facts(live[name])))
         nodes = {name: facts for name, (facts, _) in found.items()}
         self._believe_the_manager(nodes)
         facts = replace(self._read.facts, nodes=tuple(nodes.values()), host_drivers=dict(self._host_drivers))
         self._prepare(facts, [needs for _, needs in found.values()])
-        targets = tuple(
-            target if target.facts is nodes.get(target.name) else replace(target, facts=nodes.get(target.name))
-            for target in self._context.targets
-        )
+        now = ((target, nodes.get(target.name)) for target in self._context.targets)
+        targets = tuple(each if each.facts is known else replace(each, facts=known) for each, known in now)
         self._context = replace(self._context, facts=facts, targets=targets)
         followed = {ref: item for kind in WATCHED for ref, item in mirror.of(kind).items()}  # a deleted one is missed
-        observed = replace(
-            self._read,
-            facts=facts,
-            members={ref: item for ref, item in members.items() if ref.type not in WATCHED} | followed,
-            pods=mirror.of(POD),
-            passed=dict(passed),
-        )
+        members = {ref: item for ref, item in members.items() if ref.type not in WATCHED} | followed
+        observed = replace(self._read, facts=facts, members=members, pods=mirror.of(POD), passed=dict(passed))
         return cluster_state(self._context, self.desired, observed, self._parts)
 
     def states(self, seen: ClusterState) -> dict[Key, NodeState]:
@@ -168,7 +146,6 @@ class SituationBuilder:
         return states(seen, self._states.of(inputs_of_states(seen), lambda name: states_of(targets[name], seen)))
 
     def _prepare(self, facts: ClusterFacts, needs: list[object]) -> None:
-        """Make context and manifests, unless nothing has changed that they depend on."""
         inputs = replace(facts, nodes=()), needs
         is_known, self._prepared_for = self._prepared_for == inputs, inputs
         if is_known:
@@ -198,7 +175,6 @@ def _not_followed(reading: ClusterPlan) -> ObservedState:
 
 
 def _with_needs(facts: NodeFacts) -> tuple[NodeFacts, object]:
-    """Return facts with those of them that manifests depend on."""
     kept = {
         key: value
         for key, value in facts.labels.items()
@@ -221,21 +197,13 @@ _Inputs = tuple[Mapping[str, Mapping[str, str]], Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One look at a stack.
-
-    Attributes:
-        states: The state of each component, as a whole and on each node.
-        objects: Names of objects that are not as declared.
-        edited: Those of them that were, and that were edited by hand or deleted since.
-        steps: Names of what else a run would do: labels of a node, a validation, a driver to be replaced. What nothing
-            can be done about is not among them.
-    """
+    """One look at a stack."""
 
     seen: ClusterState
-    states: Mapping[Key, NodeState]
-    objects: frozenset[str]
-    edited: frozenset[str]
-    steps: frozenset[str]
+    states: Mapping[Key, NodeState]  # the state of each component, as a whole and on each node
+    objects: frozenset[str]  # names of objects that are not as declared
+    edited: frozenset[str]  # those of them that were, and that were edited by hand or deleted since
+    steps: frozenset[str]  # names of what else can be done: labels, a validation, a driver to be replaced
 
     @property
     def needs(self) -> frozenset[str]:
@@ -283,8 +251,7 @@ class StackObserver:
     def read(self, cluster: KubeClient) -> ClusterPlan:
         """Return what is wanted and seen now, and the plan: one request, and one more for each object that differs.
 
-        Raises:
-            UnreachableError, ForbiddenError, InvalidError: As the API server answers.
+        Raises UnreachableError, ForbiddenError, InvalidError: as the API server answers.
         """
         lease = lock.read_lock(cluster, self._inventory)  # first: what others have written since then counts as theirs
         seen, raw = self._see()
@@ -295,7 +262,6 @@ class StackObserver:
     def _edited(
         self, different: frozenset[ObjectRef], wanted: Mapping[ObjectRef, Manifest], seen: ClusterState
     ) -> Iterator[ObjectRef]:
-        """Yield what was as declared, and is not because of an edit that a run undoes."""
         once_held = {ref for ref in different if self._held.get(ref) == wanted[ref]}
         self._held = {ref: wanted[ref] for ref in (wanted.keys() - different) | once_held}
         live = seen.observed.members
@@ -304,8 +270,8 @@ class StackObserver:
     def is_outdated(self) -> bool:
         """Whether what the inventory refers to, such as a ConfigMap, or what is served is not as it was read."""
         live = [item for scope in self._inputs for item in self._mirror.of(scope).values()]
-        config_maps = config_maps_of(item for item in live if item["kind"] == CONFIG_MAP.kind)
-        inputs = config_maps, secrets_of(item for item in live if item["kind"] == SECRET.kind)
+        config_maps = observe.config_maps_of(item for item in live if item["kind"] == CONFIG_MAP.kind)
+        inputs = config_maps, observe.secrets_of(item for item in live if item["kind"] == SECRET.kind)
         return inputs != self._read_with or self._outdated_in(time.monotonic()) <= 0
 
     def next_deadline(self, now: float) -> float:
@@ -314,7 +280,6 @@ class StackObserver:
         return min(self._settler.next_deadline(now), left if left > 0 else float("inf"))
 
     def _outdated_in(self, now: float) -> float:
-        """Return in how many seconds to read again because of ServiceMonitors; infinity if there is no need."""
         if _wants_service_monitors(self._inventory):
             live = self._mirror.of(scope_of_object(DEFINITION)).values()
             if any(map(_serves_service_monitors, live)) != (SERVICE_MONITORS in self._resources):
@@ -336,13 +301,8 @@ def _serves_service_monitors(definition: Manifest) -> bool:
 def watched_scopes(reading: ClusterPlan) -> tuple[Scope, ...]:
     """Return what an observer looks at: all that a run follows, the stack's objects, its record, and its inputs."""
     inventory = reading.context.inventory
-    scopes = (
-        *run_scopes(inventory),
-        *_members(reading),
-        scope_of_object(observe.validations_ref(inventory)),
-        *_inputs(inventory),
-        *((scope_of_object(DEFINITION),) if _wants_service_monitors(inventory) else ()),
-    )
+    single = [observe.validations_ref(inventory), *([DEFINITION] if _wants_service_monitors(inventory) else [])]
+    scopes = (*run_scopes(inventory), *_members(reading), *map(scope_of_object, single), *_inputs(inventory))
     return tuple(dict.fromkeys(scopes))
 
 
@@ -361,7 +321,10 @@ def _members(reading: ClusterPlan) -> tuple[Scope, ...]:
 
 
 def _inputs(inventory: Inventory) -> tuple[Scope, ...]:
-    named, home = ((CONFIG_MAP, named_config_maps), (SECRET, named_secrets)), inventory.cluster.namespace
+    named, home = (
+        ((CONFIG_MAP, observe.named_config_maps), (SECRET, observe.named_secrets)),
+        inventory.cluster.namespace,
+    )
     refs = (ObjectRef(*kind, home, name) for kind, names in named for name in sorted(names(inventory)))
     return tuple(map(scope_of_object, refs))
 
@@ -375,7 +338,6 @@ def _named(refs: Iterable[ObjectRef]) -> frozenset[str]:
 
 
 def _steps(seen: ClusterState, raw: Mapping[Key, NodeState], settled: Mapping[Key, NodeState]) -> Iterator[str]:
-    """Yield what a run would do on nodes."""
     yield from (f"{type(step).__name__} {step.ref}" for step in next_actions(seen, settled))
     yield from (f"driver of {node}" for node in nodes_to_upgrade(raw))
     yield from (f"metadata of {change.ref}" for change in pod_changes(seen))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import NamedTuple
 
 from gpu_provision.diagnostics.pods import node_of
@@ -13,15 +12,15 @@ from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import FieldConflictError, NotFoundError
 from gpu_provision.kube.observe import Listed, find_absent, observe, observe_facts
 from gpu_provision.kube.transport import RequestPool
-from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, RenderContext, ref_of
+from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ObservedState, RenderContext, ref_of
 from gpu_provision.model.codes import ABSENT
 from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError, Severity
 from gpu_provision.model.inventory import ALL, Inventory, RunSelection
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import NodeState
+from gpu_provision.model.text import join_limited
 from gpu_provision.planning.applyset import PART_OF, SET_ID, component_of
 from gpu_provision.planning.diff import changes_between, manual_editors
-from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.plan import plan_state, with_effects
 from gpu_provision.planning.prepare import findings, missing_findings, prepare, references, unread_finding
 from gpu_provision.planning.states import ClusterState, Desired, Key, cluster_state, states
@@ -50,12 +49,10 @@ def server_dry_run(cluster: KubeClient, draft: Plan, seen: ClusterState) -> tupl
             taken.setdefault(given.set_id, []).append(change.ref)
             continue
         answer = given.change if isinstance(given, _Foreign) else given
-        if isinstance(answer, ForbiddenError):
+        if answer is None or isinstance(answer, ForbiddenError):
             changes.append(change)
         elif isinstance(answer, Finding):
             problems.append(answer)
-        elif answer is None:
-            changes.append(change)
         elif answer.fields:
             undone = tuple(f"undoes an edit by {manager}" for manager in answer.takes_back_from)
             told = with_effects(answer, seen)
@@ -108,22 +105,14 @@ def _dry_run(  # noqa: PLR0911 - one answer after the other
         return _drift(cluster, change, observed, error)
     except InvalidError as error:
         return replace(error.findings[0], where=str(change.ref))
-    as_seen, set_id = _as_seen(change, before, applied.object), _other_set(change, before)
-    return _Foreign(set_id, as_seen) if set_id else as_seen
-
-
-def _other_set(change: Change, before: Manifest) -> str:
-    """Return the id of the other stack's set that an object is in; empty if it is in none."""
-    found = before.get("metadata", {}).get("labels", {}).get(PART_OF, "")
-    wanted = (change.manifest or {})["metadata"].get("labels", {}).get(PART_OF, found)
-    return "" if found == wanted else str(found)
+    as_seen = _as_seen(change, before, applied.object)
+    found = before.get("metadata", {}).get("labels", {}).get(PART_OF)
+    wanted = change.manifest["metadata"].get("labels", {}).get(PART_OF, found)
+    return _Foreign(found, as_seen) if found and found != wanted else as_seen
 
 
 def _owner(cluster: KubeClient, set_id: str) -> ObjectRef | None:
-    """Return the ConfigMap that stands for a stack, and is called as it; None for a stack that is gone.
-
-    What that has left belongs to no stack.
-    """
+    """Return the ConfigMap that stands for a stack, and is called as it; None for one that is gone: it owns nothing."""
     parents = cluster.list(_CONFIG_MAP, label_selector=f"{SET_ID}={set_id}").items
     return ref_of(parents[0]) if parents else None
 
@@ -131,14 +120,13 @@ def _owner(cluster: KubeClient, set_id: str) -> ObjectRef | None:
 def _taken(owner: ObjectRef, refs: Sequence[ObjectRef], inventory: Inventory) -> Finding:
     """Two stacks that apply one object would undo each other for ever."""
     number = f"{len(refs)} objects" if len(refs) > 1 else "an object"
-    more = f" and {len(refs) - _MOST_NAMED} more" if len(refs) > _MOST_NAMED else ""
     fleet = inventory.cluster.sandbox
     reset = shlex.join(("gpu-provision", "sandbox", "reset", *(() if fleet == "default" else ("--fleet", fleet))))
     return Finding(
         code="GP309",
         what=f"stack {owner.name} owns {number} that stack {inventory.name} declares, too",
         where=f"stack {owner.name} in namespace {owner.namespace}",
-        evidence=", ".join(map(str, refs[:_MOST_NAMED])) + more,
+        evidence=join_limited(map(str, refs), _MOST_NAMED),
         consequence="nothing is changed: each of both would undo the other's changes",
         fix=f"remove stack {owner.name} first: gpu-provision destroy -i FILE, its inventory (name: {owner.name})"
         f"{f', or {reset}' if fleet else ''}. If it is this one under its old name: give the inventory that name back",
@@ -153,8 +141,8 @@ def _as_seen(change: Change, before: Manifest, after: Manifest) -> Change:
 def _drift(cluster: KubeClient, change: Change, observed: ObservedState, error: FieldConflictError) -> Change | Finding:
     """A hand edit of our own object is drift, and is undone; a field of any other manager is a conflict."""
     live = observed.members.get(change.ref)
-    known = live is not None and bool(error.managers) and error.managers <= manual_editors(live)
-    if live is None or change.manifest is None or not known:
+    is_by_hand = live is not None and bool(error.managers) and error.managers <= manual_editors(live)
+    if live is None or change.manifest is None or not is_by_hand:
         return replace(error.findings[0], where=str(change.ref))
     looked_at = {key: live["metadata"][key] for key in ("resourceVersion", "generation") if key in live["metadata"]}
     manifest = {**change.manifest, "metadata": {**change.manifest["metadata"], **looked_at}}
@@ -166,33 +154,25 @@ def _drift(cluster: KubeClient, change: Change, observed: ObservedState, error: 
     return replace(seen, manifest=manifest, takes_back_from=tuple(sorted(error.managers)))
 
 
-_NOT_READ: Mapping[str, str] = MappingProxyType({})
-
-
 def read_and_plan(
     cluster: KubeClient,
     inventory: Inventory,
     *,
     revalidate: bool = False,
-    host_drivers: Mapping[str, str] = _NOT_READ,
+    host_drivers: Mapping[str, str] | None = None,
     part: RunSelection = ALL,
 ) -> ClusterPlan:
     """Read a cluster and plan.
 
-    A cluster that is as declared costs a fixed number of requests; objects that differ cost one more each: the
-    server's own dry run, which has the last word on what an apply would change. Objects of a stack that is new cost
-    nothing if nothing has their names. Drivers that a run replaces cost a fixed number more.
+    A cluster that is as declared costs a fixed number of requests; objects that differ cost one more each: the server's
+    own dry run, which has the last word on what an apply would change. Objects of a stack that is new cost nothing if
+    nothing has their names. Drivers that a run replaces cost a fixed number more.
 
-    Args:
-        revalidate: Forget which validations have passed, so that they run again.
-        host_drivers: As in ClusterFacts.
-        part: What to look after.
-
-    Raises:
-        UnreachableError, ForbiddenError, InvalidError: As the API server answers.
+    ``revalidate``: forget which validations have passed, so that they run again. ``host_drivers``: as in ClusterFacts.
+    Raises UnreachableError, ForbiddenError, InvalidError.
     """
     listed: Listed = {}
-    facts = replace(observe_facts(cluster, inventory, listed), host_drivers=host_drivers)
+    facts = replace(observe_facts(cluster, inventory, listed), host_drivers=host_drivers or {})
     context, desired = prepare(inventory, facts, part)
     wanted = [ref_of(manifest) for manifests in desired.values() for manifest in manifests]
     parent = ref_of(desired["prerequisites"][-1])
@@ -231,7 +211,6 @@ def build_plan(
 def _absent(
     cluster: KubeClient, desired: Desired, seen: ClusterState, draft: Plan, known: Mapping[Key, NodeState]
 ) -> Iterator[Finding]:
-    """Yield which ConfigMaps and Secrets are missing that pods refer to."""
     found = references(desired)
     changing = {change.ref for change in draft.changes if change.action in _STARTS_PODS}
     if needs_rollout(known):
@@ -246,7 +225,6 @@ _STARTS_PODS = frozenset({Action.CREATE, Action.UPDATE, Action.RUN})
 
 
 def _unvalidated(observed: ObservedState, part: RunSelection) -> ObservedState:
-    """Return what was observed with no vectorAdd of a part that counts."""
     void = frozenset(
         pod["metadata"]["uid"]
         for pod in observed.pods.values()
@@ -259,21 +237,15 @@ def _unvalidated(observed: ObservedState, part: RunSelection) -> ObservedState:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """What was wanted, what was seen, and the plan between the two.
-
-    Attributes:
-        revalidate: Whether validations run again although they have passed.
-        listed: What a run of it can follow from there, without asking for it again.
-        refused: What the server said to a dry run that our user may not ask for; empty if it did all of them.
-    """
+    """What was wanted, what was seen, and the plan between the two."""
 
     context: RenderContext
     desired: Desired
     observed: ObservedState
     plan: Plan
-    revalidate: bool = False
-    refused: str = ""
-    listed: Listed = field(default_factory=dict)
+    revalidate: bool = False  # whether validations run again although they have passed
+    refused: str = ""  # what the server said to a dry run that our user may not ask for; empty if it did all of them
+    listed: Listed = field(default_factory=dict)  # what a run of it can follow from there, without asking for it again
 
 
 def without_failures(reading: ClusterPlan) -> ClusterPlan:

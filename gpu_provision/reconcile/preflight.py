@@ -27,15 +27,10 @@ from gpu_provision.reconcile.session import Session
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What preflight has to say before a run.
+    """What preflight has to say before a run."""
 
-    Attributes:
-        hosts: The hosts that were read, also those without a GPU.
-        findings: Errors first, then by the inventory's order of nodes.
-    """
-
-    hosts: HostsResult
-    findings: tuple[Finding, ...]
+    hosts: HostsResult  # the hosts that were read, also those without a GPU
+    findings: tuple[Finding, ...]  # errors first, then by the inventory's order of nodes
 
     @property
     def failed(self) -> bool:
@@ -62,7 +57,6 @@ def preflight(inventory: Inventory, *, limit: tuple[str, ...], listen: Callable[
 
 
 def _unread(host: HostOutcome) -> Iterator[Finding]:
-    """Yield why a host could not be read, if that is why it failed."""
     if not host.errors:
         yield Finding(
             code=codes.HOST_UNREAD,

@@ -26,20 +26,31 @@ from gpu_provision.planning.rollout_changes import pods_kept_by_labels, with_dep
 from gpu_provision.planning.states import TO_BE_LABELLED, ClusterState, Key, is_observed
 from gpu_provision.planning.upgrades import AT_WORK, DRIVER, KEEPS, STAYS, has_stale_rollout, is_kept, needs_rollout
 from gpu_provision.planning.validation import FAILED_WITH
-from gpu_provision.reconcile.actions import EvictPod, PatchNode, RemovePod, Step, TransitionNode
 from gpu_provision.reconcile.observer import Memo
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.states import with_steps
+from gpu_provision.reconcile.steps import EvictPod, PatchNode, RemovePod, Step, TransitionNode
 from gpu_provision.rollout import predicates
 from gpu_provision.rollout import states as upgrade
-from gpu_provision.rollout.actions import Evict, Restart, RollBack, StateTransition, TakeOff, Validate
 from gpu_provision.rollout.budgets import SHARED, domain_of, policy_of
 from gpu_provision.rollout.observe import COMPONENTS_READ, ClusterObjects, DesiredDriver, observe
 from gpu_provision.rollout.preview import plan_waves
-from gpu_provision.rollout.snapshot import FleetNode, Snapshot, StackPresence, ValidationResult
+from gpu_provision.rollout.snapshot import (
+    Evict,
+    FleetNode,
+    Restart,
+    RollBack,
+    Snapshot,
+    StackPresence,
+    StateTransition,
+    TakeOff,
+    Validate,
+    ValidationResult,
+)
 from gpu_provision.rollout.state_machine import Decision, RolloutPhase, coalesce, decide, retry_failed
 from gpu_provision.rollout.states import LATE, UpgradeState
 
+_Moves = Mapping[str, StateTransition]  # node -> the move that is being written to it
 LEFT_OUT = "is left out by --limit"
 """Why a rollout leaves a node alone that is not in the part that the run looks after."""
 
@@ -60,7 +71,15 @@ def with_rollout(
             nodes, pods = (each.result().items for each in listing)
         claims = ResourceClaims(cluster).of(pods)
     except ForbiddenError as refusal:
-        plan = replace(plan, findings=(*plan.findings, _not_read(refusal)))
+        warning = Finding(
+            code="GP320",
+            what="a run would replace drivers, and how could not be looked at: that needs rights to read",
+            evidence=refusal.findings[0].evidence,
+            consequence="the plan does not say in which order, nor which pods are evicted",
+            fix="gpu-provision rbac --read-only prints the rights that a plan needs",
+            severity=Severity.WARNING,
+        )
+        plan = replace(plan, findings=(*plan.findings, warning))
         return replace(reading, plan=with_departures(plan, seen, Schedule()))
     proofs = validation_results(known)
     live = ClusterObjects(nodes=nodes, pods=pods, budgets=budgets, claims=claims, proofs=proofs)
@@ -76,17 +95,6 @@ def with_rollout(
         if node.is_leaving
     }
     return replace(reading, plan=with_departures(plan, seen, plan.rollout or found, users))
-
-
-def _not_read(refusal: ForbiddenError) -> Finding:
-    return Finding(
-        code="GP320",
-        what="a run would replace drivers, and how could not be looked at: that needs rights to read",
-        evidence=refusal.findings[0].evidence,
-        consequence="the plan does not say in which order, nor which pods are evicted",
-        fix="gpu-provision rbac --read-only prints the rights that a plan needs",
-        severity=Severity.WARNING,
-    )
 
 
 def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver]:
@@ -120,29 +128,23 @@ def nodes_without_driver(seen: ClusterState) -> dict[str, DesiredDriver]:
     These left the inventory, or came back to it half way with a driver of their own. They go by the inventory's own
     policy.
     """
+    nodes = {target.name: StackPresence.STAYS for target in seen.context.targets if has_stale_rollout(target)}
+    for node in node_labels.leaving(seen.context):
+        presence = StackPresence.ENDING if any(pods_kept_by_labels(node, seen)) else StackPresence.BARE
+        nodes[node.name] = StackPresence.LABELLED if _labels_to_remove(node, seen) else presence
     last, part = len(seen.context.inventory.nodes), seen.context.part
-    nodes = {node.name: _stack_on(node, seen) for node in node_labels.leaving(seen.context)}
-    nodes |= {target.name: StackPresence.STAYS for target in seen.context.targets if has_stale_rollout(target)}
+    left_out = {name: "" if part.has_node(name) else LEFT_OUT for name in nodes}
     return {
-        name: DesiredDriver(
-            domain=SHARED, position=last, template=None, left_out="" if part.has_node(name) else LEFT_OUT, stack=stack
-        )
+        name: DesiredDriver(domain=SHARED, position=last, template=None, left_out=left_out[name], stack=stack)
         for name, stack in nodes.items()
     }
-
-
-def _stack_on(node: NodeFacts, seen: ClusterState) -> StackPresence:
-    if _labels_to_remove(node, seen):
-        return StackPresence.LABELLED
-    return StackPresence.ENDING if any(pods_kept_by_labels(node, seen)) else StackPresence.BARE
 
 
 def _labels_to_remove(node: NodeFacts, seen: ClusterState) -> dict[str, None]:
     """Return the labels that a node that left the inventory loses before the stack's mark."""
     wanted = seen.node_labels.get(node.name, {})
-    return {
-        key: None for key, value in wanted.items() if value is None and key in node.labels if key != labels.INVENTORY
-    }
+    gone = (key for key, value in wanted.items() if value is None and key != labels.INVENTORY)
+    return {key: None for key in gone if key in node.labels}
 
 
 def budget_kind(cluster: KubeClient) -> Kind:
@@ -151,13 +153,7 @@ def budget_kind(cluster: KubeClient) -> Kind:
 
 
 class RolloutController:
-    """The rollout of one run; another process may take over at any moment. Without a need for one it costs nothing.
-
-    Attributes:
-        nodes: The fleet as last looked at, by name.
-        decision: What follows from that.
-        previous: Names what the fleet can go back to; empty for nothing.
-    """
+    """The rollout of one run; another process may take over at any moment. Without a need for one it costs nothing."""
 
     def __init__(self, cluster: KubeClient, inventory: Inventory) -> None:
         """Prepare; nothing is asked."""
@@ -168,27 +164,18 @@ class RolloutController:
         self._budgets_seen = ""
         self._read = Memo[str, FleetNode]()
         self._snapshot: Snapshot | None = None
-        self.nodes: dict[str, FleetNode] = {}
-        self.previous = ""
-        self.decision = Decision(phase=RolloutPhase.DONE)
+        self.nodes: dict[str, FleetNode] = {}  # the fleet as last looked at
+        self.decision = Decision(phase=RolloutPhase.DONE)  # what follows from that
+        self.previous = ""  # names what the fleet can go back to; empty for nothing
 
     def is_needed(self, raw: Mapping[Key, NodeState]) -> bool:
         """Whether there is something to roll out, or has been in this run."""
         return self._snapshot is not None or needs_rollout(raw)
 
     def look(
-        self,
-        seen: ClusterState,
-        mirror: InformerCache,
-        raw: Mapping[Key, NodeState],
-        *,
-        writing: Mapping[str, StateTransition],
+        self, seen: ClusterState, mirror: InformerCache, raw: Mapping[Key, NodeState], writing: _Moves
     ) -> dict[Key, NodeState]:
-        """Decide, and return the states with those of the drivers that the rollout looks after.
-
-        Args:
-            writing: Node -> the move that is being written to it.
-        """
+        """Decide, and return the states with those of the drivers that the rollout looks after."""
         is_first = self._snapshot is None
         if is_first:
             mirror.follow(self._others)
@@ -255,8 +242,7 @@ class RolloutController:
                 case StateTransition():
                     yield TransitionNode(key, _node_ref(action.node), action)
                 case Evict():
-                    pod = ObjectRef("v1", "Pod", action.namespace, action.name)
-                    yield EvictPod(key, pod, action, self._budgets_seen)
+                    yield EvictPod(key, ObjectRef(*POD, action.namespace, action.name), action, self._budgets_seen)
                 case Restart():
                     yield from _restart(key, action, seen)
                 case TakeOff():
@@ -276,12 +262,11 @@ class RolloutController:
 
 
 def _key(node: FleetNode) -> Key:
-    """Return what a node's rollout is about: its driver, or the labels that it loses."""
     return (node_labels.NAME if node.is_leaving else DRIVER), node.name
 
 
 def _node_ref(name: str) -> ObjectRef:
-    return ObjectRef("v1", "Node", "", name)
+    return ObjectRef(*NODE, "", name)
 
 
 def _take_off(key: Key, action: TakeOff, seen: ClusterState) -> Iterator[PatchNode]:
@@ -368,13 +353,13 @@ def _progressing(state: NodeState, node: FleetNode, decision: Decision) -> NodeS
 
 def validation_results(raw: Mapping[Key, NodeState]) -> dict[str, ValidationResult]:
     """Return what validation says of the driver that each node has now; nothing where it has not ended."""
-    found = ((node, state) for (component, node), state in raw.items() if component == "driver_validation" and node)
-    verdicts = ((node, state, state.state is State.READY and not state.reason) for node, state in found)
-    return {
-        node: ValidationResult(passed=passed, reason=state.reason.removeprefix(FAILED_WITH))
-        for node, state, passed in verdicts
-        if passed or state.state is State.FAILED
-    }
+    found = dict[str, ValidationResult]()
+    for node, state in ((key[1], state) for key, state in raw.items() if key[0] == "driver_validation" and key[1]):
+        if state.state is State.FAILED:
+            found[node] = ValidationResult(passed=False, reason=state.reason.removeprefix(FAILED_WITH))
+        elif state.state is State.READY and not state.reason:
+            found[node] = ValidationResult(passed=True)
+    return found
 
 
 def pending_validation_states(
@@ -382,11 +367,8 @@ def pending_validation_states(
 ) -> dict[Key, NodeState]:
     """Return the states of ready drivers whose nodes are still to be given back."""
     found = ((node, settled.get((DRIVER, node.name))) for node in nodes if node.state in LATE)
-    return {
-        (DRIVER, node.name): _progressing(state, node, decision)
-        for node, state in found
-        if state is not None and state.state is State.READY
-    }
+    ready = ((node, state) for node, state in found if state is not None and state.state is State.READY)
+    return {(DRIVER, node.name): _progressing(state, node, decision) for node, state in ready}
 
 
 def drivers_without_deadline(nodes: Iterable[FleetNode]) -> frozenset[Key]:

@@ -1,55 +1,95 @@
-"""One run shared by many callers: pyinfra's operations, one per component, wait on the same run.
+"""One run in a thread, shared by many callers: pyinfra's operations, one per component, wait on the same run.
 
-The reading that planning needs is made once and used until the run has written; `outcome` has the rest.
+The reading that planning needs is made once and used until the run has written; `Outcome` has the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from gpu_provision.history import store
 from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.config import resolve_context
 from gpu_provision.kube.lease import LeaderElector
-from gpu_provision.model.findings import Finding, ForbiddenError, RunFailedError
+from gpu_provision.model import codes
+from gpu_provision.model.findings import (
+    Finding,
+    ForbiddenError,
+    LockedError,
+    ProvisionError,
+    RunFailedError,
+    attach_findings,
+)
+from gpu_provision.model.history import Ending
 from gpu_provision.model.inventory import ALL, Inventory, RunSelection
-from gpu_provision.model.progress import Event, NodeState
+from gpu_provision.model.progress import Event, NodeState, RunResult, State
+from gpu_provision.planning.states import Key
 from gpu_provision.rbac import review
 from gpu_provision.reconcile.plan import ClusterPlan, blocking_findings, missing_permissions, read_and_plan
 
 if TYPE_CHECKING:
-    from gpu_provision.reconcile.observer import StackObserver
+    from gpu_provision.history.rollback import RollbackTarget
+    from gpu_provision.reconcile.observer import LiveState, StackObserver
     from gpu_provision.reconcile.run import Outcome
-    from gpu_provision.reconcile.run_thread import Executor, RunThread
+
+_TOLD_BY_STATES = "GP201"
+_STEP_SECONDS = 10
+
+
+class RunHandle(Protocol):
+    """One run; see `gpu_provision.reconcile.run.Run`."""
+
+    @property
+    def is_following(self) -> bool:
+        """Whether all is written, and what becomes of it is followed."""
+
+    @property
+    def going_on(self) -> str:
+        """What goes on without this process if the run is cancelled now, as a sentence; empty if nothing does."""
+
+    def execute(self) -> Outcome:
+        """Carry the plan out, or see it carried out. Raises ProvisionError."""
+
+    def left_behind(self) -> tuple[Finding, ...]:
+        """Return warnings about what stays half done if the run has ended here; from any thread."""
+
+    def cancel(self) -> None:
+        """End after the current step; from any thread."""
+
+
+RunFactory = Callable[..., RunHandle]
+"""Makes the run of a plan, with the arguments of `Run`; nothing is written."""
+
+
+class Executor(Protocol):
+    """A controller in the cluster that looks after stacks, if there is one."""
+
+    def reviewed(self, cluster: KubeClient, reading: ClusterPlan) -> ClusterPlan:
+        """Return a reading whose plan names the resource that carries it out, if any. Raises as the API server says."""
+
+    @property
+    def conduct(self) -> RunFactory:
+        """Makes the run that is carried out there, of a reading that was reviewed."""
 
 
 @dataclass(slots=True)
 class Session:
-    """The work of one process on one stack.
-
-    Attributes:
-        revalidate: Whether validations run again although they have passed.
-        host_drivers: What was just read of hosts, as in ClusterFacts; may be set until the reading is made.
-        back_to: Number of the run whose inventory this is; 0 if it is no rollback.
-        part: What to look after.
-        resident: Who follows the stack already; what it knows is not read.
-        deputy: Carries runs out if a controller looks after the stack; None to carry them out here in any case.
-        leadership: What the right to write rests on besides the stack's lock; None for nothing.
-        recorded: Number of the run that changed hosts alone; 0 if there was none.
-    """
+    """The work of one process on one stack. ``host_drivers`` may be set until the reading is made."""
 
     inventory: Inventory
-    revalidate: bool = False
-    host_drivers: Mapping[str, str] = field(default_factory=dict)
-    back_to: int = 0
-    part: RunSelection = ALL
-    resident: StackObserver | None = None
-    deputy: Executor | None = None
-    leadership: LeaderElector | None = None
-    recorded: int = 0
+    revalidate: bool = False  # whether validations run again although they have passed
+    host_drivers: Mapping[str, str] = field(default_factory=dict)  # as just read, see ClusterFacts
+    back_to: int = 0  # number of the run whose inventory this is; 0 if it is no rollback
+    part: RunSelection = ALL  # what to look after
+    resident: StackObserver | None = None  # who follows the stack already; what it knows is not read
+    deputy: Executor | None = None  # carries runs out if a controller looks after the stack; None: not even then
+    leadership: LeaderElector | None = None  # what the right to write rests on besides the stack's lock
+    recorded: int = 0  # number of the run that changed hosts alone; 0 if there was none
     _cluster: KubeClient | None = None
     _reading: ClusterPlan | None = None
     _run: RunThread | None = None
@@ -105,28 +145,25 @@ class Session:
         return missing_permissions(self.cluster, self.reading())
 
     def start(self) -> None:
-        """Begin the run if it has not begun.
+        """Begin the run if it has not begun. Nothing was written if it raises.
 
-        Raises:
-            RunFailedError: Planning found conflicts; nothing was written.
-            ForbiddenError: Permissions are missing; nothing was written.
+        Raises RunFailedError if planning found conflicts, ForbiddenError if permissions are missing.
         """
         if self._run is not None:
             return
         if refused := self.refusals():
             raise RunFailedError(*refused)
-        from gpu_provision.reconcile.run import Run
-        from gpu_provision.reconcile.run_thread import RunThread
-
-        reading = self.reading()
+        reading, live = self.reading(), None
         if self.deputy and reading.plan.resource:
-            self._run = RunThread(self.cluster, reading, self._tell, self.back_to, make=self.deputy.conduct)
+            make = self.deputy.conduct
         elif missing := self.missing_permissions():
             raise ForbiddenError(missing)
         else:
+            from gpu_provision.reconcile.run import Run
+
             live = self.resident.live(reading) if self.resident else None
             make = partial(Run, live=live)
-            self._run = RunThread(self.cluster, reading, self._tell, self.back_to, make=make, live=live)
+        self._run = RunThread(self.cluster, reading, self._tell, self.back_to, make=make, live=live)
         self._run.start()
 
     def put_on_record(self, *, hosts: int) -> None:
@@ -148,8 +185,7 @@ class Session:
         If something failed, the whole run is awaited first, so that whatever can be finished is finished. ``tick`` is
         told about once a second how far the component is: ``2/3 ready; t4-2: ImagePullBackOff``.
 
-        Raises:
-            ProvisionError: The run itself ended early.
+        Raises ProvisionError: the run itself ended early.
         """
         if self._run is None:
             return ()
@@ -183,9 +219,9 @@ class Session:
         if outcome is None:
             return (*planned, *self._unrecorded)
         if self._explained is None:
-            from gpu_provision.reconcile.run_thread import explain
+            from gpu_provision.reconcile.evidence import explain
 
-            told = (item for item in planned if item.code not in _TOLD_BY_STATES)
+            told = (item for item in planned if item.code != _TOLD_BY_STATES)
             warnings = filter(None, [outcome.unrecorded])
             self._explained = (*outcome.told, *explain(self.cluster, outcome), *told, *warnings)
             if outcome.record.id:
@@ -198,4 +234,152 @@ class Session:
             listener(event)
 
 
-_TOLD_BY_STATES = frozenset({"GP201"})
+class RunThread:
+    """A run in a thread of its own; under gevent, in a greenlet. Callbacks are called from there."""
+
+    def __init__(  # noqa: PLR0913 - what a run is made from, and who makes it
+        self,
+        cluster: KubeClient,
+        reading: ClusterPlan,
+        tell: Callable[[Event], None],
+        back_to: int,
+        *,
+        make: RunFactory,
+        live: LiveState | None = None,
+    ) -> None:
+        """Prepare; `start` begins. ``make`` makes the run; who else reads what is ``live`` is woken by the end."""
+        self._cluster, self._reading, self._tell, self._live = cluster, reading, tell, live
+        self._states: Mapping[Key, NodeState] = {}
+        self._changed = threading.Condition()
+        self._outcome: Outcome | None = None
+        self._error: BaseException | None = None
+        self._run = self._declared = make(cluster, reading, listen=tell, on_states=self._take, back_to=back_to)
+        self._thread = threading.Thread(target=self._execute, name="gpu-provision", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def _execute(self) -> None:
+        try:
+            outcome = self._run.execute()
+            self._outcome = self._gone_back(outcome, outcome.back) if outcome.back else outcome
+        except LockedError as error:  # the run that has the lock goes on with what this one left
+            self._error = error
+        except ProvisionError as error:
+            error.findings = (*error.findings, *self._run.left_behind())
+            self._error = error
+        except BaseException as error:  # noqa: BLE001 (handed to the caller that waits)
+            self._error = error
+        with self._changed:
+            self._changed.notify_all()
+        if self._live:
+            self._live.mirror.wake()
+
+    def _gone_back(self, failed: Outcome, back: RollbackTarget) -> Outcome:
+        """Carry out what was there before, as a run of its own, which is not rolled back in its turn."""
+        from gpu_provision.reconcile.evidence import explain
+        from gpu_provision.reconcile.run import Run
+
+        told = explain(self._cluster, failed)
+        store.write_local(failed.record, lambda: store.run_details(failed.plan, failed.result, told))
+        reading = read_and_plan(self._cluster, back.inventory, host_drivers=self._reading.context.facts.host_drivers)
+        missing = missing_permissions(self._cluster, reading)
+        if problems := (*blocking_findings(reading), *filter(None, [missing])):
+            return replace(failed, told=(*problems, _gone(back, "the cluster could not go back to")))
+        self._run = Run(self._cluster, reading, listen=self._tell, on_states=self._take, back_to=back.record.number)
+        outcome = self._run.execute()
+        went = "the cluster is back at" if outcome.record.ending is Ending.SUCCEEDED else "so did the way back to"
+        return replace(outcome, result=_both(failed.result, outcome.result), told=(*told, _gone(back, went)))
+
+    def _take(self, states: Mapping[Key, NodeState]) -> None:
+        with self._changed:
+            self._states = states
+            self._changed.notify_all()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended, well or not."""
+        return self._outcome is not None or self._error is not None
+
+    def wait_for(self, component: str, tick: Callable[[str], None]) -> tuple[NodeState, ...]:
+        """Wait until a component has settled everywhere; see `Session.wait`."""
+        from gpu_provision.reconcile.states import TERMINAL_STATES
+
+        with self._ending_on_interrupt():
+            while not self.is_over:
+                own = [state for state in self._states.values() if state.component == component]
+                if own and all(state.state in TERMINAL_STATES for state in own):
+                    break
+                with self._changed:
+                    self._changed.wait(1.0)
+                tick(summary(self._states, component))
+        if self._error is not None:
+            raise self._error
+        broken = {State.FAILED, State.BLOCKED}
+        return tuple(state for state in self._states.values() if state.component == component and state.state in broken)
+
+    @property
+    def is_following(self) -> bool:
+        """See `Run.is_following`; False for a rollback: to end it would leave nodes between two drivers."""
+        return self._run is self._declared and self._run.is_following
+
+    def cancel(self) -> None:
+        """End the run after its current step."""
+        self._run.cancel()
+
+    @contextlib.contextmanager
+    def _ending_on_interrupt(self) -> Iterator[None]:
+        """On Ctrl-C let the run finish its step and give the lock back before the interrupt goes on."""
+        try:
+            yield
+        except KeyboardInterrupt as interrupt:
+            if self._run.going_on:
+                interrupt.add_note(self._run.going_on)
+            self._run.cancel()
+            self._thread.join(_STEP_SECONDS)
+            attach_findings(interrupt, *self._run.left_behind())
+            raise
+
+    def join(self) -> Outcome:
+        """Wait for the end. Raises ProvisionError if it came early."""
+        with self._ending_on_interrupt(), self._changed:
+            while not self.is_over:
+                self._changed.wait(1.0)
+        if self._error is not None:
+            raise self._error
+        if self._outcome is None:
+            raise ProvisionError(Finding(code="GP500", what="the run ended without a result"))
+        return self._outcome
+
+
+def summary(states: Mapping[Key, NodeState], component: str) -> str:
+    """Return how far a component is, and the first thing that is awaited: ``2/3 ready; t4-2: ImagePullBackOff``."""
+    own = [state for state in states.values() if state.component == component]
+    counted = [state for state in own if state.node] or own
+    ready = sum(state.state is State.READY for state in counted)
+    awaited = next((state for state in own if state.state is not State.READY and state.reason), None)
+    detail = f"; {awaited.node + ': ' if awaited.node else ''}{awaited.reason}" if awaited else ""
+    return f"{ready}/{len(counted)} ready{detail}"
+
+
+def _gone(back: RollbackTarget, what: str) -> Finding:
+    number = back.record.number
+    return Finding(
+        code=codes.ROLLED_BACK,
+        what=f"the rollout of the driver failed, and {what} the versions of run {number}",
+        where=f"run {number}",
+        consequence="the inventory still declares what failed: the next apply tries it again",
+        fix=f"mend what failed and apply again; or gpu-provision diff {number}, and take that back in the inventory",
+    )
+
+
+def _both(first: RunResult, then: RunResult) -> RunResult:
+    later = tuple(replace(each, at=round(each.at + first.seconds, 3)) for each in then.timeline)
+    return replace(
+        then,
+        changed=first.changed + then.changed,
+        requests=first.requests + then.requests,
+        seconds=first.seconds + then.seconds,
+        timeline=(*first.timeline, *later),
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 from gpu_provision import components
 from gpu_provision.model.progress import Event, NodeState, State, Transition
@@ -32,19 +31,12 @@ _LONGEST_WAIT, _JUST_AFTER = 30.0, 0.05
 
 @dataclass(slots=True)
 class _Clock:
-    """The time that a component takes on a node.
+    """The time that a component takes on a node."""
 
-    Attributes:
-        since: When it began; None while it stands.
-        spent: Seconds before it stood.
-        settled_at: Since when the component is settled; None if it is not.
-        overdue: Why it was too late; empty if it was not.
-    """
-
-    since: float | None = None
-    spent: float = 0.0
-    settled_at: float | None = None
-    overdue: str = ""
+    since: float | None = None  # when it began; None while it stands
+    spent: float = 0.0  # seconds before it stood
+    settled_at: float | None = None  # since when the component is settled; None if it is not
+    overdue: str = ""  # why it was too late; empty if it was not
 
     def stop(self, now: float) -> None:
         """Stop without forgetting: a requirement that comes and goes must not grant time for ever."""
@@ -63,17 +55,11 @@ class _Clock:
 
 @dataclass(slots=True)
 class DeadlineTracker:
-    """Applies requirements and deadlines to states; remembers when each clock started.
+    """Applies requirements and deadlines to states; remembers when each clock started."""
 
-    Attributes:
-        requires: Component -> the components that it requires and that are on.
-        timeouts: Component -> seconds.
-        rejected: (component, node) -> why the API server refused it, for good. Steps add to it from their threads.
-    """
-
-    requires: Mapping[str, tuple[str, ...]]
-    timeouts: Mapping[str, int]
-    rejected: dict[Key, str] = field(default_factory=dict)
+    requires: Mapping[str, tuple[str, ...]]  # component -> the components that it requires and that are on
+    timeouts: Mapping[str, int]  # component -> seconds
+    rejected: dict[Key, str] = field(default_factory=dict)  # for good; steps add to it from their threads
     _clocks: dict[Key, _Clock] = field(default_factory=dict)
     _due: list[float] = field(default_factory=list)
 
@@ -82,23 +68,19 @@ class DeadlineTracker:
     ) -> dict[Key, NodeState]:
         """Return the states with waiting, blocking and deadlines applied. ``raw`` is in dependency order.
 
-        Args:
-            untimed: What has its time kept elsewhere, or waits for its turn.
+        ``untimed``: what has its time kept elsewhere, or waits for its turn.
         """
         rejected, settled = dict(self.rejected), dict[Key, NodeState]()
         self._due = []
         for key, state in raw.items():
-            if key in rejected:
-                settled[key] = replace(state, state=State.FAILED, reason=rejected[key])
-            else:
+            if key not in rejected:
                 settled[key] = self._settled(key, state, settled, now, is_timed=key not in untimed)
+            else:
+                settled[key] = replace(state, state=State.FAILED, reason=rejected[key])
         self._clocks = {key: clock for key, clock in self._clocks.items() if key in raw}
-        # What was refused on nodes that have no state of their own, such as the labels of a node without a GPU.
-        elsewhere = {key: reason for key, reason in rejected.items() if key not in settled}
-        return settled | {
-            key: NodeState(component=key[0], node=key[1], state=State.FAILED, reason=reason)
-            for key, reason in elsewhere.items()
-        }
+        for key in (key for key in rejected if key not in raw):  # such as the labels of a node without a GPU
+            settled[key] = NodeState(component=key[0], node=key[1], state=State.FAILED, reason=rejected[key])
+        return settled
 
     def _settled(
         self, key: Key, state: NodeState, known: Mapping[Key, NodeState], now: float, *, is_timed: bool
@@ -117,7 +99,7 @@ class DeadlineTracker:
 
     def _required(self, key: Key, known: Mapping[Key, NodeState]) -> dict[str, NodeState]:
         component, node = key
-        required = {}
+        required = dict[str, NodeState]()
         for name in self.requires.get(component, ()):
             for found in (known.get((name, "")), known.get((name, node))):
                 if found is None or is_kept(found):  # previous content does what is asked of it, too
@@ -145,7 +127,6 @@ class DeadlineTracker:
 
 
 def _waiting(state: NodeState, required: Mapping[str, NodeState]) -> NodeState | None:
-    """Return the state of what cannot go on, because of what it requires; None if it can."""
     if broken := next((name for name, found in required.items() if found.state in _BROKEN), ""):
         return replace(state, state=State.BLOCKED, reason=f"needs {broken}, which is not ready here")
     if waits := [name for name, found in required.items() if found.state is not State.READY]:
@@ -163,22 +144,15 @@ def deadline_tracker(reading: ClusterPlan) -> DeadlineTracker:
     return DeadlineTracker(components.requirements(inventory), timeouts)
 
 
-_NOTHING: Mapping[Key, NodeState] = MappingProxyType({})
-
-
 class ProgressReporter:
-    """Tells listeners of states that differ from those before, and writes each change down.
-
-    Attributes:
-        states: As they were shown last.
-    """
+    """Tells listeners of states that differ from those before, and writes each change down."""
 
     def __init__(
-        self, listen: Callable[[Event], None], began: float, *, known: Mapping[Key, NodeState] = _NOTHING
+        self, listen: Callable[[Event], None], began: float, *, known: Mapping[Key, NodeState] | None = None
     ) -> None:
         """Start with nothing shown; ``known`` is not new. ``began`` is of a monotonic clock."""
         self._listen, self._timeline = listen, Timeline(began)
-        self._known, self.states = known, dict[Key, NodeState]()
+        self._known, self.states = known or {}, dict[Key, NodeState]()  # as shown last
 
     @property
     def timeline(self) -> tuple[Transition, ...]:
@@ -204,9 +178,8 @@ class ProgressReporter:
             if before is None and not state.node and state.component in on_nodes and state.state is State.READY:
                 continue  # its nodes tell
             if before != state:
-                told = Event(
-                    component=state.component, node=state.node, state=state.state, message=state.reason, step=state.step
-                )
+                name, node, reason = state.component, state.node, state.reason
+                told = Event(component=name, node=node, state=state.state, message=reason, step=state.step)
                 self._timeline.observe(told, time.monotonic())
                 self._listen(told)
         self._known = self.states = dict(states)
@@ -234,32 +207,24 @@ class Timeline:
         stays = before is not None and (before.state, before.step) == (event.state, event.step)
         if before and stays and (before.reason == event.message or len(self.transitions) >= _MOST_REASONS):
             return None
+        at, name, node = round(now - self.began, 3), event.component, event.node
         transition = Transition(
-            at=round(now - self.began, 3),
-            component=event.component,
-            node=event.node,
-            state=event.state,
-            step=event.step,
-            reason=event.message,
+            at=at, component=name, node=node, state=event.state, step=event.step, reason=event.message
         )
-        self._last[event.component, event.node] = transition
+        self._last[name, node] = transition
         self.transitions.append(transition)
         return transition
 
 
-_NO_STEPS: Mapping[str, str] = MappingProxyType({})
-
-
 def with_steps(
-    settled: Mapping[Key, NodeState], seen: ClusterState, ahead: Mapping[str, str] = _NO_STEPS
+    settled: Mapping[Key, NodeState], seen: ClusterState, ahead: Mapping[str, str] | None = None
 ) -> dict[Key, NodeState]:
     """Return states in which that of a node's driver says how far its replacement is, as the node's label has it.
 
-    Args:
-        ahead: Node -> the label, where it has been written and the watch may not have shown that yet.
+    ``ahead``: node -> the label, where it has been written and the watch may not have shown that yet.
     """
     steps = {target.name: target.facts.labels.get(STATE, "") for target in seen.context.targets if target.facts}
-    steps |= ahead
+    steps |= ahead or {}
     drivers = ((step, settled.get((DRIVER, node))) for node, step in steps.items() if step)
     changed = {
         (DRIVER, state.node): replace(state, step=step) for step, state in drivers if state and state.step != step

@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.metadata import version
 from itertools import islice
 
 from gpu_provision import components
 from gpu_provision.components import labels
 from gpu_provision.components.targets import node_pools
 from gpu_provision.diagnostics import pods as pod_view
-from gpu_provision.history import rollback
-from gpu_provision.history.restore import restore_for_comparison
 from gpu_provision.kube.client import KubeClient
-from gpu_provision.kube.observe import NODE, POD
-from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef, Target, ref_of
-from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.history import Ending
-from gpu_provision.model.plan import Action, Change, Drift
+from gpu_provision.model.cluster import Manifest, NodeFacts, Target
 from gpu_provision.model.progress import ComponentStatus, Evidence, NodeState, NodeStatus, Outside, State, Status
-from gpu_provision.planning.applyset import belongs
-from gpu_provision.planning.drift import KnownState, find_drift
-from gpu_provision.planning.node_validation import has_startup_taint
-from gpu_provision.planning.plan import plan
-from gpu_provision.planning.pod_metadata import as_applied
-from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import LEFT, ClusterState, Key, cluster_state, states
 from gpu_provision.planning.upgrades import DRIVER, between_runs
-from gpu_provision.planning.validation import RUNS_IN, verdict_of
+from gpu_provision.planning.validation import RUNS_IN, has_startup_taint, verdict_of
+from gpu_provision.reconcile.evidence import Crashes, verdict_evidence
 from gpu_provision.reconcile.plan import ClusterPlan
-from gpu_provision.reconcile.session import Session
 from gpu_provision.reconcile.states import deadline_tracker
-from gpu_provision.reconcile.steps import Crashes, verdict_evidence
 from gpu_provision.rollout.states import cordoned_by
 
 _NO_GPU = "no GPU: gets no GPU component"
@@ -41,36 +27,28 @@ _WORST = (State.FAILED, State.BLOCKED, State.LEAVING, State.PROGRESSING, State.P
 
 def component_rows(seen: ClusterState, settled: Mapping[Key, NodeState]) -> tuple[ComponentStatus, ...]:
     """Return a row per component, in dependency order."""
-    own = _grouped((name, state) for (name, _), state in settled.items())
+    own: dict[str, list[NodeState]] = {}
+    for (name, _), state in settled.items():
+        own.setdefault(name, []).append(state)
     return tuple(_component(name, own[name], seen) for name in seen.desired if name in own)
 
 
 def node_rows(seen: ClusterState, settled: Mapping[Key, NodeState]) -> tuple[NodeStatus, ...]:
     """Return a row per node of the cluster."""
-    own = _grouped((node, state) for (_, node), state in settled.items())
+    own: dict[str, list[NodeState]] = {}
+    for (_, node), state in settled.items():
+        own.setdefault(node, []).append(state)
     targets = {target.name: target for target in seen.context.targets}
     pools = {name: pool.name for name, pool in node_pools(seen.context.inventory, seen.context.facts).items()}
     return tuple(
-        _node(node, pools.get(node.name, ""), targets.get(node.name), own.get(node.name, []), seen)
-        for node in seen.context.facts.nodes
+        _node(facts, pools.get(facts.name, ""), targets.get(facts.name), own.get(facts.name, []), seen)
+        for facts in seen.context.facts.nodes
     )
 
 
 def worst_of(found: Iterable[NodeState]) -> NodeState:
     """Return the state that a reader should know of first."""
     return min(found, key=lambda state: _WORST.index(state.state))
-
-
-def describe_state(state: NodeState) -> str:
-    """Return the reason of a state with its node."""
-    return f"{state.node}: {state.reason}" if state.node and state.reason else state.reason
-
-
-def _grouped(found: Iterable[tuple[str, NodeState]]) -> dict[str, list[NodeState]]:
-    groups: dict[str, list[NodeState]] = {}
-    for name, state in found:
-        groups.setdefault(name, []).append(state)
-    return groups
 
 
 def _component(name: str, own: list[NodeState], seen: ClusterState) -> ComponentStatus:
@@ -85,7 +63,7 @@ def _component(name: str, own: list[NodeState], seen: ClusterState) -> Component
         desired=len(counted),
         ready=sum(state.state is State.READY for state in counted),
         state=worst.state,
-        reason=describe_state(worst),
+        reason=f"{worst.node}: {worst.reason}" if worst.node and worst.reason else worst.reason,
         versions=pools if name == DRIVER and len(set(pools.values())) > 1 else {},
     )
 
@@ -114,8 +92,9 @@ def _node(node: NodeFacts, pool: str, target: Target | None, own: list[NodeState
 
 
 def _state_of(node: NodeFacts, pool: str, own: list[NodeState], seen: ClusterState) -> tuple[State | Outside, str]:
-    """Return the state of a node; one without states of ``own`` gets no GPU component."""
-    worst, left = worst_of(own) if own else None, ", ".join(_left_on(node, seen))
+    daemons = (name for name, part in seen.parts.items() if part.daemonsets and name != "nfd")  # which is on all nodes
+    left = ", ".join(name for name in daemons if seen.pods.get((name, node.name)))
+    worst = worst_of(own) if own else None
     if worst and worst.state is State.LEAVING:
         return worst.state, f"{worst.reason}; still has {left or 'its labels'}"
     reason = f"{worst.component}: {worst.reason}" if worst and worst.reason else ""
@@ -126,12 +105,6 @@ def _state_of(node: NodeFacts, pool: str, own: list[NodeState], seen: ClusterSta
     if not (worst or pool) and (labels.has_gpu(node) or labels.GPU_PRODUCT in node.labels):
         return Outside.UNDECLARED, "not in the inventory"
     return (State.READY, reason) if node.ready else (State.PROGRESSING, "NotReady")
-
-
-def _left_on(node: NodeFacts, seen: ClusterState) -> list[str]:
-    """Return the components with pods on a node that is to have none."""
-    daemons = (name for name, part in seen.parts.items() if part.daemonsets and name != "nfd")  # which is on all nodes
-    return [name for name in daemons if seen.pods.get((name, node.name))]
 
 
 def _loaded_driver(node: NodeFacts, target: Target | None, seen: ClusterState) -> str:
@@ -194,84 +167,3 @@ def evidence(seen: ClusterState) -> Iterator[Evidence]:
             for pod in seen.pods.get((runs_in, target.name), ()):
                 if verdict := verdict_of(pod):
                     yield verdict_evidence((component, target.name), pod, verdict)
-
-
-_APPLIED = frozenset({Ending.SUCCEEDED, Ending.FAILED})  # all objects are applied before anything is awaited
-_CONFLICT, _NOT_TRIED = "GP304", "GP311"
-
-
-def read_drift(session: Session) -> Drift:
-    """Return the drift of a stack; what the API server refuses to try is judged without its word, and said so.
-
-    Raises:
-        UnreachableError, ForbiddenError: The cluster cannot be asked.
-    """
-    reading = session.reading()
-    changes = tuple(_changes(reading))
-    name, objects = _last_run(session.cluster, reading) or ("", None)
-    installed = reading.observed.is_installed or objects is not None
-    live = {**reading.observed.members, **reading.observed.pods, **_nodes(session.cluster, changes)}
-    applied = None if objects is None else {**objects, **_pods(changes, reading, objects)}
-    return Drift(
-        inventory=reading.plan.inventory,
-        release=reading.plan.release,
-        cluster=reading.plan.cluster,
-        differences=find_drift(changes, KnownState(live=live, applied=applied if installed else {})),
-        applied=name,
-        resource=reading.plan.resource,
-        installed=installed,
-        findings=tuple(each for each in reading.plan.findings if _is_reported(each, reading)),
-    )
-
-
-def _last_run(cluster: KubeClient, reading: ClusterPlan) -> tuple[str, Mapping[ObjectRef, Manifest]] | None:
-    """Return the last run and what it applied; None if no record tells, or if it did not get to apply everything.
-
-    Another version of the tool may have made other objects of the same inventory; then the field managers tell more.
-    """
-    now = reading.context.inventory
-    last = rollback.read_history(cluster, now).last
-    if last is None or last.ending not in _APPLIED or last.tool != version("gpu-provision"):
-        return None
-    name = f"run {last.number}, {last.began}"
-    desired = reading.desired
-    if last.text != rollback.inventory_text(now):
-        then = restore_for_comparison(last.text, now, name=name)
-        if then is None:
-            return None
-        _, desired = prepare(then, reading.context.facts)
-    return name, {ref_of(manifest): manifest for manifests in desired.values() for manifest in manifests}
-
-
-def _changes(reading: ClusterPlan) -> Iterator[Change]:
-    """Yield what differs: as the server confirmed it, and what it did not since another manager has the field."""
-    yield from reading.plan.changes
-    in_conflict = {finding.where for finding in reading.plan.findings if finding.code == _CONFLICT}
-    for change in plan(reading.context, reading.desired, reading.observed).changes:
-        if change.action in _WRITTEN and str(change.ref) in in_conflict:
-            yield change
-
-
-_WRITTEN = frozenset({Action.CREATE, Action.UPDATE})
-
-
-def _is_reported(finding: Finding, reading: ClusterPlan) -> bool:
-    """Leave out advice on the inventory, which is for plans; a conflict is among the differences."""
-    if finding.code == _CONFLICT:
-        return finding.where not in {str(ref) for ref in reading.observed.members}
-    return finding.severity is Severity.ERROR or finding.code == _NOT_TRIED
-
-
-def _pods(
-    changes: Iterable[Change], reading: ClusterPlan, applied: Mapping[ObjectRef, Manifest]
-) -> Mapping[ObjectRef, Manifest]:
-    """Return the pods whose metadata differ, as the DaemonSets that were applied have them."""
-    pods = {change.ref: reading.observed.pods.get(change.ref, {}) for change in changes if change.ref.kind == POD.kind}
-    daemonsets = [item for item in applied.values() if item["kind"] == "DaemonSet"]
-    return {ref: as_applied(item) for ref, pod in pods.items() for item in daemonsets if pod and belongs(pod, item)}
-
-
-def _nodes(cluster: KubeClient, changes: tuple[Change, ...]) -> Mapping[ObjectRef, Manifest]:
-    """Return the nodes whose labels differ, as they are; one LIST if there are any."""
-    wanted = {change.ref for change in changes if change.ref.kind == NODE.kind}
-    return {ref_of(node): node for node in cluster.list(NODE).items if ref_of(node) in wanted} if wanted else {}

@@ -1,194 +1,188 @@
-"""The steps of a run, carried out side by side; verdicts of validations and logs of containers that crash."""
+"""What a run does next: pure, from a situation and its settled states to steps; and their execution in threads."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from itertools import islice
-from typing import NamedTuple, Self
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
 
-from gpu_provision.components import device_plugin_validation, driver_validation, validator
-from gpu_provision.components.labels import APP, COMPONENT, STACK
+from gpu_provision.components import labels, node_labels
 from gpu_provision.diagnostics import pods as pod_view
-from gpu_provision.diagnostics.failures import describe_exit
 from gpu_provision.diagnostics.pods import Crash
-from gpu_provision.kube import observe
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
-from gpu_provision.kube.observe import POD
-from gpu_provision.model.cluster import Manifest, ref_of
-from gpu_provision.model.findings import InvalidError, ProvisionError
-from gpu_provision.model.progress import Evidence, NodeState, State
-from gpu_provision.planning.plan import superseded_pods
-from gpu_provision.planning.states import ClusterState, Key
-from gpu_provision.planning.validation import RUNS_IN, VALIDATIONS, Verdict, verdict_of
-from gpu_provision.reconcile.actions import EvictPod, PatchNode, ReadLog, RemovePod, StartPod, Step, TransitionNode
-from gpu_provision.reconcile.observer import Memo
-from gpu_provision.reconcile.plan import ClusterPlan
-from gpu_provision.reconcile.rollout import RolloutController
-from gpu_provision.rollout.actions import StateTransition
-from gpu_provision.rollout.steps import NOT_READY
+from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef, Target, ref_of
+from gpu_provision.model.findings import InvalidError
+from gpu_provision.model.progress import NodeState, State
+from gpu_provision.planning import validation
+from gpu_provision.planning.applyset import digest_of
+from gpu_provision.planning.prune import superseded_pods
+from gpu_provision.planning.states import TO_BE_LABELLED, ClusterState, Key, vector_add_of
+from gpu_provision.planning.upgrades import DRIVER, is_kept
+from gpu_provision.planning.validation import NOT_RUN, RUNS_IN, VALIDATIONS, NodePatch, node_patch
+from gpu_provision.rollout import states
+from gpu_provision.rollout.snapshot import Cordon, Evict, StateTransition
 
-LOG_LINES = 30
-MOST_LOGS = 20
-"""Pods of one component whose logs are read: a fleet-wide failure has one cause, and the first ones tell it."""
+if TYPE_CHECKING:
+    from gpu_provision.reconcile.evidence import Crashes
+    from gpu_provision.reconcile.rollout import RolloutController
 
 
-class CrashLog(NamedTuple):
-    """The last lines of a container that ended by itself, and the name of its pod."""
+@dataclass(frozen=True, slots=True)
+class PatchNode:
+    """Write labels of one node, and with a ``revision``, that was looked at, take the startup taint off it as well."""
 
-    pod: str
+    key: Key
+    ref: ObjectRef
+    uid: str
+    labels: tuple[tuple[str, str | None], ...]
+    revision: str = ""
+    taints: tuple[Mapping[str, Any], ...] = field(default=(), compare=False)  # those that stay
+
+    def patch(self) -> dict[str, Any]:
+        """Return the merge patch. Taints are a list that others write to, so they are only of the looked-at version."""
+        metadata: dict[str, Any] = {"uid": self.uid, "labels": dict(self.labels)}
+        if not self.revision:
+            return {"metadata": metadata}
+        taints = [dict(taint) for taint in self.taints]
+        return {"metadata": {**metadata, "resourceVersion": self.revision}, "spec": {"taints": taints or None}}
+
+
+@dataclass(frozen=True, slots=True)
+class StartPod:
+    """Start one validation pod."""
+
+    key: Key
+    ref: ObjectRef
+    manifest: Manifest = field(compare=False)  # its name holds the digest of its content
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePod:
+    """Delete a pod: one whose vectorAdd does not count, so that another one runs, or a driver pod that starts over."""
+
+    key: Key
+    ref: ObjectRef
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransitionNode:
+    """Take a node one state further in the rollout of its driver."""
+
+    key: Key
+    ref: ObjectRef
+    move: StateTransition
+
+    def patch(self) -> dict[str, Any]:
+        """Return the merge patch: state, memory and cordon change together, or not at all."""
+        state, notes = {states.STATE: self.move.to.value or None}, dict(self.move.annotations)
+        metadata = {"resourceVersion": self.move.revision, "labels": state, "annotations": notes}
+        if self.move.cordon is Cordon.KEEP:
+            return {"metadata": metadata}
+        return {"metadata": metadata, "spec": {"unschedulable": True if self.move.cordon is Cordon.SET else None}}
+
+
+@dataclass(frozen=True, slots=True)
+class EvictPod:
+    """Ask the Eviction API for a pod. ``budgets`` names the budgets as they were seen: new ones, another try."""
+
+    key: Key
+    ref: ObjectRef
+    evict: Evict
+    budgets: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLog:
+    """Read what a container printed before it ended by itself; each restart is another step."""
+
+    key: Key
+    ref: ObjectRef
+    uid: str
     crash: Crash
-    lines: tuple[str, ...]
 
 
-@dataclass(slots=True)
-class Crashes:
-    """Reads logs through steps, so that nothing waits for them.
-
-    What a pod said stands until its log has been read after the next restart.
-    """
-
-    cluster: KubeClient
-    _asked: dict[str, dict[str, int]] = field(default_factory=dict)  # component -> uid -> restarts
-    _said: dict[str, CrashLog] = field(default_factory=dict)  # by uid of the pod; written by threads of steps
-    _alike: dict[tuple[str, str], CrashLog] = field(default_factory=dict)  # by component and how its container ended
-
-    def unread(self, states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[ReadLog]:
-        """Yield a step for each container that has ended by itself since its log was asked for."""
-        for key, pod, crash in _crashing(states, seen):
-            asked, uid = self._asked.setdefault(key[0], {}), pod["metadata"]["uid"]
-            if asked.get(uid, -1) < crash.restarts and (uid in asked or len(asked) < MOST_LOGS):
-                asked[uid] = crash.restarts
-                yield ReadLog(key, ref_of(pod), uid, crash)
-
-    def read(self, step: ReadLog) -> None:
-        """Read one log; one that cannot be read says nothing."""
-        crash = step.crash
-        try:
-            lines = self.cluster.log(step.ref, crash.container, lines=LOG_LINES, previous=crash.is_over)
-        except ProvisionError:
-            return
-        if any(map(str.strip, lines)):
-            self._said[step.uid] = self._alike[step.key[0], str(crash)] = CrashLog(step.ref.name, crash, lines)
-
-    def told(self, states: Mapping[Key, NodeState], seen: ClusterState) -> Mapping[Key, NodeState]:
-        """Return the states with what crashed containers said in place of how often they were started again."""
-        known = {key: _with(states[key], pod, said) for key, pod, said in self._known(states, seen)}
-        return {**states, **known} if known else states
-
-    def said_of(self, states: Mapping[Key, NodeState], seen: ClusterState) -> dict[Key, CrashLog]:
-        """Return what the pods that states are about have said."""
-        return {key: said for key, _, said in self._known(states, seen)}
-
-    def _known(self, states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[tuple[Key, Manifest, CrashLog]]:
-        for key, pod, crash in _crashing(states, seen) if self._said else ():
-            uid, alike = pod["metadata"]["uid"], self._alike.get((key[0], str(crash)))
-            said = self._said.get(uid) if uid in self._asked.get(key[0], {}) else alike
-            if said:
-                yield key, pod, said
+Step = PatchNode | StartPod | RemovePod | TransitionNode | EvictPod | ReadLog
 
 
-def pods_of(state: NodeState, seen: ClusterState) -> Iterator[Manifest]:
-    """Yield the pods that a state is about: a component's on a node, or those of its Deployments, wherever they are."""
-    if state.node:
-        yield from seen.pods.get((state.component, state.node), ())
-        return
-    for (component, _), pods in seen.pods.items():
-        yield from (pod for pod in pods if component == state.component and pod_view.is_of_deployment(pod))
+def next_actions(seen: ClusterState, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
+    """Yield everything that can be done now, but for what a rollout of the driver does."""
+    yield from _label_steps(seen, settled)
+    yield from _validation_steps(seen, settled)
 
 
-def _crashing(states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[tuple[Key, Manifest, Crash]]:
-    """Yield the states that are about a pod with a container that ended by itself, with the first such pod."""
-    for key, state in states.items():
-        if state.state is not State.PROGRESSING and state.state is not State.FAILED:
+def _label_steps(seen: ClusterState, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
+    nodes = {node.name: node for node in seen.observed.facts.nodes}
+    targets = {target.name for target in seen.context.targets}
+    leaving = {node.name for node in node_labels.leaving(seen.context)}
+    for manifest in seen.desired.get("node_labels", ()):
+        key = ("node_labels", manifest["metadata"]["name"])
+        state, node = settled.get(key), nodes.get(key[1])
+        if node is None or (state is not None and state.state in _SETTLED):
             continue
-        found = ((pod, crash) for pod in pods_of(state, seen) if (crash := pod_view.crash(pod)))
-        yield from ((key, *crashed) for crashed in islice(found, 1))
+        if node.name in leaving and (state is None or state.reason != TO_BE_LABELLED):
+            continue  # the rollout has it
+        write = node_patch(manifest, node, seen.context.inventory)
+        if node.name in targets and not labels.nfd_has_spoken(node.labels):
+            write = NodePatch({}, write.frees)  # the taint may be what keeps Node Feature Discovery off
+        if not write.is_empty:
+            yield _label(key, node, write)
+    # What tells that a node has been validated comes last.
+    told = seen.parts[validation.STARTUP_TAINT].single if validation.STARTUP_TAINT in seen.parts else {}
+    for target in seen.context.targets:
+        key, facts = (validation.STARTUP_TAINT, target.name), target.facts
+        state = settled.get(key)
+        if facts and state and state.state is State.PROGRESSING and state.reason == validation.TO_BE_TOLD:
+            yield _label(key, facts, node_patch(told[target.name], facts, seen.context.inventory))
 
 
-def _with(state: NodeState, pod: Manifest, said: CrashLog) -> NodeState:
-    """Return a state that says what its pod said. One that is about something else, such as a turn, stays."""
-    words, cause = describe_exit(str(said.crash), said.lines), pod_view.cause(pod)
-    if cause in state.reason:
-        return replace(state, reason=state.reason.replace(cause, words))
-    is_about_it = not state.node or state.reason.startswith(NOT_READY)
-    return replace(state, reason=f"{words}; {state.reason}") if is_about_it else state
+def _label(key: Key, node: NodeFacts, write: NodePatch) -> PatchNode:
+    freed = (node.revision, validation.other_taints(node)) if write.frees else ()
+    return PatchNode(key, ObjectRef("v1", "Node", "", node.name), node.uid, tuple(sorted(write.labels.items())), *freed)
 
 
-_RUN_BY = {runs_in: validation for validation, runs_in in RUNS_IN.items()}
+def _validation_steps(seen: ClusterState, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
+    for key, pod in superseded_pods(seen):
+        if pod_view.phase(pod) != "Succeeded":  # those go together at the end of the run, and hold no GPU until then
+            yield _removal(key, pod)
+    for component in filter(VALIDATIONS.__contains__, seen.desired):
+        for target in seen.context.targets:
+            key = (component, target.name)
+            state = settled.get(key)
+            if state and state.state is State.PENDING and state.reason.startswith(NOT_RUN):
+                yield from _another_run(key, target, settled, seen)
+            elif state and state.state is State.PROGRESSING:
+                wanted = vector_add_of(component, target, seen)
+                found = wanted.pod if wanted else None
+                if found is not None and pod_view.phase(found) in _ENDED and validation.verdict_of(found) is None:
+                    yield _removal(key, found)  # something else has ended it, so that it says nothing
 
 
-class Validations:
-    """Takes verdicts off pods, and keeps on record those whose pods are deleted at the end.
-
-    Attributes:
-        passed: (component, node) -> the verdict as text, see `gpu_provision.planning.validation`.
-        evidence: (component, node) -> what its vectorAdd printed in this run.
-    """
-
-    def __init__(self, cluster: KubeClient, reading: ClusterPlan) -> None:
-        """Start from the record as it was read."""
-        self._cluster, self._inventory = cluster, reading.context.inventory
-        self._targets = frozenset(target.name for target in (*reading.context.targets, *reading.context.others))
-        self.passed: dict[Key, str] = dict(reading.observed.passed)
-        self.evidence: dict[Key, Evidence] = {}
-        self._verdicts = Memo[str, Verdict | None]()
-        self._taken: dict[str, Verdict] = {}
-        self._is_first = True
-        self._repeats = reading.revalidate
-        self._recorded: dict[Key, str] | None = None if reading.revalidate else dict(self.passed)
-
-    def take(self, seen: ClusterState) -> None:
-        """Take what vectorAdds have shown since the last look; what they had shown before the run is no evidence."""
-        is_old, self._is_first = self._is_first, False
-        ran = [(_RUN_BY[name], node, pods) for (name, node), pods in seen.pods.items() if name in _RUN_BY and node]
-        by_uid = {pod["metadata"]["uid"]: ((name, node), pod) for name, node, pods in ran for pod in pods}
-        found = self._verdicts.of(by_uid, lambda uid: verdict_of(by_uid[uid][1]))
-        for uid, verdict in found.items():
-            if verdict and uid not in seen.observed.void and self._taken.get(uid) != verdict:
-                self._taken[uid] = verdict
-                key, pod = by_uid[uid]
-                if verdict.passed and key[0] == device_plugin_validation.NAME:
-                    self.passed[key] = str(verdict)
-                if not is_old:
-                    self.evidence[key] = verdict_evidence(key, pod, verdict)
-
-    def forget_repeated(self) -> None:
-        """Take what runs again off the record: if it fails, no reader may find the old success there."""
-        if self._repeats:
-            self.record()
-
-    def record(self) -> None:
-        """Write the record if it is behind: one request, however many nodes. Until then the pods tell what passed."""
-        if self.passed != self._recorded:
-            # A node that left the inventory leaves the record, too.
-            of_targets = {key: verdict for key, verdict in self.passed.items() if key[1] in self._targets}
-            observe.write_validations(self._cluster, self._inventory, of_targets)
-            self._recorded = dict(self.passed)
-
-    def remove_succeeded(self, seen: ClusterState) -> bool:
-        """Delete all pods that have succeeded in one request; return whether there were any.
-
-        Pods of the first validation are of an earlier version, whose validator has left some of its own.
-        """
-        names = {component for (component, _), _ in superseded_pods(seen)}
-        selected = [f"{STACK}={self._inventory.name},{COMPONENT} in ({','.join(VALIDATIONS)})"] if names else []
-        selected += [f"{APP}={validator.CUDA_POD}"] if driver_validation.NAME in names else []
-        for labels in selected:
-            namespace, succeeded = self._inventory.cluster.namespace, "status.phase=Succeeded"
-            self._cluster.delete_all(POD, namespace, label_selector=labels, field_selector=succeeded)
-        return bool(selected)
+def _another_run(key: Key, target: Target, settled: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[Step]:
+    """Start a vectorAdd. Its DaemonSet does so itself where a pod of the validator is deleted, or is not there yet."""
+    wanted = vector_add_of(key[0], target, seen)
+    if wanted is None:
+        return
+    if (pod := wanted.pod) is not None:
+        is_replaced = digest_of(pod) != wanted.content or is_kept(settled.get((DRIVER, target.name)))
+        has_run = pod["metadata"]["uid"] in seen.observed.void or validation.verdict_of(pod) is not None
+        if has_run and not is_replaced:
+            yield _removal(key, pod)
+        return
+    manifest = seen.parts[RUNS_IN[key[0]]].single.get(target.name)
+    if manifest and not any(ref_of(pod) == ref_of(manifest) for pod in seen.pods.get(key, ())):
+        yield StartPod(key, ref_of(manifest), manifest)
 
 
-def verdict_evidence(key: Key, pod: Manifest, verdict: Verdict) -> Evidence:
-    """Return what a vectorAdd of a validation printed on a node."""
-    name = pod["metadata"]["name"]
-    return Evidence(component=key[0], node=key[1], pod=name, passed=verdict.passed, lines=verdict.lines)
+def _removal(key: Key, pod: Manifest) -> RemovePod:
+    return RemovePod(key, ref_of(pod), pod["metadata"]["uid"])
 
 
+_ENDED = frozenset({"Succeeded", "Failed"})
+_SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED, State.LEAVING})  # labels that are ready are as wanted
 SEEN_SECONDS = 5.0
 """Within which the effect of a step comes back through a watch, also on a busy server."""
 
@@ -196,11 +190,7 @@ _PARALLEL = 16
 
 
 class StepExecutor:
-    """Carries steps out in threads of its own; leaving the context waits for them.
-
-    Attributes:
-        written: Every step that wrote something.
-    """
+    """Carries steps out in threads of its own; leaving the context waits for them."""
 
     def __init__(  # noqa: PLR0913 - what steps need, and whom they tell
         self,
@@ -212,12 +202,10 @@ class StepExecutor:
         on_end: Callable[[], None],
         on_written: Callable[[Manifest], None],
     ) -> None:
-        """Prepare; nothing is started.
+        """Prepare; nothing is started. Other threads call ``on_end`` when something has ended.
 
-        Args:
-            rejected: Told why the API server refused a step for good.
-            on_end: Called from another thread when something has ended.
-            on_written: Called from another thread with a pod or node as it is there, in case its watch lags.
+        ``rejected``: gets why the API server refused a step for good. ``on_written``: called from other threads with a
+        pod or node as it is there, in case its watch lags.
         """
         self._cluster, self._rollout, self._crashes = cluster, rollout, crashes
         self._rejected, self._on_end, self._on_written = rejected, on_end, on_written

@@ -11,14 +11,13 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
-from enum import StrEnum
 from functools import lru_cache
 from math import inf
-from typing import assert_never
 
 from gpu_provision.model.inventory import Inventory, NodePool
-from gpu_provision.model.rollout_policy import Canary, Day, MaintenanceWindow, Order
+from gpu_provision.model.rollout_policy import Day, MaintenanceWindow, Order
 from gpu_provision.rollout import predicates, states
+from gpu_provision.rollout.canary import Admission, HoldReason, admit_canaries
 from gpu_provision.rollout.snapshot import BudgetDomain, FleetNode, Policy, Snapshot
 from gpu_provision.rollout.states import UNDER_WAY, UpgradeState
 
@@ -63,7 +62,6 @@ class UpgradeBudget:
 
 
 def _budget(scope: str, nodes: Collection[FleetNode], parallel: int, unavailable: int | str) -> UpgradeBudget:
-    """Return what is left of the limits of a scope; zero for ``parallel`` means no limit."""
     limit, allowed = parallel or inf, nodes_of(unavailable, len(nodes))
     return UpgradeBudget(
         scope=scope,
@@ -74,51 +72,16 @@ def _budget(scope: str, nodes: Collection[FleetNode], parallel: int, unavailable
     )
 
 
-SortKey = tuple[int, tuple[tuple[str, int], ...], str]
-
-
-def sort_key(node: FleetNode, order: Order) -> SortKey:
+def sort_key(node: FleetNode, order: Order) -> tuple[int, tuple[tuple[str, int], ...], str]:
     """Return what nodes are sorted by; names decide between equals, and node-2 comes before node-10."""
-    natural = _natural(node.name)
-    match order:
-        case Order.NAME:
-            return 0, natural, node.name
-        case Order.LISTED:
-            return node.position, natural, node.name
-        case Order.IDLE_FIRST:
-            return len(predicates.gpu_pods(node)), natural, node.name
-        case _:
-            assert_never(order)
+    first = node.position if order is Order.LISTED else 0
+    first = len(predicates.gpu_pods(node)) if order is Order.IDLE_FIRST else first
+    return first, _natural(node.name), node.name
 
 
 @lru_cache(maxsize=4096)
 def _natural(name: str) -> tuple[tuple[str, int], ...]:
     return tuple((text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name))
-
-
-class HoldReason(StrEnum):
-    """What keeps nodes from starting."""
-
-    NOTHING = "nothing"
-    FAILURES = "failures"
-    WINDOW = "window"
-    CANARIES = "canaries"
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """Who may start.
-
-    Attributes:
-        waits: Why those who may not have to wait.
-        until: When waiting ends by itself, in unix seconds.
-        open_to: The candidates that may start, in order; as canaries if these are the barrier.
-    """
-
-    barrier: HoldReason
-    waits: str = ""
-    until: float = inf
-    open_to: tuple[FleetNode, ...] = ()
 
 
 def admit(snapshot: Snapshot, policy: Policy, candidates: Sequence[FleetNode]) -> Admission:
@@ -170,9 +133,7 @@ def plan_rounds(
 ) -> Iterator[tuple[FleetNode, ...]]:
     """Yield who starts in each round, were every round over before the next begins.
 
-    Args:
-        candidates: In order, with nothing but slots in their way.
-        over: A node -> the node as it is when its upgrade is over.
+    ``candidates`` are in order, with nothing but slots in their way; ``over`` returns a node after its upgrade.
     """
     fleet, domains = _budgets(snapshot, policy)
     while started := tuple(_take_slots(candidates, fleet, domains)):
@@ -241,58 +202,6 @@ def policy_of(inventory: Inventory) -> Policy:
 def domain_of(pool: NodePool) -> str:
     """Return the name of the domain that a pool's nodes are in."""
     return f"pool {pool.name}" if pool.overrides_upgrades else SHARED
-
-
-def soaking_canaries(snapshot: Snapshot, canary: Canary | None) -> frozenset[str]:
-    """Return the canaries that are done and have to stay well, since not all of them have for long enough."""
-    chosen = _canaries(snapshot, canary)
-    if canary is None or snapshot.now >= _soaked_at(chosen, canary):
-        return frozenset()
-    return frozenset(node.name for node in chosen if node.state is UpgradeState.DONE)
-
-
-def admit_canaries(snapshot: Snapshot, canary: Canary | None, candidates: Sequence[FleetNode]) -> Admission:
-    """Return who may start as far as canaries are concerned; ``candidates`` are in order."""
-    chosen = _canaries(snapshot, canary)
-    if canary is None or snapshot.is_rolling_back:
-        return Admission(HoldReason.NOTHING)
-    if failed := tuple(node for node in chosen if node.state is UpgradeState.FAILED):
-        return Admission(HoldReason.FAILURES, f"canary {_names_of(failed)} failed")
-    again = tuple(node for node in candidates if node in chosen)  # the fleet went back meanwhile: they go first again
-    fresh = [node for node in candidates if node not in again]
-    eligible = [node for node in fresh if canary.node_selector.items() <= node.labels.items()]
-    if not (eligible or chosen):
-        eligible = fresh[:1]  # the selector has no node that needs the upgrade, so the first one has to do
-    left = (canary.nodes or len(eligible) + len(chosen)) - len(chosen)
-    first = eligible[: max(left, 0)]
-    over = _soaked_at(chosen, canary)
-    if again or first or over == inf:
-        waits = f"canaries go first: {_names_of((*chosen, *first))}"
-        return Admission(HoldReason.CANARIES, waits, open_to=(*again, *first))
-    if snapshot.now < over:
-        waits = f"canaries have to stay well for {over - snapshot.now:.0f} s more: {_names_of(chosen)}"
-        return Admission(HoldReason.CANARIES, waits, over)
-    if unwell := [node for node in chosen if not predicates.is_well(node)]:
-        return Admission(HoldReason.CANARIES, f"canaries are not well: {_names_of(unwell)}")
-    return Admission(HoldReason.NOTHING)
-
-
-def _canaries(snapshot: Snapshot, canary: Canary | None) -> tuple[FleetNode, ...]:
-    if canary is None or snapshot.is_rolling_back:
-        return ()
-    staying = (node for node in snapshot.nodes if not node.is_leaving)
-    return tuple(node for node in staying if node.annotations.get(states.CANARY) == snapshot.target)
-
-
-def _soaked_at(chosen: Sequence[FleetNode], canary: Canary) -> float:
-    """Return when all canaries have been done for long enough; inf while one of them is not."""
-    if any(node.state is not UpgradeState.DONE for node in chosen):
-        return inf
-    return max([node.since() or 0.0 for node in chosen], default=0.0) + canary.soak_seconds
-
-
-def _names_of(nodes: Sequence[FleetNode]) -> str:
-    return ", ".join(node.name for node in nodes)
 
 
 _DAYS = tuple(Day)

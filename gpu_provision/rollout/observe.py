@@ -13,18 +13,8 @@ from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.diagnostics.pods import phase
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.selectors import Selector, selector_of
-from gpu_provision.rollout.snapshot import (
-    NOTHING,
-    DesiredContent,
-    DisruptionBudget,
-    DriverPod,
-    FleetNode,
-    GpuUse,
-    Pod,
-    Snapshot,
-    StackPresence,
-    ValidationResult,
-)
+from gpu_provision.rollout import snapshot
+from gpu_provision.rollout.snapshot import FleetNode, GpuUse, Pod, Snapshot, StackPresence, ValidationResult
 from gpu_provision.rollout.states import installation_digest, writer_of
 
 _WORKLOAD_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")  # with what follows: gpu.shared, mig-1g.5gb
@@ -35,7 +25,7 @@ _MIRROR = "kubernetes.io/config.mirror"  # annotation of a static pod, which the
 _CORDON = "node.kubernetes.io/unschedulable"  # taint of a cordoned node
 _CLAIMS = "gpu.nvidia.com"  # the DRA driver that hands out GPUs
 
-PodBudget = tuple[str, Selector, DisruptionBudget]
+PodBudget = tuple[str, Selector, snapshot.DisruptionBudget]
 """Namespace, the pods that it covers, and what it allows."""
 
 
@@ -48,8 +38,7 @@ def pod_of(
 ) -> Pod:
     """Return a pod as rollouts see it; see `budgets_of` and `claims_of`.
 
-    Args:
-        refusals: Uid -> what the API server last answered to its eviction.
+    ``refusals``: uid -> what the API server last answered to its eviction.
     """
     metadata = manifest["metadata"]
     namespace, own = metadata.get("namespace", ""), metadata.get("labels") or {}
@@ -97,7 +86,9 @@ def use_of(manifest: Manifest, claims: Collection[tuple[str, str]] | None = ()) 
         return GpuUse.RUNTIME_CLASS
     if any((volume.get("hostPath") or {}).get("path", "").startswith(_PATHS) for volume in spec.get("volumes") or ()):
         return GpuUse.HOST_PATH
-    if any(map(_asks_by_environment, containers)):
+    variables = (each for container in containers for each in container.get("env") or ())
+    asked = (each.get("value", "") for each in variables if each["name"] == "NVIDIA_VISIBLE_DEVICES")
+    if any(value not in _NO_DEVICES for value in asked):
         return GpuUse.ENVIRONMENT
     return GpuUse.SOME_CLAIM if claimed and claims is None else GpuUse.NONE
 
@@ -118,21 +109,14 @@ def claims_named(manifest: Manifest) -> frozenset[tuple[str, str]]:
     return frozenset((manifest["metadata"].get("namespace", ""), name) for name in names if name)
 
 
-def _asks_by_environment(container: Mapping[str, Any]) -> bool:
-    variables = {each["name"]: each.get("value", "") for each in container.get("env") or ()}
-    return variables.get("NVIDIA_VISIBLE_DEVICES", "") not in _NO_DEVICES
-
-
 def budgets_of(manifests: Iterable[Manifest]) -> tuple[PodBudget, ...]:
     """Return PodDisruptionBudgets (policy/v1) as `pod_of` takes them."""
-    return tuple(
-        (
-            each["metadata"].get("namespace", ""),
-            selector_of(each["spec"].get("selector")),
-            DisruptionBudget(each["metadata"]["name"], (each.get("status") or {}).get("disruptionsAllowed", 0)),
-        )
-        for each in manifests
-    )
+    found = list[PodBudget]()
+    for each in manifests:
+        metadata, allowed = each["metadata"], (each.get("status") or {}).get("disruptionsAllowed", 0)
+        budget = snapshot.DisruptionBudget(metadata["name"], allowed)
+        found.append((metadata.get("namespace", ""), selector_of(each["spec"].get("selector")), budget))
+    return tuple(found)
 
 
 def claims_of(manifests: Iterable[Manifest] | None) -> frozenset[tuple[str, str]] | None:
@@ -150,78 +134,55 @@ def claims_of(manifests: Iterable[Manifest] | None) -> frozenset[tuple[str, str]
 
 
 _MANAGER = "k8s-driver-manager"
-_DRIVER = "driver"
-_DEVICE_PLUGIN = "device_plugin"
-COMPONENTS_READ = frozenset({_DRIVER, _DEVICE_PLUGIN})
+COMPONENTS_READ = frozenset({"driver", "device_plugin"})
 """Components of the stack whose pods a snapshot is read off."""
-
-_DEVICE_PLUGIN_OPERAND = labels.deploy("device-plugin")
-_RESOURCES = "nvidia.com/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredDriver:
-    """What the inventory says of one node.
+    """What the inventory says of one node."""
 
-    Attributes:
-        domain: See `budgets.domain_of`.
-        position: Its place in the inventory.
-        template: Pod template of its driver DaemonSet; None for a node that is to have no driver of the stack.
-        version: The driver's version.
-        has_device_plugin: Whether the stack's device plugin is to offer its GPUs, unless a label keeps it off.
-        left_out: See `FleetNode`.
-        is_template_observed: The same.
-        stack: The same.
-    """
-
-    domain: str
-    position: int
-    template: Manifest | None
-    version: str = ""
-    has_device_plugin: bool = False
-    left_out: str = ""
-    is_template_observed: bool = True
-    stack: StackPresence = StackPresence.STAYS
+    domain: str  # see `budgets.domain_of`
+    position: int  # its place in the inventory
+    template: Manifest | None  # of its driver pod; None for a node that is to have no driver of the stack
+    version: str = ""  # the driver's version
+    has_device_plugin: bool = False  # whether the stack's one is to offer its GPUs, unless a label keeps it off
+    left_out: str = ""  # see `FleetNode`
+    is_template_observed: bool = True  # the same
+    stack: StackPresence = StackPresence.STAYS  # the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterObjects:
-    """Live objects.
+    """Live objects, and what is known of them."""
 
-    Attributes:
-        nodes: Nodes of the cluster; those that are not declared are left alone.
-        pods: Pods of all namespaces.
-        budgets: PodDisruptionBudgets.
-        claims: ResourceClaims; None if pods have some, and they could not be read.
-        refusals: Uid of a pod -> what the API server last answered to its eviction.
-        proofs: Node -> what validation says of the driver that is there now.
-    """
-
-    nodes: Iterable[Manifest]
-    pods: Iterable[Manifest]
-    budgets: Sequence[Manifest] = ()
-    claims: Sequence[Manifest] | None = ()
-    refusals: Mapping[str, str] = field(default_factory=dict)
-    proofs: Mapping[str, ValidationResult] = field(default_factory=dict)
+    nodes: Iterable[Manifest]  # nodes of the cluster; those that are not declared are left alone
+    pods: Iterable[Manifest]  # pods of all namespaces
+    budgets: Sequence[Manifest] = ()  # PodDisruptionBudgets
+    claims: Sequence[Manifest] | None = ()  # ResourceClaims; None if pods have some, and they could not be read
+    refusals: Mapping[str, str] = field(default_factory=dict)  # uid of a pod -> the last answer to its eviction
+    proofs: Mapping[str, ValidationResult] = field(default_factory=dict)  # node -> of the driver that is there now
 
 
 _Each = Callable[[Mapping[str, object], Callable[[str], FleetNode]], Mapping[str, FleetNode]]
 
 
-def _each(inputs: Mapping[str, object], read: Callable[[str], FleetNode]) -> Mapping[str, FleetNode]:
-    return {name: read(name) for name in inputs}
-
-
 def observe(
-    declared: Mapping[str, DesiredDriver], seen: ClusterObjects, *, now: float, previous: str = "", each: _Each = _each
+    declared: Mapping[str, DesiredDriver],
+    seen: ClusterObjects,
+    *,
+    now: float,
+    previous: str = "",
+    each: _Each | None = None,
 ) -> Snapshot:
     """Return the fleet as it is: the nodes that are declared and exist, in the order of the inventory.
 
-    Args:
-        each: Reads nodes, given by their names; node -> all that it is read off.
+    ``each``: reads nodes, given by their names; node -> all that it is read off.
     """
     budgets, claims, answers = budgets_of(seen.budgets), claims_of(seen.claims), seen.refusals
-    nodes, pods = {node["metadata"]["name"]: node for node in seen.nodes}, _by_node(seen.pods)
+    nodes, pods = {node["metadata"]["name"]: node for node in seen.nodes}, dict[str, list[Manifest]]()
+    for pod in seen.pods:
+        pods.setdefault(pod_view.node_of(pod), []).append(pod)
 
     def inputs_of(name: str) -> tuple[object, ...]:
         there = pods.get(name, ())
@@ -233,8 +194,9 @@ def observe(
         return _node(nodes[name], declared[name], pods.get(name, ()), of, seen.proofs.get(name))
 
     order = sorted((name for name in declared if name in nodes), key=lambda name: declared[name].position)
-    found, target = tuple(each({name: inputs_of(name) for name in order}, read).values()), fleet_digest(declared)
-    return Snapshot(now=now, target=target, previous=previous, nodes=found, is_rolling_back=previous == target)
+    found = each({name: inputs_of(name) for name in order}, read).values() if each else map(read, order)
+    target = fleet_digest(declared)
+    return Snapshot(now=now, target=target, previous=previous, nodes=tuple(found), is_rolling_back=previous == target)
 
 
 def fleet_digest(declared: Mapping[str, DesiredDriver]) -> str:
@@ -242,13 +204,6 @@ def fleet_digest(declared: Mapping[str, DesiredDriver]) -> str:
     templates = {id(wish.template): wish.template for wish in declared.values() if wish.template}
     text = "\n".join(sorted(set(map(installation_digest, templates.values()))))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _by_node(pods: Iterable[Manifest]) -> dict[str, list[Manifest]]:
-    found: dict[str, list[Manifest]] = {}
-    for pod in pods:
-        found.setdefault(pod_view.node_of(pod), []).append(pod)
-    return found
 
 
 def _node(
@@ -263,10 +218,11 @@ def _node(
     ours, others = tuple(filter(is_ours, there)), tuple(read(pod) for pod in there if not is_ours(pod))
     metadata, spec = node["metadata"], node.get("spec") or {}
     conditions = (node.get("status") or {}).get("conditions") or ()
+    digest = installation_digest(wish.template) if wish.template else snapshot.NOTHING.digest
     return FleetNode(
         name=metadata["name"],
         domain=wish.domain,
-        wanted=DesiredContent(installation_digest(wish.template), wish.version) if wish.template else NOTHING,
+        wanted=snapshot.DesiredContent(digest, wish.version),
         position=wish.position,
         revision=metadata["resourceVersion"],
         labels=metadata.get("labels") or {},
@@ -286,14 +242,14 @@ def _node(
 
 def _offers_gpus(node: Manifest, ours: Iterable[Manifest]) -> bool:
     """Whether the device plugin is ready on a node and the kubelet offers what it announced, whatever its name."""
-    said = (node["metadata"].get("labels") or {}).get(_DEVICE_PLUGIN_OPERAND, "")
+    said = (node["metadata"].get("labels") or {}).get(labels.deploy("device-plugin"), "")
     if said != "true" and not said.startswith(labels.PAUSED):
         return True
-    plugin = next(iter(_of(_DEVICE_PLUGIN, ours)), None)
+    plugin = next(iter(_of("device_plugin", ours)), None)
     if plugin is None or plugin["metadata"].get("deletionTimestamp") or not pod_view.is_ready(plugin):
         return False
     offered = (node.get("status") or {}).get("allocatable") or {}
-    return any(name.startswith(_RESOURCES) and amount != "0" for name, amount in offered.items())
+    return any(name.startswith("nvidia.com/") and amount != "0" for name, amount in offered.items())
 
 
 def _of(component: str, pods: Iterable[Manifest]) -> list[Manifest]:
@@ -302,30 +258,22 @@ def _of(component: str, pods: Iterable[Manifest]) -> list[Manifest]:
     return sorted(found, key=lambda pod: bool(pod["metadata"].get("deletionTimestamp")))
 
 
-def _driver(own: Iterable[Manifest], others: Iterable[Pod]) -> DriverPod | None:
-    found = next(iter(_of(_DRIVER, own)), None)
+def _driver(own: Iterable[Manifest], others: Iterable[Pod]) -> snapshot.DriverPod | None:
+    found = next(iter(_of("driver", own)), None)
     if found is None:
         return None
-    metadata = found["metadata"]
-    return DriverPod(
+    metadata, status = found["metadata"], found.get("status") or {}
+    containers = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
+    unready = [each for each in containers if not each.get("ready")]
+    # The driver manager gives up, and is started again, as long as pods on the node use GPUs.
+    manager: Manifest = next((each for each in unready if each["name"] == _MANAGER), {})
+    gave_up = manager.get("restartCount", 0) > 0 or (manager.get("state") or {}).get("terminated", {}).get("exitCode")
+    return snapshot.DriverPod(
         uid=metadata["uid"],
         digest=installation_digest(found),
         is_ready=pod_view.is_ready(found),
         is_terminating=bool(metadata.get("deletionTimestamp")),
-        restarts=max((status.get("restartCount", 0) for status in _unready(found)), default=0),
+        restarts=max((each.get("restartCount", 0) for each in unready), default=0),
         has_owner=bool(metadata.get("ownerReferences")),
-        is_held_up=_is_held_up(found, others),
+        is_held_up=bool(gave_up) and any(pod.use is not GpuUse.NONE and not pod.is_over for pod in others),
     )
-
-
-def _unready(pod: Manifest) -> list[Mapping[str, Any]]:
-    status = pod.get("status") or {}
-    found = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
-    return [each for each in found if not each.get("ready")]
-
-
-def _is_held_up(driver: Manifest, others: Iterable[Pod]) -> bool:
-    """Whether the driver manager has given up at least once while pods on the node use GPUs."""
-    manager = next((each for each in _unready(driver) if each["name"] == _MANAGER), {})
-    gave_up = manager.get("restartCount", 0) > 0 or (manager.get("state") or {}).get("terminated", {}).get("exitCode")
-    return bool(gave_up) and any(pod.use is not GpuUse.NONE and not pod.is_over for pod in others)

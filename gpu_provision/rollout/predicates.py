@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from gpu_provision.components import labels
 from gpu_provision.model.rollout_policy import PodDeletion, UpgradeDrain, UpgradePolicy
 from gpu_provision.model.selectors import parse_selector
+from gpu_provision.model.text import join_limited
 from gpu_provision.rollout import states
 from gpu_provision.rollout.snapshot import FleetNode, GpuUse, Pod, StackPresence
 from gpu_provision.rollout.states import EARLY, LATE, UpgradeState
@@ -19,22 +20,12 @@ def is_current(node: FleetNode) -> bool:
     return node.driver is not None and node.driver.digest == node.wanted.digest
 
 
-def has_crashed(node: FleetNode) -> bool:
-    """Whether the driver pod is not ready, and has restarted."""
-    return node.driver is not None and not node.driver.is_ready and node.driver.restarts > 0
-
-
 def is_forced(node: FleetNode) -> bool:
     """Whether a pod that is as wanted has to be replaced all the same."""
     if node.says(states.REQUESTED):
         return True
     began_with = node.annotations.get(states.BEGAN_WITH)
     return node.says(states.FORCED) and node.driver is not None and node.driver.uid == began_with
-
-
-def must_restart(node: FleetNode) -> bool:
-    """Whether the driver pod of a node that has been emptied has to be deleted."""
-    return not is_current(node) or is_forced(node)
 
 
 def why(node: FleetNode) -> str:
@@ -46,7 +37,7 @@ def why(node: FleetNode) -> str:
     if not is_current(node):
         return f"driver {node.wanted.version} is wanted" if node.wanted.version else "other content is wanted"
     if is_forced(node):
-        return "the driver pod has crashed" if has_crashed(node) else "a restart was asked for"
+        return "the driver pod has crashed" if node.driver.has_crashed else "a restart was asked for"
     if node.annotations.get(states.SAFE_LOAD):
         return "the driver waits for an empty node before it loads"
     return "the driver cannot be installed while pods use the one that is loaded" if node.driver.is_held_up else ""
@@ -150,35 +141,24 @@ def obstacle(pod: Pod, rules: PodDeletion | UpgradeDrain, key: str) -> str:
 
 def obstacles(node: FleetNode, policy: UpgradePolicy) -> tuple[str, ...]:
     """Say what would make the eviction of GPU pods fail, were it to begin now; jobs may end before it does."""
-    waited_for = jobs(node, policy)
-    found = (_obstacle_to_both(pod, node, policy) for pod in gpu_pods(node) if pod not in waited_for)
-    return tuple(filter(None, found))
-
-
-def _obstacle_to_both(pod: Pod, node: FleetNode, policy: UpgradePolicy) -> str:
-    found = obstacle(pod, policy.pod_deletion, "pod_deletion")
-    if not (found and policy.drain.enable):
-        return found
-    if pod not in drained(node, policy.drain):
-        return f"{pod} is exempt from the drain" if not pod.is_daemon else found
-    return obstacle(pod, policy.drain, "drain")
+    found, waited_for = list[str](), jobs(node, policy)
+    for pod in (pod for pod in gpu_pods(node) if pod not in waited_for):
+        trouble = obstacle(pod, policy.pod_deletion, "pod_deletion")
+        if trouble and policy.drain.enable and not pod.is_daemon:  # the drain takes what is left
+            is_drained = pod in drained(node, policy.drain)
+            trouble = obstacle(pod, policy.drain, "drain") if is_drained else f"{pod} is exempt from the drain"
+        found += [trouble] if trouble else []
+    return tuple(found)
 
 
 def name_pods(pods: Iterable[Pod], say: Callable[[Pod], str] = str) -> str:
     """Return pods as a short list: the first three, and how many more."""
-    names = [say(pod) for pod in pods]
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
-
-
-_SHOWN = 3
+    return join_limited(map(say, pods), 3)
 
 
 def with_refusal(pod: Pod) -> str:
     """Return a pod with what keeps it: the answer of the API server, or that it is still ending."""
-    if pod.refusal:
-        return f"{pod}: {pod.refusal}"
-    return f"{pod}: is still terminating" if pod.is_terminating else str(pod)
+    return f"{pod}: {pod.refusal or 'is still terminating'}" if pod.refusal or pod.is_terminating else str(pod)
 
 
 def losing_pods(node: FleetNode) -> tuple[Pod, ...]:

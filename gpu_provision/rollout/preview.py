@@ -8,7 +8,7 @@ unless a node leaves, as limits are then of a smaller fleet.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -16,8 +16,17 @@ from math import inf
 from gpu_provision.model.plan import Eviction, NodePreview, Schedule, Wave
 from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.rollout import budgets, predicates, state_machine, states
-from gpu_provision.rollout.actions import StateTransition, apply_transition
-from gpu_provision.rollout.snapshot import DriverPod, FleetNode, GpuUse, Pod, Policy, Snapshot, StackPresence
+from gpu_provision.rollout.snapshot import (
+    DriverPod,
+    FleetNode,
+    GpuUse,
+    Pod,
+    Policy,
+    Snapshot,
+    StackPresence,
+    StateTransition,
+    apply_transition,
+)
 from gpu_provision.rollout.state_machine import Decision
 from gpu_provision.rollout.states import UpgradeState
 
@@ -81,21 +90,17 @@ def _after(node: FleetNode, move: StateTransition | None) -> FleetNode:
 
 
 def _done(seen: Snapshot, names: Iterable[str], moves: Mapping[str, StateTransition] | None = None) -> Snapshot:
-    chosen, marks = set(names), moves or {}
-    nodes = (
-        _upgraded(_after(node, marks.get(node.name)), seen.now) if node.name in chosen else node for node in seen.nodes
-    )
-    return replace(seen, nodes=tuple(nodes))
+    moved = {name: (moves or {}).get(name) for name in names}
+    now = (_upgraded(_after(node, moved[node.name]), seen.now) if node.name in moved else node for node in seen.nodes)
+    return replace(seen, nodes=tuple(now))
 
 
 def _upgraded(node: FleetNode, now: float) -> FleetNode:
-    """Return a node as it is after an upgrade without trouble; one that leaves, without anything of the stack."""
     if node.is_leaving:
         uncordoned = node.is_cordoned and not predicates.owns_cordon(node)
         return replace(node, labels={}, annotations={}, is_cordoned=uncordoned, pods=(), stack=StackPresence.BARE)
-    kept = {key: value for key, value in node.annotations.items() if key not in states.MEMORY}
-    for key in (states.REQUESTED, states.SAFE_LOAD):
-        kept.pop(key, None)
+    gone = {*states.MEMORY, states.REQUESTED, states.SAFE_LOAD}
+    kept = {key: value for key, value in node.annotations.items() if key not in gone}
     return replace(
         node,
         labels={**node.labels, states.STATE: UpgradeState.DONE.value},
@@ -119,10 +124,9 @@ def _wave(seen: Snapshot, policy: Policy, started: tuple[StateTransition, ...], 
     )
 
 
-def _outlooks(nodes: Iterable[FleetNode], policy: Policy) -> tuple[NodePreview, ...]:
-    members = tuple(nodes)
-    narrow = _narrow_budgets(members)
-    return tuple(_outlook(node, policy, narrow) for node in members)
+def _outlooks(nodes: Sequence[FleetNode], policy: Policy) -> tuple[NodePreview, ...]:
+    narrow = _narrow_budgets(nodes)
+    return tuple(_outlook(node, policy, narrow) for node in nodes)
 
 
 def _narrow_budgets(nodes: Iterable[FleetNode]) -> frozenset[tuple[str, str]]:
@@ -161,7 +165,6 @@ def _outlook(node: FleetNode, policy: Policy, narrow: frozenset[tuple[str, str]]
 def _evictions(
     node: FleetNode, rules: UpgradePolicy, jobs: tuple[Pod, ...], narrow: frozenset[tuple[str, str]]
 ) -> Iterator[Eviction]:
-    """Yield the pods that use GPUs, and those that follow if evicting these is not enough."""
     holding = predicates.gpu_pods(node)
     yield from (_leaving(pod, certain=pod not in jobs, narrow=narrow) for pod in holding)
     drained = predicates.drained(node, rules.drain) if rules.drain.enable else ()

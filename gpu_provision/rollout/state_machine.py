@@ -10,28 +10,29 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import chain
 from math import inf
-from types import MappingProxyType
 from typing import assert_never
 
 from gpu_provision.model.rollout_policy import OnFailure
 from gpu_provision.rollout import budgets, predicates, states, steps
-from gpu_provision.rollout.actions import (
-    IDLE,
+from gpu_provision.rollout.budgets import admit, failed_nodes
+from gpu_provision.rollout.canary import Admission, HoldReason, soaking_canaries
+from gpu_provision.rollout.snapshot import (
+    NOTHING,
     Action,
+    BudgetDomain,
     Cordon,
-    NodeDecision,
+    FleetNode,
+    Policy,
     RollBack,
+    Snapshot,
     StateTransition,
-    act,
     apply_transition,
     cordon_node,
-    give_back,
     move,
     write_marks,
 )
-from gpu_provision.rollout.budgets import Admission, HoldReason, admit, failed_nodes
-from gpu_provision.rollout.snapshot import NOTHING, BudgetDomain, FleetNode, Policy, Snapshot
 from gpu_provision.rollout.states import EARLY, ELSEWHERE, LATE, UNDER_WAY, UpgradeState
+from gpu_provision.rollout.steps import IDLE, NodeDecision, act, give_back
 
 
 def coalesce(actions: tuple[Action, ...], snapshot: Snapshot, policy: Policy) -> Iterator[Action]:
@@ -47,7 +48,10 @@ def coalesce(actions: tuple[Action, ...], snapshot: Snapshot, policy: Policy) ->
 
 def _long(move: StateTransition, node: FleetNode, domain: BudgetDomain, now: float) -> StateTransition:
     reached = apply_transition(node, move)
-    while not _has_to_be_seen(move, domain):
+    waits_for_jobs = bool(domain.policy.wait_for_completion.pod_selector)
+    # A job may have come until the cordon stood, and is waited for then. Other pods need no look of their own: the one
+    # that restarts the driver, or that evicts, sees the node cordoned.
+    while move.to in UNDER_WAY and not (move.cordon is Cordon.SET and waits_for_jobs):
         match decide_node(reached, domain, now).actions:
             case (StateTransition() as following,) if following.to in _PASSABLE and following.to is not reached.state:
                 reached = apply_transition(reached, following)
@@ -59,16 +63,6 @@ def _long(move: StateTransition, node: FleetNode, domain: BudgetDomain, now: flo
 
 _PASSABLE = UNDER_WAY | {UpgradeState.DONE}
 """Who waits or has failed is written down by itself, since others may not start before that is known."""
-
-
-def _has_to_be_seen(move: StateTransition, domain: BudgetDomain) -> bool:
-    """Whether what comes next depends on what others do about this.
-
-    A job may have come until the cordon stood, and is waited for then. Other pods need no look of their own: the one
-    that restarts the driver, or that evicts, sees the node cordoned.
-    """
-    waits_for_jobs = bool(domain.policy.wait_for_completion.pod_selector)
-    return (move.cordon is Cordon.SET and waits_for_jobs) or move.to not in UNDER_WAY
 
 
 def _joined(node: FleetNode, move: StateTransition, following: StateTransition) -> StateTransition:
@@ -160,7 +154,6 @@ def _repaired(node: FleetNode, now: float) -> NodeDecision | None:
     return None
 
 
-_NOTHING: Mapping[str, StateTransition] = MappingProxyType({})
 _BOOKS = frozenset({UpgradeState.UPGRADE_REQUIRED, UpgradeState.FAILED})
 """Where a node goes when who waits, or who failed, is written down."""
 
@@ -179,33 +172,25 @@ class RolloutPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What to do next.
-
-    Attributes:
-        actions: Each may be left undone, in any order; the next look asks for it again.
-        waits: Node -> what it waits for; nodes that only act or rest are absent.
-        until: When to look again although nothing has happened, in unix seconds; inf for never.
-        failures: Node -> why it failed.
-        queue: The nodes with nothing but slots in their way, in order, those that start now among them.
-    """
+    """What to do next."""
 
     phase: RolloutPhase
-    actions: tuple[Action, ...] = ()
-    waits: Mapping[str, str] = field(default_factory=dict)
-    until: float = inf
-    failures: Mapping[str, str] = field(default_factory=dict)
-    queue: tuple[FleetNode, ...] = ()
+    actions: tuple[Action, ...] = ()  # each may be left undone, in any order; the next look asks for it again
+    waits: Mapping[str, str] = field(default_factory=dict)  # node -> for what; those that only act or rest are absent
+    until: float = inf  # when to look again although nothing has happened, in unix seconds; inf for never
+    failures: Mapping[str, str] = field(default_factory=dict)  # node -> why it failed
+    queue: tuple[FleetNode, ...] = ()  # with nothing but slots in their way, in order; also those that start now
 
 
-def decide(snapshot: Snapshot, policy: Policy, writing: Mapping[str, StateTransition] = _NOTHING) -> Decision:
+def decide(snapshot: Snapshot, policy: Policy, writing: Mapping[str, StateTransition] | None = None) -> Decision:
     """Return what to do next. The same snapshot always has the same answer.
 
-    Args:
-        writing: Node -> the move that is on its way to the API server, whose result is not known yet. Such
-            a node does nothing else meanwhile, and the others go on.
+    ``writing``: node -> the move that is on its way to the API server, whose result is not known yet. Such a node does
+    nothing else meanwhile, and the others go on.
     """
+    writing = writing or {}
     snapshot = _taken(snapshot, writing)
-    soaking = budgets.soaking_canaries(snapshot, policy.fleet.canary)
+    soaking = soaking_canaries(snapshot, policy.fleet.canary)
     turns = {
         node.name: decide_node(node, policy.domains[node.domain], snapshot.now, is_soaking=node.name in soaking)
         if node.name not in writing

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpu_provision.components import labels
 from gpu_provision.model.cluster import Manifest, NodeFacts
 from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.text import join_limited
 
 
 class UpgradeState(StrEnum):
@@ -37,14 +38,8 @@ class UpgradeState(StrEnum):
     __hash__ = str.__hash__  # that of an Enum is in Python, and sets of states are asked all the time
 
 
-EARLY = frozenset(
-    {
-        UpgradeState.CORDON_REQUIRED,
-        UpgradeState.WAIT_FOR_JOBS_REQUIRED,
-        UpgradeState.POD_DELETION_REQUIRED,
-        UpgradeState.DRAIN_REQUIRED,
-    }
-)
+_BEFORE_RESTART = ("cordon-required", "wait-for-jobs-required", "pod-deletion-required", "drain-required")
+EARLY = frozenset(map(UpgradeState, _BEFORE_RESTART))
 """Under way, and the driver has not been touched yet."""
 
 LATE = frozenset({UpgradeState.POD_RESTART_REQUIRED, UpgradeState.VALIDATION_REQUIRED, UpgradeState.UNCORDON_REQUIRED})
@@ -98,6 +93,9 @@ MEMORY = (*PASSING, WAS_CORDONED, TARGET, BEGAN_WITH, FORCED, CORDONED, CORDONED
 ALL_ANNOTATIONS = (*MEMORY, ENABLED, REQUESTED, SINCE, CANARY)
 """Every annotation that a rollout writes, for taking them back."""
 
+NOT_READY = "the driver is not ready"
+"""Beginning of what a node waits for, or failed of, whose new driver pod does not get ready."""
+
 _NAMED = {state.value: state for state in UpgradeState if state is not UpgradeState.FOREIGN}
 
 
@@ -143,7 +141,6 @@ def cordoned_by(node: NodeFacts) -> str:
 
 
 def _step_of(node: NodeFacts) -> str:
-    """Return how far the rollout of a node is, as its labels and annotations say it."""
     step, failed_in = node.labels.get(STATE, ""), node.annotations.get(FAILED_IN, "")
     return f"{step} in {failed_in}" if step == UpgradeState.FAILED and failed_in else step
 
@@ -153,19 +150,11 @@ def nodes_left_behind(nodes: Iterable[NodeFacts], inventory: str) -> tuple[Findi
 
     Equal nodes share one warning. A node that another manager cordoned is named only if the rollout has begun on it.
     """
-    found: dict[_LeftBehind, list[str]] = {}
+    found: dict[tuple[str, str, bool], list[str]] = {}
     for node in nodes:
-        if node.labels.get(labels.INVENTORY) == inventory and (left := _left_behind(node)) is not None:
+        if node.labels.get(labels.INVENTORY) == inventory and (left := _left_behind(node)):
             found.setdefault(left, []).append(node.name)
-    return tuple(_left_behind_finding(left, names) for left, names in found.items())
-
-
-class _LeftBehind(NamedTuple):
-    """What nodes have in common that a run has left behind."""
-
-    what: str
-    next_run: str
-    is_ours: bool
+    return tuple(_left_behind_finding(*left, names) for left, names in found.items())
 
 
 _RESUMES = "resumes the rollout there"
@@ -176,27 +165,26 @@ _NEXT = {
 }
 
 
-def _left_behind(node: NodeFacts) -> _LeftBehind | None:
+def _left_behind(node: NodeFacts) -> tuple[str, str, bool] | None:
+    """Return how a node stays, what the next run does, and whether the cordon is the one of gpu-provision."""
     purpose = node.annotations.get(labels.CORDONED)
     if node.unschedulable and purpose:
-        return _LeftBehind(f"cordoned ({purpose})", "uncordons it once the host is ready", is_ours=True)
+        return f"cordoned ({purpose})", "uncordons it once the host is ready", True
     is_ours = node.unschedulable and is_of_rollout(node.annotations, node.cordoned_by)
     state = state_named(node.labels.get(STATE, ""))
     if not is_ours and state not in _NEXT:
         return None
     step, by = _step_of(node) or "driver rollout", cordoned_by(node)
     halfway = f"in the middle of the driver rollout ({step}), {f'cordoned by {by}' if by else 'not cordoned'}"
-    return _LeftBehind(f"cordoned ({step})" if is_ours else halfway, _NEXT.get(state, _RESUMES), is_ours)
+    return f"cordoned ({step})" if is_ours else halfway, _NEXT.get(state, _RESUMES), is_ours
 
 
-def _left_behind_finding(left: _LeftBehind, names: list[str]) -> Finding:
-    shown = names[:_MOST_NAMES]
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    by_hand = f"; to uncordon by hand: kubectl uncordon {' '.join(shown)}" if left.is_ours else ""
+def _left_behind_finding(how: str, next_run: str, is_ours: bool, names: list[str]) -> Finding:  # noqa: FBT001 - as above
+    by_hand = f"; to uncordon by hand: kubectl uncordon {' '.join(names[:_MOST_NAMES])}" if is_ours else ""
     return Finding(
         code="GP517",
-        what=f"{', '.join(shown)}{more} {'stays' if len(names) == 1 else 'stay'} {left.what}",
-        consequence=f"the next run {left.next_run}",
+        what=f"{join_limited(names, _MOST_NAMES)} {'stays' if len(names) == 1 else 'stay'} {how}",
+        consequence=f"the next run {next_run}",
         fix=f"run the same command again{by_hand}",
         severity=Severity.WARNING,
     )

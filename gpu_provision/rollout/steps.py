@@ -2,29 +2,65 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import inf
 
 from gpu_provision.model.rollout_policy import PodDeletion, UpgradeDrain
-from gpu_provision.rollout import predicates, states
-from gpu_provision.rollout.actions import (
-    IDLE,
-    Cordon,
-    Evict,
-    NodeDecision,
-    Restart,
+from gpu_provision.rollout import predicates, snapshot, states
+from gpu_provision.rollout.snapshot import (
+    BudgetDomain,
+    FleetNode,
+    Pod,
+    StackPresence,
     StateTransition,
-    TakeOff,
-    act,
     cordon_node,
-    deadline,
-    fail,
-    give_back,
     move,
-    to,
-    validation,
 )
-from gpu_provision.rollout.snapshot import NOTHING, BudgetDomain, DriverPod, FleetNode, Pod, StackPresence
-from gpu_provision.rollout.states import UpgradeState
+from gpu_provision.rollout.states import NOT_READY, UpgradeState
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDecision:
+    """What one node does next."""
+
+    actions: tuple[snapshot.Action, ...] = ()  # what to do now
+    waits: str = ""  # what it waits for, in words; empty if it acts, or rests
+    until: float = inf  # when waiting ends by itself, in unix seconds
+    is_candidate: bool = False  # whether it is ready to start and needs a slot
+
+
+IDLE = NodeDecision()
+
+
+def act(*actions: snapshot.Action) -> NodeDecision:
+    """Act."""
+    return NodeDecision(actions)
+
+
+def to(node: FleetNode, state: UpgradeState, now: float, reason: str = "") -> NodeDecision:
+    """Go to another state."""
+    return act(move(node, state, now, reason=reason))
+
+
+def fail(node: FleetNode, now: float, reason: str) -> NodeDecision:
+    """Stop here, with the reason on the node."""
+    return to(node, UpgradeState.FAILED, now, reason)
+
+
+def give_back(node: FleetNode, reason: str) -> NodeDecision:
+    """Take back all that a rollout has written on a node, and its cordon if a rollout set it; else rest."""
+    cordon = snapshot.Cordon.LIFT if predicates.owns_cordon(node) else snapshot.Cordon.KEEP
+    return act(snapshot.release(node, cordon, reason)) if predicates.is_marked(node) else IDLE
+
+
+def deadline(node: FleetNode, seconds: int) -> float:
+    """Return when the time of a state is over; zero seconds are without end."""
+    return (node.since() or 0.0) + seconds if seconds else inf
+
+
+def validation(node: FleetNode) -> tuple[snapshot.Action, ...]:
+    """Return the validation of the driver pod that is there now."""
+    return (snapshot.Validate(node=node.name, driver=node.driver.uid),) if node.driver else ()
 
 
 def leave(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
@@ -32,8 +68,7 @@ def leave(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     match node.state:
         case UpgradeState.UNKNOWN | UpgradeState.DONE:  # a node that could not start is not written to
             obstacle = held(node, domain)
-            joins = act(required_by(node, now, predicates.why(node)))
-            return NodeDecision(waits=obstacle) if obstacle else joins
+            return NodeDecision(waits=obstacle) if obstacle else _join_queue(node, now)
         case UpgradeState.UPGRADE_REQUIRED:
             obstacle = held(node, domain)
             return NodeDecision(waits=obstacle, is_candidate=not obstacle)
@@ -58,7 +93,7 @@ def _taken_off(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecisio
             since = node.since() or now
             return act(move(node, UpgradeState.POD_DELETION_REQUIRED, since, reason="GPU pods have come to the node"))
         case StackPresence.LABELLED:
-            return NodeDecision((TakeOff(node=node.name),), waits, until)
+            return NodeDecision((snapshot.TakeOff(node=node.name),), waits, until)
         case StackPresence.ENDING if now >= until:
             return fail(node, now, f"pods of the stack have not ended after {domain.restart_seconds} s")
         case StackPresence.ENDING:
@@ -69,11 +104,11 @@ def _taken_off(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecisio
 
 def idle(node: FleetNode, now: float) -> NodeDecision:
     """Compare the driver with what is wanted; go on with an upgrade of which the label was removed."""
-    reason, driver, is_ours = predicates.why(node), node.driver, predicates.owns_cordon(node)
+    driver, is_ours = node.driver, predicates.owns_cordon(node)
     if not is_ours and (missing := _not_comparable(node)):
         return NodeDecision(waits=missing)
-    if reason:
-        return act(required_by(node, now, reason))
+    if predicates.why(node):
+        return _join_queue(node, now)
     if is_ours:
         return to(node, UpgradeState.POD_RESTART_REQUIRED, now, "the label went, the cordon stayed")
     if node.state is UpgradeState.DONE:
@@ -92,10 +127,13 @@ def _not_comparable(node: FleetNode) -> str:
     return ""
 
 
-def required_by(node: FleetNode, now: float, reason: str) -> StateTransition:
-    """Return the move with which a node joins those that wait for a slot."""
-    began_with = {states.BEGAN_WITH: node.driver.uid if node.driver else None}
-    return move(node, UpgradeState.UPGRADE_REQUIRED, now, reason=reason, also=began_with)
+def _join_queue(node: FleetNode, now: float) -> NodeDecision:
+    also = {states.BEGAN_WITH: _uid_of_driver(node)}
+    return act(move(node, UpgradeState.UPGRADE_REQUIRED, now, reason=predicates.why(node), also=also))
+
+
+def _uid_of_driver(node: FleetNode) -> str | None:
+    return node.driver.uid if node.driver else None
 
 
 def required(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
@@ -103,7 +141,7 @@ def required(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     if node.driver is None:
         return NodeDecision(waits="has no driver pod")
     if node.annotations.get(states.TARGET) != node.wanted.digest or states.BEGAN_WITH not in node.annotations:
-        return act(_adopted(node, now, node.driver.uid))
+        return act(_adopted(node, now))
     if not predicates.why(node):
         return _not_required(node, now)
     obstacle = held(node, domain)
@@ -121,11 +159,12 @@ def held(node: FleetNode, domain: BudgetDomain) -> str:
     return "; ".join(predicates.obstacles(node, domain.policy))
 
 
-def _adopted(node: FleetNode, now: float, driver: str) -> StateTransition:
+def _adopted(node: FleetNode, now: float) -> StateTransition:
     """Take over a label that this tool did not write. Where the driver is as wanted it can only mean: once more."""
     by_hand = states.TARGET not in node.annotations and not predicates.why(node)
     forced = "true" if by_hand or predicates.is_forced(node) else None
-    also = {states.BEGAN_WITH: node.annotations.get(states.BEGAN_WITH) or driver, states.FORCED: forced}
+    began_with = node.annotations.get(states.BEGAN_WITH) or _uid_of_driver(node)
+    also = {states.BEGAN_WITH: began_with, states.FORCED: forced}
     return move(node, UpgradeState.UPGRADE_REQUIRED, now, reason="asked for by label" if by_hand else "", also=also)
 
 
@@ -143,7 +182,7 @@ def _not_required(node: FleetNode, now: float) -> NodeDecision:
 def start(node: FleetNode, now: float, canary: str | None) -> StateTransition:
     """Return the move that gives a node its slot; ``canary`` names the content for which it goes first."""
     also = {
-        states.BEGAN_WITH: node.driver.uid if node.driver else None,
+        states.BEGAN_WITH: _uid_of_driver(node),
         states.REQUESTED: None,
         states.FORCED: "true" if predicates.is_forced(node) else None,
     }
@@ -215,7 +254,6 @@ def _nothing_left_to_do(node: FleetNode, now: float) -> NodeDecision | None:
 
 
 def _trouble(leaving: tuple[Pod, ...], rules: PodDeletion | UpgradeDrain, key: str, *, is_over: bool) -> str:
-    """Say why evicting these pods cannot succeed; empty if it still may."""
     if found := [text for pod in leaving if (text := predicates.obstacle(pod, rules, key))]:
         return "; ".join(found)
     late = f"not gone after {rules.timeout_seconds} s ({key}.timeout_seconds)"
@@ -223,13 +261,13 @@ def _trouble(leaving: tuple[Pod, ...], rules: PodDeletion | UpgradeDrain, key: s
 
 
 def _evict(node: FleetNode, leaving: tuple[Pod, ...], until: float) -> NodeDecision:
-    staying = (pod for pod in leaving if not pod.is_terminating)
-    asked = tuple(Evict(node=node.name, namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in staying)
+    asked = tuple(
+        snapshot.Evict(node=node.name, namespace=pod.namespace, name=pod.name, uid=pod.uid)
+        for pod in leaving
+        if not pod.is_terminating
+    )
     return NodeDecision(asked, f"pods to go: {predicates.name_pods(leaving, predicates.with_refusal)}", until)
 
-
-NOT_READY = "the driver is not ready"
-"""Beginning of what a node waits for, or failed of, whose new driver pod does not get ready."""
 
 _MOST_RESTARTS = 10  # the reference's limit
 
@@ -240,14 +278,10 @@ def restart(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     if driver is None or driver.is_terminating:
         waits = "the previous driver pod is terminating" if driver else "has no driver pod"
         return _overdue(node, waits, until, now)
-    if predicates.must_restart(node):
+    if not predicates.is_current(node) or predicates.is_forced(node):
         return _delete_driver(node, driver.uid, until, now)
     if node.annotations.get(states.SAFE_LOAD):
         return act(move(node, node.state, node.since() or now, reason="is empty", also={states.SAFE_LOAD: None}))
-    return _bring_up(node, driver, until, now)
-
-
-def _bring_up(node: FleetNode, driver: DriverPod, until: float, now: float) -> NodeDecision:
     if driver.is_ready:
         return to(node, UpgradeState.VALIDATION_REQUIRED, now)
     if driver.restarts > _MOST_RESTARTS:
@@ -264,7 +298,7 @@ def _delete_driver(node: FleetNode, uid: str, until: float, now: float) -> NodeD
         return _overdue(node, "the DaemonSet controller has not observed the new template", until, now)
     if now >= until:
         return fail(node, now, "the previous driver pod is still there")
-    return NodeDecision((Restart(node=node.name, uid=uid),), "the driver pod to go", until)
+    return NodeDecision((snapshot.Restart(node=node.name, uid=uid),), "the driver pod to go", until)
 
 
 def _overdue(node: FleetNode, waits: str, until: float, now: float) -> NodeDecision:
@@ -281,7 +315,7 @@ def _suspected(node: FleetNode) -> str:
 def validate(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     """Have the driver prove itself; there is no way from here to the uncordon but through a proof."""
     until = deadline(node, domain.validation_seconds)
-    if predicates.must_restart(node) and node.driver is not None:
+    if node.driver is not None and (not predicates.is_current(node) or predicates.is_forced(node)):
         return to(node, UpgradeState.POD_DELETION_REQUIRED, now, predicates.why(node))
     if node.driver is None or node.driver.is_terminating or not node.driver.is_ready:
         return _overdue(node, "the driver is no longer ready", until, now)
@@ -299,7 +333,7 @@ def uncordon(node: FleetNode, now: float) -> NodeDecision:
     untouched = predicates.is_untouched(node) and not predicates.why(node)
     if not (untouched or predicates.is_proven(node)):
         return to(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has yet to prove itself")
-    lift = Cordon.LIFT if predicates.owns_cordon(node) else Cordon.KEEP
+    lift = snapshot.Cordon.LIFT if predicates.owns_cordon(node) else snapshot.Cordon.KEEP
     return act(replace(move(node, UpgradeState.DONE, now), cordon=lift))
 
 
@@ -317,18 +351,15 @@ def failed(node: FleetNode, now: float) -> NodeDecision:
     tried = node.annotations.get(states.TARGET, node.wanted.digest)
     if node.says(states.REQUESTED) or (tried != node.wanted.digest and not predicates.is_current(node)):
         return act(retry(node, now))
-    if predicates.why(node) or not predicates.is_well(node) or not _has_news(node):
+    # A driver that failed its validation gets no second one for nothing.
+    failed_to_prove = node.annotations.get(states.FAILED_IN) == UpgradeState.VALIDATION_REQUIRED
+    is_same = failed_to_prove and node.annotations.get(states.FAILED_WITH) == driver.uid
+    is_old_news = is_same and not (predicates.is_proven(node) and node.offers_gpus)
+    if predicates.why(node) or not predicates.is_well(node) or is_old_news:
         return IDLE
     if node.is_cordoned:
         return to(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has become ready")
     return act(cordon_node(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has become ready"))
-
-
-def _has_news(node: FleetNode) -> bool:
-    """Whether there is anything new to prove: a driver that failed its validation gets no second one for nothing."""
-    same = node.driver is not None and node.annotations.get(states.FAILED_WITH) == node.driver.uid
-    failed_to_prove = same and node.annotations.get(states.FAILED_IN) == UpgradeState.VALIDATION_REQUIRED
-    return not failed_to_prove or (predicates.is_proven(node) and node.offers_gpus)
 
 
 def retry(node: FleetNode, now: float) -> StateTransition:
@@ -337,10 +368,10 @@ def retry(node: FleetNode, now: float) -> StateTransition:
     One that could not leave, and is in the inventory again, has the driver that it has always had. A pod that has
     crashed is replaced: its restarts would count against this try, and the kubelet delays the next one for minutes.
     """
-    could_not_leave = node.annotations.get(states.TARGET) == NOTHING.digest
+    could_not_leave = node.annotations.get(states.TARGET) == snapshot.NOTHING.digest
     if could_not_leave and predicates.is_untouched(node) and not predicates.why(node):
         return move(node, UpgradeState.UNCORDON_REQUIRED, now, reason="is in the inventory again")
-    also = {states.BEGAN_WITH: node.driver.uid if node.driver else None}
-    if predicates.has_crashed(node):
+    also = {states.BEGAN_WITH: _uid_of_driver(node)}
+    if node.driver and node.driver.has_crashed:
         also[states.FORCED] = "true"
     return move(node, UpgradeState.UPGRADE_REQUIRED, now, reason="once more", also=also)

@@ -15,10 +15,9 @@ from gpu_provision.kube.config import resolve_context
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.observe import node_facts, validations_of
 from gpu_provision.kube.retry import FIRST_CONTACT_SECONDS
-from gpu_provision.model.cluster import ClusterFacts, Manifest, ref_of
+from gpu_provision.model.cluster import ClusterFacts, Manifest, ObservedState, ref_of
 from gpu_provision.model.hosts import HostPrerequisites
 from gpu_provision.model.inventory import Inventory, Node, NodePool
-from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import cluster_state, states_of
 from gpu_provision.planning.validation import RUNS_IN, VALIDATIONS

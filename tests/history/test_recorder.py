@@ -16,12 +16,11 @@ from gpu_provision.history.recorder import RunRecorder, RunSpec, reason_of, run_
 from gpu_provision.history.store import parse_history
 from gpu_provision.kube.client import ApplyResult, KubeClient
 from gpu_provision.kube.errors import NotFoundError
-from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, ref_of
+from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, ObservedState, ref_of
 from gpu_provision.model.findings import Finding, InvalidError, ProvisionError, Severity, UnreachableError
 from gpu_provision.model.history import Ending
 from gpu_provision.model.progress import NodeState, RunResult, State
 from gpu_provision.output.history import report_of_record
-from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
 from tests.components.builders import inventory

@@ -10,11 +10,10 @@ from gpu_provision.components.device_plugin_validation import NAME as DEVICE_PLU
 from gpu_provision.components.labels import COMPONENT, DIGEST
 from gpu_provision.components.validator import VECTOR_ADD
 from gpu_provision.diagnostics.pods import node_of
-from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts, RenderContext, ref_of
+from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts, ObservedState, RenderContext, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.planning.applyset import digest_of, selects
-from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import ClusterState, Desired, cluster_state

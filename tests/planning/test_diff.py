@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.plan import Action, FieldChange
@@ -16,77 +18,23 @@ def daemonset(image: str = "plugin:v1", **container: Any) -> dict[str, Any]:
     return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "ds", "namespace": "ns"}, "spec": spec}
 
 
-def owned(manifest: dict[str, Any], fields: dict[str, Any], manager: str = "gpu-provision") -> dict[str, Any]:
-    entry = {"manager": manager, "operation": "Apply", "fieldsV1": fields}
-    return {**manifest, "metadata": {**manifest["metadata"], "managedFields": [entry]}}
-
-
+CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 MAIN = "spec.template.spec.containers[main]"
-ARGS = {"f:spec": {"f:template": {"f:spec": {"f:containers": {'k:{"name":"main"}': {".": {}, "f:args": {}}}}}}}
-OLD_ENV = {'k:{"name":"OLD"}': {".": {}, "f:name": {}, "f:value": {}}}
-ENV = {"f:spec": {"f:template": {"f:spec": {"f:containers": {'k:{"name":"main"}': {"f:env": OLD_ENV}}}}}}
-NEW_ENV = {"name": "NEW", "value": "2"}
 
 
-def of_server() -> dict[str, Any]:
-    """Return a live object with defaults, status and bookkeeping fields."""
-    live = daemonset(terminationMessagePath="/dev/termination-log")
-    live["metadata"] |= {"uid": "1", "resourceVersion": "7", "annotations": {"other": "tool"}}
-    return {**live, "status": {"numberReady": 1}}
+@pytest.mark.parametrize("case", CASES)
+def test_fields_that_are_not_as_desired(case: str) -> None:
+    desired, live = (_with_parts(**CASES[case][side]) for side in ("desired", "live"))
+    expected = [(path.replace("MAIN", MAIN), old, new) for path, old, new in CASES[case]["found"]]
+    found = differences(desired, live)
+    assert [(each.path, each.old, each.new) for each in found] == expected
 
 
-def noted(value: str, *, manager: str = "") -> dict[str, Any]:
-    """Return an object with an annotation, which may be of a manager."""
-    made = daemonset()
-    made["metadata"]["annotations"] = {"nvidia.com/gpu": value}
-    return owned(made, {"f:metadata": {"f:annotations": {"f:nvidia.com/gpu": {}}}}, manager) if manager else made
-
-
-@pytest.mark.parametrize(
-    ("desired", "live", "found"),
-    [
-        (daemonset(), daemonset(), ()),
-        (daemonset(), of_server(), ()),
-        (daemonset("plugin:v2"), daemonset(), (FieldChange(f"{MAIN}.image", "plugin:v1", "plugin:v2"),)),
-        (daemonset(args=["-v"]), daemonset(), (FieldChange(f"{MAIN}.args", None, ["-v"]),)),
-        (
-            daemonset(env=[{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]),
-            daemonset(env=[{"name": "B", "value": "2"}, {"name": "A", "value": "9"}, {"name": "C", "value": "3"}]),
-            (FieldChange(f"{MAIN}.env[A].value", "9", "1"),),
-        ),
-        (daemonset(ports=[{"containerPort": 94}]), daemonset(ports=[{"containerPort": 94, "protocol": "TCP"}]), ()),
-        (daemonset(args=["-v", "2"]), daemonset(args=["-v", "1"]), (FieldChange(f"{MAIN}.args[1]", "1", "2"),)),
-        (daemonset(args=["-v"]), daemonset(args=[]), (FieldChange(f"{MAIN}.args", [], ["-v"]),)),
-        (daemonset(), owned(daemonset(args=["-v"]), ARGS), (FieldChange(f"{MAIN}.args", ["-v"], None),)),
-        (
-            daemonset(env=[NEW_ENV]),
-            owned(daemonset(env=[{"name": "OLD"}, NEW_ENV]), ENV),
-            (FieldChange(f"{MAIN}.env[OLD]", {"name": "OLD"}, None),),
-        ),
-        (daemonset(), noted("1", manager="helm"), ()),
-        (daemonset(tty=True), daemonset(tty=1), (FieldChange(f"{MAIN}.tty", 1, new=True),)),
-        (noted("1"), noted("0"), (FieldChange('metadata.annotations."nvidia.com/gpu"', "0", "1"),)),
-    ],
-    ids=[
-        "equal",
-        "what the server adds",
-        "a changed value",
-        "a missing field",
-        "list items by key, in any order",
-        "ports without a protocol are TCP",
-        "other lists by position",
-        "lists of another length as a whole",
-        "a field that is no longer wanted",
-        "a list item that is no longer wanted",
-        "a field of another manager",
-        "true is not one",
-        "keys with dots are quoted",
-    ],
-)
-def test_fields_that_are_not_as_desired(
-    desired: dict[str, Any], live: dict[str, Any], found: tuple[FieldChange, ...]
-) -> None:
-    assert differences(desired, live) == found
+def _with_parts(
+    container: dict[str, Any] | None = None, metadata: dict[str, Any] | None = None, **status: Any
+) -> dict[str, Any]:
+    made = daemonset(**(container or {}))
+    return {**made, "metadata": {**made["metadata"], **(metadata or {})}, **status}
 
 
 def test_changes_between_versions_name_what_came_and_went() -> None:

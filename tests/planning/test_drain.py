@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.hosts import Drain
 from gpu_provision.planning.drain import data_loss_finding, describe_pod, not_drained_finding, plan_drain
-
-FORCE, EMPTY = Drain(force=True), Drain(delete_empty_dir=True)
 
 
 def pod(name: str = "p", owner: str = "ReplicaSet", **changes: Any) -> Manifest:
@@ -28,53 +28,13 @@ def pod(name: str = "p", owner: str = "ReplicaSet", **changes: Any) -> Manifest:
     }
 
 
-CASES: dict[str, tuple[Manifest, Drain, str]] = {
-    "a pod of a controller goes": (pod(), Drain(), "evict"),
-    "that of a job, too": (pod(owner="Job"), Drain(), "evict"),
-    "that of a stateful set, too": (pod(owner="StatefulSet"), Drain(), "evict"),
-    "pods that have not started, too": (pod(phase="Pending"), Drain(), "evict"),
-    "one of a daemon set would be back at once": (pod(owner="DaemonSet"), Drain(), "stays"),
-    "a static pod is the kubelet's": (
-        pod(owner="Node", metadata={"annotations": {"kubernetes.io/config.mirror": "x"}}),
-        Drain(),
-        "stays",
-    ),
-    "a pod that is over uses nothing": (pod(owner="", phase="Succeeded"), Drain(), "stays"),
-    "nor does one that failed": (pod(owner="", phase="Failed"), Drain(), "stays"),
-    "our way onto the node": (pod(owner="", metadata={"labels": {"gpu-provision.io/helper": "x"}}), Drain(), "stays"),
-    "our own pods are made again": (
-        pod(owner="", metadata={"labels": {"app.kubernetes.io/managed-by": "gpu-provision"}}),
-        Drain(),
-        "evict",
-    ),
-    "the validator starts its pod again": (
-        pod(owner="", metadata={"labels": {"app": "nvidia-cuda-validator"}}, account="nvidia-operator-validator"),
-        Drain(),
-        "evict",
-    ),
-    "a pod without a controller is lost": (pod(owner=""), Drain(), "kept"),
-    "with force it goes": (pod(owner=""), FORCE, "evict"),
-    "an owner that is no controller brings nothing back": (
-        pod(owner="", metadata={"ownerReferences": [{"kind": "ConfigMap", "name": "c"}]}),
-        Drain(),
-        "kept",
-    ),
-    "an emptyDir is lost": (pod(volumes=[{"name": "scratch", "emptyDir": {}}]), Drain(), "kept"),
-    "force is not meant for that": (pod(volumes=[{"name": "scratch", "emptyDir": {}}]), FORCE, "kept"),
-    "it has its own word": (pod(volumes=[{"name": "scratch", "emptyDir": {}}]), EMPTY, "evict"),
-    "other volumes are not": (pod(volumes=[{"name": "c", "configMap": {"name": "c"}}]), Drain(), "evict"),
-    "what is going is awaited, however it was": (
-        pod(owner="", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}),
-        Drain(),
-        "ending",
-    ),
-}
+CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_pod_is_sorted_once(case: str) -> None:
-    subject, terms, wanted = CASES[case]
-    left = plan_drain([subject], terms)
+    subject, wanted = pod(**CASES[case]["pod"]), CASES[case]["goes"]
+    left = plan_drain([subject], Drain(**CASES[case]["drain"]))
     found = {"evict": left.evict, "ending": left.ending, "kept": tuple(each for each, _ in left.kept)}
     assert found == {name: ((subject,) if name == wanted else ()) for name in found}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpu_provision.planning.diff import differences
-from gpu_provision.planning.managed_fields import as_transferred, is_transferred, transferred, without_owners
+from gpu_provision.planning.managed_fields import as_transferred, is_transferred, transferred
 
 Entry = dict[str, Any]
 
@@ -48,13 +48,6 @@ def test_status_and_fields_of_kubernetes_are_not_transferred() -> None:
     assert ours["fieldsV1"] == {"f:metadata": {"f:annotations": {"f:g": {}}}}
 
 
-def test_owner_references_are_nobodys_field() -> None:
-    """Ours would have to name owners otherwise, or lose them."""
-    owned = {"f:metadata": {"f:ownerReferences": {".": {}}, "f:labels": {"f:app": {}}}}
-    (ours,) = transferred(item(entry("gpu-operator", owned)))
-    assert ours["fieldsV1"] == {"f:metadata": {"f:labels": {"f:app": {}}}}
-
-
 def test_an_object_changes_hands_once() -> None:
     """What was transferred is not written again, nor an object without entries."""
     live = item(entry("helm", {"f:data": {"f:a": {}}}))
@@ -71,8 +64,8 @@ def test_what_is_not_declared_goes_once_it_is_ours() -> None:
     assert [change.path for change in differences(wanted, as_transferred(live))] == ["data.b"]
 
 
-def test_only_the_policy_is_no_owner_any_more() -> None:
-    other = {"kind": "Node", "uid": "2"}
-    owned = {"metadata": {"ownerReferences": [{"kind": "ClusterPolicy", "uid": "1"}, other]}}
-    assert without_owners(owned, {"1"}) == [other]
-    assert without_owners({"metadata": {}}, {"1"}) == []
+def test_owner_references_are_nobodys_field() -> None:
+    """Ours would have to name owners otherwise, or lose them."""
+    owned = {"f:metadata": {"f:ownerReferences": {".": {}}, "f:labels": {"f:app": {}}}}
+    (ours,) = transferred(item(entry("gpu-operator", owned)))
+    assert ours["fieldsV1"] == {"f:metadata": {"f:labels": {"f:app": {}}}}

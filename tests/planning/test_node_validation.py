@@ -13,11 +13,10 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.specs import StartupTaintSpec
-from gpu_provision.planning.node_validation import NAME, TO_BE_TOLD
 from gpu_provision.planning.states import states
-from gpu_provision.planning.validation import NEVER_RUN
+from gpu_provision.planning.validation import NEVER_RUN, STARTUP_TAINT, TO_BE_TOLD
 from tests.components.builders import inventory, specs
-from tests.planning.builders import Stack, labelled, outdated, relabelled, terminating, validation_pod, with_node
+from tests.planning.builders import Stack, labelled, outdated, validation_pod, with_node
 from tests.planning.builders import restarted as restarted_at
 
 NODE, PLUGIN_PROOF = "t4-1", "device_plugin_validation"
@@ -40,7 +39,7 @@ def stack(*, told: bool = True, tainted: bool = False, enabled: bool = True, **n
     """
     chosen = asking(enabled=enabled)
     facts = labelled(chosen=chosen)
-    content = {item["metadata"]["name"]: item["metadata"]["labels"] for item in Stack(asking()).desired[NAME]}
+    content = {item["metadata"]["name"]: item["metadata"]["labels"] for item in Stack(asking()).desired[STARTUP_TAINT]}
     nodes = tuple(
         replace(each, labels={**each.labels, **(content.get(each.name, {}) if told else {})}) for each in facts.nodes
     )
@@ -68,7 +67,7 @@ def forget_driver(made: Stack) -> None:
 
 
 def state(made: Stack) -> NodeState:
-    return states(made.situation)[NAME, NODE]
+    return states(made.situation)[STARTUP_TAINT, NODE]
 
 
 def label_for_now(made: Stack, node: str = NODE) -> Any:
@@ -111,37 +110,10 @@ def test_nothing_is_said_while_any_validation_is_to_run(forgets: Any, why: str) 
     assert (state(made).state, state(made).reason) == (State.PENDING, why)
 
 
-def test_a_validation_that_waits_for_a_gpu_tells_why() -> None:
-    """The settler knows by the words that a node in use has failed nothing."""
-    made = stack(told=False)
-    unschedulable = {"type": "PodScheduled", "status": "False", "message": "1 Insufficient nvidia.com/gpu."}
-    made.put(validation_pod(forget(made), "Pending", conditions=[unschedulable]))
-    assert state(made).state is State.PENDING
-    assert "Insufficient nvidia.com/gpu" in state(made).reason
-
-
-def test_a_driver_that_is_not_ready_says_nothing_of_the_node() -> None:
-    """Such as one that is only configured otherwise, or in the middle of its rollout."""
-    made = stack(told=False)
-    made.put(outdated(made.pod("driver", NODE)))
-    assert (state(made).state, state(made).reason) == (State.PENDING, NEVER_RUN)
-
-
 def reboot(made: Stack) -> None:
     """The machine comes back: what has passed was of another boot, the driver starts."""
     forget_driver(made)
     made.put({**made.pod("driver", NODE), "status": {"phase": "Running"}})
-
-
-def replaced(made: Stack) -> None:
-    """A rollout has deleted the driver's pod."""
-    made.put(terminating(outdated(made.pod("driver", NODE))))
-
-
-def restarted(made: Stack) -> None:
-    """A rollout has brought the driver, the toolkit is still to follow."""
-    made.put({**made.pod("driver", NODE), "status": {"phase": "Running"}})
-    made.put(relabelled(made.pod("toolkit", NODE)))
 
 
 def edited(made: Stack) -> None:
@@ -154,12 +126,6 @@ def waiting(made: Stack) -> None:
     """The node's turn in the rollout is still to come."""
     edited(made)
     made.put(outdated(made.pod("driver", NODE)))
-
-
-def waiting_longer(made: Stack) -> None:
-    """The toolkit has been replaced, the driver is still to follow."""
-    waiting(made)
-    another(made, "toolkit")
 
 
 def waiting_revalidated(made: Stack) -> None:
@@ -178,12 +144,6 @@ def waiting_rebooted(made: Stack) -> None:
     made.context = replace(made.context, targets=targets)
 
 
-def behind(made: Stack) -> None:
-    """The toolkit's pods are replaced one after the other."""
-    edited(made)
-    made.put(relabelled(made.pod("toolkit", NODE)))
-
-
 def another(made: Stack, component: str) -> None:
     """A pod was replaced by another one of the same content."""
     made.put(restarted_at(made.pod(component, NODE), "2026-11-21T08:00:00Z"))
@@ -199,7 +159,7 @@ def unrecorded(made: Stack) -> None:
     made.put(validation_pod(forget(made), "Succeeded"))
 
 
-@pytest.mark.parametrize("happens", [reboot, replaced, restarted, failed, waiting_rebooted])
+@pytest.mark.parametrize("happens", [reboot, failed, waiting_rebooted])
 def test_a_label_goes_when_its_content_does_not_run_any_more(happens: Any) -> None:
     made = stack()
     happens(made)
@@ -208,21 +168,13 @@ def test_a_label_goes_when_its_content_does_not_run_any_more(happens: Any) -> No
     assert label_for_now(made, "t4-2") is ...
 
 
-@pytest.mark.parametrize("happens", [waiting, waiting_longer, waiting_revalidated, behind, unrecorded])
+@pytest.mark.parametrize("happens", [waiting, waiting_revalidated, unrecorded])
 def test_a_label_stays_while_what_was_validated_runs(happens: Any) -> None:
     """Else every node of a fleet would lose it at once, and get it back only with the end of a rollout."""
     made = stack()
     happens(made)
     assert label_for_now(made) is ...
     assert states(made.situation)["node_labels", NODE].state is State.READY
-
-
-@pytest.mark.parametrize("component", ["driver", "toolkit", "device_plugin"])
-def test_a_label_goes_with_a_pod_of_the_same_content(component: str) -> None:
-    """A user has deleted it, or its node was out of the inventory for a while."""
-    made = stack()
-    another(made, component)
-    assert label_for_now(made) is None
 
 
 def test_a_node_that_keeps_its_driver_keeps_its_label() -> None:
@@ -233,14 +185,10 @@ def test_a_node_that_keeps_its_driver_keeps_its_label() -> None:
     assert changes(made) == {}
 
 
-def test_a_label_that_another_client_writes_is_put_right() -> None:
-    assert state(with_labels({labels.VALIDATED: "yes"})).reason == TO_BE_TOLD
-
-
 def test_a_node_on_which_nothing_is_validated_says_nothing() -> None:
     """By a user's label; the taint stays, which a finding of the plan tells."""
     made = with_labels({labels.DEPLOY_OPERANDS: "false"})
-    assert (NAME, NODE) not in states(made.situation)
+    assert (STARTUP_TAINT, NODE) not in states(made.situation)
     assert label_for_now(made) is None
 
 
@@ -249,7 +197,7 @@ def test_where_it_is_off_label_and_taint_go() -> None:
     made = stack(enabled=False, tainted=True)
     forget(made)
     assert changes(made) == {LABEL: None, NO_TAINT: None}
-    assert NAME not in made.desired
+    assert STARTUP_TAINT not in made.desired
 
 
 def test_a_node_that_leaves_the_inventory_loses_both() -> None:

@@ -8,15 +8,14 @@ from dataclasses import replace
 import pytest
 
 from gpu_provision.components.labels import HOST_DRIVER
-from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, ref_of
+from gpu_provision.model.cluster import ClusterFacts, Manifest, ObservedState, ref_of
 from gpu_provision.model.findings import Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Plan
-from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import findings, prepare
 from tests.components.builders import fleet, inventory, with_spec
-from tests.planning.builders import Stack, labelled, outdated, restarted, validation_pod, with_node, without_node
+from tests.planning.builders import Stack, labelled, outdated, restarted, validation_pod, without_node
 
 
 def test_a_cluster_as_declared_has_an_empty_plan() -> None:
@@ -82,33 +81,6 @@ def test_a_change_outside_the_installation_restarts_no_driver() -> None:
     assert (change.nodes, change.effects) == ((), ("no driver restart",))
 
 
-def test_daemon_sets_whose_names_begin_alike_do_not_share_pods() -> None:
-    stack = Stack()
-    pod = stack.pod("driver", "h100-1")
-    longer = ref_of(stack.daemonset("driver", "t4-1")).name + "-special"
-    stack.put({**pod, "metadata": {**pod["metadata"], "ownerReferences": [{"kind": "DaemonSet", "name": longer}]}})
-    change = next(change for change in upgraded(stack).changes if change.action is Action.UPDATE)
-    assert change.nodes == ("t4-1", "t4-2")
-
-
-def test_what_is_no_longer_wanted_is_deleted_last() -> None:
-    stack = Stack()
-    ref = ObjectRef("v1", "Service", "gpu-operator-resources", "old")
-    labels = {"gpu-provision.io/component": "dcgm"}
-    stack.members[ref] = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "old", "labels": labels}}
-    (change,) = stack.plan.changes
-    assert (change.action, change.component, change.ref) == (Action.DELETE, "dcgm", ref)
-    stack.members[ref]["metadata"]["deletionTimestamp"] = "2026-11-21T08:00:00Z"
-    assert stack.plan.changes == (), "it is on its way out already"
-
-
-def test_labels_that_are_missing_are_one_change_per_node() -> None:
-    changes = [change for change in Stack(facts=fleet()).plan.changes if change.ref.kind == "Node"]
-    assert [change.ref.name for change in changes] == ["h100-1", "t4-1", "t4-2"]
-    assert all(change.certain for change in changes)
-    assert 'metadata.labels."nvidia.com/gpu.present"' in {field.path for field in changes[0].fields}
-
-
 def test_pods_restart_only_on_nodes_where_their_daemonset_stays() -> None:
     """A node that left the inventory loses them for good."""
     chosen = inventory()
@@ -150,28 +122,6 @@ def test_validation_pods_without_successor_are_deleted() -> None:
     assert (change.action, change.component, change.ref) == (Action.DELETE, "device_plugin_validation", ref_of(pod))
 
 
-def test_a_validation_runs_for_new_content_and_after_failure() -> None:
-    stack = Stack()
-    del stack.passed["device_plugin_validation", "t4-1"]
-    (change,) = stack.plan.changes
-    assert (change.action, change.effects) == (Action.RUN, ("runs vectorAdd on t4-1",))
-    manifest = next(item for item in stack.validations() if "t4-1" in item["metadata"]["name"])
-    stack.put(validation_pod(manifest, "Failed"))
-    (change,) = stack.plan.changes
-    assert change.effects == ("runs vectorAdd on t4-1", "the validation failed: no CUDA-capable device")
-
-
-def test_a_pod_that_a_killed_run_has_left_is_deleted() -> None:
-    """It has succeeded, whether that is on record or not."""
-    stack = Stack()
-    stack.passed = {}
-    for pod in stack.validations():
-        stack.put(validation_pod(pod, "Succeeded"))
-    changes = stack.plan.changes
-    assert {(change.action, change.component) for change in changes} == {(Action.DELETE, "device_plugin_validation")}
-    assert [change.ref for change in changes] == [ref_of(pod) for pod in stack.validations()]
-
-
 def test_the_first_vector_add_is_the_pod_of_the_validator() -> None:
     """A live one is deleted for another run; before there is one, it has the name of its DaemonSet and its node."""
     stack = Stack()
@@ -182,14 +132,6 @@ def test_the_first_vector_add_is_the_pod_of_the_validator() -> None:
     stack.remove(pod)
     (run, _) = (each for each in stack.plan.changes if each.action is Action.RUN)
     assert run.ref.name == "nvidia-operator-validator-t4-1"
-
-
-def test_a_pod_that_is_not_ready_is_awaited() -> None:
-    stack = Stack()
-    stack.put(outdated(stack.pod("gfd", "t4-2")))
-    (change,) = stack.plan.changes
-    assert (change.action, change.component) == (Action.WAIT, "gfd")
-    assert (change.nodes, change.effects) == (("t4-2",), ("the pod still runs the previous content",))
 
 
 def test_a_node_that_is_missing_is_a_finding_and_no_change() -> None:
@@ -205,15 +147,6 @@ def test_an_unverified_server_is_one_warning() -> None:
     (finding,) = findings(context)
     assert (finding.code, finding.severity, finding.where) == ("GP313", Severity.WARNING, "https://10.0.0.1:6443")
     assert "insecure-skip-tls-verify" in finding.evidence
-
-
-def test_a_gpu_that_is_missing_is_awaited_where_a_reader_sees_it() -> None:
-    facts = labelled()
-    node = next(node for node in facts.nodes if node.name == "h100-1")
-    stack = Stack(facts=with_node(facts, "h100-1", gpus_allocatable=7, labels=dict(node.labels)))
-    changes = stack.plan.changes
-    assert [change.component for change in changes] == ["device_plugin_validation"]
-    assert "the node offers 7" in " ".join(changes[0].effects)
 
 
 def test_a_node_that_changes_drivers_has_a_line_of_words() -> None:

@@ -12,10 +12,8 @@ from gpu_provision.components import labels
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.plan import Action, Change, Origin
 from gpu_provision.planning.diff import FIELD_MANAGER
-from gpu_provision.planning.drift import KnownState, find_drift
-from gpu_provision.planning.pod_metadata import as_applied, pod_changes
-from gpu_provision.planning.states import states
-from gpu_provision.reconcile import observer
+from gpu_provision.planning.plan import as_applied, pod_changes
+from gpu_provision.reconcile.drift import KnownState, find_drift
 from tests.components.builders import with_spec
 from tests.planning.builders import Stack, outdated, terminating
 
@@ -139,23 +137,3 @@ def with_pod_labels(daemonset: Manifest, marks: dict[str, str]) -> Manifest:
     edited: Any = copy.deepcopy(daemonset)
     edited["spec"]["template"]["metadata"]["labels"] |= marks
     return dict(edited)
-
-
-def test_a_controller_has_a_reason_for_a_run() -> None:
-    """Also where nothing but a pod differs."""
-    made = with_pod(stack(), labels={"team": "hand"})
-    (change,) = found(made)
-    for each, expected in ((made, {f"metadata of {change.ref}"}), (stack(), set())):
-        known = states(each.situation)
-        assert {*observer._steps(each.situation, known, known)} == expected
-
-
-def test_a_plan_lists_each_pod_after_its_daemon_set() -> None:
-    """Each write is an item of it. Pods of a DaemonSet that is not wanted are left as they are."""
-    made = with_pod(with_pod(stack(before={"tier": "a"}), labels={"tier": "a"}), "t4-2", labels={"tier": "a"})
-    changes = made.plan.of("driver")
-    kinds = [(change.ref.kind, change.effects) for change in changes if change.ref.name.startswith("nvidia-driver-dae")]
-    assert kinds[-2:] == [("Pod", ("no driver restart",))] * 2
-    assert ("DaemonSet", ("no driver restart",)) in kinds[:-2]
-    made.desired = {name: items for name, items in made.desired.items() if name != "driver"}
-    assert found(made) == ()

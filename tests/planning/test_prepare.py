@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from gpu_provision.components.labels import COMPONENT, DIGEST
-from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.kube import observe
 from gpu_provision.model.cluster import Manifest, ObjectRef, RenderContext, ref_of
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import ALL, RunSelection
 from gpu_provision.model.plan import Action
 from gpu_provision.model.specs import SecretKey
-from gpu_provision.planning.applyset import PART_OF, STACK, applyset_id, kinds_of
+from gpu_provision.planning.applyset import applyset_id, kinds_of
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import (
     MOST_OF_OBJECT,
@@ -33,20 +33,6 @@ from tests.components.builders import fleet, inventory, with_spec
 from tests.planning.builders import Stack
 
 
-def test_every_object_but_nodes_says_whose_it_is() -> None:
-    """A mark of the set on the pods of a template would make kubectl prune them."""
-    _, desired = prepare(inventory(), fleet())
-    for component, manifest in ((name, manifest) for name, manifests in desired.items() for manifest in manifests):
-        labels = manifest["metadata"].get("labels", {})
-        mark = STACK if manifest["kind"] == "Pod" else PART_OF
-        if manifest["kind"] == "Node":
-            assert not {COMPONENT, mark} & labels.keys(), ref_of(manifest)
-        elif ref_of(manifest).name != "sandbox":
-            assert (labels[COMPONENT], mark in labels) == (component, True), ref_of(manifest)
-        template = manifest.get("spec", {}).get("template", {}).get("metadata", {})
-        assert PART_OF not in template.get("labels", {})
-
-
 def test_the_id_of_a_set_follows_kep_3659() -> None:
     """applyset-<base64url(sha256(name.namespace.kind.group))>-v1."""
     assert applyset_id("prod", "gpu-operator-resources") == "applyset-1psuBU6u1GnIWKkPXmw4JXbGlGy_ak_JUaYUJjvBiCU-v1"
@@ -60,13 +46,6 @@ def test_the_parent_names_every_kind_that_is_applied() -> None:
     assert kinds_of(parent).isdisjoint({"Node", "Pod"})
     others = parent["metadata"]["annotations"]["applyset.kubernetes.io/additional-namespaces"]
     assert others == "node-feature-discovery"
-
-
-def test_every_daemons_pod_can_be_told_from_one_of_other_content() -> None:
-    _, desired = prepare(inventory(), fleet())
-    workloads = [item for items in desired.values() for item in items if item["kind"] in {"DaemonSet", "Deployment"}]
-    digests = [item["spec"]["template"]["metadata"]["labels"][DIGEST] for item in workloads]
-    assert len(set(digests)) == len(workloads)
 
 
 def test_warnings_about_the_file_are_findings_of_the_plan() -> None:
@@ -120,30 +99,9 @@ def named(*manifests: Manifest) -> set[tuple[str, str, bool]]:
     return {(each.ref.kind, each.ref.name, each.is_required) for each in references({"device_plugin": manifests})}
 
 
-def container(**fields: Any) -> dict[str, Any]:
-    return {"containers": [fields]}
-
-
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        ({"volumes": [{"name": "v", "configMap": {"name": "a"}}]}, ("ConfigMap", "a", True)),
-        ({"volumes": [{"name": "v", "configMap": {"name": "a", "optional": True}}]}, None),
-        ({"volumes": [{"name": "v", "secret": {"secretName": "a"}}]}, ("Secret", "a", True)),
-        ({"volumes": [{"name": "v", "projected": {"sources": [{"secret": {"name": "a"}}]}}]}, ("Secret", "a", True)),
-        ({"volumes": [{"name": "v", "emptyDir": {}}]}, None),
-        ({"imagePullSecrets": [{"name": "a"}]}, ("Secret", "a", False)),
-        (container(envFrom=[{"configMapRef": {"name": "a"}}]), ("ConfigMap", "a", True)),
-        (
-            container(env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "a", "key": "k"}}}]),
-            ("Secret", "a", True),
-        ),
-        (container(env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]), None),
-        ({"initContainers": [{"envFrom": [{"secretRef": {"name": "a", "optional": True}}]}]}, None),
-    ],
-)
-def test_what_pods_refer_to_is_found(spec: dict[str, Any], expected: tuple[str, str, bool] | None) -> None:
-    assert named(daemonset(**spec)) == ({expected} if expected else set())
+@pytest.mark.parametrize("case", yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text()), ids=str)
+def test_what_pods_refer_to_is_found(case: dict[str, Any]) -> None:
+    assert named(daemonset(**case["spec"])) == set(map(tuple, case["refers_to"]))
 
 
 def test_what_the_stack_makes_itself_is_no_reference() -> None:
@@ -196,30 +154,6 @@ def test_what_may_not_be_read_is_one_warning() -> None:
     (found,) = unread_finding({CONFIG, PULL})
     assert (found.severity, found.where) == (Severity.WARNING, "ConfigMap operands/sharing, Secret operands/mirror")
     assert not [*unread_finding(())]
-
-
-def about(part: RunSelection) -> dict[str, list[Manifest]]:
-    return {name: list(items) for name, items in prepare(inventory(), fleet(), part)[1].items()}
-
-
-def test_a_component_comes_with_all_that_it_requires() -> None:
-    """And with nothing else. A driver that is replaced has to prove itself."""
-    assert list(about(part_of(inventory(), ["node_labels"], []))) == ["prerequisites", "nfd", "node_labels"]
-    proof = ["toolkit", "driver_validation", "validator"]
-    driver = about(part_of(inventory(), ["driver"], []))
-    assert list(driver) == ["prerequisites", "nfd", "node_labels", "driver", *proof]
-    assert "DaemonSet" in {item["kind"] for item in driver["validator"]}, "which the proof runs in"
-    assert part_of(inventory(), [], []) == ALL
-    whole = about(ALL)
-    assert about(part_of(inventory(), ["driver"], []))["prerequisites"] == whole["prerequisites"], "one parent for all"
-
-
-def test_a_limit_narrows_what_is_about_one_node_and_nothing_else() -> None:
-    """A DaemonSet serves all nodes, and is the same for every part."""
-    whole, some = about(ALL), about(RunSelection(nodes=frozenset({"t4-1"})))
-    assert {item["metadata"]["name"] for item in some["node_labels"] if item["kind"] == "Node"} == {"t4-1"}
-    assert [node_of(item) for item in some["device_plugin_validation"] if item["kind"] == "Pod"] == ["t4-1"]
-    assert some["driver"] == whole["driver"]
 
 
 def test_what_was_not_looked_at_is_not_pruned() -> None:

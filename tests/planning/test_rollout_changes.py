@@ -10,13 +10,10 @@ from gpu_provision.components import labels
 from gpu_provision.components.labels import DRIVER_GROUP, VALIDATED
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.model.cluster import DriverBasis, DriverChoice, ObjectRef, ref_of
-from gpu_provision.model.inventory import RunSelection
 from gpu_provision.model.plan import Action, Change, Departure, FieldChange, NodePreview, Plan, Schedule, Wave
-from gpu_provision.model.progress import State
 from gpu_provision.planning.plan import label_path
-from gpu_provision.planning.prepare import limit_to
 from gpu_provision.planning.rollout_changes import with_departures, with_rollout_changes
-from gpu_provision.planning.states import LEFT, states
+from gpu_provision.planning.states import states
 from gpu_provision.planning.upgrades import STAYS, needs_rollout
 from gpu_provision.reconcile.rollout import nodes_without_driver
 from gpu_provision.rollout import states as upgrade
@@ -47,15 +44,6 @@ def of_node(drawn: Plan, name: str = "t4-1") -> Change:
     return next(change for change in drawn.changes if change.ref.kind == "Node" and change.ref.name == name)
 
 
-def test_a_node_that_left_is_leaving_until_the_mark_is_off() -> None:
-    """That calls for a rollout, which alone sees whether pods of others use its GPUs."""
-    found = states(without("t4-1").situation)
-    state = found["node_labels", "t4-1"]
-    assert (state.state, state.reason) == (State.LEAVING, LEFT)
-    assert needs_rollout(found)
-    assert not needs_rollout(states(Stack().situation))
-
-
 def test_a_plan_says_what_leaves_a_node_and_who_uses_its_gpu() -> None:
     change = of_node(planned(without("t4-1"), t4_1=("default/train",)))
     assert change.departure == Departure(pods=6, users=("default/train",))
@@ -63,10 +51,6 @@ def test_a_plan_says_what_leaves_a_node_and_who_uses_its_gpu() -> None:
     assert {field.new for field in change.fields} == {None}
     assert f'metadata.labels."{labels.INVENTORY}"' in {field.path for field in change.fields}
     assert not change.effects
-
-
-def test_without_the_right_to_read_pods_users_are_unknown() -> None:
-    assert of_node(planned(without("t4-1"))).departure == Departure(pods=6, users=None)
 
 
 def test_what_a_rollout_wrote_on_the_node_goes_with_it() -> None:
@@ -103,20 +87,6 @@ def test_the_daemonset_of_the_last_node_goes_after_it(skipped: tuple[tuple[str, 
     assert driver not in at_once
     deleted = [change for change in planned(stack, Schedule(skipped=skipped)).changes if change.ref == driver]
     assert [(change.action, change.certain) for change in deleted] == ([(Action.DELETE, False)] if goes else [])
-
-
-def test_a_run_on_other_nodes_does_nothing_to_a_node_that_left() -> None:
-    stack = without("t4-1")
-    stack.context, stack.desired = limit_to(stack.context, stack.desired, RunSelection(nodes=frozenset({"h100-1"})))
-    assert ("node_labels", "t4-1") not in states(stack.situation)
-    assert not [change for change in planned(stack).changes if change.ref.kind == "Node"]
-
-
-def test_a_node_that_the_cluster_lost_as_well_is_no_matter() -> None:
-    stack = without("t4-1")
-    nodes = tuple(node for node in stack.context.facts.nodes if node.name != "t4-1")
-    stack.context = replace(stack.context, facts=replace(stack.context.facts, nodes=nodes))
-    assert ("node_labels", "t4-1") not in states(stack.situation)
 
 
 @pytest.mark.parametrize(("step", "expected"), [("pod-deletion-required", True), ("upgrade-done", False)])
@@ -168,12 +138,6 @@ def runs(found: Plan) -> dict[str, bool]:
     }
 
 
-def test_each_node_whose_driver_restarts_is_validated_again() -> None:
-    """Also where the same content has passed; a later wave follows only if the first one goes well."""
-    found = runs(made(upgraded(), rollout(("t4-1",), ("t4-2",))))
-    assert found == {f"{name}/{node}": node == "t4-1" for name in VALIDATIONS for node in ("t4-1", "t4-2")}
-
-
 @pytest.mark.parametrize(("kept", "written"), [("t4-2", []), ("h100-1", ["t4-2"])])
 def test_a_node_that_keeps_its_driver_says_what_it_said(kept: str, written: list[str]) -> None:
     """Its label names another content only once its next driver is validated."""
@@ -184,11 +148,6 @@ def test_a_node_that_keeps_its_driver_says_what_it_said(kept: str, written: list
     empty = Plan(inventory="", release="", cluster="", components=("startup_taint",), changes=(change,))
     found = with_rollout_changes(empty, rollout(skipped=(kept,)), stack.situation, outdated=("t4-1", "t4-2"))
     assert [each.ref.name for each in found.changes if each.ref.kind == "Node"] == written
-
-
-def test_a_node_that_is_left_out_is_not_validated_again() -> None:
-    """It keeps its driver, and what has passed holds."""
-    assert runs(made(upgraded(), rollout(("t4-1",), skipped=("t4-2",)))).keys() == {f"{n}/t4-1" for n in VALIDATIONS}
 
 
 def test_what_a_left_out_node_has_not_got_is_not_validated() -> None:
@@ -204,17 +163,6 @@ def test_a_driver_that_has_proven_itself_is_not_validated_again() -> None:
     under_way = Schedule(under_way=("t4-1",))
     assert runs(made(upgraded(), under_way, proven=("t4-1",))) == {}
     assert runs(made(upgraded(), under_way)).keys() == {f"{name}/t4-1" for name in VALIDATIONS}
-
-
-def test_a_driver_that_is_left_as_it_is_restarts_no_pod() -> None:
-    """Whatever its DaemonSet says: with auto_upgrade off, or where nothing may be evicted."""
-    stack = Stack()
-    ref = ref_of(stack.daemonset("driver"))
-    change = Change(component="driver", action=Action.UPDATE, ref=ref, nodes=("t4-1", "t4-2"))
-    empty = stack.plan
-    for kept, told in ((("t4-2",), (("t4-1",), ())), (("t4-1", "t4-2"), ((), ("no driver restart",)))):
-        found = with_rollout_changes(replace(empty, changes=(change,)), rollout(skipped=kept), stack.situation)
-        assert [(each.nodes, each.effects) for each in found.changes] == [told]
 
 
 def test_a_node_that_gets_its_first_driver_is_not_called_skipped() -> None:

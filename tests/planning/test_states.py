@@ -17,7 +17,6 @@ from tests.planning.builders import (
     GPU_NODES,
     VALIDATED,
     Stack,
-    daemon_pod,
     labelled,
     outdated,
     relabelled,
@@ -87,14 +86,6 @@ def test_a_pod_that_is_ready_counts_beside_one_that_goes() -> None:
     assert state(stack, "toolkit").state is State.READY
 
 
-def test_a_pod_of_another_owner_does_not_count() -> None:
-    stack = Stack()
-    stack.remove(stack.pod("gfd", "t4-1"))
-    other = {**stack.daemonset("gfd"), "metadata": {"name": "other", "namespace": "gpu-operator-resources"}}
-    stack.put(daemon_pod(other, "t4-1"))
-    assert state(stack, "gfd").reason == "no pod on this node yet"
-
-
 @pytest.mark.parametrize("component", ["driver", "gfd"])
 def test_a_node_that_is_not_ready_says_so(component: str) -> None:
     stack = Stack(facts=with_node(labelled(), "t4-1", ready=False))
@@ -130,12 +121,6 @@ def test_a_definition_must_be_established(status: dict[str, Any]) -> None:
     ref = next(ref for ref in stack.members if ref.kind == "CustomResourceDefinition")
     stack.members[ref] = {**stack.members[ref], "status": status}
     assert "is not established" in state(stack, "nfd", "").reason
-
-
-def test_labels_wait_for_node_feature_discovery() -> None:
-    stack = Stack(facts=with_node(labelled(), "t4-1", labels={}))
-    assert state(stack, "node_labels").state is State.PENDING
-    assert "Node Feature Discovery" in state(stack, "node_labels").reason
 
 
 def test_a_missing_gpu_is_reported_once_labels_are_written() -> None:
@@ -183,19 +168,6 @@ def test_a_validation_is_as_its_pod(phase: str, status: dict[str, Any], expected
     assert (found.state, found.reason) == (expected, reason)
 
 
-def test_a_failed_validation_that_is_being_removed_is_no_verdict() -> None:
-    stack = Stack()
-    stack.put(terminating(validation_pod(validation(stack), "Failed")))
-    assert state(stack, "device_plugin_validation").reason == NEVER_RUN
-
-
-def test_what_passed_for_other_content_has_not_run() -> None:
-    stack = Stack()
-    _, boot, began = stack.passed["device_plugin_validation", "t4-1"].split(".")
-    stack.passed["device_plugin_validation", "t4-1"] = f"other-content.{boot}.{began}"
-    assert state(stack, "device_plugin_validation").reason == NEVER_RUN
-
-
 @pytest.mark.parametrize(
     ("offered", "counted", "told"),
     [(7, "", "offers 7"), (None, "", "offers 0"), (9, "", "offers 9"), (8, "7", "counts 7"), (8, "8", ""), (8, "", "")],
@@ -224,13 +196,6 @@ def test_a_kept_off_operand_has_no_state_on_that_node() -> None:
     stack = Stack(facts=with_node(facts, "t4-1", labels=off))
     assert ("dcgm_exporter", "t4-1") not in states(stack.situation)
     assert ("dcgm_exporter", "t4-2") in states(stack.situation)
-
-
-def test_an_object_that_was_deleted_is_missed() -> None:
-    stack = Stack()
-    ref = ref_of(stack.daemonset("gfd"))
-    del stack.members[ref]
-    assert state(stack, "gfd", "").reason == f"{ref} is missing from the stack"
 
 
 def test_a_taint_that_keeps_pods_off_is_the_reason() -> None:

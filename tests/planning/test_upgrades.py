@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpu_provision.components.labels import DRIVER_GROUP
 from gpu_provision.model.cluster import ref_of
@@ -13,23 +15,24 @@ from gpu_provision.model.plan import Action
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.planning.states import states
-from gpu_provision.planning.upgrades import AT_WORK, KEEPS, NOT_VALIDATED, OUTDATED, between_runs
-from gpu_provision.rollout.states import CORDONED, ENABLED, REASON, REQUESTED, SKIP, STATE
+from gpu_provision.planning.upgrades import AT_WORK, KEEPS, OUTDATED
+from gpu_provision.planning.validation import NOT_VALIDATED
 from tests.components.builders import inventory, with_spec
 from tests.planning.builders import Stack, labelled, outdated, regrouped, terminating, with_node
 
+CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 OFF = UpgradePolicy(auto_upgrade=False)
 
 
 def found(
     *,
-    policy: UpgradePolicy | None = None,
+    is_off: bool = False,
     labels: dict[str, str] | None = None,
     annotations: dict[str, str] | None = None,
     is_old: bool = False,
 ) -> dict[str, NodeState]:
     """Return the states of t4-1, by component, on a cluster that is otherwise as declared."""
-    chosen = with_spec("driver", upgrade_policy=policy) if policy else inventory()
+    chosen = with_spec("driver", upgrade_policy=OFF) if is_off else inventory()
     pools = {
         name: replace(pool, driver=replace(pool.driver, upgrade_policy=chosen.specs.driver.upgrade_policy))
         for name, pool in chosen.pools.items()
@@ -44,63 +47,29 @@ def found(
     return {name: state for (name, where), state in states(stack.situation).items() if where == "t4-1"}
 
 
-@pytest.mark.parametrize(
-    ("node", "reason"),
-    [
-        ({"labels": {STATE: "pod-restart-required"}}, "pod-restart-required"),
-        ({"labels": {STATE: "upgrade-failed"}}, "upgrade-failed"),
-        ({"labels": {STATE: "upgrade-failed"}, "annotations": {REASON: "no PCI bus"}}, "upgrade-failed: no PCI bus"),
-        ({"labels": {STATE: "upgrade-required"}}, "upgrade-required"),
-        ({"annotations": {REQUESTED: "true"}}, "it asks for one"),
-        ({"annotations": {CORDONED: "gpu-provision"}}, "it asks for one"),
-        ({"policy": OFF, "labels": {STATE: "upgrade-done"}}, "what it wrote on the node is not taken back yet"),
-        ({"policy": OFF, "annotations": {ENABLED: "true"}}, "what it wrote on the node is not taken back yet"),
-    ],
-)
-def test_a_node_that_a_rollout_left_halfway_is_not_ready(node: dict[str, Any], reason: str) -> None:
+@pytest.mark.parametrize("case", CASES["halfway"], ids=str)
+def test_a_node_that_a_rollout_left_halfway_is_not_ready(case: dict[str, Any]) -> None:
     """Whatever its pod is like; else no run would go on with it."""
+    node = {key: value for key, value in case.items() if key != "reason"}
     driver = found(**node)["driver"]
-    assert (driver.state, driver.reason) == (State.PROGRESSING, f"{AT_WORK}: {reason}")
+    assert (driver.state, driver.reason) == (State.PROGRESSING, f"{AT_WORK}: {case['reason']}")
     assert found(**node, is_old=True)["driver"].state is State.PROGRESSING
 
 
-def test_a_failed_upgrade_stays_failed_until_the_next_run() -> None:
-    """A status shows it at once; one that is under way has not failed."""
-    failed = found(labels={STATE: "upgrade-failed"}, annotations={REASON: "no PCI bus"})["driver"]
-    assert (between_runs(failed).state, "no PCI bus" in between_runs(failed).reason) == (State.FAILED, True)
-    under_way = found(labels={STATE: "pod-restart-required"})["driver"]
-    assert between_runs(under_way) == under_way
-
-
-@pytest.mark.parametrize(
-    "node",
-    [
-        {},
-        {"labels": {STATE: "upgrade-done"}, "annotations": {ENABLED: "true"}},
-        {"annotations": {REQUESTED: "false"}},
-        {"labels": {STATE: "a value of another tool"}},
-    ],
-)
+@pytest.mark.parametrize("node", CASES["at_rest"], ids=str)
 def test_a_node_at_rest_is_as_its_pod(node: dict[str, Any]) -> None:
     """Also one that has been upgraded, or that is in other hands."""
     assert found(**node)["driver"].state is State.READY
 
 
-@pytest.mark.parametrize(
-    ("node", "why"),
-    [
-        ({"policy": OFF}, "auto_upgrade is off"),
-        ({"labels": {SKIP: "true"}}, SKIP),
-        ({"labels": {SKIP: "true", STATE: "upgrade-required"}}, SKIP),
-    ],
-)
-def test_a_kept_old_driver_is_not_validated(node: dict[str, Any], why: str) -> None:
+@pytest.mark.parametrize("case", CASES["kept"], ids=str)
+def test_a_kept_old_driver_is_not_validated(case: dict[str, Any]) -> None:
     """A validation would put on record that content works which is not there."""
+    node = {key: value for key, value in case.items() if key != "reason"}
     states_of_node = found(**node, is_old=True)
     driver, proof = states_of_node["driver"], states_of_node["device_plugin_validation"]
-    assert driver.state is State.READY
-    assert driver.reason.startswith(KEEPS)
-    assert why in driver.reason
+    assert (driver.state, driver.reason.startswith(KEEPS)) == (State.READY, True)
+    assert case["reason"] in driver.reason
     assert (proof.state, proof.reason) == (State.READY, NOT_VALIDATED)
 
 
@@ -141,15 +110,3 @@ def test_a_node_with_the_same_installation_moves_at_once(node: str) -> None:
     assert labelled_now["metadata"]["labels"][DRIVER_GROUP] == seen.node_labels[node][DRIVER_GROUP]
     found = states(seen)["driver", node]
     assert (found.state, found.reason) == (State.PROGRESSING, "goes over to another DaemonSet")
-
-
-def test_the_plan_names_all_that_comes_of_going_over_at_once() -> None:
-    """The pods that restart, both validations, and the DaemonSet that is left without a node: only after that."""
-    stack, old = regrouped()
-    changes = stack.plan.changes
-    assert [(change.ref.name, change.nodes) for change in changes if change.ref.kind == "Node"] == [
-        (node, (node,)) for node in NODES
-    ]
-    runs = [change.component for change in changes if change.action is Action.RUN]
-    assert sorted(runs) == ["device_plugin_validation"] * 2 + ["driver_validation"] * 2
-    assert (changes[-1].action, changes[-1].ref, changes[-1].certain) == (Action.DELETE, ref_of(old), False)

@@ -14,34 +14,22 @@ import pytest
 from gpu_provision.components.labels import DEPLOY_DRIVER, DRIVER_GROUP, HOST_DRIVER, VALIDATED
 from gpu_provision.kube.client import ApplyResult, KubeClient
 from gpu_provision.kube.informer import InformerCache, Scope
-from gpu_provision.kube.observe import NODE, POD, SERVICE_MONITORS, config_maps_of, secrets_of
-from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.kube.observe import NODE, POD, SERVICE_MONITORS, config_maps_of
+from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ObservedState, ref_of
 from gpu_provision.model.progress import State
-from gpu_provision.model.specs import ServiceMonitorSpec
-from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import states
 from gpu_provision.reconcile import observer
-from gpu_provision.reconcile.observer import (
-    CONFIG_MAP,
-    DEFINITION,
-    SECRET,
-    WATCHED,
-    Memo,
-    SituationBuilder,
-    StackObserver,
-    scope_of_object,
-    watched_scopes,
-)
+from gpu_provision.reconcile.observer import CONFIG_MAP, DEFINITION, WATCHED, Memo, SituationBuilder, StackObserver
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.rollout.states import STATE
-from tests.components.builders import fleet, inventory, nfd_labels, with_spec
+from tests.components.builders import fleet, nfd_labels, with_spec
 from tests.planning.builders import GPU_NODES, Stack, labelled, outdated, terminating, validation_pod
 
 BY_HAND = [{"manager": "kubectl-edit", "operation": "Update", "fieldsV1": {}}]
 BY_A_PROGRAM = [{"manager": "somebodys-controller", "operation": "Update", "fieldsV1": {}}]
-CONFIG, LICENCE = "time-slicing", "licence"
+CONFIG = "time-slicing"
 
 
 class Showing(InformerCache):
@@ -135,18 +123,6 @@ def test_labels_of_a_rollout_make_no_manifest_again(key: str) -> None:
     looking = builder("")
     first, second = (seen(looking, version, **{key: f"value-{version}"}) for version in (1, 2))
     assert first.desired is second.desired
-
-
-def test_a_look_ignores_lists_of_before_the_run() -> None:
-    """A run creates objects that the list lacks, and has to undo edits of them."""
-    context, desired = prepare(inventory(), fleet())
-    service = ObjectRef("v1", "Service", "ns", "of-the-stack")
-    names = {(service.type, "ns"): frozenset[str]()}
-    read = ObservedState(cluster="c", facts=fleet(), namespaces=frozenset({"ns"}), names=names)
-    assert read.lacks(service)
-    looking = SituationBuilder(ClusterPlan(context, desired, read, plan(context, desired, read)))
-    assert not seen(looking, 1).observed.lacks(service)
-    assert not replace(read, members={service: {}}).lacks(service)
 
 
 class Fleet(InformerCache):
@@ -363,23 +339,6 @@ def test_a_prometheus_operator_that_comes_or_goes_is_seen(
     clock[0] += 2.0
     assert world.resident.is_outdated() is (seconds == 2.0)
     assert world.resident.next_deadline(clock[0]) >= 2.0
-
-
-def test_where_no_such_object_is_wanted_it_is_not_followed() -> None:
-    scopes = {scope_of_object(DEFINITION)}
-    for on in (True, False):
-        stack = Stack(with_spec("dcgm_exporter", service_monitor=ServiceMonitorSpec(enabled=on)))
-        assert (scopes <= {*watched_scopes(reading_of(stack))}) is on
-
-
-@pytest.mark.parametrize("data", [{"gridd.conf": "YQ=="}, {}])
-def test_digests_of_secrets_do_not_reveal_them(data: dict[str, str]) -> None:
-    metadata = {"name": LICENCE, "namespace": "gpu-operator-resources", "uid": "u"}
-    secret = {"apiVersion": SECRET.api_version, "kind": SECRET.kind, "metadata": metadata}
-    one, other = secrets_of([{**secret, "data": data}]), secrets_of([{**secret, "data": {"gridd.conf": "Yg=="}}])
-    assert one.keys() == {LICENCE}
-    assert one != other
-    assert "YQ" not in one[LICENCE]
 
 
 def test_a_run_of_a_controller_repeats_failed_validations() -> None:

@@ -70,14 +70,6 @@ def error(where: str, severity: Severity = Severity.ERROR) -> Finding:
 READ = HostOutcome(name="t4-1", gpus=1)
 
 
-def test_all_is_well(world: World) -> None:
-    """The host has been judged with its image, so no registry is asked again."""
-    world.hosts = HostsResult(hosts=(READ,))
-    found = judged(stack())
-    assert (found.findings, found.failed) == ((), False)
-    assert not world.asked
-
-
 def test_errors_come_first(world: World) -> None:
     """Any source counts, and they fail the whole."""
     failed = HostOutcome(name="t4-1", gpus=1, failed=True, errors=(error("t4-1"),))
@@ -110,13 +102,6 @@ def test_managed_nodes_are_judged_by_cluster_and_registry(world: World) -> None:
     found = judged(stack())
     assert codes(found) == [("GP660", "t4-1")]
     assert found.findings[0].evidence == "said so"
-
-
-def test_offline_asks_no_registry(world: World) -> None:
-    """Nor does a limit ask about other nodes."""
-    judged(stack(registry=False))
-    judged(stack(), limit=("cpu-1",))
-    assert not world.asked
 
 
 def test_old_runtime_is_reported_once(world: World) -> None:

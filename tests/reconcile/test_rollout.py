@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpu_provision.model.cluster import ObjectRef, ref_of
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.rollout_policy import UpgradePolicy
-from gpu_provision.planning.states import TO_BE_LABELLED
-from gpu_provision.planning.upgrades import AT_WORK, KEEPS, OUTDATED, STAYS
-from gpu_provision.reconcile.actions import TransitionNode
+from gpu_provision.planning.upgrades import AT_WORK, KEEPS, OUTDATED
 from gpu_provision.reconcile.rollout import (
     desired_drivers,
     driver_state,
@@ -20,10 +20,11 @@ from gpu_provision.reconcile.rollout import (
     pending_validation_states,
     validation_results,
 )
+from gpu_provision.reconcile.steps import TransitionNode
 from gpu_provision.rollout import states
-from gpu_provision.rollout.actions import Cordon, StateTransition
 from gpu_provision.rollout.snapshot import (
     NOTHING,
+    Cordon,
     DesiredContent,
     DriverPod,
     FleetNode,
@@ -31,14 +32,15 @@ from gpu_provision.rollout.snapshot import (
     Pod,
     Snapshot,
     StackPresence,
+    StateTransition,
     ValidationResult,
 )
 from gpu_provision.rollout.state_machine import Decision
 from gpu_provision.rollout.state_machine import RolloutPhase as Phase
-from gpu_provision.rollout.states import SKIP, STATE, UpgradeState
-from tests.components.builders import with_spec
+from gpu_provision.rollout.states import STATE, UpgradeState
 from tests.planning.builders import Stack
 
+CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 KEY = ("driver", "n1")
 
 
@@ -73,14 +75,6 @@ def test_a_template_is_observed_at_its_generation(observed: int | None, *, is_ob
     assert {wish.is_template_observed for wish in desired_drivers(stack.situation).values()} == {is_observed}
 
 
-@pytest.mark.parametrize("enabled", [True, False])
-def test_a_slot_waits_for_the_device_plugin_that_is_on(*, enabled: bool) -> None:
-    """Where the inventory has none, nothing is to offer the GPUs again."""
-    stack = Stack(with_spec("device_plugin", enabled=enabled))
-    found = desired_drivers(stack.situation)
-    assert {wish.has_device_plugin for wish in found.values()} == {enabled}
-
-
 OLD = DriverPod(uid="1", digest="old", is_ready=True)
 NEW = DriverPod(uid="2", digest="new", is_ready=True)
 STARTING = DriverPod(uid="2", digest="new", is_ready=False)
@@ -99,30 +93,12 @@ def state(seen: Snapshot, phase: Phase, raw: tuple[State, str] = (State.PROGRESS
     return found.state, found.reason
 
 
-WAITS = {"waits": {"n1": "why not"}}
-
-
-@pytest.mark.parametrize(
-    ("label", "driver", "phase", "expected"),
-    [
-        ("upgrade-required", OLD, Phase.ROLLING, (State.PROGRESSING, "waits: why not")),
-        ("upgrade-required", OLD, Phase.SOAKING, (State.PROGRESSING, "waits: why not")),
-        ("upgrade-required", OLD, Phase.CLOSED, (State.READY, f"{KEEPS}: why not")),
-        ("upgrade-required", OLD, Phase.PAUSED, (State.BLOCKED, f"{KEEPS}: why not")),
-        ("upgrade-required", OLD, Phase.HELD, (State.BLOCKED, f"{KEEPS}: why not")),
-        ("upgrade-required", None, Phase.HELD, (State.PROGRESSING, OUTDATED)),
-        ("pod-deletion-required", OLD, Phase.ROLLING, (State.PROGRESSING, "why not")),
-        ("pod-restart-required", STARTING, Phase.ROLLING, (State.PROGRESSING, "why not")),
-        ("validation-required", NEW, Phase.ROLLING, (State.READY, "")),
-        ("upgrade-done", OLD, Phase.ROLLING, (State.PROGRESSING, OUTDATED)),
-        ("a value of another tool", OLD, Phase.HELD, (State.BLOCKED, f"{KEEPS}: why not")),
-    ],
-)
-def test_a_driver_stands_where_its_node_and_the_fleet_stand(
-    label: str, driver: DriverPod | None, phase: Phase, expected: tuple[State, str]
-) -> None:
+@pytest.mark.parametrize("case", CASES["drivers"], ids=str)
+def test_a_driver_stands_where_its_node_and_the_fleet_stand(case: list[str]) -> None:
     """What only a user's wish holds back is no failure; what needs a person is one."""
-    assert state(fleet(label, driver), phase, **WAITS) == expected
+    label, driver, phase, expected, reason = case
+    seen = fleet(label, {"OLD": OLD, "NEW": NEW, "STARTING": STARTING}.get(driver))
+    assert state(seen, Phase[phase], waits={"n1": "why not"}) == (State[expected], reason)
 
 
 def test_a_failure_is_final_and_an_end_needs_no_watch() -> None:
@@ -173,39 +149,12 @@ def test_the_rollout_keeps_the_time_of_what_it_replaces(label: str, driver: Driv
     assert (KEY in drivers_without_deadline(fleet(label, driver).nodes)) is expected
 
 
-TRAIN = Pod(namespace="default", name="train", uid="3", use=GpuUse.REQUEST)
-FAILURES = {"failures": {"n1": "not gone"}}
-
-
-@pytest.mark.parametrize(
-    ("labels", "pods", "phase", "told", "auto_upgrade", "expected"),
-    [
-        ({}, (), Phase.DONE, {}, True, (State.PROGRESSING, TO_BE_LABELLED)),
-        ({}, (), Phase.DONE, {}, False, (State.PROGRESSING, TO_BE_LABELLED)),
-        ({STATE: "upgrade-done"}, (), Phase.ROLLING, {}, True, (State.PROGRESSING, "is about to leave")),
-        ({}, (TRAIN,), Phase.ROLLING, {}, True, (State.PROGRESSING, "is about to leave")),
-        ({}, (TRAIN,), Phase.ROLLING, WAITS, True, (State.PROGRESSING, "waits: why not")),
-        ({}, (TRAIN,), Phase.HELD, WAITS, True, (State.BLOCKED, f"{STAYS}: why not")),
-        ({}, (TRAIN,), Phase.PAUSED, WAITS, True, (State.BLOCKED, f"{STAYS}: why not")),
-        ({}, (TRAIN,), Phase.CLOSED, WAITS, True, (State.READY, f"{STAYS}: why not")),
-        ({}, (TRAIN,), Phase.HELD, WAITS, False, (State.READY, f"{STAYS}: why not")),
-        ({SKIP: "true"}, (TRAIN,), Phase.HELD, WAITS, True, (State.READY, f"{STAYS}: why not")),
-        ({STATE: "pod-deletion-required"}, (TRAIN,), Phase.ROLLING, WAITS, True, (State.PROGRESSING, "why not")),
-        ({STATE: "pod-restart-required"}, (), Phase.ROLLING, WAITS, True, (State.PROGRESSING, "why not")),
-        ({STATE: "upgrade-failed"}, (TRAIN,), Phase.FAILED, FAILURES, True, (State.FAILED, f"{STAYS}: not gone")),
-    ],
-)
-def test_a_node_that_leaves_stands_where_its_rollout_stands(  # noqa: PLR0913, PLR0917 - a table
-    labels: dict[str, str],
-    pods: tuple[Pod, ...],
-    phase: Phase,
-    told: dict[str, Any],
-    auto_upgrade: bool,  # noqa: FBT001 - a column
-    expected: tuple[State, str],
-) -> None:
+@pytest.mark.parametrize("case", CASES["leaving"], ids=str)
+def test_a_node_that_leaves_stands_where_its_rollout_stands(case: list[Any]) -> None:
     """Its labels are not written yet only while no pod would lose a GPU, and after the marks of its rollout."""
+    labels, is_used, phase, told, auto_upgrade, expected, reason = case
+    pods = (Pod(namespace="default", name="train", uid="3", use=GpuUse.REQUEST),) if is_used else ()
     node = FleetNode(name="n1", domain="d", wanted=NOTHING, labels=labels, pods=pods, stack=StackPresence.LABELLED)
     raw = NodeState(component="node_labels", node="n1", state=State.LEAVING)
-    policy = UpgradePolicy(auto_upgrade=auto_upgrade)
-    found = leaving_state(node, Decision(phase=phase, **told), raw, policy)
-    assert (found.state, found.reason) == expected
+    found = leaving_state(node, Decision(phase=Phase[phase], **told), raw, UpgradePolicy(auto_upgrade=auto_upgrade))
+    assert (found.state, found.reason) == (State[expected], reason)

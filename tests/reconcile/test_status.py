@@ -16,9 +16,10 @@ from gpu_provision.model.plan import Action, Drift, Origin
 from gpu_provision.model.progress import NodeStatus, Outside, State
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.states import states
+from gpu_provision.reconcile.drift import read_drift
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.session import Session
-from gpu_provision.reconcile.status import component_rows, node_rows, read_drift
+from gpu_provision.reconcile.status import component_rows, node_rows
 from tests.components.builders import DRIVER, NODES, POOLS, fleet, inventory, with_spec
 from tests.planning.builders import Stack, labelled, with_node
 
@@ -69,13 +70,6 @@ def test_a_driver_is_shown_while_its_pod_is_ready() -> None:
     assert loaded(stack) == ""
     stack.remove(stack.pod("driver", "t4-1"))
     assert loaded(stack) == ""
-
-
-def test_no_driver_is_shown_on_a_node_that_is_away() -> None:
-    """Its pods are as they were before, for a while."""
-    stack = Stack(facts=with_node(labelled(), "t4-1", ready=False))
-    row = row_of(stack, "t4-1")
-    assert (row.driver, row.state, row.reason) == ("", State.PROGRESSING, "NotReady")
 
 
 @pytest.mark.parametrize(
@@ -134,13 +128,6 @@ def test_a_node_that_left_is_never_ready() -> None:
     without_gpu = tuple(replace(each, pool="cpu") if each.name == "t4-1" else each for each in NODES)
     row = row_of(Stack(inventory(nodes=without_gpu), labelled()), "t4-1")
     assert (row.pool, row.state) == ("cpu", State.LEAVING)
-
-
-def test_a_cordon_is_shown_with_whose_it_is() -> None:
-    stack = Stack(facts=with_node(labelled(), "t4-1", unschedulable=True, cordoned_by="kubectl-cordon"))
-    row = row_of(stack, "t4-1")
-    assert (row.state, row.cordoned, row.cordoned_by) == (State.READY, True, "kubectl-cordon")
-    assert not row_of(stack, "t4-2").cordoned
 
 
 _DEFINITION = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")

@@ -1,4 +1,4 @@
-"""How the steps of a run are carried out, and what pods that ran say."""
+"""What is done next, what is left alone, and how the steps of a run are carried out."""
 
 from __future__ import annotations
 
@@ -7,117 +7,216 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from gpu_provision.kube.client import KubeClient
+from gpu_provision.components import labels
 from gpu_provision.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
-from gpu_provision.model.cluster import Manifest, ObjectRef
-from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError, ProvisionError
+from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, ref_of
+from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError
+from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.states import ClusterState, Key
-from gpu_provision.planning.validation import parse_verdict
-from gpu_provision.reconcile.actions import PatchNode, RemovePod, StartPod, Step, TransitionNode
-from gpu_provision.reconcile.steps import MOST_LOGS, SEEN_SECONDS, Crashes, StepExecutor, Validations
-from gpu_provision.rollout.actions import StateTransition
-from gpu_provision.rollout.states import UpgradeState
-from gpu_provision.rollout.steps import NOT_READY
-from tests.planning.builders import VALIDATED, Stack, shown, validation_pod
-
-BUILD = ("Installing", "ERROR: The kernel module failed to build for kernel 5.15.0-1.", "Unmounting")
-WORDS = (
-    "the driver cannot be built for the kernel that the node runs: "
-    "ERROR: The kernel module failed to build for kernel 5.15.0-1. (ctr: exit 1)"
+from gpu_provision.model.specs import StartupTaintSpec
+from gpu_provision.planning.states import TO_BE_LABELLED, Key, cluster_state, states
+from gpu_provision.planning.upgrades import KEEPS
+from gpu_provision.reconcile.evidence import Crashes
+from gpu_provision.reconcile.steps import (
+    SEEN_SECONDS,
+    PatchNode,
+    RemovePod,
+    StartPod,
+    Step,
+    StepExecutor,
+    TransitionNode,
+    next_actions,
 )
-WAITS = "ctr: CrashLoopBackOff: back-off 10s restarting failed container, last exit 1"
+from gpu_provision.rollout.snapshot import StateTransition
+from gpu_provision.rollout.states import UpgradeState
+from tests.components.builders import fleet, inventory, specs
+from tests.planning.builders import Stack, labelled, outdated, restarted, shown, terminating, validation_pod, with_node
+
+LATER = "2026-11-21T08:00:00Z"
 
 
-class Logs:
-    """An API server that has one log, or none."""
-
-    def __init__(self, *lines: str) -> None:
-        """Keep the lines, and what is asked for."""
-        self.lines, self.asked = lines, list[tuple[str, bool]]()
-
-    def log(self, ref: ObjectRef, container: str, *, lines: int, previous: bool) -> tuple[str, ...]:
-        """Answer with them."""
-        assert (container, lines) == ("ctr", 30)
-        self.asked.append((ref.name, previous))
-        if not self.lines:
-            raise ProvisionError(Finding(code="GP303", what="may not read logs"))
-        return self.lines
+def steps(stack: Stack, *void: Manifest) -> list[Step]:
+    """Return what is next; ``void`` are pods whose vectorAdd runs again."""
+    observed = replace(stack.observed, void=frozenset(pod["metadata"]["uid"] for pod in void))
+    seen = cluster_state(stack.context, stack.desired, observed)
+    return list(next_actions(seen, states(seen)))
 
 
-def crashed(name: str, restarts: int = 1, *, runs: bool = False) -> dict[str, Any]:
-    message = "back-off 10s restarting failed container"
-    state = {"running": {}} if runs else {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
-    ended = {"terminated": {"exitCode": 1}}
-    status = {"name": "ctr", "ready": False, "restartCount": restarts, "state": state, "lastState": ended}
-    metadata = {"name": name, "namespace": "operands", "uid": f"uid-of-{name}"}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {}}
-    return {**pod, "status": {"phase": "Running", "containerStatuses": [status]}}
+def forgotten(stack: Stack, node: str = "t4-1") -> Manifest:
+    """The device plugin validation of a node, whose result is forgotten."""
+    del stack.passed["device_plugin_validation", node]
+    return next(item for item in stack.validations() if node in item["metadata"]["name"])
 
 
-def situation(*pods: dict[str, Any]) -> ClusterState:
-    by_key = {("driver", pod["metadata"]["name"]): (pod,) for pod in pods}
-    return cast("ClusterState", SimpleNamespace(pods=by_key))
+def test_nodes_are_labelled_after_node_feature_discovery() -> None:
+    stack = Stack(facts=with_node(fleet(), "t4-2", labels={}))
+    found = [step for step in steps(stack) if isinstance(step, PatchNode)]
+    assert [step.ref.name for step in found] == ["h100-1", "t4-1"]
+    assert found[0].uid == "uid-of-h100-1"
+    assert (labels.GPU_PRESENT, "true") in found[0].labels
 
 
-def waiting(*nodes: str, reason: str = WAITS, state: State = State.PROGRESSING) -> dict[Key, NodeState]:
-    return {("driver", node): NodeState(component="driver", node=node, state=state, reason=reason) for node in nodes}
+def test_labels_of_a_node_that_left_go_when_its_rollout_says_so() -> None:
+    """And are not tried again once they are refused."""
+    left = {labels.INVENTORY: "sandbox", labels.GPU_PRESENT: "true"}
+    facts = labelled()
+    node = next(node for node in facts.nodes if node.name == "cpu-1")
+    stack = Stack(facts=with_node(facts, "cpu-1", labels={**node.labels, **left}))
+    state = states(stack.situation)["node_labels", "cpu-1"]
+    assert steps(stack) == [], "whether pods of others use its GPU is not known"
+    assert _steps_with(stack, replace(state, state=State.PROGRESSING, reason="pods to go: default/train")) == []
+    (step,) = _steps_with(stack, replace(state, state=State.PROGRESSING, reason=TO_BE_LABELLED))
+    assert isinstance(step, PatchNode)
+    assert step.ref.name == "cpu-1"
+    assert dict(step.labels) == dict.fromkeys(left)
+    assert _steps_with(stack, replace(state, state=State.FAILED, reason="denied")) == []
 
 
-def look(crashes: Crashes, seen: ClusterState, states: dict[Key, NodeState]) -> list[str]:
-    """Read all that is unread, and return the reasons."""
-    for step in [*crashes.unread(states, seen)]:
-        crashes.read(step)
-    return [state.reason for state in crashes.told(states, seen).values()]
+def _steps_with(stack: Stack, state: NodeState) -> list[Step]:
+    settled = states(stack.situation) | {(state.component, state.node): state}
+    return list(next_actions(stack.situation, settled))
 
 
-def test_the_log_of_a_crash_is_read_once_for_each_restart() -> None:
-    """The words stay while the container runs again, and until it has failed again."""
-    logs = Logs(*BUILD)
-    crashes, states = Crashes(cast("KubeClient", logs)), waiting("a")
-    seen = situation(crashed("a"))
-    assert crashes.told(states, seen) is states
-    assert look(crashes, seen, states) == look(crashes, seen, states) == [WORDS]
-    running = waiting("a", reason="ctr runs, but is not ready yet")
-    assert look(crashes, situation(crashed("a", runs=True)), running) == [WORDS]
-    assert logs.asked == [("a", True)]
-    look(crashes, situation(crashed("a", restarts=2)), states)
-    assert logs.asked == [("a", True)] * 2
-    assert crashes.said_of(waiting("a", state=State.FAILED), seen)["driver", "a"].lines == BUILD
+def test_a_validation_is_started_once() -> None:
+    """Its pod stays until the end of the run, when all go together."""
+    stack = Stack()
+    manifest = forgotten(stack)
+    (start,) = steps(stack)
+    assert isinstance(start, StartPod)
+    assert start.manifest == manifest
+    for phase in ("Pending", "Running", "Succeeded"):
+        stack.put(validation_pod(manifest, phase))
+        assert steps(stack) == []
 
 
-def test_a_log_that_cannot_be_read_leaves_the_reason_as_it_is() -> None:
-    """And is asked for again only after the next restart."""
-    logs = Logs()
-    crashes, seen = Crashes(cast("KubeClient", logs)), situation(crashed("a"))
-    assert look(crashes, seen, waiting("a")) == look(crashes, seen, waiting("a")) == [WAITS]
-    assert len(logs.asked) == 1
+def of_driver(stack: Stack, *void: Manifest) -> list[Step]:
+    return [step for step in steps(stack, *void) if step.key[0] == "driver_validation"]
 
 
-def test_a_rollout_says_it_with_its_own_words() -> None:
-    crashes, seen = Crashes(cast("KubeClient", Logs(*BUILD))), situation(crashed("a"))
-    assert look(crashes, seen, waiting("a", reason=NOT_READY)) == [f"{WORDS}; {NOT_READY}"]
-    assert look(crashes, seen, waiting("a", reason="waits: 1 at a time")) == ["waits: 1 at a time"]
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_validation_that_began_before_the_driver_makes_room(phase: str) -> None:
+    """Such as before a driver pod that was deleted since. Both have one name, so one has to be gone first."""
+    stack = Stack()
+    old = validation_pod(forgotten(stack), phase)
+    stack.put(old)
+    stack.put(restarted(stack.pod("driver", "t4-1"), LATER))
+    stack.put(shown(stack.pod("validator", "t4-1"), began="2026-11-21T08:30:00Z"))
+    (step,) = steps(stack)
+    assert isinstance(step, RemovePod)
+    assert step.ref.name == old["metadata"]["name"]
+    stack.put(terminating(old))
+    assert steps(stack) == []
+    stack.remove(old)
+    (step,) = steps(stack)
+    assert isinstance(step, StartPod)
 
 
-def test_what_is_ready_or_blocked_is_not_asked() -> None:
-    logs = Logs(*BUILD)
-    for state in (State.READY, State.BLOCKED, State.PENDING):
-        look(Crashes(cast("KubeClient", logs)), situation(crashed("a")), waiting("a", state=state))
-    assert logs.asked == []
+def test_the_validator_pod_is_deleted_for_another_vector_add() -> None:
+    """Its DaemonSet makes another pod; one that is replaced anyway, or has yet to run, is left alone."""
+    stack = Stack()
+    pod = stack.pod("validator", "t4-1")
+    stack.put(restarted(stack.pod("driver", "t4-1"), LATER))
+    (step,) = of_driver(stack)
+    assert (type(step), step.ref) == (RemovePod, ref_of(pod))
+    for other in (terminating(pod), outdated(pod), {**pod, "status": {"phase": "Pending"}}):
+        stack.put(other)
+        assert of_driver(stack) == []
+    stack.remove(pod)
+    assert of_driver(stack) == []
 
 
-def test_a_fleet_that_crashes_is_reported_by_its_first_pods() -> None:
-    """A thousand logs say what twenty say."""
-    names = [f"n{number}" for number in range(MOST_LOGS + 5)]
-    logs = Logs(*BUILD)
-    crashes, seen = Crashes(cast("KubeClient", logs)), situation(*map(crashed, names))
-    assert {*look(crashes, seen, waiting(*names))} == {WORDS}
-    assert len(logs.asked) == MOST_LOGS
+def test_a_postponed_validation_leaves_the_earlier_pod() -> None:
+    """The driver keeps its content, so none runs in its place, and the plan says nothing of it."""
+    stack = Stack()
+    pod = validation_pod(forgotten(stack), "Succeeded")
+    stack.put(pod)
+    stack.put(restarted(stack.pod("toolkit", "t4-1"), LATER))
+    kept = NodeState(component="driver", node="t4-1", state=State.READY, reason=f"{KEEPS}: auto_upgrade is off")
+    settled = states(stack.situation) | {("driver", "t4-1"): kept}
+    assert list(next_actions(stack.situation, settled)) == []
+
+
+def test_a_failed_validation_pod_goes_in_the_next_run() -> None:
+    """So that its log can be read until the next run."""
+    stack = Stack()
+    pod = validation_pod(forgotten(stack), "Failed")
+    stack.put(pod)
+    assert steps(stack) == []
+    (step,) = steps(stack, pod)
+    assert isinstance(step, RemovePod)
+    stack.put(terminating(pod))
+    assert steps(stack, pod) == []
+
+
+@pytest.mark.parametrize("on_record", [False, True])
+def test_a_rejected_validation_pod_is_removed_and_repeated(*, on_record: bool) -> None:
+    """A device plugin that restarts in the wrong moment is no failed vectorAdd, nor a reason to trust an old one."""
+    stack = Stack()
+    known = dict(stack.passed)
+    pod = validation_pod(forgotten(stack), "Failed", reason="UnexpectedAdmissionError", message="no devices")
+    if on_record:
+        stack.passed = known
+        stack.put(restarted(stack.pod("device_plugin", "t4-1"), LATER))
+    stack.put(pod)
+    (step,) = steps(stack)
+    assert isinstance(step, RemovePod)
+    stack.remove(pod)
+    (step,) = steps(stack)
+    assert isinstance(step, StartPod)
+
+
+@pytest.mark.parametrize("outdated_ones", [[], ["driver"], ["gfd"]], ids=["as declared", "drivers", "daemons"])
+def test_what_rolls_by_itself_or_by_a_rollout_is_left_alone(outdated_ones: list[str]) -> None:
+    stack = Stack()
+    for component in outdated_ones:
+        stack.put(outdated(stack.pod(component, "t4-1")))
+    assert steps(stack) == []
+
+
+_TAINTS = ({"key": "team", "effect": "NoSchedule"}, {"key": labels.NOT_VALIDATED, "effect": "NoSchedule"})
+
+
+def asking(*, enabled: bool = True) -> Inventory:
+    return inventory(specs=specs(startup_taint=StartupTaintSpec(enabled=enabled)))
+
+
+def tainted(stack: Stack, node: str = "t4-1", **fields: Any) -> ClusterFacts:
+    """The facts of a stack with a node that still has the startup taint, beside another."""
+    return with_node(stack.context.facts, node, taints=_TAINTS, revision="7", **fields)
+
+
+def test_a_validated_node_loses_its_taint_with_its_label() -> None:
+    """Of exactly the node that was looked at: other taints are not ours to lose."""
+    chosen = asking()
+    stack = Stack(chosen, labelled(chosen=chosen))
+    written = [step for step in steps(Stack(chosen, tainted(stack))) if isinstance(step, PatchNode)]
+    assert [step.key for step in written] == [("startup_taint", name) for name in ("h100-1", "t4-1", "t4-2")]
+    (content,) = written[1].labels
+    assert written[1].patch() == {
+        "metadata": {"uid": "uid-of-t4-1", "labels": dict([content]), "resourceVersion": "7"},
+        "spec": {"taints": [_TAINTS[0]]},
+    }
+    assert written[2].patch() == {"metadata": {"uid": "uid-of-t4-2", "labels": dict([content])}}
+
+
+def test_a_node_that_is_not_validated_keeps_its_taint() -> None:
+    chosen = asking()
+    stack = Stack(chosen, tainted(Stack(chosen, labelled(chosen=chosen))))
+    forgotten(stack)
+    assert [step.ref.name for step in steps(stack) if isinstance(step, PatchNode)] == ["h100-1", "t4-2"]
+
+
+def test_where_it_is_off_a_taint_goes_at_once() -> None:
+    """Its worker does not tolerate the taint then, so it never would."""
+    chosen = asking(enabled=False)
+    stack = Stack(chosen, tainted(Stack(chosen), labels={}))
+    (step,) = (step for step in steps(stack) if isinstance(step, PatchNode))
+    assert (step.key, step.labels) == (("node_labels", "t4-1"), ())
+    assert step.patch()["spec"] == {"taints": [_TAINTS[0]]}
 
 
 _KEY = ("driver_validation", "t4-1")
@@ -128,7 +227,7 @@ def finding(evidence: str) -> Finding:
     return Finding(code="GP303", what="no", where="here", evidence=evidence, fix="do")
 
 
-def steps(
+def executor(
     delete: Callable[..., None], rejected: dict[Key, str] | None = None, on_end: Callable[[], None] = lambda: None
 ) -> StepExecutor:
     """Return steps on a cluster that deletes as told, where nothing is recorded."""
@@ -172,7 +271,7 @@ def test_what_was_written_is_shown_to_the_next_look(step: Step, *, is_there: boo
 
 def test_a_step_is_not_repeated_before_its_effect_can_be_seen() -> None:
     asked, ended = list[str](), threading.Semaphore(0)
-    made = steps(lambda *_, **__: asked.append("once more"), on_end=ended.release)
+    made = executor(lambda *_, **__: asked.append("once more"), on_end=ended.release)
     with made:
         made.start(_STEP, 0.0)
         assert ended.acquire(timeout=120)
@@ -181,18 +280,6 @@ def test_a_step_is_not_repeated_before_its_effect_can_be_seen() -> None:
         assert not made.is_busy
         made.start(_STEP, SEEN_SECONDS)
     assert asked == ["once more"] * 2
-
-
-def test_a_step_that_runs_is_not_started_twice() -> None:
-    go, asked = threading.Event(), list[bool]()
-    made = steps(lambda *_, **__: asked.append(go.wait(120)))
-    with made:
-        made.start(_STEP, 0.0)
-        made.start(_STEP, 2 * SEEN_SECONDS)
-        assert made.is_busy
-        go.set()
-    assert asked == [True]
-    assert made.written == [_STEP]
 
 
 @pytest.mark.parametrize(
@@ -211,86 +298,10 @@ def test_a_step_that_is_answered_with_an_error(error: Exception, told: dict[Key,
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    made = steps(fail, rejected)
+    made = executor(fail, rejected)
     with made:
         made.start(_STEP, 0.0)
     with contextlib.nullcontext() if told is not None else pytest.raises(ForbiddenError):
         made.collect()
     assert rejected == (told or {})
     assert not made.written
-
-
-DRIVER, PLUGIN = ("driver_validation", "t4-1"), ("device_plugin_validation", "t4-1")
-
-
-class Deletions:
-    """Takes deletions of many pods at once."""
-
-    def __init__(self) -> None:
-        """Nothing is deleted yet."""
-        self.deleted: list[dict[str, str]] = []
-
-    def delete_all(self, _kind: object, namespace: str, **selectors: str) -> None:
-        """Take a deletion."""
-        self.deleted.append({"namespace": namespace, **selectors})
-
-
-def validations(stack: Stack, cluster: Deletions | None = None) -> Validations:
-    """Return those of a run that begins now."""
-    reading: Any = SimpleNamespace(context=stack.context, observed=stack.observed, revalidate=False)
-    taker: Any = cluster or Deletions()
-    return Validations(taker, reading)
-
-
-def pod_of(stack: Stack) -> Manifest:
-    return next(item for item in stack.validations() if "t4-1" in item["metadata"]["name"])
-
-
-def test_what_ended_in_this_run_is_evidence_of_it() -> None:
-    """What had ended before is none, and both kinds of pods count."""
-    stack = Stack()
-    made = validations(stack)
-    made.take(stack.situation)
-    assert made.evidence == {}
-    stack.put(shown(stack.pod("validator", "t4-1"), began="2026-11-21T08:00:00Z", said="Test PASSED\nDone"))
-    stack.put(validation_pod(pod_of(stack), "Failed"))
-    made.take(stack.situation)
-    assert {key: (each.passed, each.lines) for key, each in made.evidence.items()} == {
-        DRIVER: (True, ("Test PASSED", "Done")),
-        PLUGIN: (False, ("no CUDA-capable device",)),
-    }
-    assert PLUGIN not in made.passed or parse_verdict(made.passed[PLUGIN]) is not None
-
-
-@pytest.mark.parametrize("is_old", [False, True])
-def test_what_passed_is_recorded_before_its_pod_goes(*, is_old: bool) -> None:
-    """Also what a run has left that was killed between the two; but not what is repeated."""
-    stack = Stack()
-    stack.passed = {}
-    made = validations(stack)
-    if not is_old:
-        made.take(stack.situation)
-    pod = validation_pod(pod_of(stack), "Succeeded")
-    stack.put(pod)
-    seen = stack.situation
-    made.take(replace(seen, observed=replace(seen.observed, void=frozenset({pod["metadata"]["uid"]}))))
-    assert (made.passed, made.evidence) == ({}, {})
-    made.take(stack.situation)
-    verdict = parse_verdict(made.passed[PLUGIN])
-    assert verdict
-    assert verdict.began == VALIDATED
-    assert DRIVER not in made.passed, "its pod stays"
-
-
-def test_all_pods_that_succeeded_go_in_one_request() -> None:
-    stack, cluster = Stack(), Deletions()
-    made = validations(stack, cluster)
-    assert not made.remove_succeeded(stack.situation)
-    for pod in stack.validations():
-        stack.put(validation_pod(pod, "Succeeded"))
-    assert made.remove_succeeded(stack.situation)
-    (deleted,) = cluster.deleted  # without those of an earlier version, which tests/scenarios/test_upgrades.py has
-    assert deleted["field_selector"] == "status.phase=Succeeded"
-    assert deleted["label_selector"] == (
-        "gpu-provision.io/stack=sandbox,gpu-provision.io/component in (driver_validation,device_plugin_validation)"
-    )

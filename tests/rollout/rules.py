@@ -10,8 +10,21 @@ from zoneinfo import ZoneInfo
 
 from gpu_provision.model.rollout_policy import RolloutPolicy, UpgradePolicy
 from gpu_provision.rollout import states
-from gpu_provision.rollout.actions import Action, Cordon, Evict, Restart, RollBack, StateTransition, TakeOff
-from gpu_provision.rollout.snapshot import BudgetDomain, FleetNode, GpuUse, Pod, Policy, Snapshot
+from gpu_provision.rollout.snapshot import (
+    Action,
+    BudgetDomain,
+    Cordon,
+    Evict,
+    FleetNode,
+    GpuUse,
+    Pod,
+    Policy,
+    Restart,
+    RollBack,
+    Snapshot,
+    StateTransition,
+    TakeOff,
+)
 from gpu_provision.rollout.state_machine import Decision, RolloutPhase
 from gpu_provision.rollout.states import UpgradeState
 from tests.rollout.world import Machine, World

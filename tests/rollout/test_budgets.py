@@ -12,19 +12,10 @@ import pytest
 
 from gpu_provision.inventory import load
 from gpu_provision.model.rollout_policy import Day, MaintenanceWindow, Order, RolloutPolicy, UpgradePolicy
-from gpu_provision.rollout.budgets import SHARED, domain_of, is_open, next_opening, nodes_of, policy_of, sort_key
-from gpu_provision.rollout.snapshot import BudgetDomain, DesiredContent, FleetNode, GpuUse, Pod, Policy
+from gpu_provision.rollout.budgets import SHARED, domain_of, is_open, next_opening, policy_of
+from gpu_provision.rollout.snapshot import BudgetDomain, DesiredContent, FleetNode, Pod, Policy
 from tests.rollout.rules import starts
 from tests.rollout.world import Machine, Trouble, World
-
-
-@pytest.mark.parametrize(
-    ("value", "total", "nodes"),
-    [(3, 10, 3), ("25%", 4, 1), ("25%", 5, 2), ("25%", 10, 3), ("25%", 1, 1), ("100%", 7, 7), ("1%", 1000, 10)],
-)
-def test_a_percentage_is_rounded_up(value: int | str, total: int, nodes: int) -> None:
-    """Or a small pool would never be upgraded."""
-    assert nodes_of(value, total) == nodes
 
 
 def world(
@@ -89,25 +80,6 @@ def test_the_limit_of_the_fleet_holds_over_all_pools() -> None:
 
 def node(name: str, position: int = 0, *pods: Pod) -> FleetNode:
     return FleetNode(name=name, domain="d", wanted=DesiredContent("x"), position=position, pods=pods)
-
-
-JOB = Pod(namespace="default", name="train", uid="u", use=GpuUse.REQUEST)
-
-
-NAMES = ["h100-1", "rack2-node9", "rack2-node10", "rack10-node1", "t4-9", "t4-10"]
-
-
-@pytest.mark.parametrize(
-    ("order", "nodes", "names"),
-    [
-        (Order.NAME, [node(name) for name in reversed(NAMES)], NAMES),
-        (Order.LISTED, [node("b", 0, JOB), node("c", 2), node("a", 1)], ["b", "a", "c"]),
-        (Order.IDLE_FIRST, [node("b", 0, JOB), node("c", 2), node("a", 1)], ["a", "c", "b"]),
-    ],
-)
-def test_nodes_come_in_their_order(order: Order, nodes: list[FleetNode], names: list[str]) -> None:
-    """Numbers in names count as numbers, texts before them as texts; the other orders end with the name."""
-    assert [each.name for each in sorted(nodes, key=lambda one: sort_key(one, order))] == names
 
 
 TEXT = """
@@ -184,18 +156,6 @@ def test_a_window_is_open_for_its_minutes_from_its_start(moment: str, *, opened:
 def test_the_next_window_is_known(moment: str, opening: str) -> None:
     """It is what a run waits for, or tells."""
     assert next_opening(NIGHT, at(moment)) == at(opening)
-
-
-def test_the_time_zone_counts() -> None:
-    """22:30 in Berlin is not 22:30 anywhere else."""
-    assert not is_open(NIGHT, at("2026-11-22T02:00:00", "UTC"))
-    assert is_open(NIGHT, at("2026-11-21T21:30:00", "UTC"))
-
-
-def test_a_window_of_a_day_on_every_day_never_closes() -> None:
-    """The defaults are no restriction."""
-    always = MaintenanceWindow()
-    assert all(is_open(always, at(f"2026-11-2{day}T{hour:02}:59:59")) for day in range(7) for hour in (0, 12, 23))
 
 
 @pytest.fixture

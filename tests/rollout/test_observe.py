@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpu_provision.rollout import states
 from gpu_provision.rollout.observe import (
@@ -22,6 +24,7 @@ from gpu_provision.rollout.observe import (
 from gpu_provision.rollout.snapshot import DesiredContent, DisruptionBudget, DriverPod, FleetNode, GpuUse
 from gpu_provision.rollout.states import UpgradeState, installation_digest
 
+CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 READY = {"conditions": [{"type": "Ready", "status": "True"}], "phase": "Running"}
 STACK, COMPONENT = "gpu-provision.io/stack", "gpu-provision.io/component"
 
@@ -96,38 +99,15 @@ def test_state_memory_and_cordon_are_read_off_the_node() -> None:
     assert seen_node().cordoned_by == ""
 
 
-def test_a_driver_pod_that_stays_counts_more_than_one_that_goes() -> None:
-    """Both are there for a moment while one is replaced."""
-    going = ours("driver", metadata={"uid": "driver-0", "deletionTimestamp": "2026-11-21T08:00:00Z"})
-    assert seen_node(going, ours("driver", digest="new")).driver == DriverPod(
-        uid="driver-1", digest="new", is_ready=True
-    )
-    alone = seen_node(going).driver
-    assert alone is not None
-    assert (alone.is_terminating, alone.is_ready) == (True, False)
-
-
-@pytest.mark.parametrize(
-    ("operand", "plugin", "offered", "offers"),
-    [
-        ("true", READY, {"nvidia.com/gpu": "1", "cpu": "8"}, True),
-        ("true", READY, {"nvidia.com/gpu": "0", "nvidia.com/mig-1g.5gb": "7"}, True),
-        ("true", READY, {"nvidia.com/gpu": "0", "cpu": "8"}, False),
-        ("true", {"phase": "Running"}, {"nvidia.com/gpu": "1"}, False),
-        ("true", None, {"nvidia.com/gpu": "1"}, False),
-        ("paused-for-driver-upgrade", None, {"nvidia.com/gpu": "1"}, False),
-        ("false", None, {}, True),
-    ],
-)
-def test_a_node_offers_gpus_with_a_ready_device_plugin(
-    operand: str, plugin: dict[str, Any] | None, offered: dict[str, str], *, offers: bool
-) -> None:
+@pytest.mark.parametrize("case", CASES["offers"], ids=str)
+def test_a_node_offers_gpus_with_a_ready_device_plugin(case: dict[str, Any]) -> None:
     """What the kubelet offers may be old for some seconds; where a label keeps the plugin off, nothing is to come."""
-    live = node(labels={"nvidia.com/gpu.deploy.device-plugin": operand})
-    live["status"] = {**READY, "allocatable": offered}
-    pods = [] if plugin is None else [ours("device_plugin", status=plugin)]
+    live = node(labels={"nvidia.com/gpu.deploy.device-plugin": case["operand"]})
+    live["status"] = {**READY, "allocatable": case["offered"]}
+    status = READY if case["plugin"] == "READY" else case["plugin"]
+    pods = [] if status is None else [ours("device_plugin", status=status)]
     declared = DesiredDriver(domain="d", template=template("new"), position=0, has_device_plugin=True)
-    for wish, expected in ((declared, offers), (replace(declared, has_device_plugin=False), True)):
+    for wish, expected in ((declared, case["offers"]), (replace(declared, has_device_plugin=False), True)):
         (found,) = observe({"n1": wish}, ClusterObjects(nodes=[live], pods=pods), now=1.0).nodes
         assert found.offers_gpus is expected
 
@@ -154,12 +134,6 @@ def test_gpu_pods_hold_a_driver_up_once_its_manager_gave_up(
     assert (driver.restarts, driver.is_held_up) == expected
 
 
-def test_pods_of_others_are_in_the_way_and_ours_are_not() -> None:
-    """The driver manager pauses our operands by itself."""
-    found = seen_node(work(**{"nvidia.com/gpu": "1"}), ours("device_plugin"))
-    assert [pod.name for pod in found.pods] == ["train"]
-
-
 def pod(*, metadata: dict[str, Any] | None = None, status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     """Return a pod of a ReplicaSet."""
     owner = {"kind": "ReplicaSet", "name": "web-5d4", "controller": True}
@@ -171,41 +145,11 @@ def pod(*, metadata: dict[str, Any] | None = None, status: dict[str, Any] | None
     }
 
 
-def container(**fields: Any) -> list[dict[str, Any]]:
-    return [{"name": "main", **fields}]
-
-
-@pytest.mark.parametrize(
-    ("found", "use"),
-    [
-        (pod(), GpuUse.NONE),
-        (pod(containers=container(resources={"limits": {"nvidia.com/gpu": "1"}})), GpuUse.REQUEST),
-        (pod(containers=container(resources={"limits": {"nvidia.com/gpu": "0"}})), GpuUse.NONE),
-        (pod(containers=container(resources={"requests": {"nvidia.com/mig-1g.5gb": 1}})), GpuUse.REQUEST),
-        (pod(containers=container(resources={"limits": {"nvidia.com/gpu.shared": "2"}})), GpuUse.REQUEST),
-        (pod(containers=container(resources={"limits": {"cpu": "1", "rdma/hca": "1"}})), GpuUse.NONE),
-        (pod(initContainers=container(resources={"limits": {"nvidia.com/gpu": "1"}})), GpuUse.REQUEST),
-        (pod(runtimeClassName="nvidia"), GpuUse.RUNTIME_CLASS),
-        (pod(runtimeClassName="kata"), GpuUse.NONE),
-        (pod(volumes=[{"name": "d", "hostPath": {"path": "/dev/nvidia0"}}]), GpuUse.HOST_PATH),
-        (pod(volumes=[{"name": "d", "hostPath": {"path": "/run/nvidia/driver"}}]), GpuUse.HOST_PATH),
-        (pod(volumes=[{"name": "d", "hostPath": {"path": "/dev"}}]), GpuUse.NONE),
-        (pod(containers=container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])), GpuUse.ENVIRONMENT),
-        (pod(containers=container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}])), GpuUse.NONE),
-        (pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}]), GpuUse.CLAIM),
-        (pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "nic"}]), GpuUse.NONE),
-        (
-            pod(
-                resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "t"}],
-                status={"phase": "Running", "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "mine"}]},
-            ),
-            GpuUse.CLAIM,
-        ),
-    ],
-)
-def test_a_pod_that_uses_gpus_is_recognized(found: dict[str, Any], use: GpuUse) -> None:
+@pytest.mark.parametrize("case", CASES["uses"], ids=str)
+def test_a_pod_that_uses_gpus_is_recognized(case: dict[str, Any]) -> None:
     """The reference knows requests of containers and claims alone."""
-    assert use_of(found, {("default", "mine")}) is use
+    found = pod(status=case.get("status"), **case.get("spec", {}))
+    assert use_of(found, {("default", "mine")}) is GpuUse[case["use"]]
 
 
 def test_a_claim_that_could_not_be_read_is_a_doubt() -> None:
@@ -292,19 +236,7 @@ def test_pods_that_are_ours(marks: dict[str, str], account: str, *, ours: bool) 
     assert is_ours(pod(metadata={"labels": marks, "ownerReferences": []}, serviceAccountName=account)) is ours
 
 
-@pytest.mark.parametrize(
-    ("toleration", "tolerates"),
-    [
-        ({"operator": "Exists"}, True),
-        ({"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}, True),
-        ({"key": "node.kubernetes.io/unschedulable"}, True),
-        ({"key": "node.kubernetes.io/unschedulable", "value": "true"}, False),
-        ({"operator": "Exists", "effect": "NoExecute"}, False),
-        ({"key": "nvidia.com/gpu", "operator": "Exists"}, False),
-    ],
-)
-def test_a_pod_that_tolerates_cordons_is_recognized(toleration: dict[str, Any], *, tolerates: bool) -> None:
+@pytest.mark.parametrize("case", CASES["tolerations"], ids=str)
+def test_a_pod_that_tolerates_cordons_is_recognized(case: dict[str, Any]) -> None:
     """Its successor may come to the node that it was just evicted from."""
-    metadata = {"name": "web", "namespace": "default", "uid": "1"}
-    pod = {"metadata": metadata, "spec": {"containers": [], "tolerations": [toleration]}, "status": {}}
-    assert pod_of(pod).tolerates_cordons is tolerates
+    assert pod_of(pod(tolerations=[case["toleration"]])).tolerates_cordons is case["tolerates"]

@@ -103,12 +103,6 @@ def test_who_does_not_start_is_named_with_the_reason() -> None:
     ]
 
 
-def test_a_driver_that_waits_for_an_empty_node_is_planned_once() -> None:
-    """The wait ends with the upgrade, so the node is not planned again and again."""
-    safe = Machine(name="node-1", annotations={states.SAFE_LOAD: "true"})
-    assert told(safe) == ["driver 560 is wanted: node-1", "wave 1: node-1"]
-
-
 def test_nodes_of_an_earlier_run_come_first() -> None:
     """As a run does it."""
     nodes = [Machine(name="node-1", trouble=Trouble.DISPROVEN), Machine(name="node-2")]
@@ -157,13 +151,6 @@ def test_a_drain_that_may_follow_is_not_certain() -> None:
     ]
     exempt = Machine(name="node-1", work=[Work(name="shy", use=GpuUse.NONE, labels={states.DRAIN_SKIP: "true"})])
     assert "shy" not in "".join(told(exempt, policy=policy))
-
-
-def test_with_auto_upgrade_off_no_node_starts_and_it_says_so() -> None:
-    """Otherwise the plan would promise what a run does not do."""
-    assert told(Machine(name="node-1"), policy=UpgradePolicy(auto_upgrade=False)) == [
-        "skipped: node-1: driver 560 is wanted, but auto_upgrade is off"
-    ]
 
 
 def test_nodes_that_are_only_written_to_are_named() -> None:

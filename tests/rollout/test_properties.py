@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as some
 
 from gpu_provision.rollout import budgets
-from gpu_provision.rollout.budgets import Admission, HoldReason
+from gpu_provision.rollout.canary import Admission, HoldReason
 from gpu_provision.rollout.preview import plan_waves
 from gpu_provision.rollout.snapshot import FleetNode, Policy, Snapshot
 from gpu_provision.rollout.states import UpgradeState

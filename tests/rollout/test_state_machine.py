@@ -21,8 +21,7 @@ from gpu_provision.model.rollout_policy import (
     WaitForCompletion,
 )
 from gpu_provision.rollout import predicates, states
-from gpu_provision.rollout.actions import Evict
-from gpu_provision.rollout.snapshot import BudgetDomain, GpuUse, Policy
+from gpu_provision.rollout.snapshot import BudgetDomain, Evict, GpuUse, Policy
 from gpu_provision.rollout.state_machine import RolloutPhase, retry_failed
 from gpu_provision.rollout.states import UpgradeState
 from tests.rollout.rules import NO_LIMIT, ONE, ended, fleet_of, until, way, world
@@ -76,19 +75,6 @@ def test_a_node_that_is_left_out_counts_all_the_same() -> None:
     assert not found.restarts
     assert found.decisions[-1].phase is RolloutPhase.HELD
     assert "max_parallel_upgrades" in found.decisions[-1].waits["node-2"]
-
-
-def test_a_driver_that_is_as_wanted_is_left_alone() -> None:
-    """Nothing is evicted for a change that the installation does not depend on."""
-    found = World(fleet_of(1, work=[Work(name="train")]), world().policy, content="550")
-    found.run()
-    assert (way(found), found.restarts) == (["upgrade-done"], [])
-
-
-def test_time_passes_only_while_a_node_does_its_own_work() -> None:
-    """Each step follows what it waits for; the reference looks every two minutes."""
-    found = ended(world(*fleet_of(4), policy=NO_LIMIT))
-    assert found.now - BEGINNING == 3 + 4 + 3  # the driver pod ends, another starts, GPUs are offered
 
 
 JOB = {"labels": {"job": "yes"}}
@@ -425,14 +411,6 @@ class TestCanaries:
         assert ended(found).decisions[-1].phase is RolloutPhase.DONE
         assert found.restarts == ["node-1", "node-2"]
 
-    def test_after_a_failed_canary_not_even_another_canary_starts(self) -> None:
-        """However many failures the policy bears otherwise."""
-        nodes = [Machine(name=f"node-{number}", trouble=Trouble.DISPROVEN) for number in range(1, 5)]
-        fleet = RolloutPolicy(canary=Canary(nodes=3), stop_after_failures=99)
-        found = ended(world(*nodes, policy=replace(ONE, max_unavailable="100%"), fleet=fleet))
-        assert found.restarts == ["node-1"]
-        assert found.decisions[-1].phase is RolloutPhase.PAUSED
-
     def test_a_canary_that_falls_ill_holds_the_others_up(self) -> None:
         """They go on when it is well again."""
         nodes = fleet_of(20, trouble=Trouble.LATE)
@@ -483,12 +461,6 @@ class TestStarts:
         found = World([asked, labelled], world().policy, content="550")
         ended(found)
         assert sorted(found.restarts) == ["node-1", "node-2"]
-
-    def test_a_node_that_is_left_out_never_starts(self) -> None:
-        """By the label of the reference."""
-        found = ended(world(Machine(name="node-1", labels={states.SKIP: "true"}), Machine(name="node-2")))
-        assert found.decisions[-1].waits == {"node-1": "is left out by the label nvidia.com/gpu-driver-upgrade.skip"}
-        assert found.restarts == ["node-2"]
 
     @pytest.mark.parametrize("label", ["node-maintenance-required", "some-future-state"])
     def test_a_node_in_other_hands_is_not_touched(self, label: str) -> None:

@@ -8,9 +8,8 @@ import pytest
 
 from gpu_provision.model.rollout_policy import Canary, PodDeletion, RolloutPolicy, UpgradePolicy
 from gpu_provision.rollout import states
-from gpu_provision.rollout.actions import Cordon, StateTransition
 from gpu_provision.rollout.preview import plan_waves
-from gpu_provision.rollout.snapshot import NOTHING, BudgetDomain, FleetNode, GpuUse
+from gpu_provision.rollout.snapshot import NOTHING, BudgetDomain, Cordon, FleetNode, GpuUse, StateTransition
 from gpu_provision.rollout.state_machine import decide_node, retry_failed
 from gpu_provision.rollout.states import UpgradeState
 from tests.rollout.rules import ONE, ended, until, way, world
@@ -56,16 +55,6 @@ def test_a_node_whose_gpu_is_idle_goes_at_once(work: tuple[Work, ...]) -> None:
     node = end(found)
     assert node.is_forgotten
     assert not found.writes
-
-
-def test_marks_of_earlier_upgrades_go_first() -> None:
-    found = world(leaving())
-    found.machines["node-1"].labels[states.STATE] = "upgrade-done"
-    found.machines["node-1"].annotations[states.ENABLED] = "true"
-    node = end(found)
-    assert way(found) == [""]
-    assert not node.labels
-    assert not node.annotations
 
 
 @pytest.mark.parametrize(

@@ -14,18 +14,25 @@ from enum import StrEnum
 import pytest
 
 from gpu_provision.rollout import states
-from gpu_provision.rollout.actions import Action, Cordon, Evict, Restart, RollBack, StateTransition, TakeOff, Validate
 from gpu_provision.rollout.snapshot import (
     NOTHING,
+    Action,
+    Cordon,
     DesiredContent,
     DisruptionBudget,
     DriverPod,
+    Evict,
     FleetNode,
     GpuUse,
     Pod,
     Policy,
+    Restart,
+    RollBack,
     Snapshot,
     StackPresence,
+    StateTransition,
+    TakeOff,
+    Validate,
     ValidationResult,
 )
 from gpu_provision.rollout.state_machine import Decision, coalesce, decide

@@ -19,7 +19,7 @@ from gpu_provision.planning.upgrades import KEEPS
 from gpu_provision.planning.validation import VALIDATIONS
 from gpu_provision.reconcile.plan import read_and_plan
 from gpu_provision.reconcile.run import Run
-from gpu_provision.reconcile.run_thread import RunThread
+from gpu_provision.reconcile.session import RunThread
 from gpu_provision.rollout import states
 from tests.scenarios.world import ANY_TAINT, OPERANDS, SEES_GPUS, USES_GPU, World
 
@@ -175,7 +175,9 @@ def test_an_interrupted_rollout_names_what_it_leaves_cordoned(stack: World) -> N
     stack.settings(driver={"version": "580.142.00", "upgrade_policy": {"max_unavailable": "100%"}})
     cluster, inventory = connect(str(stack.account())), load(stack.inventory)
     steps: set[tuple[str, str]] = set()
-    run = RunThread(cluster, read_and_plan(cluster, inventory), lambda event: steps.add((event.node, event.step)), 0)
+    run = RunThread(
+        cluster, read_and_plan(cluster, inventory), lambda event: steps.add((event.node, event.step)), 0, make=Run
+    )
     run.start()
 
     def interrupt(_: str) -> None:

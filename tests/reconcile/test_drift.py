@@ -10,8 +10,8 @@ import pytest
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.plan import Action, Change, Difference, Origin, Writer
 from gpu_provision.planning.diff import FIELD_MANAGER, differences
-from gpu_provision.planning.drift import KnownState, find_drift
 from gpu_provision.planning.managed_fields import owners, writers_of
+from gpu_provision.reconcile.drift import KnownState, find_drift
 from tests.components.builders import inventory
 from tests.planning.builders import Stack, labelled, with_node
 
@@ -88,16 +88,6 @@ def marked(manifest: Manifest, digest: str) -> Manifest:
     return {**manifest, "spec": {**manifest["spec"], "template": template}}
 
 
-def test_the_most_alarming_field_speaks_for_the_object() -> None:
-    live = owned(workload("a", replicas=3), gpu_provision=("image",), kubectl_scale=("replicas",))
-    difference = found(workload("b", replicas=1), live)
-    assert difference.origin is Origin.DRIFT
-    assert {field.path.rpartition(".")[2]: field.origin for field in difference.fields} == {
-        "image": Origin.PENDING,
-        "replicas": Origin.DRIFT,
-    }
-
-
 @pytest.mark.parametrize(
     ("applied", "live", "origin"), [("a", "a", Origin.PENDING), ("b", "a", Origin.DRIFT), ("c", "a", Origin.DRIFT)]
 )
@@ -105,16 +95,6 @@ def test_with_a_record_the_values_tell(applied: str, live: str, origin: Origin) 
     """Any owner counts: another tool may have applied the same value."""
     books = owned(workload(live), gpu_provision=("image",))
     assert found(workload("b"), books, workload(applied)).origin is origin
-
-
-def test_with_a_record_labels_that_were_never_there_are_pending() -> None:
-    """A node's label of None means that it has to be absent."""
-    node: dict[str, Any] = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "t4-1"}}
-    applied = {**node, "metadata": {"name": "t4-1", "labels": {"a": None, "b": "1"}}}
-    live = {**node, "metadata": {"name": "t4-1", "labels": {"b": "2"}}}
-    declared = {**node, "metadata": {"name": "t4-1", "labels": {"a": "1", "b": "1"}}}
-    fields = {field.path: field.origin for field in found(declared, live, applied).fields}
-    assert fields == {"metadata.labels.a": Origin.PENDING, "metadata.labels.b": Origin.DRIFT}
 
 
 @pytest.mark.parametrize("key", ["team", "example.com/team"])

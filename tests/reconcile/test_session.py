@@ -9,29 +9,18 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_provision.components.labels import INVENTORY
 from gpu_provision.diagnostics.pods import Crash
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.model.cluster import NodeFacts, ObjectRef
-from gpu_provision.model.findings import (
-    Finding,
-    LockedError,
-    ProvisionError,
-    RunFailedError,
-    Severity,
-    attached_findings,
-)
+from gpu_provision.model.findings import Finding, LockedError, ProvisionError, RunFailedError, attached_findings
 from gpu_provision.model.history import Record
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import NodeState, RunResult, State
 from gpu_provision.planning.states import ClusterState
 from gpu_provision.planning.upgrades import OUTDATED
+from gpu_provision.reconcile.evidence import CrashLog, explain
 from gpu_provision.reconcile.run import Outcome
-from gpu_provision.reconcile.run_thread import RunThread, explain, summary
-from gpu_provision.reconcile.session import Session
-from gpu_provision.reconcile.steps import CrashLog
-from gpu_provision.rollout import states
-from tests.components.builders import inventory
+from gpu_provision.reconcile.session import RunThread, summary
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",
@@ -96,12 +85,6 @@ def test_a_pod_that_cannot_start_is_explained_by_its_events() -> None:
     assert found.where == "node t4-1, pod gfd-x"
 
 
-def test_events_that_may_not_be_read_cost_only_the_evidence() -> None:
-    forbidden = ProvisionError(Finding(code="GP303", what="may not list events"))
-    found = explained("t4-1", {("gfd", "t4-1"): (POD,)}, forbidden)
-    assert found.what == "gfd failed on t4-1: Pending (not ready after 9 s)"
-
-
 def test_a_deployment_is_explained_by_its_own_pod() -> None:
     """Pods of the component's daemon set, and of other components, say nothing about it."""
     metadata = POD["metadata"]
@@ -122,17 +105,6 @@ def test_nodes_that_keep_their_startup_taint_are_reported(key: str, told: list[s
     found = explain(cast("KubeClient", None), outcome_of(state, seen=seen))
     assert [finding.code for finding in found] == told
     assert all("kubectl taint node t4-1 gpu-provision.io/not-validated-" in finding.fix for finding in found)
-
-
-def test_nodes_left_cordoned_by_a_rollout_are_reported() -> None:
-    marks = {INVENTORY: "prod", states.STATE: "upgrade-failed"}
-    node = NodeFacts(
-        name="t4-1", labels=marks, annotations={states.CORDONED: states.MANAGER}, unschedulable=True, ready=True
-    )
-    seen = SimpleNamespace(context=context(node))
-    (found,) = explain(cast("KubeClient", None), outcome_of(seen=seen))
-    assert (found.code, found.severity) == ("GP517", Severity.WARNING)
-    assert found.what == "t4-1 stays cordoned (upgrade-failed)"
 
 
 def test_what_was_told_while_waiting_is_what_is_explained() -> None:
@@ -236,10 +208,3 @@ def test_a_summary_counts_nodes_and_names_the_first_missing() -> None:
     states = {(state.component, state.node): state for state in found}
     assert summary(states, "gfd") == "1/2 ready; b: ImagePullBackOff"
     assert summary({}, "gfd") == "0/0 ready"
-
-
-def test_waiting_for_a_run_that_did_not_start_returns() -> None:
-    """Nothing had to change; no cluster is asked."""
-    session = Session(inventory())
-    assert session.wait("driver") == ()
-    assert session.finish() is None

@@ -1,0 +1,188 @@
+"""Drift: what is not as declared, and whether that was edited since, or is an inventory that was not applied yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+
+from gpu_provision.history import rollback
+from gpu_provision.history.restore import restore_for_comparison
+from gpu_provision.kube.client import KubeClient
+from gpu_provision.kube.observe import NODE, POD
+from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.history import Ending
+from gpu_provision.model.plan import Action, Change, Difference, Drift, FieldChange, FieldDrift, Origin
+from gpu_provision.planning.applyset import belongs, digest_of
+from gpu_provision.planning.diff import differences
+from gpu_provision.planning.managed_fields import Owners, is_ours, last_of_others, overlap, owners, writers_of
+from gpu_provision.planning.plan import as_applied, plan
+from gpu_provision.planning.prepare import prepare
+from gpu_provision.reconcile.plan import ClusterPlan
+from gpu_provision.reconcile.session import Session
+
+_ALARMING = (Origin.DRIFT, Origin.EITHER, Origin.PENDING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownState:
+    """What tells drift from a changed inventory."""
+
+    live: Mapping[ObjectRef, Manifest]  # objects as they are, those of changed nodes included
+    applied: Mapping[ObjectRef, Manifest] | None = None  # objects as the last run applied them; None if no record tells
+
+
+def find_drift(changes: Iterable[Change], known: KnownState) -> tuple[Difference, ...]:
+    """Return every change of a plan with its origin.
+
+    With a record of what was applied, drift is what differs from that. Without one the field managers tell: a field
+    that is ours has the value that we applied; one that another manager owns has not. A field or an object that is not
+    there has no manager, and may be either; of a pod template the digest tells.
+    """
+    found = tuple(_difference(change, known) for change in changes)
+    if known.applied is None and any(each.origin is Origin.PENDING for each in found):
+        # A validation that has not run is of the content that is pending, as far as anything tells.
+        return tuple(replace(each, origin=Origin.PENDING) if each.action is Action.RUN else each for each in found)
+    return found
+
+
+def _difference(change: Change, known: KnownState) -> Difference:
+    fields = tuple(_fields(change, known)) if change.action is Action.UPDATE else ()
+    return Difference(
+        component=change.component,
+        ref=change.ref,
+        action=change.action,
+        origin=min((each.origin for each in fields), key=_ALARMING.index) if fields else _of_object(change, known),
+        fields=fields,
+        notes=() if change.action is Action.UPDATE else change.effects,
+        nodes=change.nodes if change.action is Action.WAIT else (),
+    )
+
+
+def _of_object(change: Change, known: KnownState) -> Origin:
+    was_applied = None if known.applied is None else change.ref in known.applied
+    match change.action:
+        case Action.CREATE:
+            if was_applied is None:
+                return Origin.EITHER if known.live else Origin.PENDING
+            return Origin.DRIFT if was_applied else Origin.PENDING
+        case Action.DELETE:
+            return Origin.DRIFT if was_applied is False else Origin.PENDING
+        case Action.RUN:
+            return Origin.PENDING if was_applied is False else Origin.NOT_READY
+        case Action.WAIT | Action.UPDATE:
+            return Origin.NOT_READY
+
+
+def _fields(change: Change, known: KnownState) -> Iterable[FieldDrift]:
+    live = known.live.get(change.ref, {})
+    books = owners(live)
+    changed_since: frozenset[str] | None = None
+    if known.applied is not None:
+        applied = known.applied.get(change.ref)
+        changed = differences(applied, live) if applied else ()
+        changed_since = frozenset(each.path for each in changed if each.old != each.new)
+    template = _of_template(change.manifest, live)
+    for field in change.fields:
+        yield _field(field, books, changed_since, template)
+
+
+def _field(field: FieldChange, books: Owners, changed_since: frozenset[str] | None, template: Origin) -> FieldDrift:
+    writers = writers_of(field.path, books)
+    if changed_since is not None:
+        origin = Origin.DRIFT if any(overlap(field.path, each) for each in changed_since) else Origin.PENDING
+    elif field.old is None:
+        origin = template if field.path.startswith("spec.template.") else Origin.EITHER
+    elif is_ours(writers):
+        origin = Origin.PENDING
+    else:
+        origin = Origin.DRIFT if writers else Origin.EITHER
+    writer = last_of_others(writers) if origin is Origin.DRIFT and field.old is not None else None
+    return FieldDrift(path=field.path, declared=field.new, found=field.old, origin=origin, writer=writer)
+
+
+def _of_template(declared: Manifest | None, live: Manifest) -> Origin:
+    """Return the origin of what a pod template lacks: its digest, which is ours, says which content was applied."""
+    wanted, applied = (digest_of(each.get("spec", {}).get("template") or {}) for each in (declared or {}, live))
+    if not (wanted and applied):
+        return Origin.EITHER
+    return Origin.DRIFT if wanted == applied else Origin.PENDING
+
+
+_APPLIED = frozenset({Ending.SUCCEEDED, Ending.FAILED})  # all objects are applied before anything is awaited
+_CONFLICT, _NOT_TRIED = "GP304", "GP311"
+
+
+def read_drift(session: Session) -> Drift:
+    """Return the drift of a stack; what the API server refuses to try is judged without its word, and said so.
+
+    Raises UnreachableError, ForbiddenError: the cluster cannot be asked.
+    """
+    reading = session.reading()
+    changes = tuple(_changes(reading))
+    name, objects = _last_run(session.cluster, reading) or ("", None)
+    installed = reading.observed.is_installed or objects is not None
+    live = {**reading.observed.members, **reading.observed.pods, **_nodes(session.cluster, changes)}
+    applied = None if objects is None else {**objects, **_pods(changes, reading, objects)}
+    return Drift(
+        inventory=reading.plan.inventory,
+        release=reading.plan.release,
+        cluster=reading.plan.cluster,
+        differences=find_drift(changes, KnownState(live=live, applied=applied if installed else {})),
+        applied=name,
+        resource=reading.plan.resource,
+        installed=installed,
+        findings=tuple(each for each in reading.plan.findings if _is_reported(each, reading)),
+    )
+
+
+def _last_run(cluster: KubeClient, reading: ClusterPlan) -> tuple[str, Mapping[ObjectRef, Manifest]] | None:
+    """Return the last run and what it applied; None if no record tells, or if it did not get to apply everything.
+
+    Another version of the tool may have made other objects of the same inventory; then the field managers tell more.
+    """
+    now = reading.context.inventory
+    last = rollback.read_history(cluster, now).last
+    if last is None or last.ending not in _APPLIED or last.tool != version("gpu-provision"):
+        return None
+    name = f"run {last.number}, {last.began}"
+    desired = reading.desired
+    if last.text != rollback.inventory_text(now):
+        then = restore_for_comparison(last.text, now, name=name)
+        if then is None:
+            return None
+        _, desired = prepare(then, reading.context.facts)
+    return name, {ref_of(manifest): manifest for manifests in desired.values() for manifest in manifests}
+
+
+def _changes(reading: ClusterPlan) -> Iterator[Change]:
+    """Yield what differs: as the server confirmed it, and what it did not since another manager has the field."""
+    yield from reading.plan.changes
+    in_conflict = {finding.where for finding in reading.plan.findings if finding.code == _CONFLICT}
+    for change in plan(reading.context, reading.desired, reading.observed).changes:
+        if change.action in _WRITTEN and str(change.ref) in in_conflict:
+            yield change
+
+
+_WRITTEN = frozenset({Action.CREATE, Action.UPDATE})
+
+
+def _is_reported(finding: Finding, reading: ClusterPlan) -> bool:
+    """Leave out advice on the inventory, which is for plans; a conflict is among the differences."""
+    if finding.code == _CONFLICT:
+        return finding.where not in {str(ref) for ref in reading.observed.members}
+    return finding.severity is Severity.ERROR or finding.code == _NOT_TRIED
+
+
+def _pods(
+    changes: Iterable[Change], reading: ClusterPlan, applied: Mapping[ObjectRef, Manifest]
+) -> Mapping[ObjectRef, Manifest]:
+    pods = {change.ref: reading.observed.pods.get(change.ref, {}) for change in changes if change.ref.kind == POD.kind}
+    daemonsets = [item for item in applied.values() if item["kind"] == "DaemonSet"]
+    return {ref: as_applied(item) for ref, pod in pods.items() for item in daemonsets if pod and belongs(pod, item)}
+
+
+def _nodes(cluster: KubeClient, changes: tuple[Change, ...]) -> Mapping[ObjectRef, Manifest]:
+    wanted = {change.ref for change in changes if change.ref.kind == NODE.kind}
+    return {ref_of(node): node for node in cluster.list(NODE).items if ref_of(node) in wanted} if wanted else {}

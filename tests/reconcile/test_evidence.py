@@ -1,0 +1,195 @@
+"""What pods have to say: logs of containers that crash, and verdicts of validations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from gpu_provision.kube.client import KubeClient
+from gpu_provision.model.cluster import Manifest, ObjectRef
+from gpu_provision.model.findings import Finding, ProvisionError
+from gpu_provision.model.progress import NodeState, State
+from gpu_provision.planning.states import ClusterState, Key
+from gpu_provision.planning.validation import parse_verdict
+from gpu_provision.reconcile import evidence
+from gpu_provision.reconcile.evidence import MOST_LOGS, Crashes, Validations
+from gpu_provision.rollout.states import NOT_READY
+from tests.planning.builders import VALIDATED, Stack, shown, validation_pod
+
+BUILD = ("Installing", "ERROR: The kernel module failed to build for kernel 5.15.0-1.", "Unmounting")
+WORDS = (
+    "the driver cannot be built for the kernel that the node runs: "
+    "ERROR: The kernel module failed to build for kernel 5.15.0-1. (ctr: exit 1)"
+)
+WAITS = "ctr: CrashLoopBackOff: back-off 10s restarting failed container, last exit 1"
+
+
+class Logs:
+    """An API server that has one log, or none."""
+
+    def __init__(self, *lines: str) -> None:
+        """Keep the lines, and what is asked for."""
+        self.lines, self.asked = lines, list[tuple[str, bool]]()
+
+    def log(self, ref: ObjectRef, container: str, *, lines: int, previous: bool) -> tuple[str, ...]:
+        """Answer with them."""
+        assert (container, lines) == ("ctr", 30)
+        self.asked.append((ref.name, previous))
+        if not self.lines:
+            raise ProvisionError(Finding(code="GP303", what="may not read logs"))
+        return self.lines
+
+
+def crashed(name: str, restarts: int = 1, *, runs: bool = False) -> dict[str, Any]:
+    message = "back-off 10s restarting failed container"
+    state = {"running": {}} if runs else {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
+    ended = {"terminated": {"exitCode": 1}}
+    status = {"name": "ctr", "ready": False, "restartCount": restarts, "state": state, "lastState": ended}
+    metadata = {"name": name, "namespace": "operands", "uid": f"uid-of-{name}"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {}}
+    return {**pod, "status": {"phase": "Running", "containerStatuses": [status]}}
+
+
+def situation(*pods: dict[str, Any]) -> ClusterState:
+    by_key = {("driver", pod["metadata"]["name"]): (pod,) for pod in pods}
+    return cast("ClusterState", SimpleNamespace(pods=by_key))
+
+
+def waiting(*nodes: str, reason: str = WAITS, state: State = State.PROGRESSING) -> dict[Key, NodeState]:
+    return {("driver", node): NodeState(component="driver", node=node, state=state, reason=reason) for node in nodes}
+
+
+def look(crashes: Crashes, seen: ClusterState, states: dict[Key, NodeState]) -> list[str]:
+    """Read all that is unread, and return the reasons."""
+    for step in [*crashes.unread(states, seen)]:
+        crashes.read(step)
+    return [state.reason for state in crashes.told(states, seen).values()]
+
+
+def test_the_log_of_a_crash_is_read_once_for_each_restart() -> None:
+    """The words stay while the container runs again, and until it has failed again."""
+    logs = Logs(*BUILD)
+    crashes, states = Crashes(cast("KubeClient", logs)), waiting("a")
+    seen = situation(crashed("a"))
+    assert crashes.told(states, seen) is states
+    assert look(crashes, seen, states) == look(crashes, seen, states) == [WORDS]
+    running = waiting("a", reason="ctr runs, but is not ready yet")
+    assert look(crashes, situation(crashed("a", runs=True)), running) == [WORDS]
+    assert logs.asked == [("a", True)]
+    look(crashes, situation(crashed("a", restarts=2)), states)
+    assert logs.asked == [("a", True)] * 2
+    assert crashes.said_of(waiting("a", state=State.FAILED), seen)["driver", "a"].lines == BUILD
+
+
+def test_a_log_that_cannot_be_read_leaves_the_reason_as_it_is() -> None:
+    """And is asked for again only after the next restart."""
+    logs = Logs()
+    crashes, seen = Crashes(cast("KubeClient", logs)), situation(crashed("a"))
+    assert look(crashes, seen, waiting("a")) == look(crashes, seen, waiting("a")) == [WAITS]
+    assert len(logs.asked) == 1
+
+
+def test_a_rollout_says_it_with_its_own_words() -> None:
+    crashes, seen = Crashes(cast("KubeClient", Logs(*BUILD))), situation(crashed("a"))
+    assert look(crashes, seen, waiting("a", reason=NOT_READY)) == [f"{WORDS}; {NOT_READY}"]
+    assert look(crashes, seen, waiting("a", reason="waits: 1 at a time")) == ["waits: 1 at a time"]
+
+
+def test_a_fleet_that_crashes_is_reported_by_its_first_pods() -> None:
+    """A thousand logs say what twenty say."""
+    names = [f"n{number}" for number in range(MOST_LOGS + 5)]
+    logs = Logs(*BUILD)
+    crashes, seen = Crashes(cast("KubeClient", logs)), situation(*map(crashed, names))
+    assert {*look(crashes, seen, waiting(*names))} == {WORDS}
+    assert len(logs.asked) == MOST_LOGS
+
+
+DRIVER, PLUGIN = ("driver_validation", "t4-1"), ("device_plugin_validation", "t4-1")
+
+
+class Deletions:
+    """Takes deletions of many pods at once."""
+
+    def __init__(self) -> None:
+        """Nothing is deleted yet."""
+        self.deleted: list[dict[str, str]] = []
+
+    def delete_all(self, _kind: object, namespace: str, **selectors: str) -> None:
+        """Take a deletion."""
+        self.deleted.append({"namespace": namespace, **selectors})
+
+
+def validations(stack: Stack, cluster: Deletions | None = None) -> Validations:
+    """Return those of a run that begins now."""
+    reading: Any = SimpleNamespace(context=stack.context, observed=stack.observed, revalidate=False)
+    taker: Any = cluster or Deletions()
+    return Validations(taker, reading)
+
+
+def pod_of(stack: Stack) -> Manifest:
+    return next(item for item in stack.validations() if "t4-1" in item["metadata"]["name"])
+
+
+def test_what_ended_in_this_run_is_evidence_of_it() -> None:
+    """What had ended before is none, and both kinds of pods count."""
+    stack = Stack()
+    made = validations(stack)
+    made.take(stack.situation)
+    assert made.evidence == {}
+    stack.put(shown(stack.pod("validator", "t4-1"), began="2026-11-21T08:00:00Z", said="Test PASSED\nDone"))
+    stack.put(validation_pod(pod_of(stack), "Failed"))
+    made.take(stack.situation)
+    assert {key: (each.passed, each.lines) for key, each in made.evidence.items()} == {
+        DRIVER: (True, ("Test PASSED", "Done")),
+        PLUGIN: (False, ("no CUDA-capable device",)),
+    }
+    assert PLUGIN not in made.passed or parse_verdict(made.passed[PLUGIN]) is not None
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_what_passed_is_recorded_before_its_pod_goes(*, is_old: bool) -> None:
+    """Also what a run has left that was killed between the two; but not what is repeated."""
+    stack = Stack()
+    stack.passed = {}
+    made = validations(stack)
+    if not is_old:
+        made.take(stack.situation)
+    pod = validation_pod(pod_of(stack), "Succeeded")
+    stack.put(pod)
+    seen = stack.situation
+    made.take(replace(seen, observed=replace(seen.observed, void=frozenset({pod["metadata"]["uid"]}))))
+    assert (made.passed, made.evidence) == ({}, {})
+    made.take(stack.situation)
+    verdict = parse_verdict(made.passed[PLUGIN])
+    assert verdict
+    assert verdict.began == VALIDATED
+    assert DRIVER not in made.passed, "its pod stays"
+
+
+def test_all_pods_that_succeeded_go_in_one_request() -> None:
+    stack, cluster = Stack(), Deletions()
+    made = validations(stack, cluster)
+    assert not made.remove_succeeded(stack.situation)
+    for pod in stack.validations():
+        stack.put(validation_pod(pod, "Succeeded"))
+    assert made.remove_succeeded(stack.situation)
+    (deleted,) = cluster.deleted  # without those of an earlier version, which tests/scenarios/test_upgrades.py has
+    assert deleted["field_selector"] == "status.phase=Succeeded"
+    assert deleted["label_selector"] == (
+        "gpu-provision.io/stack=sandbox,gpu-provision.io/component in (driver_validation,device_plugin_validation)"
+    )
+
+
+def test_what_runs_again_is_taken_off_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repetition that fails must not leave the old success for the next reader."""
+    written = list[object]()
+    monkeypatch.setattr(evidence.records, "write_validations", lambda *arguments: written.append(arguments[2]))
+    stack = Stack()
+    for revalidate in (False, True):
+        observed = replace(stack.observed, passed={} if revalidate else stack.passed)
+        reading: Any = SimpleNamespace(context=stack.context, observed=observed, revalidate=revalidate)
+        Validations(cast("KubeClient", None), reading).forget_repeated()
+    assert written == [{}]
