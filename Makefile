@@ -76,6 +76,7 @@ lint: $(STAMP) ## Check style, types, layers and words
 	@lint-imports --no-logo
 	@python -m tools.words
 	@shellcheck gpu_provision/hosts/scripts/*.sh
+	@shellcheck --shell=sh --exclude=SC1090 gpu_provision/components/scripts/*.sh  # a file of the node is sourced
 
 bench: $(STAMP) ## Measure, with goals and against what one would run instead: REAL=1 TABLE=docs/performance.md PARTS=install
 	@python -m benchmarks $(if $(REAL),--real) $(if $(TABLE),--markdown $(TABLE)) $(PARTS)

@@ -60,7 +60,7 @@ def _pod_spec(spec: ValidatorSpec, context: RenderContext) -> dict[str, Any]:
             "restartPolicy": "Never",
             "serviceAccountName": ACCOUNT,
             "automountServiceAccountToken": False,
-            "imagePullSecrets": pods.pull_secrets(spec.image_pull_secrets),
+            "imagePullSecrets": pods.pull_secrets(spec),
             "tolerations": pods.operand_tolerations(context, (_ANYWHERE,)),
             "containers": [container],
             "runtimeClassName": operands.runtime_class(context),

@@ -6,8 +6,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from gpu_provision.components import labels, operands, pods, scripts
-from gpu_provision.components.objects import cluster_role, config_map, digest, role, rule, service_account
+from gpu_provision.components import labels, operands, pods
+from gpu_provision.components.objects import config_map, digest, rule
 from gpu_provision.components.targets import dns_label
 from gpu_provision.components.toolkit_runtimes import CRIO, runtime_of
 from gpu_provision.model import codes
@@ -102,14 +102,11 @@ def spec(inventory: Inventory) -> DriverSpec | None:
 
 def manifests(_spec: DriverSpec, context: RenderContext) -> list[Manifest]:
     """Return the startup probe, access rights, and a DaemonSet per driver group."""
-    namespace = context.namespace
     group_of = attrgetter("driver_group")
     served = sorted((target for target in context.targets if target.driver_group), key=group_of)
     return [
-        service_account(_ACCOUNT, namespace),
-        *role(_ACCOUNT, namespace, [operands.USE_PRIVILEGED_SCC], subject=_ACCOUNT),
-        *cluster_role(_ACCOUNT, namespace, _CLUSTER_RULES, subject=_ACCOUNT),
-        config_map(_PROBE, namespace, {"startup-probe.sh": scripts.STARTUP_PROBE}, {labels.APP: _APP}),
+        *operands.access(_ACCOUNT, context.namespace, cluster_rules=_CLUSTER_RULES),
+        config_map(_PROBE, context.namespace, {"startup-probe.sh": pods.script("startup-probe")}, {labels.APP: _APP}),
         # A change of the probe restarts no driver: a pod keeps the probe that it has started with.
         *(_daemon_set(group, next(members), context) for group, members in groupby(served, group_of)),
     ]
@@ -143,7 +140,8 @@ def _daemon_set(group: str, target: Target, context: RenderContext) -> Manifest:
         selector={labels.APP: _APP, **by_group},
         extra_labels=_EXTRA_LABELS,
         pod_annotations={"kubectl.kubernetes.io/default-container": "nvidia-driver-ctr"},
-        node_selector={labels.deploy("driver"): "true", **by_group},
+        switch="driver",
+        node_labels=by_group,
         pod=_pod(target, context),
         on_delete=True,
     )
@@ -166,7 +164,7 @@ def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
         serviceAccountName=_ACCOUNT,
         hostPID=True,
         affinity=_ONE_PER_HOST,
-        imagePullSecrets=pods.pull_secrets(spec.image_pull_secrets),
+        imagePullSecrets=pods.pull_secrets(spec),
         initContainers=[manager],
         containers=[driver],
         volumes=volumes,
@@ -176,8 +174,8 @@ def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
 def _manager(spec: DriverSpec) -> dict[str, Any]:
     return pods.container(
         "k8s-driver-manager",
-        spec.manager.reference,
-        imagePullPolicy=spec.image_pull_policy,
+        spec,
+        image=spec.manager.reference,
         command=["driver-manager"],
         args=["uninstall_driver"],
         env=pods.environment(_MANAGER_ENVIRONMENT),
@@ -200,18 +198,17 @@ def _driver(spec: DriverSpec, image: str, inputs: list[dict[str, Any]]) -> dict[
         **open_modules,
     }
     files = [f"{operands.VALIDATIONS}/{name}" for name in (".driver-ctr-ready", ".driver-daemons-status")]
-    return pods.container(
+    return operands.container(
+        spec,
         "nvidia-driver-ctr",
-        image,
-        imagePullPolicy=spec.image_pull_policy,
+        image=image,
         command=["nvidia-driver"],
-        args=["init", *spec.args],
-        env=pods.environment(declared, spec.env),
+        args=["init"],
+        env=declared,
         startupProbe=_startup_probe(spec),
         lifecycle={"preStop": {"exec": {"command": ["sh", "-c", f"rm -f {' '.join(files)}"]}}},
-        securityContext=pods.PRIVILEGED_S0,
-        resources=dict(spec.resources),
-        volumeMounts=[*_MOUNTS, *inputs],
+        security=pods.PRIVILEGED_S0,
+        mounts=[*_MOUNTS, *inputs],
     )
 
 

@@ -12,16 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_provision.components import operands, pods
-from gpu_provision.components.objects import (
-    RBAC,
-    cluster_role,
-    config_map,
-    is_since,
-    manifest,
-    role,
-    rule,
-    service_account,
-)
+from gpu_provision.components.objects import RBAC, config_map, is_since, manifest, role, rule, service_account
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, RenderContext
 from gpu_provision.model.specs import NfdSpec
 
@@ -126,7 +117,7 @@ def manifests(spec: NfdSpec, context: RenderContext) -> list[Manifest]:
     return [
         *crds(),
         service_account(_FULL_NAME, namespace, _LABELS),
-        *cluster_role(_FULL_NAME, namespace, [*_MASTER_RULES, *_GC_RULES], **common),  # of one account
+        *role(_FULL_NAME, namespace, [*_MASTER_RULES, *_GC_RULES], **common, kind="ClusterRole"),  # of one account
         *role(f"{_FULL_NAME}-worker", namespace, _WORKER_RULES, **common),
         config_map(f"{_FULL_NAME}-master-conf", namespace, master_config, _LABELS),
         config_map(f"{_FULL_NAME}-worker-conf", namespace, worker_config, _LABELS),
@@ -206,8 +197,7 @@ def _container(
 ) -> dict[str, Any]:
     return pods.container(
         part,
-        spec.image.reference,
-        imagePullPolicy=spec.image_pull_policy,
+        spec,
         command=[f"nfd-{part}"],
         args=list(args),
         env=pods.environment({**pods.NODE_NAME, **(env or {})}, spec.env),
@@ -222,7 +212,7 @@ def _pod(spec: NfdSpec, container: dict[str, Any], **fields: Any) -> dict[str, A
         "priorityClassName": "system-node-critical",
         "dnsPolicy": "ClusterFirstWithHostNet",
         "enableServiceLinks": False,
-        "imagePullSecrets": pods.pull_secrets(spec.image_pull_secrets),
+        "imagePullSecrets": pods.pull_secrets(spec),
         "containers": [container],
         **fields,
     }

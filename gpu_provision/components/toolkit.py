@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpu_provision.components import labels, operands, pods, scripts
-from gpu_provision.components.objects import config_map, role, rule, service_account
+from gpu_provision.components import labels, operands, pods
+from gpu_provision.components.objects import config_map, rule
 from gpu_provision.components.toolkit_runtimes import (
     CONTAINERD,
     CRIO,
@@ -31,7 +31,7 @@ REQUIRES: tuple[str, ...] = ("driver",)
 _ACCOUNT = "nvidia-container-toolkit"
 _APP = "nvidia-container-toolkit-daemonset"
 _ENTRYPOINT = "nvidia-container-toolkit-entrypoint"
-_ENTRYPOINT_FILES = {"entrypoint.sh": scripts.TOOLKIT_ENTRYPOINT}
+_ENTRYPOINT_FILES = {"entrypoint.sh": pods.script("wait-for-driver", "toolkit")}
 
 # Where the container sees the runtime's directories.
 _CONFIG_DIRECTORY = "/runtime/config-dir/"
@@ -45,13 +45,10 @@ _LIST_DAEMON_SETS = rule("apps", ["daemonsets"], ["list"])
 
 def manifests(spec: ToolkitSpec, context: RenderContext) -> list[Manifest]:
     """Return access rights, the entrypoint, and a DaemonSet per container runtime of the targets."""
-    namespace = context.namespace
-    rules = [operands.USE_PRIVILEGED_SCC, _LIST_DAEMON_SETS]
     runtimes = (main_runtime(context.targets), *additional_runtimes(context.targets))
     return [
-        service_account(_ACCOUNT, namespace),
-        *role(_ACCOUNT, namespace, rules, subject=_ACCOUNT),
-        config_map(_ENTRYPOINT, namespace, _ENTRYPOINT_FILES, {labels.APP: _APP}),
+        *operands.access(_ACCOUNT, context.namespace, _LIST_DAEMON_SETS),
+        config_map(_ENTRYPOINT, context.namespace, _ENTRYPOINT_FILES, {labels.APP: _APP}),
         *(_daemon_set(spec, RUNTIMES[name], context) for name in runtimes),
     ]
 
@@ -106,23 +103,22 @@ def _daemon_set(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> 
         _APP if is_main else f"{_APP}-{runtime.name}",
         # The main one keeps its selector, which cannot change, when another runtime joins the fleet.
         selector={labels.APP: _APP} | ({} if is_main else by_runtime),
-        node_selector={labels.deploy("container-toolkit"): "true"}
-        | (by_runtime if additional_runtimes(context.targets) else {}),
+        switch="container-toolkit",
+        node_labels=by_runtime if additional_runtimes(context.targets) else {},
         pod_annotations=operands.configured_by(_ENTRYPOINT_FILES),
         pod=_pod(spec, runtime, context),
     )
 
 
 def _pod(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> dict[str, Any]:
-    validator = context.inventory.specs.validator
     hooks = "/usr/share/containers/oci/hooks.d" if runtime.name == CRIO else "/run/containers/oci/hooks.d"
     files = _runtime_files(spec, runtime)
     return operands.pod(
         spec,
         serviceAccountName=_ACCOUNT,
         hostPID=True,
-        imagePullSecrets=pods.pull_secrets(spec.image_pull_secrets, validator.image_pull_secrets),
-        initContainers=[operands.own_driver_validation(context)],
+        imagePullSecrets=pods.pull_secrets(spec, context.inventory.specs.validator),
+        initContainers=[operands.driver_validation(context, own=True)],
         containers=[_container(spec, runtime, context)],
         volumes=[
             pods.config_volume(_ENTRYPOINT, mode=0o700),
@@ -142,16 +138,14 @@ def _pod(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> dict[st
 
 def _container(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> dict[str, Any]:
     files = _runtime_files(spec, runtime)
-    return pods.container(
+    return operands.container(
+        spec,
         "nvidia-container-toolkit-ctr",
-        spec.image.reference,
-        imagePullPolicy=spec.image_pull_policy,
         command=["/bin/entrypoint.sh"],
-        args=list(spec.args),
-        env=pods.environment(_environment(spec, runtime, context), _other_settings(spec, runtime)),
-        securityContext=pods.PRIVILEGED_S0,
-        resources=dict(spec.resources),
-        volumeMounts=[
+        env=_environment(spec, runtime, context),
+        users=_other_settings(spec, runtime),
+        security=pods.PRIVILEGED_S0,
+        mounts=[
             pods.mount(_ENTRYPOINT, "/bin/entrypoint.sh", read_only=True, sub_path="entrypoint.sh"),
             pods.mount("toolkit-root", "/run/nvidia/toolkit"),
             operands.MOUNT_OWN_VALIDATION,
