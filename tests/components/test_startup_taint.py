@@ -12,7 +12,7 @@ from gpu_provision.components.labels import DEPLOY_OPERANDS, NOT_VALIDATED, VALI
 from gpu_provision.components.pods import STARTUP_TOLERATION
 from gpu_provision.model.cluster import ClusterFacts, Manifest
 from gpu_provision.model.codes import STAYS_TAINTED
-from gpu_provision.model.inventory import Gpu, Inventory
+from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import StartupTaintSpec
 from tests.components import builders
 
@@ -54,31 +54,6 @@ def test_nodes_with_equal_content_say_the_same() -> None:
     found = contents(asking())
     assert found["t4-1"] == found["t4-2"] != found["h100-1"]
     assert found.keys() == {"t4-1", "t4-2", "h100-1"}
-
-
-def test_content_is_neither_a_machine_nor_its_boot() -> None:
-    other = tuple(replace(node, uid="other", boot_id="other") for node in builders.fleet().nodes)
-    assert contents(asking(), replace(builders.fleet(), nodes=other)) == contents(asking())
-
-
-@pytest.mark.parametrize("component", ["driver", "toolkit", "device_plugin", "validator"])
-def test_another_image_is_other_content(component: str) -> None:
-    before = asking()
-    spec = getattr(before.specs, component)
-    newer = replace(spec, image=replace(spec.image, version="9.9.9"))
-    pools = {name: replace(pool, driver=newer) for name, pool in before.pools.items()}
-    after = replace(
-        before,
-        specs=replace(before.specs, **{component: newer}),
-        pools=pools if component == "driver" else before.pools,
-    )
-    assert contents(after)["t4-1"] != contents(before)["t4-1"]
-
-
-def test_another_number_of_gpus_is_other_content() -> None:
-    before = asking()
-    pools = {**before.pools, "t4": replace(before.pools["t4"], gpu=Gpu("T4", 2))}
-    assert contents(replace(before, pools=pools))["t4-1"] != contents(before)["t4-1"]
 
 
 def test_an_unobserved_node_is_not_validated() -> None:

@@ -93,7 +93,7 @@ def test_one_cause_in_several_components_is_one_finding() -> None:
     assert "team=ml" in third.evidence
 
 
-def test_the_end_of_a_container_is_told_with_its_cause() -> None:
+def test_the_end_of_a_container_comes_with_its_cause() -> None:
     line = "ERROR: The kernel module failed to build for kernel 5.15.0-1."
     assert describe_exit("nvidia-driver-ctr: exit 1", ("Installing", line, "Unmounting")) == (
         f"the driver cannot be built for the kernel that the node runs: {line} (nvidia-driver-ctr: exit 1)"

@@ -70,7 +70,7 @@ def test_a_pod_pinned_by_affinity_belongs_to_its_node() -> None:
 
 
 @pytest.mark.parametrize("case", CASES["ends"])
-def test_how_a_container_ended_is_told_of_the_run_that_knows(case: str) -> None:
+def test_the_run_that_knows_tells_how_a_container_ended(case: str) -> None:
     """Of the first that is not done; what a reboot ended says nothing of why it does not get ready."""
     state, expected = CASES["ends"][case]
     status = {"name": "driver", "ready": False, "restartCount": 3, **state}
