@@ -82,7 +82,7 @@ bench: $(STAMP) ## Measure, with goals and against what one would run instead: R
 	@python -m benchmarks $(if $(REAL),--real) $(if $(TABLE),--markdown $(TABLE)) $(PARTS)
 
 docs: $(STAMP) ## Write the generated pages again
-	@python -m gpu_provision.inventory.schema_generator > schema.json.new
+	@python -m tools.inventory_schema > schema.json.new
 	@mv schema.json.new gpu_provision/inventory/schema.json
 	@python -m tools.inventory_page > docs/inventory.md
 	@python -m tools.pages

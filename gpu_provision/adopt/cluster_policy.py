@@ -11,7 +11,7 @@ from dataclasses import dataclass, is_dataclass
 from functools import partial
 from typing import Any, NamedTuple, get_type_hints
 
-from gpu_provision.inventory.schema_generator import section_type
+from gpu_provision.inventory.resolve import section_type
 from gpu_provision.model.settings import camel_case, reference_of, settings_of
 
 Path = tuple[str, ...]
