@@ -163,7 +163,7 @@ def _gpus(context: CheckContext) -> Iterator[Problem]:
         if "model" in gpu and model is None:
             what = f"The GPU model {gpu['model']} is not known, so nothing about it can be checked."
             yield context.warning("GP150", (*path, "model"), what, partial(hardware.model_meant, gpu["model"]))
-        plausible = hardware.COUNTS[model.board if model else hardware.Board.PCIE]
+        plausible = hardware.plausible_counts(model)
         if (count := gpu.get("count")) is not None and count not in plausible:
             near = -min((abs(each - count), -each) for each in plausible)[1]
             kind = f" for {model.name} ({model.board})" if model else ""

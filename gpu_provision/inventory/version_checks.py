@@ -125,14 +125,14 @@ def _driver_for_system(context: CheckContext, name: str, pool: NodePool) -> Iter
     path, system, tag = ("pools", name, "os"), pool.os.id, f"{pool.os.id}{pool.os.version}"
     tell = context.warning if pool.driver.prefer_host else context.error  # each host may have a driver of its own
     hosts = f"the driver on the hosts and set pools.{name}.driver.enabled: false"
-    if system in hardware.WITHOUT_IMAGES:
+    if hardware.has_own_driver(system):
         what = f"There is no driver image for {tag}; on {system} the driver belongs to the host."
         yield tell("GP152", path, what, f"Install {hosts}")
-    elif system not in hardware.IMAGES:
+    elif system not in hardware.images():
         close = find_nearest(tag, hardware.known_tags())
         fix = f"Did you mean {close}? Else install {hosts}" if close else f"Install {hosts}"
         yield tell("GP152", path, f"There is no driver image for {tag}.", fix)
     elif not hardware.has_images(pool.os):
         known = [each for each in hardware.known_tags() if each.startswith(system)]
-        fix = did_you_mean(tag, known, f"Known: {', '.join(system + each for each in hardware.IMAGES[system])}")
+        fix = did_you_mean(tag, known, f"Known: {', '.join(system + each for each in hardware.images()[system])}")
         yield context.warning("GP153", path, f"No driver images are known for {tag}.", fix)

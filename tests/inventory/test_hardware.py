@@ -30,17 +30,17 @@ def test_models_are_found_however_they_are_spelled(name: str, model: str) -> Non
 def test_no_spelling_names_two_models() -> None:
     """Otherwise the table would answer by chance."""
     spellings = [
-        form for model in hardware.MODELS for form in {hardware._form(name) for name in (model.name, *model.aliases)}
+        form for model in hardware.models() for form in {hardware._form(name) for name in (model.name, *model.aliases)}
     ]
     assert len(set(spellings)) == len(spellings)
 
 
 def test_a_model_is_supported_by_some_driver() -> None:
     """A first branch after the last one would refuse every driver."""
-    for model in hardware.MODELS:
+    for model in hardware.models():
         assert model.first_branch <= (model.family.last_branch or 999)
 
 
 def test_no_system_both_has_images_and_has_none() -> None:
     """The two tables exclude each other."""
-    assert not hardware.IMAGES.keys() & hardware.WITHOUT_IMAGES
+    assert not [system for system in hardware.images() if hardware.has_own_driver(system)]
