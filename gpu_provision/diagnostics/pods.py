@@ -14,18 +14,12 @@ _ENDED = frozenset({"Failed", "Succeeded"})
 
 
 class Crash(NamedTuple):
-    """How a container that keeps its pod from being ready ended by itself.
-
-    Attributes:
-        restarts: How often the container has been started again.
-        end: ``exit 1`` or ``OOMKilled``.
-        is_over: Whether the container has been started again since, so that the reason is in its previous log.
-    """
+    """How a container that keeps its pod from being ready ended by itself."""
 
     container: str
-    restarts: int
-    end: str
-    is_over: bool
+    restarts: int  # how often the container has been started again
+    end: str  # ``exit 1`` or ``OOMKilled``
+    is_over: bool  # whether the container has been started again since, so that the reason is in its previous log
 
     def __str__(self) -> str:
         """Return ``nvidia-driver-ctr: exit 1``."""

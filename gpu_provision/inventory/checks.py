@@ -41,14 +41,12 @@ class CheckContext:
     @property
     def pools(self) -> dict[str, dict[str, Any]]:
         """The pools as declared."""
-        pools: dict[str, dict[str, Any]] = self.data.get("pools", {})
-        return pools
+        return self.at(("pools",))
 
     @property
     def nodes(self) -> list[dict[str, Any]]:
         """The nodes as declared, at the positions that they have in the file."""
-        nodes: list[dict[str, Any]] = self.data.get("nodes", [])
-        return nodes
+        return [*self.data.get("nodes", ())]
 
     def declared(self, *paths: KeyPath) -> KeyPath:
         """Return the first path that the file has, else the last one."""
@@ -69,15 +67,13 @@ class CheckContext:
         item = self.document.item(path)
         return item is not None and not isinstance(item.value, dict)
 
-    def error(self, code: str, path: KeyPath, what: str, fix: Fix) -> Problem:
-        """Return a problem that stops a run; its evidence is the value at the path."""
-        return self._problem(Severity.ERROR, code, path, what, fix)
-
     def warning(self, code: str, path: KeyPath, what: str, fix: Fix) -> Problem:
         """Return a problem that a run survives; its evidence is the value at the path."""
-        return self._problem(Severity.WARNING, code, path, what, fix)
+        return self.error(code, path, what, fix, Severity.WARNING)
 
-    def _problem(self, severity: Severity, code: str, path: KeyPath, what: str, fix: Fix) -> Problem:
+    def error(self, code: str, path: KeyPath, what: str, fix: Fix, severity: Severity = Severity.ERROR) -> Problem:
+        """Return a problem that stops a run; its evidence is the value at the path."""
+
         def finding() -> Finding:
             item = self.document.item(path)
             seen = visible(redact(path, item.raw))[:100] if item else ""
@@ -135,8 +131,8 @@ def _pools(context: CheckContext) -> Iterator[Problem]:
     written = context.document.data.get("pools")
     known = written if isinstance(written, dict) else {}
     listed = f"Known pools: {', '.join(known)}"
-    for position, pool in ((position, node.get("pool")) for position, node in enumerate(context.nodes)):
-        if pool is not None and pool not in known:
+    for position, node in enumerate(context.nodes):
+        if (pool := node.get("pool")) is not None and pool not in known:
             otherwise = listed if known else f"Declare it: pools: {{{pool}: {{}}}}"
             meant = partial(did_you_mean, pool, known, otherwise)
             yield context.error("GP142", ("nodes", position, "pool"), f"There is no pool {pool}.", meant)
@@ -190,7 +186,7 @@ def check_settings(context: CheckContext) -> Iterator[Problem]:
     yield from _secrets(context)
     # A drop-in of the toolkit that the configuration of a host's containerd could not name as a path.
     rule, name = schema()["$defs"]["host_path"], "RUNTIME_DROP_IN_CONFIG"
-    drop_in = context.data.get("toolkit", {}).get("env", {}).get(name)
+    drop_in = context.at(("toolkit", "env")).get(name)
     if isinstance(drop_in, str) and drop_in and not re.fullmatch(rule["pattern"], drop_in):
         what = f"{rule['patternErrorMessage']}."
         yield context.error("GP124", ("toolkit", "env", name), what, "Correct it, or remove the line.")
@@ -232,9 +228,8 @@ def _secrets(context: CheckContext) -> Iterator[Problem]:
     for variable, value, here in found:
         is_hidden = not isinstance(value, str)
         if is_hidden and is_shown_variable(variable) and not variable.lower().endswith("_proxy"):
-            what = (
-                f"{variable} cannot come from a Secret: it is a setting of the component, which the tool has to know."
-            )
+            why = "it is a setting of the component, which the tool has to know"
+            what = f"{variable} cannot come from a Secret: {why}."
             yield context.error("GP169", here, what, f"Write the value: {variable}: ...")
         elif not is_hidden and value and context.is_written(here) and (looks_secret(variable) or has_password(value)):
             what = f"{variable} looks like a secret; this file, and everyone who may read pods, would show it."
@@ -278,14 +273,14 @@ def _proxy(context: CheckContext, path: KeyPath, base: FilePath) -> Iterator[Pro
 
 def check_rollouts(context: CheckContext) -> Iterator[Problem]:
     """Yield policies that no rollout can follow, and settings in them that do nothing."""
-    policies: list[KeyPath] = [("driver", "upgrade_policy")]
-    policies += [("pools", name, "driver", "upgrade_policy") for name in context.pools]
-    for path in policies:
-        yield from _selectors(context, path, context.at(path))
-        if context.complete and path == ("driver", "upgrade_policy"):  # in a pool, the rest may come of the inventory's
-            yield from _idle_settings(context, path, context.at(path))
-    for path in (*policies, ("rollout",)):
-        parallel, away = (context.at(path).get(key) for key in ("max_parallel_upgrades", "max_unavailable"))
+    shared: KeyPath = ("driver", "upgrade_policy")
+    paths: list[KeyPath] = [shared, *(("pools", name, *shared) for name in context.pools), ("rollout",)]
+    if context.complete:  # in a pool, the rest may come of the inventory's
+        yield from _idle_settings(context, shared, context.at(shared))
+    for path in paths:
+        policy = context.at(path)
+        yield from _selectors(context, path, policy)
+        parallel, away = policy.get("max_parallel_upgrades"), policy.get("max_unavailable")
         if isinstance(parallel, int) and isinstance(away, int) and parallel > away:
             what = f"{parallel} nodes at a time cannot be: max_unavailable allows {away}."
             fix = f"Set max_parallel_upgrades: {away}, or raise max_unavailable."

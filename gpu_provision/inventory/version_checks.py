@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 from gpu_provision import releases
 from gpu_provision.inventory import hardware
@@ -66,7 +65,8 @@ def _drivers(context: CheckContext) -> Iterator[Problem]:
         version = section.get("version", "")
         if _branch(version) and version not in known and not _OWN_IMAGE & section.keys():
             same_branch = [each for each in known if _branch(each) == _branch(version)]
-            near = same_branch[-1] if same_branch else min(known, key=partial(_distance, _branch(version)))
+            distances = {each: abs(_branch(each) - _branch(version)) for each in known}
+            near = same_branch[-1] if same_branch else min(known, key=distances.__getitem__)
             what = f"No release recommends driver {version}; its image may not exist for your operating systems."
             yield context.warning("GP133", (*path, "version"), what, f"The nearest known one is {near}.")
 
@@ -74,10 +74,6 @@ def _drivers(context: CheckContext) -> Iterator[Problem]:
 def _branch(version: str) -> int:
     head = version.partition(".")[0]
     return int(head) if head.isdecimal() else 0
-
-
-def _distance(branch: int, version: str) -> int:
-    return abs(_branch(version) - branch)
 
 
 def _driver_is_known(context: CheckContext, pool: NodePool) -> bool:

@@ -110,13 +110,10 @@ class LockedError(ProvisionError):
 
 
 class RunFailedError(ProvisionError):
-    """The run ended, and something is not as declared.
+    """The run ended, and something is not as declared."""
 
-    Attributes:
-        result: What did get done, as the function would have returned it: a StackRun or a StackRemoval. None if
-            nothing was begun.
-    """
-
+    # What did get done, as the function would have returned it: a StackRun or a StackRemoval. None if nothing
+    # was begun.
     result: Any = None
 
 

@@ -40,11 +40,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePool:
-    """Nodes that are alike. A pool without `gpu` gets no GPU component.
-
-    Attributes:
-        driver: Fully resolved.
-    """
+    """Nodes that are alike. A pool without `gpu` gets no GPU component."""
 
     name: str
     os: OperatingSystem | None = setting(
@@ -54,6 +50,7 @@ class NodePool:
         "os",
     )
     gpu: Gpu | None = setting(None)
+    # Fully resolved.
     driver: DriverSpec = setting(
         REQUIRED,
         "Driver settings of this pool; what is not set here is as in the inventory's `driver`. Such a pool has "
@@ -125,11 +122,7 @@ class HistorySection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """All that one inventory file declares.
-
-    Attributes:
-        warnings: What the loader found that makes nothing invalid, such as a version that no release has.
-    """
+    """All that one inventory file declares."""
 
     name: str  # name of the stack; objects in the cluster are members of it
     path: str = ""  # absolute path of the file; empty if made in Python, or of a stack's resource, which has a text
@@ -144,6 +137,7 @@ class Inventory:
     rollout: RolloutPolicy = field(default_factory=RolloutPolicy)
     helper_pod: HelperPod = field(default_factory=HelperPod)
     kept_runs: int = HistorySection().keep  # how many runs stay on record in the cluster
+    # What the loader found that makes nothing invalid, such as a version that no release has.
     warnings: tuple[Finding, ...] = field(default=(), compare=False, repr=False)
 
     @property

@@ -25,24 +25,17 @@ COMPONENTS = ("nfd", "driver", "toolkit", "validator", "device_plugin", "gfd", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """One installable release.
+    """One installable release."""
 
-    Attributes:
-        name: Such as ``26.7.0``.
-        kubernetes: The oldest Kubernetes that its charts accept, such as ``1.16``.
-        driver: Repository, image and recommended version; the operating system's suffix comes per node.
-        gfd: In releases before 24.3.0 an image of its own, since then that of the device plugin.
-    """
-
-    name: str
-    kubernetes: str
+    name: str  # such as ``26.7.0``
+    kubernetes: str  # the oldest Kubernetes that its charts accept, such as ``1.16``
     nfd: Image
-    driver: Image
+    driver: Image  # repository, image and recommended version; the operating system's suffix comes per node
     driver_manager: Image
     toolkit: Image
     validator: Image
     device_plugin: Image
-    gfd: Image
+    gfd: Image  # in releases before 24.3.0 an image of its own, since then that of the device plugin
     dcgm: Image
     dcgm_exporter: Image
 
