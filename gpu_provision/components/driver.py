@@ -14,7 +14,8 @@ from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, RenderContext, Target
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory, OperatingSystem
-from gpu_provision.model.specs import DriverSpec
+from gpu_provision.model.settings import camel_case, settings_of
+from gpu_provision.model.specs import DriverSpec, StartupProbe
 
 NAME = "driver"
 TITLE = "NVIDIA driver"
@@ -115,10 +116,31 @@ def manifests(_spec: DriverSpec, context: RenderContext) -> list[Manifest]:
 def problems(_spec: DriverSpec, context: RenderContext) -> tuple[Finding, ...]:
     """Return the targets that no driver DaemonSet can serve."""
     served = [target for target in context.targets if not target.driver.on_host]
-    return (
-        *(_unknown(target) for target in served if target.os is None),
-        *(_no_image(target) for target in served if target.os and target.os.id not in _WITH_IMAGES),
-    )
+    unknown = [
+        Finding(
+            code=codes.OS_UNKNOWN,
+            what=f"the operating system of {target.name} is not known, so it gets no driver",
+            where=f"Node {target.name}",
+            evidence="neither Node Feature Discovery nor the Node object names it",
+            fix=f"set pools.{target.pool.name}.os, for example to ubuntu22.04",
+        )
+        for target in served
+        if target.os is None
+    ]
+    without_image = [
+        Finding(
+            code=codes.NO_DRIVER_IMAGE,
+            what=f"{target.name} runs {target.os.tag}, for which NVIDIA publishes no driver image",
+            where=f"Node {target.name}",
+            evidence=f"the image would be {image_of(target)}",
+            fix=f"install the driver on the host and set pools.{target.pool.name}.driver.enabled: "
+            f"{'auto' if target.pool.driver.prefer_host else 'false'}",
+            severity=Severity.WARNING,  # the user may well have built an image under that tag
+        )
+        for target in served
+        if target.os and target.os.id not in _WITH_IMAGES
+    ]
+    return (*unknown, *without_image)
 
 
 def image_of(target: Target) -> str:
@@ -197,6 +219,7 @@ def _driver(spec: DriverSpec, image: str, inputs: list[dict[str, Any]]) -> dict[
         "KERNEL_MODULE_TYPE": spec.kernel_module_type,
         **open_modules,
     }
+    probe = {camel_case(each.name): getattr(spec.startup_probe, each.name) for each in settings_of(StartupProbe)}
     files = [f"{operands.VALIDATIONS}/{name}" for name in (".driver-ctr-ready", ".driver-daemons-status")]
     return operands.container(
         spec,
@@ -205,44 +228,10 @@ def _driver(spec: DriverSpec, image: str, inputs: list[dict[str, Any]]) -> dict[
         command=["nvidia-driver"],
         args=["init"],
         env=declared,
-        startupProbe=_startup_probe(spec),
+        startupProbe={"exec": {"command": ["sh", "/usr/local/bin/startup-probe.sh"]}, **probe, "successThreshold": 1},
         lifecycle={"preStop": {"exec": {"command": ["sh", "-c", f"rm -f {' '.join(files)}"]}}},
         security=pods.PRIVILEGED_S0,
         mounts=[*_MOUNTS, *inputs],
-    )
-
-
-def _startup_probe(spec: DriverSpec) -> dict[str, Any]:
-    probe = spec.startup_probe
-    return {
-        "exec": {"command": ["sh", "/usr/local/bin/startup-probe.sh"]},
-        "initialDelaySeconds": probe.initial_delay_seconds,
-        "periodSeconds": probe.period_seconds,
-        "timeoutSeconds": probe.timeout_seconds,
-        "failureThreshold": probe.failure_threshold,
-        "successThreshold": 1,
-    }
-
-
-def _unknown(target: Target) -> Finding:
-    return Finding(
-        code=codes.OS_UNKNOWN,
-        what=f"the operating system of {target.name} is not known, so it gets no driver",
-        where=f"Node {target.name}",
-        evidence="neither Node Feature Discovery nor the Node object names it",
-        fix=f"set pools.{target.pool.name}.os, for example to ubuntu22.04",
-    )
-
-
-def _no_image(target: Target) -> Finding:
-    tag, switch = target.os.tag if target.os else "", "auto" if target.pool.driver.prefer_host else "false"
-    return Finding(
-        code=codes.NO_DRIVER_IMAGE,
-        what=f"{target.name} runs {tag}, for which NVIDIA publishes no driver image",
-        where=f"Node {target.name}",
-        evidence=f"the image would be {image_of(target)}",
-        fix=f"install the driver on the host and set pools.{target.pool.name}.driver.enabled: {switch}",
-        severity=Severity.WARNING,  # the user may well have built an image under that tag
     )
 
 

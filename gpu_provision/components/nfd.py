@@ -138,7 +138,7 @@ def _master(spec: NfdSpec, like: Generation, context: RenderContext) -> Manifest
         spec,
         "master",
         args=like.flags,
-        ports=_container_ports(like.ports),
+        ports=like.ports,
         startupProbe=_probe(like.health, failureThreshold=30),
         livenessProbe=_probe(like.health),
         readinessProbe=_probe(like.health, failureThreshold=10),
@@ -164,7 +164,7 @@ def _worker(spec: NfdSpec, like: Generation, context: RenderContext) -> Manifest
         "worker",
         args=[*like.worker_flags, *like.flags, *spec.args],
         env={"POD_NAME": pods.Field("metadata.name"), "POD_UID": pods.Field("metadata.uid")},
-        ports=_container_ports(like.ports),
+        ports=like.ports,
         livenessProbe=_probe(like.health, initialDelaySeconds=10),
         readinessProbe=_probe(like.health, initialDelaySeconds=5, failureThreshold=10),
         resources=spec.resources or defaults,
@@ -183,7 +183,7 @@ def _gc(spec: NfdSpec, like: Generation, context: RenderContext) -> Manifest:
         spec,
         "gc",
         args=["-gc-interval=1h"],
-        ports=_container_ports(like.gc_ports),
+        ports=like.gc_ports,
         livenessProbe=_probe(like.gc_health, initialDelaySeconds=10),
         readinessProbe=_probe(like.gc_health, initialDelaySeconds=5),
         resources={"requests": {"cpu": "10m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
@@ -193,7 +193,13 @@ def _gc(spec: NfdSpec, like: Generation, context: RenderContext) -> Manifest:
 
 
 def _container(
-    spec: NfdSpec, part: str, *, args: Sequence[str], env: pods.Environment | None = None, **fields: Any
+    spec: NfdSpec,
+    part: str,
+    *,
+    args: Sequence[str],
+    ports: Sequence[tuple[str, int]],
+    env: pods.Environment | None = None,
+    **fields: Any,
 ) -> dict[str, Any]:
     return pods.container(
         part,
@@ -202,6 +208,7 @@ def _container(
         args=list(args),
         env=pods.environment({**pods.NODE_NAME, **(env or {})}, spec.env),
         securityContext=_UNPRIVILEGED,
+        ports=[pods.port(name, number) for name, number in ports],
         **fields,
     )
 
@@ -292,7 +299,3 @@ def generation(version: str) -> Generation:
 def _probe(health: dict[str, Any] | None, **fields: int) -> dict[str, Any] | None:
     """Return a probe, or None where nothing can be asked."""
     return health | fields if health else None
-
-
-def _container_ports(ports: tuple[tuple[str, int], ...]) -> list[dict[str, Any]]:
-    return [pods.port(name, number) for name, number in ports]

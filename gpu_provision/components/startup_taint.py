@@ -31,22 +31,23 @@ def problems(_spec: StartupTaintSpec, context: RenderContext) -> tuple[Finding, 
     others = {target.name for target in context.others}
     freed = others.union(target.name for target in able_to_run(context, "container-toolkit"))
     known = {*node_pools(context.inventory, context.facts), *unassigned_nodes(context.inventory, context.facts)}
-    return tuple(
-        _stays_tainted(node.name)
+    tainted = (
+        node.name
         for node in context.facts.nodes
         if node.name in known - freed and any(taint.get("key") == labels.NOT_VALIDATED for taint in node.taints)
     )
-
-
-def _stays_tainted(node: str) -> Finding:
-    return Finding(
-        code=codes.STAYS_TAINTED,
-        what=f"{node} has the startup taint, and nothing will take it off",
-        where=f"Node {node}",
-        evidence="no validation runs there: no pool with a GPU has the node, or a label keeps the stack's pods off",
-        consequence=f"no pod is started there that does not tolerate {labels.NOT_VALIDATED}",
-        fix=f"kubectl taint node {node} {labels.NOT_VALIDATED}- and let only nodes that are validated register with it",
-        severity=Severity.WARNING,
+    return tuple(
+        Finding(
+            code=codes.STAYS_TAINTED,
+            what=f"{node} has the startup taint, and nothing will take it off",
+            where=f"Node {node}",
+            evidence="no validation runs there: no pool with a GPU has the node, or a label keeps the stack's pods off",
+            consequence=f"no pod is started there that does not tolerate {labels.NOT_VALIDATED}",
+            fix=f"kubectl taint node {node} {labels.NOT_VALIDATED}- "
+            "and let only nodes that are validated register with it",
+            severity=Severity.WARNING,
+        )
+        for node in tainted
     )
 
 

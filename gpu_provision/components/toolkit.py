@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpu_provision.components import labels, operands, pods
 from gpu_provision.components.objects import config_map, rule
@@ -33,11 +33,7 @@ _APP = "nvidia-container-toolkit-daemonset"
 _ENTRYPOINT = "nvidia-container-toolkit-entrypoint"
 _ENTRYPOINT_FILES = {"entrypoint.sh": pods.script("wait-for-driver", "toolkit")}
 
-# Where the container sees the runtime's directories.
-_CONFIG_DIRECTORY = "/runtime/config-dir/"
-_DROP_IN_DIRECTORY = "/runtime/config-dir.d/"
-_SOCKET_DIRECTORY = "/runtime/sock-dir/"
-
+_DROP_IN = "RUNTIME_DROP_IN_CONFIG"
 _DEFAULT_HANDLER = "nvidia"  # the toolkit's own
 
 _LIST_DAEMON_SETS = rule("apps", ["daemonsets"], ["list"])
@@ -81,17 +77,14 @@ def _no_cdi(runtime: Runtime, version: str, nodes: Sequence[str]) -> Finding:
 def _clash(targets: Sequence[Target]) -> tuple[Finding, ...]:
     """Return the clash of runtimes that no runtime class bridges: CRI-O's hook has none, the others need one."""
     on_crio = [target.name for target in targets if runtime_of(target) == CRIO]
-    if not on_crio or not additional_runtimes(targets):
-        return ()
-    return (
-        Finding(
-            code=codes.HOOK_RUNTIME,
-            what="without CDI, operands cannot get GPUs on CRI-O nodes and on others at once",
-            where=f"Nodes {', '.join(on_crio)}",
-            evidence="these run CRI-O; other GPU nodes of the inventory do not",
-            fix="set cdi.enabled: true",
-        ),
+    finding = Finding(
+        code=codes.HOOK_RUNTIME,
+        what="without CDI, operands cannot get GPUs on CRI-O nodes and on others at once",
+        where=f"Nodes {', '.join(on_crio)}",
+        evidence="these run CRI-O; other GPU nodes of the inventory do not",
+        fix="set cdi.enabled: true",
     )
+    return (finding,) if on_crio and additional_runtimes(targets) else ()
 
 
 def _daemon_set(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> Manifest:
@@ -131,7 +124,7 @@ def _pod(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> dict[st
             pods.host_volume("crio-hooks", hooks),
             operands.HOST_DEV_CHAR,
             operands.CDI_ROOT,
-            *(pods.host_volume(name, posixpath.dirname(path), kind) for name, path, _, kind in files),
+            *(pods.host_volume(file.volume, posixpath.dirname(file.host), file.kind) for file in files),
         ],
     )
 
@@ -143,7 +136,7 @@ def _container(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> d
         "nvidia-container-toolkit-ctr",
         command=["/bin/entrypoint.sh"],
         env=_environment(spec, runtime, context),
-        users=_other_settings(spec, runtime),
+        users=_other_settings(spec, files),
         security=pods.PRIVILEGED_S0,
         mounts=[
             pods.mount(_ENTRYPOINT, "/bin/entrypoint.sh", read_only=True, sub_path="entrypoint.sh"),
@@ -154,13 +147,17 @@ def _container(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> d
             pods.mount("driver-install-dir", "/driver-root", pods.TO_CONTAINER),
             operands.MOUNT_HOST_ROOT,
             pods.mount("cdi-root", "/var/run/cdi"),
-            *(pods.mount(name, directory) for name, _, directory, _ in files),
+            *(pods.mount(file.volume, file.directory) for file in files),
         ],
     )
 
 
 def _environment(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> dict[str, str | pods.Field]:
     specs = context.inventory.specs
+    # The handler of the runtime class. The reference names it for containerd alone; others have ``nvidia``.
+    handler = {} if specs.runtime_class == _DEFAULT_HANDLER else {"NVIDIA_RUNTIME_NAME": specs.runtime_class}
+    if runtime.toolkit_name == CONTAINERD:
+        handler = {"CONTAINERD_RUNTIME_CLASS": specs.runtime_class}
     return {
         "ROOT": spec.install_dir,
         "NVIDIA_CONTAINER_RUNTIME_MODES_CDI_DEFAULT_KIND": "management.nvidia.com/gpu",
@@ -169,17 +166,10 @@ def _environment(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) ->
         "NRI_NAMESPACE": pods.Field("metadata.namespace"),
         **_injection(runtime, cdi=specs.cdi_enabled),
         "RUNTIME": runtime.toolkit_name,
-        **_handler(runtime, specs.runtime_class),
+        **handler,
         **({"RUNTIME_EXECUTABLE_PATH": runtime.executable} if runtime.executable else {}),
-        **_paths_in_container(spec, runtime),
+        **_paths_in_container(_runtime_files(spec, runtime)),
     }
-
-
-def _handler(runtime: Runtime, runtime_class: str) -> dict[str, str]:
-    """Name the handler of the runtime class. The reference does so for containerd alone; others have ``nvidia``."""
-    if runtime.toolkit_name == CONTAINERD:
-        return {"CONTAINERD_RUNTIME_CLASS": runtime_class}
-    return {} if runtime_class == _DEFAULT_HANDLER else {"NVIDIA_RUNTIME_NAME": runtime_class}
 
 
 def _injection(runtime: Runtime, *, cdi: bool) -> dict[str, str]:
@@ -195,56 +185,45 @@ def _injection(runtime: Runtime, *, cdi: bool) -> dict[str, str]:
     return {"CRIO_CONFIG_MODE": "hook"} if runtime.name == CRIO else {}
 
 
-def _host_paths(spec: ToolkitSpec, runtime: Runtime) -> tuple[str, str, str]:
-    """Return configuration, drop-in and socket on the host: the first of the user's settings, else the default."""
-    choices = (
-        (runtime.config, runtime.config_env, "RUNTIME_CONFIG"),
-        (runtime.drop_in, "RUNTIME_DROP_IN_CONFIG"),
-        (runtime.socket, runtime.socket_env, "RUNTIME_SOCKET"),
-    )
-    config, drop_in, socket = (
-        next((spec.settings[name] for name in names if spec.settings.get(name)), default) if default else ""
-        for default, *names in choices
-    )
-    return config, drop_in, socket
+class _File(NamedTuple):
+    """A file of a runtime, and the settings by which users name another one than the default."""
+
+    volume: str
+    host: str  # its path on the host
+    directory: str  # where the container sees its directory
+    kind: str  # type of the directory on the host
+    settings: tuple[str, ...]
 
 
-def _runtime_files(spec: ToolkitSpec, runtime: Runtime) -> list[tuple[str, str, str, str]]:
-    """Return (volume, file on the host, directory in the container, type of the host's directory)."""
+def _runtime_files(spec: ToolkitSpec, runtime: Runtime) -> list[_File]:
     name, create = runtime.toolkit_name, "DirectoryOrCreate"
-    config, drop_in, socket = _host_paths(spec, runtime)
-    files = [
-        (f"{name}-config", config, _CONFIG_DIRECTORY, create),
-        (f"{name}-drop-in-config", drop_in, _DROP_IN_DIRECTORY, create),
-        (f"{name}-socket", socket, _SOCKET_DIRECTORY, ""),
-    ]
-    return [file for file in files if file[1]]
+    files = (
+        _File(f"{name}-config", runtime.config, "/runtime/config-dir/", create, (runtime.config_env, "RUNTIME_CONFIG")),
+        _File(f"{name}-drop-in-config", runtime.drop_in, "/runtime/config-dir.d/", create, (_DROP_IN,)),
+        _File(f"{name}-socket", runtime.socket, "/runtime/sock-dir/", "", (runtime.socket_env, "RUNTIME_SOCKET")),
+    )
+    chosen = [next(filter(None, map(spec.settings.get, file.settings)), file.host) for file in files]
+    return [file._replace(host=host) for file, host in zip(files, chosen, strict=True) if file.host]
 
 
-def _paths_in_container(spec: ToolkitSpec, runtime: Runtime) -> dict[str, str]:
-    config, drop_in, socket = _host_paths(spec, runtime)
-    mounted = _CONFIG_DIRECTORY + posixpath.basename(config)
-    paths = {"RUNTIME_CONFIG": mounted, runtime.config_env: mounted}
-    if drop_in:
-        paths["RUNTIME_DROP_IN_CONFIG"] = _DROP_IN_DIRECTORY + posixpath.basename(drop_in)
-        paths["RUNTIME_DROP_IN_CONFIG_HOST_PATH"] = drop_in
-    if socket:
-        mounted = _SOCKET_DIRECTORY + posixpath.basename(socket)
-        paths |= {"RUNTIME_SOCKET": mounted, runtime.socket_env: mounted}
+def _paths_in_container(files: Sequence[_File]) -> dict[str, str]:
+    paths: dict[str, str] = {}
+    for file in files:
+        paths |= dict.fromkeys(reversed(file.settings), file.directory + posixpath.basename(file.host))
+        if _DROP_IN in file.settings:
+            paths[f"{_DROP_IN}_HOST_PATH"] = file.host
     return paths
 
 
-def _other_settings(spec: ToolkitSpec, runtime: Runtime) -> Mapping[str, str | SecretKey]:
+def _other_settings(spec: ToolkitSpec, files: Sequence[_File]) -> Mapping[str, str | SecretKey]:
     """Return the user's env without the paths on the host, which have become mounts.
 
     A file to read the runtime's settings from is also named by its path on the host, which is mounted at /host.
     """
-    kept = {name: value for name, value in spec.env.items() if name not in _paths_in_container(spec, runtime)}
+    kept = {name: value for name, value in spec.env.items() if name not in _paths_in_container(files)}
     if sources := spec.settings.get("RUNTIME_CONFIG_SOURCE"):
-        kept["RUNTIME_CONFIG_SOURCE"] = ",".join(map(_seen_from_container, sources.split(",")))
+        pairs = ((source, *source.partition("=")[::2]) for source in sources.split(","))
+        kept["RUNTIME_CONFIG_SOURCE"] = ",".join(
+            f"file=/host/{path.lstrip('/')}" if kind == "file" and path else source for source, kind, path in pairs
+        )
     return kept
-
-
-def _seen_from_container(source: str) -> str:
-    kind, _, path = source.partition("=")
-    return f"file={posixpath.join('/host', path.lstrip('/'))}" if kind == "file" and path else source
