@@ -10,7 +10,6 @@ from gpu_provision.components import labels, operands, pods
 from gpu_provision.components.objects import config_map, digest, rule
 from gpu_provision.components.targets import dns_label
 from gpu_provision.components.toolkit_runtimes import CRIO, runtime_of
-from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, RenderContext, Target
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory, OperatingSystem
@@ -118,7 +117,7 @@ def problems(_spec: DriverSpec, context: RenderContext) -> tuple[Finding, ...]:
     served = [target for target in context.targets if not target.driver.on_host]
     unknown = [
         Finding(
-            code=codes.OS_UNKNOWN,
+            code="GP401",
             what=f"the operating system of {target.name} is not known, so it gets no driver",
             where=f"Node {target.name}",
             evidence="neither Node Feature Discovery nor the Node object names it",
@@ -129,7 +128,7 @@ def problems(_spec: DriverSpec, context: RenderContext) -> tuple[Finding, ...]:
     ]
     without_image = [
         Finding(
-            code=codes.NO_DRIVER_IMAGE,
+            code="GP402",
             what=f"{target.name} runs {target.os.tag}, for which NVIDIA publishes no driver image",
             where=f"Node {target.name}",
             evidence=f"the image would be {image_of(target)}",

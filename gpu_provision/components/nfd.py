@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -263,24 +263,11 @@ _HTTP = {"httpGet": {"path": "/healthz", "port": "http"}}
 
 # Newest first. Up to 0.17 the health service speaks gRPC, for which API servers before 1.24 know no probe: that its
 # port answers is all that is asked.
+_PORTS = (("http", 8080),)
+_0_18 = Generation(since=(0, 18), flags=("-port=8080",), ports=_PORTS, gc_ports=_PORTS, health=_HTTP, gc_health=_HTTP)
 GENERATIONS = (
-    Generation(
-        since=(0, 19),
-        flags=("-port=8080",),
-        worker_flags=("-owner-refs=pod,ds",),
-        ports=(("http", 8080),),
-        gc_ports=(("http", 8080),),
-        health=_HTTP,
-        gc_health=_HTTP,
-    ),
-    Generation(
-        since=(0, 18),
-        flags=("-port=8080",),
-        ports=(("http", 8080),),
-        gc_ports=(("http", 8080),),
-        health=_HTTP,
-        gc_health=_HTTP,
-    ),
+    replace(_0_18, since=(0, 19), worker_flags=("-owner-refs=pod,ds",)),
+    _0_18,
     Generation(
         since=(0, 16),
         flags=("-metrics=8081", "-grpc-health=8082"),

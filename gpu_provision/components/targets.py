@@ -133,7 +133,7 @@ def _problems(context: RenderContext) -> Iterator[Finding]:
     }
     for name, pools in sorted(contested.items()):
         yield Finding(
-            code=codes.POOL_CONFLICT,
+            code="GP404",
             what=f"{name} is selected by the pools {', '.join(pool.name for pool in pools)}, so none of them gets it",
             where=f"Node {name}",
             evidence="; ".join(f"pools.{pool.name}.node_selector: {dict(pool.node_selector)}" for pool in pools),
@@ -143,7 +143,7 @@ def _problems(context: RenderContext) -> Iterator[Finding]:
     for name in unassigned_nodes(inventory, facts):
         if name not in {*contested, *leaving}:
             yield Finding(
-                code=codes.UNCLAIMED,
+                code="GP405",
                 what=f"{name} has an NVIDIA GPU, but no pool claims it; it is left alone",
                 where=f"Node {name}",
                 evidence="Node Feature Discovery labels it with an NVIDIA PCI device",
@@ -164,7 +164,7 @@ def _problems(context: RenderContext) -> Iterator[Finding]:
     names = [target.name for target in context.targets if target.driver.basis is DriverBasis.GUESS]
     if names and facts.version:  # offline no host is read
         yield Finding(
-            code=codes.DRIVER_GUESSED,
+            code="GP410",
             what="host driver not checked on these nodes; the driver container will be deployed",
             where=f"{'Node' if len(names) == 1 else 'Nodes'} {', '.join(names)}",
             evidence="driver.enabled is auto, their hosts were not read, and no label says whose driver they have",

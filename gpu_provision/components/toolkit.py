@@ -78,7 +78,7 @@ def _clash(targets: Sequence[Target]) -> tuple[Finding, ...]:
     """Return the clash of runtimes that no runtime class bridges: CRI-O's hook has none, the others need one."""
     on_crio = [target.name for target in targets if runtime_of(target) == CRIO]
     finding = Finding(
-        code=codes.HOOK_RUNTIME,
+        code="GP406",
         what="without CDI, operands cannot get GPUs on CRI-O nodes and on others at once",
         where=f"Nodes {', '.join(on_crio)}",
         evidence="these run CRI-O; other GPU nodes of the inventory do not",
