@@ -1,6 +1,6 @@
 """Checks an inventory that fits the schema: nodes and pools, settings that contradict each other, files, rollouts.
 
-Each check is a function from a context to problems. Those of versions are in `version_checks`.
+Each check is a function from a context to problems. Those of versions and GPUs are in `hardware`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from pathlib import Path as FilePath
 from typing import Any
 from zoneinfo import ZoneInfoNotFoundError
 
-from gpu_provision.inventory import hardware
 from gpu_provision.inventory.document import Document, KeyPath, Problem, absolute, visible
 from gpu_provision.inventory.json_schema import ADDRESSES, schema
 from gpu_provision.inventory.redaction import has_password, is_shown_variable, looks_secret, redact
@@ -89,7 +88,6 @@ def check_nodes(context: CheckContext) -> Iterator[Problem]:
     yield from _duplicate_names(context)
     yield from _shared_addresses(context)
     yield from _pools(context)
-    yield from _gpus(context)
     holders: list[tuple[KeyPath, dict[str, Any]]] = [(("pools", name), pool) for name, pool in context.pools.items()]
     holders += [(("nodes", position), node) for position, node in enumerate(context.nodes)]
     for path, holder in holders:
@@ -147,25 +145,6 @@ def _pools(context: CheckContext) -> Iterator[Problem]:
         what = "No node has a GPU, so there is nothing to provision."
         fix = "Declare a pool with gpu: {model: T4, count: 1}, and nodes that belong to it."
         yield context.warning("GP144", context.declared(("pools",), ("nodes",), ()), what, fix)
-
-
-def _gpus(context: CheckContext) -> Iterator[Problem]:
-    for name, pool in context.pools.items():
-        gpu, path = pool.get("gpu", {}), ("pools", name, "gpu")
-        if "gpu" not in pool and "driver" in pool and context.complete:
-            what = f"The pool {name} has no gpu, so its driver settings have no effect."
-            yield context.warning("GP145", ("pools", name, "driver"), what, "Declare its gpu, or remove driver.")
-        model = hardware.find_model(gpu["model"]) if "model" in gpu else None
-        if "model" in gpu and model is None:
-            what = f"The GPU model {gpu['model']} is not known, so nothing about it can be checked."
-            yield context.warning("GP150", (*path, "model"), what, partial(hardware.model_meant, gpu["model"]))
-        plausible = hardware.plausible_counts(model)
-        if (count := gpu.get("count")) is not None and count not in plausible:
-            near = -min((abs(each - count), -each) for each in plausible)[1]
-            kind = f" for {model.name} ({model.board})" if model else ""
-            what = f"{count} GPUs in one node are implausible{kind}."
-            fix = f"Write how many GPUs `nvidia-smi -L` lists on one node, such as {near}."
-            yield context.warning("GP151", (*path, "count"), what, fix)
 
 
 def check_settings(context: CheckContext) -> Iterator[Problem]:

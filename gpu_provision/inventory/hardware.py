@@ -1,32 +1,25 @@
-"""Which GPUs there are, which drivers run them, and for which operating systems there are driver images."""
+"""Which GPUs there are, which drivers run them, and for which systems there are images; checks an inventory for it.
+
+Also whether its versions exist at all.
+"""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from gpu_provision.model.inventory import OperatingSystem
-from gpu_provision.model.text import did_you_mean
+from gpu_provision import releases
+from gpu_provision.inventory.checks import CheckContext
+from gpu_provision.inventory.document import KeyPath, Problem
+from gpu_provision.model.inventory import NodePool, OperatingSystem
+from gpu_provision.model.text import did_you_mean, find_nearest
+from gpu_provision.releases import COMPONENTS
 
-
-class OpenModuleSupport(StrEnum):
-    """Whether a GPU runs with the open kernel modules."""
-
-    NEVER = "never"
-    POSSIBLE = "possible"
-    ONLY = "only"
-
-
-class Board(StrEnum):
-    """How a GPU sits in its machine, which limits how many of them there can be."""
-
-    PCIE = "PCIe"
-    SXM = "SXM"
-    SUPERCHIP = "superchip"
+_OWN_IMAGE = frozenset({"image", "repository"})  # keys of a section whose image is none of a release
+_PCIE = "PCIe"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +27,7 @@ class Family:
     """A generation of GPUs. ``last_branch`` is 0 while new drivers support it."""
 
     name: str
-    open_modules: OpenModuleSupport
+    open_modules: str  # whether it runs with the open kernel modules: ``never``, ``possible`` or ``only``
     last_branch: int = 0
 
 
@@ -45,7 +38,7 @@ class Model:
     name: str
     family: Family
     first_branch: int
-    board: Board = Board.PCIE
+    board: str = _PCIE  # how it sits in its machine, which limits how many there can be
     aliases: tuple[str, ...] = ()
 
 
@@ -60,25 +53,17 @@ def _tables() -> dict[str, Any]:
 @cache
 def models() -> tuple[Model, ...]:
     """Return all known models."""
-    families = {
-        name: Family(name, OpenModuleSupport(entry["open_modules"]), entry.get("last_branch", 0))
-        for name, entry in _tables()["families"].items()
-    }
+    families = {name: Family(name, **entry) for name, entry in _tables()["families"].items()}
+    entries = _tables()["models"].items()
     return tuple(
-        Model(
-            name=name,
-            family=families[entry["family"]],
-            first_branch=entry["first_branch"],
-            board=Board(entry.get("board", Board.PCIE)),
-            aliases=tuple(entry.get("aliases", ())),
-        )
-        for name, entry in _tables()["models"].items()
+        Model(name, **entry | {"family": families[entry["family"]], "aliases": tuple(entry.get("aliases", ()))})
+        for name, entry in entries
     )
 
 
 def plausible_counts(model: Model | None) -> frozenset[int]:
     """Return the plausible numbers of GPUs in a node with a model; those of PCIe cards for an unknown one."""
-    return frozenset(_tables()["counts"][model.board if model else Board.PCIE])
+    return frozenset(_tables()["counts"][model.board if model else _PCIE])
 
 
 def find_model(name: str) -> Model | None:
@@ -112,12 +97,6 @@ def has_own_driver(system: str) -> bool:
     return system in _tables()["hosts"]["systems"]
 
 
-def parse_system(text: str) -> OperatingSystem | None:
-    """Return ``ubuntu22.04`` in its two parts, or None if it has another form."""
-    found = re.fullmatch(r"([a-z]+(?:-[a-z]+)*)([0-9]+(?:\.[0-9]+)*)", text)
-    return OperatingSystem(found[1], found[2]) if found else None
-
-
 def known_tags() -> tuple[str, ...]:
     """Return the operating systems that driver images are known for, as the inventory names them."""
     return tuple(f"{name}{version}" for name, versions in images().items() for version in versions)
@@ -127,3 +106,141 @@ def has_images(system: OperatingSystem) -> bool:
     """Return whether images for this version are known; True where any version may have some."""
     versions = images().get(system.id, ())
     return not versions or system.version in versions or system.tag.removeprefix(system.id) in versions
+
+
+def check_versions(context: CheckContext) -> Iterator[Problem]:
+    """Yield versions that do not exist, and GPUs, drivers and systems that do not go with each other."""
+    yield from _gpus(context)
+    yield from _release(context)
+    yield from _components(context)
+    yield from _drivers(context)
+    for name, pool in context.inventory.pools.items():
+        if pool.gpu and pool.driver.enabled:
+            yield from _driver_for_system(context, name, pool)
+            if model := find_model(pool.gpu.model):
+                yield from _kernel_modules(context, name, pool, model)
+                if _driver_is_known(context, pool):
+                    yield from _driver_for_gpu(context, name, pool, model)
+
+
+def _release(context: CheckContext) -> Iterator[Problem]:
+    name, names = context.data.get("release"), releases.names()
+    if name is None:
+        return
+    try:
+        releases.release(name)
+    except releases.UnknownReleaseError as error:
+        if error.too_old:
+            what = f"Release {name} is too old: its components predate what this tool drives."
+            fix = f"The oldest supported release is {names[0]}; the newest is {names[-1]}."
+            yield context.error("GP131", ("release",), what, fix)
+        else:
+            fix = did_you_mean(name, names, f"Known releases: {', '.join(names[-6:])}")
+            yield context.error("GP130", ("release",), f"There is no release {name}.", fix)
+
+
+def _components(context: CheckContext) -> Iterator[Problem]:
+    """Yield versions that no release carries; an image of the user's own may have any."""
+    for key in (key for key in COMPONENTS if key != "driver"):
+        section = context.data.get(key, {})
+        version, known = section.get("version", ""), releases.versions(key)
+        is_any = not version or version.startswith("sha256:") or _OWN_IMAGE & section.keys()
+        if not is_any and version not in known:
+            what = f"No release carries {key} {version}; the image may not exist."
+            fix = did_you_mean(version, reversed(known), f"The newest known one is {known[-1]}.")
+            yield context.warning("GP132", (key, "version"), what, fix)
+
+
+def _drivers(context: CheckContext) -> Iterator[Problem]:
+    known = releases.driver_versions()
+    paths: list[KeyPath] = [("driver",), *(("pools", name, "driver") for name in context.pools)]
+    for path in paths:
+        section = context.at(path)
+        version = section.get("version", "")
+        if _branch(version) and version not in known and not _OWN_IMAGE & section.keys():
+            same_branch = [each for each in known if _branch(each) == _branch(version)]
+            distances = {each: abs(_branch(each) - _branch(version)) for each in known}
+            near = same_branch[-1] if same_branch else min(known, key=distances.__getitem__)
+            what = f"No release recommends driver {version}; its image may not exist for your operating systems."
+            yield context.warning("GP133", (*path, "version"), what, f"The nearest known one is {near}.")
+
+
+def _branch(version: str) -> int:
+    head = version.partition(".")[0]
+    return int(head) if head.isdecimal() else 0
+
+
+def _driver_is_known(context: CheckContext, pool: NodePool) -> bool:
+    """Return whether it is certain which driver the pool gets: not if a release that does not exist should say."""
+    try:
+        recommended = releases.release(context.data.get("release", releases.DEFAULT)).driver.version
+    except releases.UnknownReleaseError:
+        recommended = ""
+    version, sections = pool.driver.image.version, (context.at(("pools", pool.name, "driver")), context.at(("driver",)))
+    return bool(_branch(version)) and (version == recommended or any("version" in section for section in sections))
+
+
+def _driver_for_gpu(context: CheckContext, name: str, pool: NodePool, model: Model) -> Iterator[Problem]:
+    version, branch, family = pool.driver.image.version, _branch(pool.driver.image.version), model.family
+    path = context.declared(("pools", name, "driver", "version"), ("pools", name, "gpu", "model"))
+    is_old, is_new = branch < model.first_branch, bool(family.last_branch) and branch > family.last_branch
+    fitting = [
+        each
+        for each in releases.driver_versions()
+        if (_branch(each) >= model.first_branch if is_old else _branch(each) <= family.last_branch)
+    ]
+    fix = f'Set pools.{name}.driver.version: "{fitting[-1]}"' if fitting else "Choose another driver version."
+    if is_old:
+        what = f"The driver {version} is too old for {model.name}, which needs branch {model.first_branch} or newer."
+        yield context.error("GP134", path, what, fix)
+    elif is_new:
+        last = f"{family.last_branch} is the last branch for {family.name}"
+        yield context.error("GP135", path, f"The driver {version} no longer supports {model.name}: {last}.", fix)
+
+
+def _kernel_modules(context: CheckContext, name: str, pool: NodePool, model: Model) -> Iterator[Problem]:
+    wanted = pool.driver.kernel_module_type
+    if wanted == {"never": "open", "only": "proprietary"}.get(model.family.open_modules):
+        path = context.declared(("pools", name, "driver", "kernel_module_type"), ("driver", "kernel_module_type"))
+        other = "proprietary" if wanted == "open" else "open"
+        what = f"{model.name} ({model.family.name}) runs with the {other} kernel modules only."
+        yield context.error("GP136", path, what, f"Set pools.{name}.driver.kernel_module_type: auto")
+
+
+def _driver_for_system(context: CheckContext, name: str, pool: NodePool) -> Iterator[Problem]:
+    section = {**context.data.get("driver", {}), **context.pools.get(name, {}).get("driver", {})}
+    if pool.os is None or _OWN_IMAGE & section.keys():
+        return
+    path, system, tag = ("pools", name, "os"), pool.os.id, f"{pool.os.id}{pool.os.version}"
+    tell = context.warning if pool.driver.prefer_host else context.error  # each host may have a driver of its own
+    hosts = f"the driver on the hosts and set pools.{name}.driver.enabled: false"
+    if has_own_driver(system):
+        what = f"There is no driver image for {tag}; on {system} the driver belongs to the host."
+        yield tell("GP152", path, what, f"Install {hosts}")
+    elif system not in images():
+        close = find_nearest(tag, known_tags())
+        fix = f"Did you mean {close}? Else install {hosts}" if close else f"Install {hosts}"
+        yield tell("GP152", path, f"There is no driver image for {tag}.", fix)
+    elif not has_images(pool.os):
+        known = [each for each in known_tags() if each.startswith(system)]
+        fix = did_you_mean(tag, known, f"Known: {', '.join(system + each for each in images()[system])}")
+        yield context.warning("GP153", path, f"No driver images are known for {tag}.", fix)
+
+
+def _gpus(context: CheckContext) -> Iterator[Problem]:
+    for name, pool in context.pools.items():
+        gpu, path = pool.get("gpu", {}), ("pools", name, "gpu")
+        if "gpu" not in pool and "driver" in pool and context.complete:
+            what = f"The pool {name} has no gpu, so its driver settings have no effect."
+            yield context.warning("GP145", ("pools", name, "driver"), what, "Declare its gpu, or remove driver.")
+        model = find_model(gpu["model"]) if "model" in gpu else None
+        if "model" in gpu and model is None:
+            what = f"The GPU model {gpu['model']} is not known, so nothing about it can be checked."
+            yield context.warning("GP150", (*path, "model"), what, partial(model_meant, gpu["model"]))
+        plausible = plausible_counts(model)
+        if (count := gpu.get("count")) is not None and count not in plausible:
+            near = -min((abs(each - count), -each) for each in plausible)[1]
+            kind = f" for {model.name} ({model.board})" if model else ""
+            what = f"{count} GPUs in one node are implausible{kind}."
+            fix = f"Write how many GPUs `nvidia-smi -L` lists on one node, such as {near}."
+            yield context.warning("GP151", (*path, "count"), what, fix)

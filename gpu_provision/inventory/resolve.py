@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 from urllib.parse import quote
 
-from gpu_provision.inventory import hardware
 from gpu_provision.inventory.document import Source, absolute, resolve_fleet
 from gpu_provision.inventory.json_schema import ADDRESSES
 from gpu_provision.inventory.values import read_certificates
 from gpu_provision.model import specs
 from gpu_provision.model.hosts import ConnectionMethod, Expectation, HelperPod, HostPrerequisites, Preflight, SshOptions
-from gpu_provision.model.inventory import ClusterConfig, Gpu, HistorySection, Inventory, Node, NodePool
+from gpu_provision.model.inventory import ClusterConfig, Gpu, HistorySection, Inventory, Node, NodePool, OperatingSystem
 from gpu_provision.model.rollout_policy import RolloutPolicy
 from gpu_provision.model.settings import REQUIRED, setting
 from gpu_provision.releases import DEFAULT, Release
@@ -260,7 +259,7 @@ def _pool(name: str, pool: Data, data: Data, release: Release, driver: specs.Dri
         driver = _operand("driver", specs.DriverSpec, both, release)
     return NodePool(
         name=name,
-        os=hardware.parse_system(pool.get("os", "")),
+        os=OperatingSystem.parse(pool.get("os", "")),
         gpu=Gpu(gpu.get("model", ""), gpu.get("count", 1)) if gpu is not None else None,
         driver=driver,
         overrides_driver=bool(changes.keys() - {"upgrade_policy"}),

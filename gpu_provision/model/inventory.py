@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -18,6 +19,12 @@ class OperatingSystem:
 
     id: str
     version: str
+
+    @classmethod
+    def parse(cls, text: str) -> OperatingSystem | None:
+        """Return ``ubuntu22.04`` in its two parts, or None if it has another form."""
+        found = re.fullmatch(r"([a-z]+(?:-[a-z]+)*)([0-9]+(?:\.[0-9]+)*)", text)
+        return cls(found[1], found[2]) if found else None
 
     @property
     def tag(self) -> str:
