@@ -39,32 +39,27 @@ class SchemaError:
 
 def find_schema_errors(data: dict[str, Any]) -> list[SchemaError]:
     """Return every difference between the data and the schema, one per place and keyword."""
-    from jsonschema.validators import Draft202012Validator, extend  # noqa: PLC0415  40 ms that --help need not pay
+    from jsonschema.exceptions import ValidationError  # noqa: PLC0415  40 ms that --help need not pay
+    from jsonschema.validators import Draft202012Validator, extend  # noqa: PLC0415  as above
 
-    found: dict[tuple[KeyPath, str], SchemaError] = {}
-    rules = {"pattern": _pattern, "uniqueItems": _unique_items}
+    def pattern(validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[Exception]:
+        """Hold a pattern against the whole text: the ``$`` of Python also stands before a final newline."""
+        if validator.is_type(value, "string") and not re.fullmatch(pattern, value):
+            yield ValidationError("malformed")
+
+    def unique(validator: Any, unique: bool, value: Any, _schema: Any) -> Iterator[Exception]:  # noqa: FBT001  as jsonschema calls it
+        """Compare texts alone, as all such lists hold them: jsonschema compares each pair if types are mixed."""
+        texts = [each for each in value if isinstance(each, str)] if validator.is_type(value, "array") else []
+        if unique and len(set(texts)) < len(texts):
+            yield ValidationError("repeated")
+
+    rules = {"pattern": pattern, "uniqueItems": unique}
     validator = extend(Draft202012Validator, rules)  # type: ignore[no-untyped-call]  # jsonschema has no types for it
+    found: dict[tuple[KeyPath, str], SchemaError] = {}
     for error in validator(schema()).iter_errors(data):
         for each in _split(error):
             found.setdefault((each.path, each.keyword), each)
     return list(found.values())
-
-
-def _pattern(validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[Exception]:
-    """Hold a pattern against the whole text: the ``$`` of Python also stands before a final newline."""
-    from jsonschema.exceptions import ValidationError  # noqa: PLC0415  as above
-
-    if validator.is_type(value, "string") and not re.fullmatch(pattern, value):
-        yield ValidationError("malformed")
-
-
-def _unique_items(validator: Any, unique: bool, value: Any, _schema: Any) -> Iterator[Exception]:  # noqa: FBT001  as jsonschema calls it
-    """Compare texts alone, as all such lists hold them: jsonschema compares each pair if types are mixed."""
-    from jsonschema.exceptions import ValidationError  # noqa: PLC0415  as above
-
-    texts = [each for each in value if isinstance(each, str)] if validator.is_type(value, "array") else []
-    if unique and len(set(texts)) < len(texts):
-        yield ValidationError("repeated")
 
 
 def _split(error: Any) -> Iterator[SchemaError]:

@@ -134,9 +134,7 @@ def resolve(source: Source, data: Data, release: Release) -> Inventory:
     base, cluster = source.path.parent, data.get("cluster", {})
     resolved = _specs(data, release)
     pools = {
-        name: replace(
-            _pool(name, pool, data, release, resolved.driver), host_prerequisites=_prerequisites(pool, data, base)
-        )
+        name: _pool(name, pool, data, release, resolved.driver, _prerequisites(pool, data, base))
         for name, pool in data.get("pools", {}).items()
     }
     paths = {
@@ -251,7 +249,9 @@ def _value(makers: tuple[type[Any], ...], value: Any) -> Any:
     return value
 
 
-def _pool(name: str, pool: Data, data: Data, release: Release, driver: specs.DriverSpec) -> NodePool:
+def _pool(  # noqa: PLR0913, PLR0917  a pool and what it falls back on
+    name: str, pool: Data, data: Data, release: Release, driver: specs.DriverSpec, host: HostPrerequisites
+) -> NodePool:
     gpu = pool.get("gpu")
     changes = pool.get("driver", {})
     if changes:
@@ -266,6 +266,7 @@ def _pool(name: str, pool: Data, data: Data, release: Release, driver: specs.Dri
         overrides_upgrades="upgrade_policy" in changes,
         labels=pool.get("labels", {}),
         node_selector=pool.get("node_selector", {}),
+        host_prerequisites=host,
     )
 
 
