@@ -153,7 +153,7 @@ def discover(cluster: KubeClient, inventory: Inventory | None = None) -> Operato
     version = cluster.version()
     policies = sorted(cluster.list(CLUSTER_POLICY).items, key=_age)
     nodes = tuple(sorted(cluster.list(NODE).items, key=lambda node: str(node["metadata"]["name"])))
-    own = prerequisites.spec(inventory).namespaces if inventory else ()
+    own = prerequisites.namespaces(inventory) if inventory else ()
     namespaces = sorted({*_namespaces(cluster, policies), *own})
     scopes = [
         (kind, namespace)

@@ -80,7 +80,7 @@ def _without_defaults(settings: Mapping[str, Any], part: Mapping[str, Any]) -> d
 
 def _discovery(found: OperatorInstall) -> dict[str, Any]:
     """Turn ours off where another one than the chart's labels the nodes."""
-    if found.discovery or not any(labels.nfd_has_spoken(node) for node in found.facts.nodes):
+    if found.discovery or not any(labels.nfd_has_spoken(node.labels) for node in found.facts.nodes):
         return {}
     return {"nfd": {"enabled": False}}
 
@@ -89,7 +89,7 @@ def _pools(found: OperatorInstall) -> tuple[dict[str, Any], list[dict[str, str]]
     """Return pools of nodes that are alike, and the nodes."""
     kinds: dict[tuple[str, int, str], list[str]] = {}
     for node in found.facts.nodes:
-        if labels.has_gpu(node):
+        if labels.has_gpu(node.labels):
             os = observed_os(node)
             kind = _model(node), _count(node), f"{os.id}{os.version}" if os else ""
             kinds.setdefault(kind, []).append(node.name)

@@ -58,17 +58,11 @@ _CONTROL_PLANE = tuple(
 
 _GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
+_ON_CONTROL_PLANE = {"key": "node-role.kubernetes.io/control-plane", "operator": "In", "values": [""]}
 _NEAR_CONTROL_PLANE = {
     "nodeAffinity": {
         "preferredDuringSchedulingIgnoredDuringExecution": [
-            {
-                "weight": 1,
-                "preference": {
-                    "matchExpressions": [
-                        {"key": "node-role.kubernetes.io/control-plane", "operator": "In", "values": [""]}
-                    ]
-                },
-            }
+            {"weight": 1, "preference": {"matchExpressions": [_ON_CONTROL_PLANE]}}
         ]
     }
 }

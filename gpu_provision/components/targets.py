@@ -79,7 +79,7 @@ def node_pools(inventory: Inventory, facts: ClusterFacts) -> dict[str, NodePool]
 def unassigned_nodes(inventory: Inventory, facts: ClusterFacts) -> tuple[str, ...]:
     """Return the cluster's GPU nodes that no pool claims, sorted; they are left alone."""
     claimed = node_pools(inventory, facts)
-    return tuple(sorted(node.name for node in facts.nodes if has_gpu(node) and node.name not in claimed))
+    return tuple(sorted(node.name for node in facts.nodes if has_gpu(node.labels) and node.name not in claimed))
 
 
 def problems(context: RenderContext) -> tuple[Finding, ...]:

@@ -269,7 +269,7 @@ def _namespaces(inventory: Inventory, where: str) -> tuple[str, ...]:
     spaces = {
         CLUSTER: ("",),
         OPERANDS: (inventory.cluster.namespace,),
-        STACK: prerequisites.spec(inventory).namespaces,
+        STACK: prerequisites.namespaces(inventory),
         HELPERS: (inventory.helper_pod.namespace,),
         NFD: (inventory.specs.nfd.namespace,),
     }
