@@ -173,7 +173,7 @@ def _branch(version: str) -> int:
 def _driver_is_known(context: CheckContext, pool: NodePool) -> bool:
     """Return whether it is certain which driver the pool gets: not if a release that does not exist should say."""
     try:
-        recommended = releases.release(context.data.get("release", releases.DEFAULT)).driver.version
+        recommended = releases.release(context.data.get("release", releases.DEFAULT)).image("driver").version
     except releases.UnknownReleaseError:
         recommended = ""
     version, sections = pool.driver.image.version, (context.at(("pools", pool.name, "driver")), context.at(("driver",)))

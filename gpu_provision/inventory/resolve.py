@@ -189,7 +189,7 @@ def _operand(key: str, kind: type[_Operand], data: Data, release: Release) -> _O
     settings, env = dict(section), section.get("env", {})
     if key == "driver":
         enabled = section.get("enabled", True)
-        settings["manager"] = _image(release.driver_manager, section.get("manager", {}), data)
+        settings["manager"] = _image(release.image("driver_manager"), section.get("manager", {}), data)
         settings |= {"enabled": enabled is not False, "prefer_host": enabled == AUTO}
         env = container_env(data.get("proxy", {}), env) | env
     secrets = (*data.get("image_pull_secrets", ()), *section.get("image_pull_secrets", ()))
