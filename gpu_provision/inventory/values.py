@@ -108,9 +108,9 @@ def _unavailable(what: str, evidence: str, fix: str) -> Finding:
 
 
 _NOT_LOCAL = _unavailable(
-    what="A stack takes no value from `file` or `env`: those would be the controller's own.",
-    evidence="",
-    fix="Keep the value in a Secret of the cluster: {secret: {name: ..., key: ...}}",
+    "A stack takes no value from `file` or `env`: those would be the controller's own.",
+    "",
+    "Keep the value in a Secret of the cluster: {secret: {name: ..., key: ...}}",
 )
 
 
