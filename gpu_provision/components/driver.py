@@ -176,7 +176,11 @@ def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
     # Both skip the installation if this is what is installed already: a restart then costs no workload.
     fields = ("image", "command", "args", "env", "volumeMounts")
     containers = [[container.get(field) for field in fields] for container in (manager, driver)]
-    relevant = [*containers, volumes, _input_contents(spec, context)]
+    # The driver is installed again, too, when what is known of its files changes.
+    names = (spec.repo_config, spec.cert_config, spec.kernel_module_config)
+    files: list[Any] = [dict(operands.config_of(context, name)) for name in names]
+    files += filter(None, [context.facts.secrets.get(spec.licensing_config)])
+    relevant = [*containers, volumes, files]
     settings = {"DRIVER_CONFIG_DIGEST": digest(relevant, 32)}
     for container in (manager, driver):
         container["env"] += pods.environment(settings)
@@ -295,11 +299,3 @@ def _inputs(
         volumes.append(pods.host_volume(name, host, kind))
         mounts.append(pods.mount(name, path, read_only=True))
     return volumes, mounts
-
-
-def _input_contents(spec: DriverSpec, context: RenderContext) -> list[Any]:
-    """Return what is known of the files: the driver is installed again when one of them changes."""
-    names = (spec.repo_config, spec.cert_config, spec.kernel_module_config)
-    files = [dict(operands.config_of(context, name)) for name in names]
-    license_digest = context.facts.secrets.get(spec.licensing_config, "")
-    return [*files, license_digest] if license_digest else files

@@ -107,7 +107,7 @@ def manifests(spec: NfdSpec, context: RenderContext) -> list[Manifest]:
     common: dict[str, Any] = {"subject": subject, "labels": _LABELS}
     master_config = {"nfd-master.conf": _MASTER_CONFIG}
     worker_config = {"nfd-worker.conf": _WORKER_CONFIG}
-    like = generation(spec.image.version)
+    like = next(each for each in GENERATIONS if is_since(spec.image.version, each.since))  # the newest for a digest
     return [
         *crds(),
         service_account(_FULL_NAME, namespace, _LABELS),
@@ -270,11 +270,6 @@ GENERATIONS = (
     ),
     Generation(since=(0, 0), flags=("-metrics=8081",), ports=(("metrics", 8081),), gc_ports=(), health=None),
 )
-
-
-def generation(version: str) -> Generation:
-    """Return the generation of an image version such as ``v0.19.0``; the newest for digests and names."""
-    return next(each for each in GENERATIONS if is_since(version, each.since))
 
 
 def _probe(health: dict[str, Any] | None, **fields: int) -> dict[str, Any] | None:

@@ -135,24 +135,23 @@ def runtime_class(context: RenderContext) -> str | None:
     return None if needs_no_class(context.targets, cdi=specs.cdi_enabled) else specs.runtime_class
 
 
-def validation(  # noqa: PLR0913 -- keyword-only: just the parts in which validations differ
+def validation(
     context: RenderContext,
-    name: str,
     component: str,
-    *,
     env: pods.Environment,
-    security: Mapping[str, Any],
-    mounts: list[dict[str, Any]],
+    *,
+    security: Mapping[str, Any] = pods.PRIVILEGED_ROOT,
+    mounts: Sequence[Mapping[str, Any]] = (MOUNT_VALIDATIONS_BOTH_WAYS,),
 ) -> dict[str, Any]:
     """Return a container that validates ``component`` and writes its file for others to wait for."""
     spec = context.inventory.specs.validator
     return pods.container(
-        name,
+        f"{component}-validation",
         spec,
         **pods.shell("nvidia-validator"),
         env=pods.environment({"COMPONENT": component, **env}, spec.env),
         securityContext=dict(security),
-        volumeMounts=mounts,
+        volumeMounts=list(mounts),
     )
 
 
@@ -177,9 +176,8 @@ def driver_validation(context: RenderContext, *, own: bool = False) -> dict[str,
     output = "/own-validation"
     return validation(
         context,
-        "driver-validation",
         "driver",
-        env={"WITH_WAIT": "true", **pods.OPERATOR_NAMESPACE, **({"OUTPUT_DIR": output} if own else {})},
+        {"WITH_WAIT": "true", **pods.OPERATOR_NAMESPACE, **({"OUTPUT_DIR": output} if own else {})},
         security=pods.PRIVILEGED_ROOT_S0,
         mounts=[
             MOUNT_HOST_ROOT,

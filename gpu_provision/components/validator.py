@@ -57,6 +57,14 @@ def manifests(spec: ValidatorSpec, context: RenderContext) -> list[Manifest]:
 
 def _pod(spec: ValidatorSpec, context: RenderContext) -> dict[str, Any]:
     with_plugin = context.inventory.specs.device_plugin.enabled
+    # It waits for the resource only: the vectorAdd that requests it is a component of its own here, with a log.
+    plugin: pods.Environment = {
+        "WITH_WAIT": "false",
+        "WITH_WORKLOAD": "false",
+        "MIG_STRATEGY": context.inventory.specs.mig_strategy,
+        **pods.NODE_NAME,
+        **pods.OPERATOR_NAMESPACE,
+    }
     return operands.pod(
         spec,
         serviceAccountName=ACCOUNT,
@@ -64,9 +72,7 @@ def _pod(spec: ValidatorSpec, context: RenderContext) -> dict[str, Any]:
         imagePullSecrets=pods.pull_secrets(spec),
         initContainers=[
             operands.driver_validation(context),
-            _validation(
-                context, "toolkit-validation", "toolkit", {"NVIDIA_VISIBLE_DEVICES": "all", "WITH_WAIT": "false"}
-            ),
+            operands.validation(context, "toolkit", {"NVIDIA_VISIBLE_DEVICES": "all", "WITH_WAIT": "false"}),
             operands.vector_add(
                 context,
                 VECTOR_ADD,
@@ -76,7 +82,7 @@ def _pod(spec: ValidatorSpec, context: RenderContext) -> dict[str, Any]:
                 securityContext=pods.PRIVILEGED_ROOT,
                 volumeMounts=[operands.MOUNT_VALIDATIONS_BOTH_WAYS],
             ),
-            *([_plugin_validation(context)] if with_plugin else []),
+            *([operands.validation(context, "plugin", plugin)] if with_plugin else []),
         ],
         containers=[_sleeper(spec)],
         volumes=[
@@ -86,24 +92,6 @@ def _pod(spec: ValidatorSpec, context: RenderContext) -> dict[str, Any]:
             operands.HOST_DEV_CHAR,
         ],
     )
-
-
-def _validation(context: RenderContext, name: str, component: str, env: pods.Environment) -> dict[str, Any]:
-    return operands.validation(
-        context, name, component, env=env, security=pods.PRIVILEGED_ROOT, mounts=[operands.MOUNT_VALIDATIONS_BOTH_WAYS]
-    )
-
-
-def _plugin_validation(context: RenderContext) -> dict[str, Any]:
-    """Wait for the resource only: the vectorAdd that requests it is a component of its own here, with a log."""
-    env: pods.Environment = {
-        "WITH_WAIT": "false",
-        "WITH_WORKLOAD": "false",
-        "MIG_STRATEGY": context.inventory.specs.mig_strategy,
-        **pods.NODE_NAME,
-        **pods.OPERATOR_NAMESPACE,
-    }
-    return _validation(context, "plugin-validation", "plugin", env)
 
 
 def _sleeper(spec: ValidatorSpec) -> dict[str, Any]:
