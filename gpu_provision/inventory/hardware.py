@@ -19,6 +19,7 @@ from gpu_provision.model.text import did_you_mean, find_nearest
 from gpu_provision.releases import COMPONENTS
 
 _OWN_IMAGE = frozenset({"image", "repository"})  # keys of a section whose image is none of a release
+_MODULE_TYPE = "kernel_module_type"
 _PCIE = "PCIe"
 
 
@@ -118,17 +119,20 @@ def check_versions(context: CheckContext) -> Iterator[Problem]:
         if pool.gpu and pool.driver.enabled:
             yield from _driver_for_system(context, name, pool)
             if model := find_model(pool.gpu.model):
-                yield from _kernel_modules(context, name, pool, model)
+                wanted = pool.driver.kernel_module_type
+                if wanted == {"never": "open", "only": "proprietary"}.get(model.family.open_modules):
+                    path = context.declared(("pools", name, "driver", _MODULE_TYPE), ("driver", _MODULE_TYPE))
+                    other = "proprietary" if wanted == "open" else "open"
+                    what = f"{model.name} ({model.family.name}) runs with the {other} kernel modules only."
+                    yield context.error("GP136", path, what, f"Set pools.{name}.driver.{_MODULE_TYPE}: auto")
                 if _driver_is_known(context, pool):
                     yield from _driver_for_gpu(context, name, pool, model)
 
 
 def _release(context: CheckContext) -> Iterator[Problem]:
-    name, names = context.data.get("release"), releases.names()
-    if name is None:
-        return
+    names = releases.names()
     try:
-        releases.release(name)
+        releases.release(name := context.data.get("release", releases.DEFAULT))
     except releases.UnknownReleaseError as error:
         if error.too_old:
             what = f"Release {name} is too old: its components predate what this tool drives."
@@ -196,15 +200,6 @@ def _driver_for_gpu(context: CheckContext, name: str, pool: NodePool, model: Mod
     elif is_new:
         last = f"{family.last_branch} is the last branch for {family.name}"
         yield context.error("GP135", path, f"The driver {version} no longer supports {model.name}: {last}.", fix)
-
-
-def _kernel_modules(context: CheckContext, name: str, pool: NodePool, model: Model) -> Iterator[Problem]:
-    wanted = pool.driver.kernel_module_type
-    if wanted == {"never": "open", "only": "proprietary"}.get(model.family.open_modules):
-        path = context.declared(("pools", name, "driver", "kernel_module_type"), ("driver", "kernel_module_type"))
-        other = "proprietary" if wanted == "open" else "open"
-        what = f"{model.name} ({model.family.name}) runs with the {other} kernel modules only."
-        yield context.error("GP136", path, what, f"Set pools.{name}.driver.kernel_module_type: auto")
 
 
 def _driver_for_system(context: CheckContext, name: str, pool: NodePool) -> Iterator[Problem]:

@@ -78,25 +78,24 @@ def _split(error: Any) -> Iterator[SchemaError]:
 
 
 def without_errors(data: dict[str, Any], found: list[SchemaError]) -> dict[str, Any]:
-    """Return the data without what does not fit the schema, so that the other checks can go on."""
+    """Return the data without what does not fit the schema, so that the other checks can go on.
+
+    Lists keep their positions, and of the nodes' list an entry stays a mapping.
+    """
     copy: dict[str, Any] = json.loads(json.dumps(data))
     for mismatch in sorted(found, key=lambda each: len(each.path), reverse=True):
-        _drop(copy, mismatch.path)
-    return copy
-
-
-def _drop(data: Any, path: KeyPath) -> None:
-    """Remove the value at a path; lists keep their positions, and of the nodes' list an entry stays a mapping."""
-    *parent, last = path
-    for step in parent:
+        *parent, last = mismatch.path
+        holder: Any = copy
         try:
-            data = data[step]
+            for step in parent:
+                holder = holder[step]
         except (KeyError, IndexError, TypeError):
-            return  # something around it is gone already
-    if isinstance(data, dict):
-        data.pop(last, None)
-    elif isinstance(data, list) and isinstance(last, int):
-        data[last] = {} if list(parent) == ["nodes"] else None
+            continue  # something around it is gone already
+        if isinstance(holder, dict):
+            holder.pop(last, None)
+        elif isinstance(holder, list) and isinstance(last, int):
+            holder[last] = {} if parent == ["nodes"] else None
+    return copy
 
 
 ADDRESSES = ("http_proxy", "https_proxy")

@@ -137,6 +137,9 @@ def resolve(source: Source, data: Data, release: Release) -> Inventory:
         name: _pool(name, pool, data, release, resolved.driver, _prerequisites(pool, data, base))
         for name, pool in data.get("pools", {}).items()
     }
+    # A mirror has the image of helper pods as it has those of the stack.
+    image, secrets = _mirrored(HelperPod().image, data.get("registry", "")), data.get("image_pull_secrets", [])
+    helper_pod = {"image": image, "image_pull_secrets": secrets}
     paths = {
         "kubeconfig": absolute(cluster.get("kubeconfig", ""), base),
         "sandbox": resolve_fleet(cluster.get("sandbox", ""), base),
@@ -153,7 +156,7 @@ def resolve(source: Source, data: Data, release: Release) -> Inventory:
         nodes=tuple(_node(node, data, base) for node in data.get("nodes", ()) if "name" in node),
         preflight=_section("preflight", data),
         rollout=_section("rollout", data),
-        helper_pod=_helper_pod(data),
+        helper_pod=_build(HelperPod, helper_pod | data.get("helper_pod", {})),
         kept_runs=_section("history", data).keep,
     )
 
@@ -280,13 +283,6 @@ def _prerequisites(pool: Data, data: Data, base: Path, over: Data | None = None)
     read["proxy"] = runtime_proxy(own["proxy"], base)
     read["ca_certificates"] = list(dict.fromkeys(text for file in files for text in read_certificates(file)))
     return _build(HostPrerequisites, own | read)
-
-
-def _helper_pod(data: Data) -> HelperPod:
-    """Return the settings of helper pods; a mirror has their image as it has those of the stack."""
-    mirrored = {"image": _mirrored(HelperPod().image, data.get("registry", ""))}
-    secrets = {"image_pull_secrets": data.get("image_pull_secrets", [])}
-    return _build(HelperPod, {**mirrored, **secrets, **data.get("helper_pod", {})})
 
 
 def _node(node: Data, data: Data, base: Path) -> Node:
