@@ -51,7 +51,19 @@ class Finding:
 
 
 class ProvisionError(Exception):
-    """A problem that ends the run; carries findings, never prose alone. The classes below are its kinds."""
+    """A problem that ends the run; carries findings, never prose alone.
+
+    Tree::
+
+        ProvisionError
+        ├── InvalidInventoryError   the file does not say what it should (exit 65)
+        ├── UsageError              an option or argument makes no sense here (exit 64)
+        ├── UnreachableError        no answer: worth a retry (exit 69)
+        ├── ForbiddenError          401 or 403: credentials or rights (exit 1)
+        ├── InvalidError            the API server answered no: 409, 422, other 4xx (exit 1)
+        ├── LockedError             another run holds the lock (exit 75)
+        └── RunFailedError          the run ended, and something is not as declared (exit 1)
+    """
 
     exit_code: ExitCode = ExitCode.FAILED
 
