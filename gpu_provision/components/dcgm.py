@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_provision.components import labels, operands, pods
-from gpu_provision.components.objects import is_since, manifest
+from gpu_provision.components import operands, pods
+from gpu_provision.components.objects import is_since
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.specs import DcgmSpec
 
@@ -23,24 +23,13 @@ _LIVES = {"tcpSocket": {"port": _PORT}, "initialDelaySeconds": 15}
 
 def manifests(spec: DcgmSpec, context: RenderContext) -> list[Manifest]:
     """Return access rights, the Service and the DaemonSet."""
+    # Every exporter must reach the engine of its own node and no other. On by default since Kubernetes 1.22.
+    local: dict[str, Any] = {"internalTrafficPolicy": "Local"} if is_since(context.facts.version, (1, 22)) else {}
     return [
         *operands.access(_NAME, context.namespace),
-        _service(context),
+        operands.service(context, _NAME, ("dcgm", _PORT), **local),
         operands.daemon_set(context, _NAME, switch="dcgm", pod=_pod(spec, context)),
     ]
-
-
-def _service(context: RenderContext) -> Manifest:
-    # Every exporter must reach the engine of its own node and no other. On by default since Kubernetes 1.22.
-    local = {"internalTrafficPolicy": "Local"} if is_since(context.facts.version, (1, 22)) else {}
-    ports = [{"name": "dcgm", "port": _PORT, "targetPort": _PORT, "protocol": "TCP"}]
-    return manifest(
-        ("v1", "Service"),
-        _NAME,
-        namespace=context.namespace,
-        labels={labels.APP: _NAME},
-        spec={"type": "ClusterIP", **local, "selector": {labels.APP: _NAME}, "ports": ports},
-    )
 
 
 def _pod(spec: DcgmSpec, context: RenderContext) -> dict[str, Any]:

@@ -16,6 +16,7 @@ REQUIRES: tuple[str, ...] = ("validator",)
 _NAME = "nvidia-dcgm-exporter"
 _PORT = 9400
 _LABELS = {labels.APP: _NAME}
+_SCRAPED = {"prometheus.io/scrape": "true"}
 _SERVICE_MONITORS = "servicemonitors.monitoring.coreos.com"
 
 _COLLECTORS = "/etc/dcgm-exporter/dcp-metrics-included.csv"
@@ -39,7 +40,7 @@ def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
     return [
         *operands.access(_NAME, namespace, _READ_CONFIG_MAPS),
         *(reader if _reads_pods(spec) else []),
-        _service(spec, context),
+        operands.service(context, _NAME, ("gpu-metrics", _PORT), kind=spec.service_type, annotations=_SCRAPED),
         operands.daemon_set(
             context,
             _NAME,
@@ -53,21 +54,6 @@ def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
 
 def _reads_pods(spec: DcgmExporterSpec) -> bool:
     return any(spec.settings.get(name, "").lower() == "true" for name in _POD_SETTINGS)
-
-
-def _service(spec: DcgmExporterSpec, context: RenderContext) -> Manifest:
-    return manifest(
-        ("v1", "Service"),
-        _NAME,
-        namespace=context.namespace,
-        labels=_LABELS,
-        annotations={"prometheus.io/scrape": "true"},
-        spec={
-            "type": spec.service_type,
-            "selector": _LABELS,
-            "ports": [{"name": "gpu-metrics", "port": _PORT, "targetPort": _PORT, "protocol": "TCP"}],
-        },
-    )
 
 
 def _pod(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]:

@@ -118,6 +118,23 @@ def container(  # noqa: PLR0913 -- keyword-only: just the parts in which operand
     )
 
 
+def service(
+    context: RenderContext,
+    name: str,
+    port: tuple[str, int],
+    *,
+    kind: str = "ClusterIP",
+    annotations: Mapping[str, str] | None = None,
+    **fields: Any,
+) -> Manifest:
+    """Return a Service of one named port for the pods of an operand; ``fields`` stand beside the rest of its spec."""
+    own = {labels.APP: name}
+    ports = [{"name": port[0], "port": port[1], "targetPort": port[1], "protocol": "TCP"}]
+    spec = {"type": kind, **fields, "selector": own, "ports": ports}
+    metadata: dict[str, Any] = {"namespace": context.namespace, "labels": own, "annotations": annotations}
+    return manifest(("v1", "Service"), name, **metadata, spec=spec)
+
+
 def configured_by(*data: Mapping[str, str]) -> dict[str, str]:
     """Return the annotation that restarts a pod when a file changes that it reads only once."""
     known = [dict(files) for files in data if files]

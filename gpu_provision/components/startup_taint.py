@@ -22,8 +22,12 @@ REQUIRES: tuple[str, ...] = ("driver", "driver_validation", "device_plugin_valid
 
 def manifests(_spec: StartupTaintSpec, context: RenderContext) -> list[Manifest]:
     """Return a partial Node per target that is validated."""
-    able = able_to_run(context, "container-toolkit")
-    return [_node(target, validated_content(target, context)) for target in able if target.facts]
+    marks = {
+        target.name: {labels.VALIDATED: validated_content(target, context)}
+        for target in able_to_run(context, "container-toolkit")
+        if target.facts
+    }
+    return [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": marks[name]}} for name in marks]
 
 
 def problems(_spec: StartupTaintSpec, context: RenderContext) -> tuple[Finding, ...]:
@@ -64,8 +68,3 @@ def validated_content(target: Target, context: RenderContext) -> str:
             "gpus": gpu.count if gpu else 0,
         }
     )
-
-
-def _node(target: Target, content: str) -> Manifest:
-    metadata = {"name": target.name, "labels": {labels.VALIDATED: content}}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
