@@ -60,18 +60,18 @@ def problems(_spec: ToolkitSpec, context: RenderContext) -> tuple[Finding, ...]:
     for target in context.targets:
         if target.facts and not knows_cdi(target):
             nodes[runtime_of(target), target.facts.container_runtime_version].append(target.name)
-    return tuple(_no_cdi(RUNTIMES[name], version, nodes[name, version]) for name, version in sorted(nodes))
-
-
-def _no_cdi(runtime: Runtime, version: str, nodes: Sequence[str]) -> Finding:
-    since = ".".join(map(str, runtime.cdi_since))
-    return Finding(
-        code=codes.RUNTIME_WITHOUT_CDI,
-        what=f"{runtime.name} {version} cannot give GPUs to containers by CDI",
-        where=f"{'Node' if len(nodes) == 1 else 'Nodes'} {', '.join(nodes)}",
-        evidence=f"CDI is on (cdi.enabled), and {runtime.name} knows it since {since}",
-        fix=f"set cdi.enabled: false, or upgrade {runtime.name} to {since} or newer",
-    )
+    found = []
+    for (name, version), names in sorted(nodes.items()):
+        since = ".".join(map(str, RUNTIMES[name].cdi_since))
+        finding = Finding(
+            code=codes.RUNTIME_WITHOUT_CDI,
+            what=f"{name} {version} cannot give GPUs to containers by CDI",
+            where=f"{'Node' if len(names) == 1 else 'Nodes'} {', '.join(names)}",
+            evidence=f"CDI is on (cdi.enabled), and {name} knows it since {since}",
+            fix=f"set cdi.enabled: false, or upgrade {name} to {since} or newer",
+        )
+        found.append(finding)
+    return tuple(found)
 
 
 def _clash(targets: Sequence[Target]) -> tuple[Finding, ...]:

@@ -62,19 +62,9 @@ def models() -> tuple[Model, ...]:
     )
 
 
-def plausible_counts(model: Model | None) -> frozenset[int]:
-    """Return the plausible numbers of GPUs in a node with a model; those of PCIe cards for an unknown one."""
-    return frozenset(_tables()["counts"][model.board if model else _PCIE])
-
-
 def find_model(name: str) -> Model | None:
     """Return the model of this name, however it is spelled: ``Tesla T4``, ``NVIDIA H100 80GB HBM3``, ``h100``."""
     return _by_form().get(_form(name))
-
-
-def model_meant(name: str) -> str:
-    """Return a fix for a name of no model: the most similar one, or where to look."""
-    return did_you_mean(_form(name), (model.name for model in models()), "Write it as `nvidia-smi -L` does.")
 
 
 @cache
@@ -231,8 +221,10 @@ def _gpus(context: CheckContext) -> Iterator[Problem]:
         model = find_model(gpu["model"]) if "model" in gpu else None
         if "model" in gpu and model is None:
             what = f"The GPU model {gpu['model']} is not known, so nothing about it can be checked."
-            yield context.warning("GP150", (*path, "model"), what, partial(model_meant, gpu["model"]))
-        plausible = plausible_counts(model)
+            known, otherwise = [each.name for each in models()], "Write it as `nvidia-smi -L` does."
+            meant = partial(did_you_mean, _form(gpu["model"]), known, otherwise)
+            yield context.warning("GP150", (*path, "model"), what, meant)
+        plausible = _tables()["counts"][model.board if model else _PCIE]
         if (count := gpu.get("count")) is not None and count not in plausible:
             near = -min((abs(each - count), -each) for each in plausible)[1]
             kind = f" for {model.name} ({model.board})" if model else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -30,16 +30,14 @@ KUBEADM = "kubeadm"
 OTHER = "other"
 
 
-def _distributions() -> Iterator[tuple[str, DistributionPaths]]:
-    table = json.loads(Path(__file__).with_name("distributions.json").read_text(encoding="utf-8"))
-    for name, entry in table.items():
-        files: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
-        }
-        yield name, DistributionPaths(**files)
+def _with_tuples(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
 
 
-DISTRIBUTIONS: Mapping[str, DistributionPaths] = dict(_distributions())
+DISTRIBUTIONS: Mapping[str, DistributionPaths] = {
+    name: DistributionPaths(**_with_tuples(entry))
+    for name, entry in json.loads(Path(__file__).with_name("distributions.json").read_text(encoding="utf-8")).items()
+}
 """Distribution -> its files; the first whose marks are found is the one. kubeadm's are last: others have them too."""
 
 
@@ -80,10 +78,7 @@ class Expectation:
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Expectation:
         """Return the expectation that was written out as plain values, as for pyinfra's host data."""
-        values: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in data.items()
-        }
-        return cls(**values)
+        return cls(**_with_tuples(data))
 
 
 class ImageState(StrEnum):
