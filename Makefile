@@ -76,12 +76,13 @@ lint: $(STAMP) ## Check style, types, layers and words
 	@lint-imports --no-logo
 	@python -m tools.words
 	@shellcheck gpu_provision/hosts/scripts/*.sh
+	@shellcheck --shell=sh --exclude=SC1090 gpu_provision/components/scripts/*.sh  # a file of the node is sourced
 
 bench: $(STAMP) ## Measure, with goals and against what one would run instead: REAL=1 TABLE=docs/performance.md PARTS=install
 	@python -m benchmarks $(if $(REAL),--real) $(if $(TABLE),--markdown $(TABLE)) $(PARTS)
 
 docs: $(STAMP) ## Write the generated pages again
-	@python -m gpu_provision.inventory.schema_generator > schema.json.new
+	@python -m tools.inventory_schema > schema.json.new
 	@mv schema.json.new gpu_provision/inventory/schema.json
 	@python -m tools.inventory_page > docs/inventory.md
 	@python -m tools.pages

@@ -25,67 +25,18 @@ _SHOWN = 600  # characters of an input that made a reader fail
 _PLACES = 20
 
 WORDS = (
-    *(
-        "",
-        " ",
-        "-",
-        "]",
-        "[",
-        "[end]",
-        "\t",
-        "\r",
-        "\x00",
-        "\x0b",
-        "\x1b[2J",
-        "\x85",
-        "\u2028",
-        "a\x1cb",
-        "a b",
-        "=",
-        "==",
-        ":",
-    ),
-    *("0", "-1", "+1", "00", "1.5", "1e999", "nan", "0x", "0x10de", "1_0", "9" * 19, "9" * 5000, "٣", "²", "Ⅷ", "²Mi"),
-    *(
-        "/",
-        "//",
-        "../..",
-        "~",
-        "$(id)",
-        "${x",
-        "%s",
-        "\\n",
-        "'",
-        '"',
-        "x" * 70_000,
-        "\N{ZERO WIDTH SPACE}",
-        "é",
-        "\ufffd",
-    ),
-    *("true", "null", "None", "{}", "[]", "*", "!", "#", "(", "[a-", "a{9999999999}", "(?P<x"),
-)
+    "", " ", "-", "]", "[", "[end]", "\t", "\r", "\x00", "\x0b", "\x1b[2J", "\x85", "\u2028", "a\x1cb", "a b", "=",
+    "==", ":", "0", "-1", "+1", "00", "1.5", "1e999", "nan", "0x", "0x10de", "1_0", "9" * 19, "9" * 5000, "٣", "²", "Ⅷ",
+    "²Mi", "/", "//", "../..", "~", "$(id)", "${x", "%s", "\\n", "'", '"', "x" * 70_000, "\N{ZERO WIDTH SPACE}", "é",
+    "\ufffd", "true", "null", "None", "{}", "[]", "*", "!", "#", "(", "[a-", "a{9999999999}", "(?P<x",
+)  # fmt: skip
 """Words that readers of lines stumble over."""
 
 VALUES: tuple[Any, ...] = (
-    *(None, True, False, 0, -1, 1, 2**31, 2**63, 10**400, -0.0, 1.5, 1e308),
-    *(
-        "",
-        " ",
-        "x",
-        "x\n",
-        "0",
-        "²",
-        "9" * 5000,
-        "\x00",
-        "\x1b[2J",
-        "é" * 300,
-        "x" * 70_000,
-        "../..",
-        "2026-01-01",
-        "\ud800",
-    ),
-    *([], {}, [None], [[]], [{}], [""], {"": None}, {"x": {}}, {"name": 1}, [1, "x", None]),
-)
+    None, True, False, 0, -1, 1, 2**31, 2**63, 10**400, -0.0, 1.5, 1e308,
+    "", " ", "x", "x\n", "0", "²", "9" * 5000, "\x00", "\x1b[2J", "é" * 300, "x" * 70_000, "../..", "2026-01-01",
+    "\ud800", [], {}, [None], [[]], [{}], [""], {"": None}, {"x": {}}, {"name": 1}, [1, "x", None],
+)  # fmt: skip
 """Values that readers of documents stumble over; a lone surrogate is what JSON and YAML escapes can hold."""
 
 
@@ -154,37 +105,9 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
         yield from _places(each)
 
 
-def _truncate(dice: Random, text: str) -> str:
-    return text[: dice.randint(0, len(text))]
-
-
-def _drop(dice: Random, text: str) -> str:
-    return _of_lines(text, lambda lines: lines.pop(dice.randrange(len(lines))))
-
-
-def _double(dice: Random, text: str) -> str:
-    return _of_lines(text, lambda lines: lines.insert(dice.randrange(len(lines) + 1), dice.choice(lines)))
-
-
-def _shuffle(dice: Random, text: str) -> str:
-    return _of_lines(text, dice.shuffle)
-
-
 def _join(dice: Random, text: str) -> str:
     at = dice.choice([index for index, each in enumerate(text) if each == "\n"] or [0])
     return text[:at] + text[at + 1 :]
-
-
-def _replace_word(dice: Random, text: str) -> str:
-    return _of_word(dice, text, lambda words: words.__setitem__(dice.randrange(len(words)), dice.choice(WORDS)))
-
-
-def _remove_words(dice: Random, text: str) -> str:
-    return _of_word(dice, text, lambda words: words.__delitem__(slice(dice.randint(0, len(words)), None)))
-
-
-def _insert_word(dice: Random, text: str) -> str:
-    return _of_word(dice, text, lambda words: words.insert(dice.randint(0, len(words)), dice.choice(WORDS)))
 
 
 def _damage_bytes(dice: Random, text: str) -> str:
@@ -199,33 +122,37 @@ def _replace_all(dice: Random, text: str) -> str:
     return dice.choice(["", "\n", dice.choice(WORDS), dice.randbytes(min(len(text), 4000)).decode(errors="replace")])
 
 
-_OF_TEXT = (
-    *(_truncate, _drop, _double, _shuffle, _join, _replace_word, _replace_word, _remove_words, _remove_words),
-    *(_insert_word, _damage_bytes, _damage_bytes, _replace_all),
+def _lines(change: Callable[[Random, list[str]], object]) -> Callable[[Random, str], str]:
+    def changed(dice: Random, text: str) -> str:
+        lines = text.split("\n")
+        change(dice, lines)
+        return "\n".join(lines)
+
+    return changed
+
+
+def _words(change: Callable[[Random, list[str]], object]) -> Callable[[Random, str], str]:
+    def of_one(dice: Random, lines: list[str]) -> None:
+        at = dice.randrange(len(lines))
+        words = lines[at].split(" ")
+        change(dice, words)
+        lines[at] = " ".join(words)
+
+    return _lines(of_one)
+
+
+_REPLACE_WORD = _words(lambda dice, words: words.__setitem__(dice.randrange(len(words)), dice.choice(WORDS)))
+_REMOVE_WORDS = _words(lambda dice, words: words.__delitem__(slice(dice.randint(0, len(words)), None)))
+_OF_TEXT: tuple[Callable[[Random, str], str], ...] = (
+    lambda dice, text: text[: dice.randint(0, len(text))],
+    _lines(lambda dice, lines: lines.pop(dice.randrange(len(lines)))),
+    _lines(lambda dice, lines: lines.insert(dice.randrange(len(lines) + 1), dice.choice(lines))),
+    _lines(lambda dice, lines: dice.shuffle(lines)),
+    *(_join, _REPLACE_WORD, _REPLACE_WORD, _REMOVE_WORDS, _REMOVE_WORDS),
+    _words(lambda dice, words: words.insert(dice.randint(0, len(words)), dice.choice(WORDS))),
+    *(_damage_bytes, _damage_bytes, _replace_all),
 )
-
-
-def _of_lines(text: str, change: Callable[[list[str]], object]) -> str:
-    lines = text.split("\n")
-    change(lines)
-    return "\n".join(lines)
-
-
-def _of_word(dice: Random, text: str, change: Callable[[list[str]], object]) -> str:
-    lines = text.split("\n")
-    at = dice.randrange(len(lines))
-    words = lines[at].split(" ")
-    change(words)
-    lines[at] = " ".join(words)
-    return "\n".join(lines)
-
-
-def _put(dice: Random, parent: Any, key: Any, _places: Any) -> None:
-    parent[key] = copy.deepcopy(dice.choice(VALUES))
-
-
-def _remove(_dice: Random, parent: Any, key: Any, _places: Any) -> None:
-    del parent[key]
+"""Mutations of texts; what stands twice comes twice as often."""
 
 
 def _rename(dice: Random, parent: Any, key: Any, _places: Any) -> None:
@@ -242,17 +169,22 @@ def _repeat(dice: Random, parent: Any, key: Any, _places: Any) -> None:
         parent[dice.choice(WORDS)] = value
 
 
-def _wrap(dice: Random, parent: Any, key: Any, _places: Any) -> None:
-    parent[key] = dice.choice([[parent[key]], {"x": parent[key]}, str(parent[key])])
+def _other_value(make: Callable[[Random, Any, Any], Any]) -> Callable[[Random, Any, Any, Any], None]:
+    def put(dice: Random, parent: Any, key: Any, places: Any) -> None:
+        parent[key] = copy.deepcopy(make(dice, parent[key], places))
+
+    return put
 
 
-def _move(dice: Random, parent: Any, key: Any, places: Sequence[tuple[Any, Any]]) -> None:
+def _of_another_place(dice: Random, _value: Any, places: Sequence[tuple[Any, Any]]) -> Any:
     other, name = dice.choice(places)
-    parent[key] = copy.deepcopy(other[name])
+    return other[name]
 
 
-def _damage_text(dice: Random, parent: Any, key: Any, _places: Any) -> None:
-    parent[key] = mutated_text(dice, parent[key]) if isinstance(parent[key], str) else dice.choice(VALUES)
-
-
-_OF_VALUES = (_put, _put, _put, _remove, _rename, _repeat, _wrap, _move, _damage_text)
+_PUT = _other_value(lambda dice, _value, _places: dice.choice(VALUES))
+_OF_VALUES: tuple[Callable[[Random, Any, Any, Any], None], ...] = (
+    *(_PUT, _PUT, _PUT, lambda _dice, parent, key, _places: parent.__delitem__(key), _rename, _repeat),
+    _other_value(lambda dice, value, _places: dice.choice([[value], {"x": value}, str(value)])),
+    _other_value(_of_another_place),
+    _other_value(lambda dice, text, _: mutated_text(dice, text) if isinstance(text, str) else dice.choice(VALUES)),
+)

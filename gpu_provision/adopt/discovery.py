@@ -139,7 +139,7 @@ def discover(cluster: KubeClient, inventory: Inventory | None = None) -> Operato
         key=lambda item: (item["metadata"].get("creationTimestamp", ""), item["metadata"]["name"]),
     )
     nodes = tuple(sorted(cluster.list(NODE).items, key=lambda node: str(node["metadata"]["name"])))
-    own = prerequisites.spec(inventory).namespaces if inventory else ()
+    own = prerequisites.namespaces(inventory) if inventory else ()
     operators = filter(is_operator, cluster.list(_DEPLOYMENT).items)
     operands = (item for item in cluster.list(_DAEMON_SET).items if is_owned(item, uids_of(policies)))
     namespaces = sorted({*own, *(item["metadata"]["namespace"] for item in (*operators, *operands))})

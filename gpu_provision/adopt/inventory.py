@@ -21,7 +21,7 @@ from gpu_provision.components import labels
 from gpu_provision.components.targets import observed_os
 from gpu_provision.inventory import hardware
 from gpu_provision.inventory.json_schema import resolved, schema
-from gpu_provision.inventory.schema_generator import section_type
+from gpu_provision.inventory.resolve import section_type
 from gpu_provision.model.cluster import NodeFacts
 from gpu_provision.model.settings import camel_case, reference_of, settings_of
 
@@ -167,7 +167,7 @@ def derive_inventory(found: OperatorInstall, *, name: str, cluster: Mapping[str,
     has_host_drivers = any(node.labels.get(labels.DEPLOY_DRIVER) == labels.PRE_INSTALLED for node in found.facts.nodes)
     if said.get("driver", {}).get("enabled", True) and has_host_drivers:
         said.setdefault("driver", {})["enabled"] = "auto"
-    if not found.discovery and any(labels.nfd_has_spoken(node) for node in found.facts.nodes):
+    if not found.discovery and any(labels.nfd_has_spoken(node.labels) for node in found.facts.nodes):
         said = {"nfd": {"enabled": False}, **said}  # another one than the chart's labels the nodes
     pools, nodes = _pools(found)
     return {
@@ -208,7 +208,7 @@ def _pools(found: OperatorInstall) -> tuple[dict[str, Any], list[dict[str, str]]
     """Return pools of nodes that are alike, and the nodes; pools are named after what sets them apart."""
     kinds: dict[tuple[str, int, str], list[str]] = {}
     for node in found.facts.nodes:
-        if labels.has_gpu(node):
+        if labels.has_gpu(node.labels):
             os = observed_os(node)
             kind = _model(node), _count(node), f"{os.id}{os.version}" if os else ""
             kinds.setdefault(kind, []).append(node.name)

@@ -32,19 +32,16 @@ __all__ = ["COMPONENTS", "Component", "desired", "problems", "requirements"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
-    """One component, as its module describes it.
-
-    Attributes:
-        spec: The inventory's typed spec of it, or None if it is off. Default: the one of its name.
-        manifests: The spec and a context to canonical manifests: equal meaning is equal value.
-        problems: What is wrong with it in a context, before anything is written.
-    """
+    """One component, as its module describes it."""
 
     name: str  # its key in the inventory, and its name in plans and tables
     title: str  # its name as people read it
     requires: tuple[str, ...]  # names of components that must be ready first, on the same node
+    # The inventory's typed spec of it, or None if it is off. Default: the one of its name.
     spec: Callable[[Inventory], Any]
+    # The spec and a context to canonical manifests: equal meaning is equal value.
     manifests: Callable[[Any, RenderContext], list[Manifest]]
+    # What is wrong with it in a context, before anything is written.
     problems: Callable[[Any, RenderContext], tuple[Finding, ...]]
 
     def version(self, spec: Any) -> str:

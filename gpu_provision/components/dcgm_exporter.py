@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpu_provision.components import dcgm, labels, operands, pods
-from gpu_provision.components.objects import cluster_role, manifest, role, rule, service_account
+from gpu_provision.components.objects import manifest, role, rule
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.specs import DcgmExporterSpec
 
@@ -16,13 +16,14 @@ REQUIRES: tuple[str, ...] = ("validator",)
 _NAME = "nvidia-dcgm-exporter"
 _PORT = 9400
 _LABELS = {labels.APP: _NAME}
+_SCRAPED = {"prometheus.io/scrape": "true"}
 _SERVICE_MONITORS = "servicemonitors.monitoring.coreos.com"
 
 _COLLECTORS = "/etc/dcgm-exporter/dcp-metrics-included.csv"
 _OWN_COLLECTORS_KEY = "dcgm-metrics.csv"
 _OWN_COLLECTORS = f"/etc/dcgm-exporter/{_OWN_COLLECTORS_KEY}"
 
-_RULES = [operands.USE_PRIVILEGED_SCC, rule("", ["configmaps"], ["get", "list"])]
+_READ_CONFIG_MAPS = rule("", ["configmaps"], ["get", "list"])
 _POD_RULES = [rule("", ["pods"], ["get", "list", "watch"])]
 
 # The user's settings that make the exporter look pods up.
@@ -35,17 +36,15 @@ def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
     """Return access rights, Service, DaemonSet, and a ServiceMonitor where the cluster knows such."""
     namespace = context.namespace
     with_monitor = spec.service_monitor.enabled and _SERVICE_MONITORS in context.facts.resources
-    reader = cluster_role(f"{_NAME}-read-pods", namespace, _POD_RULES, subject=_NAME)
+    reader = role(f"{_NAME}-read-pods", namespace, _POD_RULES, subject=_NAME, kind="ClusterRole")
     return [
-        service_account(_NAME, namespace),
-        *role(_NAME, namespace, _RULES, subject=_NAME),
+        *operands.access(_NAME, namespace, _READ_CONFIG_MAPS),
         *(reader if _reads_pods(spec) else []),
-        _service(spec, context),
+        operands.service(context, _NAME, ("gpu-metrics", _PORT), kind=spec.service_type, annotations=_SCRAPED),
         operands.daemon_set(
             context,
             _NAME,
-            selector=_LABELS,
-            node_selector={labels.deploy("dcgm-exporter"): "true"},
+            switch="dcgm-exporter",
             pod_annotations=operands.configured_by(operands.config_of(context, spec.metrics_config)),
             pod=_pod(spec, context),
         ),
@@ -57,30 +56,14 @@ def _reads_pods(spec: DcgmExporterSpec) -> bool:
     return any(spec.settings.get(name, "").lower() == "true" for name in _POD_SETTINGS)
 
 
-def _service(spec: DcgmExporterSpec, context: RenderContext) -> Manifest:
-    return manifest(
-        ("v1", "Service"),
-        _NAME,
-        namespace=context.namespace,
-        labels=_LABELS,
-        annotations={"prometheus.io/scrape": "true"},
-        spec={
-            "type": spec.service_type,
-            "selector": _LABELS,
-            "ports": [{"name": "gpu-metrics", "port": _PORT, "targetPort": _PORT, "protocol": "TCP"}],
-        },
-    )
-
-
 def _pod(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]:
-    validator = context.inventory.specs.validator
     own = [pods.config_volume("metrics-config", spec.metrics_config)] if spec.metrics_config else []
     return operands.pod(
         spec,
         serviceAccountName=_NAME,
         automountServiceAccountToken=None if _reads_pods(spec) else False,
         runtimeClassName=operands.runtime_class(context),
-        imagePullSecrets=pods.pull_secrets(spec.image_pull_secrets, validator.image_pull_secrets),
+        imagePullSecrets=pods.pull_secrets(spec, context.inventory.specs.validator),
         initContainers=[operands.wait_for_toolkit(context, operands.MOUNT_RUN_NVIDIA)],
         containers=[_container(spec, context)],
         volumes=[

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_provision.components import labels, operands, pods, scripts
-from gpu_provision.components.objects import cluster_role, config_map, is_since, role, service_account
+from gpu_provision.components import labels, operands, pods
+from gpu_provision.components.objects import config_map, is_since
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.specs import DevicePluginSpec
 
@@ -15,7 +15,7 @@ REQUIRES: tuple[str, ...] = ("validator",)
 _ACCOUNT = "nvidia-device-plugin"
 _APP = "nvidia-device-plugin-daemonset"
 _ENTRYPOINT = "nvidia-device-plugin-entrypoint"
-_ENTRYPOINT_FILES = {"entrypoint.sh": scripts.DEVICE_PLUGIN_ENTRYPOINT}
+_ENTRYPOINT_FILES = {"entrypoint.sh": pods.script("wait-for-driver", "device-plugin")}
 
 # The kubelet looks for plugins nowhere else, whatever its root directory is.
 _PLUGIN_DIRECTORY = "/var/lib/kubelet/device-plugins"
@@ -45,19 +45,15 @@ _MOUNTS = [
 
 def manifests(spec: DevicePluginSpec, context: RenderContext) -> list[Manifest]:
     """Return access rights, the entrypoint and the DaemonSet."""
-    namespace = context.namespace
     configurations = operands.config_of(context, spec.config_name)
     config = ConfigManager(context)
     return [
-        service_account(_ACCOUNT, namespace),
-        *role(_ACCOUNT, namespace, [operands.USE_PRIVILEGED_SCC], subject=_ACCOUNT),
-        *config.access(_ACCOUNT),
-        config_map(_ENTRYPOINT, namespace, _ENTRYPOINT_FILES, {labels.APP: _APP}),
+        *operands.access(_ACCOUNT, context.namespace, cluster_rules=config.cluster_rules),
+        config_map(_ENTRYPOINT, context.namespace, _ENTRYPOINT_FILES, {labels.APP: _APP}),
         operands.daemon_set(
             context,
             _APP,
-            selector={labels.APP: _APP},
-            node_selector={labels.deploy("device-plugin"): "true"},
+            switch="device-plugin",
             # The reference's side-car sees another label, but not another content of the same configuration.
             pod_annotations=operands.configured_by(_ENTRYPOINT_FILES, configurations),
             pod=_pod(spec, context, config),
@@ -66,7 +62,6 @@ def manifests(spec: DevicePluginSpec, context: RenderContext) -> list[Manifest]:
 
 
 def _pod(spec: DevicePluginSpec, context: RenderContext, config: ConfigManager) -> dict[str, Any]:
-    validator = context.inventory.specs.validator
     wait = operands.wait_for_toolkit(
         context, pods.mount("run-nvidia-validations", operands.VALIDATIONS, pods.TO_CONTAINER)
     )
@@ -75,7 +70,7 @@ def _pod(spec: DevicePluginSpec, context: RenderContext, config: ConfigManager) 
         serviceAccountName=_ACCOUNT,
         runtimeClassName=operands.runtime_class(context),
         shareProcessNamespace=config.is_on or None,
-        imagePullSecrets=pods.pull_secrets(spec.image_pull_secrets, validator.image_pull_secrets),
+        imagePullSecrets=pods.pull_secrets(spec, context.inventory.specs.validator),
         initContainers=[wait, *config.init_containers],
         containers=[
             operands.container(
@@ -129,19 +124,16 @@ class ConfigManager:
 
     def __init__(self, context: RenderContext) -> None:
         """Read the settings of the device plugin."""
-        self._spec, self._namespace = context.inventory.specs.device_plugin, context.namespace
+        self._spec = context.inventory.specs.device_plugin
         self.is_on = bool(self._spec.config_name)
+        # Of all containers of a pod, ``config-manager`` alone reads the label.
+        self.cluster_rules = [operands.READ_NODES] if self.is_on else []
         self.environment = {"CONFIG_FILE": _CHOSEN} if self.is_on else {}
         self.mounts, self.volumes = [], []
         if self.is_on:
             self.mounts = [pods.mount("available-configs", _AVAILABLE), pods.mount("config", "/config")]
             source = pods.config_volume("available-configs", self._spec.config_name)
-            self.volumes = [source, pods.scratch_volume("config")]
-
-    def access(self, account: str) -> list[Manifest]:
-        """Return the right to read nodes: of all containers of a pod, ``config-manager`` alone reads the label."""
-        rules = [operands.READ_NODES]
-        return cluster_role(account, self._namespace, rules, subject=account) if self.is_on else []
+            self.volumes = [source, {"name": "config", "emptyDir": {}}]
 
     @property
     def init_containers(self) -> list[dict[str, Any]]:
@@ -168,8 +160,7 @@ class ConfigManager:
         }
         return pods.container(
             name,
-            self._spec.image.reference,
-            imagePullPolicy=self._spec.image_pull_policy,
+            self._spec,
             command=["config-manager"],
             env=pods.environment(declared),
             **fields,

@@ -60,7 +60,7 @@ def _pod_spec(spec: ValidatorSpec, context: RenderContext) -> dict[str, Any]:
             "restartPolicy": "Never",
             "serviceAccountName": ACCOUNT,
             "automountServiceAccountToken": False,
-            "imagePullSecrets": pods.pull_secrets(spec.image_pull_secrets),
+            "imagePullSecrets": pods.pull_secrets(spec),
             "tolerations": pods.operand_tolerations(context, (_ANYWHERE,)),
             "containers": [container],
             "runtimeClassName": operands.runtime_class(context),
@@ -72,12 +72,11 @@ def _pod_spec(spec: ValidatorSpec, context: RenderContext) -> dict[str, Any]:
 def _pod(context: RenderContext, target: Target, pod_spec: Mapping[str, Any], content: str) -> Manifest:
     name = pod_name(target.name, content[:8])
     metadata = {"name": name, "namespace": context.namespace, "labels": {labels.APP: APP, labels.DIGEST: content}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {**pod_spec, "affinity": _only_on(target.name)},
-    }
+    # Bound to the node, and yet the scheduler counts its GPU, which ``nodeName`` would bypass.
+    by_name = {"key": "metadata.name", "operator": "In", "values": [target.name]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [by_name]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**pod_spec, "affinity": affinity}}
 
 
 def pod_name(node: str, short_digest: str) -> str:
@@ -95,10 +94,3 @@ def toolkit_image(context: RenderContext) -> str:
 def driver_of(target: Target) -> str:
     """Return the driver image of a node, or the version of the host's own; empty if unknown."""
     return driver.image_of(target) or target.driver.version
-
-
-def _only_on(node: str) -> dict[str, object]:
-    """Bind the pod to a node and yet let the scheduler count its GPU, which ``nodeName`` would bypass."""
-    by_name = {"key": "metadata.name", "operator": "In", "values": [node]}
-    terms = {"nodeSelectorTerms": [{"matchFields": [by_name]}]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}

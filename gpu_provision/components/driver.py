@@ -6,15 +6,15 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from gpu_provision.components import labels, operands, pods, scripts
-from gpu_provision.components.objects import cluster_role, config_map, digest, role, rule, service_account
+from gpu_provision.components import labels, operands, pods
+from gpu_provision.components.objects import config_map, digest, rule
 from gpu_provision.components.targets import dns_label
 from gpu_provision.components.toolkit_runtimes import CRIO, runtime_of
-from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, RenderContext, Target
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory, OperatingSystem
-from gpu_provision.model.specs import DriverSpec
+from gpu_provision.model.settings import camel_case, settings_of
+from gpu_provision.model.specs import DriverSpec, StartupProbe
 
 NAME = "driver"
 TITLE = "NVIDIA driver"
@@ -102,14 +102,11 @@ def spec(inventory: Inventory) -> DriverSpec | None:
 
 def manifests(_spec: DriverSpec, context: RenderContext) -> list[Manifest]:
     """Return the startup probe, access rights, and a DaemonSet per driver group."""
-    namespace = context.namespace
     group_of = attrgetter("driver_group")
     served = sorted((target for target in context.targets if target.driver_group), key=group_of)
     return [
-        service_account(_ACCOUNT, namespace),
-        *role(_ACCOUNT, namespace, [operands.USE_PRIVILEGED_SCC], subject=_ACCOUNT),
-        *cluster_role(_ACCOUNT, namespace, _CLUSTER_RULES, subject=_ACCOUNT),
-        config_map(_PROBE, namespace, {"startup-probe.sh": scripts.STARTUP_PROBE}, {labels.APP: _APP}),
+        *operands.access(_ACCOUNT, context.namespace, cluster_rules=_CLUSTER_RULES),
+        config_map(_PROBE, context.namespace, {"startup-probe.sh": pods.script("startup-probe")}, {labels.APP: _APP}),
         # A change of the probe restarts no driver: a pod keeps the probe that it has started with.
         *(_daemon_set(group, next(members), context) for group, members in groupby(served, group_of)),
     ]
@@ -118,10 +115,31 @@ def manifests(_spec: DriverSpec, context: RenderContext) -> list[Manifest]:
 def problems(_spec: DriverSpec, context: RenderContext) -> tuple[Finding, ...]:
     """Return the targets that no driver DaemonSet can serve."""
     served = [target for target in context.targets if not target.driver.on_host]
-    return (
-        *(_unknown(target) for target in served if target.os is None),
-        *(_no_image(target) for target in served if target.os and target.os.id not in _WITH_IMAGES),
-    )
+    unknown = [
+        Finding(
+            code="GP401",
+            what=f"the operating system of {target.name} is not known, so it gets no driver",
+            where=f"Node {target.name}",
+            evidence="neither Node Feature Discovery nor the Node object names it",
+            fix=f"set pools.{target.pool.name}.os, for example to ubuntu22.04",
+        )
+        for target in served
+        if target.os is None
+    ]
+    without_image = [
+        Finding(
+            code="GP402",
+            what=f"{target.name} runs {target.os.tag}, for which NVIDIA publishes no driver image",
+            where=f"Node {target.name}",
+            evidence=f"the image would be {image_of(target)}",
+            fix=f"install the driver on the host and set pools.{target.pool.name}.driver.enabled: "
+            f"{'auto' if target.pool.driver.prefer_host else 'false'}",
+            severity=Severity.WARNING,  # the user may well have built an image under that tag
+        )
+        for target in served
+        if target.os and target.os.id not in _WITH_IMAGES
+    ]
+    return (*unknown, *without_image)
 
 
 def image_of(target: Target) -> str:
@@ -143,7 +161,8 @@ def _daemon_set(group: str, target: Target, context: RenderContext) -> Manifest:
         selector={labels.APP: _APP, **by_group},
         extra_labels=_EXTRA_LABELS,
         pod_annotations={"kubectl.kubernetes.io/default-container": "nvidia-driver-ctr"},
-        node_selector={labels.deploy("driver"): "true", **by_group},
+        switch="driver",
+        node_labels=by_group,
         pod=_pod(target, context),
         on_delete=True,
     )
@@ -157,7 +176,11 @@ def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
     # Both skip the installation if this is what is installed already: a restart then costs no workload.
     fields = ("image", "command", "args", "env", "volumeMounts")
     containers = [[container.get(field) for field in fields] for container in (manager, driver)]
-    relevant = [*containers, volumes, _input_contents(spec, context)]
+    # The driver is installed again, too, when what is known of its files changes.
+    names = (spec.repo_config, spec.cert_config, spec.kernel_module_config)
+    files: list[Any] = [dict(operands.config_of(context, name)) for name in names]
+    files += filter(None, [context.facts.secrets.get(spec.licensing_config)])
+    relevant = [*containers, volumes, files]
     settings = {"DRIVER_CONFIG_DIGEST": digest(relevant, 32)}
     for container in (manager, driver):
         container["env"] += pods.environment(settings)
@@ -166,7 +189,7 @@ def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
         serviceAccountName=_ACCOUNT,
         hostPID=True,
         affinity=_ONE_PER_HOST,
-        imagePullSecrets=pods.pull_secrets(spec.image_pull_secrets),
+        imagePullSecrets=pods.pull_secrets(spec),
         initContainers=[manager],
         containers=[driver],
         volumes=volumes,
@@ -176,8 +199,8 @@ def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
 def _manager(spec: DriverSpec) -> dict[str, Any]:
     return pods.container(
         "k8s-driver-manager",
-        spec.manager.reference,
-        imagePullPolicy=spec.image_pull_policy,
+        spec,
+        image=spec.manager.reference,
         command=["driver-manager"],
         args=["uninstall_driver"],
         env=pods.environment(_MANAGER_ENVIRONMENT),
@@ -199,53 +222,19 @@ def _driver(spec: DriverSpec, image: str, inputs: list[dict[str, Any]]) -> dict[
         "KERNEL_MODULE_TYPE": spec.kernel_module_type,
         **open_modules,
     }
+    probe = {camel_case(each.name): getattr(spec.startup_probe, each.name) for each in settings_of(StartupProbe)}
     files = [f"{operands.VALIDATIONS}/{name}" for name in (".driver-ctr-ready", ".driver-daemons-status")]
-    return pods.container(
+    return operands.container(
+        spec,
         "nvidia-driver-ctr",
-        image,
-        imagePullPolicy=spec.image_pull_policy,
+        image=image,
         command=["nvidia-driver"],
-        args=["init", *spec.args],
-        env=pods.environment(declared, spec.env),
-        startupProbe=_startup_probe(spec),
+        args=["init"],
+        env=declared,
+        startupProbe={"exec": {"command": ["sh", "/usr/local/bin/startup-probe.sh"]}, **probe, "successThreshold": 1},
         lifecycle={"preStop": {"exec": {"command": ["sh", "-c", f"rm -f {' '.join(files)}"]}}},
-        securityContext=pods.PRIVILEGED_S0,
-        resources=dict(spec.resources),
-        volumeMounts=[*_MOUNTS, *inputs],
-    )
-
-
-def _startup_probe(spec: DriverSpec) -> dict[str, Any]:
-    probe = spec.startup_probe
-    return {
-        "exec": {"command": ["sh", "/usr/local/bin/startup-probe.sh"]},
-        "initialDelaySeconds": probe.initial_delay_seconds,
-        "periodSeconds": probe.period_seconds,
-        "timeoutSeconds": probe.timeout_seconds,
-        "failureThreshold": probe.failure_threshold,
-        "successThreshold": 1,
-    }
-
-
-def _unknown(target: Target) -> Finding:
-    return Finding(
-        code=codes.OS_UNKNOWN,
-        what=f"the operating system of {target.name} is not known, so it gets no driver",
-        where=f"Node {target.name}",
-        evidence="neither Node Feature Discovery nor the Node object names it",
-        fix=f"set pools.{target.pool.name}.os, for example to ubuntu22.04",
-    )
-
-
-def _no_image(target: Target) -> Finding:
-    tag, switch = target.os.tag if target.os else "", "auto" if target.pool.driver.prefer_host else "false"
-    return Finding(
-        code=codes.NO_DRIVER_IMAGE,
-        what=f"{target.name} runs {tag}, for which NVIDIA publishes no driver image",
-        where=f"Node {target.name}",
-        evidence=f"the image would be {image_of(target)}",
-        fix=f"install the driver on the host and set pools.{target.pool.name}.driver.enabled: {switch}",
-        severity=Severity.WARNING,  # the user may well have built an image under that tag
+        security=pods.PRIVILEGED_S0,
+        mounts=[*_MOUNTS, *inputs],
     )
 
 
@@ -310,11 +299,3 @@ def _inputs(
         volumes.append(pods.host_volume(name, host, kind))
         mounts.append(pods.mount(name, path, read_only=True))
     return volumes, mounts
-
-
-def _input_contents(spec: DriverSpec, context: RenderContext) -> list[Any]:
-    """Return what is known of the files: the driver is installed again when one of them changes."""
-    names = (spec.repo_config, spec.cert_config, spec.kernel_module_config)
-    files = [dict(operands.config_of(context, name)) for name in names]
-    license_digest = context.facts.secrets.get(spec.licensing_config, "")
-    return [*files, license_digest] if license_digest else files

@@ -7,7 +7,7 @@ from typing import Any
 from gpu_provision.components import labels, operands, pods
 from gpu_provision.components.device_plugin import ConfigManager
 from gpu_provision.components.nfd import GROUP
-from gpu_provision.components.objects import role, rule, service_account
+from gpu_provision.components.objects import rule
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.specs import GfdSpec
 
@@ -20,7 +20,6 @@ _APP = "gpu-feature-discovery"
 _FEATURES = "/etc/kubernetes/node-feature-discovery/features.d"
 
 _RULES = [
-    operands.USE_PRIVILEGED_SCC,
     # It publishes what it finds as NodeFeature nvidia-features-for-<node>, in the operands' namespace.
     rule(GROUP, ["nodefeatures"], ["get", "list", "watch", "create", "update"]),
     rule("", ["pods"], ["get"]),
@@ -29,18 +28,15 @@ _RULES = [
 
 def manifests(spec: GfdSpec, context: RenderContext) -> list[Manifest]:
     """Return access rights and the DaemonSet."""
-    namespace = context.namespace
     configurations = operands.config_of(context, context.inventory.specs.device_plugin.config_name)
     config = ConfigManager(context)
     return [
-        service_account(_ACCOUNT, namespace),
-        *role(_ACCOUNT, namespace, _RULES, subject=_ACCOUNT),
-        *config.access(_ACCOUNT),
+        *operands.access(_ACCOUNT, context.namespace, *_RULES, cluster_rules=config.cluster_rules),
         operands.daemon_set(
             context,
             _APP,
             selector={labels.APP: _APP, labels.PART_OF: "nvidia-gpu"},
-            node_selector={labels.deploy("gpu-feature-discovery"): "true"},
+            switch="gpu-feature-discovery",
             pod_annotations=operands.configured_by(configurations),
             pod=_pod(spec, context, config),
         ),
@@ -48,13 +44,12 @@ def manifests(spec: GfdSpec, context: RenderContext) -> list[Manifest]:
 
 
 def _pod(spec: GfdSpec, context: RenderContext, config: ConfigManager) -> dict[str, Any]:
-    validator = context.inventory.specs.validator
     return operands.pod(
         spec,
         serviceAccountName=_ACCOUNT,
         runtimeClassName=operands.runtime_class(context),
         shareProcessNamespace=config.is_on or None,
-        imagePullSecrets=pods.pull_secrets(spec.image_pull_secrets, validator.image_pull_secrets),
+        imagePullSecrets=pods.pull_secrets(spec, context.inventory.specs.validator),
         initContainers=[operands.wait_for_toolkit(context, operands.MOUNT_RUN_NVIDIA), *config.init_containers],
         containers=[_container(spec, context, config), *config.side_cars("gpu-feature-discovery")],
         volumes=[

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpu_provision.model.cluster import NodeFacts
-
 # Read: what Node Feature Discovery writes.
 NFD_PREFIX = "feature.node.kubernetes.io/"
 NFD_OS_ID = f"{NFD_PREFIX}system-os_release.ID"
@@ -59,13 +57,11 @@ def deploy(operand: str) -> str:
     return DEPLOY_PREFIX + operand
 
 
-def has_gpu(node: NodeFacts | Mapping[str, str]) -> bool:
-    """Whether Node Feature Discovery says that the node has an NVIDIA GPU. Takes facts or bare labels."""
-    labels = node.labels if isinstance(node, NodeFacts) else node
-    return any(labels.get(key) == "true" for key in NFD_GPU)
+def has_gpu(node_labels: Mapping[str, str]) -> bool:
+    """Return whether Node Feature Discovery says that the node has an NVIDIA GPU."""
+    return any(node_labels.get(key) == "true" for key in NFD_GPU)
 
 
-def nfd_has_spoken(node: NodeFacts | Mapping[str, str]) -> bool:
-    """Whether Node Feature Discovery has labelled the node at all; until then its silence means nothing."""
-    labels = node.labels if isinstance(node, NodeFacts) else node
-    return any(key.startswith(NFD_PREFIX) for key in labels)
+def nfd_has_spoken(node_labels: Mapping[str, str]) -> bool:
+    """Return whether Node Feature Discovery has labelled the node at all; until then its silence means nothing."""
+    return any(key.startswith(NFD_PREFIX) for key in node_labels)

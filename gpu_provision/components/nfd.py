@@ -7,21 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gpu_provision.components import operands, pods
-from gpu_provision.components.objects import (
-    RBAC,
-    cluster_role,
-    config_map,
-    is_since,
-    manifest,
-    role,
-    rule,
-    service_account,
-)
+from gpu_provision.components.objects import RBAC, config_map, is_since, manifest, role, rule, service_account
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, RenderContext
 from gpu_provision.model.specs import NfdSpec
 
@@ -67,17 +58,11 @@ _CONTROL_PLANE = tuple(
 
 _GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
+_ON_CONTROL_PLANE = {"key": "node-role.kubernetes.io/control-plane", "operator": "In", "values": [""]}
 _NEAR_CONTROL_PLANE = {
     "nodeAffinity": {
         "preferredDuringSchedulingIgnoredDuringExecution": [
-            {
-                "weight": 1,
-                "preference": {
-                    "matchExpressions": [
-                        {"key": "node-role.kubernetes.io/control-plane", "operator": "In", "values": [""]}
-                    ]
-                },
-            }
+            {"weight": 1, "preference": {"matchExpressions": [_ON_CONTROL_PLANE]}}
         ]
     }
 }
@@ -122,11 +107,11 @@ def manifests(spec: NfdSpec, context: RenderContext) -> list[Manifest]:
     common: dict[str, Any] = {"subject": subject, "labels": _LABELS}
     master_config = {"nfd-master.conf": _MASTER_CONFIG}
     worker_config = {"nfd-worker.conf": _WORKER_CONFIG}
-    like = generation(spec.image.version)
+    like = next(each for each in GENERATIONS if is_since(spec.image.version, each.since))  # the newest for a digest
     return [
         *crds(),
         service_account(_FULL_NAME, namespace, _LABELS),
-        *cluster_role(_FULL_NAME, namespace, [*_MASTER_RULES, *_GC_RULES], **common),  # of one account
+        *role(_FULL_NAME, namespace, [*_MASTER_RULES, *_GC_RULES], **common, kind="ClusterRole"),  # of one account
         *role(f"{_FULL_NAME}-worker", namespace, _WORKER_RULES, **common),
         config_map(f"{_FULL_NAME}-master-conf", namespace, master_config, _LABELS),
         config_map(f"{_FULL_NAME}-worker-conf", namespace, worker_config, _LABELS),
@@ -147,7 +132,7 @@ def _master(spec: NfdSpec, like: Generation, context: RenderContext) -> Manifest
         spec,
         "master",
         args=like.flags,
-        ports=_container_ports(like.ports),
+        ports=like.ports,
         startupProbe=_probe(like.health, failureThreshold=30),
         livenessProbe=_probe(like.health),
         readinessProbe=_probe(like.health, failureThreshold=10),
@@ -173,7 +158,7 @@ def _worker(spec: NfdSpec, like: Generation, context: RenderContext) -> Manifest
         "worker",
         args=[*like.worker_flags, *like.flags, *spec.args],
         env={"POD_NAME": pods.Field("metadata.name"), "POD_UID": pods.Field("metadata.uid")},
-        ports=_container_ports(like.ports),
+        ports=like.ports,
         livenessProbe=_probe(like.health, initialDelaySeconds=10),
         readinessProbe=_probe(like.health, initialDelaySeconds=5, failureThreshold=10),
         resources=spec.resources or defaults,
@@ -192,7 +177,7 @@ def _gc(spec: NfdSpec, like: Generation, context: RenderContext) -> Manifest:
         spec,
         "gc",
         args=["-gc-interval=1h"],
-        ports=_container_ports(like.gc_ports),
+        ports=like.gc_ports,
         livenessProbe=_probe(like.gc_health, initialDelaySeconds=10),
         readinessProbe=_probe(like.gc_health, initialDelaySeconds=5),
         resources={"requests": {"cpu": "10m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
@@ -202,16 +187,22 @@ def _gc(spec: NfdSpec, like: Generation, context: RenderContext) -> Manifest:
 
 
 def _container(
-    spec: NfdSpec, part: str, *, args: Sequence[str], env: pods.Environment | None = None, **fields: Any
+    spec: NfdSpec,
+    part: str,
+    *,
+    args: Sequence[str],
+    ports: Sequence[tuple[str, int]],
+    env: pods.Environment | None = None,
+    **fields: Any,
 ) -> dict[str, Any]:
     return pods.container(
         part,
-        spec.image.reference,
-        imagePullPolicy=spec.image_pull_policy,
+        spec,
         command=[f"nfd-{part}"],
         args=list(args),
         env=pods.environment({**pods.NODE_NAME, **(env or {})}, spec.env),
         securityContext=_UNPRIVILEGED,
+        ports=[pods.port(name, number) for name, number in ports],
         **fields,
     )
 
@@ -222,7 +213,7 @@ def _pod(spec: NfdSpec, container: dict[str, Any], **fields: Any) -> dict[str, A
         "priorityClassName": "system-node-critical",
         "dnsPolicy": "ClusterFirstWithHostNet",
         "enableServiceLinks": False,
-        "imagePullSecrets": pods.pull_secrets(spec.image_pull_secrets),
+        "imagePullSecrets": pods.pull_secrets(spec),
         "containers": [container],
         **fields,
     }
@@ -266,24 +257,11 @@ _HTTP = {"httpGet": {"path": "/healthz", "port": "http"}}
 
 # Newest first. Up to 0.17 the health service speaks gRPC, for which API servers before 1.24 know no probe: that its
 # port answers is all that is asked.
+_PORTS = (("http", 8080),)
+_0_18 = Generation(since=(0, 18), flags=("-port=8080",), ports=_PORTS, gc_ports=_PORTS, health=_HTTP, gc_health=_HTTP)
 GENERATIONS = (
-    Generation(
-        since=(0, 19),
-        flags=("-port=8080",),
-        worker_flags=("-owner-refs=pod,ds",),
-        ports=(("http", 8080),),
-        gc_ports=(("http", 8080),),
-        health=_HTTP,
-        gc_health=_HTTP,
-    ),
-    Generation(
-        since=(0, 18),
-        flags=("-port=8080",),
-        ports=(("http", 8080),),
-        gc_ports=(("http", 8080),),
-        health=_HTTP,
-        gc_health=_HTTP,
-    ),
+    replace(_0_18, since=(0, 19), worker_flags=("-owner-refs=pod,ds",)),
+    _0_18,
     Generation(
         since=(0, 16),
         flags=("-metrics=8081", "-grpc-health=8082"),
@@ -294,15 +272,6 @@ GENERATIONS = (
 )
 
 
-def generation(version: str) -> Generation:
-    """Return the generation of an image version such as ``v0.19.0``; the newest for digests and names."""
-    return next(each for each in GENERATIONS if is_since(version, each.since))
-
-
 def _probe(health: dict[str, Any] | None, **fields: int) -> dict[str, Any] | None:
     """Return a probe, or None where nothing can be asked."""
     return health | fields if health else None
-
-
-def _container_ports(ports: tuple[tuple[str, int], ...]) -> list[dict[str, Any]]:
-    return [pods.port(name, number) for name, number in ports]

@@ -6,8 +6,7 @@ the user or to a program that paused an operand, so such a value survives also i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from gpu_provision.components import labels
 from gpu_provision.components.targets import node_pools
@@ -38,53 +37,49 @@ _CHOSEN = frozenset({DriverBasis.READ, DriverBasis.LABEL})  # by `driver.enabled
 _NO_NEEDS: dict[str, str | None] = dict.fromkeys((labels.DRIVER_GROUP, labels.HOST_DRIVER, labels.CONTAINER_RUNTIME))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLabelsSpec:
-    """What the labels depend on besides the nodes."""
-
-    inventory: str  # name of the inventory, written to its GPU nodes so that it can take its labels back later
-    listed: Mapping[str, Mapping[str, str]]  # the own labels of the nodes that the inventory lists, by node name
-    attests: bool = False  # whether nodes get a label that says what was validated there
+def spec(inventory: Inventory) -> Inventory:
+    """Return the inventory: labels cannot be off."""
+    return inventory
 
 
-def spec(inventory: Inventory) -> NodeLabelsSpec:
-    """Return what the labels depend on; they cannot be off."""
-    listed = {node.name: node.labels for node in inventory.nodes}
-    return NodeLabelsSpec(inventory=inventory.name, listed=listed, attests=inventory.specs.startup_taint.enabled)
-
-
-def manifests(spec: NodeLabelsSpec, context: RenderContext) -> list[Manifest]:
+def manifests(spec: Inventory, context: RenderContext) -> list[Manifest]:
     """Return partial Nodes: targets, other declared nodes with labels, and nodes that are ours no more."""
     live = {node.name: node.labels for node in context.facts.nodes}
+    listed = {node.name: node.labels for node in spec.nodes}
     by_name = {target.name: target for target in context.targets}
     wanted: dict[str, dict[str, str | None]] = {
-        name: {**pool.labels, **spec.listed.get(name, {})}
+        name: {**pool.labels, **listed.get(name, {})}
         for name, pool in node_pools(context.inventory, context.facts).items()
     }
     for name, target in by_name.items():
         # What the inventory declares itself wins, so that it can say false to an operand, too.
         wanted[name] = _of_target(spec, target, wanted[name]) | wanted[name]
     for node in leaving(context):
-        wanted[node.name] = _taken_back(node) | wanted.get(node.name, {})
+        ours = [key for key in _DEPLOY if node.labels.get(key) == "true"]  # one with another value stays
+        ours += [labels.DEPLOY_DRIVER] if labels.HOST_DRIVER in node.labels else []
+        marks = (labels.GPU_PRESENT, *ours, *_NO_NEEDS, labels.VALIDATED, labels.INVENTORY)
+        wanted[node.name] = dict.fromkeys(marks) | wanted.get(node.name, {})
     partial = (_node(name, wanted[name], live.get(name, {})) for name in sorted(wanted))
     return [node for node in partial if node["metadata"]["labels"]]
 
 
-def _of_target(spec: NodeLabelsSpec, target: Target, declared: Mapping[str, str | None]) -> dict[str, str | None]:
+def _of_target(spec: Inventory, target: Target, declared: Mapping[str, str | None]) -> dict[str, str | None]:
     """Return the labels that a GPU node gets besides those that the inventory declares."""
     live = target.facts.labels if target.facts else {}
     if _is_gpu_gone(live):
-        marks = {labels.GPU_PRESENT: "false", labels.INVENTORY: spec.inventory}
+        marks = {labels.GPU_PRESENT: "false", labels.INVENTORY: spec.name}
         return {**marks, **_without_operands(live), **_NO_NEEDS, labels.VALIDATED: None}
     is_off = {**live, **declared}.get(labels.DEPLOY_OPERANDS) == "false"
+    # ``false``, ``pre-installed``, ``paused-...`` are others' values.
+    operands: dict[str, str | None] = {key: "true" for key in _DEPLOY if live.get(key, "") in ("", "true")}
     return {
         labels.GPU_PRESENT: "true",
-        **(_without_operands(live) if is_off else _with_operands(live) | _driver_operand(target, live)),
+        **(_without_operands(live) if is_off else operands | _driver_operand(target, live)),
         labels.DRIVER_GROUP: target.driver_group or None,
         labels.HOST_DRIVER: target.driver.version or None,
         labels.CONTAINER_RUNTIME: runtime_of(target),
-        labels.INVENTORY: spec.inventory,
-        **({} if spec.attests else {labels.VALIDATED: None}),
+        labels.INVENTORY: spec.name,  # so that the inventory can take its labels back later
+        **({} if spec.specs.startup_taint.enabled else {labels.VALIDATED: None}),
     }
 
 
@@ -95,24 +90,18 @@ def able_to_run(context: RenderContext, *operands: str) -> tuple[Target, ...]:
     """
     listed = {node.name: node.labels for node in context.inventory.nodes}
     switches = (labels.DEPLOY_OPERANDS, *map(labels.deploy, operands))
-    able = (each for each in context.targets if not _is_kept_off(each, switches, listed.get(each.name, {})))
+    able = []
+    for target in context.targets:
+        live = target.facts.labels if target.facts else {}
+        said = {**live, **target.pool.labels, **listed.get(target.name, {})}
+        if not _is_gpu_gone(live) and not any(said.get(switch) == "false" for switch in switches):
+            able.append(target)
     return tuple(able)
-
-
-def _is_kept_off(target: Target, switches: Iterable[str], listed: Mapping[str, str]) -> bool:
-    live = target.facts.labels if target.facts else {}
-    said = {**live, **target.pool.labels, **listed}
-    return _is_gpu_gone(live) or any(said.get(switch) == "false" for switch in switches)
 
 
 def _is_gpu_gone(live: Mapping[str, str]) -> bool:
     """Whether Node Feature Discovery sees no GPU; until it has labelled the node, the declared GPU counts."""
     return labels.nfd_has_spoken(live) and not labels.has_gpu(live)
-
-
-def _with_operands(live: Mapping[str, str]) -> dict[str, str | None]:
-    """Say true where no value was set; ``false``, ``pre-installed``, ``paused-...`` are others' values."""
-    return {key: "true" for key in _DEPLOY if live.get(key, "") in ("", "true")}
 
 
 def _driver_operand(target: Target, live: Mapping[str, str]) -> dict[str, str | None]:
@@ -135,13 +124,6 @@ def leaving(context: RenderContext) -> tuple[NodeFacts, ...]:
     mark, kept = context.inventory.name, {target.name for target in (*context.targets, *context.others)}
     marked = (node for node in context.facts.nodes if node.labels.get(labels.INVENTORY) == mark)
     return tuple(node for node in marked if node.name not in kept)
-
-
-def _taken_back(node: NodeFacts) -> dict[str, str | None]:
-    """Remove what was ours; a deploy label with another value stays."""
-    ours = [key for key in _DEPLOY if node.labels.get(key) == "true"]
-    ours += [labels.DEPLOY_DRIVER] if labels.HOST_DRIVER in node.labels else []
-    return dict.fromkeys((labels.GPU_PRESENT, *ours, *_NO_NEEDS, labels.VALIDATED, labels.INVENTORY))
 
 
 def _node(name: str, wanted: Mapping[str, str | None], live: Mapping[str, str]) -> Manifest:

@@ -1,4 +1,4 @@
-"""What an API server of a given version knows. An unknown version, as offline, counts as a new one."""
+"""Builders of objects in canonical form, and what versions know."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpu_provision.model.cluster import ClusterFacts, Manifest
-
-
-def has_internal_traffic_policy(facts: ClusterFacts) -> bool:
-    """Whether Services have ``internalTrafficPolicy``: on by default since Kubernetes 1.22."""
-    return is_since(facts.version, (1, 22))
+from gpu_provision.model.cluster import Manifest
 
 
 def is_since(version: str, since: tuple[int, int]) -> bool:
@@ -52,12 +47,7 @@ def manifest(
     **body: Any,
 ) -> Manifest:
     """Return an object of ``(apiVersion, kind)``; ``body`` holds what stands beside its metadata."""
-    metadata = {
-        "name": name,
-        "namespace": namespace or None,
-        "labels": dict(labels or {}),
-        "annotations": dict(annotations or {}),
-    }
+    metadata = {"name": name, "namespace": namespace or None, "labels": labels, "annotations": annotations}
     built: Manifest = compact({"apiVersion": kind[0], "kind": kind[1], "metadata": metadata, **body})
     return built
 
@@ -69,10 +59,10 @@ def config_map(name: str, namespace: str, data: Mapping[str, str], labels: Mappi
 
 def rule(group: str, resources: Sequence[str], verbs: Sequence[str], names: Sequence[str] = ()) -> dict[str, Any]:
     """Return one RBAC rule for resources of one API group."""
-    rule: dict[str, Any] = compact(
+    built: dict[str, Any] = compact(
         {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs), "resourceNames": list(names)}
     )
-    return rule
+    return built
 
 
 def service_account(name: str, namespace: str, labels: Mapping[str, str] | None = None) -> Manifest:
@@ -80,25 +70,19 @@ def service_account(name: str, namespace: str, labels: Mapping[str, str] | None 
     return manifest(("v1", "ServiceAccount"), name, namespace=namespace, labels=labels)
 
 
-def role(
-    name: str, namespace: str, rules: Iterable[dict[str, Any]], *, subject: str, labels: Mapping[str, str] | None = None
+def role(  # noqa: PLR0913  keyword-only: what differs between roles
+    name: str,
+    namespace: str,
+    rules: Iterable[dict[str, Any]],
+    *,
+    subject: str,
+    labels: Mapping[str, str] | None = None,
+    kind: str = "Role",
 ) -> list[Manifest]:
-    """Return a Role and its RoleBinding for the ServiceAccount ``subject`` of the same namespace."""
-    return _bound("Role", name, rules, {"name": subject, "namespace": namespace}, namespace=namespace, labels=labels)
-
-
-def cluster_role(
-    name: str, namespace: str, rules: Iterable[dict[str, Any]], *, subject: str, labels: Mapping[str, str] | None = None
-) -> list[Manifest]:
-    """Return a ClusterRole and its ClusterRoleBinding for the ServiceAccount ``subject`` of ``namespace``."""
-    return _bound("ClusterRole", name, rules, {"name": subject, "namespace": namespace}, labels=labels)
-
-
-def _bound(
-    kind: str, name: str, rules: Iterable[dict[str, Any]], account: Mapping[str, str], **metadata: Any
-) -> list[Manifest]:
+    """Return a Role, or ClusterRole, and its binding to the ServiceAccount ``subject`` of ``namespace``."""
+    metadata: dict[str, Any] = {"namespace": namespace if kind == "Role" else "", "labels": labels}
     reference = {"apiGroup": RBAC, "kind": kind, "name": name}
-    subjects = [{"kind": "ServiceAccount", **account}]
+    subjects = [{"kind": "ServiceAccount", "name": subject, "namespace": namespace}]
     return [
         manifest((f"{RBAC}/v1", kind), name, **metadata, rules=list(rules)),
         manifest((f"{RBAC}/v1", f"{kind}Binding"), name, **metadata, roleRef=reference, subjects=subjects),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpu_provision.components import labels, pods, scripts
-from gpu_provision.components.objects import compact, digest, manifest, rule
+from gpu_provision.components import labels, pods
+from gpu_provision.components.objects import compact, digest, manifest, role, rule, service_account
 from gpu_provision.components.toolkit_runtimes import needs_no_class
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.settings import pod_fields
@@ -25,7 +25,7 @@ DRIVER_INSTALL_DIR = pods.host_volume("driver-install-dir", DRIVER_ROOT, "Direct
 HOST_ROOT = pods.host_volume("host-root", "/")
 HOST_DEV_CHAR = pods.host_volume("host-dev-char", "/dev/char")
 CDI_ROOT = pods.host_volume("cdi-root", "/var/run/cdi", "DirectoryOrCreate")
-OWN_VALIDATION = pods.scratch_volume("own-validation")
+OWN_VALIDATION: dict[str, Any] = {"name": "own-validation", "emptyDir": {}}
 """What a pod's own check found out, where no other pod can remove it."""
 
 MOUNT_RUN_NVIDIA = pods.mount("run-nvidia", "/run/nvidia", pods.TO_CONTAINER)
@@ -37,28 +37,44 @@ MOUNT_OWN_VALIDATION = pods.mount(OWN_VALIDATION["name"], VALIDATIONS)
 _SELECTED_BY = frozenset({labels.APP, labels.PART_OF})
 
 
+def access(
+    account: str, namespace: str, *rules: dict[str, Any], cluster_rules: Sequence[dict[str, Any]] = ()
+) -> list[Manifest]:
+    """Return a ServiceAccount and its rights; all may use the privileged security context."""
+    own = role(account, namespace, [USE_PRIVILEGED_SCC, *rules], subject=account)
+    everywhere = role(account, namespace, cluster_rules, subject=account, kind="ClusterRole") if cluster_rules else []
+    return [service_account(account, namespace), *own, *everywhere]
+
+
 def daemon_set(  # noqa: PLR0913 -- keyword-only: just the parts in which operands differ
     context: RenderContext,
     name: str,
     *,
-    selector: Mapping[str, str],
-    node_selector: Mapping[str, str],
+    switch: str,
     pod: Mapping[str, Any],
+    selector: Mapping[str, str] | None = None,
+    node_labels: Mapping[str, str] | None = None,
     extra_labels: Mapping[str, str] | None = None,
     pod_annotations: Mapping[str, str] | None = None,
     on_delete: bool = False,
 ) -> Manifest:
     """Return an operand's DaemonSet with everything that ``daemonsets`` of the inventory says.
 
-    ``pod`` is the pod spec, but for what all operands share; its pods also carry ``extra_labels``, as the DaemonSet
-    does. With ``on_delete``, a pod is replaced only after it was deleted.
+    Args:
+        switch: The operand in the node labels that let operands onto a node.
+        pod: The pod spec, but for what all operands share.
+        selector: Labels of its pods, by which it selects them. Default: its name as ``app``.
+        node_labels: Labels that a node has to have besides.
+        extra_labels: Of the DaemonSet and of its pods.
+        on_delete: Whether a pod is replaced only after it was deleted.
     """
+    selector = selector or {labels.APP: name}
     own = {**selector, **(extra_labels or {})}
     settings = context.inventory.specs.daemonsets
     # Pods must stay selectable, so the user cannot override what selects them (as in the reference).
     users = {key: value for key, value in settings.labels.items() if key not in _SELECTED_BY}
     shared = {
-        "nodeSelector": dict(node_selector),
+        "nodeSelector": {labels.deploy(switch): "true", **(node_labels or {})},
         "tolerations": pods.operand_tolerations(context),
         "priorityClassName": settings.priority_class_name or None,
     }
@@ -77,24 +93,46 @@ def container(  # noqa: PLR0913 -- keyword-only: just the parts in which operand
     name: str,
     *,
     env: pods.Environment,
+    users: pods.Environment | None = None,
     command: Sequence[str] = (),
+    args: Sequence[str] = (),
     security: Mapping[str, Any],
     mounts: Sequence[Mapping[str, Any]] = (),
     **fields: Any,
 ) -> dict[str, Any]:
-    """Return the main container of an operand, with everything that the inventory says of it."""
+    """Return the main container of an operand, with everything that the inventory says of it.
+
+    The user's arguments follow ``args``; ``users`` are the user's variables if not all of them are passed on.
+    """
     return pods.container(
         name,
-        spec.image.reference,
-        imagePullPolicy=spec.image_pull_policy,
+        spec,
+        image=fields.pop("image", ""),
         command=list(command),
-        args=list(spec.args),
-        env=pods.environment(env, spec.env),
+        args=[*args, *spec.args],
+        env=pods.environment(env, spec.env if users is None else users),
         **fields,
         securityContext=dict(security),
         resources=dict(spec.resources),
         volumeMounts=list(mounts),
     )
+
+
+def service(
+    context: RenderContext,
+    name: str,
+    port: tuple[str, int],
+    *,
+    kind: str = "ClusterIP",
+    annotations: Mapping[str, str] | None = None,
+    **fields: Any,
+) -> Manifest:
+    """Return a Service of one named port for the pods of an operand; ``fields`` stand beside the rest of its spec."""
+    own = {labels.APP: name}
+    ports = [{"name": port[0], "port": port[1], "targetPort": port[1], "protocol": "TCP"}]
+    spec = {"type": kind, **fields, "selector": own, "ports": ports}
+    metadata: dict[str, Any] = {"namespace": context.namespace, "labels": own, "annotations": annotations}
+    return manifest(("v1", "Service"), name, **metadata, spec=spec)
 
 
 def configured_by(*data: Mapping[str, str]) -> dict[str, str]:
@@ -114,78 +152,67 @@ def runtime_class(context: RenderContext) -> str | None:
     return None if needs_no_class(context.targets, cdi=specs.cdi_enabled) else specs.runtime_class
 
 
-def validation(  # noqa: PLR0913 -- keyword-only: just the parts in which validations differ
+def validation(
     context: RenderContext,
-    name: str,
     component: str,
-    *,
     env: pods.Environment,
-    security: Mapping[str, Any],
-    mounts: list[dict[str, Any]],
+    *,
+    security: Mapping[str, Any] = pods.PRIVILEGED_ROOT,
+    mounts: Sequence[Mapping[str, Any]] = (MOUNT_VALIDATIONS_BOTH_WAYS,),
 ) -> dict[str, Any]:
     """Return a container that validates ``component`` and writes its file for others to wait for."""
     spec = context.inventory.specs.validator
     return pods.container(
-        name,
-        spec.image.reference,
-        imagePullPolicy=spec.image_pull_policy,
+        f"{component}-validation",
+        spec,
         **pods.shell("nvidia-validator"),
         env=pods.environment({"COMPONENT": component, **env}, spec.env),
         securityContext=dict(security),
-        volumeMounts=mounts,
+        volumeMounts=list(mounts),
     )
 
 
-def vector_add(context: RenderContext, name: str, script: str = scripts.VECTOR_ADD, **fields: Any) -> dict[str, Any]:
-    """Return a container that adds two vectors on a GPU; its termination message has the result."""
-    spec = context.inventory.specs.validator
-    return pods.container(
-        name, spec.image.reference, imagePullPolicy=spec.image_pull_policy, **pods.shell(script), **fields
-    )
+def vector_add(
+    context: RenderContext, name: str, *, prefix: str = "", suffix: str = "", **fields: Any
+) -> dict[str, Any]:
+    """Return a container that adds two vectors on a GPU, between other lines of shell.
+
+    The termination message names the boot and the driver, and has what the sample printed.
+    """
+    script = prefix + pods.script("vector-add") + suffix
+    return pods.container(name, context.inventory.specs.validator, **pods.shell(script), **fields)
 
 
-def driver_validation(context: RenderContext) -> dict[str, Any]:
-    """Return the init container that waits until the driver works, and says so in ``driver-ready``."""
-    return _driver_validation(context)
+def driver_validation(context: RenderContext, *, own: bool = False) -> dict[str, Any]:
+    """Return the init container that waits until the driver works, and says so in ``driver-ready``.
 
-
-def own_driver_validation(context: RenderContext) -> dict[str, Any]:
-    """Return the same for a pod that has to know by itself, in the volume `OWN_VALIDATION`.
-
-    A validator that ends removes what all pods see, and its successor starts only where the toolkit runs: a toolkit
-    that waits for what all pods see may wait for ever.
+    An ``own`` one says so in the volume `OWN_VALIDATION`, for a pod that has to know by itself. A validator that ends
+    removes what all pods see, and its successor starts only where the toolkit runs: a toolkit that waits for what all
+    pods see may wait for ever.
     """
     output = "/own-validation"
-    return _driver_validation(context, {"OUTPUT_DIR": output}, pods.mount(OWN_VALIDATION["name"], output))
-
-
-def _driver_validation(context: RenderContext, env: Mapping[str, str] | None = None, *mounts: Any) -> dict[str, Any]:
     return validation(
         context,
-        "driver-validation",
         "driver",
-        env={"WITH_WAIT": "true", **pods.OPERATOR_NAMESPACE, **(env or {})},
+        {"WITH_WAIT": "true", **pods.OPERATOR_NAMESPACE, **({"OUTPUT_DIR": output} if own else {})},
         security=pods.PRIVILEGED_ROOT_S0,
         mounts=[
             MOUNT_HOST_ROOT,
             pods.mount("driver-install-dir", DRIVER_ROOT, pods.TO_CONTAINER),
             MOUNT_VALIDATIONS_BOTH_WAYS,
             pods.mount("host-dev-char", "/host-dev-char"),
-            *mounts,
+            *([pods.mount(OWN_VALIDATION["name"], output)] if own else []),
         ],
     )
 
 
 def wait_for_toolkit(context: RenderContext, mount: dict[str, Any]) -> dict[str, Any]:
     """Return the init container that waits for ``toolkit-ready``; ``mount`` shows it the validations."""
-    spec = context.inventory.specs.validator
     path = f"{VALIDATIONS}/toolkit-ready"
-    wait = f"until [ -f {path} ]; do echo waiting for {path}; sleep 5; done"
     return pods.container(
         "toolkit-validation",
-        spec.image.reference,
-        imagePullPolicy=spec.image_pull_policy,
-        **pods.shell(wait),
+        context.inventory.specs.validator,
+        **pods.shell(f"until [ -f {path} ]; do echo waiting for {path}; sleep 5; done"),
         securityContext=pods.PRIVILEGED_ROOT,
         volumeMounts=[mount],
     )

@@ -1,14 +1,17 @@
-"""Building blocks of pod specs: containers, environment, volumes, mounts, probes, tolerations."""
+"""Building blocks of pod specs: containers, environment, quantities, volumes, mounts, scripts, tolerations."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping
+from decimal import ROUND_UP, Decimal, localcontext
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpu_provision.components import labels, quantities
+from gpu_provision.components import labels
 from gpu_provision.components.objects import compact
 from gpu_provision.model.cluster import RenderContext
-from gpu_provision.model.specs import SecretKey
+from gpu_provision.model.specs import OperandSpec, SecretKey
 
 PRIVILEGED: dict[str, Any] = {"privileged": True}
 PRIVILEGED_ROOT: dict[str, Any] = {"privileged": True, "runAsUser": 0}
@@ -45,11 +48,15 @@ def _entry(name: str, value: str | Field | SecretKey) -> dict[str, Any]:
     return {"name": name, "value": value} if value else {"name": name}  # the server drops an empty value
 
 
-def container(name: str, image: str, **fields: Any) -> dict[str, Any]:
-    """Return a container of fields in Kubernetes' own spelling, ``resources`` in canonical form."""
+def container(name: str, spec: OperandSpec, *, image: str = "", **fields: Any) -> dict[str, Any]:
+    """Return a container of fields in Kubernetes' own spelling, ``resources`` in canonical form.
+
+    It runs the image of the spec unless another one is given.
+    """
     if requirements := fields.get("resources"):
-        fields["resources"] = quantities.resources(requirements)
-    built: dict[str, Any] = compact({"name": name, "image": image, **fields})
+        fields["resources"] = resources(requirements)
+    image = image or spec.image.reference
+    built: dict[str, Any] = compact({"name": name, "image": image, "imagePullPolicy": spec.image_pull_policy, **fields})
     return built
 
 
@@ -59,37 +66,20 @@ def host_volume(name: str, path: str, kind: str = "") -> dict[str, Any]:
     return {"name": name, "hostPath": source}
 
 
-def scratch_volume(name: str) -> dict[str, Any]:
-    """Return an empty directory of the pod's own."""
-    return {"name": name, "emptyDir": {}}
-
-
 def config_volume(
     name: str, config_map: str = "", *, mode: int | None = None, items: Iterable[tuple[str, str]] = ()
 ) -> dict[str, Any]:
     """Return a ConfigMap volume named as the ConfigMap, or as given; ``items`` are (key, path) pairs."""
-    source = {
-        "name": config_map or name,
-        "defaultMode": mode,
-        "items": [{"key": key, "path": path} for key, path in items],
-    }
-    return {"name": name, "configMap": compact(source)}
+    paths = [{"key": key, "path": path} for key, path in items]
+    return {"name": name, "configMap": compact({"name": config_map or name, "defaultMode": mode, "items": paths})}
 
 
 def mount(
     volume: str, path: str, propagation: str = "", *, read_only: bool = False, sub_path: str = ""
 ) -> dict[str, Any]:
     """Return a volume mount."""
-    built: dict[str, Any] = compact(
-        {
-            "name": volume,
-            "mountPath": path,
-            "mountPropagation": propagation or None,
-            "readOnly": read_only or None,
-            "subPath": sub_path or None,
-        }
-    )
-    return built
+    optional = {"mountPropagation": propagation, "readOnly": read_only, "subPath": sub_path}
+    return {"name": volume, "mountPath": path, **{key: value for key, value in optional.items() if value}}
 
 
 def port(name: str, number: int) -> dict[str, Any]:
@@ -97,14 +87,24 @@ def port(name: str, number: int) -> dict[str, Any]:
     return {"name": name, "containerPort": number, "protocol": "TCP"}
 
 
-def shell(script: str) -> dict[str, list[str]]:
+def shell(script: str) -> dict[str, Any]:
     """Return command and args that run a line of shell, as the GPU Operator's pods do."""
     return {"command": ["sh", "-c"], "args": [script]}
 
 
-def pull_secrets(*names: Sequence[str]) -> list[dict[str, str]]:
-    """Return imagePullSecrets of several lists of names, each once, in order."""
-    return [{"name": name} for name in dict.fromkeys(name for group in names for name in group)]
+def script(*names: str) -> str:
+    """Return files of ``scripts`` one after the other.
+
+    They are written for the smallest shell: POSIX, no tools beyond coreutils. The steps are those of the GPU Operator's
+    own scripts; the words are ours.
+    """
+    folder = Path(__file__).with_name("scripts")
+    return "".join((folder / f"{name}.sh").read_text(encoding="utf-8") for name in names)
+
+
+def pull_secrets(*specs: OperandSpec) -> list[dict[str, str]]:
+    """Return the imagePullSecrets of several specs, each once, in order."""
+    return [{"name": name} for name in dict.fromkeys(name for spec in specs for name in spec.image_pull_secrets)]
 
 
 def tolerations(*groups: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -157,3 +157,64 @@ def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
     if toleration.get("operator") == "Exists":
         return True
     return bool(key) and toleration.get("value", "") == taint.get("value", "")
+
+
+# A server parses ``0.5`` and writes ``500m``; a client that sends ``0.5`` sees a difference for ever. The rules
+# are those of apimachinery's ``resource.Quantity`` in a list of resources: no fraction, the largest suffix that needs
+# none, the notation of the input, rounded up to thousandths, at most 2^63 - 1 in binary notation.
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
+_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?\d+))?")
+_SMALLEST = Decimal("1e-3")
+_MOST = Decimal(2**63 - 1)
+
+
+def canonical(quantity: str | float) -> str:
+    """Return the canonical form of a quantity: ``0.5`` -> ``500m``, ``1024Mi`` -> ``1Gi``, ``2`` -> ``2``.
+
+    Raises ValueError if it is none.
+    """
+    match = _QUANTITY.fullmatch(str(quantity).strip())
+    if match is None:
+        message = f"{quantity!r} is not a Kubernetes quantity"
+        raise ValueError(message)
+    with localcontext(prec=60):
+        number, suffix, exponent = Decimal(match[1]), match[2] or "", match[3]
+        if suffix in _BINARY:
+            return _binary(min(_rounded(number * 1024 ** _BINARY[suffix]), _MOST))
+        value = _rounded(number.scaleb(int(exponent) if exponent else _DECIMAL[suffix]))
+        return _decimal(value, with_exponent=exponent is not None)
+
+
+def resources(requirements: Mapping[str, Any]) -> dict[str, Any]:
+    """Return container resources with every quantity of ``limits`` and ``requests`` in canonical form."""
+    return {
+        key: {name: canonical(quantity) for name, quantity in value.items()}
+        if key in {"limits", "requests"} and value
+        else value
+        for key, value in requirements.items()
+    }
+
+
+def _rounded(value: Decimal) -> Decimal:
+    return value.quantize(_SMALLEST, rounding=ROUND_UP) if value % _SMALLEST else value
+
+
+def _binary(value: Decimal) -> str:
+    if abs(value) < 1024 or value != int(value):  # noqa: PLR2004 -- the server itself turns to decimal below 1 Ki
+        return _decimal(value, with_exponent=False)
+    whole, power = int(value), 0
+    while whole % 1024 == 0 and power < len(_BINARY):
+        whole, power = whole // 1024, power + 1
+    return f"{whole}{['', *_BINARY][power]}"
+
+
+def _decimal(value: Decimal, *, with_exponent: bool) -> str:
+    if not value:
+        return "0"
+    for suffix, power in sorted(_DECIMAL.items(), key=lambda item: -item[1]):
+        scaled = value.scaleb(-power)
+        if scaled == int(scaled):
+            ending = f"e{power}" if power else ""
+            return f"{int(scaled)}{ending if with_exponent else suffix}"
+    raise AssertionError(value)  # rounded to thousandths before

@@ -22,8 +22,12 @@ REQUIRES: tuple[str, ...] = ("driver", "driver_validation", "device_plugin_valid
 
 def manifests(_spec: StartupTaintSpec, context: RenderContext) -> list[Manifest]:
     """Return a partial Node per target that is validated."""
-    able = able_to_run(context, "container-toolkit")
-    return [_node(target, validated_content(target, context)) for target in able if target.facts]
+    marks = {
+        target.name: {labels.VALIDATED: validated_content(target, context)}
+        for target in able_to_run(context, "container-toolkit")
+        if target.facts
+    }
+    return [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": marks[name]}} for name in marks]
 
 
 def problems(_spec: StartupTaintSpec, context: RenderContext) -> tuple[Finding, ...]:
@@ -31,22 +35,23 @@ def problems(_spec: StartupTaintSpec, context: RenderContext) -> tuple[Finding, 
     others = {target.name for target in context.others}
     freed = others.union(target.name for target in able_to_run(context, "container-toolkit"))
     known = {*node_pools(context.inventory, context.facts), *unassigned_nodes(context.inventory, context.facts)}
-    return tuple(
-        _stays_tainted(node.name)
+    tainted = (
+        node.name
         for node in context.facts.nodes
         if node.name in known - freed and any(taint.get("key") == labels.NOT_VALIDATED for taint in node.taints)
     )
-
-
-def _stays_tainted(node: str) -> Finding:
-    return Finding(
-        code=codes.STAYS_TAINTED,
-        what=f"{node} has the startup taint, and nothing will take it off",
-        where=f"Node {node}",
-        evidence="no validation runs there: no pool with a GPU has the node, or a label keeps the stack's pods off",
-        consequence=f"no pod is started there that does not tolerate {labels.NOT_VALIDATED}",
-        fix=f"kubectl taint node {node} {labels.NOT_VALIDATED}- and let only nodes that are validated register with it",
-        severity=Severity.WARNING,
+    return tuple(
+        Finding(
+            code=codes.STAYS_TAINTED,
+            what=f"{node} has the startup taint, and nothing will take it off",
+            where=f"Node {node}",
+            evidence="no validation runs there: no pool with a GPU has the node, or a label keeps the stack's pods off",
+            consequence=f"no pod is started there that does not tolerate {labels.NOT_VALIDATED}",
+            fix=f"kubectl taint node {node} {labels.NOT_VALIDATED}- "
+            "and let only nodes that are validated register with it",
+            severity=Severity.WARNING,
+        )
+        for node in tainted
     )
 
 
@@ -63,8 +68,3 @@ def validated_content(target: Target, context: RenderContext) -> str:
             "gpus": gpu.count if gpu else 0,
         }
     )
-
-
-def _node(target: Target, content: str) -> Manifest:
-    metadata = {"name": target.name, "labels": {labels.VALIDATED: content}}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}

@@ -79,25 +79,12 @@ def node_pools(inventory: Inventory, facts: ClusterFacts) -> dict[str, NodePool]
 def unassigned_nodes(inventory: Inventory, facts: ClusterFacts) -> tuple[str, ...]:
     """Return the cluster's GPU nodes that no pool claims, sorted; they are left alone."""
     claimed = node_pools(inventory, facts)
-    return tuple(sorted(node.name for node in facts.nodes if has_gpu(node) and node.name not in claimed))
+    return tuple(sorted(node.name for node in facts.nodes if has_gpu(node.labels) and node.name not in claimed))
 
 
 def problems(context: RenderContext) -> tuple[Finding, ...]:
     """Return what is wrong or surprising about the nodes themselves, whatever runs on them."""
-    inventory, facts = context.inventory, context.facts
-    listed = {node.name for node in inventory.nodes}
-    contested = {
-        node.name: pools
-        for node in facts.nodes
-        if node.name not in listed and len(pools := _selecting(inventory.pools.values(), node)) > 1
-    }
-    leaving = {node.name for node in facts.nodes if node.labels.get(INVENTORY) == inventory.name}
-    return (
-        *(_contested(name, pools) for name, pools in sorted(contested.items())),
-        *(_unassigned(name) for name in unassigned_nodes(inventory, facts) if name not in {*contested, *leaving}),
-        *filter(None, map(_os_differs, context.targets)),
-        *_guessed(context),
-    )
+    return tuple(_problems(context))
 
 
 def observed_os(node: NodeFacts) -> OperatingSystem | None:
@@ -136,27 +123,48 @@ def _selecting(pools: Iterable[NodePool], node: NodeFacts) -> list[NodePool]:
     return [pool for pool in pools if pool.node_selector and pool.node_selector.items() <= node.labels.items()]
 
 
-def _os_differs(target: Target) -> Finding | None:
-    declared = target.pool.os.tag if target.pool.os else ""
-    seen = target.os.tag if target.os else ""
-    if not (declared and seen) or declared == seen:
-        return None
-    return Finding(
-        code=codes.OS_DIFFERS,
-        what=f"the node runs {seen}, and pool {target.pool.name} declares {declared}",
-        where=f"Node {target.name}",
-        evidence=f"the node reports {seen}; its driver image is chosen for that",
-        fix=f"correct pools.{target.pool.name}.os, or leave it out: every node then says so itself",
-        severity=Severity.WARNING,
-    )
-
-
-def _guessed(context: RenderContext) -> Iterator[Finding]:
-    """Yield a warning about the nodes whose own driver was not read; none offline."""
-    names = [target.name for target in context.targets if target.driver.basis is DriverBasis.GUESS]
-    if names and context.facts.version:
+def _problems(context: RenderContext) -> Iterator[Finding]:
+    inventory, facts = context.inventory, context.facts
+    listed = {node.name for node in inventory.nodes}
+    contested = {
+        node.name: pools
+        for node in facts.nodes
+        if node.name not in listed and len(pools := _selecting(inventory.pools.values(), node)) > 1
+    }
+    for name, pools in sorted(contested.items()):
         yield Finding(
-            code=codes.DRIVER_GUESSED,
+            code="GP404",
+            what=f"{name} is selected by the pools {', '.join(pool.name for pool in pools)}, so none of them gets it",
+            where=f"Node {name}",
+            evidence="; ".join(f"pools.{pool.name}.node_selector: {dict(pool.node_selector)}" for pool in pools),
+            fix="make the node_selectors exclude one another, or list the node under nodes",
+        )
+    leaving = {node.name for node in facts.nodes if node.labels.get(INVENTORY) == inventory.name}
+    for name in unassigned_nodes(inventory, facts):
+        if name not in {*contested, *leaving}:
+            yield Finding(
+                code="GP405",
+                what=f"{name} has an NVIDIA GPU, but no pool claims it; it is left alone",
+                where=f"Node {name}",
+                evidence="Node Feature Discovery labels it with an NVIDIA PCI device",
+                fix="list it under nodes, or give a pool a node_selector that selects it",
+                severity=Severity.WARNING,
+            )
+    for target in context.targets:
+        declared, seen = target.pool.os.tag if target.pool.os else "", target.os.tag if target.os else ""
+        if declared and seen and declared != seen:
+            yield Finding(
+                code=codes.OS_DIFFERS,
+                what=f"the node runs {seen}, and pool {target.pool.name} declares {declared}",
+                where=f"Node {target.name}",
+                evidence=f"the node reports {seen}; its driver image is chosen for that",
+                fix=f"correct pools.{target.pool.name}.os, or leave it out: every node then says so itself",
+                severity=Severity.WARNING,
+            )
+    names = [target.name for target in context.targets if target.driver.basis is DriverBasis.GUESS]
+    if names and facts.version:  # offline no host is read
+        yield Finding(
+            code="GP410",
             what="host driver not checked on these nodes; the driver container will be deployed",
             where=f"{'Node' if len(names) == 1 else 'Nodes'} {', '.join(names)}",
             evidence="driver.enabled is auto, their hosts were not read, and no label says whose driver they have",
@@ -165,25 +173,3 @@ def _guessed(context: RenderContext) -> Iterator[Finding]:
             f" kubectl label node NODE {DEPLOY_DRIVER}={PRE_INSTALLED}",
             severity=Severity.WARNING,
         )
-
-
-def _contested(name: str, pools: list[NodePool]) -> Finding:
-    names = ", ".join(pool.name for pool in pools)
-    return Finding(
-        code=codes.POOL_CONFLICT,
-        what=f"{name} is selected by the pools {names}, so none of them gets it",
-        where=f"Node {name}",
-        evidence="; ".join(f"pools.{pool.name}.node_selector: {dict(pool.node_selector)}" for pool in pools),
-        fix="make the node_selectors exclude one another, or list the node under nodes",
-    )
-
-
-def _unassigned(name: str) -> Finding:
-    return Finding(
-        code=codes.UNCLAIMED,
-        what=f"{name} has an NVIDIA GPU, but no pool claims it; it is left alone",
-        where=f"Node {name}",
-        evidence="Node Feature Discovery labels it with an NVIDIA PCI device",
-        fix="list it under nodes, or give a pool a node_selector that selects it",
-        severity=Severity.WARNING,
-    )

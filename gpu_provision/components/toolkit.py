@@ -5,10 +5,10 @@ from __future__ import annotations
 import posixpath
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from gpu_provision.components import labels, operands, pods, scripts
-from gpu_provision.components.objects import config_map, role, rule, service_account
+from gpu_provision.components import labels, operands, pods
+from gpu_provision.components.objects import config_map, rule
 from gpu_provision.components.toolkit_runtimes import (
     CONTAINERD,
     CRIO,
@@ -31,13 +31,9 @@ REQUIRES: tuple[str, ...] = ("driver",)
 _ACCOUNT = "nvidia-container-toolkit"
 _APP = "nvidia-container-toolkit-daemonset"
 _ENTRYPOINT = "nvidia-container-toolkit-entrypoint"
-_ENTRYPOINT_FILES = {"entrypoint.sh": scripts.TOOLKIT_ENTRYPOINT}
+_ENTRYPOINT_FILES = {"entrypoint.sh": pods.script("wait-for-driver", "toolkit")}
 
-# Where the container sees the runtime's directories.
-_CONFIG_DIRECTORY = "/runtime/config-dir/"
-_DROP_IN_DIRECTORY = "/runtime/config-dir.d/"
-_SOCKET_DIRECTORY = "/runtime/sock-dir/"
-
+_DROP_IN = "RUNTIME_DROP_IN_CONFIG"
 _DEFAULT_HANDLER = "nvidia"  # the toolkit's own
 
 _LIST_DAEMON_SETS = rule("apps", ["daemonsets"], ["list"])
@@ -45,13 +41,10 @@ _LIST_DAEMON_SETS = rule("apps", ["daemonsets"], ["list"])
 
 def manifests(spec: ToolkitSpec, context: RenderContext) -> list[Manifest]:
     """Return access rights, the entrypoint, and a DaemonSet per container runtime of the targets."""
-    namespace = context.namespace
-    rules = [operands.USE_PRIVILEGED_SCC, _LIST_DAEMON_SETS]
     runtimes = (main_runtime(context.targets), *additional_runtimes(context.targets))
     return [
-        service_account(_ACCOUNT, namespace),
-        *role(_ACCOUNT, namespace, rules, subject=_ACCOUNT),
-        config_map(_ENTRYPOINT, namespace, _ENTRYPOINT_FILES, {labels.APP: _APP}),
+        *operands.access(_ACCOUNT, context.namespace, _LIST_DAEMON_SETS),
+        config_map(_ENTRYPOINT, context.namespace, _ENTRYPOINT_FILES, {labels.APP: _APP}),
         *(_daemon_set(spec, RUNTIMES[name], context) for name in runtimes),
     ]
 
@@ -67,34 +60,31 @@ def problems(_spec: ToolkitSpec, context: RenderContext) -> tuple[Finding, ...]:
     for target in context.targets:
         if target.facts and not knows_cdi(target):
             nodes[runtime_of(target), target.facts.container_runtime_version].append(target.name)
-    return tuple(_no_cdi(RUNTIMES[name], version, nodes[name, version]) for name, version in sorted(nodes))
-
-
-def _no_cdi(runtime: Runtime, version: str, nodes: Sequence[str]) -> Finding:
-    since = ".".join(map(str, runtime.cdi_since))
-    return Finding(
-        code=codes.RUNTIME_WITHOUT_CDI,
-        what=f"{runtime.name} {version} cannot give GPUs to containers by CDI",
-        where=f"{'Node' if len(nodes) == 1 else 'Nodes'} {', '.join(nodes)}",
-        evidence=f"CDI is on (cdi.enabled), and {runtime.name} knows it since {since}",
-        fix=f"set cdi.enabled: false, or upgrade {runtime.name} to {since} or newer",
-    )
+    found = []
+    for (name, version), names in sorted(nodes.items()):
+        since = ".".join(map(str, RUNTIMES[name].cdi_since))
+        finding = Finding(
+            code=codes.RUNTIME_WITHOUT_CDI,
+            what=f"{name} {version} cannot give GPUs to containers by CDI",
+            where=f"{'Node' if len(names) == 1 else 'Nodes'} {', '.join(names)}",
+            evidence=f"CDI is on (cdi.enabled), and {name} knows it since {since}",
+            fix=f"set cdi.enabled: false, or upgrade {name} to {since} or newer",
+        )
+        found.append(finding)
+    return tuple(found)
 
 
 def _clash(targets: Sequence[Target]) -> tuple[Finding, ...]:
     """Return the clash of runtimes that no runtime class bridges: CRI-O's hook has none, the others need one."""
     on_crio = [target.name for target in targets if runtime_of(target) == CRIO]
-    if not on_crio or not additional_runtimes(targets):
-        return ()
-    return (
-        Finding(
-            code=codes.HOOK_RUNTIME,
-            what="without CDI, operands cannot get GPUs on CRI-O nodes and on others at once",
-            where=f"Nodes {', '.join(on_crio)}",
-            evidence="these run CRI-O; other GPU nodes of the inventory do not",
-            fix="set cdi.enabled: true",
-        ),
+    finding = Finding(
+        code="GP406",
+        what="without CDI, operands cannot get GPUs on CRI-O nodes and on others at once",
+        where=f"Nodes {', '.join(on_crio)}",
+        evidence="these run CRI-O; other GPU nodes of the inventory do not",
+        fix="set cdi.enabled: true",
     )
+    return (finding,) if on_crio and additional_runtimes(targets) else ()
 
 
 def _daemon_set(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> Manifest:
@@ -106,23 +96,22 @@ def _daemon_set(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> 
         _APP if is_main else f"{_APP}-{runtime.name}",
         # The main one keeps its selector, which cannot change, when another runtime joins the fleet.
         selector={labels.APP: _APP} | ({} if is_main else by_runtime),
-        node_selector={labels.deploy("container-toolkit"): "true"}
-        | (by_runtime if additional_runtimes(context.targets) else {}),
+        switch="container-toolkit",
+        node_labels=by_runtime if additional_runtimes(context.targets) else {},
         pod_annotations=operands.configured_by(_ENTRYPOINT_FILES),
         pod=_pod(spec, runtime, context),
     )
 
 
 def _pod(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> dict[str, Any]:
-    validator = context.inventory.specs.validator
     hooks = "/usr/share/containers/oci/hooks.d" if runtime.name == CRIO else "/run/containers/oci/hooks.d"
     files = _runtime_files(spec, runtime)
     return operands.pod(
         spec,
         serviceAccountName=_ACCOUNT,
         hostPID=True,
-        imagePullSecrets=pods.pull_secrets(spec.image_pull_secrets, validator.image_pull_secrets),
-        initContainers=[operands.own_driver_validation(context)],
+        imagePullSecrets=pods.pull_secrets(spec, context.inventory.specs.validator),
+        initContainers=[operands.driver_validation(context, own=True)],
         containers=[_container(spec, runtime, context)],
         volumes=[
             pods.config_volume(_ENTRYPOINT, mode=0o700),
@@ -135,23 +124,21 @@ def _pod(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> dict[st
             pods.host_volume("crio-hooks", hooks),
             operands.HOST_DEV_CHAR,
             operands.CDI_ROOT,
-            *(pods.host_volume(name, posixpath.dirname(path), kind) for name, path, _, kind in files),
+            *(pods.host_volume(file.volume, posixpath.dirname(file.host), file.kind) for file in files),
         ],
     )
 
 
 def _container(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> dict[str, Any]:
     files = _runtime_files(spec, runtime)
-    return pods.container(
+    return operands.container(
+        spec,
         "nvidia-container-toolkit-ctr",
-        spec.image.reference,
-        imagePullPolicy=spec.image_pull_policy,
         command=["/bin/entrypoint.sh"],
-        args=list(spec.args),
-        env=pods.environment(_environment(spec, runtime, context), _other_settings(spec, runtime)),
-        securityContext=pods.PRIVILEGED_S0,
-        resources=dict(spec.resources),
-        volumeMounts=[
+        env=_environment(spec, runtime, context),
+        users=_other_settings(spec, files),
+        security=pods.PRIVILEGED_S0,
+        mounts=[
             pods.mount(_ENTRYPOINT, "/bin/entrypoint.sh", read_only=True, sub_path="entrypoint.sh"),
             pods.mount("toolkit-root", "/run/nvidia/toolkit"),
             operands.MOUNT_OWN_VALIDATION,
@@ -160,13 +147,17 @@ def _container(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> d
             pods.mount("driver-install-dir", "/driver-root", pods.TO_CONTAINER),
             operands.MOUNT_HOST_ROOT,
             pods.mount("cdi-root", "/var/run/cdi"),
-            *(pods.mount(name, directory) for name, _, directory, _ in files),
+            *(pods.mount(file.volume, file.directory) for file in files),
         ],
     )
 
 
 def _environment(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> dict[str, str | pods.Field]:
     specs = context.inventory.specs
+    # The handler of the runtime class. The reference names it for containerd alone; others have ``nvidia``.
+    handler = {} if specs.runtime_class == _DEFAULT_HANDLER else {"NVIDIA_RUNTIME_NAME": specs.runtime_class}
+    if runtime.toolkit_name == CONTAINERD:
+        handler = {"CONTAINERD_RUNTIME_CLASS": specs.runtime_class}
     return {
         "ROOT": spec.install_dir,
         "NVIDIA_CONTAINER_RUNTIME_MODES_CDI_DEFAULT_KIND": "management.nvidia.com/gpu",
@@ -175,17 +166,10 @@ def _environment(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) ->
         "NRI_NAMESPACE": pods.Field("metadata.namespace"),
         **_injection(runtime, cdi=specs.cdi_enabled),
         "RUNTIME": runtime.toolkit_name,
-        **_handler(runtime, specs.runtime_class),
+        **handler,
         **({"RUNTIME_EXECUTABLE_PATH": runtime.executable} if runtime.executable else {}),
-        **_paths_in_container(spec, runtime),
+        **_paths_in_container(_runtime_files(spec, runtime)),
     }
-
-
-def _handler(runtime: Runtime, runtime_class: str) -> dict[str, str]:
-    """Name the handler of the runtime class. The reference does so for containerd alone; others have ``nvidia``."""
-    if runtime.toolkit_name == CONTAINERD:
-        return {"CONTAINERD_RUNTIME_CLASS": runtime_class}
-    return {} if runtime_class == _DEFAULT_HANDLER else {"NVIDIA_RUNTIME_NAME": runtime_class}
 
 
 def _injection(runtime: Runtime, *, cdi: bool) -> dict[str, str]:
@@ -201,56 +185,45 @@ def _injection(runtime: Runtime, *, cdi: bool) -> dict[str, str]:
     return {"CRIO_CONFIG_MODE": "hook"} if runtime.name == CRIO else {}
 
 
-def _host_paths(spec: ToolkitSpec, runtime: Runtime) -> tuple[str, str, str]:
-    """Return configuration, drop-in and socket on the host: the first of the user's settings, else the default."""
-    choices = (
-        (runtime.config, runtime.config_env, "RUNTIME_CONFIG"),
-        (runtime.drop_in, "RUNTIME_DROP_IN_CONFIG"),
-        (runtime.socket, runtime.socket_env, "RUNTIME_SOCKET"),
-    )
-    config, drop_in, socket = (
-        next((spec.settings[name] for name in names if spec.settings.get(name)), default) if default else ""
-        for default, *names in choices
-    )
-    return config, drop_in, socket
+class _File(NamedTuple):
+    """A file of a runtime, and the settings by which users name another one than the default."""
+
+    volume: str
+    host: str  # its path on the host
+    directory: str  # where the container sees its directory
+    kind: str  # type of the directory on the host
+    settings: tuple[str, ...]
 
 
-def _runtime_files(spec: ToolkitSpec, runtime: Runtime) -> list[tuple[str, str, str, str]]:
-    """Return (volume, file on the host, directory in the container, type of the host's directory)."""
+def _runtime_files(spec: ToolkitSpec, runtime: Runtime) -> list[_File]:
     name, create = runtime.toolkit_name, "DirectoryOrCreate"
-    config, drop_in, socket = _host_paths(spec, runtime)
-    files = [
-        (f"{name}-config", config, _CONFIG_DIRECTORY, create),
-        (f"{name}-drop-in-config", drop_in, _DROP_IN_DIRECTORY, create),
-        (f"{name}-socket", socket, _SOCKET_DIRECTORY, ""),
-    ]
-    return [file for file in files if file[1]]
+    files = (
+        _File(f"{name}-config", runtime.config, "/runtime/config-dir/", create, (runtime.config_env, "RUNTIME_CONFIG")),
+        _File(f"{name}-drop-in-config", runtime.drop_in, "/runtime/config-dir.d/", create, (_DROP_IN,)),
+        _File(f"{name}-socket", runtime.socket, "/runtime/sock-dir/", "", (runtime.socket_env, "RUNTIME_SOCKET")),
+    )
+    chosen = [next(filter(None, map(spec.settings.get, file.settings)), file.host) for file in files]
+    return [file._replace(host=host) for file, host in zip(files, chosen, strict=True) if file.host]
 
 
-def _paths_in_container(spec: ToolkitSpec, runtime: Runtime) -> dict[str, str]:
-    config, drop_in, socket = _host_paths(spec, runtime)
-    mounted = _CONFIG_DIRECTORY + posixpath.basename(config)
-    paths = {"RUNTIME_CONFIG": mounted, runtime.config_env: mounted}
-    if drop_in:
-        paths["RUNTIME_DROP_IN_CONFIG"] = _DROP_IN_DIRECTORY + posixpath.basename(drop_in)
-        paths["RUNTIME_DROP_IN_CONFIG_HOST_PATH"] = drop_in
-    if socket:
-        mounted = _SOCKET_DIRECTORY + posixpath.basename(socket)
-        paths |= {"RUNTIME_SOCKET": mounted, runtime.socket_env: mounted}
+def _paths_in_container(files: Sequence[_File]) -> dict[str, str]:
+    paths: dict[str, str] = {}
+    for file in files:
+        paths |= dict.fromkeys(reversed(file.settings), file.directory + posixpath.basename(file.host))
+        if _DROP_IN in file.settings:
+            paths[f"{_DROP_IN}_HOST_PATH"] = file.host
     return paths
 
 
-def _other_settings(spec: ToolkitSpec, runtime: Runtime) -> Mapping[str, str | SecretKey]:
+def _other_settings(spec: ToolkitSpec, files: Sequence[_File]) -> Mapping[str, str | SecretKey]:
     """Return the user's env without the paths on the host, which have become mounts.
 
     A file to read the runtime's settings from is also named by its path on the host, which is mounted at /host.
     """
-    kept = {name: value for name, value in spec.env.items() if name not in _paths_in_container(spec, runtime)}
+    kept = {name: value for name, value in spec.env.items() if name not in _paths_in_container(files)}
     if sources := spec.settings.get("RUNTIME_CONFIG_SOURCE"):
-        kept["RUNTIME_CONFIG_SOURCE"] = ",".join(map(_seen_from_container, sources.split(",")))
+        pairs = ((source, *source.partition("=")[::2]) for source in sources.split(","))
+        kept["RUNTIME_CONFIG_SOURCE"] = ",".join(
+            f"file=/host/{path.lstrip('/')}" if kind == "file" and path else source for source, kind, path in pairs
+        )
     return kept
-
-
-def _seen_from_container(source: str) -> str:
-    kind, _, path = source.partition("=")
-    return f"file={posixpath.join('/host', path.lstrip('/'))}" if kind == "file" and path else source

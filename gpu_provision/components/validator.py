@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_provision.components import labels, operands, pods, scripts
-from gpu_provision.components.objects import cluster_role, role, rule, service_account
+from gpu_provision.components import labels, operands, pods
+from gpu_provision.components.objects import rule
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import ValidatorSpec
@@ -28,7 +28,11 @@ _MADE = frozenset({CUDA_POD, "nvidia-device-plugin-validator"})
 _SELECTOR = {labels.APP: ACCOUNT, labels.PART_OF: "gpu-operator"}
 
 # The reference's validator makes pods, and asks for finalizers of custom resources; this one does neither.
-_RULES = [operands.USE_PRIVILEGED_SCC, rule("apps", ["daemonsets"], ["get", "list", "watch"])]
+_READ_DAEMON_SETS = rule("apps", ["daemonsets"], ["get", "list", "watch"])
+_CUDA_READY = f"{operands.VALIDATIONS}/cuda-ready"  # the file that the GPU Operator's CUDA validation leaves
+
+# A container's first process ignores signals that it does not handle: without, each rollout costs the grace period.
+STAY = "trap 'exit 0' TERM; echo all validations are successful; while true; do sleep 86400 & wait $!; done"
 
 
 def spec(inventory: Inventory) -> ValidatorSpec:
@@ -44,42 +48,41 @@ def has_made(pod: Manifest) -> bool:
 
 def manifests(spec: ValidatorSpec, context: RenderContext) -> list[Manifest]:
     """Return access rights and the DaemonSet."""
-    namespace = context.namespace
+    pod = _pod(spec, context)
     return [
-        service_account(ACCOUNT, namespace),
-        *role(ACCOUNT, namespace, _RULES, subject=ACCOUNT),
-        *cluster_role(ACCOUNT, namespace, [operands.READ_NODES], subject=ACCOUNT),
-        operands.daemon_set(
-            context,
-            ACCOUNT,
-            selector=_SELECTOR,
-            node_selector={labels.deploy("operator-validator"): "true"},
-            pod=_pod(spec, context),
-        ),
+        *operands.access(ACCOUNT, context.namespace, _READ_DAEMON_SETS, cluster_rules=[operands.READ_NODES]),
+        operands.daemon_set(context, ACCOUNT, selector=_SELECTOR, switch="operator-validator", pod=pod),
     ]
 
 
 def _pod(spec: ValidatorSpec, context: RenderContext) -> dict[str, Any]:
     with_plugin = context.inventory.specs.device_plugin.enabled
+    # It waits for the resource only: the vectorAdd that requests it is a component of its own here, with a log.
+    plugin: pods.Environment = {
+        "WITH_WAIT": "false",
+        "WITH_WORKLOAD": "false",
+        "MIG_STRATEGY": context.inventory.specs.mig_strategy,
+        **pods.NODE_NAME,
+        **pods.OPERATOR_NAMESPACE,
+    }
     return operands.pod(
         spec,
         serviceAccountName=ACCOUNT,
         runtimeClassName=operands.runtime_class(context),
-        imagePullSecrets=pods.pull_secrets(spec.image_pull_secrets),
+        imagePullSecrets=pods.pull_secrets(spec),
         initContainers=[
             operands.driver_validation(context),
-            _validation(
-                context, "toolkit-validation", "toolkit", {"NVIDIA_VISIBLE_DEVICES": "all", "WITH_WAIT": "false"}
-            ),
+            operands.validation(context, "toolkit", {"NVIDIA_VISIBLE_DEVICES": "all", "WITH_WAIT": "false"}),
             operands.vector_add(
                 context,
                 VECTOR_ADD,
-                scripts.VALIDATE_CUDA,
+                prefix=f"rm -f {_CUDA_READY}\n",
+                suffix=f"touch {_CUDA_READY}\n",
                 env=pods.environment({"NVIDIA_VISIBLE_DEVICES": "all"}),
                 securityContext=pods.PRIVILEGED_ROOT,
                 volumeMounts=[operands.MOUNT_VALIDATIONS_BOTH_WAYS],
             ),
-            *([_plugin_validation(context)] if with_plugin else []),
+            *([operands.validation(context, "plugin", plugin)] if with_plugin else []),
         ],
         containers=[_sleeper(spec)],
         volumes=[
@@ -91,31 +94,12 @@ def _pod(spec: ValidatorSpec, context: RenderContext) -> dict[str, Any]:
     )
 
 
-def _validation(context: RenderContext, name: str, component: str, env: pods.Environment) -> dict[str, Any]:
-    return operands.validation(
-        context, name, component, env=env, security=pods.PRIVILEGED_ROOT, mounts=[operands.MOUNT_VALIDATIONS_BOTH_WAYS]
-    )
-
-
-def _plugin_validation(context: RenderContext) -> dict[str, Any]:
-    """Wait for the resource only: the vectorAdd that requests it is a component of its own here, with a log."""
-    env: pods.Environment = {
-        "WITH_WAIT": "false",
-        "WITH_WORKLOAD": "false",
-        "MIG_STRATEGY": context.inventory.specs.mig_strategy,
-        **pods.NODE_NAME,
-        **pods.OPERATOR_NAMESPACE,
-    }
-    return _validation(context, "plugin-validation", "plugin", env)
-
-
 def _sleeper(spec: ValidatorSpec) -> dict[str, Any]:
     """Return the main container: all work is done before it, and its end takes the files back."""
     return pods.container(
         ACCOUNT,
-        spec.image.reference,
-        imagePullPolicy=spec.image_pull_policy,
-        **pods.shell(scripts.VALIDATOR_STAY),
+        spec,
+        **pods.shell(STAY),
         env=pods.environment({}, spec.env),
         lifecycle={"preStop": {"exec": {"command": ["sh", "-c", f"rm -f {operands.VALIDATIONS}/*-ready"]}}},
         securityContext=pods.PRIVILEGED_ROOT,

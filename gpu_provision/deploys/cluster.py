@@ -22,7 +22,7 @@ from gpu_provision import components
 from gpu_provision.components import driver
 from gpu_provision.connectors.cluster import GROUP
 from gpu_provision.deploys.hosts import guard_of
-from gpu_provision.diagnostics.remedies import is_trouble
+from gpu_provision.diagnostics.failures import is_trouble
 from gpu_provision.hosts.operations import Commands, host_operation, report
 from gpu_provision.hosts.session import count_changed_hosts, host_drivers
 from gpu_provision.inventory import load

@@ -1,1 +1,1 @@
-"""Why a pod is not ready (`pods`), what a symptom means (`remedies`), and findings about it (`failures`). Pure."""
+"""Why a pod is not ready (`pods`); what a symptom means, and findings about failed states (`failures`)."""

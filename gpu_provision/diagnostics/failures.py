@@ -1,19 +1,57 @@
-"""Failed states to findings: which component on which nodes, its first cause, and what to do."""
+"""Failed states to findings: which component on which nodes, its first cause, and what to do.
+
+remedies.toml beside this module has the causes that are known, by their symptoms.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
-from gpu_provision.diagnostics.remedies import Remedy, find_remedy
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.text import join_limited
 
+_TROUBLE = re.compile(
+    r"BackOff|Err[A-Z]|Unschedulable|Failed|Killed|exit \d|tolerate|NotReady|no node of this name|declares"
+)
 _ERROR = re.compile(r"error|failed|could not|cannot|unable to|not found", re.IGNORECASE)
 _OVERDUE = re.compile(r" \(not ready after \d+ s\)$")
 _MAX_NODES = 8
+
+
+class Remedy(NamedTuple):
+    """What to do about a cause, both in words, and the code of the finding; an unknown cause is empty."""
+
+    code: str
+    cause: str
+    fix: str
+
+
+_UNKNOWN = Remedy("GP500", "", "look at the pod: kubectl describe pod and kubectl logs name the rest")
+
+
+def is_trouble(reason: str) -> bool:
+    """Return whether a reason for not being ready yet is more than waiting: worth reporting at once."""
+    return bool(_TROUBLE.search(reason))
+
+
+def find_remedy(*symptoms: str) -> Remedy:
+    """Return what the first symptom with a known cause means."""
+    known = (found for symptom in symptoms for pattern, found in remedies() if re.search(pattern, symptom))
+    return next(known, _UNKNOWN)
+
+
+@cache
+def remedies() -> tuple[tuple[str, Remedy], ...]:
+    """Return the patterns of symptoms and what they mean; the first that fits counts."""
+    import tomllib  # noqa: PLC0415  only failures need it
+
+    table = tomllib.loads(Path(__file__).with_name("remedies.toml").read_text(encoding="utf-8"))
+    return tuple((entry.pop("pattern"), Remedy(**entry)) for entry in table["remedies"])
 
 
 class FailedState(NamedTuple):
@@ -22,21 +60,6 @@ class FailedState(NamedTuple):
     state: NodeState
     pod: str
     lines: Sequence[str]
-
-
-class _Cause(NamedTuple):
-    """What failed states of one cause have in common.
-
-    Attributes:
-        component: Empty where the cause is seen in words that do not depend on the component.
-        unknown: The reason, where the remedy knows no cause.
-        seen: The words, where it knows one.
-    """
-
-    component: str
-    remedy: Remedy
-    unknown: str = ""
-    seen: str = ""
 
 
 def describe_exit(end: str, lines: Sequence[str]) -> str:
@@ -56,22 +79,20 @@ def failure_findings(failed: Iterable[FailedState], followers: Iterable[NodeStat
     Args:
         followers: What is not ready because of these; the first finding that can be the cause names it.
     """
-    by_component: dict[_Cause, list[FailedState]] = {}
+    by_component: dict[tuple[str, Remedy, str], list[FailedState]] = {}
     for each in failed:
         remedy = find_remedy(*reversed(each.lines), each.state.reason)
         unknown = "" if remedy.cause else each.state.reason
-        by_component.setdefault(_Cause(each.state.component, remedy, unknown), []).append(each)
-    by_cause: dict[_Cause, list[FailedState]] = {}
-    for cause, group in by_component.items():
-        shared = _Cause("", cause.remedy, seen=_evidence_of(group[0])) if cause.remedy.cause else cause
-        by_cause.setdefault(shared, []).extend(group)
+        by_component.setdefault((each.state.component, remedy, unknown), []).append(each)
+    by_cause: dict[tuple[str, Remedy, str], list[FailedState]] = {}
+    for (component, remedy, unknown), group in by_component.items():
+        # The words that show a known cause, less how long they were waited for, make it the same in any component.
+        words = _relevant_line(group[0].lines) or _OVERDUE.sub("", group[0].state.reason)
+        key = ("", remedy, words) if remedy.cause else (component, remedy, unknown)
+        by_cause.setdefault(key, []).extend(group)
     followed = _by_cause(followers, [*by_cause.values()])
-    return tuple(_finding(cause, group, followed[index]) for index, (cause, group) in enumerate(by_cause.items()))
-
-
-def _evidence_of(failed: FailedState) -> str:
-    """Return the words that show a known cause, without how long they were waited for."""
-    return _relevant_line(failed.lines) or _OVERDUE.sub("", failed.state.reason)
+    pairs = zip(by_cause.items(), followed, strict=True)
+    return tuple(_finding(remedy, group, waiting) for ((_, remedy, _), group), waiting in pairs)
 
 
 def _by_cause(followers: Iterable[NodeState], causes: Sequence[Sequence[FailedState]]) -> list[list[NodeState]]:
@@ -92,20 +113,20 @@ def _by_cause(followers: Iterable[NodeState], causes: Sequence[Sequence[FailedSt
     return found
 
 
-def _finding(cause: _Cause, failed: Sequence[FailedState], followers: Sequence[NodeState]) -> Finding:
+def _finding(remedy: Remedy, failed: Sequence[FailedState], followers: Sequence[NodeState]) -> Finding:
     first, nodes = failed[0], _names([each.state.node for each in failed])
     components = ", ".join(dict.fromkeys(each.state.component for each in failed))
-    what = f"{components} failed{f' on {nodes}' if nodes else ''}: {cause.remedy.cause or cause.unknown}"
+    what = f"{components} failed{f' on {nodes}' if nodes else ''}: {remedy.cause or first.state.reason}"
     pod = f"pod {first.pod}" if first.pod else ""
-    reason = first.state.reason.removeprefix(f"{cause.remedy.cause}: ") if cause.remedy.cause else ""
+    reason = first.state.reason.removeprefix(f"{remedy.cause}: ") if remedy.cause else ""
     line = _relevant_line(first.lines)
     return Finding(
-        code=cause.remedy.code,
+        code=remedy.code,
         what=what,
         where=", ".join(filter(None, (f"node {nodes}" if nodes else "", pod))),
         evidence="; ".join(filter(None, (reason, "" if line in reason or line in what else line))),
         consequence=_describe_followers(followers),
-        fix=cause.remedy.fix,
+        fix=remedy.fix,
     )
 
 
@@ -139,6 +160,8 @@ def _relevant_line(lines: Sequence[str]) -> str:
 def deferred_validation_findings(states: Iterable[NodeState], reason: str) -> tuple[Finding, ...]:
     """Return one warning about the nodes whose validation is put off for ``reason``."""
     nodes = _names(state.node for state in states if state.state is State.READY and state.reason == reason)
+    if not nodes:
+        return ()
     warning = Finding(
         code="GP508",
         what=f"the device plugin could not be validated on {nodes}: other pods use all GPUs there",
@@ -147,24 +170,23 @@ def deferred_validation_findings(states: Iterable[NodeState], reason: str) -> tu
         fix="nothing is wrong; the waiting pod runs as soon as a GPU is free, and the next run takes its result",
         severity=Severity.WARNING,
     )
-    return (warning,) if nodes else ()
+    return (warning,)
 
 
 def taint_findings(nodes: Sequence[str]) -> tuple[Finding, ...]:
     """Return one warning about the nodes that keep their startup taint."""
     if not nodes:
         return ()
-    return (
-        Finding(
-            code="GP511",
-            what=f"the startup taint stays on {_names(nodes)}: validations there have not passed",
-            where=f"node {_names(nodes)}",
-            consequence="no pod is started there that does not tolerate gpu-provision.io/not-validated",
-            fix="mend what is named here and run again; to let pods in as it is: "
-            f"kubectl taint node {min(nodes)} gpu-provision.io/not-validated-",
-            severity=Severity.WARNING,
-        ),
+    warning = Finding(
+        code="GP511",
+        what=f"the startup taint stays on {_names(nodes)}: validations there have not passed",
+        where=f"node {_names(nodes)}",
+        consequence="no pod is started there that does not tolerate gpu-provision.io/not-validated",
+        fix="mend what is named here and run again; to let pods in as it is: "
+        f"kubectl taint node {min(nodes)} gpu-provision.io/not-validated-",
+        severity=Severity.WARNING,
     )
+    return (warning,)
 
 
 def driver_kept_findings(states: Iterable[NodeState], reason: str) -> tuple[Finding, ...]:

@@ -14,18 +14,12 @@ _ENDED = frozenset({"Failed", "Succeeded"})
 
 
 class Crash(NamedTuple):
-    """How a container that keeps its pod from being ready ended by itself.
-
-    Attributes:
-        restarts: How often the container has been started again.
-        end: ``exit 1`` or ``OOMKilled``.
-        is_over: Whether the container has been started again since, so that the reason is in its previous log.
-    """
+    """How a container that keeps its pod from being ready ended by itself."""
 
     container: str
-    restarts: int
-    end: str
-    is_over: bool
+    restarts: int  # how often the container has been started again
+    end: str  # ``exit 1`` or ``OOMKilled``
+    is_over: bool  # whether the container has been started again since, so that the reason is in its previous log
 
     def __str__(self) -> str:
         """Return ``nvidia-driver-ctr: exit 1``."""
@@ -54,16 +48,12 @@ def was_turned_away(pod: Manifest) -> bool:
     Source: the kubelet's pod status reasons, such as Evicted, UnexpectedAdmissionError, NodeShutdown, and
     kuberuntime's StartError with what containerd 1.6 said on a node whose processors were overloaded.
     """
-    reason = pod.get("status", {}).get("reason", "")
-    return phase(pod) == "Failed" and (reason not in _OWN_FAILURES or any(map(_was_too_slow_to_start, _statuses(pod))))
-
-
-def _was_too_slow_to_start(container: dict[str, Any]) -> bool:
-    ended = container.get("state", {}).get("terminated", {})
-    return ended.get("reason") == "StartError" and "context deadline exceeded" in ended.get("message", "")
-
-
-_OWN_FAILURES = frozenset({"", "DeadlineExceeded"})
+    ends = (container.get("state", {}).get("terminated", {}) for container in _statuses(pod))
+    was_too_slow = any(
+        end.get("reason") == "StartError" and "context deadline exceeded" in end.get("message", "") for end in ends
+    )
+    is_own_failure = pod.get("status", {}).get("reason", "") in {"", "DeadlineExceeded"}
+    return phase(pod) == "Failed" and (was_too_slow or not is_own_failure)
 
 
 def node_of(pod: Manifest) -> str:
@@ -86,8 +76,7 @@ def cause(pod: Manifest) -> str:
     """Return in a few words why the pod is not ready, such as ``ImagePullBackOff: <message>``."""
     if pod["metadata"].get("deletionTimestamp"):
         return "Terminating"
-    found = next((text for text in _causes(pod)), "")
-    return found or phase(pod) or "Pending"
+    return next(_causes(pod), "") or phase(pod) or "Pending"
 
 
 def failing_container(pod: Manifest) -> tuple[str, bool]:
@@ -120,7 +109,9 @@ def _causes(pod: Manifest) -> Iterator[str]:
     status = pod.get("status", {})
     if status.get("reason"):
         yield _joined(status["reason"], status.get("message", ""))
-    yield from _unscheduled(status)
+    for condition in status.get("conditions", ()):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            yield _joined(condition.get("reason", "Unschedulable"), condition.get("message", ""))
     for container in _statuses(pod):
         yield from _container_cause(container)
     for container in status.get("containerStatuses", ()):
@@ -128,17 +119,13 @@ def _causes(pod: Manifest) -> Iterator[str]:
             yield f"{container['name']} runs, but is not ready yet"
 
 
-def _unscheduled(status: dict[str, Any]) -> Iterator[str]:
-    for condition in status.get("conditions", ()):
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            yield _joined(condition.get("reason", "Unschedulable"), condition.get("message", ""))
-
-
 def _container_cause(container: dict[str, Any]) -> Iterator[str]:
     state, name = container.get("state", {}), container["name"]
     waiting = state.get("waiting", {})
     if waiting.get("reason") and waiting["reason"] not in _HARMLESS:
-        yield f"{name}: {_joined(waiting['reason'], waiting.get('message', ''))}{_last_exit(container)}"
+        last = container.get("lastState", {}).get("terminated", {})
+        before = f", last exit {last['exitCode']}{_message(last)}" if last else ""
+        yield f"{name}: {_joined(waiting['reason'], waiting.get('message', ''))}{before}"
     ended = state.get("terminated", {})
     if ended and ended.get("exitCode") != 0:
         yield f"{name}: exit {ended.get('exitCode')}{_message(ended)}"
@@ -146,11 +133,6 @@ def _container_cause(container: dict[str, Any]) -> Iterator[str]:
         yield f"init container {name} runs"
     if waiting.get("reason") == "ContainerCreating":
         yield f"{name}: ContainerCreating{_message(waiting)}"
-
-
-def _last_exit(container: dict[str, Any]) -> str:
-    last = container.get("lastState", {}).get("terminated", {})
-    return f", last exit {last['exitCode']}{_message(last)}" if last else ""
 
 
 def _message(state: dict[str, Any]) -> str:
@@ -169,12 +151,8 @@ def _statuses(pod: Manifest) -> Iterator[dict[str, Any]]:
 
 
 def _pinned_node(pod: Manifest) -> str:
-    required = (
-        pod.get("spec", {})
-        .get("affinity", {})
-        .get("nodeAffinity", {})
-        .get("requiredDuringSchedulingIgnoredDuringExecution", {})
-    )
+    affinity = pod.get("spec", {}).get("affinity", {}).get("nodeAffinity", {})
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
     for term in required.get("nodeSelectorTerms", ()):
         for field in term.get("matchFields", ()):
             if field["key"] == "metadata.name":
@@ -197,16 +175,12 @@ def relevant_events(pod: Manifest, events: Iterable[Manifest]) -> tuple[str, ...
     Once a container has started, what had kept the pod from starting is history. The probes of a pod that is to go fail
     because it goes: what counts is what keeps it.
     """
-    reasons = _reasons(pod)
+    reasons = _AFTER_START if has_started(pod) else _BEFORE_START
+    if pod["metadata"].get("deletionTimestamp"):
+        reasons = _AT_ITS_END
     found = sorted((event for event in events if event.get("reason") in reasons), key=_time)
     lines = (f"{event['reason']}: {' '.join(event.get('message', '').split())}" for event in found)
     return tuple(dict.fromkeys(lines))
-
-
-def _reasons(pod: Manifest) -> frozenset[str]:
-    if pod["metadata"].get("deletionTimestamp"):
-        return _AT_ITS_END
-    return _AFTER_START if has_started(pod) else _BEFORE_START
 
 
 def _time(event: Manifest) -> str:

@@ -2,8 +2,8 @@
 
 A file becomes a `Source` (`document`), a `Document` whose values know their lines (`yaml_parser`), data that fits the
 schema (`values`, `json_schema`), an `Inventory` (`resolve`), and is then checked for its meaning (`checks`,
-`version_checks`); `loader` does all of it. Problems become findings in plain words (`schema_errors`), without secrets
-(`redaction`). ``schema.json`` is generated from the settings' declarations in `model` (`schema_generator`).
+`hardware`); `loader` does all of it. Problems become findings in plain words (`schema_errors`), without secrets
+(`redaction`). ``make docs`` generates ``schema.json`` from the settings' declarations in `model` and `resolve`.
 
 May import `model`, `files` and `releases`.
 """

@@ -1,6 +1,6 @@
 """Checks an inventory that fits the schema: nodes and pools, settings that contradict each other, files, rollouts.
 
-Each check is a function from a context to problems. Those of versions are in `version_checks`.
+Each check is a function from a context to problems. Those of versions and GPUs are in `hardware`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from pathlib import Path as FilePath
 from typing import Any
 from zoneinfo import ZoneInfoNotFoundError
 
-from gpu_provision.inventory import hardware
 from gpu_provision.inventory.document import Document, KeyPath, Problem, absolute, visible
 from gpu_provision.inventory.json_schema import ADDRESSES, schema
 from gpu_provision.inventory.redaction import has_password, is_shown_variable, looks_secret, redact
@@ -41,14 +40,12 @@ class CheckContext:
     @property
     def pools(self) -> dict[str, dict[str, Any]]:
         """The pools as declared."""
-        pools: dict[str, dict[str, Any]] = self.data.get("pools", {})
-        return pools
+        return self.at(("pools",))
 
     @property
     def nodes(self) -> list[dict[str, Any]]:
         """The nodes as declared, at the positions that they have in the file."""
-        nodes: list[dict[str, Any]] = self.data.get("nodes", [])
-        return nodes
+        return [*self.data.get("nodes", ())]
 
     def declared(self, *paths: KeyPath) -> KeyPath:
         """Return the first path that the file has, else the last one."""
@@ -69,15 +66,13 @@ class CheckContext:
         item = self.document.item(path)
         return item is not None and not isinstance(item.value, dict)
 
-    def error(self, code: str, path: KeyPath, what: str, fix: Fix) -> Problem:
-        """Return a problem that stops a run; its evidence is the value at the path."""
-        return self._problem(Severity.ERROR, code, path, what, fix)
-
     def warning(self, code: str, path: KeyPath, what: str, fix: Fix) -> Problem:
         """Return a problem that a run survives; its evidence is the value at the path."""
-        return self._problem(Severity.WARNING, code, path, what, fix)
+        return self.error(code, path, what, fix, Severity.WARNING)
 
-    def _problem(self, severity: Severity, code: str, path: KeyPath, what: str, fix: Fix) -> Problem:
+    def error(self, code: str, path: KeyPath, what: str, fix: Fix, severity: Severity = Severity.ERROR) -> Problem:
+        """Return a problem that stops a run; its evidence is the value at the path."""
+
         def finding() -> Finding:
             item = self.document.item(path)
             seen = visible(redact(path, item.raw))[:100] if item else ""
@@ -93,7 +88,6 @@ def check_nodes(context: CheckContext) -> Iterator[Problem]:
     yield from _duplicate_names(context)
     yield from _shared_addresses(context)
     yield from _pools(context)
-    yield from _gpus(context)
     holders: list[tuple[KeyPath, dict[str, Any]]] = [(("pools", name), pool) for name, pool in context.pools.items()]
     holders += [(("nodes", position), node) for position, node in enumerate(context.nodes)]
     for path, holder in holders:
@@ -135,8 +129,8 @@ def _pools(context: CheckContext) -> Iterator[Problem]:
     written = context.document.data.get("pools")
     known = written if isinstance(written, dict) else {}
     listed = f"Known pools: {', '.join(known)}"
-    for position, pool in ((position, node.get("pool")) for position, node in enumerate(context.nodes)):
-        if pool is not None and pool not in known:
+    for position, node in enumerate(context.nodes):
+        if (pool := node.get("pool")) is not None and pool not in known:
             otherwise = listed if known else f"Declare it: pools: {{{pool}: {{}}}}"
             meant = partial(did_you_mean, pool, known, otherwise)
             yield context.error("GP142", ("nodes", position, "pool"), f"There is no pool {pool}.", meant)
@@ -151,25 +145,6 @@ def _pools(context: CheckContext) -> Iterator[Problem]:
         what = "No node has a GPU, so there is nothing to provision."
         fix = "Declare a pool with gpu: {model: T4, count: 1}, and nodes that belong to it."
         yield context.warning("GP144", context.declared(("pools",), ("nodes",), ()), what, fix)
-
-
-def _gpus(context: CheckContext) -> Iterator[Problem]:
-    for name, pool in context.pools.items():
-        gpu, path = pool.get("gpu", {}), ("pools", name, "gpu")
-        if "gpu" not in pool and "driver" in pool and context.complete:
-            what = f"The pool {name} has no gpu, so its driver settings have no effect."
-            yield context.warning("GP145", ("pools", name, "driver"), what, "Declare its gpu, or remove driver.")
-        model = hardware.find_model(gpu["model"]) if "model" in gpu else None
-        if "model" in gpu and model is None:
-            what = f"The GPU model {gpu['model']} is not known, so nothing about it can be checked."
-            yield context.warning("GP150", (*path, "model"), what, partial(hardware.model_meant, gpu["model"]))
-        plausible = hardware.COUNTS[model.board if model else hardware.Board.PCIE]
-        if (count := gpu.get("count")) is not None and count not in plausible:
-            near = -min((abs(each - count), -each) for each in plausible)[1]
-            kind = f" for {model.name} ({model.board})" if model else ""
-            what = f"{count} GPUs in one node are implausible{kind}."
-            fix = f"Write how many GPUs `nvidia-smi -L` lists on one node, such as {near}."
-            yield context.warning("GP151", (*path, "count"), what, fix)
 
 
 def check_settings(context: CheckContext) -> Iterator[Problem]:
@@ -190,7 +165,7 @@ def check_settings(context: CheckContext) -> Iterator[Problem]:
     yield from _secrets(context)
     # A drop-in of the toolkit that the configuration of a host's containerd could not name as a path.
     rule, name = schema()["$defs"]["host_path"], "RUNTIME_DROP_IN_CONFIG"
-    drop_in = context.data.get("toolkit", {}).get("env", {}).get(name)
+    drop_in = context.at(("toolkit", "env")).get(name)
     if isinstance(drop_in, str) and drop_in and not re.fullmatch(rule["pattern"], drop_in):
         what = f"{rule['patternErrorMessage']}."
         yield context.error("GP124", ("toolkit", "env", name), what, "Correct it, or remove the line.")
@@ -232,9 +207,8 @@ def _secrets(context: CheckContext) -> Iterator[Problem]:
     for variable, value, here in found:
         is_hidden = not isinstance(value, str)
         if is_hidden and is_shown_variable(variable) and not variable.lower().endswith("_proxy"):
-            what = (
-                f"{variable} cannot come from a Secret: it is a setting of the component, which the tool has to know."
-            )
+            why = "it is a setting of the component, which the tool has to know"
+            what = f"{variable} cannot come from a Secret: {why}."
             yield context.error("GP169", here, what, f"Write the value: {variable}: ...")
         elif not is_hidden and value and context.is_written(here) and (looks_secret(variable) or has_password(value)):
             what = f"{variable} looks like a secret; this file, and everyone who may read pods, would show it."
@@ -278,14 +252,14 @@ def _proxy(context: CheckContext, path: KeyPath, base: FilePath) -> Iterator[Pro
 
 def check_rollouts(context: CheckContext) -> Iterator[Problem]:
     """Yield policies that no rollout can follow, and settings in them that do nothing."""
-    policies: list[KeyPath] = [("driver", "upgrade_policy")]
-    policies += [("pools", name, "driver", "upgrade_policy") for name in context.pools]
-    for path in policies:
-        yield from _selectors(context, path, context.at(path))
-        if context.complete and path == ("driver", "upgrade_policy"):  # in a pool, the rest may come of the inventory's
-            yield from _idle_settings(context, path, context.at(path))
-    for path in (*policies, ("rollout",)):
-        parallel, away = (context.at(path).get(key) for key in ("max_parallel_upgrades", "max_unavailable"))
+    shared: KeyPath = ("driver", "upgrade_policy")
+    paths: list[KeyPath] = [shared, *(("pools", name, *shared) for name in context.pools), ("rollout",)]
+    if context.complete:  # in a pool, the rest may come of the inventory's
+        yield from _idle_settings(context, shared, context.at(shared))
+    for path in paths:
+        policy = context.at(path)
+        yield from _selectors(context, path, policy)
+        parallel, away = policy.get("max_parallel_upgrades"), policy.get("max_unavailable")
         if isinstance(parallel, int) and isinstance(away, int) and parallel > away:
             what = f"{parallel} nodes at a time cannot be: max_unavailable allows {away}."
             fix = f"Set max_parallel_upgrades: {away}, or raise max_unavailable."

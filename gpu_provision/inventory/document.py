@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.text import find_nearest
@@ -167,10 +167,14 @@ def read_source(path: str | Path) -> Source:
     """Return the text of the file. Raises SourceError."""
     name, file = str(path), expand_home(str(path))
     if _CONTROLS.search(str(file.absolute())):  # relative paths in it go into files whose lines have meanings
-        what, fix = "The path of the file holds a control character, such as a newline.", "Rename the file or folder."
-        raise SourceError(Finding(code="GP102", where=name, what=what, fix=fix))
+        what = "The path of the file holds a control character, such as a newline."
+        _refuse("GP102", name, what, "Rename the file or folder.")
     data = _bytes(name, file)
     return Source(name, file.absolute(), _text(name, data), hashlib.sha256(data).hexdigest())
+
+
+def _refuse(code: str, where: str, what: str, fix: str, seen: str = "") -> NoReturn:
+    raise SourceError(Finding(code=code, where=where, what=what, evidence=seen, fix=fix))
 
 
 def _bytes(name: str, file: Path) -> bytes:
@@ -181,43 +185,40 @@ def _bytes(name: str, file: Path) -> bytes:
         with file.open("rb") as stream:
             data = stream.read(LIMIT + 1)  # a file of /proc or /sys has no size, and one may grow
         _accept(name, file, status.st_mode, len(data))
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise SourceError(_missing(name, file)) from error
+    except (FileNotFoundError, NotADirectoryError):
+        _missing(name, file)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         fix = "Give yourself the right to read it." if isinstance(error, PermissionError) else ""
-        what = "The file cannot be read."
-        raise SourceError(Finding(code="GP102", where=name, what=what, evidence=reason, fix=fix)) from error
+        _refuse("GP102", name, "The file cannot be read.", fix, reason)
     return data
 
 
 def _accept(name: str, file: Path, mode: int, size: int) -> None:
     if stat.S_ISDIR(mode):
         inside = _yaml_files(file)
-        what = "This is a directory, not an inventory file."
         fix = f"Name one of its files: {', '.join(inside[:5])}" if inside else "Name a YAML file."
-        raise SourceError(Finding(code="GP102", where=name, what=what, fix=fix))
+        _refuse("GP102", name, "This is a directory, not an inventory file.", fix)
     if not stat.S_ISREG(mode):
-        what, fix = "This is not a regular file.", "Name a YAML file."
-        raise SourceError(Finding(code="GP102", where=name, what=what, fix=fix))
+        _refuse("GP102", name, "This is not a regular file.", "Name a YAML file.")
     if file.suffix == ".py":
-        yaml = file.with_suffix(".yaml")
         what = "This is pyinfra's view of an inventory, not the inventory itself."
-        raise SourceError(Finding(code="GP102", where=name, what=what, fix=f"Name the YAML file: {yaml}"))
+        _refuse("GP102", name, what, f"Name the YAML file: {file.with_suffix('.yaml')}")
     if size > LIMIT:
         what = f"The file is larger than {LIMIT >> 20} MiB, so it is not an inventory."
         fix = "Name the inventory's YAML file. Nodes need no lines of their own in a pool with a node_selector."
-        raise SourceError(Finding(code="GP103", where=name, what=what, evidence=f"{size:,} bytes", fix=fix))
+        _refuse("GP103", name, what, fix, f"{size:,} bytes")
 
 
-def _missing(name: str, file: Path) -> Finding:
-    what, parent = "The file does not exist.", file.parent
+def _missing(name: str, file: Path) -> NoReturn:
+    parent = file.parent
+    if not parent.is_dir():
+        what = "The file does not exist, nor does its directory."
+        _refuse("GP101", name, what, f"Look for the directory {parent}")
     by_stem = {Path(each).stem: Path(each).name for each in _yaml_files(parent)}
     close = by_stem.get(find_nearest(file.stem, by_stem))
     fix = f"Did you mean {parent / close}?" if close else "Name an existing YAML file."
-    if not parent.is_dir():
-        what, fix = "The file does not exist, nor does its directory.", f"Look for the directory {parent}"
-    return Finding(code="GP101", where=name, what=what, fix=fix)
+    _refuse("GP101", name, "The file does not exist.", fix)
 
 
 def _yaml_files(directory: Path) -> list[str]:
@@ -232,16 +233,14 @@ def _text(name: str, data: bytes) -> str:
         text = data.decode("utf-8").removeprefix(_BOM)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        what, seen = "The file is not UTF-8 text.", f"byte 0x{data[error.start]:02x}"
         is_utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
         fix = "It looks like UTF-16; save it as UTF-8." if is_utf16 else "Save it as UTF-8."
-        raise SourceError(Finding(code="GP104", where=f"{name}:{line}", what=what, evidence=seen, fix=fix)) from error
-    found = _FORBIDDEN.search(text)
-    if found:
-        line = text.count("\n", 0, found.start()) + 1
-        what, seen = "The file holds a control character.", f"U+{ord(found.group()):04X}"
+        seen = f"byte 0x{data[error.start]:02x}"
+        _refuse("GP104", f"{name}:{line}", "The file is not UTF-8 text.", fix, seen)
+    if found := _FORBIDDEN.search(text):
+        line, seen = text.count("\n", 0, found.start()) + 1, f"U+{ord(found.group()):04X}"
         fix = "Remove it; an editor can show invisible characters."
-        raise SourceError(Finding(code="GP104", where=f"{name}:{line}", what=what, evidence=seen, fix=fix))
+        _refuse("GP104", f"{name}:{line}", "The file holds a control character.", fix, seen)
     return text
 
 

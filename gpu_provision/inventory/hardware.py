@@ -1,38 +1,26 @@
-"""Which GPUs there are, which drivers run them, and for which operating systems there are driver images."""
+"""Which GPUs there are, which drivers run them, and for which systems there are images; checks an inventory for it.
+
+Also whether its versions exist at all.
+"""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
 
-from gpu_provision.model.inventory import OperatingSystem
-from gpu_provision.model.text import did_you_mean
+from gpu_provision import releases
+from gpu_provision.inventory.checks import CheckContext
+from gpu_provision.inventory.document import KeyPath, Problem
+from gpu_provision.model.inventory import NodePool, OperatingSystem
+from gpu_provision.model.text import did_you_mean, find_nearest
+from gpu_provision.releases import COMPONENTS
 
-
-class OpenModuleSupport(StrEnum):
-    """Whether a GPU runs with the open kernel modules."""
-
-    NEVER = "never"
-    POSSIBLE = "possible"
-    ONLY = "only"
-
-
-class Board(StrEnum):
-    """How a GPU sits in its machine, which limits how many of them there can be."""
-
-    PCIE = "PCIe"
-    SXM = "SXM"
-    SUPERCHIP = "superchip"
-
-
-COUNTS = {
-    Board.PCIE: frozenset(range(1, 17)),
-    Board.SXM: frozenset({1, 2, 4, 8, 16}),
-    Board.SUPERCHIP: frozenset({1, 2, 4}),
-}
-"""Plausible numbers of GPUs per node: SXM baseboards hold 4 or 8 (DGX-2: 16), and clouds rent out halves."""
+_OWN_IMAGE = frozenset({"image", "repository"})  # keys of a section whose image is none of a release
+_MODULE_TYPE = "kernel_module_type"
+_PCIE = "PCIe"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +28,8 @@ class Family:
     """A generation of GPUs. ``last_branch`` is 0 while new drivers support it."""
 
     name: str
-    open_modules: OpenModuleSupport
+    open_modules: str  # whether it runs with the open kernel modules: ``never``, ``possible`` or ``only``
     last_branch: int = 0
-
-
-_KEPLER = Family("Kepler", OpenModuleSupport.NEVER, 470)
-_MAXWELL = Family("Maxwell", OpenModuleSupport.NEVER, 580)
-_PASCAL = Family("Pascal", OpenModuleSupport.NEVER, 580)
-_VOLTA = Family("Volta", OpenModuleSupport.NEVER, 580)
-_TURING = Family("Turing", OpenModuleSupport.POSSIBLE)
-_AMPERE = Family("Ampere", OpenModuleSupport.POSSIBLE)
-_ADA = Family("Ada Lovelace", OpenModuleSupport.POSSIBLE)
-_HOPPER = Family("Hopper", OpenModuleSupport.POSSIBLE)
-_GRACE_HOPPER = Family("Grace Hopper", OpenModuleSupport.ONLY)
-_BLACKWELL = Family("Blackwell", OpenModuleSupport.ONLY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,55 +39,27 @@ class Model:
     name: str
     family: Family
     first_branch: int
-    board: Board = Board.PCIE
+    board: str = _PCIE  # how it sits in its machine, which limits how many there can be
     aliases: tuple[str, ...] = ()
 
 
-MODELS = (
-    Model("K80", _KEPLER, 331),
-    Model("M10", _MAXWELL, 361),
-    Model("M40", _MAXWELL, 346),
-    Model("M60", _MAXWELL, 346),
-    Model("P4", _PASCAL, 367),
-    Model("P40", _PASCAL, 367),
-    Model("P100-PCIE-16GB", _PASCAL, 367, aliases=("P100", "P100-PCIE-12GB")),
-    Model("P100-SXM2-16GB", _PASCAL, 367, Board.SXM, ("P100-SXM2",)),
-    Model("V100-PCIE-16GB", _VOLTA, 384, aliases=("V100", "V100-PCIE", "V100-PCIE-32GB", "V100S-PCIE-32GB")),
-    Model("V100-SXM2-16GB", _VOLTA, 384, Board.SXM, ("V100-SXM2", "V100-SXM2-32GB", "V100-SXM3-32GB")),
-    Model("T4", _TURING, 410, aliases=("T4G",)),
-    Model("Quadro RTX 6000", _TURING, 410, aliases=("Quadro RTX 8000",)),
-    Model("GeForce RTX 2080 Ti", _TURING, 410, aliases=("RTX 2080 Ti",)),
-    Model("A2", _AMPERE, 470),
-    Model("A10", _AMPERE, 460, aliases=("A10G", "A10M")),
-    Model("A16", _AMPERE, 470),
-    Model("A30", _AMPERE, 460),
-    Model("A40", _AMPERE, 450),
-    Model("A100-PCIE-40GB", _AMPERE, 450, aliases=("A100-PCIE", "A100-PCIE-80GB", "A100 80GB PCIe")),
-    Model("A100-SXM4-40GB", _AMPERE, 450, Board.SXM, ("A100", "A100-SXM4", "A100-SXM")),
-    Model("A100-SXM4-80GB", _AMPERE, 450, Board.SXM, ("A100 80GB",)),
-    Model("A800-SXM4-80GB", _AMPERE, 470, Board.SXM, ("A800",)),
-    Model("RTX A4000", _AMPERE, 455, aliases=("RTX A2000", "RTX A4500", "RTX A5000", "RTX A5500", "RTX A6000")),
-    Model("GeForce RTX 3090", _AMPERE, 455, aliases=("RTX 3080", "RTX 3090", "RTX 3090 Ti")),
-    Model("L4", _ADA, 525),
-    Model("L20", _ADA, 535),
-    Model("L40", _ADA, 520, aliases=("L40G",)),
-    Model("L40S", _ADA, 525),
-    Model("RTX 6000 Ada", _ADA, 520, aliases=("RTX 4000 Ada", "RTX 5000 Ada", "RTX 6000 Ada Generation")),
-    Model("GeForce RTX 4090", _ADA, 520, aliases=("RTX 4080", "RTX 4090")),
-    Model("H100", _HOPPER, 525, Board.SXM, ("H100 80GB HBM3", "H100-SXM5", "H100-SXM5-80GB", "H100 SXM", "H100-SXM")),
-    Model("H100-PCIE", _HOPPER, 525, aliases=("H100 PCIe", "H100 NVL", "H100-NVL")),
-    Model("H20", _HOPPER, 535, Board.SXM),
-    Model("H200", _HOPPER, 535, Board.SXM, ("H200 SXM", "H200-SXM5-141GB")),
-    Model("H200 NVL", _HOPPER, 535, aliases=("H200-NVL",)),
-    Model("H800", _HOPPER, 525, Board.SXM),
-    Model("GH200", _GRACE_HOPPER, 535, Board.SUPERCHIP, ("GH200 120GB", "GH200 480GB")),
-    Model("B200", _BLACKWELL, 570, Board.SXM),
-    Model("B300", _BLACKWELL, 570, Board.SXM),
-    Model("GB200", _BLACKWELL, 570, Board.SUPERCHIP),
-    Model("GB300", _BLACKWELL, 570, Board.SUPERCHIP),
-    Model("RTX PRO 6000", _BLACKWELL, 570, aliases=("RTX PRO 6000 Blackwell", "RTX PRO 6000 Blackwell Server Edition")),
-    Model("GeForce RTX 5090", _BLACKWELL, 570, aliases=("RTX 5080", "RTX 5090")),
-)  # fmt: skip  (a table)
+@cache
+def _tables() -> dict[str, Any]:
+    """Return the facts, which are data: hardware.toml."""
+    import tomllib  # noqa: PLC0415  help needs none of it
+
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+
+@cache
+def models() -> tuple[Model, ...]:
+    """Return all known models."""
+    families = {name: Family(name, **entry) for name, entry in _tables()["families"].items()}
+    entries = _tables()["models"].items()
+    return tuple(
+        Model(name, **entry | {"family": families[entry["family"]], "aliases": tuple(entry.get("aliases", ()))})
+        for name, entry in entries
+    )
 
 
 def find_model(name: str) -> Model | None:
@@ -119,14 +67,9 @@ def find_model(name: str) -> Model | None:
     return _by_form().get(_form(name))
 
 
-def model_meant(name: str) -> str:
-    """Return a fix for a name of no model: the most similar one, or where to look."""
-    return did_you_mean(_form(name), (model.name for model in MODELS), "Write it as `nvidia-smi -L` does.")
-
-
 @cache
 def _by_form() -> dict[str, Model]:
-    return {_form(name): model for model in MODELS for name in (model.name, *model.aliases)}
+    return {_form(name): model for model in models() for name in (model.name, *model.aliases)}
 
 
 def _form(name: str) -> str:
@@ -134,38 +77,157 @@ def _form(name: str) -> str:
     return " ".join(word for word in words if word not in {"nvidia", "tesla", "geforce", "gpu"})
 
 
-IMAGES: dict[str, tuple[str, ...]] = {
-    "ubuntu": ("20.04", "22.04", "24.04"),
-    "rhel": ("8", "9", "10"),
-    "rocky": ("8", "9", "10"),
-    "ol": ("8", "9"),
-    "rhcos": (),  # tagged by OpenShift version: any
-    "centos": (),
-    "flatcar": (),
-    "sles": (),
-    "sl-micro": (),
-}
-"""ID of /etc/os-release -> versions that images are known for; empty if any may exist."""
-
-WITHOUT_IMAGES = frozenset({
-    "almalinux", "alpine", "amzn", "arch", "azurelinux", "bottlerocket", "cos", "debian", "fedora",
-    "mariner", "nixos", "opensuse-leap", "talos",
-})  # fmt: skip
-"""IDs of systems on which the driver belongs to the host."""
+def images() -> dict[str, list[str]]:
+    """Return the versions of operating systems that images are known for, by ID; none where any may exist."""
+    found: dict[str, list[str]] = _tables()["images"]
+    return found
 
 
-def parse_system(text: str) -> OperatingSystem | None:
-    """Return ``ubuntu22.04`` in its two parts, or None if it has another form."""
-    found = re.fullmatch(r"([a-z]+(?:-[a-z]+)*)([0-9]+(?:\.[0-9]+)*)", text)
-    return OperatingSystem(found[1], found[2]) if found else None
+def has_own_driver(system: str) -> bool:
+    """Return whether the driver belongs to the host on systems with this ID of /etc/os-release."""
+    return system in _tables()["hosts"]["systems"]
 
 
 def known_tags() -> tuple[str, ...]:
     """Return the operating systems that driver images are known for, as the inventory names them."""
-    return tuple(f"{name}{version}" for name, versions in IMAGES.items() for version in versions)
+    return tuple(f"{name}{version}" for name, versions in images().items() for version in versions)
 
 
 def has_images(system: OperatingSystem) -> bool:
     """Return whether images for this version are known; True where any version may have some."""
-    versions = IMAGES.get(system.id, ())
+    versions = images().get(system.id, ())
     return not versions or system.version in versions or system.tag.removeprefix(system.id) in versions
+
+
+def check_versions(context: CheckContext) -> Iterator[Problem]:
+    """Yield versions that do not exist, and GPUs, drivers and systems that do not go with each other."""
+    yield from _gpus(context)
+    yield from _release(context)
+    yield from _components(context)
+    yield from _drivers(context)
+    for name, pool in context.inventory.pools.items():
+        if pool.gpu and pool.driver.enabled:
+            yield from _driver_for_system(context, name, pool)
+            if model := find_model(pool.gpu.model):
+                wanted = pool.driver.kernel_module_type
+                if wanted == {"never": "open", "only": "proprietary"}.get(model.family.open_modules):
+                    path = context.declared(("pools", name, "driver", _MODULE_TYPE), ("driver", _MODULE_TYPE))
+                    other = "proprietary" if wanted == "open" else "open"
+                    what = f"{model.name} ({model.family.name}) runs with the {other} kernel modules only."
+                    yield context.error("GP136", path, what, f"Set pools.{name}.driver.{_MODULE_TYPE}: auto")
+                if _driver_is_known(context, pool):
+                    yield from _driver_for_gpu(context, name, pool, model)
+
+
+def _release(context: CheckContext) -> Iterator[Problem]:
+    names = releases.names()
+    try:
+        releases.release(name := context.data.get("release", releases.DEFAULT))
+    except releases.UnknownReleaseError as error:
+        if error.too_old:
+            what = f"Release {name} is too old: its components predate what this tool drives."
+            fix = f"The oldest supported release is {names[0]}; the newest is {names[-1]}."
+            yield context.error("GP131", ("release",), what, fix)
+        else:
+            fix = did_you_mean(name, names, f"Known releases: {', '.join(names[-6:])}")
+            yield context.error("GP130", ("release",), f"There is no release {name}.", fix)
+
+
+def _components(context: CheckContext) -> Iterator[Problem]:
+    """Yield versions that no release carries; an image of the user's own may have any."""
+    for key in (key for key in COMPONENTS if key != "driver"):
+        section = context.data.get(key, {})
+        version, known = section.get("version", ""), releases.versions(key)
+        is_any = not version or version.startswith("sha256:") or _OWN_IMAGE & section.keys()
+        if not is_any and version not in known:
+            what = f"No release carries {key} {version}; the image may not exist."
+            fix = did_you_mean(version, reversed(known), f"The newest known one is {known[-1]}.")
+            yield context.warning("GP132", (key, "version"), what, fix)
+
+
+def _drivers(context: CheckContext) -> Iterator[Problem]:
+    known = releases.driver_versions()
+    paths: list[KeyPath] = [("driver",), *(("pools", name, "driver") for name in context.pools)]
+    for path in paths:
+        section = context.at(path)
+        version = section.get("version", "")
+        if _branch(version) and version not in known and not _OWN_IMAGE & section.keys():
+            same_branch = [each for each in known if _branch(each) == _branch(version)]
+            distances = {each: abs(_branch(each) - _branch(version)) for each in known}
+            near = same_branch[-1] if same_branch else min(known, key=distances.__getitem__)
+            what = f"No release recommends driver {version}; its image may not exist for your operating systems."
+            yield context.warning("GP133", (*path, "version"), what, f"The nearest known one is {near}.")
+
+
+def _branch(version: str) -> int:
+    head = version.partition(".")[0]
+    return int(head) if head.isdecimal() else 0
+
+
+def _driver_is_known(context: CheckContext, pool: NodePool) -> bool:
+    """Return whether it is certain which driver the pool gets: not if a release that does not exist should say."""
+    try:
+        recommended = releases.release(context.data.get("release", releases.DEFAULT)).image("driver").version
+    except releases.UnknownReleaseError:
+        recommended = ""
+    version, sections = pool.driver.image.version, (context.at(("pools", pool.name, "driver")), context.at(("driver",)))
+    return bool(_branch(version)) and (version == recommended or any("version" in section for section in sections))
+
+
+def _driver_for_gpu(context: CheckContext, name: str, pool: NodePool, model: Model) -> Iterator[Problem]:
+    version, branch, family = pool.driver.image.version, _branch(pool.driver.image.version), model.family
+    path = context.declared(("pools", name, "driver", "version"), ("pools", name, "gpu", "model"))
+    is_old, is_new = branch < model.first_branch, bool(family.last_branch) and branch > family.last_branch
+    fitting = [
+        each
+        for each in releases.driver_versions()
+        if (_branch(each) >= model.first_branch if is_old else _branch(each) <= family.last_branch)
+    ]
+    fix = f'Set pools.{name}.driver.version: "{fitting[-1]}"' if fitting else "Choose another driver version."
+    if is_old:
+        what = f"The driver {version} is too old for {model.name}, which needs branch {model.first_branch} or newer."
+        yield context.error("GP134", path, what, fix)
+    elif is_new:
+        last = f"{family.last_branch} is the last branch for {family.name}"
+        yield context.error("GP135", path, f"The driver {version} no longer supports {model.name}: {last}.", fix)
+
+
+def _driver_for_system(context: CheckContext, name: str, pool: NodePool) -> Iterator[Problem]:
+    section = {**context.data.get("driver", {}), **context.pools.get(name, {}).get("driver", {})}
+    if pool.os is None or _OWN_IMAGE & section.keys():
+        return
+    path, system, tag = ("pools", name, "os"), pool.os.id, f"{pool.os.id}{pool.os.version}"
+    tell = context.warning if pool.driver.prefer_host else context.error  # each host may have a driver of its own
+    hosts = f"the driver on the hosts and set pools.{name}.driver.enabled: false"
+    if has_own_driver(system):
+        what = f"There is no driver image for {tag}; on {system} the driver belongs to the host."
+        yield tell("GP152", path, what, f"Install {hosts}")
+    elif system not in images():
+        close = find_nearest(tag, known_tags())
+        fix = f"Did you mean {close}? Else install {hosts}" if close else f"Install {hosts}"
+        yield tell("GP152", path, f"There is no driver image for {tag}.", fix)
+    elif not has_images(pool.os):
+        known = [each for each in known_tags() if each.startswith(system)]
+        fix = did_you_mean(tag, known, f"Known: {', '.join(system + each for each in images()[system])}")
+        yield context.warning("GP153", path, f"No driver images are known for {tag}.", fix)
+
+
+def _gpus(context: CheckContext) -> Iterator[Problem]:
+    for name, pool in context.pools.items():
+        gpu, path = pool.get("gpu", {}), ("pools", name, "gpu")
+        if "gpu" not in pool and "driver" in pool and context.complete:
+            what = f"The pool {name} has no gpu, so its driver settings have no effect."
+            yield context.warning("GP145", ("pools", name, "driver"), what, "Declare its gpu, or remove driver.")
+        model = find_model(gpu["model"]) if "model" in gpu else None
+        if "model" in gpu and model is None:
+            what = f"The GPU model {gpu['model']} is not known, so nothing about it can be checked."
+            known, otherwise = [each.name for each in models()], "Write it as `nvidia-smi -L` does."
+            meant = partial(did_you_mean, _form(gpu["model"]), known, otherwise)
+            yield context.warning("GP150", (*path, "model"), what, meant)
+        plausible = _tables()["counts"][model.board if model else _PCIE]
+        if (count := gpu.get("count")) is not None and count not in plausible:
+            near = -min((abs(each - count), -each) for each in plausible)[1]
+            kind = f" for {model.name} ({model.board})" if model else ""
+            what = f"{count} GPUs in one node are implausible{kind}."
+            fix = f"Write how many GPUs `nvidia-smi -L` lists on one node, such as {near}."
+            yield context.warning("GP151", (*path, "count"), what, fix)

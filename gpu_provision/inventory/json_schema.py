@@ -39,32 +39,27 @@ class SchemaError:
 
 def find_schema_errors(data: dict[str, Any]) -> list[SchemaError]:
     """Return every difference between the data and the schema, one per place and keyword."""
-    from jsonschema.validators import Draft202012Validator, extend  # noqa: PLC0415  40 ms that --help need not pay
+    from jsonschema.exceptions import ValidationError  # noqa: PLC0415  40 ms that --help need not pay
+    from jsonschema.validators import Draft202012Validator, extend  # noqa: PLC0415  as above
 
-    found: dict[tuple[KeyPath, str], SchemaError] = {}
-    rules = {"pattern": _pattern, "uniqueItems": _unique_items}
+    def pattern(validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[Exception]:
+        """Hold a pattern against the whole text: the ``$`` of Python also stands before a final newline."""
+        if validator.is_type(value, "string") and not re.fullmatch(pattern, value):
+            yield ValidationError("malformed")
+
+    def unique(validator: Any, unique: bool, value: Any, _schema: Any) -> Iterator[Exception]:  # noqa: FBT001  as jsonschema calls it
+        """Compare texts alone, as all such lists hold them: jsonschema compares each pair if types are mixed."""
+        texts = [each for each in value if isinstance(each, str)] if validator.is_type(value, "array") else []
+        if unique and len(set(texts)) < len(texts):
+            yield ValidationError("repeated")
+
+    rules = {"pattern": pattern, "uniqueItems": unique}
     validator = extend(Draft202012Validator, rules)  # type: ignore[no-untyped-call]  # jsonschema has no types for it
+    found: dict[tuple[KeyPath, str], SchemaError] = {}
     for error in validator(schema()).iter_errors(data):
         for each in _split(error):
             found.setdefault((each.path, each.keyword), each)
     return list(found.values())
-
-
-def _pattern(validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[Exception]:
-    """Hold a pattern against the whole text: the ``$`` of Python also stands before a final newline."""
-    from jsonschema.exceptions import ValidationError  # noqa: PLC0415  as above
-
-    if validator.is_type(value, "string") and not re.fullmatch(pattern, value):
-        yield ValidationError("malformed")
-
-
-def _unique_items(validator: Any, unique: bool, value: Any, _schema: Any) -> Iterator[Exception]:  # noqa: FBT001  as jsonschema calls it
-    """Compare texts alone, as all such lists hold them: jsonschema compares each pair if types are mixed."""
-    from jsonschema.exceptions import ValidationError  # noqa: PLC0415  as above
-
-    texts = [each for each in value if isinstance(each, str)] if validator.is_type(value, "array") else []
-    if unique and len(set(texts)) < len(texts):
-        yield ValidationError("repeated")
 
 
 def _split(error: Any) -> Iterator[SchemaError]:
@@ -83,25 +78,24 @@ def _split(error: Any) -> Iterator[SchemaError]:
 
 
 def without_errors(data: dict[str, Any], found: list[SchemaError]) -> dict[str, Any]:
-    """Return the data without what does not fit the schema, so that the other checks can go on."""
+    """Return the data without what does not fit the schema, so that the other checks can go on.
+
+    Lists keep their positions, and of the nodes' list an entry stays a mapping.
+    """
     copy: dict[str, Any] = json.loads(json.dumps(data))
     for mismatch in sorted(found, key=lambda each: len(each.path), reverse=True):
-        _drop(copy, mismatch.path)
-    return copy
-
-
-def _drop(data: Any, path: KeyPath) -> None:
-    """Remove the value at a path; lists keep their positions, and of the nodes' list an entry stays a mapping."""
-    *parent, last = path
-    for step in parent:
+        *parent, last = mismatch.path
+        holder: Any = copy
         try:
-            data = data[step]
+            for step in parent:
+                holder = holder[step]
         except (KeyError, IndexError, TypeError):
-            return  # something around it is gone already
-    if isinstance(data, dict):
-        data.pop(last, None)
-    elif isinstance(data, list) and isinstance(last, int):
-        data[last] = {} if list(parent) == ["nodes"] else None
+            continue  # something around it is gone already
+        if isinstance(holder, dict):
+            holder.pop(last, None)
+        elif isinstance(holder, list) and isinstance(last, int):
+            holder[last] = {} if parent == ["nodes"] else None
+    return copy
 
 
 ADDRESSES = ("http_proxy", "https_proxy")

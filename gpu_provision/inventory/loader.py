@@ -9,11 +9,11 @@ from pathlib import Path
 from gpu_provision import releases
 from gpu_provision.inventory.checks import CheckContext, check_files, check_nodes, check_rollouts, check_settings
 from gpu_provision.inventory.document import MOST, Problem, Source, SourceError, expand_home, read_source, to_findings
+from gpu_provision.inventory.hardware import check_versions
 from gpu_provision.inventory.json_schema import find_schema_errors, without_errors
 from gpu_provision.inventory.resolve import resolve
 from gpu_provision.inventory.schema_errors import to_finding
 from gpu_provision.inventory.values import digest_with, fill_values, without_incomplete
-from gpu_provision.inventory.version_checks import check_versions
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.findings import Findings, InvalidInventoryError
 from gpu_provision.model.inventory import Inventory

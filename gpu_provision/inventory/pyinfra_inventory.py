@@ -49,12 +49,13 @@ def groups(inventory: Inventory | str | Path) -> Groups:
     reachable = [node for node in inventory.nodes if inventory.prerequisites_of(node).enabled]
     by_ssh = [node for node in reachable if node.connect is ConnectionMethod.SSH and not inventory.cluster.sandbox]
     ssh_config = write_ssh_config(inventory, by_ssh)
+    named = [(node, _name(inventory, node)) for node in reachable]
     result: Groups = {
-        "nodes": ([(_name(inventory, node), _data(inventory, node, ssh_config)) for node in reachable], {}),
-        "gpu": ([(_name(inventory, node), {}) for node in reachable if inventory.pool_of(node).gpu], {}),
+        "nodes": ([(name, _data(inventory, node, ssh_config)) for node, name in named], {}),
+        "gpu": ([(name, {}) for node, name in named if inventory.pool_of(node).gpu], {}),
     }
     for pool in inventory.pools:
-        result[f"pool_{pool}"] = ([(_name(inventory, node), {}) for node in reachable if node.pool == pool], {})
+        result[f"pool_{pool}"] = ([(name, {}) for node, name in named if node.pool == pool], {})
     cluster = f"@cluster/{context_name(inventory)}"
     return result | {"cluster": ([(cluster, {"gpu_inventory": inventory.path})], {})}
 

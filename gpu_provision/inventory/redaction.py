@@ -52,17 +52,14 @@ def _mark(path: KeyPath) -> bool | str:
 
 def _parts(path: KeyPath) -> Iterator[dict[str, Any]]:
     """Yield the parts of the schema on the way to a path, as far as it knows them."""
-    part: dict[str, Any] | None = schema()
-    for step in (*path, None):
-        if part is None:
+    part = schema()
+    yield part
+    for step in path:
+        inner = part.get("items") or part.get("properties", {}).get(step, part.get("additionalProperties"))
+        if not isinstance(inner, dict):
             return
+        part = resolved(inner)
         yield part
-        part = _below(part, step)
-
-
-def _below(part: dict[str, Any], step: str | int | None) -> dict[str, Any] | None:
-    inner = part.get("items") or part.get("properties", {}).get(step, part.get("additionalProperties"))
-    return resolved(inner) if isinstance(inner, dict) else None
 
 
 def looks_secret(name: str) -> bool:

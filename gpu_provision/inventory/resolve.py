@@ -1,44 +1,125 @@
-"""Resolve an inventory: release, inventory and pool become fully resolved specs."""
+"""What an inventory file may say, and what it means: release, inventory and pool become fully resolved specs."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 from urllib.parse import quote
 
-from gpu_provision.inventory import hardware
 from gpu_provision.inventory.document import Source, absolute, resolve_fleet
 from gpu_provision.inventory.json_schema import ADDRESSES
 from gpu_provision.inventory.values import read_certificates
+from gpu_provision.model import specs
 from gpu_provision.model.hosts import ConnectionMethod, Expectation, HelperPod, HostPrerequisites, Preflight, SshOptions
-from gpu_provision.model.inventory import ClusterConfig, Gpu, HistorySection, Inventory, Node, NodePool
+from gpu_provision.model.inventory import ClusterConfig, Gpu, HistorySection, Inventory, Node, NodePool, OperatingSystem
 from gpu_provision.model.rollout_policy import RolloutPolicy
-from gpu_provision.model.specs import (
-    CdiSection,
-    DaemonSetSettings,
-    DriverSpec,
-    Image,
-    MigSection,
-    OperandSpec,
-    OperatorSection,
-    SecretKey,
-    Specs,
-    StartupTaintSpec,
-    ToolkitSpec,
-)
-from gpu_provision.releases import Release
+from gpu_provision.model.settings import REQUIRED, setting
+from gpu_provision.releases import DEFAULT, Release
 
 Data = dict[str, Any]
 _Record = TypeVar("_Record")
-_Operand = TypeVar("_Operand", bound=OperandSpec)
+_Operand = TypeVar("_Operand", bound=specs.OperandSpec)
 
-SPECS: dict[str, type[OperandSpec]] = {
-    key: kind for key, kind in get_type_hints(Specs).items() if isinstance(kind, type) and issubclass(kind, OperandSpec)
+
+@dataclass(frozen=True, kw_only=True)
+class PoolSection(NodePool):
+    """Nodes that are alike. A pool without `gpu` gets no GPU component."""
+
+    connect: ConnectionMethod = setting(
+        ConnectionMethod.SSH, "How hosts of this pool are reached; wins over what the inventory says.", shown=False
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class InventoryFile:
+    """Which nodes have which GPUs, and which software they run."""
+
+    name: str = setting(
+        REQUIRED,
+        "Names this stack in the cluster: the objects that it applies are members of it. Do not change it later, or "
+        "the objects of the old name stay behind.",
+        "name",
+        examples=["prod"],
+    )
+    cluster: ClusterConfig = setting(REQUIRED)
+    release: str = setting(
+        DEFAULT,
+        "The set of component versions that all components start from. Any single version can still be set below.",
+        minLength=1,
+        maxLength=40,
+        examples=["26.7.0", "25.10.1"],
+    )
+    registry: str = setting(
+        "",
+        "Registry that replaces the registry host of every image of the release: `nvcr.io/nvidia/driver` becomes "
+        "`<registry>/nvidia/driver`. A component's own `repository` stays as it is written.",
+        "repository",
+        examples=["registry.example.com/mirror"],
+    )
+    image_pull_secrets: tuple[str, ...] = setting((), kind="image_pull_secrets")
+    proxy: Mapping[str, str] = setting(
+        {},
+        "Proxies for all: container runtimes of hosts pull images through them, and the driver container "
+        "gets them unless they need credentials. A component's own `env`, and `host_prerequisites.proxy`, win.",
+        "proxy",
+        shown=False,
+    )
+    host_prerequisites: HostPrerequisites | None = setting(None)
+    preflight: Preflight | None = setting(None)
+    connect: ConnectionMethod = setting(
+        ConnectionMethod.SSH,
+        "How hosts are reached: over SSH, or through the Kubernetes API, with a helper pod on the node and without "
+        "any login.",
+    )
+    helper_pod: HelperPod | None = setting(
+        None, "The pod through which hosts with `connect: kubernetes` are reached. It is there while a command runs."
+    )
+    ssh: SshOptions | None = setting(
+        None,
+        "How hosts are reached. What is not set here is as your own SSH configuration says. Settings of a node win "
+        "over those of the inventory.",
+    )
+    nfd: specs.NfdSpec | None = setting(None)
+    driver: specs.DriverSpec | None = setting(None)
+    rollout: RolloutPolicy | None = setting(None)
+    history: HistorySection | None = setting(None)
+    toolkit: specs.ToolkitSpec | None = setting(None)
+    validator: specs.ValidatorSpec | None = setting(
+        None,
+        "The operator validator, and the image of the vectorAdd pods. It cannot be off: every state is proven before "
+        "the run calls it done. `timeout` is also that of the validations.",
+    )
+    device_plugin: specs.DevicePluginSpec | None = setting(None)
+    gfd: specs.GfdSpec | None = setting(None)
+    dcgm: specs.DcgmSpec | None = setting(None)
+    dcgm_exporter: specs.DcgmExporterSpec | None = setting(None)
+    daemonsets: specs.DaemonSetSettings | None = setting(None)
+    startup_taint: specs.StartupTaintSpec | None = setting(None)
+    cdi: specs.CdiSection | None = setting(None)
+    mig: specs.MigSection | None = setting(None)
+    operator: specs.OperatorSection | None = setting(None)
+    pools: Mapping[str, PoolSection] = setting({}, "Nodes that are alike, by name of the pool.")
+    nodes: tuple[Node, ...] = setting(
+        (), "The machines. Nodes of the cluster that a pool's node_selector selects need not be listed."
+    )
+
+
+@cache
+def section_type(name: str) -> type[Any]:
+    """Return the record that declares the settings of a section of the inventory."""
+    kind: type[Any] = get_args(get_type_hints(InventoryFile)[name])[0]
+    return kind
+
+
+SPECS: dict[str, type[specs.OperandSpec]] = {
+    key: kind
+    for key, kind in get_type_hints(specs.Specs).items()
+    if isinstance(kind, type) and issubclass(kind, specs.OperandSpec)
 }
 """Inventory key -> the spec it fills."""
 
@@ -51,13 +132,14 @@ _NO_PREREQUISITES: Data = {"kernel_modules": [], "blacklist_nouveau": False}
 def resolve(source: Source, data: Data, release: Release) -> Inventory:
     """Return the inventory that the data declares on top of a release."""
     base, cluster = source.path.parent, data.get("cluster", {})
-    specs = _specs(data, release)
+    resolved = _specs(data, release)
     pools = {
-        name: replace(
-            _pool(name, pool, data, release, specs.driver), host_prerequisites=_prerequisites(pool, data, base)
-        )
+        name: _pool(name, pool, data, release, resolved.driver, _prerequisites(pool, data, base))
         for name, pool in data.get("pools", {}).items()
     }
+    # A mirror has the image of helper pods as it has those of the stack.
+    image, secrets = _mirrored(HelperPod().image, data.get("registry", "")), data.get("image_pull_secrets", [])
+    helper_pod = {"image": image, "image_pull_secrets": secrets}
     paths = {
         "kubeconfig": absolute(cluster.get("kubeconfig", ""), base),
         "sandbox": resolve_fleet(cluster.get("sandbox", ""), base),
@@ -69,13 +151,13 @@ def resolve(source: Source, data: Data, release: Release) -> Inventory:
         text=source.text,
         release=release.name,
         cluster=_build(ClusterConfig, cluster | paths),
-        specs=specs,
+        specs=resolved,
         pools=pools,
         nodes=tuple(_node(node, data, base) for node in data.get("nodes", ()) if "name" in node),
-        preflight=_build(Preflight, data.get("preflight", {})),
-        rollout=_build(RolloutPolicy, data.get("rollout", {})),
-        helper_pod=_helper_pod(data),
-        kept_runs=_build(HistorySection, data.get("history", {})).keep,
+        preflight=_section("preflight", data),
+        rollout=_section("rollout", data),
+        helper_pod=_build(HelperPod, helper_pod | data.get("helper_pod", {})),
+        kept_runs=_section("history", data).keep,
     )
 
 
@@ -88,16 +170,20 @@ def merge(base: Data, over: Data) -> Data:
     return result
 
 
-def _specs(data: Data, release: Release) -> Specs:
+def _specs(data: Data, release: Release) -> specs.Specs:
     operands: dict[str, Any] = {key: _operand(key, kind, data, release) for key, kind in SPECS.items()}
-    return Specs(
+    return specs.Specs(
         **operands,
-        daemonsets=_build(DaemonSetSettings, data.get("daemonsets", {})),
-        startup_taint=_build(StartupTaintSpec, data.get("startup_taint", {})),
-        cdi_enabled=_build(CdiSection, data.get("cdi", {})).enabled,
-        mig_strategy=_build(MigSection, data.get("mig", {})).strategy,
-        runtime_class=_build(OperatorSection, data.get("operator", {})).runtime_class,
+        daemonsets=_section("daemonsets", data),
+        startup_taint=_section("startup_taint", data),
+        cdi_enabled=_section("cdi", data).enabled,
+        mig_strategy=_section("mig", data).strategy,
+        runtime_class=_section("operator", data).runtime_class,
     )
+
+
+def _section(name: str, data: Data) -> Any:
+    return _build(section_type(name), data.get(name, {}))
 
 
 def _operand(key: str, kind: type[_Operand], data: Data, release: Release) -> _Operand:
@@ -106,23 +192,23 @@ def _operand(key: str, kind: type[_Operand], data: Data, release: Release) -> _O
     settings, env = dict(section), section.get("env", {})
     if key == "driver":
         enabled = section.get("enabled", True)
-        settings["manager"] = _image(release.driver_manager, section.get("manager", {}), data)
+        settings["manager"] = _image(release.image("driver_manager"), section.get("manager", {}), data)
         settings |= {"enabled": enabled is not False, "prefer_host": enabled == AUTO}
         env = container_env(data.get("proxy", {}), env) | env
     secrets = (*data.get("image_pull_secrets", ()), *section.get("image_pull_secrets", ()))
     settings |= {"image": _image(release.image(key), section, data), "image_pull_secrets": [*dict.fromkeys(secrets)]}
     # A variable is a text, or names a key of a Secret.
     variables = {
-        name: value if isinstance(value, str) else _build(SecretKey, value.get("secret", {}))
+        name: value if isinstance(value, str) else _build(specs.SecretKey, value.get("secret", {}))
         for name, value in env.items()
     }
     settings.pop("env", None)
     return replace(_build(kind, settings), env=variables)
 
 
-def _image(default: Image, section: Data, data: Data) -> Image:
+def _image(default: specs.Image, section: Data, data: Data) -> specs.Image:
     """Return an image. A registry mirror replaces the host of the release's repository, never a declared one."""
-    return Image(
+    return specs.Image(
         repository=section.get("repository") or _mirrored(default.repository, data.get("registry", "")),
         image=section.get("image") or default.image,
         version=section.get("version") or default.version,
@@ -166,21 +252,24 @@ def _value(makers: tuple[type[Any], ...], value: Any) -> Any:
     return value
 
 
-def _pool(name: str, pool: Data, data: Data, release: Release, driver: DriverSpec) -> NodePool:
+def _pool(  # noqa: PLR0913, PLR0917  a pool and what it falls back on
+    name: str, pool: Data, data: Data, release: Release, driver: specs.DriverSpec, host: HostPrerequisites
+) -> NodePool:
     gpu = pool.get("gpu")
     changes = pool.get("driver", {})
     if changes:
         both = {**data, "driver": merge(data.get("driver", {}), changes)}
-        driver = _operand("driver", DriverSpec, both, release)
+        driver = _operand("driver", specs.DriverSpec, both, release)
     return NodePool(
         name=name,
-        os=hardware.parse_system(pool.get("os", "")),
+        os=OperatingSystem.parse(pool.get("os", "")),
         gpu=Gpu(gpu.get("model", ""), gpu.get("count", 1)) if gpu is not None else None,
         driver=driver,
         overrides_driver=bool(changes.keys() - {"upgrade_policy"}),
         overrides_upgrades="upgrade_policy" in changes,
         labels=pool.get("labels", {}),
         node_selector=pool.get("node_selector", {}),
+        host_prerequisites=host,
     )
 
 
@@ -194,13 +283,6 @@ def _prerequisites(pool: Data, data: Data, base: Path, over: Data | None = None)
     read["proxy"] = runtime_proxy(own["proxy"], base)
     read["ca_certificates"] = list(dict.fromkeys(text for file in files for text in read_certificates(file)))
     return _build(HostPrerequisites, own | read)
-
-
-def _helper_pod(data: Data) -> HelperPod:
-    """Return the settings of helper pods; a mirror has their image as it has those of the stack."""
-    mirrored = {"image": _mirrored(HelperPod().image, data.get("registry", ""))}
-    secrets = {"image_pull_secrets": data.get("image_pull_secrets", [])}
-    return _build(HelperPod, {**mirrored, **secrets, **data.get("helper_pod", {})})
 
 
 def _node(node: Data, data: Data, base: Path) -> Node:
@@ -258,7 +340,7 @@ def expected_of(inventory: Inventory, node: Node) -> Expectation:
     )
 
 
-def _setting(toolkit: ToolkitSpec, names: tuple[str, ...]) -> str:
+def _setting(toolkit: specs.ToolkitSpec, names: tuple[str, ...]) -> str:
     return next((toolkit.settings[name] for name in names if toolkit.settings.get(name)), "")
 
 

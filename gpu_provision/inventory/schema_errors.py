@@ -13,8 +13,7 @@ from gpu_provision.inventory.redaction import HIDDEN, redact
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.text import did_you_mean, find_nearest, one_of
 
-Explanation = tuple[str, str]
-"""What is wrong, and what the reader can do."""
+Explanation = tuple[str, str]  # what is wrong, and what the reader can do
 
 _KINDS = {
     "string": "a text",
@@ -30,20 +29,16 @@ _NOTHING = "Write a value, or remove the line."
 
 def to_finding(document: Document, error: SchemaError) -> Finding:
     """Return the finding for an error. Its evidence is the value, if that is what is wrong, and is no secret."""
-    code, shows_value, explain = _EXPLANATIONS.get(_case(error), ("GP124", True, _other))
+    case = error.keyword
+    if case == "type" and error.value is None:
+        case = "no value"
+    elif case == "type" and "string" in _wanted(error) and isinstance(error.value, (bool, int, float)):
+        case = "misread"
+    code, shows_value, explain = _EXPLANATIONS.get(case, ("GP124", True, _other))
     what, fix = explain(document, error)
     evidence = str(error.value) if error.keyword == "propertyNames" else redact(error.path, _raw(document, error))
     seen = visible(evidence)[:100] if shows_value else ""
     return Finding(code=code, where=document.where(error.path), what=what, evidence=seen, fix=fix)
-
-
-def _case(error: SchemaError) -> str:
-    """Return the keyword, in three for a wrong type."""
-    if error.keyword != "type":
-        return error.keyword
-    if error.value is None:
-        return "no value"
-    return "misread" if "string" in _wanted(error) and isinstance(error.value, (bool, int, float)) else "type"
 
 
 def _wanted(error: SchemaError) -> list[str]:
@@ -56,13 +51,11 @@ def _raw(document: Document, error: SchemaError) -> str:
 
 
 def _label(error: SchemaError) -> str:
-    last = error.path[-1]
-    return last if isinstance(last, str) else "This entry"
+    return str(error.path[-1]) if isinstance(error.path[-1], str) else "This entry"
 
 
 def _key(error: SchemaError) -> str:
-    last = error.path[-1]
-    return f"{last}: " if isinstance(last, str) else ""
+    return f"{error.path[-1]}: " if isinstance(error.path[-1], str) else ""
 
 
 def _written(value: object) -> str:
@@ -156,20 +149,17 @@ def _is_open(document: Document, error: SchemaError) -> bool:
     return not is_reference and redact(error.path, error.value) == error.value
 
 
-def _minimum(_: Document, error: SchemaError) -> Explanation:
-    fix = f"Write {error.wanted} or more."
+def _bound(_: Document, error: SchemaError) -> Explanation:
+    label, bound = _label(error), error.wanted
+    match error.keyword:
+        case "maxLength":
+            return f"{label} may have at most {bound} characters.", f"Shorten it by {len(error.value) - bound}."
+        case "maximum":
+            return f"{label} must be at most {bound}.", f"Write {bound} or less."
+    fix = f"Write {bound} or more."
     if error.path[-2:] == ("gpu", "count"):
         fix = "Write how many GPUs each node has; leave out gpu for nodes without one."
-    return f"{_label(error)} must be at least {error.wanted}.", fix
-
-
-def _maximum(_: Document, error: SchemaError) -> Explanation:
-    return f"{_label(error)} must be at most {error.wanted}.", f"Write {error.wanted} or less."
-
-
-def _too_long(_: Document, error: SchemaError) -> Explanation:
-    what = f"{_label(error)} may have at most {error.wanted} characters."
-    return what, f"Shorten it by {len(error.value) - error.wanted}."
+    return f"{label} must be at least {bound}.", fix
 
 
 def _one_source(_: Document, error: SchemaError) -> Explanation:
@@ -221,10 +211,10 @@ _EXPLANATIONS: dict[str, tuple[str, bool, Callable[[Document, SchemaError], Expl
     "enum": ("GP123", True, _enum),
     "pattern": ("GP124", True, _pattern),
     "propertyNames": ("GP124", True, _pattern),
-    "minimum": ("GP125", True, _minimum),
-    "maximum": ("GP125", True, _maximum),
+    "minimum": ("GP125", True, _bound),
+    "maximum": ("GP125", True, _bound),
     "minLength": ("GP126", False, lambda _, error: (f"{_label(error)} is empty.", _NOTHING)),
-    "maxLength": ("GP126", True, _too_long),
+    "maxLength": ("GP126", True, _bound),
     "uniqueItems": ("GP126", True, _repeated),
     "minProperties": ("GP126", False, _one_source),
     "maxProperties": ("GP126", False, _one_source),

@@ -108,14 +108,20 @@ def _unavailable(what: str, evidence: str, fix: str) -> Finding:
 
 
 _NOT_LOCAL = _unavailable(
-    what="A stack takes no value from `file` or `env`: those would be the controller's own.",
-    evidence="",
-    fix="Keep the value in a Secret of the cluster: {secret: {name: ..., key: ...}}",
+    "A stack takes no value from `file` or `env`: those would be the controller's own.",
+    "",
+    "Keep the value in a Secret of the cluster: {secret: {name: ..., key: ...}}",
 )
 
 
 def _read(source: str, name: str, base: Path) -> str | Finding:
-    found = _of_file(name, base) if source == "file" else _of_environment(name)
+    if source == "file":
+        found = _of_file(name, base)
+    elif (variable := os.environ.get(name)) is not None:
+        found = os.fsencode(variable)
+    else:
+        fix = f"Set it, and run again: export {name}=..."
+        found = _unavailable("The environment variable is not set.", name, fix)
     if isinstance(found, Finding):
         return found
     label = "The file with the value" if source == "file" else "The environment variable"
@@ -131,13 +137,6 @@ def _read(source: str, name: str, base: Path) -> str | Finding:
         what = f"{label} is larger than {LIMIT >> 10} KiB, so it holds no value of a setting."
         return _unavailable(what, name, "Name the one that holds the value alone.")
     return text
-
-
-def _of_environment(name: str) -> bytes | Finding:
-    text = os.environ.get(name)
-    if text is None:
-        return _unavailable("The environment variable is not set.", name, f"Set it, and run again: export {name}=...")
-    return os.fsencode(text)
 
 
 def _of_file(name: str, base: Path) -> bytes | Finding:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
@@ -32,16 +33,9 @@ MAX_VALUES = 200_000  # aliases written out; 1,000 nodes have about 10,000
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # C is ten times faster; not every wheel has it
 _CORE_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq")}
 _MERGE = "<<"
+_RESOLVER: Any = Resolver()
 # A date is never wanted; a version or a name that looks like one is. The others are oddities of YAML 1.1.
 _AS_TEXT = {f"tag:yaml.org,2002:{name}" for name in ("str", "timestamp", "value", "merge")}
-
-
-class _Scalars(SafeConstructor, Resolver):
-    """PyYAML's own reading of scalars, without its loader."""
-
-    def __init__(self) -> None:
-        SafeConstructor.__init__(self)
-        Resolver.__init__(self)
 
 
 def parse(source: Source) -> tuple[Document, list[Problem]]:
@@ -61,8 +55,8 @@ class _Composer:
         self.name = source.name
         self.problems: list[Problem] = []
         self._events: Iterator[_Event] = yaml.parse(source.text, Loader=_LOADER)
+        self._constructor = SafeConstructor()
         self._anchors: dict[str, YamlNode | None] = {}  # None while the anchored value is not complete
-        self._scalars: Any = _Scalars()
         self._path: list[str | int] = []  # to the value that is being read
 
     def document(self) -> YamlNode:
@@ -95,7 +89,10 @@ class _Composer:
         anchor = getattr(event, "anchor", None)
         if anchor:
             self._anchors[anchor] = None
-        self._check_tag(event, line)
+        tag = getattr(event, "tag", None)
+        if tag and tag not in _CORE_TAGS and tag != "!":
+            short = tag.replace("tag:yaml.org,2002:", "!!")
+            self._find("GP111", line, f"The tag {short} is not allowed here.", fix="Remove the tag.")
         if isinstance(event, yaml.MappingStartEvent):
             item = self._mapping(line, depth)
         elif isinstance(event, yaml.SequenceStartEvent):
@@ -166,14 +163,8 @@ class _Composer:
             fix = "Keys are plain words; put braces of a text in quotes."
             self._find("GP122", line, "A key is a list or a mapping.", fix=fix)
             return None
-        is_switch = isinstance(key.value, bool)
-        word = (
-            f"the switch {'on' if key.value else 'off'}"
-            if is_switch
-            else "nothing"
-            if key.value is None
-            else "a number"
-        )
+        words = {True: "the switch on", False: "the switch off", None: "nothing"}
+        word = words[key.value] if key.value is None or isinstance(key.value, bool) else "a number"
         what = f"The key {key.raw} is read as {word}, not as text."
         self._find("GP127", line, what, evidence=key.raw, fix=f'Quote it: "{key.raw}"')
         return None
@@ -186,35 +177,25 @@ class _Composer:
         self._find("GP110", line, what, fix="Write <<: *name, where &name stands at a mapping.")
         return []
 
-    def _check_tag(self, event: _Event, line: int) -> None:
-        tag = getattr(event, "tag", None)
-        if tag and tag not in _CORE_TAGS and tag != "!":
-            short = tag.replace("tag:yaml.org,2002:", "!!")
-            self._find("GP111", line, f"The tag {short} is not allowed here.", fix="Remove the tag.")
-
     def _scalar(self, event: _Event, line: int) -> YamlNode:
         is_plain = event.style in (None, "")
         tag = event.tag if event.tag in _CORE_TAGS else None
-        implicit = (is_plain and not event.tag, not is_plain)
-        tag = tag or self._scalars.resolve(yaml.ScalarNode, event.value, implicit)
+        tag = tag or _RESOLVER.resolve(yaml.ScalarNode, event.value, (is_plain and not event.tag, not is_plain))
+        item = YamlNode(event.value, line, event.value)
+        if tag in _AS_TEXT:
+            return item
         node = yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark, event.style)
-        value = self._constructed(node, line)
-        item = YamlNode(value, line, event.value)
+        try:
+            value = self._constructor.construct_object(node)
+        except (ConstructorError, ValueError, KeyError, ArithmeticError):
+            kind = str(tag).rpartition(":")[2]
+            self._find("GP122", line, f"The tag !!{kind} does not fit this value.", fix="Remove the tag.")
+            return item
+        is_no_amount = isinstance(value, float) and not math.isfinite(value)  # .inf and .nan
+        item.value = event.value if is_no_amount else value
         if is_plain and type(value) is int and str(value) != event.value:
             self._misread(item)
         return item
-
-    def _constructed(self, node: yaml.ScalarNode, line: int) -> Any:
-        if node.tag in _AS_TEXT:
-            return node.value
-        try:
-            value = self._scalars.construct_object(node)
-        except (ConstructorError, ValueError, KeyError, ArithmeticError):
-            kind = str(node.tag).rpartition(":")[2]
-            self._find("GP122", line, f"The tag !!{kind} does not fit this value.", fix="Remove the tag.")
-            return node.value
-        is_no_amount = isinstance(value, float) and not math.isfinite(value)  # .inf and .nan
-        return node.value if is_no_amount else value
 
     def _misread(self, item: YamlNode) -> None:
         if redact(tuple(self._path), item.raw) == HIDDEN:
@@ -239,90 +220,27 @@ class _Composer:
 _START = "Begin with: name: my-stack, then cluster: {context: my-cluster}."
 
 _ENV = re.compile(r"\benv[\"']?\s*:")
-_INDENTATION = "Look at the indentation: keys of one mapping begin in the same column."
-_NO_BLOCK = ("The line does not fit the block around it.", _INDENTATION)
-_UNCLOSED = (
-    "A bracket is never closed, or a comma is missing.",
-    "Close it, or write the list as lines that begin with a dash.",
-)
-_PROBLEMS = {
-    "mapping values are not allowed": (
-        "A colon stands where none can be.",
-        "Put a text that holds ': ' in quotes, and look whether this line, or the one above, is indented rightly.",
-    ),
-    "did not find expected key": _NO_BLOCK,
-    "expected <block end>": _NO_BLOCK,
-    "did not find expected '-' indicator": (
-        "The line does not fit the list around it.",
-        "Look at the indentation: the dashes of one list stand in the same column.",
-    ),
-    "could not find expected ':'": ("A key has no colon.", "Write a colon and a space behind it."),
-    "found unexpected end of stream": (
-        "A quotation mark is never closed.",
-        "Close it; look for where the text should end.",
-    ),
-    "did not find expected ',' or": _UNCLOSED,
-    "expected ',' or": _UNCLOSED,
-    "did not find expected node content": (
-        "A value is missing here.",
-        "Write the value, or remove the comma or bracket.",
-    ),
-    "found character": (
-        "A character stands where a value should begin.",
-        "Put texts that begin with a special character such as @, % or ` in quotes.",
-    ),
-    "found undefined tag handle": (
-        "A tag with an unknown prefix stands here.",
-        "Put texts that begin with an exclamation mark in quotes.",
-    ),
-    "found unknown escape character": (
-        "A backslash stands in a text in double quotes.",
-        "Write it twice, or use single quotes.",
-    ),
-    "block sequence entries are not allowed": (
-        "A list begins where none can be.",
-        "Begin the list in a line of its own.",
-    ),
-    "while scanning an alias": (
-        "A text begins with an asterisk, which is how YAML marks aliases.",
-        "Put it in quotes.",
-    ),
-    "while scanning an anchor": (
-        "A text begins with an ampersand, which is how YAML marks anchors.",
-        "Put it in quotes.",
-    ),
-}
-"""How a problem of libyaml or PyYAML begins, whose wordings differ -> meaning and remedy."""
-
-_SHOWN_WHERE_IT_BEGINS = (
-    "could not find expected ':'",
-    "did not find expected ',' or",
-    "expected ',' or",
-    "found unexpected end of stream",
-)
-_OTHERWISE = ("The file is not valid YAML.", "Compare with the lines around it.")
+_OTHERWISE = {"what": "The file is not valid YAML.", "fix": "Compare with the lines around it."}
 
 
 def syntax_finding(source: Source, error: yaml.YAMLError) -> Finding:
     """Return the one finding for a file that is not YAML."""
-    # What is never closed is best shown where it begins.
+    import tomllib  # noqa: PLC0415  only mistakes need it
+
+    texts = [str(getattr(error, part, None) or "") for part in ("context", "problem")]
+    table = tomllib.loads(Path(__file__).with_name("syntax_errors.toml").read_text(encoding="utf-8"))["errors"]
+    known = (entry for entry in table if any(text.startswith(tuple(entry["problems"])) for text in texts))
+    found = next(known, _OTHERWISE)
     problem, context = (getattr(error, name, None) for name in ("problem_mark", "context_mark"))
-    unclosed = str(getattr(error, "problem", "")).startswith(_SHOWN_WHERE_IT_BEGINS)
-    mark: yaml.Mark | None = (context or problem) if unclosed else (problem or context)
+    mark: yaml.Mark | None = (context or problem) if found.get("is_unclosed") else (problem or context)
     number = min(mark.line + 1 if mark else 1, source.text.count("\n") + 1)
     lines = source.text.splitlines()
     line = lines[number - 1] if number <= len(lines) else ""
     where = f"{source.name}:{number}:{mark.column + 1}" if mark else f"{source.name}:{number}"
-    what, fix = _explain(error, line)
-    return Finding(code="GP106", where=where, what=what, evidence=_shown(lines[:number]), fix=fix)
-
-
-def _explain(error: yaml.YAMLError, line: str) -> tuple[str, str]:
+    what, fix = found["what"], found["fix"]
     if "\t" in line[: len(line) - len(line.lstrip())]:
-        return "The line is indented with a tab, which YAML forbids.", "Indent with spaces."
-    texts = [str(getattr(error, part, None) or "") for part in ("context", "problem")]
-    found = (told for begin, told in _PROBLEMS.items() if any(text.startswith(begin) for text in texts))
-    return next(found, _OTHERWISE)
+        what, fix = "The line is indented with a tab, which YAML forbids.", "Indent with spaces."
+    return Finding(code="GP106", where=where, what=what, evidence=_shown(lines[:number]), fix=fix)
 
 
 def _shown(lines: list[str]) -> str:

@@ -52,21 +52,13 @@ def by_ref(manifests: Iterable[Manifest]) -> dict[ObjectRef, Manifest]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """One node of the cluster as its Node object describes it.
-
-    Attributes:
-        os: From NFD's labels, else from ``status.nodeInfo.osImage``; None if neither tells.
-        cordoned_by: Field manager that wrote ``spec.unschedulable`` last; empty if it is not cordoned, or if unknown.
-        gpus_allocatable: ``status.allocatable`` of ``nvidia.com/gpu``; None until a device plugin registers it.
-        revision: Version of the Node object while it has the startup taint, which is taken off exactly that one; else
-            empty, so that a node of which nothing has changed is an equal one.
-    """
+    """One node of the cluster as its Node object describes it."""
 
     name: str
     uid: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    os: OperatingSystem | None = None
+    os: OperatingSystem | None = None  # from NFD's labels, else from ``status.nodeInfo.osImage``; None if neither tells
     kernel: str = ""
     architecture: str = ""
     container_runtime: str = ""  # ``containerd``, ``cri-o`` or ``docker``; empty if unknown
@@ -75,35 +67,33 @@ class NodeFacts:
     boot_id: str = ""  # changes with every boot of the machine
     ready: bool = False
     unschedulable: bool = False
+    # Field manager that wrote ``spec.unschedulable`` last; empty if it is not cordoned, or if unknown.
     cordoned_by: str = ""
     cordoned_at: str = ""  # when that manager did, RFC 3339; empty where that is
+    # ``status.allocatable`` of ``nvidia.com/gpu``; None until a device plugin registers it.
     gpus_allocatable: int | None = None
     taints: tuple[Mapping[str, Any], ...] = ()  # as in its ``spec``
+    # Version of the Node object while it has the startup taint, which is taken off exactly that one; else
+    # empty, so that a node of which nothing has changed is an equal one.
     revision: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
-    """A cluster at one moment. Empty means: nothing is known, as for offline rendering.
+    """A cluster at one moment. Empty means: nothing is known, as for offline rendering."""
 
-    Attributes:
-        version: The API server's git version, such as ``v1.34.1``.
-        nodes: All nodes.
-        resources: Names of served resources, such as ``servicemonitors.monitoring.coreos.com``.
-        config_maps: ``data`` of the ConfigMaps in the operands' namespace that the inventory names.
-        secrets: A digest of the content of each Secret there that the inventory names; the content goes nowhere.
-        host_drivers: What the host phase has just read, by node: the version of a usable driver of the host's own,
-            empty for none. Nodes whose hosts were not read are missing.
-        unverified: URL of the API server if the kubeconfig lets its certificate go unverified.
-    """
-
-    version: str = ""
-    nodes: tuple[NodeFacts, ...] = ()
+    version: str = ""  # the API server's git version, such as ``v1.34.1``
+    nodes: tuple[NodeFacts, ...] = ()  # all nodes
+    # Names of served resources, such as ``servicemonitors.monitoring.coreos.com``.
     resources: frozenset[str] = frozenset()
+    # ``data`` of the ConfigMaps in the operands' namespace that the inventory names.
     config_maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    # A digest of the content of each Secret there that the inventory names; the content goes nowhere.
     secrets: Mapping[str, str] = field(default_factory=dict)
+    # What the host phase has just read, by node: the version of a usable driver of the host's own, empty for
+    # none. Nodes whose hosts were not read are missing.
     host_drivers: Mapping[str, str] = field(default_factory=dict)
-    unverified: str = ""
+    unverified: str = ""  # URL of the API server if the kubeconfig lets its certificate go unverified
 
 
 class DriverBasis(StrEnum):

@@ -57,10 +57,10 @@ class ProvisionError(Exception):
 
         ProvisionError
         ├── InvalidInventoryError   the file does not say what it should (exit 65)
-        ├── UsageError         an option or argument makes no sense here (exit 64)
+        ├── UsageError              an option or argument makes no sense here (exit 64)
         ├── UnreachableError        no answer: worth a retry (exit 69)
-        ├── ForbiddenError            401 or 403: credentials or rights (exit 1)
-        ├── InvalidError           the API server answered no: 409, 422, other 4xx (exit 1)
+        ├── ForbiddenError          401 or 403: credentials or rights (exit 1)
+        ├── InvalidError            the API server answered no: 409, 422, other 4xx (exit 1)
         ├── LockedError             another run holds the lock (exit 75)
         └── RunFailedError          the run ended, and something is not as declared (exit 1)
     """
@@ -100,7 +100,7 @@ class ForbiddenError(ProvisionError):
 
 
 class InvalidError(ProvisionError):
-    """The API server answered no: a conflict, an invalid object."""
+    """The API server answered no: 409, 422, another 4xx."""
 
 
 class LockedError(ProvisionError):
@@ -110,13 +110,10 @@ class LockedError(ProvisionError):
 
 
 class RunFailedError(ProvisionError):
-    """The run ended, and something is not as declared.
+    """The run ended, and something is not as declared."""
 
-    Attributes:
-        result: What did get done, as the function would have returned it: a StackRun or a StackRemoval. None if
-            nothing was begun.
-    """
-
+    # What did get done, as the function would have returned it: a StackRun or a StackRemoval. None if nothing
+    # was begun.
     result: Any = None
 
 

@@ -21,12 +21,7 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One run.
-
-    Attributes:
-        text: The inventory as it was written, without secrets; empty if it is not on record.
-        source: ``resource`` if a stack's resource declared it: its text says nothing of hosts. Empty for a file.
-    """
+    """One run."""
 
     id: str  # when it began, and a random end; names the record wherever it is kept. Empty for no record.
     number: int = 0  # counts the runs of a stack from 1; 0 until it is known
@@ -41,9 +36,11 @@ class Record:
     changed: int = 0  # number of objects written
     reason: str = ""  # why it failed, or why it was begun, in words; empty if there is nothing to say
     back_to: int = 0  # number of the run whose inventory was brought back; 0 if it was no rollback
+    # The inventory as it was written, without secrets; empty if it is not on record.
     text: str = field(default="", repr=False)
     lacks: str = ""  # why there is no text
     only: str = ""  # ``hosts`` if the run left the cluster alone, which no rollback goes back to; else empty
+    # ``resource`` if a stack's resource declared it: its text says nothing of hosts. Empty for a file.
     source: str = ""
 
     @property

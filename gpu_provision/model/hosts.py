@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from gpu_provision.model.settings import setting
@@ -12,14 +14,10 @@ from gpu_provision.model.settings import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistributionPaths:
-    """Files of one distribution.
-
-    Attributes:
-        toolkit_config: What has to be changed so that a change lasts: some write ``containerd_config`` at each start.
-    """
+    """Files of one distribution."""
 
     containerd_config: str  # what its containerd reads
-    toolkit_config: str
+    toolkit_config: str  # what has to be changed so that a change lasts: some write ``containerd_config`` at each start
     socket: str  # socket of its containerd
     binary: str = ""  # its own containerd; empty where that of the system is used
     units: tuple[str, ...]  # units that restart it, first the one of a server
@@ -31,69 +29,26 @@ KUBEADM = "kubeadm"
 
 OTHER = "other"
 
-_SYSTEM = DistributionPaths(
-    containerd_config="/etc/containerd/config.toml",
-    toolkit_config="/etc/containerd/config.toml",
-    socket="/run/containerd/containerd.sock",
-    units=("containerd",),
-    images="/var/lib/containerd",
-    marks=("/etc/kubernetes/kubelet.conf", "/var/lib/kubelet/kubeadm-flags.env"),
-)
+
+def _with_tuples(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+
 
 DISTRIBUTIONS: Mapping[str, DistributionPaths] = {
-    "k3s": DistributionPaths(
-        containerd_config="/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
-        toolkit_config="/var/lib/rancher/k3s/agent/etc/containerd/config.toml.tmpl",
-        socket="/run/k3s/containerd/containerd.sock",
-        binary="/var/lib/rancher/k3s/data/current/bin/containerd",
-        units=("k3s", "k3s-agent"),
-        images="/var/lib/rancher",
-        marks=("/var/lib/rancher/k3s/agent", "/var/lib/rancher/k3s/server"),
-    ),
-    "rke2": DistributionPaths(
-        containerd_config="/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
-        toolkit_config="/var/lib/rancher/rke2/agent/etc/containerd/config.toml.tmpl",
-        socket="/run/k3s/containerd/containerd.sock",
-        binary="/var/lib/rancher/rke2/bin/containerd",
-        units=("rke2-server", "rke2-agent"),
-        images="/var/lib/rancher",
-        marks=("/var/lib/rancher/rke2/agent", "/var/lib/rancher/rke2/server"),
-    ),
-    "microk8s": DistributionPaths(
-        containerd_config="/var/snap/microk8s/current/args/containerd.toml",
-        toolkit_config="/var/snap/microk8s/current/args/containerd-template.toml",
-        socket="/var/snap/microk8s/common/run/containerd.sock",
-        binary="/snap/microk8s/current/bin/containerd",
-        units=("snap.microk8s.daemon-containerd",),
-        images="/var/snap/microk8s/common",
-        marks=("/var/snap/microk8s/current/args/containerd-template.toml",),
-    ),
-    "k0s": DistributionPaths(
-        containerd_config="/etc/k0s/containerd.toml",
-        toolkit_config="/etc/k0s/containerd.d/nvidia.toml",
-        socket="/run/k0s/containerd.sock",
-        binary="/var/lib/k0s/bin/containerd",
-        units=("k0sworker", "k0scontroller"),
-        images="/var/lib/k0s",
-        marks=("/var/lib/k0s/bin", "/etc/k0s/containerd.toml"),
-    ),
-    KUBEADM: _SYSTEM,
+    name: DistributionPaths(**_with_tuples(entry))
+    for name, entry in json.loads(Path(__file__).with_name("distributions.json").read_text(encoding="utf-8")).items()
 }
 """Distribution -> its files; the first whose marks are found is the one. kubeadm's are last: others have them too."""
 
 
 def paths_of(distribution: str) -> DistributionPaths:
     """Return where a distribution keeps its files; those of a system's own containerd for any other."""
-    return DISTRIBUTIONS.get(distribution, _SYSTEM)
+    return DISTRIBUTIONS.get(distribution, DISTRIBUTIONS[KUBEADM])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """One node as its inventory declares it, in plain values.
-
-    Attributes:
-        driver_has_proxy: Whether the driver container has a proxy, or gets its packages from an own repository.
-    """
+    """One node as its inventory declares it, in plain values."""
 
     node: str  # its name in Kubernetes
     pool: str
@@ -105,6 +60,7 @@ class Expectation:
     driver_image: str = ""  # driver image without the tag; empty if the driver belongs to the host
     driver_version: str = ""  # version, or a digest that begins with ``sha256:``
     kernel_module_type: str = "auto"  # ``auto``, ``open`` or ``proprietary``
+    # Whether the driver container has a proxy, or gets its packages from an own repository.
     driver_has_proxy: bool = False
     toolkit: bool = True  # whether the stack installs the container toolkit
     toolkit_version: str = ""  # version of its image, or a digest
@@ -122,10 +78,7 @@ class Expectation:
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Expectation:
         """Return the expectation that was written out as plain values, as for pyinfra's host data."""
-        values: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in data.items()
-        }
-        return cls(**values)
+        return cls(**_with_tuples(data))
 
 
 class ImageState(StrEnum):
@@ -190,11 +143,7 @@ class ConnectionMethod(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HelperPod:
-    """The pod through which hosts without SSH are reached; see gpu_provision.kube.node_shell.
-
-    Attributes:
-        image_pull_secrets: Names of Secrets of that namespace; kubelet takes no notice of one that is not there.
-    """
+    """The pod through which hosts without SSH are reached; see gpu_provision.kube.node_shell."""
 
     # The index for all architectures, of 22 May 2026, as docker-library/repo-info records it: tags move.
     image: str = setting(
@@ -209,6 +158,7 @@ class HelperPod:
         "Namespace that exists and admits privileged pods; the stack's own may not be there yet.",
         "object_name",
     )
+    # Names of Secrets of that namespace; kubelet takes no notice of one that is not there.
     image_pull_secrets: tuple[str, ...] = ()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -18,6 +19,12 @@ class OperatingSystem:
 
     id: str
     version: str
+
+    @classmethod
+    def parse(cls, text: str) -> OperatingSystem | None:
+        """Return ``ubuntu22.04`` in its two parts, or None if it has another form."""
+        found = re.fullmatch(r"([a-z]+(?:-[a-z]+)*)([0-9]+(?:\.[0-9]+)*)", text)
+        return cls(found[1], found[2]) if found else None
 
     @property
     def tag(self) -> str:
@@ -40,11 +47,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePool:
-    """Nodes that are alike. A pool without `gpu` gets no GPU component.
-
-    Attributes:
-        driver: Fully resolved.
-    """
+    """Nodes that are alike. A pool without `gpu` gets no GPU component."""
 
     name: str
     os: OperatingSystem | None = setting(
@@ -54,6 +57,7 @@ class NodePool:
         "os",
     )
     gpu: Gpu | None = setting(None)
+    # Fully resolved.
     driver: DriverSpec = setting(
         REQUIRED,
         "Driver settings of this pool; what is not set here is as in the inventory's `driver`. Such a pool has "
@@ -125,11 +129,7 @@ class HistorySection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """All that one inventory file declares.
-
-    Attributes:
-        warnings: What the loader found that makes nothing invalid, such as a version that no release has.
-    """
+    """All that one inventory file declares."""
 
     name: str  # name of the stack; objects in the cluster are members of it
     path: str = ""  # absolute path of the file; empty if made in Python, or of a stack's resource, which has a text
@@ -144,6 +144,7 @@ class Inventory:
     rollout: RolloutPolicy = field(default_factory=RolloutPolicy)
     helper_pod: HelperPod = field(default_factory=HelperPod)
     kept_runs: int = HistorySection().keep  # how many runs stay on record in the cluster
+    # What the loader found that makes nothing invalid, such as a version that no release has.
     warnings: tuple[Finding, ...] = field(default=(), compare=False, repr=False)
 
     @property

@@ -34,25 +34,16 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Departure:
-    """What a node that left the inventory loses.
-
-    Attributes:
-        users: Pods of others that lose a GPU, as ``namespace/name``; None if they could not be read.
-    """
+    """What a node that left the inventory loses."""
 
     pods: int  # how many pods of the stack end there
+    # Pods of others that lose a GPU, as ``namespace/name``; None if they could not be read.
     users: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One object that is not as declared.
-
-    Attributes:
-        takes_back_from: Field managers of hand edits that this change undoes, such as ``kubectl-edit``.
-        manifest: The object to apply; None for delete and wait. Of a pod to update: its name, uid and node, and the
-            labels and annotations that change, None for those that go.
-    """
+    """One object that is not as declared."""
 
     component: str  # name of the component it belongs to
     action: Action
@@ -60,8 +51,11 @@ class Change:
     fields: tuple[FieldChange, ...] = ()  # what differs; empty for create, delete and run
     nodes: tuple[str, ...] = ()  # where pods restart because of it; for wait, which nodes are not ready
     effects: tuple[str, ...] = ()  # what else happens, in words: ``runs vectorAdd on t4-1``, ``no driver restart``
+    # Field managers of hand edits that this change undoes, such as ``kubectl-edit``.
     takes_back_from: tuple[str, ...] = ()
     certain: bool = True  # false if it depends on what an earlier change brings about ("may" instead of "will")
+    # The object to apply; None for delete and wait. Of a pod to update: its name, uid and node, and the labels
+    # and annotations that change, None for those that go.
     manifest: Manifest | None = None
     departure: Departure | None = None  # of a Node that left the inventory: what it loses with its labels
 
@@ -76,11 +70,7 @@ class ResourceChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Everything that a run would change, in the order of components.
-
-    Attributes:
-        resource: What the plan is carried out by if a controller looks after the stack; None if none does.
-    """
+    """Everything that a run would change, in the order of components."""
 
     inventory: str
     release: str
@@ -89,6 +79,7 @@ class Plan:
     changes: tuple[Change, ...]  # empty if the cluster is as declared
     findings: tuple[Finding, ...] = ()  # conflicts and warnings found while planning
     rollout: Schedule | None = None  # how drivers are replaced; None if none is
+    # What the plan is carried out by if a controller looks after the stack; None if none does.
     resource: ResourceChange | None = None
 
     def of(self, component: str) -> tuple[Change, ...]:
@@ -148,16 +139,13 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """Everything in a cluster that is not as declared.
-
-    Attributes:
-        applied: What was known of the last apply: ``run 7, 2026-11-21T08:00:00Z``; empty if only field managers tell.
-    """
+    """Everything in a cluster that is not as declared."""
 
     inventory: str
     release: str
     cluster: str
     differences: tuple[Difference, ...]
+    # What was known of the last apply: ``run 7, 2026-11-21T08:00:00Z``; empty if only field managers tell.
     applied: str = ""
     resource: ResourceChange | None = None  # as in a plan
     findings: tuple[Finding, ...] = ()
@@ -187,18 +175,15 @@ class DestroyResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """A pod in the way of a driver.
-
-    Attributes:
-        certain: False if it may be gone by itself before it is evicted, or is evicted only if something else fails.
-        returns: Whether its successor may come to the same node, as it tolerates cordons, and keep the driver.
-    """
+    """A pod in the way of a driver."""
 
     namespace: str
     name: str
     owner: str = ""  # its controller as ``Kind name``; empty if nothing would start it again
     use: str = ""  # how it is known that it uses GPUs: ``requests GPUs``; empty if it does not
+    # False if it may be gone by itself before it is evicted, or is evicted only if something else fails.
     certain: bool = True
+    # Whether its successor may come to the same node, as it tolerates cordons, and keep the driver.
     returns: bool = False
     budgets: tuple[str, ...] = ()  # the PodDisruptionBudgets that allow no disruption right now
     slowed_by: tuple[str, ...] = ()  # those that allow some, but fewer at a time than are to go in the same wave
@@ -220,28 +205,22 @@ class NodePreview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wave:
-    """Nodes that are upgraded at the same time; the next wave follows node by node as these are done.
-
-    Attributes:
-        not_before: Unix seconds of the maintenance window or of the end of a soak time; None for at once.
-    """
+    """Nodes that are upgraded at the same time; the next wave follows node by node as these are done."""
 
     nodes: tuple[NodePreview, ...]
+    # Unix seconds of the maintenance window or of the end of a soak time; None for at once.
     not_before: float | None = None
     is_canary: bool = False  # whether everything after it depends on how they do
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """A rollout in advance, if nothing fails.
-
-    Attributes:
-        marked: Nodes that keep their driver, and whose label and annotations of upgrades are written or removed.
-    """
+    """A rollout in advance, if nothing fails."""
 
     under_way: tuple[str, ...] = ()  # nodes that an earlier run left in the middle; they are finished first
     waves: tuple[Wave, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()  # node and why its driver is not replaced
+    # Nodes that keep their driver, and whose label and annotations of upgrades are written or removed.
     marked: tuple[str, ...] = ()
     stop_after: int = 1  # so many failed nodes, and no further one starts
 

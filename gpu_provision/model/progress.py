@@ -125,11 +125,7 @@ class ComponentStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """One node of the status table. ``gpus`` and ``allocatable`` are None where nothing is known.
-
-    Attributes:
-        cordoned_by: Who keeps new pods off the node, in words: a field manager with its time, or a step of a rollout.
-    """
+    """One node of the status table. ``gpus`` and ``allocatable`` are None where nothing is known."""
 
     node: str
     pool: str
@@ -142,6 +138,7 @@ class NodeStatus:
     reason: str = ""
     driver_on_host: bool = False  # whether the driver is the host's own
     cordoned: bool = False
+    # Who keeps new pods off the node, in words: a field manager with its time, or a step of a rollout.
     cordoned_by: str = ""
 
 
@@ -150,14 +147,12 @@ class LockHolder:
     """The holder of the stack's lock.
 
     No two clocks are compared, so that it does not matter if they disagree.
-
-    Attributes:
-        silent_seconds: How long ago it was renewed, by the API server's clock; None if it does not tell.
     """
 
     holder: str  # who holds it
     since: str  # when it was taken by the holder's clock, RFC 3339
     held_seconds: float | None = None  # for how long it has been held; None if the API server does not tell
+    # How long ago it was renewed, by the API server's clock; None if it does not tell.
     silent_seconds: float | None = None
 
     def __str__(self) -> str:

@@ -65,9 +65,9 @@ def selector_of(selector: Mapping[str, Any] | None) -> Selector:
         return lambda _: False
     parts = [_one_of(key, {value}, negated=False) for key, value in (selector.get("matchLabels") or {}).items()]
     for item in selector.get("matchExpressions") or ():
-        how, key, values = item["operator"], item["key"], set(item.get("values") or ())
-        is_set = how in {"In", "NotIn"}
-        parts.append(
-            _one_of(key, values, negated=how == "NotIn") if is_set else _there(key, negated=how == "DoesNotExist")
-        )
+        how, key = item["operator"], item["key"]
+        if how in {"In", "NotIn"}:
+            parts.append(_one_of(key, {*(item.get("values") or ())}, negated=how == "NotIn"))
+        else:
+            parts.append(_there(key, negated=how == "DoesNotExist"))
     return lambda labels: all(part(labels) for part in parts)

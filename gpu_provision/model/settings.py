@@ -1,8 +1,8 @@
 """Declares a setting once, where its type and default are.
 
 The schema of inventories, docs/inventory.md and the CustomResourceDefinition are generated from these declarations
-(`inventory/schema_generator.py`). The import of a ClusterPolicy reads the reference's names from them
-(`adopt/cluster_policy.py`), and the components the fields of their pods (`components/operands.py`).
+(`tools/inventory_schema.py`). The import of a ClusterPolicy reads the reference's names from them
+(`adopt/inventory.py`), and the components the fields of their pods (`components/operands.py`).
 """
 
 from __future__ import annotations

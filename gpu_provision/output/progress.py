@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from gpu_provision.diagnostics.remedies import is_trouble
+from gpu_provision.diagnostics.failures import is_trouble
 from gpu_provision.model.findings import one_line
 from gpu_provision.model.progress import Event, State, Transition
 from gpu_provision.output.text import PLAIN, Style, ranges

@@ -174,7 +174,7 @@ def _rows(inventory: Inventory, *tables: str) -> Iterator[Permission]:
 def _namespaces(inventory: Inventory, where: str) -> tuple[str, ...]:
     spaces = {
         "operands": (inventory.cluster.namespace,),
-        "stack": prerequisites.spec(inventory).namespaces,
+        "stack": prerequisites.namespaces(inventory),
         "helpers": (inventory.helper_pod.namespace,),
         "nfd": (inventory.specs.nfd.namespace,),
     }

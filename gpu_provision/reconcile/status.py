@@ -102,7 +102,7 @@ def _state_of(node: NodeFacts, pool: str, own: list[NodeState], seen: ClusterSta
         return worst.state, reason
     if left and not worst:
         return State.LEAVING, f"{LEFT}; still has {left}"
-    if not (worst or pool) and (labels.has_gpu(node) or labels.GPU_PRODUCT in node.labels):
+    if not (worst or pool) and (labels.has_gpu(node.labels) or labels.GPU_PRODUCT in node.labels):
         return Outside.UNDECLARED, "not in the inventory"
     return (State.READY, reason) if node.ready else (State.PROGRESSING, "NotReady")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,38 +21,22 @@ DEFAULT = "26.7.0"
 """The release of an inventory that names none."""
 
 COMPONENTS = ("nfd", "driver", "toolkit", "validator", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
-"""Keys of the components that have an image of their own; ``driver_manager`` belongs to the driver."""
+"""Keys of the components that have an image of their own; ``driver_manager`` belongs to the driver.
+
+In releases before 24.3.0 gfd has an image of its own, since then that of the device plugin.
+"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Release:
-    """One installable release.
+    """One installable release."""
 
-    Attributes:
-        name: Such as ``26.7.0``.
-        kubernetes: The oldest Kubernetes that its charts accept, such as ``1.16``.
-        driver: Repository, image and recommended version; the operating system's suffix comes per node.
-        gfd: In releases before 24.3.0 an image of its own, since then that of the device plugin.
-    """
-
-    name: str
-    kubernetes: str
-    nfd: Image
-    driver: Image
-    driver_manager: Image
-    toolkit: Image
-    validator: Image
-    device_plugin: Image
-    gfd: Image
-    dcgm: Image
-    dcgm_exporter: Image
+    name: str  # such as ``26.7.0``
+    images: Mapping[str, Image]  # by component; those of drivers without the operating system's suffix
 
     def image(self, component: str) -> Image:
         """Return the image of a component by its inventory key. Raises KeyError for other names."""
-        if component not in (*COMPONENTS, "driver_manager"):
-            raise KeyError(component)
-        image: Image = getattr(self, component)
-        return image
+        return self.images[component]
 
 
 class UnknownReleaseError(LookupError):
@@ -75,7 +60,7 @@ class UnknownReleaseError(LookupError):
 
 
 def release(name: str) -> Release:
-    """Return the release of this name; a leading ``v`` is accepted. Raises UnknownRelease."""
+    """Return the release of this name; a leading ``v`` is accepted. Raises UnknownReleaseError."""
     bare = name.removeprefix("v")
     found = _installable().get(bare)
     if found is None:
@@ -117,12 +102,11 @@ def _facts() -> dict[str, Any]:
 
 @cache
 def _installable() -> dict[str, Release]:
-    return {entry["name"]: _release(entry) for entry in _facts()["installable"]}
-
-
-def _release(entry: dict[str, str]) -> Release:
-    images = {key: _image(text) for key, text in entry.items() if key not in {"name", "kubernetes"}}
-    return Release(name=entry["name"], kubernetes=entry["kubernetes"], **images)
+    keys = (*COMPONENTS, "driver_manager")
+    return {
+        entry["name"]: Release(entry["name"], {key: _image(entry[key]) for key in keys})
+        for entry in _facts()["installable"]
+    }
 
 
 def _image(reference: str) -> Image:

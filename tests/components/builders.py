@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from gpu_provision.components.labels import NFD_GPU, NFD_OS_ID, NFD_OS_VERSION
 from gpu_provision.components.targets import context as make_context
 from gpu_provision.inventory import load
+from gpu_provision.inventory.document import Source
+from gpu_provision.inventory.loader import validate_source
+from gpu_provision.inventory.resolve import merge
 from gpu_provision.model.cluster import ClusterFacts, NodeFacts, RenderContext
 from gpu_provision.model.inventory import Inventory, NodePool, OperatingSystem
-from gpu_provision.model.specs import DaemonSetSettings, SecretKey, Specs
+from gpu_provision.model.specs import Specs
+from tests import data_file
 
 UBUNTU_22 = OperatingSystem("ubuntu", "22.04")
 UBUNTU_24 = OperatingSystem("ubuntu", "24.04")
 
-_FILE = load(Path(__file__).parents[2] / "inventories" / "sandbox.yaml")
+_PATH = Path(__file__).parents[2] / "inventories" / "sandbox.yaml"
+_FILE = load(_PATH)
 SPECS, POOLS, NODES = _FILE.specs, _FILE.pools, _FILE.nodes
 DRIVER = SPECS.driver
 
@@ -80,35 +87,24 @@ def context(chosen: Inventory | None = None, facts: ClusterFacts | None = None) 
     return make_context(chosen or inventory(), facts or ClusterFacts())
 
 
-def with_every_setting() -> Inventory:
-    """Return an inventory that sets everything that can be set, to another value than the default."""
-    chosen = {
-        "image_pull_policy": "Always",
-        "image_pull_secrets": ("private", "shared"),
-        "env": {"ZZ": "1", "AA": "", "NVIDIA_VISIBLE_DEVICES": "0", "GIT_PAT": SecretKey(name="git", key="pat")},
-        "args": ("--verbose",),
-        "resources": {"limits": {"cpu": 0.5, "memory": "1024Mi"}, "requests": {}},
-    }
-    configs = {name: name.replace("_", ".") for name in ("repo_config", "cert_config", "kernel_module_config")}
-    own: dict[str, dict[str, Any]] = {
-        "nfd": {"namespace": "gpu-operator-resources", "worker_tolerations": ({"key": "own", "operator": "Exists"},)},
-        "driver": {**configs, "licensing_config": "licence", "kernel_module_type": "open"},
-        "toolkit": {"install_dir": "/opt/nvidia"},
-        "validator": {"image_pull_secrets": ("shared", "validators")},
-        "device_plugin": {"config_name": "plugin-configs", "config_default": "all"},
-        "dcgm_exporter": {"metrics_config": "metrics", "service_type": "NodePort"},
-    }
-    names = [field.name for field in fields(Specs) if hasattr(getattr(SPECS, field.name), "image")]
-    changed = {
-        name: replace(getattr(SPECS, name), **{"enabled": True, **chosen, **own.get(name, {})}) for name in names
-    }
-    settings = DaemonSetSettings(
-        labels={"team": "ml", "app": "ignored"},
-        annotations={"note": "x"},
-        tolerations=({"key": "gpu", "operator": "Equal", "value": "", "effect": "NoSchedule"},),
-        priority_class_name="gpu",
-        max_unavailable="25%",
-    )
-    pools = {name: replace(old, driver=changed["driver"], labels={"pool": name}) for name, old in POOLS.items()}
-    others = {"daemonsets": settings, "mig_strategy": "mixed", "runtime_class": "gpu"}
-    return inventory(specs=specs(**changed, **others), pools=pools)
+CASES: dict[str, dict[str, Any]] = data_file.document(Path(__file__).with_name("golden.yaml").read_text())
+
+
+def case(name: str) -> RenderContext:
+    """Return the context of a case of golden.yaml."""
+    return context(declared(CASES[name].get("inventory", {})), seen(CASES[name]))
+
+
+def declared(changes: dict[str, Any]) -> Inventory:
+    """Return what the sandbox's inventory says with these changes, as a loader reads it."""
+    text = yaml.safe_dump(merge(data_file.document(_PATH.read_text()), changes), sort_keys=False)
+    found, findings = validate_source(Source(name="sandbox", path=_PATH, text=text, digest=""))
+    assert found, findings
+    return found
+
+
+def seen(case: dict[str, Any]) -> ClusterFacts:
+    """Return the facts of a case: the default fleet with other fields."""
+    changes, cluster = case.get("nodes", {}), case.get("cluster", {})
+    nodes = tuple(replace(node, **changes.get(node.name, {})) for node in fleet().nodes)
+    return replace(fleet(), nodes=nodes, **cluster | {"resources": frozenset(cluster.get("resources", ()))})

@@ -15,6 +15,7 @@ from gpu_provision.model.cluster import ClusterFacts, RenderContext
 from tests.components import builders
 
 NAMES = [component.name for component in COMPONENTS]
+EVERY = builders.case("with-every-setting").inventory
 
 # An empty map is right here: emptyDir has no settings, and a CRD's status subresource is switched on by {}.
 MEANINGFUL_EMPTIES = {"emptyDir", "status"}
@@ -23,7 +24,7 @@ MEANINGFUL_EMPTIES = {"emptyDir", "status"}
 def contexts() -> Iterator[RenderContext]:
     """Yield contexts that differ in all that components look at."""
     resources = frozenset({"servicemonitors.monitoring.coreos.com"})
-    for chosen in (builders.inventory(), builders.with_every_setting()):
+    for chosen in (builders.inventory(), EVERY):
         yield builders.context(chosen)
         yield builders.context(chosen, replace(builders.fleet(), resources=resources))
 
@@ -160,7 +161,7 @@ def test_selectors_select_the_own_pods_only() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_manifests_do_not_depend_on_the_order_of_anything(seed: int) -> None:
     """Equal meaning is equal value: sorting a file's nodes must not be a change."""
-    chosen, facts = builders.with_every_setting(), builders.fleet()
+    chosen, facts = EVERY, builders.fleet()
     assert desired(builders.context(chosen, facts)) == desired(
         builders.context(shuffled(chosen, seed), shuffled(facts, seed))
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +9,8 @@ import pytest
 
 from gpu_provision.components import desired
 from gpu_provision.components.device_plugin_validation import pod_name
-from gpu_provision.components.labels import DIGEST
 from gpu_provision.model.cluster import ClusterFacts
-from gpu_provision.model.inventory import Gpu, Inventory
+from gpu_provision.model.inventory import Inventory
 from tests.components import builders
 
 
@@ -40,54 +38,32 @@ def test_a_long_node_name_gives_way_to_its_digest() -> None:
     assert pod_name("host.example.org", "01234567") == "nvidia-device-plugin-validation-host.example.org-01234567"
 
 
-def changed_spec(component: str, **fields: Any) -> Callable[[], tuple[Inventory, ClusterFacts]]:
-    """Return a maker of the default situation with one spec changed."""
-    return lambda: (builders.with_spec(component, **fields), builders.fleet())
+@pytest.mark.parametrize(
+    ("inventory", "node", "is_repeated"),
+    [
+        ({"driver": {"version": "580.126.20"}}, {}, True),
+        ({"toolkit": {"version": "v1.19.0"}}, {}, True),
+        ({"validator": {"version": "v25.10.1"}}, {}, True),
+        ({"device_plugin": {"version": "v0.19.3"}}, {}, True),
+        ({"pools": {"t4": {"gpu": {"count": 2}}}}, {}, True),
+        ({"dcgm_exporter": {"version": "4.5.2-4.8.1-distroless"}}, {}, False),
+        ({}, {"uid": "another", "boot_id": "another"}, False),  # the verdict tells, see test_validation
+        ({}, {"kernel": "another"}, False),
+    ],
+)
+def test_a_validation_is_repeated_when_its_content_changes(inventory: Any, node: Any, *, is_repeated: bool) -> None:
+    """And only then, so that a run without changes runs nothing. Nodes with the startup taint are validated alike."""
+    changes = {**inventory, "startup_taint": {"enabled": True}}
+    before, after = builders.declared({"startup_taint": {"enabled": True}}), builders.declared(changes)
+    facts = builders.seen({"nodes": {"t4-1": node}})
+    for found in (pods, contents):
+        assert (found(before)["t4-1"] != found(after, facts)["t4-1"]) == is_repeated
 
 
-def changed_node(**fields: str) -> Callable[[], tuple[Inventory, ClusterFacts]]:
-    """Return a maker of the default situation with t4-1 changed."""
-    first, *others = builders.fleet().nodes
-    return lambda: (builders.inventory(), ClusterFacts(nodes=(replace(first, **fields), *others)))
-
-
-def other_count() -> tuple[Inventory, ClusterFacts]:
-    """Return the default situation with another number of GPUs."""
-    pools = {**builders.POOLS, "t4": replace(builders.POOLS["t4"], gpu=Gpu("T4", 2))}
-    return builders.inventory(pools=pools), builders.fleet()
-
-
-def image(component: str) -> Any:
-    """Return another version of a component's image."""
-    return replace(getattr(builders.SPECS, component).image, version="v0.0.1")
-
-
-CHANGES = {
-    "driver": (changed_spec("driver", image=image("driver")), True),
-    "toolkit": (changed_spec("toolkit", image=image("toolkit")), True),
-    "validator": (changed_spec("validator", image=image("validator")), True),
-    "plugin": (changed_spec("device_plugin", image=image("device_plugin")), True),
-    "exporter": (changed_spec("dcgm_exporter", image=image("dcgm_exporter")), False),
-    "machine": (changed_node(uid="another", boot_id="another"), False),  # the verdict tells, see test_verdicts
-    "kernel": (changed_node(kernel="another"), False),
-    "count": (other_count, True),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_validation_is_repeated_when_its_content_changes(change: str) -> None:
-    """And only then, so that a run without changes runs nothing."""
-    make, is_repeated = CHANGES[change]
-    before, after = pods()["t4-1"], pods(*make())["t4-1"]
-    assert (before["metadata"]["labels"][DIGEST] != after["metadata"]["labels"][DIGEST]) == is_repeated
-
-
-def test_without_a_device_plugin_nothing_asks_for_a_gpu() -> None:
-    """The operator validator does not wait for it either."""
-    chosen = builders.with_spec("device_plugin", enabled=False)
-    assert pods(chosen) == {}
-    validator = desired(builders.context(chosen))["validator"][-1]["spec"]["template"]["spec"]
-    assert "plugin-validation" not in [item["name"] for item in validator["initContainers"]]
+def contents(inventory: Inventory, facts: ClusterFacts | None = None) -> dict[str, Any]:
+    """Return what each node says of its validation."""
+    found = desired(builders.context(inventory, facts or builders.fleet()))["startup_taint"]
+    return {item["metadata"]["name"]: item["metadata"]["labels"] for item in found}
 
 
 @pytest.mark.parametrize(
@@ -101,16 +77,11 @@ def test_without_a_device_plugin_nothing_asks_for_a_gpu() -> None:
     ],
 )
 def test_a_node_that_keeps_the_operands_off_is_not_validated(labels: dict[str, str], *, is_validated: bool) -> None:
-    """It could never pass; a pause ends."""
+    """It could never pass, nor can one whose GPU is gone; a pause ends."""
     first, *others = builders.fleet().nodes
     facts = ClusterFacts(nodes=(replace(first, labels={**first.labels, **labels}), *others))
     assert ("t4-1" in pods(None, facts)) == is_validated
     nodes = (replace(builders.NODES[0], labels=labels), *builders.NODES[1:])
     assert ("t4-1" in pods(builders.inventory(nodes=nodes))) == is_validated
-
-
-def test_a_node_whose_gpu_is_gone_is_not_validated() -> None:
-    """Its labels say what is wrong with it."""
-    _, *others = builders.fleet().nodes
-    gone = builders.node("t4-1", labels=builders.nfd_labels(gpu=False))
-    assert "t4-1" not in pods(None, ClusterFacts(nodes=(gone, *others)))
+    gone = {**first.labels, **labels, builders.NFD_GPU[0]: "false"}
+    assert "t4-1" not in pods(None, ClusterFacts(nodes=(replace(first, labels=gone), *others)))

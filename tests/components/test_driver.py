@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.components import desired, problems
-from gpu_provision.components.driver import image_of, spec
+from gpu_provision.components.driver import image_of
 from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.findings import Severity
 from gpu_provision.model.inventory import Inventory, OperatingSystem
@@ -31,20 +31,6 @@ def pod_of(inventory: Inventory, facts: ClusterFacts | None = None) -> dict[str,
 def env_of(container: dict[str, Any]) -> dict[str, Any]:
     """Return a container's environment."""
     return {entry["name"]: entry.get("value") for entry in container["env"]}
-
-
-def upgraded(version: str) -> Any:
-    """Return driver settings with another version."""
-    return replace(builders.DRIVER, image=replace(builders.DRIVER.image, version=version))
-
-
-def test_a_pool_with_a_version_of_its_own_gets_its_own_daemonset() -> None:
-    """Its nodes carry the group's label, which the DaemonSet selects."""
-    pools = {**builders.POOLS, "h100": replace(builders.POOLS["h100"], driver=upgraded("580.1"), overrides_driver=True)}
-    found = daemon_sets(builders.inventory(pools=pools))
-    template = found["nvidia-driver-daemonset-h100-ubuntu24.04"]["spec"]["template"]
-    assert template["spec"]["containers"][0]["image"] == "nvcr.io/nvidia/driver:580.1-ubuntu24.04"
-    assert template["spec"]["nodeSelector"]["gpu-provision.io/driver"] == "h100-ubuntu24.04"
 
 
 def test_an_upgrade_changes_image_and_digest_and_nothing_else() -> None:
@@ -80,16 +66,17 @@ def test_a_pinned_digest_takes_no_suffix() -> None:
     assert pod_of(pinned)["containers"][0]["image"] == "nvcr.io/nvidia/driver@sha256:abc"
 
 
-def test_nodes_without_a_driver_container_get_no_daemonset() -> None:
+@pytest.mark.parametrize(
+    ("enabled", "pools", "names"),
+    [
+        (False, {}, []),
+        (True, {"t4": {"driver": {"enabled": False}}}, ["nvidia-driver-daemonset-ubuntu24.04"]),
+        (False, {"h100": {"driver": {"enabled": True}}}, ["nvidia-driver-daemonset-h100-ubuntu24.04"]),
+    ],
+)
+def test_nodes_without_a_driver_container_get_no_daemonset(enabled: Any, pools: Any, names: list[str]) -> None:
     """Off for all, off for one pool, or on for one pool only."""
-    off = replace(builders.DRIVER, enabled=False)
-    one_off = {**builders.POOLS, "t4": replace(builders.POOLS["t4"], driver=off, overrides_driver=True)}
-    assert spec(builders.with_spec("driver", enabled=False)) is None
-    assert list(daemon_sets(builders.inventory(pools=one_off))) == ["nvidia-driver-daemonset-ubuntu24.04"]
-    one_on = {name: replace(pool, driver=off) for name, pool in builders.POOLS.items()}
-    one_on["h100"] = replace(builders.POOLS["h100"], overrides_driver=True)
-    chosen = builders.inventory(specs=builders.specs(driver=off), pools=one_on)
-    assert list(daemon_sets(chosen)) == ["nvidia-driver-daemonset-h100-ubuntu24.04"]
+    assert list(daemon_sets(builders.declared({"driver": {"enabled": enabled}, "pools": pools}))) == names
 
 
 def test_a_node_of_unknown_system_gets_no_daemonset() -> None:
@@ -136,25 +123,20 @@ def test_repositories_and_certificates_go_where_the_system_looks(os: OperatingSy
     assert {"name": "repos-d", "configMap": {"name": "repos.d"}} in pod["volumes"]
 
 
-def test_editing_an_input_reinstalls_the_driver() -> None:
-    """In the reference, only another name of the ConfigMap does."""
-    chosen = builders.with_spec("driver", kernel_module_config="parameters")
-    digests = {
-        env_of(pod_of(chosen, ClusterFacts(config_maps={"parameters": {"nvidia.conf": text}}))["containers"][0])[
-            "DRIVER_CONFIG_DIGEST"
-        ]
-        for text in ("a=1", "a=2")
-    }
-    assert len(digests) == 2
-
-
-def test_a_new_licence_reinstalls_the_driver() -> None:
-    """The Secret is known by a digest; who has none keeps the digest that they have."""
-    chosen = builders.with_spec("driver", licensing_config="licence")
-    known = [ClusterFacts(secrets=secrets) for secrets in ({}, {"licence": "a"}, {"licence": "b"}, {"other": "c"})]
-    digests = [env_of(pod_of(chosen, facts)["containers"][0])["DRIVER_CONFIG_DIGEST"] for facts in known]
+@pytest.mark.parametrize(
+    ("setting", "known"),
+    [
+        ("kernel_module_config", [{"config_maps": {"mine": {"nvidia.conf": text}}} for text in ("a=1", "a=2")]),
+        ("licensing_config", [{"secrets": {"mine": text}} for text in ("a", "b")]),
+    ],
+)
+def test_editing_an_input_reinstalls_the_driver(setting: str, known: list[dict[str, Any]]) -> None:
+    """In the reference, only another name of the ConfigMap does. A Secret is known by a digest."""
+    chosen = builders.with_spec("driver", **{setting: "mine"})
+    facts = [ClusterFacts(), ClusterFacts(secrets={"other": "c"}), *(ClusterFacts(**each) for each in known)]
+    digests = [env_of(pod_of(chosen, each)["containers"][0])["DRIVER_CONFIG_DIGEST"] for each in facts]
+    assert digests[0] == digests[1]
     assert len(set(digests)) == 3
-    assert digests[0] == digests[3]
 
 
 def with_inputs() -> Any:

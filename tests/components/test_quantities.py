@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_provision.components.quantities import canonical, resources
+from gpu_provision.components.pods import canonical, resources
 
 # The right side is what a kube-apiserver 1.20 stored for either side, but for signs, zeros and exponents of unusual
 # form (+1, 007, 1E3), which it keeps as they were sent.

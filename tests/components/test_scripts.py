@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.components import scripts
+from gpu_provision.components.pods import script
+from gpu_provision.components.validator import STAY
+
+TOOLKIT, PLUGIN = script("wait-for-driver", "toolkit"), script("wait-for-driver", "device-plugin")
 
 
 class Machine:
@@ -52,7 +55,7 @@ def machine(tmp_path: Path) -> Machine:
 def test_the_startup_probe_fails_until_the_module_is_loaded(machine: Machine) -> None:
     """And says why, which ``kubectl describe`` shows."""
     machine.command("nvidia-smi", ":")
-    result = machine.run(scripts.STARTUP_PROBE)
+    result = machine.run(script("startup-probe"))
     assert result.returncode == 1
     assert "kernel module is not loaded yet" in result.stderr
     assert not (machine.validations / ".driver-ctr-ready").exists()
@@ -62,10 +65,10 @@ def test_the_startup_probe_waits_for_daemons_and_for_an_answer(machine: Machine)
     """A loaded module that does not answer is no driver."""
     machine.module("nvidia")
     machine.command("nvidia-smi", "exit 9")
-    assert machine.run(scripts.STARTUP_PROBE).returncode == 9
+    assert machine.run(script("startup-probe")).returncode == 9
     machine.command("nvidia-smi", ":")
     (machine.validations / ".driver-daemons-status").write_text("Starting")
-    assert machine.run(scripts.STARTUP_PROBE).returncode == 1
+    assert machine.run(script("startup-probe")).returncode == 1
     assert not (machine.validations / ".driver-ctr-ready").exists()
 
 
@@ -74,7 +77,7 @@ def test_the_startup_probe_tells_the_validators_in_the_end(machine: Machine) -> 
     machine.module("nvidia")
     machine.command("nvidia-smi", "echo ok")
     (machine.validations / ".driver-daemons-status").write_text("Ready")
-    assert machine.run(scripts.STARTUP_PROBE).returncode == 0
+    assert machine.run(script("startup-probe")).returncode == 0
     assert (machine.validations / ".driver-ctr-ready").read_text().splitlines() == [
         "GDRCOPY_ENABLED: false",
         "GDS_ENABLED: false",
@@ -83,16 +86,13 @@ def test_the_startup_probe_tells_the_validators_in_the_end(machine: Machine) -> 
     assert [path.name for path in machine.validations.iterdir() if "new" in path.name] == []
 
 
-@pytest.mark.parametrize(
-    ("script", "program"),
-    [(scripts.TOOLKIT_ENTRYPOINT, "nvidia-toolkit"), (scripts.DEVICE_PLUGIN_ENTRYPOINT, "nvidia-device-plugin")],
-)
-def test_an_entrypoint_waits_for_the_driver(machine: Machine, script: str, program: str) -> None:
+@pytest.mark.parametrize(("entrypoint", "program"), [(TOOLKIT, "nvidia-toolkit"), (PLUGIN, "nvidia-device-plugin")])
+def test_an_entrypoint_waits_for_the_driver(machine: Machine, entrypoint: str, program: str) -> None:
     """The driver validation writes where the driver is; sleeping here makes the file appear."""
     ready = machine.validations / "driver-ready"
     machine.command("sleep", f'echo "NVIDIA_DRIVER_ROOT=/run/nvidia/driver" > {ready}')
     machine.command(program, 'echo "root=$NVIDIA_DRIVER_ROOT args=$*"')
-    result = machine.run(script, "--one", "two words")
+    result = machine.run(entrypoint, "--one", "two words")
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == [f"waiting for {ready}", "root=/run/nvidia/driver args=--one two words"]
 
@@ -101,15 +101,15 @@ def test_the_plugin_offers_what_the_kernel_can_do(machine: Machine) -> None:
     """GPUDirect modules switch their features on."""
     (machine.validations / "driver-ready").write_text("GDRCOPY_ENABLED=false\n")
     machine.command("nvidia-device-plugin", 'echo "$GDRCOPY_ENABLED $GDS_ENABLED $MOFED_ENABLED"')
-    assert machine.run(scripts.DEVICE_PLUGIN_ENTRYPOINT).stdout.split() == ["false"]
+    assert machine.run(PLUGIN).stdout.split() == ["false"]
     machine.module("gdrdrv")
     machine.module("nvidia_fs")
-    assert machine.run(scripts.DEVICE_PLUGIN_ENTRYPOINT).stdout.split() == ["false", "true", "true"]
+    assert machine.run(PLUGIN).stdout.split() == ["false", "true", "true"]
 
 
 def test_the_validator_stays_until_sigterm() -> None:
     """Otherwise each pod of a rollout takes the grace period of half a minute to go."""
-    command = ["sh", "-c", scripts.VALIDATOR_STAY]
+    command = ["sh", "-c", STAY]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as running:
         try:
             assert running.stdout

@@ -46,6 +46,7 @@ def hosts(result: dict[str, Any], group: str) -> list[str]:
 def test_groups_are_nodes_gpus_pools_and_the_cluster(file: Path) -> None:
     """Nodes whose host phase is off are in none: pyinfra does not connect to them."""
     result = groups(file)
+    assert hosts_of(str(file.with_suffix(".py"))) == result, "a script names the YAML beside it"
     assert {name: hosts(result, name) for name in result} == {
         "nodes": ["t4-1", "t4-2", "cpu-1"],
         "gpu": ["t4-1", "t4-2"],
@@ -102,13 +103,15 @@ def test_the_cluster_is_named_by_its_context(file: Path, cluster: str, context: 
 
 
 def test_hosts_of_a_sandbox_are_simulated(file: Path) -> None:
-    """They are reached by our connector, without SSH and without sudo, and know their fleet."""
-    file.write_text(INVENTORY.replace("{context: prod}", "{sandbox: eight}"), encoding="utf-8")
+    """They are reached by our connector, without SSH, sudo and helper pods, and know their fleet."""
+    text = INVENTORY.replace("{context: prod}", "{sandbox: eight}") + "connect: kubernetes\n"
+    file.write_text(text, encoding="utf-8")
     result = groups(file)
+    assert load(file).hosts_without_ssh == ()
     assert hosts(result, "nodes") == ["@sandbox/t4-1", "@sandbox/t4-2", "@sandbox/cpu-1"]
     data = result["nodes"][0][0][1]
     assert data["sandbox_fleet"] == "eight"
-    assert not [key for key in data if key.startswith(("ssh_", "_"))]
+    assert not [key for key in data if key.startswith(("ssh_", "_", "k8s_"))]
 
 
 def test_hosts_without_ssh_are_reached_through_their_cluster(file: Path) -> None:
@@ -127,19 +130,6 @@ def test_hosts_without_ssh_are_reached_through_their_cluster(file: Path) -> None
         "k8s_image": HelperPod().image.replace("docker.io/", "mirror.example.com/own/"),
         "k8s_image_pull_secrets": ["mirror"],
     }
-
-
-def test_hosts_of_a_sandbox_are_simulated_in_any_case(file: Path) -> None:
-    """Its pods have no processes, and its hosts have a shell of their own."""
-    text = INVENTORY.replace("{context: prod}", "{sandbox: eight}") + "connect: kubernetes\n"
-    file.write_text(text, encoding="utf-8")
-    assert hosts(groups(file), "nodes") == ["@sandbox/t4-1", "@sandbox/t4-2", "@sandbox/cpu-1"]
-    assert load(file).hosts_without_ssh == ()
-
-
-def test_a_script_names_the_yaml_beside_it(file: Path) -> None:
-    """Inventories for pyinfra are three lines on top of their YAML."""
-    assert hosts_of(str(file.with_suffix(".py"))) == hosts_of(str(file)) == groups(file)
 
 
 def test_a_script_ends_with_the_findings_and_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.findings import Findings
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.output import object_text
+from tests import data_file
 
 COMPLETE = FilePath(__file__).parent / "good/complete.yaml"
 
@@ -39,35 +40,8 @@ HOSTILE: dict[str, Callable[[str], str]] = {
     "long": lambda text: f"{text}{'1' * 20_000}",
 }
 
-REFERENCES = {
-    "release": "a release of the catalogue",
-    "rollout.maintenance_window.timezone": "a time zone of this machine",
-    "nodes[].pool": "a pool of the inventory",
-    "host_prerequisites.ca_certificates[]": "a file, which has to be there",
-    "proxy.credentials_file": "a file, which has to be there",
-    "upgrade_policy.wait_for_completion.pod_selector": "parsed, key by key and value by value",
-    "upgrade_policy.drain.pod_selector": "parsed, key by key and value by value",
-}
-"""Places whose texts name something that is looked up: one that does not exist is refused."""
-
-FREE = {
-    "env.*": "a program's own setting; a text of a container, which no shell reads",
-    "args[]": "a program's own argument; a text of a container, which no shell reads",
-    "daemonsets.annotations.*": "for people and other programs; nothing here reads them",
-    "gpu.model": "compared with a table, and shown",
-    "cluster.kubeconfig": "path of a file of this machine, opened as it is",
-    "cluster.context": "name of an entry of the kubeconfig, which is of any form",
-    "cluster.sandbox": "path of a file of this machine, opened as it is",
-    "ssh.key": "path of a file of this machine; one line of a configuration of SSH",
-    "ssh.known_hosts_file": "path of a file of this machine; one line of a configuration of SSH",
-    "proxy.http_proxy": "a password may hold any sign; quoted in the file that systemd reads",
-    "proxy.https_proxy": "a password may hold any sign; quoted in the file that systemd reads",
-    "proxy.no_proxy": "names of any form; quoted in the file that systemd reads",
-    "host_prerequisites.sysctls.*": "a kernel parameter may be any line of text; quoted for the shell that writes it",
-    "device_plugin.config_default": "key of a ConfigMap, which may begin with dashes",
-    "env.*.secret.key": "key of a Secret, which may begin with dashes",
-}
-"""Places that take a text of nearly any form, and why it does no harm."""
+_PLACES: dict[str, dict[str, str]] = data_file.document(FilePath(__file__).with_suffix(".yaml").read_text())
+REFERENCES, FREE = _PLACES["references"], _PLACES["free"]
 
 
 def texts(part: dict[str, Any], data: Any, path: KeyPath = (), place: str = "") -> Iterator[tuple[KeyPath, str]]:

@@ -30,9 +30,12 @@ ADDED = {"unknown pools": 2}
 """Findings that such a file has besides: the one pool has no nodes, so nothing has a GPU."""
 
 
-def text(absurd: str, count: int) -> str:
+def written(directory: Path, absurd: str, count: int, tail: str = "") -> Path:
+    """Write an absurd file."""
     head, line = ABSURD[absurd]
-    return head + "".join(line.format(each) for each in range(count))
+    file = directory / "absurd.yaml"
+    file.write_text(head + "".join(line.format(each) for each in range(count)) + tail, encoding="utf-8")
+    return file
 
 
 @pytest.fixture
@@ -53,8 +56,7 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize("count", [MOST + 5, 1_000])
 def test_the_work_is_that_of_the_findings_shown(tmp_path: Path, searches: list[str], absurd: str, count: int) -> None:
     """Twenty findings with their lines, and one with the number of all; similar names are looked for no more often."""
-    file = tmp_path / "absurd.yaml"
-    file.write_text(text(absurd, count), encoding="utf-8")
+    file = written(tmp_path, absurd, count)
     *shown, last = check(file).all
     lines = [int(finding.where.removeprefix(f"{file}:").split(" ")[0]) for finding in (*shown, last)]
     assert len(shown) == MOST
@@ -69,46 +71,34 @@ def test_a_file_of_another_shape_is_looked_at_no_further(
 ) -> None:
     """Nothing more would be shown."""
     monkeypatch.setattr(sys.modules[load.__module__], "resolve", None)
-    file = tmp_path / "absurd.yaml"
-    file.write_text(text(absurd, MOST + 1), encoding="utf-8")
-    assert check(file).all[-1].code == "GP114"
+    assert check(written(tmp_path, absurd, MOST + 1)).all[-1].code == "GP114"
 
 
 def test_errors_come_before_warnings(tmp_path: Path) -> None:
     """What makes a file useless is shown, however many warnings stand above it."""
-    file = tmp_path / "absurd.yaml"
-    file.write_text(f"{text('unknown models', 30)}nodes: [{{name: a, pool: b}}]\n", encoding="utf-8")
-    inventory, findings = validate(file)
+    inventory, findings = validate(written(tmp_path, "unknown models", 30, "nodes: [{name: a, pool: b}]\n"))
     assert inventory is None
     assert [finding.code for finding in findings.errors] == ["GP142"]
     assert (len(findings.warnings), findings.all[-1].severity) == (MOST, Severity.WARNING)
-
-
-def test_warnings_alone_leave_an_inventory_usable(tmp_path: Path) -> None:
-    """Their number is a warning as well."""
-    file = tmp_path / "absurd.yaml"
-    file.write_text(text("unknown models", 30), encoding="utf-8")
-    inventory, findings = validate(file)
-    assert inventory is not None
+    inventory, findings = validate(written(tmp_path, "unknown models", 30))
+    assert inventory is not None, "warnings alone leave it usable"
     assert (findings.errors, len(findings.warnings)) == ((), MOST + 1)
-
-
-class Text(str):
-    """A text that counts how often it is compared."""
-
-    __slots__ = ()
-    compared = 0
-    __hash__ = str.__hash__
-
-    def __eq__(self, other: object) -> bool:
-        """Compare as texts do."""
-        Text.compared += 1
-        return str.__eq__(self, other) is True
 
 
 def test_a_list_of_mixed_types_is_not_compared_pair_by_pair() -> None:
     """Its types are wrong; whether it repeats one is asked of its texts, each with those of the same hash."""
+    compared = 0
+
+    class Text(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other) is True
+
     secrets: list[object] = [1, *(Text(f"a{each}") for each in range(300)), Text("a7")]
     found = find_schema_errors({"name": "absurd", "cluster": {}, "image_pull_secrets": secrets})
     assert {each.keyword for each in found} == {"type", "uniqueItems"}
-    assert Text.compared < 1_000
+    assert compared < 1_000

@@ -40,8 +40,21 @@ def _folder_with_a_newline(folder: Path) -> None:
         ("prod.py", "prod.py", "GP102", "Name the YAML file: {}/prod.yaml"),
         (_pipe, "prod.yaml", "GP102", "Name a YAML file."),
         (_folder_with_a_newline, "a\n  ProxyCommand b/prod.yaml", "GP102", "Rename the file or folder."),
+        ("", "prod\0.yaml", "GP102", ""),  # raises ValueError and not OSError
+        ("", "~no-such-user/prod.yaml", "GP101", ""),
     ],
-    ids=["a typo", "nothing like it", "no folder", "below a file", "a folder", "pyinfra's", "a pipe", "a newline"],
+    ids=[
+        "a typo",
+        "nothing like it",
+        "no folder",
+        "below a file",
+        "a folder",
+        "pyinfra's",
+        "a pipe",
+        "a newline",
+        "a zero byte",
+        "an unknown user",
+    ],
 )
 def test_a_path_that_is_no_inventory_has_a_remedy(
     tmp_path: Path, made: str | Callable[[Path], None], path: str, code: str, fix: str
@@ -51,7 +64,7 @@ def test_a_path_that_is_no_inventory_has_a_remedy(
         made(tmp_path)
     elif made:
         (tmp_path / made).touch()
-    finding = only_finding(tmp_path / path)
+    finding = only_finding(path if path.startswith("~") else tmp_path / path)
     assert finding.code == code
     assert not fix or finding.fix == fix.format(tmp_path)
 
@@ -68,24 +81,15 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (finding.code, finding.evidence) == ("GP102", "Permission denied")
 
 
-@pytest.mark.parametrize(("path", "code"), [("prod\0.yaml", "GP102"), ("~no-such-user/prod.yaml", "GP101")])
-def test_a_path_that_no_file_can_have(path: str, code: str) -> None:
-    """A zero byte raises ValueError and not OSError, and the home of an unknown user RuntimeError."""
-    assert only_finding(path).code == code
-
-
 def test_fifty_megabytes_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The size alone tells that it is no inventory."""
+    """The size alone tells that it is no inventory; a file of /proc has none before it is read."""
     file = tmp_path / "prod.yaml"
     with file.open("wb") as stream:
         stream.truncate(50 << 20)
     monkeypatch.setattr(Path, "open", None)
     finding = only_finding(file)
     assert (finding.code, finding.evidence) == ("GP103", "52,428,800 bytes")
-
-
-def test_reading_ends_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of /proc has no size before it is read."""
+    monkeypatch.undo()
     monkeypatch.setattr(document, "LIMIT", 100)
     finding = only_finding("/proc/self/status")
     assert (finding.code, finding.evidence) == ("GP103", "101 bytes")

@@ -36,22 +36,17 @@ def inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_values_are_those_of_files_and_variables(inventory: Path) -> None:
-    """Relative paths begin at the inventory, whatever the working directory; a text is a text."""
+    """Relative paths begin at the inventory, whatever the working directory; a text is a text.
+
+    Kubernetes resolves a Secret, and records have the references.
+    """
     found = load(inventory)
     own = {"GIT_PAT": "ghp-1", "LICENSE": "lic-1", "TEXT": "file:secrets/pat"}
     assert found.specs.driver.env == own
     assert found.pools["t4"].driver.env == own | {"OF_POOL": "ghp-1"}
     assert found.pools["t4"].host_prerequisites.proxy["https_proxy"] == "http://me:hunter2@proxy:1"
-
-
-def test_a_secret_of_the_cluster_is_not_read(inventory: Path) -> None:
-    """It stays a reference, which Kubernetes resolves."""
-    assert load(inventory).specs.toolkit.env == {"TOKEN": SecretKey(name="git", key="pat")}
-
-
-def test_the_text_keeps_the_references(inventory: Path) -> None:
-    """It is what records are made of."""
-    assert load(inventory).text == TEXT
+    assert found.specs.toolkit.env == {"TOKEN": SecretKey(name="git", key="pat")}
+    assert found.text == TEXT
 
 
 @pytest.mark.parametrize(

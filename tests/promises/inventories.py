@@ -8,114 +8,20 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
+
+from tests import data_file
 
 Document = dict[str, Any]
 
 OPERANDS = "gpu-operator-resources"
-OWN_DRIVER = "550.90.07"
 
-_T4 = {"model": "Tesla T4", "count": 1}
-FLEET: dict[str, Any] = {
-    "nodes": [
-        {"name": "control-1", "roles": ["control-plane"]},
-        {"name": "t4-1", "gpu": _T4},
-        {"name": "t4-2", "gpu": _T4},
-        {"name": "spare-1", "gpu": _T4, "labels": {"fleet": "spare"}},
-        {"name": "late-1", "gpu": _T4, "taints": [{"key": "gpu-provision.io/not-validated", "effect": "NoSchedule"}]},
-        {"name": "own-1", "gpu": _T4, "host": {"driver": OWN_DRIVER}},
-    ],
-    "timings": {"speed": 100},
-}
-"""A machine per way of being different: selected by a label, tainted at its start, its own driver."""
-
-_GPU = {"os": "ubuntu22.04", "gpu": {"model": "T4", "count": 1}}
-FIRST: Document = {
-    "release": "26.7.0",
-    "pools": {
-        "t4": {**_GPU},
-        "own": {**_GPU, "driver": {"enabled": "auto"}, "host_prerequisites": {"enabled": True}},
-        "other": {**_GPU},
-        "control": {"os": "ubuntu22.04"},
-    },
-    "nodes": [{"name": "t4-1", "pool": "t4"}, {"name": "t4-2", "pool": "t4"}, {"name": "control-1", "pool": "control"}],
-    "rollout": {"max_unavailable": "100%"},
-}
-"""Where each chain begins, before any edit."""
-
-GIVEN: Mapping[str, Mapping[str, str]] = {
-    "packages": {"extra.list": "deb http://packages.example.com stable main"},
-    "modules": {"nvidia.conf": "NVreg_OpenRmEnableUnsupportedGpus=1"},
-    "sharing": {"whole": "version: v1"},
-    "metrics": {"dcgm-metrics.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, temperature"},
-}
-"""ConfigMaps that inventories name, and users make."""
-
-_REMOVED = None
-_DRIVERS = (_REMOVED, "580.95.05", "580.105.08", "570.195.03")
-_SETTINGS: Mapping[str, tuple[Any, ...]] = {
-    "release": ("26.7.0", "25.10.1"),
-    "cdi.enabled": (True, False),
-    "mig.strategy": ("single", "mixed", "none"),
-    "nfd.version": (_REMOVED, "v0.17.3"),
-    "driver.enabled": (True, "auto"),
-    "driver.version": _DRIVERS,
-    "driver.kernel_module_type": ("auto", "open", "proprietary"),
-    "driver.env": (_REMOVED, {"BUILD": "slow"}, {"BUILD": "fast"}),
-    "driver.resources": (_REMOVED, {"limits": {"memory": "1Gi"}}),
-    "driver.startup_probe.period_seconds": (_REMOVED, 7),
-    "driver.repo_config": (_REMOVED, "packages"),
-    "driver.kernel_module_config": (_REMOVED, "modules"),
-    "driver.upgrade_policy.max_parallel_upgrades": (_REMOVED, 0, 2),
-    "driver.upgrade_policy.max_unavailable": (_REMOVED, "100%"),
-    "driver.upgrade_policy.auto_upgrade": (True, True, False),
-    "rollout.canary": (_REMOVED, {"nodes": 1}),
-    "rollout.order": (_REMOVED, "listed", "idle_first"),
-    "pools.other.driver.version": _DRIVERS,
-    "pools.other.driver.env": (_REMOVED, {"BUILD": "elsewhere"}),
-    "pools.own.driver.version": _DRIVERS,
-    "pools.other.node_selector": (_REMOVED, {"fleet": "spare"}),
-    "pools.t4.labels": (_REMOVED, {"example.com/team": "vision"}, {"example.com/team": "speech"}),
-    "pools.other.labels": (_REMOVED, {"example.com/rack": "7"}),
-    "toolkit.version": (_REMOVED, "v1.17.8-ubuntu20.04"),
-    "toolkit.env": (_REMOVED, {"DEBUG": "true"}),
-    "toolkit.install_dir": (_REMOVED, "/opt/nvidia"),
-    "validator.version": (_REMOVED, "v25.3.4"),
-    "validator.env": (_REMOVED, {"DEBUG": "true"}),
-    "device_plugin.enabled": (True, True, False),
-    "device_plugin.version": (_REMOVED, "v0.17.4"),
-    "device_plugin.args": (_REMOVED, ["--pass-device-specs"]),
-    "device_plugin.config_name": (_REMOVED, "sharing"),
-    "gfd.enabled": (True, False),
-    "gfd.version": (_REMOVED, "v0.17.4"),
-    "dcgm.enabled": (False, True),
-    "dcgm_exporter.enabled": (True, False),
-    "dcgm_exporter.service_type": (_REMOVED, "NodePort"),
-    "dcgm_exporter.metrics_config": (_REMOVED, "metrics"),
-    "dcgm_exporter.service_monitor.enabled": (True, False),
-    "daemonsets.labels": (_REMOVED, {"example.com/owner": "ml"}, {"example.com/owner": "ops"}),
-    "daemonsets.annotations": (_REMOVED, {"example.com/note": "seen"}),
-    "daemonsets.priority_class_name": (_REMOVED, "system-cluster-critical"),
-    "daemonsets.max_unavailable": (_REMOVED, 2),
-    "startup_taint.enabled": (False, True),
-}
-"""Path of a setting -> the values that it takes turns in; a value that stands twice comes twice as often."""
-_OF_HOSTS: Mapping[str, tuple[Any, ...]] = {
-    "host_prerequisites.kernel_modules": (_REMOVED, ["ipmi_msghandler", "ipmi_devintf"], []),
-    "host_prerequisites.blacklist_nouveau": (True, False),
-    "host_prerequisites.hold_packages": (False, True),
-    "host_prerequisites.sysctls": (_REMOVED, {"kernel.ostype": "Linux"}),
-    "host_prerequisites.hugepages": (_REMOVED, {"2Mi": 64}),
-    "host_prerequisites.limits": (_REMOVED, {"memlock": "unlimited"}),
-    "host_prerequisites.dev_char_symlinks": (False, True),
-    "host_prerequisites.persistence_mode": (True, False),
-    "host_prerequisites.proxy": (_REMOVED, {"https_proxy": "http://proxy.example.com:3128"}),
-    "host_prerequisites.runtime_imports": (_REMOVED, True, False),
-    "host_prerequisites.enabled": (True, True, False),
-    "pools.other.host_prerequisites": (_REMOVED, {"hugepages": {"2Mi": 8}, "hold_packages": True}),
-}
-"""The same of what the host phase does."""
+_TABLES: Document = data_file.document(Path(__file__).with_suffix(".yaml").read_text())
+FLEET, FIRST, GIVEN = _TABLES["fleet"], _TABLES["first"], _TABLES["given"]
+_SETTINGS: Mapping[str, Any] = {key: tuple(values) for key, values in _TABLES["settings"].items()}
+_OF_HOSTS: Mapping[str, Any] = {key: tuple(values) for key, values in _TABLES["settings_of_hosts"].items()}
 
 _POOLS = ("t4", "other", "own")
 _MOVING = ("t4-1", "t4-2", "spare-1", "late-1")
@@ -162,7 +68,7 @@ def _set(document: Document, random: Random, settings: Mapping[str, tuple[Any, .
     for key in above:
         place = place.setdefault(key, {})
     value = random.choice(settings[path])
-    if value is _REMOVED:
+    if value is None:  # the setting goes
         place.pop(last, None)
     else:
         place[last] = copy.deepcopy(value)

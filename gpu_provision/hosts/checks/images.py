@@ -32,9 +32,9 @@ def no_images_for_system(subject: CheckedHost) -> Iterator[Finding]:
     of_nvidia = expected.driver_image.endswith(_NVIDIAS)
     if subject.image is not None or not (of_nvidia and system):
         return
-    versions = ", ".join(system.id + version for version in hardware.IMAGES.get(system.id, ()))
+    versions = ", ".join(system.id + version for version in hardware.images().get(system.id, ()))
     known = f"known: {versions}" if versions else "own images are as good"
-    if system.id in hardware.WITHOUT_IMAGES or not hardware.has_images(system):
+    if hardware.has_own_driver(system.id) or not hardware.has_images(system):
         title = subject.host.system.title or system.tag
         yield subject.finding("no_images_for_system", tag=system.tag, title=title, known=known)
 

@@ -9,8 +9,8 @@ from posixpath import dirname
 from gpu_provision.components.toolkit_runtimes import RUNTIMES
 from gpu_provision.hosts.checks.findings import CheckedHost
 from gpu_provision.hosts.facts.runtime import CONTAINERD
-from gpu_provision.inventory import hardware
 from gpu_provision.model.findings import Finding
+from gpu_provision.model.inventory import OperatingSystem
 
 GIB = 1 << 30
 
@@ -36,7 +36,7 @@ def node_name(subject: CheckedHost) -> Iterator[Finding]:
 
 def other_system(subject: CheckedHost) -> Iterator[Finding]:
     """Yield another operating system than declared."""
-    declared, seen = hardware.parse_system(subject.expected.os), subject.host.system.name
+    declared, seen = OperatingSystem.parse(subject.expected.os), subject.host.system.name
     if declared and seen and declared.tag != seen.tag:
         evidence = f"/etc/os-release: {subject.host.system.title or seen.tag}"
         yield subject.finding("other_system", evidence, seen=seen.tag, declared=declared.tag)
