@@ -19,7 +19,6 @@ from gpu_provision.cli.output import Output, writing
 from gpu_provision.history import store
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
-from gpu_provision.model.codes import USAGE
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailedError, UsageError, attached_findings
 from gpu_provision.model.history import Ending
 from gpu_provision.model.inventory import Inventory
@@ -27,7 +26,7 @@ from gpu_provision.model.plan import DestroyResult, Plan
 from gpu_provision.model.progress import Event, RunResult
 from gpu_provision.output.findings import document
 from gpu_provision.output.history import RunReport, last_states, report_of_record
-from gpu_provision.output.text import ranges
+from gpu_provision.output.text import listed, ranges
 from gpu_provision.reconcile.states import Timeline
 
 if TYPE_CHECKING:
@@ -65,14 +64,6 @@ class ReportCollector:
     _began: datetime = field(default_factory=lambda: datetime.now(UTC))
     _timeline: Timeline = field(default_factory=lambda: Timeline(time.monotonic()))
 
-    def record_hosts(self, hosts: HostsResult) -> None:
-        """Take down how the host phase ended."""
-        self.hosts = hosts
-
-    def record_removal(self, removal: DestroyResult | None) -> None:
-        """Take down what went from the cluster."""
-        self.removal = removal
-
     def recording(self, listen: Listen) -> Listen:
         """Return a listener that takes events down, and tells ``listen`` of them."""
 
@@ -81,13 +72,6 @@ class ReportCollector:
             listen(event)
 
         return both
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """What went wrong up to now, on hosts and in the cluster, and what a reader should know."""
-        if self.run:
-            return self.run.findings
-        return (*self.hosts.all_findings, *self.known, *(self.removal.findings if self.removal else ()))
 
     @contextlib.contextmanager
     def write_page_at_end(self, out: Output) -> Iterator[None]:
@@ -102,8 +86,9 @@ class ReportCollector:
             if is_interrupt and self.hosts and self.hosts.changed:
                 error.add_note(f"hosts changed before: {ranges(host.name for host in self.hosts.changed)}")
             outcome = Ending.INTERRUPTED if is_interrupt else Ending.FAILED
+            why = attached_findings(error) if is_interrupt else _why(error)
             with contextlib.suppress(Exception):  # what is on its way matters more
-                self._write(outcome, out, _why(error))
+                self._write(outcome, out, why)
             raise
         self._write(Ending.SUCCEEDED if self.run and self.run.succeeded else Ending.FAILED, out)
 
@@ -117,8 +102,13 @@ class ReportCollector:
 
     def _story(self, outcome: Ending, findings: tuple[Finding, ...]) -> RunReport:
         timeline, result = tuple(self._timeline.transitions), self.run.cluster if self.run else None
-        if not isinstance(result, RunResult):
-            result = self._on_record() or RunResult(states=last_states(timeline))
+        if not isinstance(result, RunResult):  # it was interrupted, or has written nothing: how far it came
+            record = store.find_local(self.inventory.name)
+            is_ours = record is not None and record.get("began", "") >= f"{self._began:%Y-%m-%dT%H:%M:%SZ}"
+            states = last_states(timeline)
+            result = report_of_record(record).result if record and is_ours else RunResult(states=states)
+        known = (*self.hosts.all_findings, *self.known, *(self.removal.findings if self.removal else ()))
+        findings = (*(self.run.findings if self.run else known), *findings)
         story = RunReport(
             command=self.command,
             inventory=self.inventory.name,
@@ -132,35 +122,26 @@ class ReportCollector:
             result=result,
         )
         story = _with_removal(story, self.removal) if self.removal else story
-        return replace(story, result=replace(story.result, timeline=timeline, findings=(*self.findings, *findings)))
-
-    def _on_record(self) -> RunResult | None:
-        """Return how far a run came that was interrupted, as it has just put it on record; None if it wrote nothing."""
-        record = store.find_local(self.inventory.name)
-        is_ours = record is not None and record.get("began", "") >= f"{self._began:%Y-%m-%dT%H:%M:%SZ}"
-        return replace(report_of_record(record).result, findings=()) if record and is_ours else None
+        return replace(story, result=replace(story.result, timeline=timeline, findings=findings))
 
 
 def _with_removal(story: RunReport, removal: DestroyResult) -> RunReport:
     from gpu_provision.output import views
 
-    shown, more = removal.evicted[:_MOST_EVICTED], len(removal.evicted) - _MOST_EVICTED
+    evicted = removal.evicted
     return replace(
         story,
         cluster=removal.cluster,
         plan=views.as_plan(removal, story.inventory),
         closing=views.removal_closing(removal, dry_run=False),
-        note=f"Evicted: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}." if shown else "",
+        note=f"Evicted: {listed(evicted, _MOST_EVICTED)}." if evicted else "",
         result=RunResult(changed=len(removal.changes)),
     )
 
 
 def _why(error: BaseException) -> tuple[Finding, ...]:
-    """Return why a run ended early, and what an interrupted one left behind."""
     if isinstance(error, ProvisionError):
         return error.findings
-    if isinstance(error, KeyboardInterrupt):
-        return attached_findings(error)
     return (Finding(code=codes.INTERNAL, what=f"a mistake in gpu-provision itself: {type(error).__name__}"),)
 
 
@@ -169,7 +150,7 @@ def report_path(file: str | None, *, dry_run: bool = False) -> Path | None:
     if file is None:
         return None
     if dry_run:
-        raise UsageError(Finding(code=USAGE, what="--report tells of a run, and --dry-run makes none"))
+        raise UsageError(Finding(code=codes.USAGE, what="--report tells of a run, and --dry-run makes none"))
     path = Path(file).resolve()
     with writing(path, *_UNWRITABLE, code=codes.NO_PLACE_FOR_REPORT):
         files.try_place(path)

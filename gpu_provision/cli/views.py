@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import click
 
@@ -22,15 +23,7 @@ from gpu_provision.output.findings import has_errors
 @options.ask_sudo_password
 @options.detailed_exitcode
 @options.output_options
-def drift(  # noqa: PLR0913 - one argument per option
-    *,
-    stack: StackOptions,
-    limit: str | None,
-    hosts_only: bool,
-    cluster_only: bool,
-    detailed_exitcode: bool,
-    out: Output,
-) -> ExitCode:
+def drift(*, stack: StackOptions, detailed_exitcode: bool, out: Output, **part: Any) -> ExitCode:
     """Show what is not as it was applied, and who changed it; change nothing. For timers: one line if there is nothing.
 
     Distinguishes manual changes from changes of the inventory that are not applied yet: those are pending, no drift.
@@ -38,9 +31,7 @@ def drift(  # noqa: PLR0913 - one argument per option
     """
     inventory = stack.load()
     with show_progress(replace(out, quiet=True)) as listen:
-        found = gpu_provision.drift(
-            inventory, hosts_only=hosts_only, cluster_only=cluster_only, limit=limit, listen=listen
-        )
+        found = gpu_provision.drift(inventory, listen=listen, **part)
     out.show(found)
     if has_errors(found.findings):
         return ExitCode.FAILED
@@ -54,9 +45,7 @@ def drift(  # noqa: PLR0913 - one argument per option
 @options.ask_sudo_password
 @click.option("--offline", is_flag=True, help="Ask no registry for images.")
 @options.output_options
-def preflight(
-    *, stack: StackOptions, limit: str | None, ignored: tuple[str, ...], offline: bool, out: Output
-) -> ExitCode:
+def preflight(*, stack: StackOptions, out: Output, **part: Any) -> ExitCode:
     """Say what would go wrong on hosts and in the cluster, and change nothing.
 
     Every host is read over SSH, also those without a GPU, and compared with the inventory, the cluster and the
@@ -64,7 +53,7 @@ def preflight(
     """
     inventory = stack.load()
     with show_progress(out) as listen:
-        found = gpu_provision.preflight(inventory, limit=limit, ignored=ignored, offline=offline, listen=listen)
+        found = gpu_provision.preflight(inventory, listen=listen, **part)
     out.result(found.document(), found.text(out.style))
     return ExitCode.FAILED if found.failed else ExitCode.OK
 
@@ -76,16 +65,7 @@ def preflight(
 @options.phase_options
 @click.option("--junit", metavar="FILE", default="", help="Write JUnit XML there, too.")
 @options.output_options
-def verify(  # noqa: PLR0913 - one argument per option
-    *,
-    tests: tuple[str, ...],
-    stack: StackOptions,
-    limit: str | None,
-    hosts_only: bool,
-    cluster_only: bool,
-    junit: str,
-    out: Output,
-) -> ExitCode:
+def verify(*, stack: StackOptions, out: Output, **part: Any) -> ExitCode:
     """Run acceptance tests against hosts and cluster, and change nothing.
 
     They look for themselves: hosts are asked over SSH by testinfra, the cluster by plain GET requests. TESTS are
@@ -94,14 +74,6 @@ def verify(  # noqa: PLR0913 - one argument per option
     """
     inventory = stack.load()
     with show_progress(out) as listen:
-        found = gpu_provision.verify(
-            inventory,
-            hosts_only=hosts_only,
-            cluster_only=cluster_only,
-            limit=limit,
-            tests=tests,
-            junit=junit,
-            listen=listen,
-        )
+        found = gpu_provision.verify(inventory, listen=listen, **part)
     out.result(found.document(), found.text(out.style))
     return found.exit_code

@@ -15,10 +15,10 @@ import click
 import pytest
 import yaml
 
-from gpu_provision.cli import confirm as confirmation
 from gpu_provision.cli import output
+from gpu_provision.cli import output as confirmation
 from gpu_provision.cli.display import Display
-from gpu_provision.cli.operator_run import _text
+from gpu_provision.cli.operator import event_line as _text
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding, RunFailedError

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.api import jobs
+from gpu_provision.cli import plan_file
+from gpu_provision.cli.plan_file import seal
 from gpu_provision.hosts.result import HostOutcome, HostsResult
-from gpu_provision.output.plan_file import seal
 from tests.cli.harness import CHANGE, PROD, SANDBOX, Fakes, Ran, Run, plan_of
 
 
 @pytest.fixture(autouse=True)
 def _cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs.ApplyJob, "cluster_id", lambda _: "uid")
+    monkeypatch.setattr(plan_file, "cluster_id", lambda _: "uid")
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_moved_cluster_inventory_or_host_is_named(
     ran = run("apply", saved)
     assert_refused(ran, fakes, "GP356")
     assert "host t4-1: load y, planned was: load x" in ran.err
-    monkeypatch.setattr(jobs.ApplyJob, "cluster_id", lambda _: "other")
+    monkeypatch.setattr(plan_file, "cluster_id", lambda _: "other")
     assert_refused(run("apply", saved), fakes, "GP354")
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 
-from gpu_provision.api import jobs
+from gpu_provision.api.jobs import ApplyJob
 from gpu_provision.history import store
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model.findings import ExitCode, Finding, RunFailedError, Severity, attach_findings
@@ -75,14 +75,15 @@ def test_an_interrupted_run_leaves_a_page_of_how_far_it_came(
 ) -> None:
     """With the node that it was about, and what it had put on record; the record of an earlier run is not its own."""
 
-    def apply(*_: object, listen: Callable[[Event], None], **__: object) -> RunResult:
+    def apply(*arguments: Any) -> RunResult:
+        listen = arguments[-1]
         listen(Event(component="driver", node="t4-1", state=State.PROGRESSING, message="builds"))
         began = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}" if is_ours else "2020-01-01T00:00:00Z"
         record(replace(RECORD, began=began, ending=Ending.RUNNING), replace(RESULT, changed=7))
         raise KeyboardInterrupt
 
     assert fakes.applied == 0
-    monkeypatch.setattr(jobs, "apply", apply)
+    monkeypatch.setattr(ApplyJob, "_apply_cluster", apply)
     page = tmp_path / "page.html"
     assert run("apply", "--report", page).code == ExitCode.INTERRUPTED
     text = page.read_text()

@@ -10,10 +10,9 @@ import jsonschema
 import pytest
 import yaml
 
-from gpu_provision.api import jobs
 from gpu_provision.api.jobs import as_a_look
 from gpu_provision.api.options import nodes_of, with_timeout
-from gpu_provision.cli import confirm, root
+from gpu_provision.cli import output, plan_file, root
 from gpu_provision.cli.root import SuggestingGroup
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.inventory import load
@@ -112,7 +111,7 @@ def test_the_next_command_takes_the_same_part(
 ) -> None:
     """The copied command does what the plan showed; a plan file knows its scope, but not the kubeconfig."""
     fakes.hosts = None
-    monkeypatch.setattr(jobs.ApplyJob, "cluster_id", lambda _: "uid")
+    monkeypatch.setattr(plan_file, "cluster_id", lambda _: "uid")
     words = ("-i", str(SANDBOX), "--limit", "t4-*", "--target", "driver", "--cluster-only")
     assert (
         f"Next: gpu-provision apply -i {SANDBOX} --limit 't4-*' --target driver --cluster-only\n"
@@ -315,8 +314,8 @@ def test_a_question_names_what_is_changed(
     fakes.hosts = _hosts(HostOutcome(name="t4-1", changes=("load ipmi_msghandler",), gpus=1))
     if "--cluster-only" in words:
         fakes.hosts = None
-    monkeypatch.setattr(confirm, "require_terminal", lambda *_, **__: None)
-    monkeypatch.setattr(confirm, "ask", lambda text: bool(asked.append(text)) or True)
+    monkeypatch.setattr(output, "require_terminal", lambda *_, **__: None)
+    monkeypatch.setattr(output, "ask", lambda text: bool(asked.append(text)) or True)
     ran = run(*words, "-i", PROD)
     assert asked == [question]
     assert "Inventory" not in ran.err

@@ -10,7 +10,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from gpu_provision.hosts.result import HostOutcome, HostsResult
+from gpu_provision.api.jobs import ApplyJob
+from gpu_provision.api.results import StackPlan
+from gpu_provision.cli import plan_file
+from gpu_provision.hosts.result import NO_HOSTS, HostOutcome, HostsResult
 from gpu_provision.inventory import load
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.plan import (
@@ -24,7 +27,6 @@ from gpu_provision.model.plan import (
     Schedule,
     Wave,
 )
-from gpu_provision.output import plan_file
 from tests.cli.harness import SANDBOX
 
 REF = ObjectRef("apps/v1", "DaemonSet", "n", "x")
@@ -46,13 +48,10 @@ def plan(*changes: Change, rollout: Schedule | None = None) -> Plan:
     return Plan(inventory="i", release="r", cluster="c", components=("dcgm",), changes=changes, rollout=rollout)
 
 
-def made(of: Plan, on_hosts: HostsResult | None = None) -> dict[str, Any]:
+def made(of: Plan, on_hosts: HostsResult = NO_HOSTS) -> dict[str, Any]:
     """A plan file's document, as it comes back from the file."""
-    scope = {"hosts": True, "cluster": True, "limit": [], "targets": [], "ignored": []}
-    words = {"tool": "1", "made_at": "2026-11-21T08:00:00+00:00", "cluster_id": "u", "salt": "00" * 16}
-    document: dict[str, Any] = json.loads(
-        json.dumps(plan_file.create(load(SANDBOX), of, on_hosts, **words, scope=scope))
-    )
+    work, found = ApplyJob(inventory=load(SANDBOX)), StackPlan(cluster=of, hosts=on_hosts)
+    document: dict[str, Any] = json.loads(json.dumps(plan_file.create(work, found, ignored=(), cluster_uid="u")))
     jsonschema.validate(document, dict(plan_file.schema()))
     return document
 

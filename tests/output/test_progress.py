@@ -174,7 +174,7 @@ def test_a_new_node_is_about_its_first_component_not_ready() -> None:
             at(5, "driver_validation", State.PROGRESSING),
             at(9, "driver_validation", State.READY),
         ]
-    ).of["t4-1"]
+    )["t4-1"]
     assert [span for span in lane.spans(12) if span.end > span.begin] == [
         TimelineSpan(0, 5, Activity.COMES_UP, "driver", "ContainerCreating"),
         TimelineSpan(5, 9, Activity.VALIDATION, "driver_validation", ""),
@@ -196,7 +196,7 @@ def test_a_replacement_is_what_a_node_is_about_until_its_end() -> None:
             at(9, "driver", State.PROGRESSING, step="validation-required"),
             at(11, "driver", State.READY, step="upgrade-done"),
         ]
-    ).of["t4-1"]
+    )["t4-1"]
     spans = [span for span in lane.spans(12) if span.end > span.begin]
     assert "".join(span.doing.letter for span in spans) == ".cerv="
     assert [span.text for span in spans[:3]] == ["waits for a slot", "cordon", "GPU pods leave: default/train"]
@@ -212,24 +212,24 @@ def test_a_failure_is_what_matters_most() -> None:
             at(5, "driver", State.FAILED, "no PCI bus", step="upgrade-failed"),
             at(5, "toolkit", State.BLOCKED, "needs driver"),
         ]
-    ).of["t4-1"]
+    )["t4-1"]
     assert lane.current.text == "driver failed: no PCI bus"
 
 
 def test_a_paused_replacement_is_blocked() -> None:
     """It neither goes on nor waits for anything that would come."""
-    lane = timelines_of([at(0, "driver", State.BLOCKED, "the rollout stopped", step="upgrade-required")]).of["t4-1"]
+    lane = timelines_of([at(0, "driver", State.BLOCKED, "the rollout stopped", step="upgrade-required")])["t4-1"]
     assert lane.current.doing is Activity.BLOCKED
 
 
 def test_a_node_whose_host_is_ready_waits_for_the_cluster_phase() -> None:
     """What is ready before anything else is known of is not all that there is to do."""
     lane = timelines_of([at(0, "hosts", State.READY), at(3, "driver", State.PENDING), at(9, "driver", State.READY)])
-    assert [span.doing for span in lane.of["t4-1"].spans(10)] == [Activity.WAITS, Activity.WAITS, Activity.READY]
+    assert [span.doing for span in lane["t4-1"].spans(10)] == [Activity.WAITS, Activity.WAITS, Activity.READY]
     only_hosts = timelines_of([at(0, "hosts", State.PROGRESSING), at(3, "hosts", State.READY)])
-    assert only_hosts.of["t4-1"].current.doing is Activity.READY
+    assert only_hosts["t4-1"].current.doing is Activity.READY
 
 
 def test_what_is_not_per_node_has_no_lane() -> None:
     """Such as a Deployment."""
-    assert not timelines_of([Transition(at=0, component="nfd", node="", state=State.READY)]).of
+    assert not timelines_of([Transition(at=0, component="nfd", node="", state=State.READY)])

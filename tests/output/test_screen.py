@@ -7,14 +7,14 @@ import io
 import pytest
 
 from gpu_provision.model.progress import State, Transition
-from gpu_provision.output.progress import NodeTimelines, timelines_of
+from gpu_provision.output.progress import NodeTimeline, timelines_of
 from gpu_provision.output.screen import console, picture, table
 from gpu_provision.output.text import PLAIN, Style, for_terminal
 
 WAITS = "waits for a slot: max_parallel_upgrades is 1"
 
 
-def rollout() -> NodeTimelines:
+def rollout() -> dict[str, NodeTimeline]:
     """Return four nodes in the middle of a rollout, 40 seconds old: done, failed, evicting, waiting."""
 
     def on(node: str, *steps: tuple[float, str, str], state: State = State.PROGRESSING) -> list[Transition]:
@@ -35,7 +35,7 @@ def rollout() -> NodeTimelines:
     )
 
 
-def drawn(nodes: NodeTimelines, columns: int, lines: int = 24, *, color: bool = False) -> list[str]:
+def drawn(nodes: dict[str, NodeTimeline], columns: int, lines: int = 24, *, color: bool = False) -> list[str]:
     """Return the picture as a terminal of this size shows it."""
     stream = io.StringIO()
     console(stream, color=color, columns=columns, terminal=color).print(picture(nodes, 40.0, columns, lines))
@@ -73,7 +73,7 @@ def test_a_reason_is_wrapped_and_never_cut(columns: int) -> None:
 
 def test_there_is_no_picture_without_room_or_nodes() -> None:
     """Then the line above says it all."""
-    assert drawn(rollout(), 80, 4) == drawn(NodeTimelines(), 80) == []
+    assert drawn(rollout(), 80, 4) == drawn({}, 80) == []
 
 
 HEADERS = ("COMPONENT", "STATE", "REASON")
