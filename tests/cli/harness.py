@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+from jsonschema import Draft202012Validator
 
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.cluster import ObjectRef
@@ -14,6 +17,7 @@ from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.history import History
 from gpu_provision.model.plan import Action, Change, DestroyResult, Drift, Plan
 from gpu_provision.model.progress import LockHolder, RunResult, Status
+from gpu_provision.output.findings import output_schema
 from gpu_provision.reconcile.preflight import Judgement
 
 REPOSITORY = Path(__file__).parents[2]
@@ -23,7 +27,7 @@ PROD = REPOSITORY / "inventories" / "prod.yaml"
 
 @dataclass(frozen=True)
 class Ran:
-    """What one command returned and printed."""
+    """What one command returned and printed; its document fits the published schema."""
 
     code: int
     out: str
@@ -33,7 +37,13 @@ class Ran:
     def document(self) -> dict[str, Any]:
         """The one JSON document on stdout."""
         parsed: dict[str, Any] = json.loads(self.out)
+        _validator().validate(parsed)
         return parsed
+
+
+@cache
+def _validator() -> Draft202012Validator:
+    return Draft202012Validator(output_schema())
 
 
 Run = Callable[..., Ran]

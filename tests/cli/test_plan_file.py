@@ -1,4 +1,4 @@
-"""Plan files on the command line: a file that is no plan is one finding, and nothing is done."""
+"""Plan files: what they hold, what counts as having moved since, and that a file that is no plan is one finding."""
 
 from __future__ import annotations
 
@@ -8,12 +8,143 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
+from gpu_provision.api.jobs import ApplyJob
+from gpu_provision.api.results import StackPlan
 from gpu_provision.cli import plan_file
-from gpu_provision.cli.plan_file import seal
-from gpu_provision.hosts.result import HostOutcome, HostsResult
+from gpu_provision.hosts.result import NO_HOSTS, HostOutcome, HostsResult
+from gpu_provision.inventory import load
+from gpu_provision.model.cluster import ObjectRef
+from gpu_provision.model.plan import (
+    Action,
+    Change,
+    Eviction,
+    FieldChange,
+    NodePreview,
+    Plan,
+    ResourceChange,
+    Schedule,
+    Wave,
+)
 from tests.cli.harness import CHANGE, PROD, SANDBOX, Fakes, Ran, Run, plan_of
+
+REF = ObjectRef("apps/v1", "DaemonSet", "n", "x")
+MANIFEST = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "x", "resourceVersion": "7"}, "spec": {}}
+UPDATE = Change(
+    component="dcgm",
+    action=Action.UPDATE,
+    ref=REF,
+    fields=(FieldChange("spec.image", "a", "b"),),
+    nodes=("t4-1",),
+    manifest=MANIFEST,
+)
+TRAIN = Eviction(namespace="default", name="train-1", owner="ReplicaSet train", budgets=("default/train",))
+ROLLOUT = Schedule(waves=(Wave(nodes=(NodePreview(node="t4-1", why="x", evicts=(TRAIN,)),), not_before=1.0),))
+HOSTS = HostsResult(hosts=(HostOutcome(name="t4-1", changes=("load x",), driver=""),))
+
+
+def plan(*changes: Change, rollout: Schedule | None = None) -> Plan:
+    return Plan(inventory="i", release="r", cluster="c", components=("dcgm",), changes=changes, rollout=rollout)
+
+
+def made(of: Plan, on_hosts: HostsResult = NO_HOSTS) -> dict[str, Any]:
+    """A plan file's document, as it comes back from the file."""
+    work, found = ApplyJob(inventory=load(SANDBOX)), StackPlan(cluster=of, hosts=on_hosts)
+    document: dict[str, Any] = json.loads(json.dumps(plan_file.create(work, found, ignored=(), cluster_uid="u")))
+    jsonschema.validate(document, dict(plan_file.schema()))
+    return document
+
+
+def one_node(outlook: NodePreview) -> Schedule:
+    return Schedule(waves=(Wave(nodes=(outlook,)),))
+
+
+def with_content(version: str, **more: Any) -> Change:
+    metadata = {"name": "x", "resourceVersion": version}
+    return replace(UPDATE, manifest={**MANIFEST, "metadata": metadata, **more})
+
+
+LATER = replace(TRAIN, name="train-2", budgets=())
+SAME = {
+    "nothing": plan(UPDATE, rollout=ROLLOUT),
+    "readiness": plan(UPDATE, Change(component="dcgm", action=Action.WAIT, ref=REF), rollout=ROLLOUT),
+    "restarts": plan(replace(UPDATE, nodes=("t4-1", "t4-2"), certain=False), rollout=ROLLOUT),
+    "version of an object": plan(with_content("8"), rollout=ROLLOUT),
+    "pods, budgets, time": plan(UPDATE, rollout=one_node(NodePreview(node="t4-1", why="x", evicts=(LATER,)))),
+}
+
+
+@pytest.mark.parametrize("later", SAME.values(), ids=SAME)
+def test_what_changes_by_itself_has_not_moved(later: Plan) -> None:
+    assert plan_file.cluster_changes(made(plan(UPDATE, rollout=ROLLOUT)), later) == ()
+
+
+EVICTS = "wave 1, evicts default/ReplicaSet train"
+CORDONED = NodePreview(node="t4-1", why="x", evicts=(TRAIN,), cordoned_by="me")
+OTHER = replace(UPDATE, fields=(FieldChange("spec.image", "c", "b"),))
+MOVED: list[tuple[Plan, str]] = [
+    (plan(rollout=ROLLOUT), "no longer: DaemonSet n/x would be updated"),
+    (
+        plan(UPDATE, replace(UPDATE, ref=REF._replace(name="y")), rollout=ROLLOUT),
+        "DaemonSet n/y would be updated, which was not planned",
+    ),
+    (plan(OTHER, rollout=ROLLOUT), "DaemonSet n/x: spec.image c -> b, planned was: a -> b"),
+    (plan(replace(UPDATE, fields=()), rollout=ROLLOUT), "DaemonSet n/x: spec.image as it is, planned was: a -> b"),
+    (plan(with_content("7", spec={"image": "d"}), rollout=ROLLOUT), "DaemonSet n/x: the content to apply differs"),
+    (plan(UPDATE), f"node t4-1: its driver is not replaced, planned was: {EVICTS}"),
+    (
+        plan(UPDATE, rollout=Schedule(skipped=(("t4-1", "it is NotReady"),))),
+        f"node t4-1: is skipped: it is NotReady, planned was: {EVICTS}",
+    ),
+    (plan(UPDATE, rollout=one_node(CORDONED)), f"node t4-1: {EVICTS}, cordoned by me, planned was: {EVICTS}"),
+]
+
+
+STACK, LAB = ResourceChange(name="gpustack/prod"), ResourceChange(name="gpustack/lab")
+SPEC = (FieldChange("spec.release", "a", "b"),)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "told"),
+    [
+        (None, STACK, "carried out by gpustack/prod, planned was: by this command alone, without an operator"),
+        (STACK, None, "carried out by this command alone, without an operator, planned was: by gpustack/prod"),
+        (STACK, replace(STACK, fields=SPEC), "gpustack/prod is to change otherwise than planned"),
+        (STACK, LAB, "carried out by gpustack/lab, planned was: by gpustack/prod"),
+    ],
+)
+def test_a_stack_that_went_to_or_from_the_operator_has_moved(
+    then: ResourceChange | None, now: ResourceChange | None, told: str
+) -> None:
+    """What was agreed to is who carries it out, too."""
+    before, after = (replace(plan(UPDATE), resource=each) for each in (then, now))
+    assert plan_file.cluster_changes(made(before), after) == (told,)
+
+
+@pytest.mark.parametrize(("now", "told"), MOVED)
+def test_what_has_moved_is_named(now: Plan, told: str) -> None:
+    assert plan_file.cluster_changes(made(plan(UPDATE, rollout=ROLLOUT)), now) == (told,)
+
+
+def test_hosts_that_would_be_changed_otherwise_are_named() -> None:
+    document = made(plan(), HOSTS)
+    assert plan_file.host_changes(document, HOSTS) == ()
+    quiet = HostsResult(hosts=(replace(HOSTS.hosts[0], changes=()),))
+    assert plan_file.host_changes(document, quiet) == ("host t4-1: nothing to change, planned was: load x",)
+    assert plan_file.host_changes(document, None) == ("host t4-1: takes no part, planned was: load x",)
+
+
+def test_no_secret_is_in_the_file() -> None:
+    """Neither of a Secret, nor of an environment, nor in the address of a proxy."""
+    secret = FieldChange("data.token", "old-hunter2", "new-hunter2")
+    key = FieldChange("spec.env[GIT_PAT].value", "old-hunter2", "new-hunter2")
+    proxy = FieldChange("spec.env[HTTPS_PROXY].value", None, "http://user:new-hunter2@proxy:3128")
+    of = plan(replace(UPDATE, ref=REF._replace(kind="Secret"), fields=(secret,)), replace(UPDATE, fields=(key, proxy)))
+    text = json.dumps(made(of))
+    assert "hunter2" not in text
+    assert "http://(not shown)@proxy:3128" in text
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +165,7 @@ def saved(run: Run, fakes: Fakes, tmp_path: Path) -> Path:
 def edited(path: Path, *, sealed: bool = True, **parts: Any) -> Path:
     """Change a plan file."""
     document = {**json.loads(path.read_text()), **parts}
-    path.write_text(json.dumps({**document, "seal": seal(document)} if sealed else document))
+    path.write_text(json.dumps({**document, "seal": plan_file.seal(document)} if sealed else document))
     return path
 
 
@@ -49,9 +180,19 @@ def test_the_file_is_the_consent_and_says_what_takes_part(run: Run, fakes: Fakes
     assert run("apply", saved).code == 0
     assert fakes.applied == 1
     assert run("apply", saved, "-i", PROD, "--timeout", 60).code == 0
-    for words in (["--limit", "t4-1"], ["--hosts-only"], ["--cluster-only"], ["--ignore", "GP620"]):
+    for words in (
+        ["--limit", "t4-1"],
+        ["--hosts-only"],
+        ["--cluster-only"],
+        ["--ignore", "GP620"],
+        ["--target", "gfd"],
+    ):
         ran = run("apply", saved, *words)
         assert (ran.code, words[0] in ran.err) == (64, True)
+    assert run("plan", "-i", PROD, "--target", "device-plugin", "--limit", "gpu-*", "--out", saved).code == 0
+    assert run("apply", saved).code == 0
+    part = fakes.arguments["part"]
+    assert (part.components & {"device_plugin", "dcgm_exporter"}, bool(part.nodes)) == ({"device_plugin"}, True)
 
 
 def test_a_file_that_is_no_plan_is_reported(run: Run, fakes: Fakes, saved: Path) -> None:
@@ -94,17 +235,6 @@ def test_a_plan_that_cannot_be_applied_is_not_written(run: Run, fakes: Fakes, tm
     ran = run("plan", "-i", SANDBOX, "--out", path)
     assert (ran.code, path.exists(), "was not written" in ran.err) == (1, False, True)
     assert run("plan", "-i", SANDBOX, "--out", path, "--offline").code == 64
-
-
-def test_a_part_of_a_plan_is_kept_as_that_part(run: Run, fakes: Fakes, tmp_path: Path) -> None:
-    """What narrowed the plan narrows what is applied, and nothing else can be given beside."""
-    path = tmp_path / "part.json"
-    assert run("plan", "-i", PROD, "--target", "device-plugin", "--limit", "gpu-*", "--out", path).code == 0
-    assert run("apply", path).code == 0
-    part = fakes.arguments["part"]
-    assert part.components & {"device_plugin", "dcgm_exporter"} == {"device_plugin"}
-    assert part.nodes
-    assert run("apply", path, "--target", "driver").code == 64
 
 
 @pytest.mark.parametrize("name", ["nowhere/plan.json", ".", ""])

@@ -15,31 +15,19 @@ def _event(component: str, node: str, state: State, message: str = "") -> Event:
     return Event(component=component, node=node, state=state, message=message)
 
 
-def test_nodes_that_take_the_same_step_share_a_line() -> None:
-    """Two hundred nodes do not take two hundred lines per step."""
-    progress = Progress(0.0)
-    for number in range(1, 201):
-        progress.observe(_event("driver", f"n{number}", State.READY))
-    assert progress.news(1.0) == ["= driver n1..200 ready"]
-
-
 def test_the_heartbeat_names_what_is_awaited_and_why() -> None:
-    """After thirty quiet seconds a reader learns what the run waits for."""
+    """After thirty quiet seconds; nothing is awaited once everything has settled. Equal steps of nodes share a line."""
     progress = Progress(0.0)
     progress.observe(_event("driver", "gpu-01", State.READY))
     progress.observe(_event("driver", "gpu-03", State.PROGRESSING, "ImagePullBackOff"))
     progress.news(2.0)
     assert progress.heartbeat(2.0 + HEARTBEAT - 0.1) == ""
-    assert progress.heartbeat(2.0 + HEARTBEAT) == ("waiting 32 s for driver 1/2 ready; gpu-03: ImagePullBackOff")
+    assert progress.heartbeat(2.0 + HEARTBEAT) == "waiting 32 s for driver 1/2 ready; gpu-03: ImagePullBackOff"
     assert progress.heartbeat(3.0 + HEARTBEAT) == ""
-
-
-def test_nothing_is_awaited_once_everything_settled() -> None:
-    """A finished run has no heartbeat."""
-    progress = Progress(0.0)
-    progress.observe(_event("driver", "gpu-01", State.FAILED))
-    assert progress.heartbeat(1000.0) == ""
-    assert progress.current(1000.0) == ""
+    for number in (1, 2, 3):
+        progress.observe(_event("driver", f"gpu-0{number}", State.FAILED))
+    assert progress.news(40.0) == ["! driver gpu-01..03 failed"]
+    assert (progress.heartbeat(1000.0), progress.current(1000.0)) == ("", "")
 
 
 BUILDS = _event("driver", "t4-1", State.PROGRESSING, "builds")
@@ -65,11 +53,6 @@ def test_the_line_of_a_terminal_is_about_what_goes_on(events: list[Event], told:
     for event in events:
         progress.observe(event)
     assert progress.current(5.0) == f"   5 s  {told}"
-
-
-def test_a_message_of_the_run_itself_stands_alone() -> None:
-    """The run speaks without naming a component, as when it waits for the lock."""
-    assert lines([_event("", "", State.PROGRESSING, "waiting for the lock")]) == [". waiting for the lock"]
 
 
 def test_trouble_is_said_at_once_the_rest_by_the_heartbeat() -> None:
@@ -205,21 +188,18 @@ def test_a_replacement_is_what_a_node_is_about_until_its_end() -> None:
 
 
 def test_a_failure_is_what_matters_most() -> None:
-    """Also that of a replacement, with its component and its reason."""
+    """Also that of a replacement, with its component and its reason; one that is paused is blocked."""
     lane = timelines_of(
         [
             at(0, "driver", State.PROGRESSING, step="pod-restart-required"),
             at(5, "driver", State.FAILED, "no PCI bus", step="upgrade-failed"),
             at(5, "toolkit", State.BLOCKED, "needs driver"),
+            Transition(at=6, component="nfd", node="", state=State.READY),  # is of no node
         ]
-    )["t4-1"]
-    assert lane.current.text == "driver failed: no PCI bus"
-
-
-def test_a_paused_replacement_is_blocked() -> None:
-    """It neither goes on nor waits for anything that would come."""
-    lane = timelines_of([at(0, "driver", State.BLOCKED, "the rollout stopped", step="upgrade-required")])["t4-1"]
-    assert lane.current.doing is Activity.BLOCKED
+    )
+    assert [node.current.text for node in lane.values()] == ["driver failed: no PCI bus"]
+    paused = timelines_of([at(0, "driver", State.BLOCKED, "the rollout stopped", step="upgrade-required")])
+    assert paused["t4-1"].current.doing is Activity.BLOCKED
 
 
 def test_a_node_whose_host_is_ready_waits_for_the_cluster_phase() -> None:
@@ -228,8 +208,3 @@ def test_a_node_whose_host_is_ready_waits_for_the_cluster_phase() -> None:
     assert [span.doing for span in lane["t4-1"].spans(10)] == [Activity.WAITS, Activity.WAITS, Activity.READY]
     only_hosts = timelines_of([at(0, "hosts", State.PROGRESSING), at(3, "hosts", State.READY)])
     assert only_hosts["t4-1"].current.doing is Activity.READY
-
-
-def test_what_is_not_per_node_has_no_lane() -> None:
-    """Such as a Deployment."""
-    assert not timelines_of([Transition(at=0, component="nfd", node="", state=State.READY)])
