@@ -16,10 +16,10 @@ from gpu_provision.history import rollback as records
 from gpu_provision.hosts import runner as hosts_run
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.plan import Plan
-from gpu_provision.model.progress import LockHolder, RunResult, Status
+from gpu_provision.model.progress import LockHolder
 from gpu_provision.reconcile import preflight
 from gpu_provision.reconcile.session import Session
-from tests.cli.harness import CHANGE, Fakes, Ran, Run, plan_of
+from tests.cli.harness import Fakes, Ran, Run
 
 
 @pytest.fixture
@@ -42,11 +42,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     """Replace what reaches hosts and clusters."""
-    fakes = Fakes(
-        plan=plan_of(CHANGE),
-        result=RunResult(changed=1, requests=5, seconds=1.0),
-        status=Status(inventory="sandbox", cluster="sandbox", release="26.7.0", components=(), nodes=()),
-    )
+    fakes = Fakes()
 
     def answer(value: Any) -> Any:
         if isinstance(value, BaseException):

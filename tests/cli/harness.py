@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from jsonschema import Draft202012Validator
 
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.cluster import ObjectRef
-from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.history import History
 from gpu_provision.model.plan import Action, Change, DestroyResult, Drift, Plan
 from gpu_provision.model.progress import LockHolder, RunResult, Status
@@ -59,21 +58,20 @@ CHANGE = Change(
 )
 
 
-@dataclass
 class Fakes:
     """What the library answers; an exception is raised instead of returned."""
 
-    plan: Plan | ProvisionError | Exception | KeyboardInterrupt
-    result: RunResult | ProvisionError | KeyboardInterrupt
-    status: Status
-    hosts: HostsResult | None = None
-    judgement: Judgement | ProvisionError = field(default_factory=lambda: Judgement(hosts=HostsResult(), findings=()))
-    history: History = field(default_factory=lambda: History(()))
-    applied: int = 0
-    arguments: dict[str, Any] = field(default_factory=dict)
-    lock: LockHolder | None = None
-    drift: Drift = field(
-        default_factory=lambda: Drift(inventory="sandbox", release="26.7.0", cluster="sandbox", differences=())
-    )
-    removal: DestroyResult | ProvisionError = field(default_factory=lambda: DestroyResult(cluster="sandbox"))
-    torn_down: list[bool] = field(default_factory=list)
+    def __init__(self) -> None:
+        """One object is to create, and nothing fails."""
+        self.plan: Plan | BaseException = plan_of(CHANGE)
+        self.result: RunResult | BaseException = RunResult(changed=1, requests=5, seconds=1.0)
+        self.status = Status(inventory="sandbox", cluster="sandbox", release="26.7.0", components=(), nodes=())
+        self.hosts: HostsResult | None = None
+        self.judgement: Judgement | BaseException = Judgement(hosts=HostsResult(), findings=())
+        self.history = History(())
+        self.applied = 0
+        self.arguments: dict[str, Any] = {}
+        self.lock: LockHolder | None = None
+        self.drift = Drift(inventory="sandbox", release="26.7.0", cluster="sandbox", differences=())
+        self.removal: DestroyResult | BaseException = DestroyResult(cluster="sandbox")
+        self.torn_down: list[bool] = []

@@ -22,6 +22,7 @@ from gpu_provision import (
     State,
     UsageError,
 )
+from gpu_provision.api.options import with_timeout
 from tests.cli.harness import CHANGE, SANDBOX, Fakes, Run, plan_of
 
 CHANGED = HostsResult(hosts=(HostOutcome(name="t4-1", changes=("nouveau blacklisted",), gpus=1),))
@@ -122,6 +123,9 @@ def test_each_option_reaches_the_run(fakes: Fakes, inventory: Inventory) -> None
     assert "device_plugin" in fakes.arguments["part"].components
     assert (fakes.arguments["take_over"], fakes.arguments["on_hosts"]) == (True, CHANGED)
     assert planned == [plan_of(CHANGE)]
+    changed, inventory_timeout = with_timeout(inventory, 7), with_timeout(inventory, None)
+    assert changed.specs.driver.timeout == changed.specs.gfd.timeout == changed.pools["t4"].driver.timeout == 7
+    assert inventory_timeout is inventory
     fakes.plan = plan_of()
     assert not gpu_provision.plan(inventory).is_empty
     fakes.hosts = None

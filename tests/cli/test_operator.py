@@ -24,26 +24,6 @@ def test_a_stack_is_printed_as_kubectl_takes_it(run: Run) -> None:
     assert run("operator", "stack", "-i", PROD, "--json").document["manifests"] == [stack]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["release", "", "--yes"],
-        ["release", "../../../api/v1/nodes/t4-1", "--yes"],
-        ["release", "Prod", "--yes"],
-        ["install", "--image", "a b", "--yes"],
-        ["render", "--image", "-x"],
-        ["render", "--kubernetes", "new"],
-        ["render", "--kubernetes", "1"],
-    ],
-)
-def test_a_word_that_stands_for_nothing_is_wrong_usage(run: Run, words: list[str]) -> None:
-    """Told before any cluster is asked: a name becomes part of a path there."""
-    ran = run("operator", *words)
-    assert (ran.code, ran.out) == (64, "")
-    assert "GP002" in ran.err
-    assert " is no " in ran.err
-
-
 def test_a_stack_takes_no_value_of_this_machine(run: Run, tmp_path: Path) -> None:
     """Neither a reference, which its controller would follow, nor the value; the line that has one is named."""
     inventory = tmp_path / "stack.yaml"

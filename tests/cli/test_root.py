@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import yaml
 
 from gpu_provision.api.jobs import as_a_look
-from gpu_provision.api.options import nodes_of, with_timeout
+from gpu_provision.api.options import nodes_of
 from gpu_provision.cli import output, plan_file, root
 from gpu_provision.cli.root import SuggestingGroup
 from gpu_provision.hosts.result import HostOutcome, HostsResult
@@ -27,33 +28,16 @@ def _hosts(*hosts: HostOutcome) -> HostsResult:
     return HostsResult(hosts=hosts)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["validate"],
-        ["render"],
-        ["rbac"],
-        ["plan", "--offline", "--cluster-only"],
-        ["plan"],
-        ["apply"],
-        ["destroy"],
-        ["destroy", "--dry-run"],
-        ["preflight"],
-        ["status"],
-        ["drift"],
-        ["history"],
-        ["history", "show", "3"],
-        ["diff", "3"],
-        ["rollback", "3"],
-        ["unlock"],
-        ["sandbox", "status"],
-        ["sandbox", "kubeconfig"],
-    ],
-)
+COMMANDS = """validate, render, rbac, plan --offline --cluster-only, plan, apply, destroy, destroy --dry-run, preflight,
+status, drift, history, history show 3, diff 3, rollback 3, unlock, sandbox status, sandbox kubeconfig"""
+
+
+@pytest.mark.parametrize("command", re.split(r",\s", COMMANDS))
 def test_every_command_prints_one_document_that_fits_the_schema(
-    run: Run, fakes: Fakes, monkeypatch: pytest.MonkeyPatch, words: list[str]
+    run: Run, fakes: Fakes, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     """Also those that fail."""
+    words = command.split()
     fakes.hosts = _hosts(HostOutcome(name="t4-1", changes=("load ipmi_msghandler",), gpus=1))
     fakes.history = History((Record(id="a", number=3, text=SANDBOX.read_text(encoding="utf-8")),))
     monkeypatch.setenv("GPU_PROVISION_INVENTORY", str(SANDBOX))
@@ -186,21 +170,6 @@ def test_limit_takes_names_patterns_groups_and_files(
     hosts = tmp_path / "hosts.txt"
     hosts.write_text("# from the last run\n\n" + (option or "").replace(",", "\n"))
     assert option is None or nodes_of(load(SANDBOX), f"@{hosts}") == expected
-
-
-def test_timeout_is_every_components_deadline() -> None:
-    """Pools' drivers included; without the option the inventory's figures stay."""
-    inventory = load(SANDBOX)
-    changed = with_timeout(inventory, 7)
-    assert changed.specs.driver.timeout == changed.specs.gfd.timeout == changed.pools["t4"].driver.timeout == 7
-    assert with_timeout(inventory, None) is inventory
-
-
-def test_an_inventory_is_found_by_its_short_name(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """-i sandbox and -i inventories/sandbox.py both mean inventories/sandbox.yaml."""
-    monkeypatch.chdir(SANDBOX.parents[1])
-    for name in ("sandbox", "inventories/sandbox.py"):
-        assert run("validate", "-i", name).out.startswith("inventories/sandbox.yaml is valid")
 
 
 def test_options_may_stand_before_the_subcommand_of_history(run: Run, fakes: Fakes) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,6 +20,7 @@ from gpu_provision.output.object_text import (
     put_field,
     redacted,
 )
+from tests.data_file import document
 from tests.output import samples
 
 
@@ -59,65 +62,21 @@ def test_putting_back_what_was_removed_or_was_not_there() -> None:
     assert put_field({}, "a.b", 1) == {"a": {"b": 1}}
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (None, "(none)"),
-        ("true", "true"),
-        (True, "true"),
-        (8, "8"),
-        ({"b": 1, "a": 2}, '{"a": 2, "b": 1}'),
-        ("#!/bin/sh\nexit 0\n", "(2 lines)"),
-        ("x" * 100, "x" * 69 + "..."),
-    ],
-)
+CASES: dict[str, list[list[Any]]] = document(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("value", "expected"), [*CASES["values"], ("x" * 100, "x" * 69 + "...")])
 def test_a_value_takes_one_short_line(value: object, expected: str) -> None:
     """Long values are cut, scripts are counted."""
     assert display_value(value) == expected
 
 
-CONTAINER = "spec.template.spec.containers[x]"
+@pytest.mark.parametrize("kind", ["secret", "shown"])
+def test_what_counts_as_a_secret(kind: str) -> None:
+    assert [case for case in CASES[kind] if is_secret(*case) is not (kind == "secret")] == []
 
 
-@pytest.mark.parametrize(
-    ("kind", "path", "expected"),
-    [
-        ("Secret", "data.x", True),
-        ("Secret", "metadata.annotations.x", True),
-        ("DaemonSet", f"{CONTAINER}.env[GIT_PAT].value", True),
-        ("DaemonSet", f"{CONTAINER}.env[GIT_PAT]", True),
-        ("DaemonSet", f"{CONTAINER}.env[GIT_PAT].valueFrom", False),
-        ("DaemonSet", f"{CONTAINER}.env[CDI_ENABLED].value", False),
-        ("DaemonSet", f"{CONTAINER}.env[DRIVER_CONFIG_DIGEST].value", True),
-        ("DaemonSet", 'spec.template.metadata.annotations."gpu-provision.io/digest"', True),
-        ("DaemonSet", "spec.template.spec.containers[env].image", False),
-        ("GPUStack", "spec.driver.env.GIT_PAT", True),
-        ("GPUStack", 'spec.pools.t4.driver.env."GIT.PAT"', True),
-        ("GPUStack", "spec.driver.env.GIT_PAT.secret.name", False),
-        ("GPUStack", "spec.driver.env.CONTAINERD_CONFIG", False),
-        ("GPUStack", "spec.driver.version", False),
-        ("ConfigMap", "data.x", False),
-    ],
-)
-def test_what_counts_as_a_secret(kind: str, path: str, *, expected: bool) -> None:
-    """All of a Secret, variables that the schema does not exempt, and digests that are made of them."""
-    assert is_secret(kind, path) is expected
-
-
-WHOLE: list[tuple[str, object]] = [
-    (CONTAINER, {"env": [{"name": "ROOT", "value": "/seen"}, {"name": "PAT", "value": "hunter2"}]}),
-    (f"{CONTAINER}.env", [{"name": "ROOT", "value": "/seen"}, {"name": "PAT", "value": "hunter2"}]),
-    (f"{CONTAINER}.env[HTTPS_PROXY].value", "http://me:hunter2@seen:3128"),
-    ("spec.driver", {"env": {"GIT_PAT": "hunter2", "ROOT": "/seen"}}),
-    ("spec.driver.env", {"GIT_PAT": "hunter2", "TOKEN": {"secret": {"name": "seen"}}}),
-    (f"{CONTAINER}.env[HTTPS_PROXY].value", "me:hunter2@proxy:3128"),  # nothing tells where its password ends
-    (f"{CONTAINER}.args[0]", "http://me:hunter2@seen:3128"),
-    (f"{CONTAINER}.args[0]", "--token=hunter2"),
-    ("spec.template.metadata.annotations", {"gpu-provision.io/digest": "hunter2", "example.com/x": "seen"}),
-]
-
-
-@pytest.mark.parametrize(("path", "value"), WHOLE)
+@pytest.mark.parametrize(("path", "value"), CASES["whole"])
 def test_a_secret_inside_a_value_is_hidden_and_the_rest_is_not(path: str, value: object) -> None:
     """In a line of text, in JSON, and in an object."""
     field = FieldChange(path, None, value)
@@ -134,20 +93,9 @@ def test_a_redacted_secret_keeps_its_keys() -> None:
     assert redacted(manifest) == {"kind": "Secret", "metadata": {"name": "x"}, "data": {"token": "(changed)"}}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "is_downgrade"),
-    [
-        ("driver:595.91.07-ubuntu22.04", "driver:580.126.20-ubuntu22.04", True),
-        ("driver:580.126.20-ubuntu22.04", "driver:595.91.07-ubuntu22.04", False),
-        ("plugin:v0.20.0", "plugin:v0.9.1", True),
-        ("plugin:v0.20.0", "other/plugin:v0.9.1", False),
-        ("plugin:v0.20.0", "plugin:latest", False),
-        ("plugin:latest", "plugin:v0.20.0", False),
-        ("plugin:v0.20.0", None, False),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "is_downgrade"), CASES["images"])
 def test_an_image_that_goes_back_is_marked(old: str, new: str | None, is_downgrade: bool) -> None:  # noqa: FBT001 - a table
-    line = field_line("DaemonSet", FieldChange(f"{CONTAINER}.image", old, new))
+    line = field_line("DaemonSet", FieldChange("spec.template.spec.containers[x].image", old, new))
     assert line.endswith("(downgrade)") == is_downgrade
 
 

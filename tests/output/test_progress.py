@@ -55,46 +55,34 @@ def test_the_line_of_a_terminal_is_about_what_goes_on(events: list[Event], told:
     assert progress.current(5.0) == f"   5 s  {told}"
 
 
-def test_trouble_is_said_at_once_the_rest_by_the_heartbeat() -> None:
-    """A first run on many nodes would say hundreds of lines without need."""
+def test_trouble_and_steps_are_said_at_once_the_rest_by_the_heartbeat() -> None:
+    """A first run on many nodes would say hundreds of lines; the step of a replacement is the word on the node."""
     progress = Progress(0.0)
-    told = []
-    for state, message in (
-        (State.PENDING, "waits for driver"),
-        (State.PROGRESSING, "ContainerCreating"),
-        (State.PROGRESSING, "init container wait runs"),
-        (State.PROGRESSING, "ctr: ImagePullBackOff: no such tag"),
-        (State.READY, ""),
-    ):
-        progress.observe(Event(component="toolkit", node="t4-1", state=state, message=message))
-        told += progress.news(1.0)
-    assert told == [
-        ". toolkit t4-1 progressing",
-        ". toolkit t4-1 progressing: ctr: ImagePullBackOff: no such tag",
-        "= toolkit t4-1 ready",
+    events = [
+        _event("toolkit", "t4-1", State.PENDING, "waits for driver"),
+        _event("toolkit", "t4-1", State.PROGRESSING, "ContainerCreating"),
+        _event("toolkit", "t4-1", State.PROGRESSING, "init container wait runs"),
+        _event("toolkit", "t4-1", State.PROGRESSING, "ctr: ImagePullBackOff: no such tag"),
+        _event("toolkit", "t4-1", State.READY),
     ]
-
-
-def test_every_step_of_a_replacement_is_a_line() -> None:
-    """The step is the word on the node's label; another reason within a step is for the heartbeat."""
-    progress = Progress(0.0)
     for step, message in (
         ("upgrade-done", "the pod still runs the previous content"),
         ("upgrade-required", "waits for a slot"),
         ("cordon-required", "is in cordon-required"),
         ("pod-deletion-required", "pods to go: a, b"),
         ("pod-deletion-required", "pods to go: b"),
-        ("pod-restart-required", ""),
     ):
-        progress.observe(replace(_event("driver", "t4-1", State.PROGRESSING, message), step=step))
-    progress.observe(replace(_event("driver", "t4-1", State.READY), step="upgrade-done"))
+        events.append(replace(_event("driver", "t4-1", State.PROGRESSING, message), step=step))
+    for event in events:
+        progress.observe(event)
     assert progress.news(1.0) == [
+        ". toolkit t4-1 progressing",
+        ". toolkit t4-1 progressing: ctr: ImagePullBackOff: no such tag",
+        "= toolkit t4-1 ready",
         ". driver t4-1 progressing: the pod still runs the previous content",
         ". driver t4-1 upgrade-required: waits for a slot",
         ". driver t4-1 cordon-required",
         ". driver t4-1 pod-deletion-required: pods to go: a, b",
-        ". driver t4-1 pod-restart-required",
-        "= driver t4-1 ready",
     ]
 
 

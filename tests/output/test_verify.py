@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jsonschema
 
 from gpu_provision.output import views
@@ -25,27 +27,11 @@ FOUND = Verification(
         check("", CheckOutcome.PASSED, sentence="every daemonset is complete"),
     )
 )
-TEXT = """\
-NODE       PASSED  FAILED  SKIPPED
-gpu-01     1       0       1
-gpu-02     0       1       0
-gpu-03     0       1       0
-gpu-04     0       2       0
-(cluster)  1       0       0
-
-failed: gpu-02, gpu-03: nouveau is not loaded
-  /proc/modules has nouveau
-unreachable: gpu-04: 2 checks
-  cannot be logged in to: timed out
-skipped: gpu-01: dcgm exporter answers for every gpu
-  dcgm_exporter is off
-
-7 checks: 2 passed, 2 failed, 1 skipped, 2 unreachable"""
 
 
-def test_table_then_what_did_not_pass_then_the_sum() -> None:
+def test_table_then_what_did_not_pass_then_the_sum(golden: Callable[[str, str], None]) -> None:
     """Worst first; equal reasons together; a silent host is one line."""
-    assert views.verification_text(FOUND) == TEXT
+    golden("verify", views.verification_text(FOUND))
     assert views.verification_text(Verification(checks=())) == "no check was asked for"
     made = document("verify", inventory="prod", **views.verification_document(FOUND))
     jsonschema.Draft202012Validator(output_schema()).validate(made)
