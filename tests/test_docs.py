@@ -116,5 +116,3 @@ def test_the_readme_lists_the_exit_codes() -> None:
     """The same table as in --help."""
     text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| (\d+) \|", text, re.MULTILINE)) == {str(code.value) for code in EXIT_CODES}
-
-

@@ -92,20 +92,13 @@ def _await_lock(inventory: Inventory, end: float, listen: Listen) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
-    """The part of an inventory that a command is about.
-
-    Attributes:
-        limit: Names of the nodes; empty for all.
-        hosts: Whether the host phase takes part.
-        cluster: Whether the cluster phase takes part.
-        lock_timeout: Seconds to wait for the lock of another run.
-    """
+    """The part of an inventory that a command is about: which nodes, and which of the two phases."""
 
     inventory: Inventory
-    limit: tuple[str, ...] = ()
+    limit: tuple[str, ...] = ()  # names of the nodes; empty for all
     hosts: bool = True
     cluster: bool = True
-    lock_timeout: int = 0
+    lock_timeout: int = 0  # seconds to wait for the lock of another run
 
     @property
     def has_hosts(self) -> bool:
@@ -115,23 +108,14 @@ class _Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyJob(_Job):
-    """The part of an inventory that a plan or a run looks after.
+    """The part of an inventory that a plan or a run looks after."""
 
-    Attributes:
-        targets: Components in the user's words; None for all.
-        back_to: Number of the run whose inventory this is; 0 if it is no rollback.
-        command: Whose JSON document the result has.
-        known: What a reader should know besides.
-        take_over: Whether fields of the stack's resource are taken over from other field managers.
-        revalidate: Whether validations run again although they have passed.
-    """
-
-    targets: Words | None = None
-    back_to: int = 0
-    command: str = "apply"
-    known: tuple[Finding, ...] = ()
-    take_over: bool = False
-    revalidate: bool = False
+    targets: Words | None = None  # components in the user's words; None for all
+    back_to: int = 0  # number of the run whose inventory this is; 0 if it is no rollback
+    command: str = "apply"  # whose JSON document the result has
+    known: tuple[Finding, ...] = ()  # what a reader should know besides
+    take_over: bool = False  # whether fields of the stack's resource are taken over from other field managers
+    revalidate: bool = False  # whether validations run again although they have passed
 
     def plan(self, listen: Listen, *, offline: bool = False) -> StackPlan:
         """Return what `carry_out` would change; nothing is written."""
@@ -291,11 +275,7 @@ def _held_back(on_hosts: HostsResult) -> Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestroyJob(_Job):
-    """The part of a stack that a removal takes off, and the terms; with a limit, the cluster is left out.
-
-    Attributes:
-        crds, evict, timeout: As in `gpu_provision.destroy`.
-    """
+    """The part of a stack that a removal takes off, and the terms of `gpu_provision.destroy`."""
 
     crds: bool = False
     evict: bool = False

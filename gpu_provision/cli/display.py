@@ -154,37 +154,33 @@ def show_progress(out: Output) -> Display:
     return Display(stream, style=out.error_style, live=is_live, timestamps=bool(out.verbose))
 
 
-_LOGGER = logging.getLogger("gpu_provision")
-
-
 class _Reports(logging.Handler):
-    def __init__(self, show: Callable[[str], None]) -> None:
-        super().__init__()
-        self.show = show
+    """Shows what is logged, such as that a request is repeated; a traceback is for the log file."""
+
+    show: Callable[[str], None] = staticmethod(lambda _message: None)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show the message alone; a traceback is for the log file."""
+        """Show the message alone."""
         self.show(record.getMessage())
+
+
+_REPORTS = _Reports()
 
 
 def start(out: Output) -> None:
     """Show reports on stderr from now on; with ``-v`` each request that is repeated, with ``-q`` nothing."""
-    for handler in [each for each in _LOGGER.handlers if isinstance(each, _Reports)]:
-        _LOGGER.removeHandler(handler)
-    _LOGGER.addHandler(_Reports(out.note))
-    _LOGGER.setLevel(logging.DEBUG if out.verbose else logging.WARNING)
-    _LOGGER.propagate = False
+    _REPORTS.show = out.note
+    logger = logging.getLogger("gpu_provision")
+    logger.addHandler(_REPORTS)
+    logger.setLevel(logging.DEBUG if out.verbose else logging.WARNING)
+    logger.propagate = False
 
 
 @contextmanager
 def redirect_reports(show: Callable[[str], None]) -> Iterator[None]:
     """Pass reports to ``show``, such as a picture that other lines on the terminal would break."""
-    reports = [each for each in _LOGGER.handlers if isinstance(each, _Reports)]
-    before = [each.show for each in reports]
-    for each in reports:
-        each.show = show
+    before, _REPORTS.show = _REPORTS.show, show
     try:
         yield
     finally:
-        for each, former in zip(reports, before, strict=True):
-            each.show = former
+        _REPORTS.show = before

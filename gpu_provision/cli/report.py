@@ -32,7 +32,6 @@ from gpu_provision.reconcile.states import Timeline
 if TYPE_CHECKING:
     from gpu_provision.api.results import StackRemoval, StackRun
 
-Listen = Callable[[Event], None]
 _UNWRITABLE = (
     "the page of the run cannot be written there",
     "name a file in a folder that exists and that you may write to",
@@ -42,29 +41,20 @@ _MOST_EVICTED = 50  # pods that the page names
 
 @dataclass(slots=True, kw_only=True)
 class ReportCollector:
-    """One command's run, as far as it has come.
-
-    Attributes:
-        page: Where the page goes; None for none.
-        known: What a reader should know besides.
-        hosts: How the host phase ended; empty before, or if there was none.
-        removal: How the cluster phase of destroy ended.
-        plan: What is going to be changed in the cluster.
-        run: How all of it ended.
-    """
+    """One command's run, as far as it has come."""
 
     inventory: Inventory
-    page: Path | None
+    page: Path | None  # where the page goes; None for none
     command: str
-    known: tuple[Finding, ...] = ()
-    hosts: HostsResult = NO_HOSTS
-    removal: DestroyResult | None = None
-    plan: Plan | None = None
-    run: StackRun | StackRemoval | None = None
+    known: tuple[Finding, ...] = ()  # what a reader should know besides
+    hosts: HostsResult = NO_HOSTS  # how the host phase ended
+    removal: DestroyResult | None = None  # how the cluster phase of destroy ended
+    plan: Plan | None = None  # what is going to be changed in the cluster
+    run: StackRun | StackRemoval | None = None  # how all of it ended
     _began: datetime = field(default_factory=lambda: datetime.now(UTC))
     _timeline: Timeline = field(default_factory=lambda: Timeline(time.monotonic()))
 
-    def recording(self, listen: Listen) -> Listen:
+    def recording(self, listen: Callable[[Event], None]) -> Callable[[Event], None]:
         """Return a listener that takes events down, and tells ``listen`` of them."""
 
         def both(event: Event) -> None:
@@ -86,7 +76,10 @@ class ReportCollector:
             if is_interrupt and self.hosts and self.hosts.changed:
                 error.add_note(f"hosts changed before: {ranges(host.name for host in self.hosts.changed)}")
             outcome = Ending.INTERRUPTED if is_interrupt else Ending.FAILED
-            why = attached_findings(error) if is_interrupt else _why(error)
+            what = f"a mistake in gpu-provision itself: {type(error).__name__}"
+            why: tuple[Finding, ...] = (Finding(code=codes.INTERNAL, what=what),)
+            if is_interrupt or isinstance(error, ProvisionError):
+                why = error.findings if isinstance(error, ProvisionError) else attached_findings(error)
             with contextlib.suppress(Exception):  # what is on its way matters more
                 self._write(outcome, out, why)
             raise
@@ -139,12 +132,6 @@ def _with_removal(story: RunReport, removal: DestroyResult) -> RunReport:
     )
 
 
-def _why(error: BaseException) -> tuple[Finding, ...]:
-    if isinstance(error, ProvisionError):
-        return error.findings
-    return (Finding(code=codes.INTERNAL, what=f"a mistake in gpu-provision itself: {type(error).__name__}"),)
-
-
 def report_path(file: str | None, *, dry_run: bool = False) -> Path | None:
     """Return where a page goes, None for none. Raises UsageError if it cannot be written there, or has no run."""
     if file is None:
@@ -190,27 +177,17 @@ def _story(inventory: Inventory, run: int | None) -> RunReport:
     """Return what is on record here. Raises UsageError if there is nothing, RunFailedError if it cannot be read."""
     record, where = store.find_local(inventory.name, run), str(store.local_folder(inventory.name))
     if record is None:
-        raise UsageError(_missing(run, where))
+        what = f"run {run} is not on record on this machine" if run else "no run is on record on this machine"
+        fix = "ask where the run was made; gpu-provision history tells by whom, and has the records of the cluster"
+        raise UsageError(Finding(code=codes.NO_LOCAL_RECORD, where=where, what=what, fix=fix))
     try:
         return report_of_record(record)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise RunFailedError(_damaged(record.get("id", ""), where, error)) from error
-
-
-def _missing(run: int | None, where: str) -> Finding:
-    return Finding(
-        code=codes.NO_LOCAL_RECORD,
-        where=where,
-        what=f"run {run} is not on record on this machine" if run else "no run is on record on this machine",
-        fix="ask where the run was made; gpu-provision history tells by whom, and has the records of the cluster",
-    )
-
-
-def _damaged(name: object, where: str, error: Exception) -> Finding:
-    return Finding(
-        code=codes.DAMAGED_LOCAL_RECORD,
-        where=f"{where}/{name}.json",
-        what="the record of the run cannot be read",
-        evidence=f"{type(error).__name__}: {error}",
-        fix="name another run: gpu-provision report RUN",
-    )
+        damaged = Finding(
+            code=codes.DAMAGED_LOCAL_RECORD,
+            where=f"{where}/{record.get('id', '')}.json",
+            what="the record of the run cannot be read",
+            evidence=f"{type(error).__name__}: {error}",
+            fix="name another run: gpu-provision report RUN",
+        )
+        raise RunFailedError(damaged) from error

@@ -124,13 +124,13 @@ _COMMANDS = {
     "apply": LazyCommand("apply", "Make hosts and cluster as declared, and wait until they are."),
     "completion": LazyCommand("validate", "Print a script that completes commands, options and values."),
     "diff": LazyCommand("history", "Show what changed from one run's inventory to another's."),
-    "drift": LazyCommand("views", "Show what is not as it was applied, and who changed it."),
+    "drift": LazyCommand("apply", "Show what is not as it was applied, and who changed it."),
     "explain": LazyCommand("validate", "Explain a finding: what a code means, its cause and its remedy."),
     "history": LazyCommand("history", "Show the runs that wrote something, the newest first."),
     "destroy": LazyCommand("apply", "Take everything of an inventory off cluster and hosts."),
     "operator": LazyCommand("operator", "Have a cluster hold itself to the stacks that it has."),
     "plan": LazyCommand("apply", "Show what apply would change, and change nothing."),
-    "preflight": LazyCommand("views", "Say what would go wrong on hosts and in the cluster."),
+    "preflight": LazyCommand("apply", "Say what would go wrong on hosts and in the cluster."),
     "rbac": LazyCommand("validate", "Print the least rights that an account needs."),
     "render": LazyCommand("validate", "Print the manifests of all components, without a cluster."),
     "report": LazyCommand("report", "Write a page about a run."),
@@ -140,7 +140,7 @@ _COMMANDS = {
     "status": LazyCommand("apply", "Show every component and node as it stands, and why."),
     "unlock": LazyCommand("history", "Take the lock away from a run that is gone."),
     "validate": LazyCommand("validate", "Check an inventory file and say all that is wrong with it."),
-    "verify": LazyCommand("views", "Run acceptance tests against hosts and cluster."),
+    "verify": LazyCommand("apply", "Run acceptance tests against hosts and cluster."),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import click
@@ -44,9 +44,9 @@ from gpu_provision.rbac.roles import RbacSubject
 def rbac(
     *,
     file: str | None,
-    users: tuple[str, ...],
-    groups: tuple[str, ...],
-    accounts: tuple[str, ...],
+    users: Iterable[str],
+    groups: Iterable[str],
+    accounts: Iterable[str],
     out: Output,
     **wanted: bool,
 ) -> None:

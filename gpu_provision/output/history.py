@@ -134,32 +134,20 @@ def meaning(changes: tuple[Change, ...], style: Style = PLAIN) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """One run.
-
-    Attributes:
-        command: The command as it was called: ``apply``.
-        cluster: The cluster as people name it; empty if it was not asked.
-        began: When it began, in UTC.
-        seconds: How long it took, hosts included.
-        plan: What was to change; None if the run ended before.
-        hosts: The hosts as they were left; None if they took no part.
-        result: How the cluster phase ended, with the findings of the whole run and the timeline of all of it.
-        closing: How it ended, in a sentence; empty for that of the result.
-        note: What else the reader should know.
-    """
+    """One run, for its page."""
 
     command: str
     inventory: str
     release: str
     outcome: Ending
-    began: datetime
-    seconds: float
-    cluster: str = ""
-    plan: Plan | None = None
-    hosts: HostsResult | None = None
-    result: RunResult = field(default_factory=RunResult)
-    closing: str = ""
-    note: str = ""
+    began: datetime  # in UTC
+    seconds: float  # hosts included
+    cluster: str = ""  # empty if it was not asked
+    plan: Plan | None = None  # what was to change; None if the run ended before
+    hosts: HostsResult | None = None  # None if they took no part
+    result: RunResult = field(default_factory=RunResult)  # with the findings and the timeline of the whole run
+    closing: str = ""  # how it ended, in a sentence; empty for that of the result
+    note: str = ""  # what else the reader should know
 
 
 def last_states(timeline: Iterable[Transition]) -> tuple[NodeState, ...]:

@@ -23,21 +23,13 @@ _MOST_REASONS = 3
 
 @dataclass(slots=True)
 class Progress:
-    """Follows the events of one run. Times are seconds on any clock that only goes forward.
-
-    Attributes:
-        started: When the run began.
-        spoken: When something was last said.
-        states: The last event of every component and node, by these two.
-        unsaid: Events that are new since the last `news`.
-        waves: The nodes of each wave of the rollout that was planned; empty for none.
-    """
+    """Follows the events of one run. Times are seconds on any clock that only goes forward."""
 
     started: float
-    spoken: float = 0.0
-    states: dict[tuple[str, str], Event] = field(default_factory=dict)
-    unsaid: list[Event] = field(default_factory=list)
-    waves: tuple[frozenset[str], ...] = ()
+    spoken: float = 0.0  # when something was last said
+    states: dict[tuple[str, str], Event] = field(default_factory=dict)  # the last of every component and node
+    unsaid: list[Event] = field(default_factory=list)  # new since the last `news`
+    waves: tuple[frozenset[str], ...] = ()  # nodes of each wave of the rollout that was planned
     _replacing_since: float | None = None
     _replaced: tuple[int, float] = (0, 0.0)  # how many, and since when
 
