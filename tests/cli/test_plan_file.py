@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 
 from gpu_provision.api.jobs import ApplyJob
@@ -16,37 +17,20 @@ from gpu_provision.api.results import StackPlan
 from gpu_provision.cli import plan_file
 from gpu_provision.hosts.result import NO_HOSTS, HostOutcome, HostsResult
 from gpu_provision.inventory import load
-from gpu_provision.model.cluster import ObjectRef
-from gpu_provision.model.plan import (
-    Action,
-    Change,
-    Eviction,
-    FieldChange,
-    NodePreview,
-    Plan,
-    ResourceChange,
-    Schedule,
-    Wave,
-)
+from gpu_provision.model.plan import Change, FieldChange, Plan
 from tests.cli.harness import CHANGE, PROD, SANDBOX, Fakes, Ran, Run, plan_of
+from tests.data_file import document
 
-REF = ObjectRef("apps/v1", "DaemonSet", "n", "x")
-MANIFEST = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "x", "resourceVersion": "7"}, "spec": {}}
-UPDATE = Change(
-    component="dcgm",
-    action=Action.UPDATE,
-    ref=REF,
-    fields=(FieldChange("spec.image", "a", "b"),),
-    nodes=("t4-1",),
-    manifest=MANIFEST,
-)
-TRAIN = Eviction(namespace="default", name="train-1", owner="ReplicaSet train", budgets=("default/train",))
-ROLLOUT = Schedule(waves=(Wave(nodes=(NodePreview(node="t4-1", why="x", evicts=(TRAIN,)),), not_before=1.0),))
+DATA = document(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+UPDATE = msgspec.convert(DATA["change"], Change)
 HOSTS = HostsResult(hosts=(HostOutcome(name="t4-1", changes=("load x",), driver=""),))
+EMPTY = Plan(inventory="i", release="r", cluster="c", components=("dcgm",), changes=())
 
 
-def plan(*changes: Change, rollout: Schedule | None = None) -> Plan:
-    return Plan(inventory="i", release="r", cluster="c", components=("dcgm",), changes=changes, rollout=rollout)
+def planned(**parts: Any) -> Plan:
+    """Return a plan with one change and a rollout, but for these parts."""
+    whole = {"inventory": "i", "release": "r", "cluster": "c", "components": ["dcgm"], "changes": [DATA["change"]]}
+    return msgspec.convert({**whole, "rollout": DATA["rollout"], **parts}, Plan)
 
 
 def made(of: Plan, on_hosts: HostsResult = NO_HOSTS) -> dict[str, Any]:
@@ -57,83 +41,18 @@ def made(of: Plan, on_hosts: HostsResult = NO_HOSTS) -> dict[str, Any]:
     return document
 
 
-def one_node(outlook: NodePreview) -> Schedule:
-    return Schedule(waves=(Wave(nodes=(outlook,)),))
-
-
-def with_content(version: str, **more: Any) -> Change:
-    metadata = {"name": "x", "resourceVersion": version}
-    return replace(UPDATE, manifest={**MANIFEST, "metadata": metadata, **more})
-
-
-LATER = replace(TRAIN, name="train-2", budgets=())
-SAME = {
-    "nothing": plan(UPDATE, rollout=ROLLOUT),
-    "readiness": plan(UPDATE, Change(component="dcgm", action=Action.WAIT, ref=REF), rollout=ROLLOUT),
-    "restarts": plan(replace(UPDATE, nodes=("t4-1", "t4-2"), certain=False), rollout=ROLLOUT),
-    "version of an object": plan(with_content("8"), rollout=ROLLOUT),
-    "pods, budgets, time": plan(UPDATE, rollout=one_node(NodePreview(node="t4-1", why="x", evicts=(LATER,)))),
-}
-
-
-@pytest.mark.parametrize("later", SAME.values(), ids=SAME)
-def test_what_changes_by_itself_has_not_moved(later: Plan) -> None:
-    assert plan_file.cluster_changes(made(plan(UPDATE, rollout=ROLLOUT)), later) == ()
-
-
-EVICTS = "wave 1, evicts default/ReplicaSet train"
-CORDONED = NodePreview(node="t4-1", why="x", evicts=(TRAIN,), cordoned_by="me")
-OTHER = replace(UPDATE, fields=(FieldChange("spec.image", "c", "b"),))
-MOVED: list[tuple[Plan, str]] = [
-    (plan(rollout=ROLLOUT), "no longer: DaemonSet n/x would be updated"),
-    (
-        plan(UPDATE, replace(UPDATE, ref=REF._replace(name="y")), rollout=ROLLOUT),
-        "DaemonSet n/y would be updated, which was not planned",
-    ),
-    (plan(OTHER, rollout=ROLLOUT), "DaemonSet n/x: spec.image c -> b, planned was: a -> b"),
-    (plan(replace(UPDATE, fields=()), rollout=ROLLOUT), "DaemonSet n/x: spec.image as it is, planned was: a -> b"),
-    (plan(with_content("7", spec={"image": "d"}), rollout=ROLLOUT), "DaemonSet n/x: the content to apply differs"),
-    (plan(UPDATE), f"node t4-1: its driver is not replaced, planned was: {EVICTS}"),
-    (
-        plan(UPDATE, rollout=Schedule(skipped=(("t4-1", "it is NotReady"),))),
-        f"node t4-1: is skipped: it is NotReady, planned was: {EVICTS}",
-    ),
-    (plan(UPDATE, rollout=one_node(CORDONED)), f"node t4-1: {EVICTS}, cordoned by me, planned was: {EVICTS}"),
-]
-
-
-STACK, LAB = ResourceChange(name="gpustack/prod"), ResourceChange(name="gpustack/lab")
-SPEC = (FieldChange("spec.release", "a", "b"),)
-
-
-@pytest.mark.parametrize(
-    ("then", "now", "told"),
-    [
-        (None, STACK, "carried out by gpustack/prod, planned was: by this command alone, without an operator"),
-        (STACK, None, "carried out by this command alone, without an operator, planned was: by gpustack/prod"),
-        (STACK, replace(STACK, fields=SPEC), "gpustack/prod is to change otherwise than planned"),
-        (STACK, LAB, "carried out by gpustack/lab, planned was: by gpustack/prod"),
-    ],
-)
-def test_a_stack_that_went_to_or_from_the_operator_has_moved(
-    then: ResourceChange | None, now: ResourceChange | None, told: str
-) -> None:
-    """What was agreed to is who carries it out, too."""
-    before, after = (replace(plan(UPDATE), resource=each) for each in (then, now))
-    assert plan_file.cluster_changes(made(before), after) == (told,)
-
-
-@pytest.mark.parametrize(("now", "told"), MOVED)
-def test_what_has_moved_is_named(now: Plan, told: str) -> None:
-    assert plan_file.cluster_changes(made(plan(UPDATE, rollout=ROLLOUT)), now) == (told,)
+@pytest.mark.parametrize("case", DATA["cases"], ids=lambda case: case["name"])
+def test_what_has_moved_is_named_and_nothing_else(case: dict[str, Any]) -> None:
+    then, now = planned(**case.get("then", {})), planned(**case.get("now", {}))
+    assert plan_file.cluster_changes(made(then), now) == tuple(case["told"])
 
 
 def test_hosts_that_would_be_changed_otherwise_are_named() -> None:
-    document = made(plan(), HOSTS)
-    assert plan_file.host_changes(document, HOSTS) == ()
+    kept = made(EMPTY, HOSTS)
+    assert plan_file.host_changes(kept, HOSTS) == ()
     quiet = HostsResult(hosts=(replace(HOSTS.hosts[0], changes=()),))
-    assert plan_file.host_changes(document, quiet) == ("host t4-1: nothing to change, planned was: load x",)
-    assert plan_file.host_changes(document, None) == ("host t4-1: takes no part, planned was: load x",)
+    assert plan_file.host_changes(kept, quiet) == ("host t4-1: nothing to change, planned was: load x",)
+    assert plan_file.host_changes(kept, None) == ("host t4-1: takes no part, planned was: load x",)
 
 
 def test_no_secret_is_in_the_file() -> None:
@@ -141,8 +60,8 @@ def test_no_secret_is_in_the_file() -> None:
     secret = FieldChange("data.token", "old-hunter2", "new-hunter2")
     key = FieldChange("spec.env[GIT_PAT].value", "old-hunter2", "new-hunter2")
     proxy = FieldChange("spec.env[HTTPS_PROXY].value", None, "http://user:new-hunter2@proxy:3128")
-    of = plan(replace(UPDATE, ref=REF._replace(kind="Secret"), fields=(secret,)), replace(UPDATE, fields=(key, proxy)))
-    text = json.dumps(made(of))
+    of_secret = replace(UPDATE, ref=UPDATE.ref._replace(kind="Secret"), fields=(secret,))
+    text = json.dumps(made(replace(EMPTY, changes=(of_secret, replace(UPDATE, fields=(key, proxy))))))
     assert "hunter2" not in text
     assert "http://(not shown)@proxy:3128" in text
 

@@ -145,19 +145,11 @@ def test_a_page_tells_what_happened() -> None:
     """Summary, findings with fixes, timeline, components, hosts, changes, waves, and what the validations printed."""
     text = Page(page(story(plan=replace(PLAN, rollout=ROLLOUT)))).text
     for told in (
-        "apply of prod: failed",
-        "Not as declared: driver, toolkit on t4-2. 12 objects written",
-        "error GP501 no driver",
-        "look at the node",
-        "driver failed: no PCI bus",
-        "0.0 to 1.0 s: cordon",
-        "1.0 to 40.0 s: GPU pods leave: default/train",
-        "driver does not build",
-        "load kernel module ipmi_msghandler",
-        "~ DaemonSet gpu-operator-resources/nvidia-dcgm-exporter",
-        "+        image: example.com/dcgm-exporter:4.4.1",
-        "wave 1 (canary): gpu-0001",
-        "dcgm_exporter: will restart pods on 3 nodes",
+        *("apply of prod: failed", "Not as declared: driver, toolkit on t4-2. 12 objects written"),
+        *("error GP501 no driver", "look at the node", "driver failed: no PCI bus", "driver does not build"),
+        *("0.0 to 1.0 s: cordon", "1.0 to 40.0 s: GPU pods leave: default/train", "load kernel module ipmi_msghandler"),
+        *("~ DaemonSet gpu-operator-resources/nvidia-dcgm-exporter", "dcgm_exporter: will restart pods on 3 nodes"),
+        *("+        image: example.com/dcgm-exporter:4.4.1", "wave 1 (canary): gpu-0001"),
         "Vector addition of 50000 elements",
     ):
         assert told in text, told
@@ -184,15 +176,10 @@ def test_all_values_are_escaped_text() -> None:
     state = NodeState(component="driver", node=NASTY, state=State.FAILED, reason=NASTY)
     finding = Finding(code="GP501", where=NASTY, what=NASTY, evidence=NASTY, consequence=NASTY, fix=NASTY)
     evidence = Evidence(component="driver_validation", node=NASTY, pod=NASTY, passed=False, lines=(NASTY,))
-    result = RunResult(
-        states=(state,),
-        evidence=(evidence,),
-        findings=(finding,),
-        timeline=(transition(0, NASTY, State.FAILED, reason=NASTY),),
-    )
-    html = page(
-        story(inventory=NASTY, cluster=NASTY, release=NASTY, result=result, plan=replace(PLAN, inventory=NASTY))
-    )
+    timeline = (transition(0, NASTY, State.FAILED, reason=NASTY),)
+    result = RunResult(states=(state,), evidence=(evidence,), findings=(finding,), timeline=timeline)
+    plan = replace(PLAN, inventory=NASTY)
+    html = page(story(inventory=NASTY, cluster=NASTY, release=NASTY, result=result, plan=plan))
     assert "<script" not in html
     assert left_in(html) == set()
     assert Page(html).text.count('<script>alert("x")</script>&') > 10
