@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_provision.api.options import Words, components_of, nodes_of, with_ignored, with_timeout
-from gpu_provision.api.results import StackPlan, StackRemoval, StackRun
+from gpu_provision.api.results import StackPlan, StackRemoval, StackRun, raise_on_failure
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from gpu_provision.reconcile.session import Session
 
 Listen = Callable[[Event], None]
-_ClusterResult = TypeVar("_ClusterResult", RunResult, DestroyResult)
 _Returned = TypeVar("_Returned")
 _LOCK_POLL_SECONDS = 1.0
 
@@ -256,7 +255,7 @@ class ApplyJob(_Job):
         outcome = session.finish()
         result = outcome.result if outcome else RunResult(run=session.recorded)
         requests, seconds = session.cluster.requests, time.monotonic() - began
-        return _raise_on_errors(replace(result, requests=requests, seconds=seconds, findings=session.explain()))
+        return raise_on_failure(replace(result, requests=requests, seconds=seconds, findings=session.explain()))
 
     def _read_drift(self, on_hosts: HostsResult) -> Drift:
         from gpu_provision.reconcile.status import read_drift
@@ -350,7 +349,7 @@ class DestroyJob(_Job):
         if work.found.plan.stages and (missing := review.missing_finding(cluster, inventory, wanted, "--destroy")):
             raise ForbiddenError(missing)
         done = remote_run.with_warnings(work.execute(), stack)
-        return _raise_on_errors(replace(done, requests=cluster.requests))
+        return raise_on_failure(replace(done, requests=cluster.requests))
 
 
 def apply_job(inventory: Inventory, *, ignored: Words = (), timeout: int | None = None, **words: Any) -> ApplyJob:
@@ -375,12 +374,3 @@ def job_fields(
     """Return the fields of a job in the words of the user. Raises UsageError for words that mean nothing."""
     part = halves(hosts_only=hosts_only, cluster_only=cluster_only)
     return {"inventory": inventory, "limit": nodes_of(inventory, limit), **part, **more}
-
-
-def _raise_on_errors(result: _ClusterResult) -> _ClusterResult:
-    """Return a result. Raises RunFailedError, which has it, if it tells of errors."""
-    if has_errors(result.findings):
-        failure = RunFailedError(*result.findings)
-        failure.result = result
-        raise failure
-    return result

@@ -23,6 +23,7 @@ from gpu_provision.model.findings import ExitCode, Finding, InvalidInventoryErro
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.output import object_text
 from gpu_provision.output.findings import document
+from gpu_provision.output.text import table
 
 if TYPE_CHECKING:
     from gpu_provision.kube.client import KubeClient
@@ -260,8 +261,6 @@ def status(*, cluster: KubeClient, detailed_exitcode: bool, out: Output) -> Exit
 
 
 def _status_text(found: Overview, out: Output) -> str:
-    from gpu_provision.output.screen import table
-
     controllers = f"Controllers in the cluster: {found.controllers}" if found.controllers else ""
     version = f", gpu-provision {found.version}" if found.version else ""
     leader = "There is no leader: no controller runs, or none can lead."
@@ -274,7 +273,7 @@ def _status_text(found: Overview, out: Output) -> str:
         values = (row.name, row.release, ready, row.nodes, str(row.gpus), row.rollout, message)
         rows.append([value or "-" for value in values])
     headers = ("STACK", "RELEASE", "READY", "NODES", "GPUS", "ROLLOUT", "MESSAGE")
-    stacks = table(headers, rows, out.style) if rows else "There is no stack."
+    stacks = table(headers, rows, out.style) or "There is no stack."
     return "\n".join(filter(None, (controllers, leader, "", stacks)))
 
 

@@ -21,7 +21,7 @@ from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import Evidence, NodeState, RunResult, State, Transition
 from gpu_provision.output import plan as plan_view
 from gpu_provision.output.object_text import image_version, paint_diff
-from gpu_provision.output.text import PLAIN, Style, indented
+from gpu_provision.output.text import PLAIN, Style, indented, table
 
 _COLORS = {Ending.RUNNING: "cyan", Ending.SUCCEEDED: "green", Ending.FAILED: "red", Ending.INTERRUPTED: "yellow"}
 
@@ -59,8 +59,6 @@ def text(history: History, style: Style = PLAIN, changes: Mapping[int, tuple[str
     """Return a table of runs, the newest first."""
     if not history.records:
         return "No run on record: none has written anything yet."
-    from gpu_provision.output.screen import table
-
     rows = [
         (
             str(record.number),

@@ -18,19 +18,11 @@ from gpu_provision.model.progress import (
     Status,
 )
 from gpu_provision.output.findings import has_errors, plain
-from gpu_provision.output.text import PLAIN, Style, counted, grouped, indented, ranges
+from gpu_provision.output.text import PLAIN, Style, counted, grouped, indented, ranges, table
 
 _WORSE = (State.READY, State.PENDING, State.PROGRESSING, State.LEAVING, State.BLOCKED, State.FAILED)
 _MAX_REASON = 160
 _BACK_OFF = re.compile(r": back-off \S+ restarting failed container=\S+ pod=\S+\([0-9a-f-]{36}\)")
-
-
-def _table(headers: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> str:
-    if not rows:
-        return ""
-    from gpu_provision.output.screen import table
-
-    return table(headers, rows, style)
 
 
 def text(status: Status, style: Style = PLAIN, *, verbose: bool = False) -> str:
@@ -63,7 +55,7 @@ def components(rows: Iterable[ComponentStatus], style: Style = PLAIN) -> str:
         (row.component, _versions(row), f"{row.ready}/{row.desired}", style.state(row.state), _short(row.reason))
         for row in rows
     ]
-    return _table(("COMPONENT", "VERSION", "READY", "STATE", "REASON"), cells, style)
+    return table(("COMPONENT", "VERSION", "READY", "STATE", "REASON"), cells, style)
 
 
 def _versions(row: ComponentStatus) -> str:
@@ -95,7 +87,7 @@ def nodes(rows: Iterable[NodeStatus], style: Style = PLAIN, *, with_os: bool = F
         for row in found
     ]
     shown = [header for header in (cells[0] if cells else ()) if optional.get(header, True)]
-    return _table(
+    return table(
         shown, [[row[header] or ("" if header == "REASON" else "-") for header in shown] for row in cells], style
     )
 
@@ -159,8 +151,8 @@ def has_succeeded(result: RunResult) -> bool:
 def run_text(result: RunResult, style: Style = PLAIN) -> str:
     """Return a table of components, the evidence of the validations, and one closing sentence."""
     rows = component_rows(result.states, style)
-    table = _table(("COMPONENT", "READY", "STATE", "NODES AND REASONS"), rows, style)
-    return "\n\n".join(filter(None, (table, evidence(result.evidence, style), closing(result, style))))
+    drawn = table(("COMPONENT", "READY", "STATE", "NODES AND REASONS"), rows, style)
+    return "\n\n".join(filter(None, (drawn, evidence(result.evidence, style), closing(result, style))))
 
 
 def closing(result: RunResult, style: Style = PLAIN) -> str:

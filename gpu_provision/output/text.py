@@ -88,6 +88,15 @@ def wants_color(environ: Mapping[str, str], *, terminal: bool, refused: bool = F
     return terminal and environ.get("TERM", "") not in {"", "dumb"}
 
 
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> str:
+    """Return rows as columns under headers, as wide as the terminal; empty for no rows."""
+    if not rows:
+        return ""
+    from gpu_provision.output import screen
+
+    return screen.table(headers, rows, style)
+
+
 def counted(number: int, noun: str) -> str:
     """Return ``1 node`` or ``2 nodes``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

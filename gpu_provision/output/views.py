@@ -15,7 +15,7 @@ from gpu_provision.output.findings import finding_text, has_errors, merged, plai
 from gpu_provision.output.object_text import HIDDEN, display_value, field_document, field_line, field_value, is_secret
 from gpu_provision.output.plan import change_document, changes, resource, resource_document
 from gpu_provision.output.status import not_installed
-from gpu_provision.output.text import PLAIN, Style, counted, grouped, indented, ranges, wrapped
+from gpu_provision.output.text import PLAIN, Style, counted, grouped, indented, ranges, table, wrapped
 from gpu_provision.verify.run import Check, CheckOutcome, Verification
 
 if TYPE_CHECKING:
@@ -189,8 +189,6 @@ def verification_text(found: Verification, style: Style = PLAIN) -> str:
     """Return a row per node, what did not pass with its reason, and one closing sentence."""
     if not found.checks:
         return "no check was asked for"
-    from gpu_provision.output.screen import table
-
     rows = []
     for node, own in grouped(found.checks, lambda check: check.node).items():
         counts = Counter(check.outcome for check in own)
